@@ -1,0 +1,55 @@
+# Everything a person or CI does here. On a fresh machine: Python 3.11 or newer, git and make are enough.
+PYTHON ?= python3
+# `make demo FOLDER=src` reads that folder instead of the standard library.
+FOLDER ?=
+# More words for pytest or the benchmark, for example `make test ARGS="-k join"`.
+ARGS ?=
+
+PIP = -m pip --disable-pip-version-check -qq
+.DEFAULT_GOAL := help
+.PHONY: help venv peer demo test lint wheel bench clean
+
+help: ## list what can be made
+	@sed -n 's/^\([a-z]*\):[^#]*## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name text; do printf '  make %-8s %s\n' "$$name" "$$text"; done
+
+venv: .venv/stamp ## .venv: the package, editable, and the dev tools
+peer: .bench/stamp ## .bench: the engine we are compared with, apart from everything else
+
+demo: .venv/stamp ## index a folder of Python (FOLDER=..., else the standard library) with a graph
+	@.venv/bin/python -m stategraph demo $(FOLDER)
+
+test: .venv/stamp ## run the tests (the differential ones too, once `make peer` was run)
+	@.venv/bin/python -P -m pytest $(ARGS)
+
+# The root is the package, so mypy needs a folder in which it has the package's name.
+lint: .venv/stamp ## ruff, and mypy --strict
+	@mkdir -p .types && ln -sfn .. .types/stategraph
+	@.venv/bin/ruff check .
+	@MYPYPATH=.types .venv/bin/mypy --strict -p stategraph
+
+wheel: .venv/stamp ## build the wheel, install it in a clean venv far from here, run a graph from it
+	@set -e; rm -rf build; far=$$(mktemp -d); trap 'rm -rf "$$far" build' EXIT; \
+	.venv/bin/python $(PIP) wheel --no-deps -w "$$far" .; \
+	$(PYTHON) -m venv "$$far/venv"; \
+	"$$far/venv/bin/python" $(PIP) install "$$far"/*.whl; \
+	cd "$$far" && venv/bin/python -I "$(CURDIR)/tests/wheel_smoke.py"
+
+bench: .venv/stamp .bench/stamp ## run each benchmark case on both engines, in turn
+	@.venv/bin/python benchmarks/run.py $(ARGS)
+
+clean: ## remove what was built and cached; the two venvs stay
+	@rm -rf build dist *.egg-info .types .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@find . -name __pycache__ -not -path './.venv/*' -not -path './.bench/*' -prune -exec rm -rf {} +
+
+# A venv that is already there is kept and brought up to date.
+.venv/stamp: pyproject.toml
+	@.venv/bin/python -c 'import pip' 2>/dev/null || { echo "making .venv"; $(PYTHON) -m venv .venv; }
+	@.venv/bin/python $(PIP) install -e '.[dev]'
+	@touch $@
+
+# Dependency groups need pip 25.1, newer than the one Python 3.11 brings.
+.bench/stamp: pyproject.toml
+	@.bench/bin/python -c 'import pip' 2>/dev/null || { echo "making .bench"; $(PYTHON) -m venv .bench; }
+	@.bench/bin/python $(PIP) install --upgrade pip
+	@.bench/bin/python $(PIP) install --group peer
+	@touch $@

@@ -1,0 +1,73 @@
+"""stategraph: typed-state graphs, compiled to Pregel supersteps.
+
+channels/    the cells that hold the state between supersteps
+checkpoint/  keeping a thread of checkpoints, and finding it again
+store/       memory that outlives threads
+pregel/      the engine: program -> tasks -> writes -> channels -> checkpoint -> events
+graph/       building: StateGraph, compiled to a Pregel
+visualize/   looking at graphs
+"""
+
+from .checkpoint import InMemorySaver
+from .graph import END, START, CompiledStateGraph, GraphWarning, StateGraph
+from .pregel.app import Pregel
+from .pregel.errors import (
+    CheckpointConflictError,
+    EmptyChannelError,
+    EmptyInputError,
+    GraphBubbleUp,
+    GraphDrained,
+    GraphInterrupt,
+    GraphRecursionError,
+    InvalidGraphError,
+    InvalidRouteError,
+    InvalidUpdateError,
+    NodeCancelledError,
+    NodeTimeoutError,
+    ParentCommand,
+    StateGraphError,
+    UnknownInterruptError,
+)
+from .pregel.interrupts import interrupt
+from .pregel.node import NodeBuilder
+from .pregel.runtime import (
+    IsLastStep,
+    RemainingSteps,
+    RunControl,
+    Runtime,
+    get_config,
+    get_runtime,
+    get_store,
+    get_stream_writer,
+)
+from .pregel.types import (
+    Command,
+    Interrupt,
+    Overwrite,
+    PregelTask,
+    RetryPolicy,
+    RunnableConfig,
+    Send,
+    StateSnapshot,
+    StreamWriter,
+    TimeoutPolicy,
+)
+
+__version__ = "0.1.0"
+
+__all__ = [
+    # build
+    "StateGraph", "START", "END", "NodeBuilder", "Pregel", "CompiledStateGraph", "GraphWarning",
+    # say in a node
+    "Send", "Command", "interrupt", "Interrupt", "Overwrite", "IsLastStep", "RemainingSteps",
+    # ask in a node
+    "Runtime", "RunControl", "StreamWriter", "get_config", "get_runtime", "get_store", "get_stream_writer",
+    # set
+    "RunnableConfig", "RetryPolicy", "TimeoutPolicy", "InMemorySaver",
+    # see
+    "StateSnapshot", "PregelTask",
+    # errors and signals
+    "StateGraphError", "InvalidGraphError", "InvalidUpdateError", "InvalidRouteError", "EmptyInputError",
+    "EmptyChannelError", "GraphRecursionError", "CheckpointConflictError", "UnknownInterruptError",
+    "NodeTimeoutError", "NodeCancelledError", "GraphBubbleUp", "GraphInterrupt", "GraphDrained", "ParentCommand",
+]  # fmt: skip

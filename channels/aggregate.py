@@ -1,0 +1,208 @@
+"""The channel that folds writes with a reducer, and `Overwrite`, which goes past it.
+
+Here lives what depends on a reducer. How an annotation becomes one is decided when a graph is built.
+"""
+
+from __future__ import annotations
+
+import operator as op
+from collections import abc
+from collections.abc import Callable, Sequence
+from copy import Error as CopyError
+from copy import copy as shallow_copy
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import (
+    Annotated,
+    Any,
+    Generic,
+    Literal,
+    NotRequired,
+    Required,
+    Self,
+    TypeVar,
+    final,
+    get_args,
+    get_origin,
+)
+
+from .base import MISSING, BaseChannel, Missing, Value
+from .cell import CONCURRENT, Cell, clone, too_many
+
+New = TypeVar("New")
+
+_TAG: Literal["__overwrite__"] = "__overwrite__"
+_QUALIFIERS = (Annotated, Required, NotRequired)
+_CONCRETE: dict[Any, Callable[[], Any]] = {
+    abc.Sequence: list,
+    abc.MutableSequence: list,
+    abc.Set: set,
+    abc.MutableSet: set,
+    abc.Mapping: dict,
+    abc.MutableMapping: dict,
+}
+
+
+_IMMUTABLE = frozenset((int, float, str, bool, tuple, frozenset, bytes, type(None)))
+_PURE = (op.add, op.or_, op.and_, op.mul, op.sub, op.xor, op.concat, max, min)
+"""Reducers known to return a new value, so that they can be given the live one."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Overwrite(Generic[New]):
+    """A write that replaces the value and bypasses the reducer.
+
+    It wins over all other writes of its superstep, whatever their order. On a channel without a reducer it
+    is a plain write of `value`. It cannot be subclassed.
+
+    Args:
+        value: the new value.
+        type: a constant, so that an `Overwrite` turned into JSON can still be told from other dicts.
+    """
+
+    value: New
+    type: Literal["__overwrite__"] = field(default=_TAG, repr=False)
+
+    def __init_subclass__(cls) -> None:
+        raise TypeError("Overwrite cannot be subclassed")
+
+
+class BinaryOperatorAggregate(Cell[Value]):
+    """Folds every write into the value: `value = operator(value, write)`, in path order.
+
+    The value starts as `typ()`; where that cannot be called (`int | None`, `Any`, …) the channel starts
+    empty and takes its first write as it is. A write `Overwrite(v)`, `{"__overwrite__": v}` or
+    `{"type": "__overwrite__", "value": v}` replaces the value.
+
+    Args:
+        typ: the type of the value. Abstract ones start as a `list`, `set` or `dict`.
+        operator: the reducer, `(value, write) -> value`. It may change `value` (one level deep) and return it;
+            it must leave `write` alone.
+        key: the name of the channel; the graph fills it in.
+
+    >>> from operator import add
+    >>> from stategraph.channels import BinaryOperatorAggregate, Overwrite
+    >>> total = BinaryOperatorAggregate(int, add)
+    >>> total.update([1, 2]), total.get()
+    (True, 3)
+    >>> total.update([5, Overwrite(10), 5]), total.get()
+    (True, 10)
+    """
+
+    __slots__ = ("make", "operator", "pure")
+
+    step_scoped = False
+
+    def __init__(self, typ: Any, operator: Callable[[Any, Any], Value], *, key: str = "") -> None:
+        super().__init__(typ, key)
+        self.operator = operator
+        self.pure = any(operator is known for known in _PURE)
+        self.make: Callable[[], Value] | None = concrete_type(typ)
+        try:
+            self.value = self.make()
+        except Exception:  # whatever an unknown type does when called, it only means: no initial value
+            self.make = None
+
+    def from_checkpoint(self, stored: Value | Missing) -> Self:
+        """A live channel that holds `stored`, or a fresh initial value."""
+        new = self.copy()
+        if stored is MISSING and self.make is not None:
+            new.value = self.make()
+        else:
+            new.value = stored
+        return new
+
+    def update(self, values: Sequence[Any]) -> bool:
+        """Fold `values`, or take the one `Overwrite` among them.
+
+        Raises:
+            InvalidUpdateError: two overwrites in one superstep.
+            Exception: whatever the operator raises.
+        """
+        if not values:
+            return False
+        for write in values:
+            if (type(write) is Overwrite or isinstance(write, dict)) and is_overwrite(write):
+                self.value = sole_overwrite(self, [write for write in values if is_overwrite(write)])
+                return True
+        value = self.value
+        if value is not MISSING:
+            # The value is shared with the channel this one was copied from: a reducer that works in place gets its own.
+            start = value if self.pure or value.__class__ in _IMMUTABLE else own_copy(value)
+            self.value = reduce(self.operator, values, start)
+        elif len(values) == 1:
+            self.value = values[0]
+        else:
+            # The first write is folded into, but it is still its node's: work on a copy.
+            self.value = reduce(self.operator, values[1:], own_copy(values[0]))
+        return True
+
+    def copy(self) -> Self:
+        """A second channel with the same value (shared, not copied)."""
+        cls = self.__class__
+        if cls is not BinaryOperatorAggregate:
+            return clone(self)
+        new = cls.__new__(cls)
+        new.key = self.key
+        new.typ = self.typ
+        new.operator = self.operator
+        new.pure = self.pure
+        new.make = self.make
+        new.value = self.value
+        return new
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the class and the operator are the same."""
+        if type(self) is not type(other) or not isinstance(other, BinaryOperatorAggregate):
+            return False
+        return self.operator is other.operator or bool(self.operator == other.operator)
+
+
+def concrete_type(typ: Any) -> Any:
+    """What to call for an initial value of `typ`: without qualifiers and parameters, abstract made concrete.
+
+    >>> concrete_type(Annotated[abc.Sequence[int], "note"])
+    <class 'list'>
+    """
+    while get_origin(typ) in _QUALIFIERS:
+        typ = get_args(typ)[0]
+    bare = get_origin(typ) or typ
+    return _CONCRETE.get(bare, bare) if isinstance(bare, type) else bare
+
+
+def is_overwrite(write: Any) -> bool:
+    """Whether a write to a reducer is an `Overwrite`, or one of the two dicts that mean the same."""
+    if not isinstance(write, dict):
+        return type(write) is Overwrite
+    if len(write) == 1 and _TAG in write:
+        return True
+    tag = write.get("type")
+    return isinstance(tag, str) and tag == _TAG and "value" in write
+
+
+def sole_overwrite(channel: BaseChannel[Any, Any, Any], found: Sequence[Any]) -> Any:
+    """The value carried by the only overwrite in `found`.
+
+    Raises:
+        InvalidUpdateError: there are several.
+    """
+    if len(found) > 1:
+        advice = f"Let a single node overwrite the key. ({CONCURRENT})"
+        raise too_many(channel, "only one Overwrite per step is possible", len(found), advice)
+    [write] = found
+    if type(write) is Overwrite:
+        return write.value
+    return write[_TAG] if len(write) == 1 else write["value"]
+
+
+def own_copy(value: Any) -> Any:
+    """A shallow copy, for a reducer that may work in place; what cannot be copied is returned as it is."""
+    kind = type(value)
+    try:
+        # A `copy` method knows its object best, unless the class has its say in `__copy__`.
+        if hasattr(kind, "copy") and not hasattr(kind, "__copy__"):
+            return value.copy()
+        return shallow_copy(value)
+    except (TypeError, CopyError):
+        return value

@@ -1,0 +1,109 @@
+"""Channels whose value lives for one superstep: written at its barrier, readable in the next, then gone.
+
+Channels that keep their value live in `last_value`, the one that gathers many in `topic`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+from .aggregate import Overwrite
+from .base import MISSING, Value
+from .cell import Cell, clone, guarded
+
+
+class EphemeralValue(Cell[Value]):
+    """Holds a value for the one superstep that follows the write.
+
+    Args:
+        typ: the type of the value.
+        guard: refuse several writes in one superstep; if False the last one wins.
+        key: the name of the channel; the graph fills it in.
+
+    >>> from stategraph.channels import EphemeralValue
+    >>> signal = EphemeralValue(str)
+    >>> signal.update(["go"]), signal.get()
+    (True, 'go')
+    >>> signal.update([]), signal.is_available()
+    (True, False)
+    """
+
+    __slots__ = ("guard",)
+
+    def __init__(self, typ: Any, guard: bool = True, *, key: str = "") -> None:
+        super().__init__(typ, key)
+        self.guard = guard
+
+    def update(self, values: Sequence[Any]) -> bool:
+        """Take the last value, or forget the old one if there is none.
+
+        Raises:
+            InvalidUpdateError: there is more than one and the channel is guarded.
+        """
+        if not values:
+            return forget(self)
+        if len(values) > 1 and self.guard:
+            raise guarded(self, len(values))
+        value = values[-1]
+        self.value = value.value if type(value) is Overwrite else value
+        return True
+
+    def copy(self) -> Self:
+        """A second channel with the same value (shared, not copied)."""
+        cls = self.__class__
+        if cls is not EphemeralValue:
+            return clone(self)
+        new = cls.__new__(cls)
+        new.key = self.key
+        new.typ = self.typ
+        new.guard = self.guard
+        new.value = self.value
+        return new
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the class and `guard` are the same."""
+        return type(self) is type(other) and self.guard == getattr(other, "guard", None)
+
+
+class AnyValue(Cell[Value]):
+    """Holds a value for the one superstep that follows; of several writes, taken to be equal, the last wins.
+
+    Args:
+        typ: the type of the value.
+        key: the name of the channel; the graph fills it in.
+
+    >>> from stategraph.channels import AnyValue
+    >>> answer = AnyValue(int)
+    >>> answer.update([42, 42]), answer.get()
+    (True, 42)
+    """
+
+    __slots__ = ()
+
+    def update(self, values: Sequence[Any]) -> bool:
+        """Take the last value, or forget the old one if there is none."""
+        if not values:
+            return forget(self)
+        value = values[-1]
+        self.value = value.value if type(value) is Overwrite else value
+        return True
+
+    def copy(self) -> Self:
+        """A second channel with the same value (shared, not copied)."""
+        cls = self.__class__
+        if cls is not AnyValue:
+            return clone(self)
+        new = cls.__new__(cls)
+        new.key = self.key
+        new.typ = self.typ
+        new.value = self.value
+        return new
+
+
+def forget(cell: Cell[Any]) -> bool:
+    """Empty a cell; True if it held a value."""
+    if cell.value is MISSING:
+        return False
+    cell.value = MISSING
+    return True

@@ -1,0 +1,213 @@
+"""Channels that keep their value until it is written again: for ever, for one run, or for the run's end.
+
+Channels that forget after one superstep live in `ephemeral_value`, those that combine writes in `aggregate`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+from .aggregate import Overwrite
+from .base import MISSING, BaseChannel, Missing, Value
+from .cell import CONCURRENT, Cell, clone, empty, guarded, too_many
+
+
+class LastValue(Cell[Value]):
+    """Keeps the last value written; takes one write per superstep. The default for a key of the state.
+
+    Args:
+        typ: the type of the value.
+        key: the name of the channel; the graph fills it in.
+
+    >>> from stategraph.channels import LastValue
+    >>> name = LastValue(str)
+    >>> name.update(["Ada"]), name.update([]), name.get()
+    (True, False, 'Ada')
+    """
+
+    __slots__ = ()
+
+    step_scoped = False
+
+    def update(self, values: Sequence[Any]) -> bool:
+        """Take the only value.
+
+        Raises:
+            InvalidUpdateError: there is more than one.
+        """
+        if len(values) != 1:
+            return self._refuse_many(values)
+        value = values[0]
+        self.value = value.value if type(value) is Overwrite else value
+        return True
+
+    def _refuse_many(self, values: Sequence[Any]) -> bool:
+        if not values:
+            return False
+        rule = f"{type(self).__name__} can take only one value per step"
+        advice = "To take several, give the key a reducer: Annotated[list, operator.add]."
+        raise too_many(self, rule, len(values), f"{advice} ({CONCURRENT})")
+
+    def copy(self) -> Self:
+        """A second channel with the same value (shared, not copied)."""
+        cls = self.__class__
+        if cls is not LastValue:
+            return clone(self)
+        new = cls.__new__(cls)
+        new.key = self.key
+        new.typ = self.typ
+        new.value = self.value
+        return new
+
+
+class UntrackedValue(Cell[Value]):
+    """Keeps the last value written within a run, and never stores it: a resumed run starts without it.
+
+    Args:
+        typ: the type of the value.
+        guard: refuse several writes in one superstep; if False the last one wins.
+        key: the name of the channel; the graph fills it in.
+
+    >>> from stategraph.channels import UntrackedValue
+    >>> handle = UntrackedValue(object)
+    >>> handle.update(["open file"]), handle.get(), handle.checkpoint()
+    (True, 'open file', MISSING)
+    """
+
+    __slots__ = ("guard",)
+
+    step_scoped = False
+
+    def __init__(self, typ: Any, guard: bool = True, *, key: str = "") -> None:
+        super().__init__(typ, key)
+        self.guard = guard
+
+    def update(self, values: Sequence[Any]) -> bool:
+        """Take the last value.
+
+        Raises:
+            InvalidUpdateError: there is more than one and the channel is guarded.
+        """
+        if not values:
+            return False
+        if len(values) > 1 and self.guard:
+            raise guarded(self, len(values))
+        value = values[-1]
+        self.value = value.value if type(value) is Overwrite else value
+        return True
+
+    def checkpoint(self) -> Missing:
+        """Always `MISSING`."""
+        return MISSING
+
+    def from_checkpoint(self, stored: Value | Missing) -> Self:
+        """An empty channel, whatever was stored."""
+        return super().from_checkpoint(MISSING)
+
+    def copy(self) -> Self:
+        """A second channel with the same value (shared, not copied)."""
+        cls = self.__class__
+        if cls is not UntrackedValue:
+            return clone(self)
+        new = cls.__new__(cls)
+        new.key = self.key
+        new.typ = self.typ
+        new.guard = self.guard
+        new.value = self.value
+        return new
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the class and `guard` are the same."""
+        return type(self) is type(other) and self.guard == getattr(other, "guard", None)
+
+
+class LastValueAfterFinish(BaseChannel[Value, Any, tuple[Value, bool]]):
+    """Keeps the last value written, but shows it only once nothing else is left to run, and then only once.
+
+    Args:
+        typ: the type of the value.
+        key: the name of the channel; the graph fills it in.
+
+    >>> from stategraph.channels import LastValueAfterFinish
+    >>> report = LastValueAfterFinish(str)
+    >>> report.update(["done"]), report.is_available()
+    (True, False)
+    >>> report.finish(), report.get()
+    (True, 'done')
+    >>> report.consume(), report.is_available()
+    (True, False)
+    """
+
+    __slots__ = ("finished", "value")
+
+    step_scoped = False
+
+    value: Value | Missing
+
+    def __init__(self, typ: Any, key: str = "") -> None:
+        super().__init__(typ, key)
+        self.value = MISSING
+        self.finished = False
+
+    def get(self) -> Value:
+        """The value, once the run has finished.
+
+        Raises:
+            EmptyChannelError: there is none, or it is not yet time.
+        """
+        value = self.value
+        if value is MISSING or not self.finished:
+            raise empty(self)
+        return value
+
+    def is_available(self) -> bool:
+        """Whether there is a value and the run has finished."""
+        return self.finished and self.value is not MISSING
+
+    def update(self, values: Sequence[Any]) -> bool:
+        """Take the last value and hide it until the next `finish`."""
+        if not values:
+            return False
+        value = values[-1]
+        self.value = value.value if type(value) is Overwrite else value
+        self.finished = False
+        return True
+
+    def consume(self) -> bool:
+        """Drop a value that was shown."""
+        if not self.finished:
+            return False
+        self.value = MISSING
+        self.finished = False
+        return True
+
+    def finish(self) -> bool:
+        """Show the value, if there is one."""
+        if self.finished or self.value is MISSING:
+            return False
+        self.finished = True
+        return True
+
+    def checkpoint(self) -> tuple[Value, bool] | Missing:
+        """The pair (value, finished), or `MISSING`."""
+        value = self.value
+        return MISSING if value is MISSING else (value, self.finished)
+
+    def from_checkpoint(self, stored: Sequence[Any] | Missing) -> Self:
+        """A live channel made from a pair (value, finished)."""
+        new = self.copy()
+        new.value, new.finished = (MISSING, False) if stored is MISSING else stored
+        return new
+
+    def copy(self) -> Self:
+        """A second channel with the same value (shared, not copied)."""
+        cls = self.__class__
+        if cls is not LastValueAfterFinish:
+            return clone(self)
+        new = cls.__new__(cls)
+        new.key = self.key
+        new.typ = self.typ
+        new.value = self.value
+        new.finished = self.finished
+        return new

@@ -1,0 +1,131 @@
+"""The channel that gathers: every write of a superstep is an item, in path order.
+
+Here lives gathering only; a reducer that joins lists is a `BinaryOperatorAggregate`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self, Union
+
+from .aggregate import Overwrite, sole_overwrite
+from .base import MISSING, BaseChannel, Missing, Value
+from .cell import clone, empty
+
+
+class Topic(BaseChannel[Sequence[Value], Any, list[Value]]):
+    """A list of what was written: in the last superstep, or since the thread began.
+
+    A write that is a list adds its items one by one; other sequences are items themselves. An `Overwrite`
+    replaces all items, also those of an accumulating topic.
+
+    Args:
+        typ: the type of one item.
+        accumulate: keep the items of earlier supersteps.
+        key: the name of the channel; the graph fills it in.
+
+    >>> from stategraph.channels import Topic
+    >>> words = Topic(str)
+    >>> words.update(["a", ["b", "c"]]), words.get()
+    (True, ['a', 'b', 'c'])
+    >>> words.update([]), words.is_available()
+    (True, False)
+    """
+
+    __slots__ = ("accumulate", "items")
+
+    def __init__(self, typ: Any, accumulate: bool = False, *, key: str = "") -> None:
+        super().__init__(typ, key)
+        self.accumulate = accumulate
+        # A tuple, swapped and never changed: copies may share it.
+        self.items: tuple[Value, ...] = ()
+
+    @property
+    def step_scoped(self) -> bool:
+        """True unless the topic accumulates."""
+        return not self.accumulate
+
+    @property
+    def ValueType(self) -> Any:
+        """A sequence of items."""
+        return Sequence[self.typ]  # type: ignore[name-defined]  # built from the user's type, at run time
+
+    @property
+    def UpdateType(self) -> Any:
+        """One item, or a list of them."""
+        return Union[self.typ, list[self.typ]]  # type: ignore[name-defined]  # noqa: UP007 - typ may be a string
+
+    def get(self) -> list[Value]:
+        """A new list of the items.
+
+        Raises:
+            EmptyChannelError: there are none.
+        """
+        if not self.items:
+            raise empty(self)
+        return list(self.items)
+
+    def is_available(self) -> bool:
+        """Whether there are any items."""
+        return bool(self.items)
+
+    def update(self, values: Sequence[Any]) -> bool:
+        """Add the items, after the old ones are dropped if the topic does not accumulate.
+
+        Raises:
+            InvalidUpdateError: two overwrites in one superstep.
+        """
+        kinds = set(map(type, values))
+        keep = self.accumulate
+        if Overwrite in kinds:
+            values = [sole_overwrite(self, [write for write in values if type(write) is Overwrite])]
+            kinds, keep = {type(values[0])}, False
+        fresh = flat(values, kinds)
+        if keep:
+            self.items += fresh
+            return bool(fresh)
+        changed = bool(self.items or fresh)
+        self.items = fresh
+        return changed
+
+    def checkpoint(self) -> list[Value]:
+        """A new list of the items, `[]` if there are none."""
+        return list(self.items)
+
+    def from_checkpoint(self, stored: Sequence[Value] | Missing) -> Self:
+        """A live channel with the items of `stored`."""
+        new = self.copy()
+        new.items = () if stored is MISSING else tuple(stored)
+        return new
+
+    def copy(self) -> Self:
+        """A second channel with the same items."""
+        cls = self.__class__
+        if cls is not Topic:
+            return clone(self)
+        new = cls.__new__(cls)
+        new.key = self.key
+        new.typ = self.typ
+        new.accumulate = self.accumulate
+        new.items = self.items
+        return new
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the class and `accumulate` are the same."""
+        return type(self) is type(other) and self.accumulate == getattr(other, "accumulate", None)
+
+
+def flat(values: Sequence[Any], kinds: set[type]) -> tuple[Any, ...]:
+    """The items of `values`, whose types are `kinds`: lists are opened one level deep."""
+    for kind in kinds:
+        if issubclass(kind, list):
+            break
+    else:
+        return tuple(values)
+    items: list[Any] = []
+    for value in values:
+        if isinstance(value, list):
+            items.extend(value)
+        else:
+            items.append(value)
+    return tuple(items)

@@ -1,0 +1,360 @@
+"""What a stored thread is made of, and what a saver must do. Knows nothing of the engine.
+
+A thread is a chain of checkpoints with one head. The engine hands a saver one `Commit` per superstep:
+what changed, the writes of the tasks that made it so, and the head it believes in. A saver stores it whole
+or not at all, and only while its head is still the one named (compare-and-swap): one writer wins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+from uuid import UUID
+
+from typing_extensions import TypedDict
+
+from ..channels.base import StateGraphError
+from .serde import Blob, Serializer
+
+CHECKPOINT_FORMAT = 1
+"""The number in `Checkpoint["v"]`."""
+
+NULL_TASK_ID = "00000000-0000-0000-0000-000000000000"
+"""The task id of writes that no task made: a `Command` given as input."""
+
+ERROR = "__error__"
+INTERRUPT = "__interrupt__"
+RESUME = "__resume__"
+NO_WRITES = "__no_writes__"
+RETURN = "__return__"
+
+CONTROL_WRITES = {ERROR: -1, INTERRUPT: -3, RESUME: -4}
+"""Writes that describe a task instead of being its output, with their fixed place: a new one replaces the old."""
+
+
+class RunnableConfig(TypedDict, total=False):
+    """The settings of one call. Every key is optional.
+
+    `configurable` holds `thread_id` (which thread to continue), `checkpoint_id` (from which of its
+    checkpoints), `checkpoint_ns` (which nested graph) and any key of your own. `recursion_limit` is the number
+    of supersteps of user nodes one call may take; `max_concurrency` how many of them may run at once.
+    """
+
+    tags: list[str]
+    metadata: dict[str, Any]
+    callbacks: Any
+    run_name: str
+    run_id: UUID | str | None
+    max_concurrency: int | None
+    recursion_limit: int
+    configurable: dict[str, Any]
+
+
+class Checkpoint(TypedDict):
+    """The whole state of a graph between two supersteps.
+
+    `channel_values` are what the channels' `checkpoint()` returned; `channel_versions` the tick at which each
+    last changed; `versions_seen` the versions of its triggers that each node saw when it last ran;
+    `updated_channels` what the last superstep changed, sorted. `ts` is ISO-8601 UTC, for people only: order
+    never depends on it.
+    """
+
+    v: int
+    id: str
+    ts: str
+    channel_values: dict[str, Any]
+    channel_versions: dict[str, int]
+    versions_seen: dict[str, dict[str, int]]
+    updated_channels: list[str] | None
+
+
+class CheckpointMetadata(TypedDict, total=False):
+    """How a checkpoint came to be. Scalars of the call's `metadata` and `configurable` are added beside these.
+
+    `source` is "input", "loop" (a superstep), "update" (`update_state`) or "fork"; `step` is -1 for the first
+    input; `parents` maps the namespaces of enclosing graphs to their checkpoint ids.
+    """
+
+    source: Literal["input", "loop", "update", "fork"]
+    step: int
+    parents: dict[str, str]
+    run_id: str
+
+
+PendingWrite = tuple[str, str, Any]
+"""(task id, channel, value)"""
+
+
+class CheckpointTuple(NamedTuple):
+    """A stored checkpoint and what hangs on it. `pending_writes` are ordered by task path, task id, position."""
+
+    config: RunnableConfig
+    checkpoint: Checkpoint
+    metadata: CheckpointMetadata
+    parent_config: RunnableConfig | None = None
+    pending_writes: list[PendingWrite] | None = None
+
+
+class CheckpointConflictError(StateGraphError):
+    """Another run moved the thread on since this run read it. Nothing of this commit was stored.
+
+    Attributes:
+        thread_id: the thread both wanted to move on.
+        expected: the head this run had seen, None for an empty thread.
+        actual: the head that won.
+    """
+
+    def __init__(self, thread_id: str, checkpoint_ns: str, expected: str | None, actual: str | None) -> None:
+        where = f"thread {thread_id!r}" + (f", namespace {checkpoint_ns!r}" if checkpoint_ns else "")
+        super().__init__(
+            f"{where}: another run committed checkpoint {actual} while this one was working from {expected}. "
+            "Nothing of this step was stored; read the thread again and repeat the call."
+        )
+        self.thread_id = thread_id
+        self.checkpoint_ns = checkpoint_ns
+        self.expected = expected
+        self.actual = actual
+
+
+class TaskWrites(NamedTuple):
+    """What one task wrote, encoded: `writes` are (channel, blob) in write order."""
+
+    task_id: str
+    task_path: str
+    writes: list[tuple[str, Blob]]
+
+
+@dataclass(slots=True)
+class Commit:
+    """One superstep, ready to be stored in one transaction. All values are already encoded, so that nothing that
+    happens to the live state afterwards can reach the history.
+
+    Attributes:
+        head: the id of the newest checkpoint this run has seen in this namespace, or None.
+        parent_id: the checkpoint this one continues; differs from `head` only in a fork.
+        values: the channels that changed since the parent; None for one that holds nothing any more.
+        versions: the versions of those channels.
+        seen: the entries of `versions_seen` that changed since the parent.
+        writes: finished tasks' writes, which belong to the *parent* checkpoint.
+        whole: builds the complete `Checkpoint`, for savers that store nothing else.
+    """
+
+    thread_id: str
+    checkpoint_ns: str
+    id: str
+    head: str | None
+    parent_id: str | None
+    ts: float
+    metadata: dict[str, Any]
+    values: dict[str, Blob | None]
+    versions: dict[str, int]
+    seen: dict[str, dict[str, int]]
+    updated: list[str] | None
+    writes: list[TaskWrites]
+    whole: Callable[[], Checkpoint] = field(repr=False)
+
+
+class BaseCheckpointSaver:
+    """Keeps threads and finds them again. Subclass it to keep them elsewhere.
+
+    A saver of your own needs `get_tuple`, `list`, `put`, `put_writes` and `delete_thread`; the async twins then
+    call these on a worker thread. Override `commit` as well to get one transaction per superstep and one
+    writer per thread; the inherited one just calls `put_writes` and `put`.
+
+    Args:
+        serde: turns values into bytes and back; the strict default refuses what it cannot return unchanged.
+    """
+
+    in_memory = False
+    """Whether a commit is quick and dies with the process: then nothing is gained by recording early finishers of a
+    superstep, or by storing in the background."""
+
+    def __init__(self, *, serde: Serializer | None = None) -> None:
+        self.serde = serde or Serializer()
+
+    # -- read ---------------------------------------------------------------------------------------------
+
+    def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """The checkpoint that `config` names by `checkpoint_id`, else the thread's head; None if there is none."""
+        raise NotImplementedError(f"{type(self).__name__} must define get_tuple()")
+
+    def get(self, config: RunnableConfig) -> Checkpoint | None:
+        """Like `get_tuple`, but only the checkpoint."""
+        found = self.get_tuple(config)
+        return found.checkpoint if found else None
+
+    def head(self, config: RunnableConfig) -> str | None:
+        """The id of the newest checkpoint of the thread and namespace in `config`, or None."""
+        thread_id, checkpoint_ns, _ = coordinates(config)
+        found = self.get_tuple(address(thread_id, checkpoint_ns))
+        return found.checkpoint["id"] if found else None
+
+    def list(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: Mapping[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> Iterator[CheckpointTuple]:
+        """Checkpoints, the newest first.
+
+        Args:
+            config: the thread, optionally its namespace and checkpoint id; None for all threads.
+            filter: metadata keys and the values they must equal.
+            before: only what is older than the checkpoint this config names.
+            limit: at most so many; 0 gives nothing.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must define list()")
+
+    # -- write --------------------------------------------------------------------------------------------
+
+    def put(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: Mapping[str, int],
+    ) -> RunnableConfig:
+        """Store a checkpoint as the new head.
+
+        Args:
+            config: thread, namespace and, as `checkpoint_id`, the *parent's* id (absent: no parent).
+            new_versions: the channels that changed since the parent; only these need storing anew.
+
+        Returns:
+            The config that names the new checkpoint.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must define put()")
+
+    def put_writes(
+        self,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str = "",
+    ) -> None:
+        """Keep what a task wrote beside the checkpoint that `config` names, which may arrive later.
+
+        Sending an ordinary write twice keeps the first; a control write (`__error__`, `__interrupt__`,
+        `__resume__`) replaces the one before it.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must define put_writes()")
+
+    def commit(self, commit: Commit) -> None:
+        """Store one superstep: the parent's writes, the checkpoint and the new head, whole or not at all.
+
+        Raises:
+            CheckpointConflictError: the head is not the one the commit names.
+        """
+        loads = self.serde.loads
+        parent = address(commit.thread_id, commit.checkpoint_ns, commit.parent_id)
+        if commit.parent_id is not None:
+            for task_id, task_path, writes in commit.writes:
+                self.put_writes(parent, [(name, loads(blob)) for name, blob in writes], task_id, task_path)
+        self.put(parent, commit.whole(), CheckpointMetadata(**commit.metadata), commit.versions)  # type: ignore[typeddict-item]
+
+    def commit_writes(
+        self, thread_id: str, checkpoint_ns: str, checkpoint_id: str, writes: Sequence[TaskWrites]
+    ) -> None:
+        """Record tasks that ended while their superstep goes on, or that failed or paused."""
+        config = address(thread_id, checkpoint_ns, checkpoint_id)
+        for task_id, task_path, pairs in writes:
+            self.put_writes(config, [(name, self.serde.loads(blob)) for name, blob in pairs], task_id, task_path)
+
+    def delete_thread(self, thread_id: str) -> None:
+        """Forget a thread with all its namespaces; an unknown one is no error."""
+        raise NotImplementedError(f"{type(self).__name__} must define delete_thread()")
+
+    # -- the same, async ----------------------------------------------------------------------------------
+
+    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """`get_tuple` for coroutines."""
+        return await asyncio.to_thread(self.get_tuple, config)
+
+    async def aget(self, config: RunnableConfig) -> Checkpoint | None:
+        """`get` for coroutines."""
+        found = await self.aget_tuple(config)
+        return found.checkpoint if found else None
+
+    async def ahead(self, config: RunnableConfig) -> str | None:
+        """`head` for coroutines."""
+        return await asyncio.to_thread(self.head, config)
+
+    async def alist(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: Mapping[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[CheckpointTuple]:
+        """`list` for coroutines."""
+
+        def read() -> tuple[CheckpointTuple, ...]:
+            return tuple(self.list(config, filter=filter, before=before, limit=limit))
+
+        for found in await asyncio.to_thread(read):
+            yield found
+
+    async def aput(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: Mapping[str, int],
+    ) -> RunnableConfig:
+        """`put` for coroutines."""
+        return await asyncio.to_thread(self.put, config, checkpoint, metadata, new_versions)
+
+    async def aput_writes(
+        self,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str = "",
+    ) -> None:
+        """`put_writes` for coroutines."""
+        await asyncio.to_thread(self.put_writes, config, writes, task_id, task_path)
+
+    async def acommit(self, commit: Commit) -> None:
+        """`commit` for coroutines."""
+        await asyncio.to_thread(self.commit, commit)
+
+    async def acommit_writes(
+        self, thread_id: str, checkpoint_ns: str, checkpoint_id: str, writes: Sequence[TaskWrites]
+    ) -> None:
+        """`commit_writes` for coroutines."""
+        await asyncio.to_thread(self.commit_writes, thread_id, checkpoint_ns, checkpoint_id, writes)
+
+    async def adelete_thread(self, thread_id: str) -> None:
+        """`delete_thread` for coroutines."""
+        await asyncio.to_thread(self.delete_thread, thread_id)
+
+
+def coordinates(config: RunnableConfig) -> tuple[str, str, str | None]:
+    """The (thread id, namespace, checkpoint id or None) that a config names.
+
+    Raises:
+        ValueError: the config names no thread.
+    """
+    configurable = config.get("configurable") or {}
+    thread_id = configurable.get("thread_id")
+    if thread_id is None or thread_id == "":
+        raise ValueError('a checkpointer needs to know the thread: pass config={"configurable": {"thread_id": "..."}}')
+    return str(thread_id), configurable.get("checkpoint_ns") or "", configurable.get("checkpoint_id")
+
+
+def address(thread_id: str, checkpoint_ns: str, checkpoint_id: str | None = None) -> RunnableConfig:
+    """The config that names a thread, a namespace and, if given, a checkpoint."""
+    configurable: dict[str, Any] = {"thread_id": thread_id, "checkpoint_ns": checkpoint_ns}
+    if checkpoint_id is not None:
+        configurable["checkpoint_id"] = checkpoint_id
+    return {"configurable": configurable}
+
+
+def write_index(position: int, channel: str) -> int:
+    """The place of a write among its task's: control writes have a fixed one below zero."""
+    return CONTROL_WRITES.get(channel, position)

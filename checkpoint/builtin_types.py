@@ -1,0 +1,237 @@
+"""The types of the standard library that are stored exactly, and how. A table; it knows nothing of user types.
+
+Every decoder gets hostile input sooner or later: it takes only the exact shape its encoder makes, calls nothing
+that the bytes name, and must not let a few bytes grow into much memory.
+"""
+
+from __future__ import annotations
+
+import re
+import zoneinfo
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterator
+from datetime import date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from fractions import Fraction
+from functools import cache, lru_cache
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, IPv6Network
+from pathlib import Path, PosixPath, PurePosixPath, PureWindowsPath, WindowsPath
+from typing import Any
+from uuid import UUID
+
+from . import codec
+from .codec import Codec, Style
+from .errors import UnknownTypeError
+
+FACTORIES: dict[str | None, type | None] = {
+    None: None,
+    **{
+        cls.__name__: cls
+        for cls in (bool, int, float, complex, str, bytes, bytearray, list, tuple, dict, set, frozenset)
+    },
+}
+"""What a stored `defaultdict` may have as its factory."""
+
+
+# -- mappings: keys of any kind, flat --------------------------------------------------------------------------
+
+
+def _flat(value: dict[Any, Any]) -> list[Any]:
+    flat: list[Any] = []
+    for pair in value.items():
+        flat += pair
+    return flat
+
+
+def _pairs(flat: list[Any]) -> Iterator[tuple[Any, Any]]:
+    return zip(flat[::2], flat[1::2], strict=True)
+
+
+def _counter(flat: list[Any]) -> Counter[Any]:
+    counter: Counter[Any] = Counter()
+    dict.update(counter, _pairs(flat))
+    return counter
+
+
+def _flat_defaultdict(value: defaultdict[Any, Any]) -> list[Any]:
+    factory = value.default_factory
+    name = None if factory is None else getattr(factory, "__name__", "?")
+    if FACTORIES.get(name, ...) is not factory:
+        raise TypeError(f"its default_factory is {factory!r}, only None and built-in types can be stored")
+    return [*_flat(value), name]
+
+
+def _defaultdict(flat: list[Any]) -> defaultdict[Any, Any]:
+    return defaultdict(FACTORIES[flat.pop()], _pairs(flat))
+
+
+# -- numbers and text ------------------------------------------------------------------------------------------
+
+
+def _int_bytes(value: int) -> bytes:
+    return value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True)
+
+
+def _int(data: bytes) -> int:
+    return int.from_bytes(data, "big", signed=True)
+
+
+def _fraction(parts: list[Any]) -> Fraction:
+    numerator, denominator = parts
+    if type(numerator) is not int or type(denominator) is not int:  # a text could say 1e999999999
+        raise TypeError("a fraction is made of two ints")
+    return Fraction(numerator, denominator)
+
+
+def _complex(parts: list[Any]) -> complex:
+    real, imag = parts
+    return complex(real, imag)
+
+
+def _pattern_parts(value: re.Pattern[Any]) -> list[Any]:
+    if value.flags & re.DEBUG:
+        raise TypeError("it is compiled with re.DEBUG")
+    return [value.pattern, value.flags]
+
+
+def _pattern(parts: list[Any]) -> re.Pattern[Any]:
+    source, flags = parts
+    if type(source) not in (str, bytes) or type(flags) is not int or flags & re.DEBUG:
+        raise TypeError("not a pattern")
+    try:
+        return re.compile(source, flags)
+    except RecursionError as exc:
+        raise ValueError("a pattern that nests too deeply") from exc
+
+
+# -- time ------------------------------------------------------------------------------------------------------
+
+
+def _datetime_parts(value: datetime) -> list[Any]:
+    parts = [value.year, value.month, value.day, value.hour, value.minute, value.second, value.microsecond]
+    return parts if value.tzinfo is None and not value.fold else [*parts, value.tzinfo, value.fold]
+
+
+def _datetime(parts: list[Any]) -> datetime:
+    year, month, day, hour, minute, second, microsecond, *zone = parts
+    tz, fold = zone or (None, 0)
+    return datetime(year, month, day, hour, minute, second, microsecond, tz, fold=fold)
+
+
+def _date(parts: list[Any]) -> date:
+    year, month, day = parts  # exactly three: with one, `date` would take raw bytes unchecked
+    return date(year, month, day)
+
+
+def _time_parts(value: time) -> list[Any]:
+    return [value.hour, value.minute, value.second, value.microsecond, value.tzinfo, value.fold]
+
+
+def _time(parts: list[Any]) -> time:
+    hour, minute, second, microsecond, tz, fold = parts
+    return time(hour, minute, second, microsecond, tz, fold=fold)
+
+
+def _timezone_parts(value: timezone) -> list[Any]:
+    return list(value.__getinitargs__())  # type: ignore[attr-defined]
+
+
+def _zone_key(value: zoneinfo.ZoneInfo) -> str:
+    if value.key is None:
+        raise TypeError("it was read from a file and has no key")
+    return value.key
+
+
+@cache
+def _listed_zones() -> frozenset[str]:
+    return frozenset(zoneinfo.available_timezones())
+
+
+@lru_cache(1000)
+def _has_zone(key: str) -> bool:
+    plain = re.fullmatch(r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*", key)
+    return bool(plain) and (any(Path(folder, key).is_file() for folder in zoneinfo.TZPATH) or key in _listed_zones())
+
+
+def _zone(key: str) -> zoneinfo.ZoneInfo:
+    # ZoneInfo(key) alone would import a submodule of `tzdata` by a name made from the key.
+    if not _has_zone(key):
+        raise UnknownTypeError(key, "this machine's time zone data has no such zone")
+    return zoneinfo.ZoneInfo(key)
+
+
+# -- the table -------------------------------------------------------------------------------------------------
+
+Way = tuple[int, type, type, Callable[[Any], Any], Callable[[Any], Any], Style]
+"""(code, type, exact type of the encoded form, encode, decode, style)"""
+
+_WAYS: list[Way] = [
+    (codec.TUPLE, tuple, list, list, tuple, "items"),
+    (codec.MAP, dict, list, _flat, lambda flat: dict(_pairs(flat)), "pairs"),
+    (codec.BIG_INT, int, bytes, _int_bytes, _int, "value"),
+    (
+        codec.TEXT,
+        str,
+        bytes,
+        lambda text: text.encode("utf-8", "surrogatepass"),
+        lambda data: data.decode("utf-8", "surrogatepass"),
+        "value",
+    ),
+    (codec.BYTEARRAY, bytearray, bytes, bytes, bytearray, "value"),
+    (codec.SET, set, list, list, set, "elements"),
+    (codec.FROZENSET, frozenset, list, list, frozenset, "elements"),
+    # The length limit comes last, so that items keep their index in error paths.
+    (codec.DEQUE, deque, list, lambda d: [*d, d.maxlen], lambda s: deque(s[:-1], s[-1]), "items"),
+    (codec.DATETIME, datetime, list, _datetime_parts, _datetime, "value"),
+    (codec.DATE, date, list, lambda d: [d.year, d.month, d.day], _date, "value"),
+    (codec.TIME, time, list, _time_parts, _time, "value"),
+    (
+        codec.TIMEDELTA,
+        timedelta,
+        list,
+        lambda d: [d.days, d.seconds, d.microseconds],
+        lambda s: timedelta(*s),
+        "value",
+    ),
+    (codec.TIMEZONE, timezone, list, _timezone_parts, lambda s: timezone(*s), "value"),
+    (codec.ZONE, zoneinfo.ZoneInfo, str, _zone_key, _zone, "value"),
+    (codec.UUID_, UUID, bytes, lambda u: u.bytes, lambda data: UUID(bytes=data), "value"),
+    (codec.FRACTION, Fraction, list, lambda f: [f.numerator, f.denominator], _fraction, "value"),
+    (codec.COMPLEX, complex, list, lambda c: [c.real, c.imag], _complex, "value"),
+    (codec.RANGE, range, list, lambda r: [r.start, r.stop, r.step], lambda s: range(*s), "value"),
+    (codec.PATTERN, re.Pattern, list, _pattern_parts, _pattern, "value"),
+    (codec.ORDERED_DICT, OrderedDict, list, _flat, lambda s: OrderedDict(_pairs(s)), "pairs"),
+    (codec.DEFAULT_DICT, defaultdict, list, _flat_defaultdict, _defaultdict, "pairs"),
+    (codec.COUNTER, Counter, list, _flat, _counter, "pairs"),
+    *(
+        (code, cls, str, str, cls, "value")
+        for code, cls in (
+            (codec.DECIMAL, Decimal),
+            (codec.PURE_POSIX_PATH, PurePosixPath),
+            (codec.POSIX_PATH, PosixPath),
+            (codec.PURE_WINDOWS_PATH, PureWindowsPath),
+            (codec.WINDOWS_PATH, WindowsPath),
+            (codec.IPV4, IPv4Address),
+            (codec.IPV6, IPv6Address),
+            (codec.IPV4_NETWORK, IPv4Network),
+            (codec.IPV6_NETWORK, IPv6Network),
+            (codec.IPV4_INTERFACE, IPv4Interface),
+            (codec.IPV6_INTERFACE, IPv6Interface),
+        )
+    ),
+]
+
+
+def _codec(way: Way) -> Codec:
+    code, cls, stored, encode, decode, style = way
+
+    def checked(state: Any) -> Any:
+        if type(state) is not stored:
+            raise TypeError(f"{cls.__name__} is stored as {stored.__name__}, found {type(state).__name__}")
+        return decode(state)
+
+    return Codec(cls, encode, checked, style, code, cls.__name__)
+
+
+BY_TYPE: dict[type, Codec] = {way[1]: _codec(way) for way in _WAYS}
+BY_CODE: dict[int, Codec] = {each.code: each for each in BY_TYPE.values()}

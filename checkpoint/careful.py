@@ -1,0 +1,177 @@
+"""The slow way to pack a value: step by step, knowing at each step where it is.
+
+The packer takes only text as keys, takes a bytearray for bytes and does not say where it failed. The serializer
+comes here when it has to: for a dict with other keys, for a bytearray, and to name the place in a refusal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ormsgpack import Ext
+
+from .codec import BIG_INT, ERROR, MAP, MAX_OBJECTS, OBJECT, TEXT, Codec
+from .errors import UnserializableError
+
+ADVICE = "register the type with stategraph.checkpoint.register, or keep the key out of checkpoints with UntrackedValue"
+
+TOO_DEEP = "nested too deeply to be stored"
+_MAX_LEVELS = 250
+_PLAIN = frozenset((type(None), bool, float, bytes))
+
+
+class Walk:
+    """One walk over one value. Gives what the packer takes without further questions.
+
+    Args:
+        find: type → codec, or None.
+        seal: (packable, level of objects) → bytes, or raises for what nests too deeply.
+        error: (exception, level of objects) → its encoded form; it never refuses.
+        objects: how many stored objects already lie around the value.
+    """
+
+    def __init__(
+        self,
+        find: Callable[[type], Codec | None],
+        seal: Callable[[Any, int], bytes],
+        error: Callable[[BaseException, int], bytes],
+        objects: int,
+    ) -> None:
+        self._find = find
+        self._seal = seal
+        self._error = error
+        self._objects = objects
+        self._levels = 0
+        self._path: list[str] = []
+        self._open: set[int] = set()
+
+    def pack(self, value: Any) -> bytes:
+        """The value as bytes.
+
+        Raises:
+            UnserializableError: with the path.
+        """
+        try:
+            return self._seal(self._plain(value), self._objects)
+        except RecursionError as exc:
+            raise self._refusal(TOO_DEEP) from exc
+
+    def _plain(self, value: Any) -> Any:
+        kind = type(value)
+        if kind in _PLAIN:
+            return value
+        if kind is int:
+            return value if -(2**63) <= value < 2**64 else self._ext(BIG_INT, kind, value)
+        if kind is str:
+            return value if _is_text(value) else self._ext(TEXT, kind, value)
+        if id(value) in self._open:
+            raise self._refusal(f"cannot store {name_of(value)}: it contains itself")
+        if self._levels >= _MAX_LEVELS:
+            raise self._refusal(f"cannot store {name_of(value)}: {TOO_DEEP}")
+        self._open.add(id(value))
+        plain = self._container(kind, value)
+        self._open.discard(id(value))
+        return plain
+
+    def _container(self, kind: type, value: Any) -> Any:
+        if kind is list:
+            return self._parts(value, "value")
+        if kind is dict:
+            texts = all(type(key) is str and _is_text(key) for key in value)
+            return self._parts(value, "value") if texts else self._ext(MAP, kind, value)
+        codec = self._find(kind)
+        if isinstance(value, BaseException) and (codec is None or codec.error):
+            self._check_objects(value)
+            return Ext(ERROR, self._error(value, self._objects + 1))
+        if codec is None:
+            raise self._refusal(f"cannot store {name_of(value)}; {ADVICE}")
+        return self._ext(codec.code, kind, value)
+
+    def _ext(self, code: int, kind: type, value: Any) -> Ext:
+        codec = self._find(kind)
+        assert codec is not None  # built-in, or the caller has just found it
+        self._check_objects(value)
+        levels, self._levels = self._levels, 0
+        self._objects += 1
+        state = self._encoded(codec, value)
+        inner = self._parts(state, codec.style) if type(state) in (list, dict) else self._plain(state)
+        try:
+            packed = self._seal([codec.key, inner] if code == OBJECT else inner, self._objects)
+        except UnserializableError as exc:
+            raise self._refusal(f"cannot store {name_of(value)}: {exc.reason}") from exc
+        self._objects -= 1
+        self._levels = levels
+        return Ext(code, packed)
+
+    def _check_objects(self, value: Any) -> None:
+        if self._objects >= MAX_OBJECTS:
+            raise self._refusal(f"cannot store {name_of(value)}: {TOO_DEEP}")
+
+    def _encoded(self, codec: Codec, value: Any) -> Any:
+        try:
+            return codec.encode(value)
+        except RecursionError:
+            raise
+        except Exception as exc:
+            raise self._refusal(f"cannot store {name_of(value)}: {exc}") from exc
+
+    def _parts(self, state: Any, style: str) -> Any:
+        self._levels += 1
+        if type(state) is dict:
+            plain: Any = {
+                self._plain(key): self._part(f".{key}" if style == "fields" else f"[{_short(key)}]", each)
+                for key, each in state.items()
+            }
+        else:
+            plain = [self._part(label, each) for label, each in _labelled(state, style)]
+        self._levels -= 1
+        return plain
+
+    def _part(self, label: str, value: Any) -> Any:
+        self._path.append(label)
+        plain = self._plain(value)
+        self._path.pop()
+        return plain
+
+    def _refusal(self, reason: str) -> UnserializableError:
+        path = "".join(label for label in self._path if not label.startswith(".|"))
+        if len(path) > 200:
+            path = f"{path[:100]}...{path[-100:]}"
+        return UnserializableError(path, reason)
+
+
+def name_of(value: Any) -> str:
+    """What a refused value is called: its type, or its own name if it is a class or a function."""
+    kind = type(value)
+    module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
+    own = getattr(value, "__qualname__", None)
+    return f"{module}{kind.__qualname__}" + (f" {own}" if isinstance(own, str) else "")
+
+
+def _labelled(state: list[Any], style: str) -> Iterator[tuple[str, Any]]:
+    """Each item of an encoded form with its place in the user's value."""
+    for index, each in enumerate(state):
+        if style == "pairs":
+            key = state[index - index % 2]
+            yield (f"[{_short(key)}]" if index % 2 else f" key {_short(key)}"), each
+        elif style == "elements":
+            yield f"{{{_short(each)}}}", each
+        else:
+            yield f"[{index}]", each
+
+
+def _short(value: Any) -> str:
+    try:
+        text = repr(value)
+    except Exception:  # a foreign __repr__ must not hide the refusal
+        text = f"<{type(value).__name__}>"
+    return text if len(text) <= 40 else f"{text[:37]}..."
+
+
+def _is_text(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,72 @@
+"""What storing a value and reading it back can raise, and the form in which a foreign error is kept.
+
+Only exceptions live here. Savers add their own beside their contract.
+"""
+
+from __future__ import annotations
+
+from ..channels.base import StateGraphError
+
+
+class UnserializableError(StateGraphError, TypeError):
+    """A value that would not come back equal and of the same type, so it was not stored.
+
+    Attributes:
+        path: where inside the value, such as `['a'][3].lock`; empty for the value itself.
+        reason: what is wrong there, and what to do about it.
+    """
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(path, reason)
+        self.path = path
+        self.reason = reason
+
+    def inside(self, label: str) -> UnserializableError:
+        """The same refusal, seen from a value in which this one lies at `label`.
+
+        >>> print(UnserializableError("[3]", "cannot store _thread.lock").inside("['jobs']"))
+        at ['jobs'][3]: cannot store _thread.lock
+        """
+        return UnserializableError(label + self.path, self.reason)
+
+    def __str__(self) -> str:
+        return f"at {self.path}: {self.reason}" if self.path else self.reason
+
+
+class UnknownTypeError(StateGraphError, LookupError):
+    """Stored bytes name a type that was not registered here. Nothing is ever imported to find it.
+
+    Attributes:
+        key: the name under which the type was stored.
+    """
+
+    def __init__(self, key: str, advice: str = "") -> None:
+        super().__init__(
+            f"no type is registered as {key!r}; "
+            + (advice or "import its module and call stategraph.checkpoint.register(...) before loading")
+        )
+        self.key = key
+
+
+class DamagedError(StateGraphError, ValueError):
+    """Stored bytes that cannot be read, or that do not fit the type they name."""
+
+
+class StoredError(StateGraphError):
+    """Stands for a stored exception whose own type is not registered, or whose content could not be stored.
+
+    Attributes:
+        type_name: the full name of the type it had.
+        message: what `str()` of it gave.
+
+    >>> StoredError("app.PaymentError", "card refused")
+    StoredError('app.PaymentError', 'card refused')
+    """
+
+    def __init__(self, type_name: str, message: str = "") -> None:
+        super().__init__(type_name, message)
+        self.type_name = type_name
+        self.message = message
+
+    def __str__(self) -> str:
+        return f"{self.type_name}: {self.message}" if self.message else self.type_name

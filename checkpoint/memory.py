@@ -1,0 +1,431 @@
+"""A saver that keeps threads in this process, for tests and for work that need not outlive it.
+
+What a checkpoint holds is kept as bytes, so that nothing done to the live state reaches the history.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from itertools import islice
+from operator import attrgetter
+from typing import Any, NamedTuple, cast
+
+from ..channels.base import MISSING
+from .base import (
+    BaseCheckpointSaver,
+    Checkpoint,
+    CheckpointConflictError,
+    CheckpointMetadata,
+    CheckpointTuple,
+    Commit,
+    RunnableConfig,
+    TaskWrites,
+    address,
+    coordinates,
+)
+from .errors import UnserializableError
+from .records import KEYFRAME, KeptWrites, Namespace, Record, anchored, changed_values, image_of, rebuilt, record_of
+from .serde import Blob, Serializer
+
+
+class _Place(NamedTuple):
+    """Where a record was found."""
+
+    thread_id: str
+    checkpoint_ns: str
+    record: Record
+
+
+class InMemorySaver(BaseCheckpointSaver):
+    """Keeps threads in this process. Safe to share between threads and event loops.
+
+    >>> from stategraph.checkpoint import InMemorySaver
+    >>> saver = InMemorySaver()
+    >>> print(saver.get({"configurable": {"thread_id": "1"}}))
+    None
+    """
+
+    in_memory = True
+
+    def __init__(self, *, serde: Serializer | None = None) -> None:
+        super().__init__(serde=serde)
+        self._lock = threading.Lock()  # held for dict work only, never while a value is decoded
+        self._threads: dict[str, dict[str, Namespace]] = {}
+        self._sequence = 0
+
+    # -- read ---------------------------------------------------------------------------------------------
+
+    def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """The checkpoint that `config` names by `checkpoint_id`, else the thread's head; None if there is none."""
+        thread_id, checkpoint_ns, checkpoint_id = coordinates(config)
+        with self._lock:
+            record = self._record(thread_id, checkpoint_ns, checkpoint_id)
+        return self._read(_Place(thread_id, checkpoint_ns, record)) if record else None
+
+    def head(self, config: RunnableConfig) -> str | None:
+        """The id of the newest checkpoint of the thread and namespace in `config`, or None."""
+        thread_id, checkpoint_ns, _ = coordinates(config)
+        with self._lock:
+            space = self._space(thread_id, checkpoint_ns)
+            return space.head if space else None
+
+    def list(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: Mapping[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> Iterator[CheckpointTuple]:
+        """Checkpoints, the newest first. All namespaces of the thread, unless `config` names one.
+
+        Raises:
+            ValueError: `config` names no thread, `before` no stored checkpoint, or `limit` is negative.
+        """
+        with self._lock:
+            places = self._places(config)
+            if before is not None:
+                edge = self._edge(before, places)
+                places = [place for place in places if place.record.sequence < edge]
+        if filter:
+            places = [place for place in places if _matches(place.record.metadata, filter)]
+        return (self._read(place) for place in islice(places, limit))
+
+    def _space(self, thread_id: str, checkpoint_ns: str) -> Namespace | None:
+        spaces = self._threads.get(thread_id)
+        return spaces.get(checkpoint_ns) if spaces else None
+
+    def _record(self, thread_id: str, checkpoint_ns: str, checkpoint_id: str | None) -> Record | None:
+        space = self._space(thread_id, checkpoint_ns)
+        if space is None:
+            return None
+        wanted = checkpoint_id or space.head
+        return space.records.get(wanted) if wanted else None
+
+    def _places(self, config: RunnableConfig | None) -> Sequence[_Place]:
+        """What `config` may mean, the newest first."""
+        threads, checkpoint_ns, checkpoint_id = self._threads, None, None
+        if config is not None:
+            thread_id, _, checkpoint_id = coordinates(config)
+            checkpoint_ns = config["configurable"].get("checkpoint_ns")
+            threads = {thread_id: self._threads.get(thread_id, {})}
+        places = [
+            _Place(thread_id, name, record)
+            for thread_id, spaces in threads.items()
+            for name, space in spaces.items()
+            if checkpoint_ns is None or name == checkpoint_ns
+            for record in space.records.values()
+            if checkpoint_id is None or record.id == checkpoint_id
+        ]
+        places.sort(key=attrgetter("record.sequence"), reverse=True)
+        return places
+
+    def _edge(self, before: RunnableConfig, places: Sequence[_Place]) -> int:
+        """The sequence of the checkpoint that `before` names, by its thread or among what is listed."""
+        configurable = before.get("configurable") or {}
+        wanted = configurable.get("checkpoint_id")
+        if "thread_id" in configurable:
+            record = self._record(*coordinates(before))
+        else:
+            record = next((place.record for place in places if place.record.id == wanted), None)
+        if record is None:
+            raise ValueError(f"before: there is no checkpoint {wanted!r} here")
+        return record.sequence
+
+    def _read(self, place: _Place) -> CheckpointTuple:
+        thread_id, checkpoint_ns, record = place
+        with self._lock:
+            space = self._space(thread_id, checkpoint_ns)
+            kept = space.kept(record.id) if space else {}
+        parent_id = record.parent_id
+        return CheckpointTuple(
+            address(thread_id, checkpoint_ns, record.id),
+            self._checkpoint(record),
+            cast(CheckpointMetadata, _own(record.metadata)),
+            None if parent_id is None else address(thread_id, checkpoint_ns, parent_id),
+            self._pending(kept),
+        )
+
+    def _checkpoint(self, record: Record) -> Checkpoint:
+        loads = self.serde.loads
+        values, versions, seen = image_of(record)
+        return {
+            "v": record.v,
+            "id": record.id,
+            "ts": _iso(record.ts),
+            "channel_values": {name: loads(blob) for name, blob in values.items() if blob is not None},
+            "channel_versions": versions,
+            "versions_seen": {node: dict(each) for node, each in seen.items()},
+            "updated_channels": None if record.updated is None else [*record.updated],
+        }
+
+    def _pending(self, kept: KeptWrites) -> Any:
+        ordered = sorted((path, task_id, index) for (task_id, index), (path, _, _) in kept.items())
+        found = [(task_id, *kept[task_id, index][1:]) for _, task_id, index in ordered]
+        return [(task_id, channel, self.serde.loads(blob)) for task_id, channel, blob in found]
+
+    # -- write --------------------------------------------------------------------------------------------
+
+    def commit(self, commit: Commit) -> None:
+        """Store one superstep: the parent's writes, the checkpoint and the new head, whole or not at all.
+
+        Raises:
+            CheckpointConflictError: the head is not the one the commit names.
+        """
+        thread_id, checkpoint_ns, parent_id = commit.thread_id, commit.checkpoint_ns, commit.parent_id
+        with self._lock:
+            space = self._space(thread_id, checkpoint_ns) or Namespace()
+            if space.head != commit.head:
+                raise CheckpointConflictError(thread_id, checkpoint_ns, commit.head, space.head)
+            parent = space.records.get(parent_id) if parent_id is not None else None
+            if parent is None and parent_id is not None:
+                # Pruned meanwhile: what changed since is not enough, the record must hold everything.
+                record = self._whole(parent_id, None, commit.whole(), commit.metadata, {})
+            else:
+                record = Record(
+                    0,
+                    commit.id,
+                    parent_id,
+                    parent,
+                    parent.distance + 1 if parent else 0,
+                    commit.ts,
+                    commit.metadata,
+                    commit.values,
+                    commit.versions,
+                    {node: each.copy() for node, each in commit.seen.items()},  # these are the engine's own
+                    commit.updated,
+                )
+            if parent_id is not None and commit.writes:
+                space.keep(parent_id, commit.writes)
+            self._add(thread_id, checkpoint_ns, space, record)
+
+    def commit_writes(
+        self, thread_id: str, checkpoint_ns: str, checkpoint_id: str, writes: Sequence[TaskWrites]
+    ) -> None:
+        """Record tasks that ended while their superstep goes on, or that failed or paused."""
+        with self._lock:
+            space = self._threads.setdefault(thread_id, {}).setdefault(checkpoint_ns, Namespace())
+            space.keep(checkpoint_id, writes)
+
+    def put(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: Mapping[str, int],
+    ) -> RunnableConfig:
+        """Store a checkpoint as the new head, whoever moved it last.
+
+        A value is stored if it is in `new_versions` or the parent has none; else the parent's is kept.
+
+        Raises:
+            UnserializableError: names the channel and the place in its value.
+        """
+        thread_id, checkpoint_ns, parent_id = coordinates(config)
+        with self._lock:
+            parent = self._record(thread_id, checkpoint_ns, parent_id) if parent_id is not None else None
+        record = self._whole(parent_id, parent, checkpoint, metadata, new_versions)
+        with self._lock:
+            space = self._space(thread_id, checkpoint_ns) or Namespace()
+            self._add(thread_id, checkpoint_ns, space, record)
+        return address(thread_id, checkpoint_ns, record.id)
+
+    def put_writes(
+        self,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str = "",
+    ) -> None:
+        """Keep what a task wrote beside the checkpoint that `config` names, which may arrive later.
+
+        Raises:
+            ValueError: `config` names no checkpoint.
+            UnserializableError: names the channel and the place in its value.
+        """
+        thread_id, checkpoint_ns, checkpoint_id = coordinates(config)
+        if checkpoint_id is None:
+            raise ValueError("put_writes() needs a checkpoint_id in the config")
+        encoded = [(channel, self._dumps(channel, value)) for channel, value in writes]
+        self.commit_writes(thread_id, checkpoint_ns, checkpoint_id, [TaskWrites(task_id, task_path, encoded)])
+
+    def _add(self, thread_id: str, checkpoint_ns: str, space: Namespace, record: Record) -> None:
+        """Make a record the head of its namespace. The last thing a commit does, and it cannot fail."""
+        if record.distance >= KEYFRAME:
+            record = anchored(record)
+        self._sequence += 1
+        record.sequence = self._sequence
+        space.add(record)
+        self._threads.setdefault(thread_id, {})[checkpoint_ns] = space
+
+    def _whole(
+        self,
+        parent_id: str | None,
+        parent: Record | None,
+        checkpoint: Checkpoint,
+        metadata: Mapping[str, Any],
+        new_versions: Mapping[str, int],
+    ) -> Record:
+        changed = changed_values(parent, checkpoint, new_versions, self._dumps)
+        return record_of(parent_id, parent, checkpoint, _own(metadata), changed)
+
+    def _dumps(self, channel: str, value: Any) -> Blob:
+        try:
+            return self.serde.dumps(value)
+        except UnserializableError as exc:
+            raise exc.inside(f"[{channel!r}]") from exc.__cause__
+
+    # -- forget and copy ----------------------------------------------------------------------------------
+
+    def delete_thread(self, thread_id: str) -> None:
+        """Forget a thread with all its namespaces; an unknown one is no error."""
+        with self._lock:
+            self._threads.pop(str(thread_id), None)
+
+    def delete_for_runs(self, run_ids: Collection[str]) -> None:
+        """Forget the checkpoints, with their writes, whose metadata names one of these runs.
+
+        Where the head goes, the newest checkpoint left becomes the head.
+        """
+        runs = _several(run_ids, "run_ids")
+        with self._lock:
+            for thread_id in tuple(self._threads):
+                for checkpoint_ns, space in tuple(self._threads[thread_id].items()):
+                    kept = {r.id for r in space.records.values() if r.metadata.get("run_id") not in runs}
+                    self._keep_only(thread_id, checkpoint_ns, kept)
+
+    def prune(self, thread_ids: Collection[str], *, keep_last: int = 1) -> None:
+        """Forget all but the newest checkpoints of each namespace of these threads; 0 forgets all.
+
+        Raises:
+            ValueError: `keep_last` is negative.
+        """
+        if keep_last < 0:
+            raise ValueError(f"keep_last must be 0 or more, not {keep_last}")
+        with self._lock:
+            for thread_id in _several(thread_ids, "thread_ids"):
+                for checkpoint_ns, space in tuple(self._threads.get(thread_id, {}).items()):
+                    newest = islice(reversed(space.records), keep_last)
+                    self._keep_only(thread_id, checkpoint_ns, set(newest))
+
+    def copy_thread(self, source: str, target: str) -> None:
+        """Copy a thread whole: all namespaces, checkpoints with their ids and order, and writes.
+
+        Raises:
+            ValueError: there is no such thread, or the target is one already.
+        """
+        with self._lock:
+            spaces = self._threads.get(source)
+            if not spaces:
+                raise ValueError(f"there is no thread {source!r} to copy")
+            if self._threads.get(target):
+                raise ValueError(f"thread {target!r} exists already")
+            copies = {name: rebuilt(space, space.records) for name, space in spaces.items()}
+            records = (record for space in copies.values() for record in space.records.values())
+            for record in sorted(records, key=attrgetter("sequence")):
+                self._sequence += 1
+                record.sequence = self._sequence
+            self._threads[target] = copies
+
+    def _keep_only(self, thread_id: str, checkpoint_ns: str, kept: Collection[str]) -> None:
+        spaces = self._threads[thread_id]
+        if len(kept) < len(spaces[checkpoint_ns].records):
+            spaces[checkpoint_ns] = rebuilt(spaces[checkpoint_ns], kept)
+        if not spaces[checkpoint_ns].records and not spaces[checkpoint_ns].writes:
+            del spaces[checkpoint_ns]
+        if not spaces:
+            del self._threads[thread_id]
+
+    # -- the same, async: nothing here waits for anything --------------------------------------------------
+
+    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """`get_tuple` for coroutines."""
+        return self.get_tuple(config)
+
+    async def ahead(self, config: RunnableConfig) -> str | None:
+        """`head` for coroutines."""
+        return self.head(config)
+
+    async def alist(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: Mapping[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[CheckpointTuple]:
+        """`list` for coroutines."""
+        for found in self.list(config, filter=filter, before=before, limit=limit):
+            yield found
+
+    async def aput(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: Mapping[str, int],
+    ) -> RunnableConfig:
+        """`put` for coroutines."""
+        return self.put(config, checkpoint, metadata, new_versions)
+
+    async def aput_writes(
+        self,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str = "",
+    ) -> None:
+        """`put_writes` for coroutines."""
+        self.put_writes(config, writes, task_id, task_path)
+
+    async def acommit(self, commit: Commit) -> None:
+        """`commit` for coroutines."""
+        self.commit(commit)
+
+    async def acommit_writes(
+        self, thread_id: str, checkpoint_ns: str, checkpoint_id: str, writes: Sequence[TaskWrites]
+    ) -> None:
+        """`commit_writes` for coroutines."""
+        self.commit_writes(thread_id, checkpoint_ns, checkpoint_id, writes)
+
+    async def adelete_thread(self, thread_id: str) -> None:
+        """`delete_thread` for coroutines."""
+        self.delete_thread(thread_id)
+
+    async def adelete_for_runs(self, run_ids: Collection[str]) -> None:
+        """`delete_for_runs` for coroutines."""
+        self.delete_for_runs(run_ids)
+
+    async def aprune(self, thread_ids: Collection[str], *, keep_last: int = 1) -> None:
+        """`prune` for coroutines."""
+        self.prune(thread_ids, keep_last=keep_last)
+
+    async def acopy_thread(self, source: str, target: str) -> None:
+        """`copy_thread` for coroutines."""
+        self.copy_thread(source, target)
+
+
+MemorySaver = InMemorySaver
+"""The same saver under its other name."""
+
+
+def _iso(ts: float | str) -> str:
+    return ts if isinstance(ts, str) else datetime.fromtimestamp(ts, UTC).isoformat()
+
+
+def _own(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Metadata that belongs to the caller, down to what is nested in it."""
+    return {k: copy.deepcopy(v) if isinstance(v, (dict, list)) else v for k, v in metadata.items()}
+
+
+def _matches(metadata: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    return all(metadata.get(key, MISSING) == value for key, value in wanted.items())
+
+
+def _several(names: Collection[str], what: str) -> frozenset[str]:
+    if isinstance(names, str):
+        raise TypeError(f"{what} takes several: pass [{names!r}]")
+    return frozenset(names)

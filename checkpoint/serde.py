@@ -1,0 +1,337 @@
+"""Values ↔ bytes. Strict: what would not come back equal and of the same type is refused when it is stored.
+
+Only the format and its fast path live here. How each type is taken apart stands in `builtin_types`,
+`treatment` and `stored_errors`; which user types are known, in `registry`; the slow path, in `careful`.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left
+from functools import cache, partial
+from typing import Any
+
+import ormsgpack
+from ormsgpack import Ext, packb, unpackb
+
+from .careful import TOO_DEEP, Walk
+from .codec import ERROR, FREE_OBJECTS, MAX_NESTING, MAX_OBJECTS, OBJECT, Codec, key_of
+from .errors import DamagedError, StoredError, UnknownTypeError, UnserializableError
+from .registry import DEFAULT, AnyClass, Encode, Registry, register
+from .schema_types import classes_in
+from .stored_errors import BUILTIN_ERRORS, describe, parts_of, restore
+
+__all__ = [
+    "Blob",
+    "DamagedError",
+    "Registry",
+    "Serializer",
+    "StoredError",
+    "UnknownTypeError",
+    "UnserializableError",
+    "register",
+]
+
+Blob = tuple[str, bytes]
+"""(format, payload)"""
+
+FORMAT = "msgpack"
+
+_OPTIONS = (
+    ormsgpack.OPT_PASSTHROUGH_BIG_INT
+    | ormsgpack.OPT_PASSTHROUGH_DATACLASS
+    | ormsgpack.OPT_PASSTHROUGH_DATETIME
+    | ormsgpack.OPT_PASSTHROUGH_ENUM
+    | ormsgpack.OPT_PASSTHROUGH_SUBCLASS
+    | ormsgpack.OPT_PASSTHROUGH_TUPLE
+    | ormsgpack.OPT_PASSTHROUGH_UUID
+)
+
+# The packer drops what a hook raised and reports its own error; here the true one waits, per thread.
+_raised = threading.local()
+
+
+class Serializer:
+    """Turns values into bytes and back.
+
+    Stored exactly: None, bool, int, float, str, bytes, bytearray, list, tuple, dict (any keys), set, frozenset,
+    deque, OrderedDict, defaultdict, Counter, datetime and its kin, UUID, Decimal, Fraction, complex, range, paths,
+    patterns, IP addresses, exceptions, and every registered dataclass, enum, named tuple, pydantic model or
+    class with an encoder of its own. Anything else, a subclass of one of these included, is refused.
+
+    Args:
+        registry: where to look for types not registered on this serializer; the global one by default.
+
+    >>> serializer = Serializer()
+    >>> serializer.loads(serializer.dumps({"point": (1, 2), 3: {"x"}}))
+    {'point': (1, 2), 3: {'x'}}
+    >>> serializer.dumps({"a": [print]})
+    Traceback (most recent call last):
+    stategraph.checkpoint.errors.UnserializableError: at ['a'][0]: cannot store builtin_function_or_method print; ...
+    """
+
+    def __init__(self, registry: Registry | None = None) -> None:
+        # Deferred: these tables load a dozen standard modules, which `import stategraph` should not wait for.
+        from .builtin_types import BY_CODE, BY_TYPE
+
+        self._by_type = BY_TYPE
+        self._by_code = BY_CODE
+        self._registry = Registry(DEFAULT if registry is None else registry)
+        # One hook per level of objects, so that depth is known without a counter that threads would share.
+        self._encoders = tuple(partial(self._encode, level) for level in range(MAX_OBJECTS + 1))
+        self._decoders = tuple(partial(self._decode, level) for level in range(MAX_OBJECTS + 1))
+        self._encoder = self._encoders[0]
+        self._decoder = self._decoders[0]
+
+    # -- the face -----------------------------------------------------------------------------------------
+
+    def dumps(self, value: Any) -> Blob:
+        """The value as bytes.
+
+        Raises:
+            UnserializableError: it would not come back the same; the text names the place inside it.
+        """
+        try:
+            payload = packb(value, self._encoder, _OPTIONS)
+        except TypeError:
+            payload = self._carefully(value, 0)
+        else:
+            if (196 in payload or 197 in payload or 198 in payload) and _has_mutable_bytes(value):
+                payload = self._carefully(value, 0)
+        # A checksum and encryption belong here, as another FORMAT.
+        return FORMAT, payload
+
+    def loads(self, blob: Blob) -> Any:
+        """The value that `dumps` got.
+
+        Raises:
+            UnknownTypeError: it holds a type that is not registered here.
+            DamagedError: the bytes are not what `dumps` wrote, or no longer fit the class they name.
+        """
+        form, payload = blob
+        if form != FORMAT:
+            raise DamagedError(f"stored in a format unknown here: {form!r}")
+        # A checksum is checked, and encryption undone, here.
+        try:
+            return unpackb(payload, ext_hook=self._decoder)
+        except Exception as exc:
+            error = _take_raised() or exc
+            if isinstance(error, (DamagedError, UnknownTypeError, MemoryError, RecursionError)):
+                raise error from error.__cause__
+            if not isinstance(error, Exception):  # a KeyboardInterrupt that fell into a hook
+                raise error from None
+            raise DamagedError(f"stored bytes cannot be read: {error}") from error
+
+    def dumps_typed(self, value: Any) -> Blob:
+        """`dumps` under the name other checkpoint libraries use."""
+        return self.dumps(value)
+
+    def loads_typed(self, blob: Blob) -> Any:
+        """`loads` under the name other checkpoint libraries use."""
+        return self.loads(blob)
+
+    def register(
+        self,
+        cls: AnyClass,
+        *,
+        encode: Encode | None = None,
+        decode: Encode | None = None,
+        name: str | None = None,
+    ) -> AnyClass:
+        """Let instances of exactly this class be stored by this serializer; see `Registry.register`."""
+        return self._registry.register(cls, encode=encode, decode=decode, name=name)
+
+    def register_schema(self, annotation: Any) -> None:
+        """Register every dataclass, enum, named tuple, pydantic model and exception that an annotation names.
+
+        Walks TypedDicts, dataclasses, models, unions and generics; a hint that cannot be resolved is passed over.
+
+        >>> from dataclasses import dataclass
+        >>> @dataclass
+        ... class Order:
+        ...     id: int
+        >>> serializer = Serializer()
+        >>> serializer.register_schema(list[Order] | None)
+        >>> serializer.loads(serializer.dumps([Order(7)]))
+        [Order(id=7)]
+        """
+        for cls in classes_in(annotation):
+            if self._find(cls) is None:
+                self._registry.register(cls)
+
+    # -- packing ------------------------------------------------------------------------------------------
+
+    def _find(self, cls: type) -> Codec | None:
+        return self._by_type.get(cls) or self._registry.find(cls)
+
+    def _encode(self, level: int, value: Any) -> Ext:
+        """What the packer calls for anything it does not know: one level of it, the rest by the next hook."""
+        try:
+            if level >= MAX_OBJECTS:
+                raise UnserializableError("", TOO_DEEP)
+            cls = type(value)
+            codec = self._by_type.get(cls) or self._registry.find(cls)
+            if isinstance(value, BaseException) and (codec is None or codec.error):
+                return Ext(ERROR, self._encode_error(value, level + 1))
+            if codec is None:
+                raise UnserializableError("", "")  # the walk will name it
+            state = codec.encode(value)
+            if codec.code == OBJECT:
+                state = [codec.key, state]
+            return Ext(codec.code, self._pack(state, level + 1))
+        except BaseException as exc:
+            _raised.error = exc
+            raise
+
+    def _pack(self, state: Any, level: int) -> bytes:
+        """`dumps` for what lies inside of objects."""
+        try:
+            payload = packb(state, self._encoders[level], _OPTIONS)
+        except TypeError:
+            return self._carefully(state, level)
+        if (196 in payload or 197 in payload or 198 in payload) and _has_mutable_bytes(state):
+            return self._carefully(state, level)
+        if level > FREE_OBJECTS:
+            _check_nesting(payload)
+        return payload
+
+    def _carefully(self, value: Any, level: int) -> bytes:
+        """Pack what the fast path did not, or say why it cannot be packed."""
+        error = _take_raised()
+        if error is not None:
+            if isinstance(error, MemoryError) or not isinstance(error, Exception):
+                raise error
+            if level and isinstance(error, UnserializableError):
+                raise error  # only the outermost knows the whole path
+        return Walk(self._find, self._seal, self._encode_error, level).pack(value)
+
+    def _seal(self, plain: Any, level: int) -> bytes:
+        """Pack what a walk has made packable."""
+        try:
+            payload = packb(plain, None, _OPTIONS)
+            if level > FREE_OBJECTS:
+                _check_nesting(payload)
+        except (TypeError, ValueError) as exc:
+            raise UnserializableError("", TOO_DEEP) from exc
+        return payload
+
+    def _encode_error(self, error: BaseException, level: int) -> bytes:
+        codec = self._registry.find(type(error))
+        key = codec.key if codec else key_of(type(error))
+        packed = b""
+        if codec is not None or key in BUILTIN_ERRORS:
+            try:
+                packed = self._pack(parts_of(error), level)
+            except UnserializableError:
+                pass  # then only what `describe` tells is kept
+        return self._pack([*describe(error, key), packed], level)
+
+    # -- unpacking ----------------------------------------------------------------------------------------
+
+    def _decode(self, level: int, code: int, data: bytes) -> Any:
+        """What the unpacker calls for each stored object."""
+        try:
+            if level >= MAX_OBJECTS:
+                raise DamagedError("stored bytes cannot be read: objects nested too deeply")
+            state = self._unpack(data, level + 1)
+            if code == OBJECT:
+                return self._decode_object(*state)
+            if code == ERROR:
+                return restore(state, self._error_class, partial(self._error_parts, level + 1))
+            codec = self._by_code.get(code)
+            if codec is None:
+                raise UnknownTypeError(f"extension {code}", "a newer version may have written it")
+            return codec.decode(state)
+        except BaseException as exc:
+            if getattr(_raised, "error", None) is None:  # else: a deeper hook has failed already
+                _raised.error = exc
+            raise
+
+    def _unpack(self, data: bytes, level: int) -> Any:
+        if level > FREE_OBJECTS:
+            _check_nesting(data)
+        return unpackb(data, ext_hook=self._decoders[level])
+
+    def _error_parts(self, level: int, packed: bytes) -> Any:
+        try:
+            return self._unpack(packed, level)
+        except ValueError:
+            error = _take_raised()
+            if error is not None and not isinstance(error, Exception):
+                raise error from None
+            return None
+
+    def _decode_object(self, key: str, state: Any) -> Any:
+        codec = self._registry.named(key)
+        if codec is None:
+            raise UnknownTypeError(key)
+        try:
+            return codec.decode(state)
+        except Exception as exc:
+            raise DamagedError(
+                f"what is stored as {key!r} does not fit its class: {exc} "
+                "(the class has changed, or the bytes are damaged)"
+            ) from exc
+
+    def _error_class(self, key: str) -> type[BaseException] | None:
+        codec = self._registry.named(key)
+        if codec is not None and codec.error:
+            return codec.cls
+        return BUILTIN_ERRORS.get(key)
+
+
+def _take_raised() -> BaseException | None:
+    error: BaseException | None = getattr(_raised, "error", None)
+    _raised.error = None
+    return error
+
+
+def _has_mutable_bytes(value: Any) -> bool:
+    """Whether lists and dicts hold a bytearray or memoryview, which the packer would turn into bytes unasked."""
+    waiting = [value]
+    for item in waiting:
+        kind = type(item)
+        if kind is list:
+            waiting += item
+        elif kind is dict:
+            waiting += item.values()
+        elif kind is bytearray or kind is memoryview:
+            return True
+    return False
+
+
+# All but the first bytes of lists and dicts.
+_NOT_OPENING = bytes(set(range(256)) - {*range(0x80, 0xA0), *range(0xDC, 0xE0)})
+
+
+def _check_nesting(payload: bytes) -> None:
+    """Refuse bytes in which lists and dicts nest deeper than MAX_NESTING.
+
+    Raises:
+        ValueError: they do.
+    """
+    # There are at most as many levels as bytes that may open one: only if these are many look closer.
+    if len(payload.translate(None, _NOT_OPENING)) > MAX_NESTING:
+        # The unpacker has a limit of its own: with so many levels around it, the payload has few left.
+        unpackb(b"\x91" * (_unpacker_limit() - MAX_NESTING) + payload, ext_hook=_skip)
+
+
+def _skip(code: int, data: bytes) -> None:
+    return None
+
+
+@cache
+def _unpacker_limit() -> int:
+    """How many levels the unpacker reads before it raises."""
+    limit = bisect_left(range(5000), True, key=_is_beyond_limit) - 1
+    if limit == 4999:
+        raise RuntimeError("this ormsgpack reads any depth: hostile bytes could overflow the stack")
+    return limit
+
+
+def _is_beyond_limit(levels: int) -> bool:
+    try:
+        unpackb(b"\x91" * levels + b"\xc0")
+    except ValueError:
+        return True
+    return False

@@ -1,0 +1,163 @@
+"""A conditional edge: a router reads the state with its own node's fresh writes and says where to go.
+
+It runs inside its node's task, as the last of the node's writers.
+"""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from ..pregel.callable import Body
+from ..pregel.errors import InvalidGraphError, InvalidRouteError, nearest
+from ..pregel.program import Reader, ReaderPool
+from ..pregel.task import Task
+from ..pregel.types import END, ROOT, START, Send
+from ..pregel.writes import StateWriter, Vocabulary, Writer
+
+Ends = dict[Any, str]
+
+
+class BranchSpec(typing.NamedTuple):
+    """A conditional edge as declared.
+
+    Attributes:
+        ends: router result → node name; None if the router may go anywhere.
+        schema: the schema that the router's first parameter names, or None for its source's.
+    """
+
+    body: Body
+    ends: Ends | None
+    schema: Any
+
+
+def read_ends(path_map: Mapping[Any, str] | Iterable[str] | None, body: Body) -> Ends | None:
+    """Where a router may go: as mapped, else as its `Literal` return annotation says, else anywhere.
+
+    Raises:
+        InvalidGraphError: the map is neither a dict nor names.
+    """
+    if isinstance(path_map, Mapping):
+        return dict(path_map) or None
+    if path_map is not None:
+        if isinstance(path_map, str) or not isinstance(path_map, Iterable):
+            raise InvalidGraphError(f"path_map is a dict or a collection of node names, not {path_map!r}")
+        return {name: name for name in path_map} or None
+    names = literals(body.returns)
+    return {name: name for name in names} or None
+
+
+def literals(hint: Any) -> list[str]:
+    """All strings of the Literals in an annotation: alone, in unions, in lists; [] if something else is possible."""
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Literal:
+        return [arg for arg in args if isinstance(arg, str)]
+    if origin in (list, tuple, Sequence) or origin is not None and _is_union(origin):
+        found: list[str] = []
+        for arg in args:
+            if arg is Ellipsis or arg is Send or typing.get_args(arg) == (Send,):
+                continue
+            names = literals(arg)
+            if not names:
+                return []
+            found.extend(n for n in names if n not in found)
+        return found
+    return []
+
+
+def _is_union(origin: Any) -> bool:
+    import types
+
+    return origin is typing.Union or origin is types.UnionType
+
+
+class Branch(Writer):
+    """A conditional edge as it runs.
+
+    Args:
+        name: of the router, for error texts.
+        spec: as declared.
+        reads: the keys its router reads, and how they become what it gets.
+        words: the graph's nodes.
+        passthrough: show the router what the node returned under keys the state doesn't have, below the state's own.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        spec: BranchSpec,
+        reads: tuple[Sequence[str], Callable[[dict[str, Any]], Any] | None],
+        words: Vocabulary,
+        passthrough: bool = False,
+    ) -> None:
+        self.name = name
+        self.ends = spec.ends
+        self.body = spec.body
+        self.keys, self.coerce = reads
+        self.passthrough = passthrough and self.coerce is None and not words.root
+        self.root = words.root
+        self.is_async = spec.body.coro is not None
+        self._goto = StateWriter(words)
+        self._inject = spec.body.inject or None
+        self._reader: Reader | None = None
+
+    def bind(self, pool: ReaderPool) -> None:
+        """Share the read of these keys with whoever else reads them."""
+        self._reader = pool.reader(self.keys)
+
+    def write(self, result: Any, task: Task) -> None:
+        """Ask the router, and write what makes its choice run."""
+        call = self.body.sync
+        if call is None:
+            raise TypeError(f"router {self.name!r} is async: run the graph with ainvoke, astream or abatch")
+        state = self._state(result, task)
+        if self._inject is None:
+            self.follow(call(state), task)
+        else:
+            self.follow(call(state, **{name: get(task) for name, get in self._inject}), task)
+
+    async def awrite(self, result: Any, task: Task) -> None:
+        """`write` for coroutines."""
+        assert self.body.coro is not None
+        given = {name: get(task) for name, get in self._inject or ()}
+        self.follow(await self.body.coro(self._state(result, task), **given), task)
+
+    def _state(self, result: Any, task: Task) -> Any:
+        """What the router sees: the frozen state with this task's own writes applied."""
+        values = task.preview(self._reader)  # type: ignore[arg-type]
+        if self.root:
+            return values.get(ROOT)
+        if self.passthrough and isinstance(result, dict):
+            values = {**result, **values}
+        return values if self.coerce is None else self.coerce(values)
+
+    def follow(self, choice: Any, task: Task) -> None:
+        """Write each destination of a router's answer.
+
+        Raises:
+            InvalidRouteError: it names none, or one that does not exist.
+        """
+        for step in choice if isinstance(choice, (list, tuple)) else (choice,):
+            if not isinstance(step, Send):
+                step = self._mapped(step, task)
+                if step == END:
+                    continue
+            self._goto.goto(step, task)
+
+    def _mapped(self, step: Any, task: Task) -> str:
+        if self.ends is not None:
+            try:
+                step = self.ends[step]
+            except (KeyError, TypeError):
+                allowed = ", ".join(repr(key) for key in self.ends)
+                raise InvalidRouteError(
+                    f"node {task.name!r}: its router {self.name!r} returned {step!r}, which its path map does not "
+                    f"have; it has {allowed}"
+                ) from None
+        if step is None or step == START or not isinstance(step, str):
+            raise InvalidRouteError(
+                f"node {task.name!r}: its router {self.name!r} returned {step!r}; expected a node name, END, a Send "
+                f"or a list of these; {nearest(step, self._goto.words.triggers)}"
+            )
+        return step

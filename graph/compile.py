@@ -1,0 +1,158 @@
+"""From a builder to a Program: state keys, edges and joins become channels; nodes get their triggers and writers.
+
+The names of the channels are part of what is stored, so they must not change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..channels import EphemeralValue, LastValueAfterFinish, NamedBarrierValue, NamedBarrierValueAfterFinish
+from ..checkpoint.base import BaseCheckpointSaver
+from ..pregel.app import Pregel
+from ..pregel.errors import InvalidUpdateError
+from ..pregel.node import PregelNode
+from ..pregel.types import END, ROOT, START, TAG_HIDDEN
+from ..pregel.writes import StateWriter, Vocabulary, Writer, is_record
+from .branch import Branch
+from .schema import Channel, Schema
+
+if TYPE_CHECKING:
+    from .builder import NodeSpec, StateGraph
+
+
+class CompiledStateGraph(Pregel):
+    """A compiled `StateGraph`: a `Pregel` that remembers its builder.
+
+    Attributes:
+        builder: the StateGraph it was compiled from.
+    """
+
+    builder: StateGraph
+
+    def coerce_output(self, value: Any) -> Any:
+        """The output as an instance of the output schema, where that is a pydantic model or dataclass."""
+        coerce = self.builder.schemas[self.builder.output_schema].coerce
+        return coerce(value) if coerce is not None and isinstance(value, dict) else value
+
+
+def trigger(node: str) -> str:
+    """The channel that edges, routers and commands write to make a node run."""
+    return f"branch:to:{node}"
+
+
+def join(starts: Sequence[str], end: str) -> str:
+    """The channel in which a join gathers who has run."""
+    return f"join:{'+'.join(starts)}:{end}"
+
+
+def compile_graph(
+    graph: StateGraph,
+    checkpointer: BaseCheckpointSaver | bool | None,
+    name: str,
+    breakpoints: tuple[Any, Any],
+) -> CompiledStateGraph:
+    """Make a Pregel of a valid builder."""
+    specs = graph.specs()
+    layout = Layout(graph, specs)
+    state, output = graph.schemas[graph.state_schema], graph.schemas[graph.output_schema]
+    root = ROOT in graph.channels
+    app = CompiledStateGraph(
+        nodes=layout.nodes(),
+        channels={**graph.channels, **graph.managed, **layout.channels()},
+        input_channels=START,
+        output_channels=ROOT if root else tuple(output.channels),
+        stream_channels=ROOT if root else tuple(graph.channels),
+        interrupt_before_nodes=breakpoints[0],
+        interrupt_after_nodes=breakpoints[1],
+        stream_mode="updates",
+        checkpointer=checkpointer,
+        context_schema=graph.context_schema,
+        name=name,
+        _words=layout.words,
+        _check_input=None if state.root else check_input,
+    )
+    app.builder = graph
+    if isinstance(checkpointer, BaseCheckpointSaver):
+        for schema in graph.schemas:
+            checkpointer.serde.register_schema(schema)
+    return app
+
+
+def check_input(value: Any) -> None:
+    """Refuse an input that no state keys can be read from, before anything is stored.
+
+    Raises:
+        InvalidUpdateError: it is neither a dict nor a schema instance.
+    """
+    if value.__class__ is not dict and not isinstance(value, Mapping) and not is_record(value):
+        raise InvalidUpdateError(
+            f"the input of this graph is a dict of state keys or a schema instance, not {type(value).__name__}: {value!r}"
+        )
+
+
+class Layout:
+    """Which channels a graph needs besides its state, and who writes them."""
+
+    def __init__(self, graph: StateGraph, specs: Mapping[str, NodeSpec]) -> None:
+        self.graph = graph
+        self.specs = specs
+        strict = graph.extra_keys == "error"
+        triggers = {name: trigger(name) for name in specs}
+        self.words = Vocabulary(frozenset(graph.channels), triggers, strict)
+
+    def channels(self) -> dict[str, Channel]:
+        """The input, a trigger per node, a barrier per join."""
+        found: dict[str, Channel] = {START: EphemeralValue(self.graph.input_schema)}
+        for name, spec in self.specs.items():
+            deferred = spec.defer
+            found[trigger(name)] = LastValueAfterFinish(Any) if deferred else EphemeralValue(Any, guard=False)
+        for starts, end in self._joins():
+            barrier = NamedBarrierValueAfterFinish if self.specs[end].defer else NamedBarrierValue
+            found[join(starts, end)] = barrier(str, set(starts))
+        return found
+
+    def nodes(self) -> dict[str, PregelNode]:
+        """`__start__`, which spreads the input, and the user's nodes."""
+        found = {START: self._start()}
+        for name, spec in self.specs.items():
+            schema = spec.schema
+            joins = [join(starts, end) for starts, end in self._joins() if end == name]
+            found[name] = PregelNode(
+                channels=ROOT if schema.root else schema.keys,
+                triggers=(trigger(name), *joins),
+                bound=(spec.body,),
+                writers=self._writers(name, self.words, schema),
+                mapper=schema.coerce,
+                metadata=spec.metadata,
+                retry_policy=spec.retry_policy,
+                defer=spec.defer,
+            )
+        return found
+
+    def _start(self) -> PregelNode:
+        schema = self.graph.schemas[self.graph.input_schema]
+        words = Vocabulary(frozenset(schema.channels), self.words.triggers, strict=False)
+        state = self.graph.schemas[self.graph.state_schema]
+        return PregelNode(
+            channels=START, triggers=(START,), writers=self._writers(START, words, state), tags=(TAG_HIDDEN,)
+        )
+
+    def _writers(self, name: str, words: Vocabulary, schema: Schema) -> tuple[Writer, ...]:
+        """State and fixed edges first, then the routers."""
+        graph = self.graph
+        edges = sorted(end for start, end in graph.edges if start == name and end != END)
+        fixed = [(trigger(end), None) for end in edges]
+        fixed += [(join(starts, end), name) for starts, end in self._joins() if name in starts]
+        writers: list[Writer] = [StateWriter(words, fixed)]
+        loose = name == START or not self.words.strict
+        for label, spec in graph.branches.get(name, {}).items():
+            reads = graph.schemas[spec.schema] if spec.schema is not None else schema
+            passthrough = loose and spec.schema is None
+            writers.append(Branch(label, spec, (reads.keys, reads.coerce), self.words, passthrough))
+        return tuple(writers)
+
+    def _joins(self) -> list[tuple[tuple[str, ...], str]]:
+        """Joins that wake a node; one that leads to END has nobody to wake."""
+        return [(starts, end) for starts, end in self.graph.waiting_edges if end != END]

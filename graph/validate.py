@@ -1,0 +1,131 @@
+"""Pure checks of a builder as a whole; each mistake becomes a sentence. Nothing is changed."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from ..pregel.errors import InvalidGraphError, nearest
+from ..pregel.types import END, START, TASKS, All
+from ..pregel.writes import is_reserved
+
+if TYPE_CHECKING:
+    from .builder import StateGraph
+
+
+class GraphWarning(UserWarning):
+    """The graph runs, but probably not as meant."""
+
+
+def check(graph: StateGraph, interrupt: All | Sequence[str]) -> None:
+    """Refuse a graph that cannot work, and warn of one that looks wrong.
+
+    Raises:
+        InvalidGraphError: with a sentence for every mistake.
+    """
+    mistakes = [*_entries(graph), *_sources(graph), *_targets(graph), *_keys(graph), *_breakpoints(graph, interrupt)]
+    if mistakes:
+        raise InvalidGraphError(mistakes)
+    for advice in (*unreachable(graph), *starving(graph)):
+        warnings.warn(advice, GraphWarning, stacklevel=4)
+
+
+def _entries(graph: StateGraph) -> Iterator[str]:
+    if START not in {start for start, _ in graph.edges} and not graph.branches.get(START):
+        yield "the graph has no entry point: add_edge(START, ...) or add_conditional_edges(START, ...)"
+
+
+def _sources(graph: StateGraph) -> Iterator[str]:
+    for start, end in sorted(graph.edges):
+        if start != START and start not in graph.nodes:
+            yield f"the edge {start!r} -> {end!r} starts at an unknown node; {nearest(start, graph.nodes)}"
+    for source in graph.branches:
+        if source != START and source not in graph.nodes:
+            yield f"a conditional edge starts at unknown node {source!r}; {nearest(source, graph.nodes)}"
+
+
+def _targets(graph: StateGraph) -> Iterator[str]:
+    known = {*graph.nodes, END}
+    for start, end in sorted(graph.edges):
+        if end not in known:
+            yield f"the edge {start!r} -> {end!r} leads to an unknown node; {nearest(end, graph.nodes)}"
+    for source, branches in graph.branches.items():
+        for name, branch in branches.items():
+            for end in (branch.ends or {}).values():
+                if end not in known:
+                    yield f"node {source!r}: its router {name!r} leads to unknown node {end!r}; {nearest(end, graph.nodes)}"
+    for name, spec in graph.nodes.items():
+        for end in spec.ends:
+            if end not in known:
+                yield f"node {name!r} declares the unknown destination {end!r}; {nearest(end, graph.nodes)}"
+
+
+def _keys(graph: StateGraph) -> Iterator[str]:
+    for key in (*graph.channels, *graph.managed):
+        if key in (START, END, TASKS) or is_reserved(key) and key != "__root__":
+            yield f"state key {key!r}: the name is reserved"
+        elif key.startswith(("branch:to:", "join:")):
+            yield f"state key {key!r}: names that begin with 'branch:to:' or 'join:' are the engine's own"
+
+
+def _breakpoints(graph: StateGraph, interrupt: All | Sequence[str]) -> Iterator[str]:
+    for name in () if interrupt == "*" else (interrupt,) if isinstance(interrupt, str) else interrupt:
+        if name not in graph.nodes:
+            yield f"interrupt at unknown node {name!r}; {nearest(name, graph.nodes)}"
+
+
+# -- what only looks wrong ------------------------------------------------------------------------------------
+
+
+def successors(graph: StateGraph, node: str) -> set[str] | None:
+    """The nodes that a node is declared to lead to; None if its router may go anywhere."""
+    found = {end for start, end in graph.edges if start == node}
+    found |= {end for starts, end in graph.waiting_edges if node in starts}
+    for branch in graph.branches.get(node, {}).values():
+        if branch.ends is None:
+            return None
+        found |= set(branch.ends.values())
+    if node in graph.nodes:
+        found |= set(graph.nodes[node].ends)
+    return found
+
+
+def unreachable(graph: StateGraph) -> Iterator[str]:
+    """A sentence for every node that nothing is declared to lead to."""
+    reached: set[str] = set()
+    border = [START]
+    while border:
+        ends = successors(graph, border.pop())
+        if ends is None:
+            return  # a router without a map may go anywhere
+        fresh = (ends - reached) & set(graph.nodes)
+        reached |= fresh
+        border.extend(fresh)
+    for name in graph.nodes:
+        if name not in reached:
+            yield (
+                f"node {name!r} cannot be reached by any edge or declared destination. If a node goes there by Command "
+                f'or Send, say so: -> Command[Literal["{name}"]], add_node(..., destinations=["{name}"]), or a path_map'
+            )
+
+
+def starving(graph: StateGraph) -> Iterator[str]:
+    """A sentence for every join that waits for a node which a router may pass by."""
+    for starts, end in graph.waiting_edges:
+        for start in starts:
+            if _only_by_choice(graph, start):
+                yield (
+                    f"the join of {', '.join(starts)} into {end!r} waits for {start!r}, which runs only if a router "
+                    f"chooses it; when it does not, {end!r} never runs. Use defer=True on {end!r} with plain edges instead"
+                )
+
+
+def _only_by_choice(graph: StateGraph, node: str) -> bool:
+    certain = any(end == node for _, end in graph.edges) or any(end == node for _, end in graph.waiting_edges)
+    chosen = False
+    for branches in graph.branches.values():
+        for branch in branches.values():
+            if branch.ends is not None and node in branch.ends.values():
+                chosen = chosen or len(set(branch.ends.values())) > 1
+    return chosen and not certain

@@ -1,0 +1,12 @@
+"""The engine: a frozen graph, a pure machine, one loop, two drivers. Start reading at `loop.py`."""
+
+from .app import Pregel
+from .errors import *  # noqa: F403
+from .errors import __all__ as _errors
+from .node import NodeBuilder, PregelNode
+from .types import *  # noqa: F403
+from .types import __all__ as _types
+from .writes import PASSTHROUGH, SKIP_WRITE, ChannelWrite, ChannelWriteEntry, ChannelWriteTupleEntry, Writer
+
+__all__ = ["Pregel", "NodeBuilder", "PregelNode", "Writer", "ChannelWrite", "ChannelWriteEntry",
+           "ChannelWriteTupleEntry", "PASSTHROUGH", "SKIP_WRITE", *_types, *_errors]  # noqa: PLE0604  # fmt: skip

@@ -1,0 +1,397 @@
+"""The async driver: it performs what the loop asks for on the caller's event loop, and nothing else.
+
+Coroutines run here; a node that is a plain function runs on a worker thread, so that it cannot hold up the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Sequence
+from contextvars import Context, copy_context
+from types import coroutine
+from typing import Any
+
+from ..checkpoint.base import coordinates
+from .errors import GraphBubbleUp, NodeCancelledError, ParentCommand
+from .executors import POOL
+from .loop import Effects, Load, RunTasks, Save, supersteps
+from .retry import wait_before_retry
+from .run import Run
+from .runtime import RUNNING
+from .task import Task
+from .threads import ReaderLeft, addressed_here, keep_error, keep_signal, lags, place
+
+
+async def drive(run: Run) -> None:
+    """Carry a run through to its end; nobody reads."""
+    loop = supersteps(run)
+    driver = Driver(run)
+    try:
+        for effect in loop:
+            if effect.__class__ is RunTasks:
+                await driver.run_tasks(effect)
+            else:
+                await driver.perform(effect)
+        await driver.settle()
+    except BaseException as error:
+        await driver.abort(loop, error)
+        raise
+
+
+async def stream(run: Run) -> AsyncGenerator[Any, None]:
+    """Carry a run through, handing over each chunk before anything further is done."""
+    loop = supersteps(run)
+    driver = Driver(run)
+    out = run.out
+    run.wake = driver.wake
+    try:
+        for effect in loop:
+            while out:
+                yield out.popleft()
+            if effect.__class__ is RunTasks:
+                await driver.run_tasks(effect)
+                while not effect.finished:
+                    while out:
+                        yield out.popleft()
+                    await driver.run_tasks(effect)
+            else:
+                await driver.perform(effect)
+        await driver.settle()
+    except GeneratorExit:
+        await driver.abort(loop, ReaderLeft())
+        raise
+    except BaseException as error:
+        await driver.abort(loop, error)
+        while out:
+            yield out.popleft()
+        raise
+    while out:
+        yield out.popleft()
+
+
+class Driver:
+    """Answers the effects of one loop."""
+
+    __slots__ = ("_batch", "_ended", "_lag", "_loop", "_run", "_saving", "_waiter")
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._loop = asyncio.get_running_loop()
+        self._batch: Batch | None = None
+        self._ended: deque[Task] = deque()
+        self._waiter: asyncio.Future[None] | None = None
+        self._lag = lags(run)
+        self._saving: asyncio.Task[None] | None = None
+
+    def wake(self) -> None:
+        """A chunk is waiting for the reader; may be called from any thread."""
+        if asyncio._get_running_loop() is self._loop:
+            self._notice()
+        elif not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._notice)
+
+    def _notice(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def perform(self, effect: Any) -> None:
+        """Load or save."""
+        if isinstance(effect, Save):
+            if self._lag:
+                await self.settle()
+                self._saving = asyncio.create_task(save(self._run, effect))
+            else:
+                await save(self._run, effect)
+        elif isinstance(effect, Load):
+            effect.found, effect.head = await find(self._run.saver, place(self._run))
+
+    async def settle(self) -> None:
+        """Wait for what is still being saved, and raise what that raised."""
+        if self._saving is not None:
+            saving, self._saving = self._saving, None
+            await asyncio.shield(saving)
+
+    async def run_tasks(self, effect: RunTasks) -> None:
+        """Start the tasks, or wait for more of them."""
+        tasks = effect.tasks
+        if self._batch is None:
+            if self._saving is not None and self._saving.done():
+                await self.settle()
+            if len(tasks) == 1 and not self._run.live:
+                await in_context(copy_context(), run_task(tasks[0]))
+                effect.finished = tasks
+                return
+            limit = self._run.config.get("max_concurrency") or len(tasks)
+            self._batch = Batch(tasks, limit, self._end)
+            self._batch.start()
+        await self._collect(effect, self._batch)
+        if not effect.open:
+            self._batch = None
+
+    def _end(self, task: Task) -> None:
+        """A task has ended; after a failure its siblings are cancelled."""
+        self._ended.append(task)
+        if task.error is not None and self._batch is not None:
+            self._batch.cancel()
+        self._notice()
+
+    async def _collect(self, effect: RunTasks, batch: Batch) -> None:
+        """Wait for one task, or for all if nobody waits for single ones; take along what else has ended."""
+        watched, ended = self._run.watched, self._ended
+        while batch.open and not (watched and (ended or self._run.out)):
+            self._waiter = self._loop.create_future()
+            await self._waiter
+        self._waiter = None
+        effect.finished = tuple(ended)
+        ended.clear()
+        effect.open = batch.open
+
+    async def abort(self, loop: Effects, error: BaseException) -> None:
+        """Cancel running tasks, then let the loop keep what was done, even if this task is being cancelled."""
+        batch, self._batch = self._batch, None
+        if batch is not None:
+            batch.cancel()
+            await batch.ended()
+        keeping = asyncio.ensure_future(self._keep(loop, error))
+        while not keeping.done():
+            try:
+                await asyncio.shield(keeping)
+            except asyncio.CancelledError:
+                continue  # it is quick, and half a save helps nobody
+
+    async def _keep(self, loop: Effects, error: BaseException) -> None:
+        try:
+            effect = loop.throw(error)
+            while True:
+                if not isinstance(effect, RunTasks):
+                    await self.perform(effect)
+                effect = next(loop)
+        except BaseException:
+            pass  # either the error we threw, or the end; the caller raises the first cause
+        finally:
+            loop.close()
+        if self._saving is not None:
+            await asyncio.wait([self._saving])
+
+
+class Batch:
+    """The tasks of one superstep as coroutines.
+
+    A worker runs one after the other; only when one of them really waits is the next worker called, so that
+    coroutines that never wait cost no asyncio task.
+
+    Args:
+        limit: how many may be under way at once.
+        done: told each task that has ended.
+    """
+
+    __slots__ = ("_cancelled", "_coming", "_done", "_limit", "_waiting", "_workers", "open")
+
+    def __init__(self, tasks: Sequence[Task], limit: int, done: Callable[[Task], None]) -> None:
+        self._waiting = deque(tasks)
+        self._limit = limit
+        self._done = done
+        self._workers: set[asyncio.Task[None]] = set()
+        self._coming = False
+        self._cancelled = False
+        self.open = len(tasks)
+
+    def start(self) -> None:
+        """Call the first worker."""
+        self._call_worker()
+
+    def cancel(self) -> None:
+        """Start no further task, and cancel those under way."""
+        if not self._cancelled:
+            self._cancelled = True
+            self.open -= len(self._waiting)
+            self._waiting.clear()
+            me = asyncio.current_task()
+            for worker in self._workers:
+                if worker is not me:
+                    worker.cancel()
+
+    async def ended(self) -> None:
+        """Wait until no worker is left."""
+        while self._workers:
+            await asyncio.wait(self._workers)
+
+    def _call_worker(self) -> None:
+        if self._waiting and not self._coming and len(self._workers) < self._limit:
+            self._coming = True
+            worker = asyncio.get_running_loop().create_task(self._work())
+            self._workers.add(worker)
+            worker.add_done_callback(self._workers.discard)
+
+    async def _work(self) -> None:
+        self._coming = False
+        while self._waiting:
+            task = self._waiting.popleft()
+            await in_context(copy_context(), run_task(task), self._call_worker)
+            self.open -= 1
+            self._done(task)
+
+
+@coroutine
+def in_context(
+    context: Context, work: Coroutine[Any, Any, None], suspended: Callable[[], None] | None = None
+) -> Generator[Any, Any, None]:
+    """Await `work` in a context of its own, without an asyncio task. `suspended` is called when it first waits."""
+    run, send = context.run, work.send
+    try:
+        awaited = run(send, None)
+        if suspended is not None:
+            suspended()
+        while True:
+            try:
+                answer = yield awaited
+            except BaseException as error:
+                awaited = run(work.throw, error)
+            else:
+                awaited = run(send, answer)
+    except StopIteration:
+        return
+
+
+async def find(saver: Any, config: Any) -> tuple[Any, str | None]:
+    """The checkpoint to start from, and the id of the thread's newest.
+
+    Raises:
+        ValueError: the config names a checkpoint that the thread does not have.
+    """
+    found = await saver.aget_tuple(config)
+    thread_id, _, checkpoint_id = coordinates(config)
+    if checkpoint_id is None:
+        return found, found.checkpoint["id"] if found is not None else None
+    if found is None:
+        raise ValueError(f"thread {thread_id!r} has no checkpoint {checkpoint_id!r}")
+    return found, await saver.ahead(config)
+
+
+async def save(run: Run, effect: Save) -> None:
+    """Store a commit, or record writes."""
+    saver = run.saver
+    assert saver is not None
+    if effect.commit is not None:
+        await saver.acommit(effect.commit)
+    else:
+        await saver.acommit_writes(run.thread_id or "", run.ns, effect.checkpoint_id, effect.writes)
+
+
+async def side_by_side(jobs: Sequence[Callable[[], Awaitable[Any]]], limit: int | None) -> list[Any]:
+    """Await independent jobs, at most `limit` at once; results in order.
+
+    Raises:
+        Exception: that of the first failed job in order, once all have ended.
+    """
+    gate = asyncio.Semaphore(limit or max(1, len(jobs)))
+
+    async def one(job: Callable[[], Awaitable[Any]]) -> Any:
+        async with gate:
+            return await job()
+
+    results = await asyncio.gather(*(one(job) for job in jobs), return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return results
+
+
+# -- one task -------------------------------------------------------------------------------------------------
+
+
+async def run_task(task: Task) -> None:
+    """Run a task to its end, retries included; the outcome is kept on the task. Await it in a context of its own."""
+    RUNNING.set(task)
+    failures: dict[int, int] | None = None
+    while True:
+        try:
+            await _attempt(task)
+            return
+        except GraphBubbleUp as signal:
+            keep_signal(task, signal)
+            return
+        except BaseException as failure:
+            error = _own_fault(task, failure)
+            task.writes = []
+            failures = {} if failures is None else failures
+            wait = wait_before_retry(task.node.retry, failures, error) if task.node.retry else None
+            if wait is None:
+                keep_error(task, error)
+                return
+            await asyncio.sleep(wait)
+            task.begin_attempt()
+
+
+async def _attempt(task: Task) -> None:
+    node = task.node
+    try:
+        given = {name: get(task) for name, get in node.inject} if node.inject is not None else {}
+        if node.coro is not None:
+            result = await node.coro(task.input, **given)
+        elif node.inline:
+            result = node.sync(task.input, **given)
+        else:
+            result = await in_thread(lambda: node.sync(task.input, **given))
+    except ParentCommand as signal:
+        result = addressed_here(signal)
+    for writer in node.writers:
+        if writer.is_async:
+            await writer.awrite(result, task)
+        else:
+            writer.write(result, task)
+    task.finished = True
+
+
+def _own_fault(task: Task, error: BaseException) -> BaseException:
+    """A CancelledError that nobody asked for is the node's own failure."""
+    if isinstance(error, asyncio.CancelledError):
+        current = asyncio.current_task()
+        if current is None or not current.cancelling():
+            mine = NodeCancelledError(task.name)
+            mine.__cause__ = error
+            return mine
+    return error
+
+
+async def in_thread(call: Callable[[], Any]) -> Any:
+    """Call on a worker thread, in this context. If the waiting is cancelled the thread runs on and its result is
+    dropped."""
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[Any] = loop.create_future()
+    context = copy_context()
+
+    def tell(result: Any, error: BaseException | None) -> None:
+        if answer.done():
+            return
+        if error is not None:
+            answer.set_exception(error)
+        else:
+            answer.set_result(result)
+
+    def work() -> None:
+        result, failure = None, None
+        try:
+            result = context.run(call)
+        except BaseException as error:
+            failure = _wrapped(error)
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(tell, result, failure)
+
+    POOL.submit(work)
+    try:
+        return await answer
+    except _Stop as stop:
+        raise stop.cause from None
+
+
+class _Stop(Exception):
+    """Carries a StopIteration, which a future cannot hold."""
+
+    def __init__(self, cause: BaseException) -> None:
+        self.cause = cause
+
+
+def _wrapped(error: BaseException) -> BaseException:
+    return _Stop(error) if isinstance(error, StopIteration) else error

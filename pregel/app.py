@@ -1,0 +1,417 @@
+"""Pregel: a compiled graph as its user holds it. Faces of a few lines; the work is behind them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from typing_extensions import Self, Unpack
+
+from ..channels.base import MISSING, BaseChannel
+from ..checkpoint.base import INTERRUPT, BaseCheckpointSaver, address, coordinates
+from . import aio, threads
+from .callable import read_callable
+from .errors import GraphInterrupt, InvalidGraphError, InvalidUpdateError, ParentCommand
+from .history import empty_snapshot, snapshot_of
+from .node import NodeBuilder, PregelNode
+from .program import Program, freeze
+from .run import Call, Options, Run, check_breakpoints, merge_configs
+from .runtime import ManagedValue
+from .types import (
+    TASKS,
+    All,
+    CachePolicy,
+    GraphOutput,
+    RetryPolicy,
+    RunnableConfig,
+    StateSnapshot,
+    StreamMode,
+)
+from .writes import Vocabulary
+
+Channels = Mapping[str, BaseChannel[Any, Any, Any] | type[ManagedValue]]
+
+
+class Pregel:
+    """A graph of nodes that talk through channels, run in supersteps.
+
+    Usually made by `StateGraph.compile`; made by hand it is the low-level way to describe a graph. It holds no run
+    state and may be used from many threads and event loops at once.
+
+    Args:
+        nodes: by name.
+        channels: templates, by name; a `ManagedValue` class declares a computed key.
+        input_channels: what `invoke` takes: a name for a bare value, several for a dict.
+        output_channels: what `invoke` returns, likewise.
+        stream_channels: what streams and `get_state` show; None for all.
+        interrupt_before_nodes, interrupt_after_nodes: names to stop at, or "*".
+        stream_mode: the default of `stream`.
+        checkpointer: a saver; None takes the enclosing graph's; True takes it with a history of its own; False never
+            saves.
+        store, cache: lent to nodes, used by cache policies.
+        retry_policy, cache_policy: for nodes without their own.
+        context_schema: the class of `context`.
+        name: in drawings and errors.
+
+    Raises:
+        InvalidGraphError: naming every mistake.
+        TypeError: `checkpointer` is none of the kinds above.
+
+    >>> from stategraph.channels import EphemeralValue, LastValue
+    >>> app = Pregel(
+    ...     nodes={"double": NodeBuilder().subscribe_only("a").do(lambda x: x + x).write_to("b")},
+    ...     channels={"a": EphemeralValue(str), "b": LastValue(str)},
+    ...     input_channels="a",
+    ...     output_channels="b",
+    ... )
+    >>> app.invoke("foo")
+    'foofoo'
+    """
+
+    is_stategraph = True
+
+    def __init__(
+        self,
+        *,
+        nodes: Mapping[str, PregelNode | NodeBuilder],
+        channels: Channels,
+        input_channels: str | Sequence[str],
+        output_channels: str | Sequence[str],
+        stream_channels: str | Sequence[str] | None = None,
+        interrupt_before_nodes: All | Sequence[str] = (),
+        interrupt_after_nodes: All | Sequence[str] = (),
+        stream_mode: StreamMode = "values",
+        checkpointer: BaseCheckpointSaver | bool | None = None,
+        store: Any = None,
+        cache: Any = None,
+        retry_policy: RetryPolicy | Sequence[RetryPolicy] = (),
+        cache_policy: CachePolicy | None = None,
+        context_schema: Any = None,
+        name: str = "Pregel",
+        _words: Vocabulary | None = None,
+        _check_input: Callable[[Any], None] | None = None,
+    ) -> None:
+        self.nodes = {
+            n: with_defaults(d.build() if isinstance(d, NodeBuilder) else d, retry_policy, cache_policy)
+            for n, d in nodes.items()
+        }
+        selections = (input_channels, output_channels, stream_channels)
+        self.program: Program = freeze(name, self.nodes, channels, selections, _words)
+        self.channels = {**self.program.channels, **self.program.managed}
+        self.input_channels = input_channels
+        self.output_channels = output_channels
+        self.stream_channels = stream_channels
+        self.interrupt_before = check_breakpoints(interrupt_before_nodes, self.program)
+        self.interrupt_after = check_breakpoints(interrupt_after_nodes, self.program)
+        self.stream_mode: StreamMode = stream_mode
+        self.checkpointer = check_checkpointer(checkpointer)
+        self.store = store
+        self.cache = cache
+        self.context_schema = check_context_schema(context_schema)
+        self.name = name
+        self.check_input = _check_input
+        self.config: RunnableConfig = {}
+
+    # -- run ------------------------------------------------------------------------------------------------
+
+    def invoke(self, input: Any, config: RunnableConfig | None = None, **options: Unpack[Options]) -> Any:
+        """Run to the end, or to the next pause.
+
+        Args:
+            input: new input for the thread; None to go on with what is stored; a `Command` to answer, update or
+                redirect.
+            config: see `RunnableConfig`.
+            options: see `Options`.
+
+        Returns:
+            The output channels: the last `values` view of this call, else as they stand; None if none holds a value.
+            A paused run's questions are added under "__interrupt__". With another `stream_mode`, a list of chunks.
+
+        Raises:
+            EmptyInputError: there is nothing to do.
+            GraphRecursionError: the limit was reached with work left.
+            InvalidUpdateError: a superstep's writes cannot be applied.
+            CheckpointConflictError: another run moved the thread on.
+            Exception: whatever a node raised, with a note that names its task.
+        """
+        call = Call(**options)
+        if call.stream_mode is not None and call.stream_mode != "values":
+            return list(self.stream(input, config, **options))
+        run = Run(self, input, config, call)
+        try:
+            threads.drive(run)
+        except ParentCommand as signal:
+            raise escaped(run, signal) from None
+        return self._result(run, call)
+
+    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **options: Unpack[Options]) -> Any:
+        """`invoke` for coroutines."""
+        call = Call(**options)
+        if call.stream_mode is not None and call.stream_mode != "values":
+            return [chunk async for chunk in self.astream(input, config, **options)]
+        run = Run(self, input, config, call)
+        try:
+            await aio.drive(run)
+        except ParentCommand as signal:
+            raise escaped(run, signal) from None
+        return self._result(run, call)
+
+    def stream(
+        self, input: Any, config: RunnableConfig | None = None, **options: Unpack[Options]
+    ) -> Iterator[Any]:
+        """Run step by step, yielding chunks as `stream_mode` says; a superstep starts when the reader asks for more.
+
+        Takes and raises what `invoke` does. Several modes make each chunk a (mode, data) pair; `subgraphs=True` puts
+        the namespace before it.
+        """
+        call, run = self._open(input, config, options)
+        try:
+            yield from threads.stream(run)
+        except ParentCommand as signal:
+            raise escaped(run, signal) from None
+        hand_up(run)
+
+    async def astream(
+        self, input: Any, config: RunnableConfig | None = None, **options: Unpack[Options]
+    ) -> AsyncIterator[Any]:
+        """`stream` for coroutines."""
+        call, run = self._open(input, config, options)
+        chunks = aio.stream(run)
+        try:
+            async for chunk in chunks:
+                yield chunk
+        except ParentCommand as signal:
+            raise escaped(run, signal) from None
+        finally:
+            await chunks.aclose()
+        hand_up(run)
+
+    def batch(
+        self,
+        inputs: Sequence[Any],
+        config: RunnableConfig | Sequence[RunnableConfig] | None = None,
+        **options: Unpack[Options],
+    ) -> list[Any]:
+        """Independent runs side by side, results in the order of the inputs.
+
+        Args:
+            config: one for all, or one per input. The first one's `max_concurrency` limits how many run at once.
+
+        Raises:
+            ValueError: there are not as many configs as inputs.
+            Exception: that of the first failed run in order; all have ended by then.
+        """
+        configs = spread(config, len(inputs))
+        return threads.side_by_side(
+            [lambda i=i, c=c: self.invoke(i, c, **options) for i, c in zip(inputs, configs, strict=True)],
+            configs[0].get("max_concurrency") if configs and configs[0] else None,
+        )
+
+    async def abatch(
+        self,
+        inputs: Sequence[Any],
+        config: RunnableConfig | Sequence[RunnableConfig] | None = None,
+        **options: Unpack[Options],
+    ) -> list[Any]:
+        """`batch` for coroutines."""
+        configs = spread(config, len(inputs))
+        return await aio.side_by_side(
+            [lambda i=i, c=c: self.ainvoke(i, c, **options) for i, c in zip(inputs, configs, strict=True)],
+            configs[0].get("max_concurrency") if configs and configs[0] else None,
+        )
+
+    def _open(self, input: Any, config: RunnableConfig | None, options: Options) -> tuple[Call, Run]:
+        """A run with a reader."""
+        call = Call(**options)
+        run = Run(self, input, config, call)
+        if call.output_keys is None and call.stream_mode is None or call.output_keys is None:
+            run.show(self.program.stream)
+        modes = call.stream_mode
+        if modes is None:
+            modes = "values" if run.parent is not None else self.stream_mode
+        run.read_by(call, modes)
+        return call, run
+
+    def _result(self, run: Run, call: Call) -> Any:
+        """What `invoke` returns."""
+        hand_up(run)
+        value = run.last_view if run.shown else run.machine.output(run.output_keys)
+        if isinstance(value, dict) and not value:
+            value = None
+        questions = run.paused or ()
+        if call.version == "v2":
+            return GraphOutput(self.coerce_output(value), questions)
+        if questions:
+            return {**(value if isinstance(value, dict) else {}), INTERRUPT: list(questions)}
+        return value
+
+    def coerce_output(self, value: Any) -> Any:
+        """The output as an instance of the output schema, where that is a class."""
+        return value
+
+    def coerce_context(self, context: Any) -> Any:
+        """A dict as an instance of the context schema, where that is a dataclass or a pydantic model."""
+        schema = self.context_schema
+        if isinstance(context, dict) and schema is not None and not issubclass(schema, dict):
+            return schema(**context)
+        return context
+
+    # -- look -----------------------------------------------------------------------------------------------
+
+    def get_state(self, config: RunnableConfig, *, subgraphs: bool = False) -> StateSnapshot:
+        """The thread at its newest checkpoint, or at the one that `config` names.
+
+        Raises:
+            ValueError: the graph has no saver, or the config names no thread or an unknown checkpoint.
+        """
+        saver, where = self._thread(config)
+        found = saver.get_tuple(where)
+        return self._snapshot(found, where)
+
+    async def aget_state(self, config: RunnableConfig, *, subgraphs: bool = False) -> StateSnapshot:
+        """`get_state` for coroutines."""
+        saver, where = self._thread(config)
+        found = await saver.aget_tuple(where)
+        return self._snapshot(found, where)
+
+    def get_state_history(
+        self,
+        config: RunnableConfig,
+        *,
+        filter: Mapping[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> Iterator[StateSnapshot]:
+        """The thread's checkpoints, the newest first, each as its superstep began.
+
+        Args:
+            filter: metadata keys and the values they must equal.
+            before: only what is older than the checkpoint this config names.
+            limit: at most so many.
+        """
+        saver, where = self._thread(config)
+        for found in saver.list(where, filter=filter, before=before, limit=limit):
+            yield snapshot_of(self.program, found, live=False)
+
+    async def aget_state_history(
+        self,
+        config: RunnableConfig,
+        *,
+        filter: Mapping[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[StateSnapshot]:
+        """`get_state_history` for coroutines."""
+        saver, where = self._thread(config)
+        async for found in saver.alist(where, filter=filter, before=before, limit=limit):
+            yield snapshot_of(self.program, found, live=False)
+
+    def _thread(self, config: RunnableConfig) -> tuple[BaseCheckpointSaver, RunnableConfig]:
+        if not isinstance(self.checkpointer, BaseCheckpointSaver):
+            raise ValueError("no checkpointer set: compile(checkpointer=...) to keep and inspect threads")
+        merged = merge_configs(self.config, config)
+        return self.checkpointer, address(*coordinates(merged))
+
+    def _snapshot(self, found: Any, where: RunnableConfig) -> StateSnapshot:
+        checkpoint_id = where["configurable"].get("checkpoint_id")
+        if found is not None:
+            return snapshot_of(self.program, found, live=checkpoint_id is None)
+        if checkpoint_id is not None:
+            raise ValueError(f"thread {where['configurable']['thread_id']!r} has no checkpoint {checkpoint_id!r}")
+        return empty_snapshot(where)
+
+    # -- derive ---------------------------------------------------------------------------------------------
+
+    def with_config(self, config: RunnableConfig | None = None, **settings: Any) -> Self:
+        """The same graph with settings of its own, which a call's config adds to."""
+        twin = self.copy()
+        twin.config = merge_configs(self.config, config, settings)  # type: ignore[arg-type]
+        return twin
+
+    def copy(self, update: Mapping[str, Any] | None = None) -> Self:
+        """The same graph, with other values for some attributes."""
+        twin = object.__new__(type(self))
+        twin.__dict__.update(self.__dict__)
+        for name, value in (update or {}).items():
+            if name not in self.__dict__:
+                raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+            setattr(twin, name, value)
+        return twin
+
+    def validate(self) -> Self:
+        """Nothing left to check: a graph that exists is valid."""
+        return self
+
+    def get_name(self) -> str:
+        """The graph's name."""
+        return self.name
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r}, nodes={[n for n in self.nodes]})"
+
+
+def hand_up(run: Run) -> None:
+    """A nested run that paused makes the task around it pause."""
+    if run.paused is not None and run.parent is not None:
+        raise GraphInterrupt(run.paused)
+
+
+def escaped(run: Run, signal: ParentCommand) -> BaseException:
+    """A command for the parent graph: let it pass in a nested run; in a root run it is a mistake."""
+    if run.parent is not None:
+        return signal
+    return InvalidUpdateError(
+        f"{run.program.name}: a node returned Command(graph=Command.PARENT), but there is no parent graph"
+    )
+
+
+def spread(
+    config: RunnableConfig | Sequence[RunnableConfig] | None, count: int
+) -> list[RunnableConfig]:
+    """One config per run.
+
+    Raises:
+        ValueError: a list of another length.
+    """
+    if config is None or isinstance(config, Mapping):
+        return [config or {}] * count
+    if len(config) != count:
+        raise ValueError(f"batch got {count} inputs but {len(config)} configs")
+    return list(config)
+
+
+def with_defaults(
+    node: PregelNode, retry: RetryPolicy | Sequence[RetryPolicy], cache: CachePolicy | None
+) -> PregelNode:
+    """A node that takes the graph's policies where it has none."""
+    if not isinstance(node, PregelNode) or (node.retry_policy or not retry) and (node.cache_policy or not cache):
+        return node
+    from dataclasses import replace
+
+    policies = (retry,) if isinstance(retry, RetryPolicy) else tuple(retry)
+    return replace(node, retry_policy=node.retry_policy or policies, cache_policy=node.cache_policy or cache)
+
+
+def check_checkpointer(checkpointer: Any) -> BaseCheckpointSaver | bool | None:
+    """A saver, True, False or None.
+
+    Raises:
+        TypeError: anything else, a saver's class included.
+    """
+    if checkpointer in (None, True, False) or isinstance(checkpointer, BaseCheckpointSaver):
+        return checkpointer  # type: ignore[no-any-return]
+    hint = " (an instance, not the class)" if isinstance(checkpointer, type) else ""
+    raise TypeError(f"checkpointer is a saver{hint}, True, False or None, not {checkpointer!r}")
+
+
+def check_context_schema(schema: Any) -> Any:
+    """A class, or None.
+
+    Raises:
+        TypeError: anything else.
+    """
+    from typing import get_origin
+
+    if schema is None or isinstance(get_origin(schema) or schema, type):
+        return get_origin(schema) or schema
+    raise TypeError(f"context_schema is a class (dataclass, pydantic model, TypedDict), not {schema!r}")

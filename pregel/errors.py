@@ -1,0 +1,170 @@
+"""One tree of errors, by whose fault: your graph, your node, your call, the limit, the store, or us.
+
+Signals (pause, stop, hand over to the parent graph) are not errors: they derive from BaseException, so that
+`except Exception` in a node cannot swallow one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+from ..channels.base import EmptyChannelError, InvalidUpdateError, StateGraphError
+from ..checkpoint.base import CheckpointConflictError
+
+__all__ = [
+    "CheckpointConflictError",
+    "EmptyChannelError",
+    "EmptyInputError",
+    "GraphBubbleUp",
+    "GraphDrained",
+    "GraphInterrupt",
+    "GraphRecursionError",
+    "InternalError",
+    "InvalidGraphError",
+    "InvalidRouteError",
+    "InvalidUpdateError",
+    "NodeCancelledError",
+    "NodeTimeoutError",
+    "ParentCommand",
+    "StateGraphError",
+    "UnknownInterruptError",
+    "nearest",
+]
+
+
+# -- your graph ------------------------------------------------------------------------------------------
+
+
+class InvalidGraphError(StateGraphError, ValueError):
+    """The graph cannot work as declared.
+
+    Attributes:
+        mistakes: a sentence for each, in the order found.
+    """
+
+    def __init__(self, mistakes: str | Sequence[str]) -> None:
+        self.mistakes = (mistakes,) if isinstance(mistakes, str) else tuple(mistakes)
+        lines = self.mistakes[0] if len(self.mistakes) == 1 else "".join(f"\n  - {m}" for m in self.mistakes)
+        super().__init__(lines)
+
+
+# -- your node -------------------------------------------------------------------------------------------
+
+
+class NodeTimeoutError(StateGraphError):
+    """An attempt of a node took too long and was abandoned. Not a builtin TimeoutError: it is retried by default.
+
+    Attributes:
+        node: its name.
+        elapsed: seconds the attempt had taken.
+        kind: "run" or "idle": which of the two limits was hit.
+        timeout: that limit, in seconds.
+    """
+
+    def __init__(self, node: str, elapsed: float, kind: str, timeout: float) -> None:
+        super().__init__(f"node {node!r}: {kind} timeout of {timeout:g} s hit after {elapsed:.3f} s")
+        self.node = node
+        self.elapsed = elapsed
+        self.kind = kind
+        self.timeout = timeout
+
+
+class NodeCancelledError(StateGraphError):
+    """A node raised `asyncio.CancelledError` of its own accord; nobody had cancelled the run."""
+
+    def __init__(self, node: str) -> None:
+        super().__init__(f"node {node!r} raised CancelledError although its run was not cancelled")
+        self.node = node
+
+
+class InvalidRouteError(InvalidUpdateError, ValueError):
+    """A router, a `Command` or a `Send` goes where this graph has no node."""
+
+
+# -- your call -------------------------------------------------------------------------------------------
+
+
+class EmptyInputError(StateGraphError):
+    """The call brought nothing to do: no input, and no stored work to go on with."""
+
+
+class UnknownInterruptError(StateGraphError, RuntimeError):
+    """An answer that fits no pending question.
+
+    Attributes:
+        reason: "not_pending", "ambiguous" or "empty_map".
+        interrupt_ids: the ids that the answer named.
+        pending_ids: the ids that wait for one.
+    """
+
+    def __init__(self, reason: str, interrupt_ids: Iterable[str], pending_ids: Iterable[str]) -> None:
+        self.reason = reason
+        self.interrupt_ids = tuple(interrupt_ids)
+        self.pending_ids = tuple(pending_ids)
+        pending = ", ".join(self.pending_ids) or "none"
+        text = {
+            "ambiguous": "several questions are pending: answer by id with Command(resume={id: answer})",
+            "empty_map": "the map of answers is empty",
+        }.get(reason, f"no question is pending under {', '.join(self.interrupt_ids) or 'any id'}")
+        super().__init__(f"{text}; pending: {pending}")
+
+
+# -- the limit -------------------------------------------------------------------------------------------
+
+
+class GraphRecursionError(StateGraphError, RecursionError):
+    """The call used up its supersteps and work was left. What was done is stored; `invoke(None)` goes on."""
+
+
+# -- us --------------------------------------------------------------------------------------------------
+
+
+class InternalError(StateGraphError):
+    """This should never happen. Please report it."""
+
+
+# -- signals ---------------------------------------------------------------------------------------------
+
+
+class GraphBubbleUp(BaseException):
+    """Base of the signals by which a node speaks to the engine. Let them pass."""
+
+
+class GraphInterrupt(GraphBubbleUp):
+    """Raised by `interrupt()`: the task pauses with these questions."""
+
+    def __init__(self, interrupts: Sequence[Any] = ()) -> None:
+        super().__init__(interrupts)
+        self.interrupts = tuple(interrupts)
+
+
+class ParentCommand(GraphBubbleUp):
+    """A `Command(graph=Command.PARENT)` on its way to the graph around this one."""
+
+    def __init__(self, command: Any) -> None:
+        super().__init__(command)
+        self.command = command
+
+
+class GraphDrained(GraphBubbleUp):
+    """The run stopped between two supersteps because a drain was requested. `invoke(None)` goes on.
+
+    Attributes:
+        reason: as given to `request_drain`.
+    """
+
+    def __init__(self, reason: str = "shutdown") -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+def nearest(name: object, known: Iterable[str]) -> str:
+    """The end of a sentence about an unknown name: a likely correction, or what there is."""
+    names = sorted(known)
+    close = get_close_matches(str(name), names, n=1)
+    if close:
+        return f"did you mean {close[0]!r}?"
+    shown = ", ".join(repr(n) for n in names[:10]) + (", ..." if len(names) > 10 else "")
+    return f"known: {shown or 'none'}"

@@ -1,0 +1,197 @@
+"""Looking at a stored thread: snapshots as pure functions of a program and what a saver found.
+
+Nothing here writes, waits or runs a node; the sync and async faces share every line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from ..checkpoint.base import (
+    ERROR,
+    INTERRUPT,
+    NO_WRITES,
+    NULL_TASK_ID,
+    RESUME,
+    RETURN,
+    CheckpointTuple,
+    PendingWrite,
+    address,
+)
+from .machine import Machine
+from .program import Program
+from .stream import result_of
+from .task import Task
+from .types import Interrupt, PregelTask, RunnableConfig, StateSnapshot
+from .writes import Pair
+
+if TYPE_CHECKING:
+    from .run import Run
+
+
+@dataclass(slots=True)
+class Stored:
+    """What a checkpoint's pending writes tell of one task.
+
+    A task has finished if it left output and no error: a failed attempt's output is never kept, and a later success
+    clears the error.
+    """
+
+    writes: list[Pair] = field(default_factory=list)
+    wrote: bool = False
+    error: BaseException | None = None
+    interrupts: tuple[Interrupt, ...] = ()
+    answers: Sequence[Any] = ()
+
+    @property
+    def finished(self) -> bool:
+        """Whether its writes count."""
+        return self.wrote and self.error is None
+
+
+def read_stored(pending: Iterable[PendingWrite]) -> dict[str, Stored]:
+    """Pending writes by task id. Those of the null task are a `Command`'s, not a task's."""
+    found: dict[str, Stored] = {}
+    for task_id, channel, value in pending:
+        stored = found.setdefault(task_id, Stored())
+        if channel == ERROR:
+            stored.error = value
+        elif channel == INTERRUPT:
+            stored.interrupts = tuple(value)
+        elif channel == RESUME:
+            stored.answers = value
+        else:
+            stored.wrote = True
+            if channel != NO_WRITES:
+                stored.writes.append((channel, value))
+    return found
+
+
+@dataclass(slots=True)
+class Place:
+    """Stands in for a run where tasks are only looked at: enough for their ids and namespaces."""
+
+    program: Program
+    machine: Machine
+    ns: str
+
+
+@dataclass(slots=True)
+class View:
+    """A checkpoint brought to life for looking.
+
+    Attributes:
+        live: show what a resume would find done already; else the superstep as it began.
+    """
+
+    machine: Machine
+    tasks: list[Task]
+    stored: Mapping[str, Stored]
+    live: bool
+
+
+def view(program: Program, found: CheckpointTuple, *, live: bool) -> View:
+    """Bring a stored checkpoint to life, with the tasks that follow it."""
+    machine = Machine(program, found.checkpoint, found.metadata.get("step", -1) + 1)
+    stored = read_stored(found.pending_writes or ())
+    null = stored.get(NULL_TASK_ID)
+    if null is not None:
+        machine.apply_writes(null.writes)
+    tasks = machine.plan(coerce=False)
+    ns = found.config["configurable"].get("checkpoint_ns", "")
+    place = Place(program, machine, ns)
+    for task in tasks:
+        task.run = place  # type: ignore[assignment]
+    return View(machine, tasks, stored, live)
+
+
+def snapshot_of(program: Program, found: CheckpointTuple, *, live: bool) -> StateSnapshot:
+    """What `get_state` shows of a stored checkpoint.
+
+    Args:
+        live: the head as a resume would find it: finished tasks' writes in `values`, the others in `next`. Else
+            the superstep as it began.
+    """
+    seen = view(program, found, live=live)
+    tasks = tuple(describe(task, seen.stored.get(task.id), program) for task in seen.tasks)
+    open_tasks = [t for t in tasks if not live or not _finished(seen, t.id)]
+    return StateSnapshot(
+        values=_values(program, seen),
+        next=tuple(t.name for t in open_tasks),
+        config=found.config,
+        metadata=found.metadata,
+        created_at=found.checkpoint["ts"],
+        parent_config=found.parent_config,
+        tasks=tasks,
+        interrupts=tuple(q for t in open_tasks for q in t.interrupts),
+    )
+
+
+def empty_snapshot(config: RunnableConfig) -> StateSnapshot:
+    """What `get_state` shows of a thread that has nothing stored."""
+    return StateSnapshot({}, (), config, None, None, None, (), ())
+
+
+def _finished(seen: View, task_id: str) -> bool:
+    known = seen.stored.get(task_id)
+    return known is not None and known.finished
+
+
+def _values(program: Program, seen: View) -> Any:
+    """The state; in the live view with what finished tasks wrote, as far as that can be applied."""
+    if seen.live:
+        writes = [pair for t in seen.tasks if _finished(seen, t.id) for pair in seen.stored[t.id].writes]
+        try:
+            return seen.machine.output_with(program.stream, writes)
+        except Exception:  # looking at a thread must work however badly its writes fit together
+            pass
+    return seen.machine.output(program.stream)
+
+
+def describe(task: Task, known: Stored | None, program: Program) -> PregelTask:
+    """A task with what is stored of it."""
+    known = known or Stored()
+    return PregelTask(
+        id=task.id,
+        name=task.name,
+        path=task.path,
+        error=known.error,
+        interrupts=() if known.finished and not known.interrupts else known.interrupts,
+        result=_result(known, program) if known.finished else None,
+    )
+
+
+def _result(known: Stored, program: Program) -> Any:
+    for channel, value in known.writes:
+        if channel == RETURN:
+            return value
+    shown = program.stream
+    if isinstance(shown, str):
+        values = [value for channel, value in known.writes if channel == shown]
+        return values[0] if len(values) == 1 else values or None
+    return result_of(known.writes, frozenset(shown))
+
+
+def live_snapshot(run: Run, tasks: Sequence[Task]) -> StateSnapshot:
+    """The checkpoint that a running call has just made, and the tasks it is about to run."""
+    commit = run.committed
+    assert commit is not None
+    shown = tuple(describe(t, run.stored.get(t.id), run.program) for t in tasks)
+    return StateSnapshot(
+        values=run.machine.output(run.program.stream),
+        next=tuple(t.name for t in tasks),
+        config=address(commit.thread_id, commit.checkpoint_ns, commit.id),
+        metadata=commit.metadata,  # type: ignore[arg-type]
+        created_at=iso(commit.ts),
+        parent_config=address(commit.thread_id, commit.checkpoint_ns, commit.parent_id) if commit.parent_id else None,
+        tasks=shown,
+        interrupts=(),
+    )
+
+
+def iso(ts: float) -> str:
+    """Seconds since the epoch as ISO-8601 UTC."""
+    return datetime.fromtimestamp(ts, UTC).isoformat()

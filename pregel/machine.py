@@ -1,0 +1,405 @@
+"""The superstep as pure state: `plan` says which tasks run, `apply` folds in what they wrote.
+
+No await, no lock, no clock, no saver: give it the same writes and it makes the same history. Work follows what
+changed: the channels written, the nodes they trigger, the few channels that react to an empty step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ..channels.base import MISSING, BaseChannel, EmptyChannelError
+from ..checkpoint.base import CHECKPOINT_FORMAT, Checkpoint
+from .errors import InternalError, InvalidUpdateError, nearest
+from .program import Node, Program, Reader
+from .task import Task, in_path_order
+from .types import INPUT, PUSH, TASKS
+from .writes import Pair
+
+Channel = BaseChannel[Any, Any, Any]
+
+
+class Machine:
+    """The live state of one run of one program.
+
+    Attributes:
+        step: the number of the superstep that would run next; a checkpoint carries the one before.
+        changed: channels changed by the last `apply` that hold a value; None right after loading.
+        unsaved: channels changed since the last checkpoint was taken.
+        unsaved_seen: nodes whose `seen` changed since then.
+        remaining: supersteps this call may still take, the next one counted.
+    """
+
+    __slots__ = (
+        "changed",
+        "channels",
+        "checkpoint_id",
+        "expiring",
+        "held",
+        "program",
+        "remaining",
+        "seen",
+        "step",
+        "tick",
+        "unsaved",
+        "unsaved_seen",
+        "versions",
+        "views",
+    )
+
+    def __init__(self, program: Program, checkpoint: Checkpoint | None = None, step: int = -1) -> None:
+        self.program = program
+        self.step = step
+        self.remaining = 0
+        self.changed: Iterable[str] | None = ()
+        self.held: set[str] = set()
+        self.unsaved: set[str] = set()
+        self.unsaved_seen: set[str] = set()
+        self.views: dict[Reader, dict[str, Any]] = {}
+        self.checkpoint_id = ""
+        self.versions: dict[str, int] = {}
+        self.seen: dict[str, dict[str, int]] = {}
+        stored: Mapping[str, Any] = {}
+        if checkpoint is not None:
+            self.checkpoint_id = checkpoint["id"]
+            self.versions = dict(checkpoint["channel_versions"])
+            self.seen = dict(checkpoint["versions_seen"])
+            stored = checkpoint["channel_values"]
+            self.changed = None
+        self.tick = max(self.versions.values(), default=0)
+        self.channels: dict[str, Channel] = {
+            name: template.from_checkpoint(stored.get(name, MISSING))
+            for name, template in program.channels.items()
+        }
+        # Channels that react to an empty step and hold something: the only ones `apply` must look at unasked.
+        self.expiring = {name for name in program.step_scoped if self.channels[name].is_available()}
+
+    # -- plan -----------------------------------------------------------------------------------------------
+
+    def plan(self, *, coerce: bool = True) -> list[Task]:
+        """The tasks of the next superstep: Sends by index, then triggered nodes by name.
+
+        Args:
+            coerce: apply the nodes' mappers; False when nobody will run the tasks.
+        """
+        program, changed = self.program, self.changed
+        tasks: list[Task] = []
+        if TASKS in self.expiring:
+            nodes = program.nodes
+            for index, send in enumerate(self.channels[TASKS].get()):
+                node = nodes.get(send.node)
+                if node is None:
+                    raise InvalidUpdateError(
+                        f"step {self.step}: a Send goes to unknown node {send.node!r}; {nearest(send.node, nodes)}"
+                    )
+                task = Task(node, (PUSH, index, False), send.arg)
+                task.send = send
+                tasks.append(task)
+        for name in self._candidates(self.versions if changed is None else changed):
+            node = program.nodes[name]
+            if self._is_triggered(node):
+                self._pull(node, tasks, coerce)
+        return tasks
+
+    def _candidates(self, changed: Iterable[str]) -> Sequence[str]:
+        """The nodes behind a changed channel, in name order; nobody else is looked at."""
+        triggers = self.program.triggers
+        first: Sequence[str] | None = None
+        more: set[str] | None = set(self.held) if self.held else None
+        for channel in changed:
+            names = triggers.get(channel)
+            if names is None:
+                continue
+            if first is None and more is None:
+                first = names
+            else:
+                if more is None:
+                    more = set(first or ())
+                more.update(names)
+        return (first or ()) if more is None else sorted(more)
+
+    def _is_triggered(self, node: Node) -> bool:
+        """The one rule: some trigger holds a value and moved since the node last ran."""
+        versions, seen = self.versions, self.seen.get(node.name)
+        for trigger in node.triggers:
+            version = versions.get(trigger)
+            if (
+                version is not None
+                and (seen is None or version > seen.get(trigger, 0))
+                and self.channels[trigger].is_available()
+            ):
+                return True
+        return False
+
+    def _pull(self, node: Node, tasks: list[Task], coerce: bool) -> None:
+        """Add the task of a triggered node; one whose only input is empty is held back until that is filled."""
+        reads = node.reads
+        if reads.__class__ is str:
+            try:
+                value = self.channels[reads].get()
+            except EmptyChannelError:
+                self.held.add(node.name)
+                return
+        else:
+            value = self.read(reads)  # type: ignore[arg-type]
+        if self.held:
+            self.held.discard(node.name)
+        if coerce and node.mapper is not None:
+            try:
+                value = node.mapper(value)
+            except Exception as error:
+                error.add_note(f"Before task with name {node.name!r} and path {node.path!r}")
+                raise
+        tasks.append(Task(node, node.path, value))
+
+    # -- read -----------------------------------------------------------------------------------------------
+
+    def read(self, reader: Reader) -> dict[str, Any]:
+        """The selected channels that hold a value, as a dict of the caller's own."""
+        view = self.views.get(reader)
+        if view is None:
+            view = self.views[reader] = self.select(reader.keys)
+        values = view.copy()
+        for key, managed in reader.managed:
+            values[key] = managed.get(self.remaining)
+        return values
+
+    def preview(self, reader: Reader, writes: Sequence[Pair]) -> dict[str, Any]:
+        """`read` as it will be if these writes alone are applied. The channels stay as they are."""
+        values = self.read(reader)
+        readers = self.program.readers
+        for channel, updates in _grouped(writes).items():
+            if reader in readers.get(channel, ()):
+                image = self.channels[channel].copy()
+                image.update(updates)
+                try:
+                    values[channel] = image.get()
+                except EmptyChannelError:
+                    values.pop(channel, None)
+        return values
+
+    def select(self, keys: Iterable[str]) -> dict[str, Any]:
+        """The named channels that hold a value, in the order named."""
+        channels, values = self.channels, {}
+        for key in keys:
+            try:
+                values[key] = channels[key].get()
+            except EmptyChannelError:
+                continue
+        return values
+
+    def output(self, keys: str | Sequence[str]) -> Any:
+        """A bare value (None if there is none) for a str, else a dict."""
+        if isinstance(keys, str):
+            return self.select((keys,)).get(keys)
+        return self.select(keys)
+
+    def output_with(self, keys: str | Sequence[str], writes: Sequence[Pair]) -> Any:
+        """`output` as it would be with these writes applied. The channels stay as they are."""
+        images = {}
+        for name, values in _grouped(writes).items():
+            images[name] = self.channels[name].copy()
+            images[name].update(values)
+        live, self.channels = self.channels, {**self.channels, **images}
+        try:
+            return self.output(keys)
+        finally:
+            self.channels = live
+
+    # -- apply ----------------------------------------------------------------------------------------------
+
+    def apply(self, tasks: Sequence[Task]) -> None:
+        """End a superstep: fold all writes in, in path order. If one cannot be taken, nothing has happened.
+
+        Raises:
+            InvalidUpdateError: naming channel, step and writers.
+        """
+        if len(tasks) > 1:
+            tasks = in_path_order(tasks)
+        fresh: dict[str, Channel] = {}
+        moved = self._consumed(tasks, fresh)
+        writes = _grouped(tasks[0].writes) if len(tasks) == 1 else _merged(tasks)
+        self._update(writes, fresh, moved, tasks)
+        # Everything below cannot fail for reasons of the user's.
+        self._see(tasks)
+        self._swap(fresh, moved)
+        self.step += 1
+
+    def apply_input(self, writes: Sequence[Pair], discarded: Sequence[Task]) -> None:
+        """Start over with new input: what was pending is dropped, step-scoped channels are emptied, the input
+        comes in. It takes a step number but runs nothing."""
+        fresh: dict[str, Channel] = {}
+        moved = self._consumed(discarded, fresh)
+        self._update(_grouped(writes), fresh, moved, ())
+        self._see(discarded)
+        self.seen.setdefault(INPUT, {})
+        self.unsaved_seen.add(INPUT)
+        self.held.clear()
+        self._swap(fresh, moved, finish=False)
+        self.step += 1
+
+    def apply_writes(self, writes: Sequence[Pair]) -> None:
+        """Fold in writes that belong to no superstep (a `Command` given as input): nothing expires, no step is
+        taken."""
+        fresh: dict[str, Channel] = {}
+        moved: list[str] = []
+        before = self.changed
+        grouped = _grouped(writes)
+        if TASKS in grouped and TASKS in self.expiring:
+            # Sends that wait already keep their places before the new ones.
+            grouped[TASKS] = [*self.channels[TASKS].get(), *grouped[TASKS]]
+        self._update(grouped, fresh, moved, (), expire=False)
+        self._swap(fresh, moved, finish=False)
+        self.changed = None if before is None else {*before, *(self.changed or ())}
+
+    def _consumed(self, tasks: Sequence[Task], fresh: dict[str, Channel]) -> list[str]:
+        """Tell the channels that want to know that their nodes ran."""
+        moved: list[str] = []
+        for task in tasks:
+            for name in task.node.consumes:
+                if name not in fresh:
+                    channel = self.channels[name].copy()
+                    if channel.consume():
+                        fresh[name] = channel
+                        moved.append(name)
+        return moved
+
+    def _update(
+        self,
+        writes: Mapping[str, list[Any]],
+        fresh: dict[str, Channel],
+        moved: list[str],
+        tasks: Sequence[Task],
+        *,
+        expire: bool = True,
+    ) -> None:
+        """Update copies of the written channels, and of those that an empty step changes."""
+        channels = self.channels
+        for name, values in writes.items():
+            channel = fresh.get(name)
+            if channel is None:
+                try:
+                    channel = channels[name].copy()
+                except KeyError:
+                    raise InternalError(f"step {self.step}: write to unknown channel {name!r}") from None
+            try:
+                if channel.update(values):
+                    moved.append(name)
+            except Exception as error:
+                writers = ", ".join(sorted({t.name for t in tasks if any(c == name for c, _ in t.writes)}))
+                error.add_note(
+                    f"At step {self.step}, key {name!r}"
+                    + (f", written by {writers}" if writers else "")
+                    + ". Nothing of this superstep was applied."
+                )
+                raise
+            fresh[name] = channel
+        if expire:
+            for name in self.expiring:
+                if name not in writes:
+                    channel = channels[name].copy()
+                    if channel.update(()):
+                        moved.append(name)
+                        fresh[name] = channel
+
+    def _see(self, tasks: Sequence[Task]) -> None:
+        """Remember what each node that ran had seen of its triggers."""
+        versions, seen = self.versions, self.seen
+        for task in tasks:
+            node = task.node
+            name = node.name
+            if task.path[0] == PUSH:
+                if name not in seen:
+                    seen[name] = {}
+                    self.unsaved_seen.add(name)
+                continue
+            seen[name] = {t: versions[t] for t in node.triggers if t in versions}
+            self.unsaved_seen.add(name)
+
+    def _swap(self, fresh: Mapping[str, Channel], moved: Sequence[str], *, finish: bool = True) -> None:
+        """Make the updated channels the live ones and note which hold something new."""
+        self.channels.update(fresh)
+        tick = self.tick + 1
+        changed = self._bump(moved, tick) if moved else set()
+        if finish and self.program.finishers and not self._has_work(changed):
+            changed |= self._finish(tick)
+        self.changed = changed
+
+    def _bump(self, moved: Sequence[str], tick: int) -> set[str]:
+        """Give every moved channel this version; returns those that hold a value."""
+        self.tick = tick
+        changed: set[str] = set()
+        channels, versions, expiring = self.channels, self.versions, self.expiring
+        scoped, readers = self.program.step_scoped, self.program.readers
+        for name in moved:
+            versions[name] = tick
+            channel = channels[name]
+            holds = channel.is_available()
+            if holds:
+                changed.add(name)
+            if name in scoped:
+                if holds:
+                    expiring.add(name)
+                else:
+                    expiring.discard(name)
+            if name in readers:
+                self._refresh(name, channel if holds else None)
+        self.unsaved.update(moved)
+        return changed
+
+    def _refresh(self, name: str, channel: Channel | None) -> None:
+        """Carry a change into the views that show it; a key that comes or goes makes a view be read anew."""
+        views = self.views
+        for reader in self.program.readers[name]:
+            view = views.get(reader)
+            if view is None:
+                continue
+            if channel is not None and name in view:
+                view[name] = channel.get()
+            elif channel is not None or name in view:
+                del views[reader]
+
+    def _has_work(self, changed: Iterable[str]) -> bool:
+        triggers = self.program.triggers
+        return any(name in triggers or name == TASKS for name in changed)
+
+    def _finish(self, tick: int) -> set[str]:
+        """Nothing is left to run: wake the channels that wait for just that."""
+        moved: list[str] = []
+        for name in self.program.finishers:
+            channel = self.channels[name].copy()
+            if channel.finish():
+                self.channels[name] = channel
+                moved.append(name)
+        return self._bump(moved, tick) if moved else set()
+
+    # -- keep -----------------------------------------------------------------------------------------------
+
+    def checkpoint(self, ts: str) -> Checkpoint:
+        """The whole state, for a saver that stores nothing less."""
+        values = {name: self.channels[name].checkpoint() for name in self.versions if name in self.channels}
+        return Checkpoint(
+            v=CHECKPOINT_FORMAT,
+            id=self.checkpoint_id,
+            ts=ts,
+            channel_values={k: v for k, v in values.items() if v is not MISSING},
+            channel_versions=dict(self.versions),
+            versions_seen=dict(self.seen),
+            updated_channels=None if self.changed is None else sorted(self.changed),
+        )
+
+
+def _grouped(writes: Iterable[Pair]) -> dict[str, list[Any]]:
+    """channel → values, in write order."""
+    found: dict[str, list[Any]] = {}
+    for channel, value in writes:
+        if channel in found:
+            found[channel].append(value)
+        else:
+            found[channel] = [value]
+    return found
+
+
+def _merged(tasks: Iterable[Task]) -> dict[str, list[Any]]:
+    return _grouped(pair for task in tasks for pair in task.writes)

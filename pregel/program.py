@@ -1,0 +1,332 @@
+"""The frozen graph: THE table of nodes, channels and triggers that the machine runs and drawings show.
+
+Made once per compile. It holds no state of any run, so any number of runs may share it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..channels.base import BaseChannel
+from ..channels.last_value import UntrackedValue
+from ..channels.topic import Topic
+from .callable import Body, Injected
+from .errors import InvalidGraphError, nearest
+from .node import PregelNode
+from .runtime import ManagedValue
+from .types import NS_END, NS_SEP, PULL, TASKS, CachePolicy, RetryPolicy, Send, TimeoutPolicy
+from .writes import Vocabulary, Writer, is_reserved
+
+
+class Reader:
+    """A selection of channels that is read as a dict. Selections that are equal share one Reader, and so one read.
+
+    Attributes:
+        keys: the channels, in declaration order.
+        managed: keys computed per task.
+    """
+
+    __slots__ = ("keys", "managed")
+
+    def __init__(self, keys: tuple[str, ...], managed: tuple[tuple[str, type[ManagedValue]], ...]) -> None:
+        self.keys = keys
+        self.managed = managed
+
+
+class Node:
+    """A node as it runs: everything looked up that can be looked up before a run."""
+
+    __slots__ = (
+        "cache_policy",
+        "consumes",
+        "coro",
+        "defer",
+        "hidden",
+        "inject",
+        "inline",
+        "is_async",
+        "mapper",
+        "metadata",
+        "name",
+        "path",
+        "reads",
+        "retry",
+        "sync",
+        "tags",
+        "timeout",
+        "triggers",
+        "writers",
+    )
+
+    def __init__(self, name: str, declared: PregelNode, reads: str | Reader, consumes: tuple[str, ...]) -> None:
+        body = chain(declared.bodies(name))
+        self.name = name
+        self.path = (PULL, name)
+        self.triggers: tuple[str, ...] = tuple(sorted(declared.triggers))
+        self.reads = reads
+        self.mapper = declared.mapper
+        self.consumes = consumes
+        self.sync = body.sync or _async_only(name)
+        self.coro = body.coro
+        self.inject: Injected | None = body.inject or None
+        self.writers: tuple[Writer, ...] = tuple(declared.writers)
+        self.inline = not declared.bodies(name)
+        self.is_async = body.coro is not None or any(w.is_async for w in self.writers)
+        self.retry: tuple[RetryPolicy, ...] = tuple(declared.retry_policy)
+        self.cache_policy: CachePolicy | None = declared.cache_policy
+        self.timeout: TimeoutPolicy | None = declared.timeout
+        self.hidden = declared.hidden
+        self.tags = tuple(declared.tags)
+        self.metadata = declared.metadata
+        self.defer = declared.defer
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What `Pregel` validated and froze.
+
+    Attributes:
+        channels: templates, by name, `__pregel_tasks` included.
+        managed: state keys that are computed, by name.
+        triggers: channel → names of the nodes it makes run, sorted.
+        readers: channel → the selections it is part of.
+        finishers: the channels that react when nothing is left to run.
+        untracked: the channels that are never stored.
+        step_scoped: the channels that react to a superstep without writes.
+        inputs, outputs, stream: channel selections; a str means that channel's bare value.
+        output_set, outputs_settle: the outputs as a set, and `settles(outputs)`.
+        words: the keys and nodes that a `Command` given as input may name.
+    """
+
+    name: str
+    nodes: Mapping[str, Node]
+    channels: Mapping[str, BaseChannel[Any, Any, Any]]
+    managed: Mapping[str, type[ManagedValue]]
+    triggers: Mapping[str, tuple[str, ...]]
+    readers: Mapping[str, tuple[Reader, ...]]
+    finishers: tuple[str, ...]
+    step_scoped: frozenset[str]
+    untracked: frozenset[str]
+    inputs: str | tuple[str, ...]
+    outputs: str | tuple[str, ...]
+    stream: str | tuple[str, ...]
+    words: Vocabulary
+    output_set: frozenset[str]
+    outputs_settle: bool
+
+    def settles(self, keys: str | Sequence[str]) -> bool:
+        """Whether these channels keep what was last shown of them until they are written again."""
+        return _settle(self.channels, keys)
+
+
+def _settle(channels: Mapping[str, BaseChannel[Any, Any, Any]], keys: str | Sequence[str]) -> bool:
+    return not any(_volatile(channels[name]) for name in _names(keys))
+
+
+def _volatile(channel: BaseChannel[Any, Any, Any]) -> bool:
+    cls = type(channel)
+    return channel.step_scoped or cls.consume is not BaseChannel.consume or cls.finish is not BaseChannel.finish
+
+
+def freeze(
+    name: str,
+    nodes: Mapping[str, PregelNode],
+    channels: Mapping[str, BaseChannel[Any, Any, Any] | type[ManagedValue]],
+    selections: tuple[str | Sequence[str], str | Sequence[str], str | Sequence[str] | None],
+    words: Vocabulary | None = None,
+) -> Program:
+    """Check a graph and make its table.
+
+    Args:
+        channels: by name; a `ManagedValue` class declares a computed key.
+        selections: the input, output and stream channels; None for the last means all.
+
+    Raises:
+        InvalidGraphError: naming every mistake.
+    """
+    managed = {k: c for k, c in channels.items() if isinstance(c, type) and issubclass(c, ManagedValue)}
+    cells = {k: c for k, c in channels.items() if k not in managed}
+    inputs, outputs, stream = selections
+    if stream is None:
+        stream = tuple(k for k in cells if k != TASKS)
+    mistakes = list(_mistakes(nodes, cells, managed, (inputs, outputs, stream)))
+    if mistakes:
+        raise InvalidGraphError(mistakes)
+    templates = {k: _named(c, k) for k, c in cells.items()}
+    templates[TASKS] = Topic(Send)
+    templates[TASKS].key = TASKS
+    pool = ReaderPool(managed)
+    table = {n: _node(n, declared, templates, pool) for n, declared in nodes.items()}
+    for node in table.values():
+        for writer in node.writers:
+            bind = getattr(writer, "bind", None)
+            if bind is not None:
+                bind(pool)
+    return Program(
+        name=name,
+        nodes=table,
+        channels=templates,
+        managed=managed,
+        triggers=_index((t, n.name) for n in table.values() for t in n.triggers),
+        readers=pool.by_channel(),
+        untracked=frozenset(k for k, c in templates.items() if isinstance(c, UntrackedValue)),
+        words=words or Vocabulary(frozenset(cells), {}),
+        step_scoped=frozenset(k for k, c in templates.items() if c.step_scoped),
+        finishers=tuple(k for k, c in templates.items() if type(c).finish is not BaseChannel.finish),
+        inputs=_selection(inputs),
+        outputs=_selection(outputs),
+        stream=_selection(stream),
+        output_set=frozenset(_names(outputs)),
+        outputs_settle=_settle(templates, outputs),
+    )
+
+
+class ReaderPool:
+    """Gives equal selections the same Reader."""
+
+    def __init__(self, managed: Mapping[str, type[ManagedValue]]) -> None:
+        self._managed = managed
+        self._readers: dict[tuple[str, ...], Reader] = {}
+
+    def reader(self, keys: Sequence[str]) -> Reader:
+        """The Reader of these keys, managed ones included."""
+        wanted = tuple(keys)
+        if wanted not in self._readers:
+            computed = tuple((k, self._managed[k]) for k in wanted if k in self._managed)
+            self._readers[wanted] = Reader(tuple(k for k in wanted if k not in self._managed), computed)
+        return self._readers[wanted]
+
+    def by_channel(self) -> dict[str, tuple[Reader, ...]]:
+        """channel → the Readers it is part of."""
+        found: dict[str, list[Reader]] = {}
+        for reader in self._readers.values():
+            for key in reader.keys:
+                found.setdefault(key, []).append(reader)
+        return {key: tuple(readers) for key, readers in found.items()}
+
+
+def _node(
+    name: str, declared: PregelNode, channels: Mapping[str, BaseChannel[Any, Any, Any]], pool: ReaderPool
+) -> Node:
+    reads = declared.channels if isinstance(declared.channels, str) else pool.reader(declared.channels)
+    consumes = tuple(
+        t for t in sorted(declared.triggers) if type(channels[t]).consume is not BaseChannel.consume
+    )
+    return Node(name, declared, reads, consumes)
+
+
+def chain(bodies: Sequence[Body]) -> Body:
+    """Several bodies as one: each is given the result of the one before; injected parameters go to the first."""
+    if not bodies:
+        return Body("pass", lambda value: value, None, (), None, None, None)
+    if len(bodies) == 1:
+        return bodies[0]
+    first, *rest = bodies
+    if any(body.inject for body in rest):
+        raise InvalidGraphError(
+            "in a chain of do() calls only the first may take config, runtime, writer or store"
+        )
+    steps = [(b.sync, b.coro) for b in bodies]
+
+    def sync(value: Any, **given: Any) -> Any:
+        for call, _ in steps:
+            assert call is not None
+            value, given = call(value, **given), {}
+        return value
+
+    async def coro(value: Any, **given: Any) -> Any:
+        for call, acall in steps:
+            value = await acall(value, **given) if acall is not None else call(value, **given)  # type: ignore[misc]
+            given = {}
+        return value
+
+    is_async = any(b.coro is not None and b.sync is None for b in bodies)
+    return Body(first.name, None if is_async else sync, coro if is_async else None, first.inject, None, None, bodies)
+
+
+def _async_only(name: str) -> Any:
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise TypeError(f"node {name!r} is async: run the graph with ainvoke, astream or abatch")
+
+    return refuse
+
+
+def _named(channel: BaseChannel[Any, Any, Any], name: str) -> BaseChannel[Any, Any, Any]:
+    """A template of the program's own, so that naming it does not reach into the user's object."""
+    mine = channel.copy()
+    mine.key = name
+    return mine
+
+
+def _selection(keys: str | Sequence[str]) -> str | tuple[str, ...]:
+    return keys if isinstance(keys, str) else tuple(keys)
+
+
+def _index(pairs: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
+    found: dict[str, set[str]] = {}
+    for channel, node in pairs:
+        found.setdefault(channel, set()).add(node)
+    return {channel: tuple(sorted(names)) for channel, names in found.items()}
+
+
+def _mistakes(
+    nodes: Mapping[str, PregelNode],
+    cells: Mapping[str, Any],
+    managed: Mapping[str, Any],
+    selections: tuple[str | Sequence[str], str | Sequence[str], str | Sequence[str]],
+) -> Iterator[str]:
+    """A sentence for every mistake of a graph."""
+    for name, channel in cells.items():
+        if not isinstance(channel, BaseChannel):
+            yield f"channel {name!r}: expected a channel instance, got {type(channel).__name__}"
+        elif name == TASKS:
+            if not isinstance(channel, Topic):
+                yield f"channel {TASKS!r} is the engine's own and must be a Topic of Send"
+        elif is_reserved(name):
+            yield f"channel {name!r}: the name is reserved"
+    yield from (f"managed value {name!r}: the name is reserved" for name in managed if is_reserved(name))
+    known = {**cells, **managed, TASKS: None}
+    for name, node in nodes.items():
+        if not isinstance(node, PregelNode):
+            yield f"node {name!r}: expected a PregelNode or NodeBuilder, got {type(node).__name__}"
+            continue
+        yield from (f"node {name!r} {mistake}" for mistake in _node_mistakes(name, node, cells, known))
+    inputs, outputs, stream = selections
+    subscribed = {t for n in nodes.values() if isinstance(n, PregelNode) for t in n.triggers}
+    wanted = _names(inputs)
+    for key in wanted:
+        if key not in cells:
+            yield f"input channel {key!r} does not exist; {nearest(key, cells)}"
+    if not subscribed.intersection(wanted):
+        yield f"no node subscribes to the input channels {list(wanted)}"
+    for kind, keys in (("output", outputs), ("stream", stream)):
+        for key in _names(keys):
+            if key not in cells and key != TASKS:
+                yield f"{kind} channel {key!r} does not exist; {nearest(key, cells)}"
+
+
+def _node_mistakes(
+    name: str, node: PregelNode, cells: Mapping[str, Any], known: Mapping[str, Any]
+) -> Iterator[str]:
+    if is_reserved(name):
+        yield "has a reserved name"
+    elif NS_SEP in name or NS_END in name:
+        yield f"has {NS_SEP!r} or {NS_END!r} in its name; both separate namespaces"
+    for key in node.triggers:
+        if key not in cells:
+            yield f"subscribes to unknown channel {key!r}; {nearest(key, cells)}"
+    if isinstance(node.channels, str):
+        if node.channels not in cells:
+            yield f"reads {node.channels!r}, which is not a channel; {nearest(node.channels, cells)}"
+    else:
+        for key in node.channels:
+            if key not in known:
+                yield f"reads unknown channel {key!r}; {nearest(key, known)}"
+    for writer in node.writers:
+        yield from writer.check({**cells, TASKS: None})
+
+
+def _names(keys: str | Sequence[str]) -> tuple[str, ...]:
+    return (keys,) if isinstance(keys, str) else tuple(keys)

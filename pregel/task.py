@@ -1,0 +1,236 @@
+"""One scheduled execution of one node in one superstep: its identity, its place in the order, and its outcome.
+
+A task is a plain record. Ids, config and runtime are built only when somebody looks.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+from .runtime import ExecutionInfo, Runtime
+from .types import NS_END, NS_SEP, PUSH, RunnableConfig, StreamWriter
+from .writes import Pair
+
+if TYPE_CHECKING:
+    from .program import Node, Reader
+    from .run import Run
+
+PUSH_TRIGGERS = (PUSH,)
+
+
+class Task:
+    """One execution of `node`.
+
+    Attributes:
+        path: its place in the order of its superstep.
+        input: what the node is called with.
+        writes: (channel, value) pairs of a successful attempt; a failed one leaves none.
+        error: what the last attempt raised, or None.
+        interrupts: the questions it waits on.
+        finished: it ran to its end, so that `writes` count. Exactly one of finished, paused and error is set on a
+            task that has ended.
+        paused: it waits for answers, or for a nested graph that stopped at a breakpoint.
+        recorded: its writes are in the store already.
+        run: the call it belongs to.
+        restored: its outcome was found in store or cache, so it was not executed.
+        attempt: which try this is, from 1.
+    """
+
+    __slots__ = (
+        "_id",
+        "_runtime",
+        "answers",
+        "asked",
+        "attempt",
+        "children",
+        "error",
+        "finished",
+        "input",
+        "interrupts",
+        "node",
+        "path",
+        "paused",
+        "recorded",
+        "restored",
+        "run",
+        "send",
+        "started",
+        "writes",
+    )
+
+    def __init__(self, node: Node, path: tuple[Any, ...], value: Any) -> None:
+        self.node = node
+        self.path = path
+        self.input = value
+        self.writes: list[Pair] = []
+        self.error: BaseException | None = None
+        self.interrupts: tuple[Any, ...] = ()
+        self.finished = False
+        self.paused = False
+        self.recorded = False
+        self.restored = False
+        self.run: Run = None  # type: ignore[assignment]  # the loop sets it before the task runs
+        self.send: Any = None
+        self._id: str | None = None
+        # Per-attempt counters and answers: absent until an attempt needs them.
+        self.attempt = 1
+        self.asked = 0
+        self.children = 0
+        self.answers: list[Any] | None = None
+        self._runtime: Runtime[Any] | None = None
+
+    @property
+    def name(self) -> str:
+        """The node's name."""
+        return self.node.name
+
+    @property
+    def triggers(self) -> tuple[str, ...]:
+        """The channels that can make it run; `("__pregel_push",)` for a Send."""
+        return PUSH_TRIGGERS if self.path[0] == PUSH else self.node.triggers
+
+    @property
+    def id(self) -> str:
+        """The same whenever the same checkpoint runs again, and different for every other task."""
+        if self._id is None:
+            machine = self.run.machine
+            self._id = task_id(machine.checkpoint_id, self.run.ns, machine.step, self)
+        return self._id
+
+    @property
+    def ns(self) -> str:
+        """Its namespace: where graphs that it runs keep their checkpoints."""
+        own = f"{self.name}{NS_END}{self.id}"
+        return f"{self.run.ns}{NS_SEP}{own}" if self.run.ns else own
+
+    def known_channels(self) -> Iterable[str]:
+        """The channels its writers may write to."""
+        return self.run.program.channels
+
+    def preview(self, reader: Reader) -> dict[str, Any]:
+        """The state as it will be if this task's writes so far are applied, and nobody else's."""
+        return self.run.machine.preview(reader, self.writes)
+
+    # -- what the running node may hold ---------------------------------------------------------------------
+
+    @property
+    def config(self) -> RunnableConfig:
+        """The run's config with this task's tags, metadata and namespace."""
+        run, node = self.run, self.node
+        metadata = {
+            **run.config.get("metadata", {}),
+            **node.metadata,
+            "stategraph_step": run.machine.step,
+            "stategraph_node": self.name,
+            "stategraph_triggers": self.triggers,
+            "stategraph_path": self.path[:3],
+            "stategraph_checkpoint_ns": self.ns,
+        }
+        config: RunnableConfig = {
+            **run.config,  # type: ignore[typeddict-item]
+            "metadata": metadata,
+            "tags": [*run.config.get("tags", ()), *(t for t in node.tags if t not in run.config.get("tags", ()))],
+            "run_name": self.name,
+            "configurable": {**run.config.get("configurable", {}), "checkpoint_ns": self.ns},
+        }
+        config["configurable"].pop("checkpoint_id", None)
+        return config
+
+    @property
+    def writer(self) -> StreamWriter:
+        """Sends a custom event to whoever reads the run."""
+        return self.run.writer_of(self)
+
+    @property
+    def store(self) -> Any:
+        """The run's store."""
+        return self.run.store
+
+    @property
+    def previous(self) -> Any:
+        """What the last run of an entrypoint saved on this thread."""
+        return self.run.previous()
+
+    @property
+    def node_error(self) -> Any:
+        """For error handlers: what went wrong; None elsewhere."""
+        return None
+
+    @property
+    def runtime(self) -> Runtime[Any]:
+        """All of it in one object; the same object for the whole attempt."""
+        if self._runtime is None:
+            run = self.run
+            self._runtime = Runtime(
+                context=run.context,
+                store=run.store,
+                stream_writer=self.writer,
+                previous=self.previous,
+                control=run.control,
+                idempotency_key=self.id,
+                execution_info=ExecutionInfo(
+                    checkpoint_id=run.machine.checkpoint_id,
+                    checkpoint_ns=self.ns,
+                    task_id=self.id,
+                    thread_id=run.thread_id,
+                    run_id=run.run_id,
+                    node_attempt=self.attempt,
+                    node_first_attempt_time=self._first_attempt_time(),
+                ),
+            )
+        return self._runtime
+
+    def _first_attempt_time(self) -> float:
+        if not hasattr(self, "started"):
+            self.started = time.time()
+        return self.started
+
+    def begin_attempt(self) -> None:
+        """Forget what a failed attempt did: its writes, and how far its counters had come."""
+        self.attempt += 1
+        self.writes = []
+        self.asked = 0
+        self.children = 0
+        self._runtime = None
+
+    def __repr__(self) -> str:
+        return f"Task({self.name!r}, path={self.path!r})"
+
+
+def in_path_order(tasks: Iterable[Task]) -> list[Task]:
+    """Tasks in the order in which their writes are applied: by node name, then Sends by index, then calls."""
+    return sorted(tasks, key=path_key)
+
+
+def path_key(task: Task) -> tuple[Any, ...]:
+    """PULL tasks sort by name before PUSH tasks by index."""
+    path = task.path
+    if path[0] == PUSH:
+        return (1, path[1]) if isinstance(path[1], int) else (2, path_text(path))
+    return (0, path[1])
+
+
+def path_text(path: tuple[Any, ...]) -> str:
+    """A path as one string that sorts like the path; stored beside a task's writes.
+
+    >>> path_text(("__pregel_push", 3, False))
+    '~__pregel_push, 0000000003, 0000000000'
+    """
+    return "~" + ", ".join(
+        path_text(p) if isinstance(p, tuple) else f"{p:010d}" if isinstance(p, int) else str(p) for p in path
+    )
+
+
+def task_id(checkpoint_id: str, ns: str, step: int, task: Task) -> str:
+    """A hash of everything that tells this task from others, as 8-4-4-4-12 hex digits.
+
+    The parts are joined with NUL so that no two lists of parts give the same text.
+    """
+    head, *tail = task.path
+    parts = [checkpoint_id, ns, str(step), task.name, head]
+    parts += tail and [path_text(tuple(tail))] if head == PUSH else task.node.triggers
+    digest = blake2b("\0".join(parts).encode(), digest_size=16).hexdigest()
+    return f"{digest[:8]}-{digest[8:12]}-{digest[12:16]}-{digest[16:20]}-{digest[20:]}"

@@ -1,0 +1,347 @@
+"""The sync driver: it performs what the loop asks for, on this thread and on worker threads, and nothing else."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import copy_context
+from queue import SimpleQueue
+from typing import Any
+
+from ..checkpoint.base import coordinates
+from .errors import GraphBubbleUp, GraphInterrupt, ParentCommand
+from .executors import MAX_THREADS, POOL, Batch
+from .loop import Effects, Load, RunTasks, Save, supersteps
+from .retry import wait_before_retry
+from .run import Run
+from .runtime import RUNNING
+from .task import Task
+from .types import Command
+
+
+class ReaderLeft(BaseException):
+    """Thrown into the loop when the reader of a stream stops early."""
+
+
+def drive(run: Run) -> None:
+    """Carry a run through to its end; nobody reads."""
+    loop = supersteps(run)
+    driver = Driver(run)
+    perform, run_tasks = driver.perform, driver.run_tasks
+    try:
+        for effect in loop:
+            if effect.__class__ is RunTasks:
+                run_tasks(effect)
+            else:
+                perform(effect)
+    except BaseException as error:
+        driver.abort(loop, error)
+        raise
+    driver.settle()
+
+
+def stream(run: Run) -> Iterator[Any]:
+    """Carry a run through, handing over each chunk before anything further is done."""
+    loop = supersteps(run)
+    driver = Driver(run)
+    out = run.out
+    run.wake = driver.wake
+    try:
+        for effect in loop:
+            while out:
+                yield out.popleft()
+            if effect.__class__ is RunTasks:
+                driver.run_tasks(effect)
+                while not effect.finished:
+                    while out:
+                        yield out.popleft()
+                    driver.run_tasks(effect)
+            else:
+                driver.perform(effect)
+        driver.settle()
+    except GeneratorExit:
+        driver.abort(loop, ReaderLeft())
+        raise
+    except BaseException as error:
+        driver.abort(loop, error)
+        while out:
+            yield out.popleft()
+        raise
+    while out:
+        yield out.popleft()
+
+
+class Driver:
+    """Answers the effects of one loop."""
+
+    __slots__ = ("_batch", "_dropped", "_ended", "_lag", "_open", "_run")
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._batch: Batch | None = None
+        self._ended: SimpleQueue[Task | None] = SimpleQueue()
+        self._dropped: list[Task] = []
+        self._open = 0
+        self._lag = Lag() if lags(run) else None
+
+    def wake(self) -> None:
+        """A chunk is waiting for the reader."""
+        if self._batch is not None:
+            self._ended.put(None)
+
+    def perform(self, effect: Any) -> None:
+        """Load or save."""
+        saver = self._run.saver
+        assert saver is not None
+        if isinstance(effect, Save):
+            if self._lag is not None:
+                self._lag.submit(lambda: save(self._run, effect))
+            else:
+                save(self._run, effect)
+        elif isinstance(effect, Load):
+            config = place(self._run)
+            effect.found, effect.head = find(saver, config)
+
+    def settle(self) -> None:
+        """Wait for what is still being saved.
+
+        Raises:
+            Exception: whatever the save raised.
+        """
+        if self._lag is not None:
+            self._lag.wait()
+
+    def run_tasks(self, effect: RunTasks) -> None:
+        """Start the tasks, or wait for more of them."""
+        tasks = effect.tasks
+        if self._batch is None:
+            if self._lag is not None:
+                self._lag.check()
+            if len(tasks) == 1 and not self._run.live:
+                copy_context().run(run_task, tasks[0])
+                effect.finished = tasks
+                return
+            self._start(effect)
+        self._collect(effect)
+        if not effect.open:
+            self._batch = None
+
+    def _start(self, effect: RunTasks) -> None:
+        run = self._run
+        self._open = len(effect.tasks)
+        self._dropped = []
+        self._batch = Batch(effect.tasks, run_task, run.config.get("max_concurrency") or MAX_THREADS, self._end)
+        if run.watched:
+            self._batch.start()
+        else:
+            # Nobody waits for single tasks: this thread is the first worker.
+            self._batch.work()
+
+    def _end(self, task: Task) -> None:
+        """A task has ended, on its worker's thread. After a failure no further task is started."""
+        if task.error is not None and self._batch is not None:
+            self._dropped += self._batch.cancel()
+        self._ended.put(task)
+
+    def _collect(self, effect: RunTasks) -> None:
+        """Wait for one task, or for all if nobody waits for single ones; take along what else has ended."""
+        ended, run = self._ended, self._run
+        finished: list[Task] = []
+        while self._open > len(self._dropped) and (not run.watched or not finished or not ended.empty()):
+            task = ended.get()
+            if task is not None:
+                self._open -= 1
+                finished.append(task)
+            elif run.watched and run.out:
+                break
+        effect.finished = finished
+        effect.open = self._open - len(self._dropped)
+
+    def abort(self, loop: Effects, error: BaseException) -> None:
+        """Let running tasks end, then let the loop keep what was done. Its own end is not our concern."""
+        if self._batch is not None:
+            self._dropped += self._batch.cancel()
+            while self._open > len(self._dropped):
+                if self._ended.get() is not None:
+                    self._open -= 1
+            self._batch = None
+        try:
+            effect = loop.throw(error)
+            while True:
+                if not isinstance(effect, RunTasks):
+                    self.perform(effect)
+                effect = next(loop)
+        except BaseException:
+            pass  # either the error we threw, or the end; the caller raises the first cause
+        finally:
+            loop.close()
+
+
+def lags(run: Run) -> bool:
+    """Whether saving may lag behind the run."""
+    return run.durability == "async" and run.saver is not None and not run.saver.in_memory
+
+
+class Lag:
+    """Saves in the background, at most one at a time: durability "async"."""
+
+    __slots__ = ("_busy", "_done", "_error")
+
+    def __init__(self) -> None:
+        self._done: SimpleQueue[BaseException | None] = SimpleQueue()
+        self._busy = False
+        self._error: BaseException | None = None
+
+    def submit(self, job: Any) -> None:
+        """Start a save once the one before it is done."""
+        self.wait()
+        self._busy = True
+
+        def work() -> None:
+            try:
+                job()
+            except BaseException as error:
+                self._done.put(error)
+            else:
+                self._done.put(None)
+
+        POOL.submit(work)
+
+    def check(self) -> None:
+        """Raise what a finished save raised; do not wait for one that runs."""
+        if self._busy and not self._done.empty():
+            self.wait()
+
+    def wait(self) -> None:
+        """Wait for the running save, and raise what it raised."""
+        if self._busy:
+            self._busy = False
+            error = self._done.get()
+            if error is not None:
+                raise error
+
+
+def place(run: Run) -> Any:
+    """The config that names what this run starts from."""
+    checkpoint_id = (run.config.get("configurable") or {}).get("checkpoint_id") if not run.ns else None
+    return run.config_of(checkpoint_id)
+
+
+def find(saver: Any, config: Any) -> tuple[Any, str | None]:
+    """The checkpoint to start from, and the id of the thread's newest.
+
+    Raises:
+        ValueError: the config names a checkpoint that the thread does not have.
+    """
+    found = saver.get_tuple(config)
+    thread_id, _, checkpoint_id = coordinates(config)
+    if checkpoint_id is None:
+        return found, found.checkpoint["id"] if found is not None else None
+    if found is None:
+        raise ValueError(f"thread {thread_id!r} has no checkpoint {checkpoint_id!r}")
+    return found, saver.head(config)
+
+
+def save(run: Run, effect: Save) -> None:
+    """Store a commit, or record writes."""
+    saver = run.saver
+    assert saver is not None
+    if effect.commit is not None:
+        saver.commit(effect.commit)
+    else:
+        saver.commit_writes(run.thread_id or "", run.ns, effect.checkpoint_id, effect.writes)
+
+
+def side_by_side(jobs: Sequence[Callable[[], Any]], limit: int | None) -> list[Any]:
+    """Call independent jobs on worker threads, at most `limit` at once; results in order.
+
+    Raises:
+        Exception: that of the first failed job in order, once all have ended.
+    """
+    results: list[Any] = [None] * len(jobs)
+    errors: list[BaseException | None] = [None] * len(jobs)
+    waiting = list(range(len(jobs)))[::-1]
+    done: SimpleQueue[None] = SimpleQueue()
+
+    def work() -> None:
+        while waiting:
+            try:
+                position = waiting.pop()
+            except IndexError:
+                break
+            try:
+                results[position] = copy_context().run(jobs[position])
+            except BaseException as error:
+                errors[position] = error
+        done.put(None)
+
+    workers = min(limit or len(jobs), len(jobs))
+    for _ in range(workers):
+        context = copy_context()
+        POOL.submit(lambda context=context: context.run(work))
+    for _ in range(workers):
+        done.get()
+    for error in errors:
+        if error is not None:
+            raise error
+    return results
+
+
+# -- one task -------------------------------------------------------------------------------------------------
+
+
+def run_task(task: Task) -> None:
+    """Run a task to its end, retries included; the outcome is kept on the task. Call it in a context of its own."""
+    RUNNING.set(task)
+    failures: dict[int, int] | None = None
+    while True:
+        try:
+            _attempt(task)
+            return
+        except GraphBubbleUp as signal:
+            keep_signal(task, signal)
+            return
+        except BaseException as error:
+            task.writes = []
+            failures = {} if failures is None else failures
+            wait = wait_before_retry(task.node.retry, failures, error) if task.node.retry else None
+            if wait is None:
+                keep_error(task, error)
+                return
+            time.sleep(wait)
+            task.begin_attempt()
+
+
+def _attempt(task: Task) -> None:
+    node = task.node
+    try:
+        if node.inject is None:
+            result = node.sync(task.input)
+        else:
+            result = node.sync(task.input, **{name: get(task) for name, get in node.inject})
+    except ParentCommand as signal:
+        result = addressed_here(signal)
+    for writer in node.writers:
+        writer.write(result, task)
+    task.finished = True
+
+
+def addressed_here(signal: ParentCommand) -> Command:
+    """The command that a nested graph sent to its parent, which this task's graph is."""
+    return Command(update=signal.command.update, goto=signal.command.goto)
+
+
+def keep_signal(task: Task, signal: GraphBubbleUp) -> None:
+    """Note that a task pauses, or hands over to the graph around it."""
+    task.writes = []
+    if isinstance(signal, GraphInterrupt):
+        task.interrupts = signal.interrupts
+        task.paused = True
+    else:
+        task.error = signal
+
+
+def keep_error(task: Task, error: BaseException) -> None:
+    """Note that a task failed, and where."""
+    error.add_note(f"During task with name {task.name!r} and id {task.id!r}")
+    task.error = error

@@ -1,0 +1,299 @@
+"""The contract of a store: memory that outlives threads.
+
+Here live what a store holds (`Item`), what can be asked of it (the ops) and `BaseStore`, whose every
+method is one op in a batch. How anything is kept, matched or ranked must not live here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal, NamedTuple, Required, cast
+
+from typing_extensions import TypedDict
+
+from ..channels.base import MISSING, Missing, StateGraphError
+
+Namespace = tuple[str, ...]
+"""Where an item lies: a tuple of segments. Nothing in a segment is special, `.` and NUL included."""
+
+Value = dict[str, Any]
+"""What is stored: a JSON object. Named here because `Item.dict` hides the builtin inside the class."""
+
+
+class InvalidNamespaceError(StateGraphError, ValueError):
+    """A namespace that is not a non-empty tuple of non-empty strings."""
+
+
+class TTLConfig(TypedDict, total=False):
+    """How long items live. Every key is optional; all times are minutes.
+
+    `default_ttl` holds for puts that give no `ttl` (absent or None: for ever). `refresh_on_read` (default
+    True) lets a read that does not say otherwise restart an item's time. With `sweep_interval_minutes` a put
+    that comes so long after the last sweep also removes what has expired; without it, call `sweep_ttl`.
+    An expired item is never seen again, swept or not.
+    """
+
+    default_ttl: float | None
+    refresh_on_read: bool
+    sweep_interval_minutes: float | None
+
+
+Embedded = Sequence[Sequence[float]]
+EmbedFunction = Callable[[Sequence[str]], Embedded | Awaitable[Embedded]]
+"""Texts to vectors, one each and in order; plain or async."""
+
+
+class IndexConfig(TypedDict, total=False):
+    """How a store finds items by meaning.
+
+    `dims` is the length of a vector. `embed` is a function from texts to vectors, plain or async, or an object
+    with `embed_documents` and `embed_query`. `fields` are the paths whose texts are embedded unless a put
+    says otherwise; default `["$"]`, the whole value as JSON. See `stategraph.store.paths` for the grammar.
+    """
+
+    dims: Required[int]
+    embed: Required[EmbedFunction | Any]
+    fields: list[str] | None
+
+
+@dataclass(slots=True, kw_only=True)
+class Item:
+    """One stored value. It is a copy: changing it does not change the store. Times are in UTC."""
+
+    value: Value
+    key: str
+    namespace: Namespace
+    created_at: datetime
+    updated_at: datetime
+
+    def dict(self) -> Value:
+        """The item as plain JSON data; times in ISO 8601, the namespace as a list."""
+        return {
+            "value": self.value,
+            "key": self.key,
+            "namespace": list(self.namespace),
+            "created_at": self.created_at.isoformat(),
+            "updated_at": self.updated_at.isoformat(),
+        }
+
+
+@dataclass(slots=True, kw_only=True)
+class SearchItem(Item):
+    """An item that a search found. `score` is its cosine similarity to the query, at best 1.0; None if the
+    search had no query or the item has no vector."""
+
+    score: float | None = None
+
+    def dict(self) -> Value:
+        """Like `Item.dict`, with the score."""
+        return {**Item.dict(self), "score": self.score}
+
+
+class MatchCondition(NamedTuple):
+    """What a listed namespace must begin or end with. `"*"` in `path` stands for any one segment."""
+
+    match_type: Literal["prefix", "suffix"]
+    path: Namespace
+
+
+class GetOp(NamedTuple):
+    """Read one item. `refresh_ttl` None means as the store's `TTLConfig` says."""
+
+    namespace: Namespace
+    key: str
+    refresh_ttl: bool | None = None
+
+
+class SearchOp(NamedTuple):
+    """Find items below a namespace. See `BaseStore.search`."""
+
+    namespace_prefix: Namespace
+    filter: Mapping[str, Any] | None = None
+    limit: int = 10
+    offset: int = 0
+    query: str | None = None
+    refresh_ttl: bool | None = None
+
+
+class PutOp(NamedTuple):
+    """Store one item, or delete it if `value` is None. See `BaseStore.put`."""
+
+    namespace: Namespace
+    key: str
+    value: Mapping[str, Any] | None
+    index: Literal[False] | list[str] | None = None  # type: ignore[assignment]  # hides tuple.index
+    ttl: float | Missing | None = MISSING
+
+
+class ListNamespacesOp(NamedTuple):
+    """List the namespaces that hold items. See `BaseStore.list_namespaces`."""
+
+    match_conditions: tuple[MatchCondition, ...] | None = None
+    max_depth: int | None = None
+    limit: int = 100
+    offset: int = 0
+
+
+Op = GetOp | SearchOp | PutOp | ListNamespacesOp
+Result = Item | list[SearchItem] | list[Namespace] | None
+
+
+class BaseStore:
+    """Keeps JSON objects under (namespace, key). Subclass it and define `batch` to keep them elsewhere.
+
+    A store is shared by all threads of a program and must be safe to call from each of them.
+    """
+
+    def batch(self, ops: Iterable[Op]) -> list[Result]:
+        """Do several things at once; the results come in the order of the ops.
+
+        All reads see the store as it was before the batch. Writes follow together, whole or not at all; of
+        several to the same key the last one holds. A write's result is None.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must define batch()")
+
+    async def abatch(self, ops: Iterable[Op]) -> list[Result]:
+        """`batch` for coroutines."""
+        return await asyncio.to_thread(self.batch, list(ops))
+
+    # -- one thing at a time --------------------------------------------------------------------------------
+
+    def get(self, namespace: Namespace, key: str, *, refresh_ttl: bool | None = None) -> Item | None:
+        """The item, or None. Raises `InvalidNamespaceError`."""
+        return cast("Item | None", self.batch([GetOp(namespace, str(key), refresh_ttl)])[0])
+
+    def put(
+        self,
+        namespace: Namespace,
+        key: str,
+        value: Mapping[str, Any] | None,
+        index: Literal[False] | list[str] | None = None,
+        *,
+        ttl: float | Missing | None = MISSING,
+    ) -> None:
+        """Store a value, in place of what was there; its `created_at` stays.
+
+        Args:
+            key: anything; it is turned into a string.
+            value: a JSON object; None deletes.
+            index: which paths to embed; None for the store's own `fields`, False for none.
+            ttl: minutes to live, from now; None for ever. Left out: the store's `default_ttl`.
+
+        Raises:
+            InvalidNamespaceError: `namespace` is not a non-empty tuple of non-empty strings.
+            ValueError: something in `value` is not JSON (the text names the place), or another argument is off.
+        """
+        self.batch([PutOp(namespace, str(key), value, index, ttl)])
+
+    def delete(self, namespace: Namespace, key: str) -> None:
+        """Forget an item; one that is not there is no error."""
+        self.batch([PutOp(namespace, str(key), None)])
+
+    def search(
+        self,
+        namespace_prefix: Namespace,
+        /,
+        *,
+        query: str | None = None,
+        filter: Mapping[str, Any] | None = None,
+        limit: int = 10,
+        offset: int = 0,
+        refresh_ttl: bool | None = None,
+    ) -> list[SearchItem]:
+        """Items whose namespace begins with the whole segments of `namespace_prefix`; `()` is everything.
+
+        With a query (and an index) the nearest in meaning come first, items without a vector last. Else the
+        item put last comes first, in the store's own count of puts: no clock decides.
+
+        Args:
+            query: what to look for by meaning; None or "" lists.
+            filter: what the value must meet, see `stategraph.store.filters`.
+            limit, offset: the page, cut from the filtered and ordered list.
+
+        Raises:
+            ValueError: an unknown operator, a bad path, a negative limit.
+        """
+        op = SearchOp(namespace_prefix, filter, limit, offset, query, refresh_ttl)
+        return cast("list[SearchItem]", self.batch([op])[0])
+
+    def list_namespaces(
+        self,
+        *,
+        prefix: Namespace | None = None,
+        suffix: Namespace | None = None,
+        max_depth: int | None = None,
+        limit: int = 100,
+        offset: int = 0,
+    ) -> list[Namespace]:
+        """The namespaces that hold items, sorted.
+
+        Args:
+            prefix, suffix: what a namespace must begin or end with; `"*"` stands for any one segment.
+            max_depth: cut longer namespaces to so many segments, and list each once.
+        """
+        op = _list_op(prefix, suffix, max_depth, limit, offset)
+        return cast("list[Namespace]", self.batch([op])[0])
+
+    # -- the same, async ------------------------------------------------------------------------------------
+
+    async def aget(self, namespace: Namespace, key: str, *, refresh_ttl: bool | None = None) -> Item | None:
+        """`get` for coroutines."""
+        return cast("Item | None", (await self.abatch([GetOp(namespace, str(key), refresh_ttl)]))[0])
+
+    async def aput(
+        self,
+        namespace: Namespace,
+        key: str,
+        value: Mapping[str, Any] | None,
+        index: Literal[False] | list[str] | None = None,
+        *,
+        ttl: float | Missing | None = MISSING,
+    ) -> None:
+        """`put` for coroutines."""
+        await self.abatch([PutOp(namespace, str(key), value, index, ttl)])
+
+    async def adelete(self, namespace: Namespace, key: str) -> None:
+        """`delete` for coroutines."""
+        await self.abatch([PutOp(namespace, str(key), None)])
+
+    async def asearch(
+        self,
+        namespace_prefix: Namespace,
+        /,
+        *,
+        query: str | None = None,
+        filter: Mapping[str, Any] | None = None,
+        limit: int = 10,
+        offset: int = 0,
+        refresh_ttl: bool | None = None,
+    ) -> list[SearchItem]:
+        """`search` for coroutines."""
+        op = SearchOp(namespace_prefix, filter, limit, offset, query, refresh_ttl)
+        return cast("list[SearchItem]", (await self.abatch([op]))[0])
+
+    async def alist_namespaces(
+        self,
+        *,
+        prefix: Namespace | None = None,
+        suffix: Namespace | None = None,
+        max_depth: int | None = None,
+        limit: int = 100,
+        offset: int = 0,
+    ) -> list[Namespace]:
+        """`list_namespaces` for coroutines."""
+        op = _list_op(prefix, suffix, max_depth, limit, offset)
+        return cast("list[Namespace]", (await self.abatch([op]))[0])
+
+
+def _list_op(
+    prefix: Namespace | None, suffix: Namespace | None, max_depth: int | None, limit: int, offset: int
+) -> ListNamespacesOp:
+    conditions = []
+    if prefix:
+        conditions.append(MatchCondition("prefix", prefix))
+    if suffix:
+        conditions.append(MatchCondition("suffix", suffix))
+    return ListNamespacesOp(tuple(conditions), max_depth, limit, offset)

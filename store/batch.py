@@ -1,0 +1,332 @@
+"""How one batch runs, the same for every store in this process: check, embed, read, write.
+
+`LocalStore` owns this order, the time and the lock; where rows are kept is left to its subclasses, who answer a
+few plain calls. All checks come before all reads, all reads before all writes.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterable
+from contextlib import AbstractContextManager, closing, nullcontext
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, cast
+
+from ..channels.base import MISSING
+from .base import (
+    BaseStore,
+    GetOp,
+    IndexConfig,
+    Item,
+    ListNamespacesOp,
+    MatchCondition,
+    Namespace,
+    Op,
+    PutOp,
+    Result,
+    SearchItem,
+    SearchOp,
+    TTLConfig,
+    Value,
+)
+from .filters import compile_filter
+from .namespaces import check_namespace, is_text, pick_namespaces, window
+from .paths import Path
+from .values import check_value, copy_value
+from .vectors import NO_VECTORS, Index, Vector, Vectors, parse_fields
+
+MINUTE = 60.0
+MAX_MINUTES = 1e12
+"""The longest time to live, two million years; so that no sum overflows."""
+
+
+@dataclass(slots=True)
+class Row:
+    """An item as a store keeps it. Times are seconds since 1970; `ttl` is minutes."""
+
+    namespace: Namespace
+    key: str
+    value: Value
+    created: float
+    updated: float
+    ttl: float | None
+    expires: float | None
+    vectors: Vector | None = None
+    """All its unit vectors in one string; None if it has none that fits the index."""
+
+
+@dataclass(slots=True)
+class Put:
+    """A checked write. `value` None deletes; `texts` are to be embedded."""
+
+    namespace: Namespace
+    key: str
+    value: Value | None
+    ttl: float | None = None
+    texts: list[str] = field(default_factory=list)
+    vectors: Vector | None = None
+
+
+@dataclass(slots=True)
+class Plan:
+    """A checked batch. `puts` holds, per place, the last write to it, in the order these came."""
+
+    reads: list[tuple[int, GetOp | SearchOp | ListNamespacesOp]]
+    puts: dict[tuple[Namespace, str], Put]
+    size: int
+
+    def documents(self) -> list[str]:
+        """The texts that its writes bring."""
+        return [text for put in self.puts.values() for text in put.texts]
+
+    def queries(self) -> list[str]:
+        """The texts that its searches ask for."""
+        return [op.query for _, op in self.reads if isinstance(op, SearchOp) and op.query]
+
+
+class LocalStore(BaseStore, ABC):
+    """A store that does its work in this process.
+
+    Args:
+        index: how to find items by meaning; None for no such index.
+        ttl: how long items live; None for ever, unless a put says otherwise.
+        clock: seconds since 1970; asked once per batch.
+
+    Raises:
+        ValueError: a config has unknown keys or values without meaning.
+    """
+
+    def __init__(
+        self,
+        *,
+        index: IndexConfig | None = None,
+        ttl: TTLConfig | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._index = Index(index) if index else None
+        self._ttl = _checked_ttl_config(ttl or {})
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._swept = clock()
+
+    # -- what a subclass answers, always under the lock -------------------------------------------------------
+
+    def _transaction(self, write: bool) -> AbstractContextManager[Any]:
+        """Around the reads, then around the writes of a batch."""
+        return nullcontext()
+
+    @abstractmethod
+    def _find(self, namespace: Namespace, key: str, now: float) -> Row | None:
+        """The live row at a place."""
+
+    @abstractmethod
+    def _scan(self, prefix: Namespace, now: float, vectors: bool) -> Generator[Row, None, None]:
+        """The live rows below a prefix, the one put last first; their vectors only if asked for."""
+
+    @abstractmethod
+    def _namespaces(self, now: float) -> Iterable[Namespace]:
+        """The namespaces with live rows."""
+
+    @abstractmethod
+    def _put(self, row: Row, now: float) -> None:
+        """Set a row in place of the one before, whose `created` stays if it is still live."""
+
+    @abstractmethod
+    def _delete(self, namespace: Namespace, key: str) -> None:
+        """Remove a row, if there is one."""
+
+    @abstractmethod
+    def _touch(self, row: Row, expires: float) -> None:
+        """Let a row that was just read live until `expires`."""
+
+    @abstractmethod
+    def _sweep(self, now: float) -> int:
+        """Remove the rows that have expired; how many."""
+
+    # -- one batch ------------------------------------------------------------------------------------------
+
+    def batch(self, ops: Iterable[Op]) -> list[Result]:
+        """See `BaseStore.batch`."""
+        plan = self._plan(ops)
+        vectors = self._index.embed(plan.documents(), plan.queries()) if self._index else NO_VECTORS
+        return self._execute(plan, vectors)
+
+    async def abatch(self, ops: Iterable[Op]) -> list[Result]:
+        """`batch` for coroutines."""
+        plan = self._plan(ops)
+        vectors = NO_VECTORS
+        if self._index:
+            vectors = await self._index.aembed(plan.documents(), plan.queries())
+        return await self._aexecute(plan, vectors)
+
+    async def _aexecute(self, plan: Plan, vectors: Vectors) -> list[Result]:
+        return self._execute(plan, vectors)
+
+    def sweep_ttl(self) -> int:
+        """Remove what has expired; returns how many items. It could not be read any more in any case."""
+        with self._lock, self._transaction(write=True):
+            self._swept = self._clock()
+            return self._sweep(self._swept)
+
+    def _plan(self, ops: Iterable[Op]) -> Plan:
+        plan = Plan([], {}, 0)
+        for op in ops:
+            if isinstance(op, PutOp):
+                put = self._checked_put(op)
+                plan.puts.pop((put.namespace, put.key), None)
+                plan.puts[put.namespace, put.key] = put
+            else:
+                plan.reads.append((plan.size, _checked_read(op)))
+            plan.size += 1
+        return plan
+
+    def _checked_put(self, op: PutOp) -> Put:
+        namespace, key = check_namespace(op.namespace), _checked_key(op.key)
+        if op.value is None:
+            return Put(namespace, key, None)
+        value = check_value(op.value)
+        ttl = self._ttl.get("default_ttl") if op.ttl is MISSING else _checked_minutes("ttl", op.ttl)
+        return Put(namespace, key, value, ttl, self._texts(value, op.index))
+
+    def _texts(self, value: Value, index: object) -> list[str]:
+        if index is False:
+            return []
+        paths: list[Path] | None = None if index is None else parse_fields(index)
+        return self._index.texts(value, paths) if self._index else []
+
+    def _execute(self, plan: Plan, vectors: Vectors) -> list[Result]:
+        for put in plan.puts.values():
+            put.vectors = b"".join(vectors.documents[text] for text in put.texts) or None
+        results: list[Result] = [None] * plan.size
+        touched: list[Row] = []
+        with self._lock:
+            now = self._clock()
+            if plan.reads:
+                with self._transaction(write=False):
+                    for position, op in plan.reads:
+                        results[position] = self._answer(op, now, vectors, touched)
+            if touched or plan.puts:
+                with self._transaction(write=True):
+                    self._write(plan, touched, now)
+        return results
+
+    def _write(self, plan: Plan, touched: list[Row], now: float) -> None:
+        for row in touched:
+            self._touch(row, now + cast(float, row.ttl) * MINUTE)
+        for put in plan.puts.values():
+            if put.value is None:
+                self._delete(put.namespace, put.key)
+            else:
+                expires = None if put.ttl is None else now + put.ttl * MINUTE
+                self._put(Row(put.namespace, put.key, put.value, now, now, put.ttl, expires, put.vectors), now)
+        interval = self._ttl.get("sweep_interval_minutes")
+        if interval is not None and plan.puts and now - self._swept >= interval * MINUTE:
+            self._swept = now
+            self._sweep(now)
+
+    # -- reads ------------------------------------------------------------------------------------------------
+
+    def _answer(
+        self, op: GetOp | SearchOp | ListNamespacesOp, now: float, vectors: Vectors, touched: list[Row]
+    ) -> Result:
+        if isinstance(op, ListNamespacesOp):
+            return pick_namespaces(self._namespaces(now), op)
+        if isinstance(op, GetOp):
+            row = self._find(op.namespace, op.key, now)
+            found: list[tuple[Row, float | None]] = [] if row is None else [(row, None)]
+        else:
+            found = self._page(op, now, vectors.queries.get(op.query or ""))
+        if self._ttl.get("refresh_on_read", True) if op.refresh_ttl is None else op.refresh_ttl:
+            touched.extend(row for row, _ in found if row.ttl is not None)
+        if isinstance(op, SearchOp):
+            return [SearchItem(**_parts(row), score=score) for row, score in found]
+        return Item(**_parts(found[0][0])) if found else None
+
+    def _page(self, op: SearchOp, now: float, query: Vector | None) -> list[tuple[Row, float | None]]:
+        wanted = compile_filter(op.filter)
+        with closing(self._scan(op.namespace_prefix, now, query is not None)) as scan:
+            rows = (row for row in scan if wanted(row.value))
+            if query is None or self._index is None:
+                return [(row, None) for row in window(rows, op.offset, op.limit)]
+            found = list(rows)
+        scores = self._index.scores(query, [row.vectors for row in found])
+        # A stable sort: equal scores, and the items without one, keep the order of a plain listing.
+        ranked = sorted(zip(found, scores, strict=True), key=_nearness, reverse=True)
+        return window(ranked, op.offset, op.limit)
+
+
+def _nearness(scored: tuple[Row, float | None]) -> float:
+    return -2.0 if scored[1] is None else scored[1]  # below the worst cosine
+
+
+def _parts(row: Row) -> dict[str, Any]:
+    return {
+        "value": copy_value(row.value),
+        "key": row.key,
+        "namespace": row.namespace,
+        "created_at": datetime.fromtimestamp(row.created, UTC),
+        "updated_at": datetime.fromtimestamp(row.updated, UTC),
+    }
+
+
+# -- checks -----------------------------------------------------------------------------------------------------
+
+
+def _checked_read(op: Op) -> GetOp | SearchOp | ListNamespacesOp:
+    if isinstance(op, GetOp):
+        return op._replace(namespace=check_namespace(op.namespace), key=_checked_key(op.key))
+    if isinstance(op, SearchOp):
+        _check_page(op.limit, op.offset)
+        if op.query is not None and not isinstance(op.query, str):
+            raise ValueError(f"a query is a text, not {op.query!r}")
+        return op._replace(namespace_prefix=check_namespace(op.namespace_prefix, empty_ok=True))
+    if isinstance(op, ListNamespacesOp):
+        _check_page(op.limit, op.offset)
+        if op.max_depth is not None and not _is_count(op.max_depth, 1):
+            raise ValueError(f"max_depth is a number of segments from 1 on, not {op.max_depth!r}")
+        return op._replace(match_conditions=tuple(map(_checked_condition, op.match_conditions or ())))
+    raise TypeError(f"a batch takes GetOp, SearchOp, PutOp and ListNamespacesOp, not {op!r}")
+
+
+def _checked_condition(condition: MatchCondition) -> MatchCondition:
+    kind, path = condition
+    if kind not in ("prefix", "suffix"):
+        raise ValueError(f"a namespace is matched by its prefix or suffix, not by {kind!r}")
+    return MatchCondition(kind, check_namespace(path, empty_ok=True))
+
+
+def _checked_key(key: object) -> str:
+    text = str(key)
+    if not is_text(text):
+        raise ValueError(f"the key {text!r} has a lone surrogate")
+    return text
+
+
+def _check_page(limit: object, offset: object) -> None:
+    for name, number in (("limit", limit), ("offset", offset)):
+        if not _is_count(number, 0):
+            raise ValueError(f"{name} is a number from 0 on, not {number!r}")
+
+
+def _is_count(number: object, least: int) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool) and number >= least
+
+
+def _checked_minutes(name: str, minutes: object) -> float | None:
+    if minutes is None:
+        return None
+    if isinstance(minutes, (int, float)) and not isinstance(minutes, bool) and 0 < minutes <= MAX_MINUTES:
+        return float(minutes)
+    raise ValueError(f"{name} is a number of minutes above 0 and up to {MAX_MINUTES:g}, or None for ever")
+
+
+def _checked_ttl_config(config: TTLConfig) -> TTLConfig:
+    unknown = set(config) - set(TTLConfig.__annotations__)
+    if unknown:
+        raise ValueError(f"unknown TTL settings {sorted(unknown)}; there are {sorted(TTLConfig.__annotations__)}")
+    for name in ("default_ttl", "sweep_interval_minutes"):
+        _checked_minutes(name, config.get(name))
+    return config

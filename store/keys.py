@@ -1,0 +1,253 @@
+"""Cache keys: a hash that is the same for equal values, in every process, and different for others.
+
+A value is written in one canonical form (maps and sets sorted, every scalar with its type), a function as its
+name, its code and all it carries along. What has no such form is refused by name, never guessed. Pure functions;
+no cache is known here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Callable
+from enum import Enum
+from functools import partial
+from types import (
+    BuiltinFunctionType,
+    CellType,
+    CodeType,
+    FunctionType,
+    MethodDescriptorType,
+    MethodType,
+    ModuleType,
+    WrapperDescriptorType,
+)
+from typing import Any, NoReturn
+
+_MAX_DEPTH = 100
+
+
+def canonical_key(value: Any) -> str:
+    """The hash of a value's canonical form: equal for equal values whatever the order of their maps and sets.
+
+    Raises:
+        TypeError: something in the value has no canonical form; the text names the place.
+
+    >>> canonical_key({"a": 1, "b": {2, 3}}) == canonical_key({"b": {3, 2}, "a": 1})
+    True
+    >>> canonical_key(1) == canonical_key(True)
+    False
+    """
+    return _digest(_Encoder("value", "pass a key_func to the cache policy", code_counts=False).encode(value))
+
+
+def function_identity(fn: Callable[..., Any]) -> str:
+    """What a function is called, and a hash of its code, defaults, closure and, for a bound method or a callable
+    object, of the object's state. Two closures of one factory differ if anything they hold does.
+
+    Module globals that the code names are not looked into.
+
+    Raises:
+        TypeError: something that the function holds has no canonical form, so that it cannot be told apart.
+
+    >>> def twice(factor): return lambda x: x * factor
+    >>> function_identity(twice(2)) == function_identity(twice(3))
+    False
+    """
+    name = _name(fn if hasattr(fn, "__qualname__") else type(fn))
+    advice = "its results cannot be told from others': give its cache policy a key_func or a namespace"
+    return f"{name}:{_digest(_Encoder(name, advice, code_counts=True).callable(fn))}"
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=20).hexdigest()
+
+
+def _name(thing: Any) -> str:
+    return f"{thing.__module__}.{thing.__qualname__}"
+
+
+def _pack(tag: bytes, *parts: bytes) -> bytes:
+    # Every length is written, so that no two lists of parts make the same bytes.
+    return b"%s%d(%s" % (tag, len(parts), b"".join(b"%d:%s" % (len(part), part) for part in parts))
+
+
+def _text(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _float(number: float) -> bytes:
+    return b"nan" if number != number else struct.pack(">d", number)
+
+
+_SCALARS: dict[type, Callable[[Any], bytes]] = {
+    type(None): lambda _: b"N",
+    type(...): lambda _: b"E",
+    bool: lambda value: b"T" if value else b"F",
+    int: lambda value: _pack(b"i", b"%x" % value),
+    float: lambda value: _pack(b"f", _float(value)),
+    complex: lambda value: _pack(b"c", _float(value.real), _float(value.imag)),
+    str: lambda value: _pack(b"s", _text(value)),
+    bytes: lambda value: _pack(b"b", value),
+    bytearray: lambda value: _pack(b"a", bytes(value)),
+}
+
+# Their repr says all of them. By name, so that none of their modules need be imported.
+_BY_REPR = {
+    "builtins": {"range"},
+    "datetime": {"date", "time", "datetime", "timedelta", "timezone"},
+    "zoneinfo": {"ZoneInfo"},
+    "uuid": {"UUID"},
+    "decimal": {"Decimal"},
+    "fractions": {"Fraction"},
+    "pathlib": {"PosixPath", "WindowsPath", "PurePosixPath", "PureWindowsPath"},
+}
+
+
+_REDUCERS = ("__reduce__", "__reduce_ex__")
+
+
+class _Encoder:
+    """Writes one value. `trail` is the way down to where it is now, `within` the objects on that way.
+
+    With `code_counts` the value is a function: what objects do counts, not only what they hold, so a class that
+    its name does not tell from others is refused.
+    """
+
+    def __init__(self, root: str, advice: str, *, code_counts: bool) -> None:
+        self.root = root
+        self.advice = advice
+        self.code_counts = code_counts
+        self.trail: list[tuple[str, object]] = []  # made into text only for a refusal
+        self.within: dict[int, int] = {}
+
+    def encode(self, value: Any) -> bytes:
+        scalar = _SCALARS.get(type(value))
+        if scalar:
+            return scalar(value)
+        if id(value) in self.within:
+            return _pack(b"^", b"%d" % self.within[id(value)])  # an object within itself: name the level
+        if len(self.within) >= _MAX_DEPTH:
+            self.refuse(f"is nested deeper than {_MAX_DEPTH}")
+        self.within[id(value)] = len(self.within)
+        data = self.compound(value)
+        del self.within[id(value)]
+        return data
+
+    def at(self, value: Any, form: str, step: object = None) -> bytes:
+        self.trail.append((form, step))
+        data = self.encode(value)
+        self.trail.pop()
+        return data
+
+    def compound(self, value: Any) -> bytes:
+        kind = type(value)
+        if kind in (list, tuple):
+            items = [self.at(item, "[{}]", index) for index, item in enumerate(value)]
+            return _pack(b"l" if kind is list else b"t", *items)
+        if kind is dict:
+            return self.map(value)
+        if kind in (set, frozenset):
+            return _pack(b"S" if kind is set else b"Z", *sorted(self.at(item, "{{{!r}}}", item) for item in value))
+        if isinstance(value, Enum):
+            return _pack(b"e", self.kind(value), self.encode(value.name or value.value))
+        if isinstance(value, (type, ModuleType)):
+            return self.named(value)
+        if kind.__qualname__ in _BY_REPR.get(kind.__module__.partition(".")[0], ()):
+            return self.by_repr(value)
+        return self.code_like(value)
+
+    def by_repr(self, value: Any) -> bytes:
+        text = repr(value)
+        if " at 0x" in text:  # a time zone without a repr of its own
+            self.refuse(f"is {text}, which tells an address and not a value")
+        return _pack(b"r", _text(_name(type(value))), _text(text))
+
+    def map(self, value: dict[Any, Any]) -> bytes:
+        pairs = [(self.at(key, ".keys()"), self.at(item, "[{!r}]", key)) for key, item in value.items()]
+        return _pack(b"m", *(part for pair in sorted(pairs) for part in pair))
+
+    def kind(self, value: Any) -> bytes:
+        return self.named(type(value)) if self.code_counts else _text(_name(type(value)))
+
+    def named(self, value: Any) -> bytes:
+        if isinstance(value, ModuleType):
+            return _pack(b"M", _text(value.__name__))
+        if "<locals>" in value.__qualname__:
+            self.refuse(f"is of {value.__qualname__}, a class that its name does not tell from others")
+        return _pack(b"C", _text(_name(value)))
+
+    def code_like(self, value: Any) -> bytes:
+        if isinstance(value, CodeType):
+            return self.code(value)
+        if isinstance(value, CellType):
+            return self.cell(value)
+        if isinstance(value, FunctionType):
+            return self.function(value)
+        if isinstance(value, MethodType):
+            return _pack(b"B", self.at(value.__self__, ".__self__"), self.at(value.__func__, ".__func__"))
+        if isinstance(value, (MethodDescriptorType, WrapperDescriptorType)):
+            return _pack(b"D", self.encode(value.__objclass__), _text(value.__name__))
+        if isinstance(value, BuiltinFunctionType):
+            return _pack(b"P", self.at(value.__self__, ".__self__"), _text(value.__qualname__))
+        if type(value) is partial:
+            return _pack(b"p", self.encode((value.func, value.args, value.keywords)))
+        return self.instance(value)
+
+    def callable(self, value: Any) -> bytes:
+        """A function, or an object with the code by which it is called."""
+        data = self.encode(value)
+        if isinstance(value, (type, FunctionType, MethodType, BuiltinFunctionType, partial)):
+            return data
+        methods = (getattr(type(value), name, None) for name in ("__call__", "invoke", "ainvoke"))
+        return _pack(b"X", data, *(self.function(code) for code in methods if isinstance(code, FunctionType)))
+
+    def function(self, value: FunctionType) -> bytes:
+        cells = zip(value.__code__.co_freevars, value.__closure__ or (), strict=True)
+        return _pack(
+            b"L",
+            _text(_name(value)),
+            self.at(value.__code__, ".__code__"),
+            self.at(value.__defaults__, ".__defaults__"),
+            self.at(value.__kwdefaults__, ".__kwdefaults__"),
+            *(self.at(cell, ".<closure {}>", name) for name, cell in cells),
+        )
+
+    def cell(self, value: CellType) -> bytes:
+        try:
+            held = value.cell_contents
+        except ValueError:  # not filled yet
+            return _pack(b"o")
+        return _pack(b"O", self.encode(held))
+
+    def code(self, value: CodeType) -> bytes:
+        shape = (value.co_argcount, value.co_posonlyargcount, value.co_kwonlyargcount, value.co_flags)
+        names = (value.co_names, value.co_varnames, value.co_freevars, value.co_cellvars)
+        return _pack(
+            b"K",
+            value.co_code,
+            value.co_exceptiontable,
+            self.encode(shape),
+            self.encode(names),
+            self.at(value.co_consts, ".co_consts"),
+        )
+
+    def instance(self, value: Any) -> bytes:
+        """An object whose whole state Python itself can see: attributes, slots, and what its base type holds."""
+        kind = type(value)
+        if hasattr(kind, "__pydantic_private__"):  # which fields were set by hand does not count for equality
+            state = (vars(value), value.__pydantic_extra__, value.__pydantic_private__)
+            return _pack(b"I", self.kind(value), self.encode(state))
+        taken_over = any(getattr(kind, name) is not getattr(object, name) for name in _REDUCERS)
+        if kind is object or taken_over:
+            self.refuse(f"is a {_name(kind)}, which has no canonical form")
+        try:
+            _, (_, *given), state, items, pairs = (*value.__reduce_ex__(2), None, None, None)[:5]
+        except TypeError:
+            self.refuse(f"is a {_name(kind)}, whose state cannot be seen")
+        held = (given, state, items and list(items), pairs and dict(pairs))
+        return _pack(b"I", self.kind(value), *map(self.encode, held))
+
+    def refuse(self, why: str) -> NoReturn:
+        place = "".join(form.format(step) for form, step in self.trail)
+        raise TypeError(f"{self.root}{place} {why}; {self.advice}")

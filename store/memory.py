@@ -1,0 +1,84 @@
+"""`InMemoryStore`: rows in dicts, for tests and for programs whose memory may end with the process.
+
+Only where rows lie and how they are found; what a batch means is in `batch`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterable
+from itertools import count
+
+from .base import IndexConfig, Namespace, TTLConfig
+from .batch import LocalStore, Row
+from .namespaces import begins_with
+
+
+class InMemoryStore(LocalStore):
+    """A store in this process. Safe to share between threads; what goes in and comes out are copies.
+
+    Args:
+        index: how to find items by meaning; None for no such index.
+        ttl: how long items live; None for ever, unless a put says otherwise.
+        clock: seconds since 1970; asked once per batch.
+
+    >>> store = InMemoryStore()
+    >>> store.put(("users", "7"), "likes", {"drink": "tea"})
+    >>> [item.value for item in store.search(("users",), filter={"drink": "tea"})]
+    [{'drink': 'tea'}]
+    """
+
+    def __init__(
+        self,
+        *,
+        index: IndexConfig | None = None,
+        ttl: TTLConfig | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        super().__init__(index=index, ttl=ttl, clock=clock)
+        self._rows: dict[Namespace, dict[str, tuple[int, Row]]] = {}  # a namespace is here iff it has rows
+        self._puts = count()
+
+    def _find(self, namespace: Namespace, key: str, now: float) -> Row | None:
+        found = self._rows.get(namespace, {}).get(key)
+        return found[1] if found and _lives(found[1], now) else None
+
+    def _scan(self, prefix: Namespace, now: float, vectors: bool) -> Generator[Row, None, None]:
+        below = [
+            numbered
+            for namespace, rows in self._rows.items()
+            if begins_with(namespace, prefix)
+            for numbered in rows.values()
+        ]
+        below.sort(key=lambda numbered: numbered[0], reverse=True)
+        return (row for _, row in below if _lives(row, now))
+
+    def _namespaces(self, now: float) -> Iterable[Namespace]:
+        return (
+            namespace for namespace, rows in self._rows.items() if any(_lives(row, now) for _, row in rows.values())
+        )
+
+    def _put(self, row: Row, now: float) -> None:
+        before = self._find(row.namespace, row.key, now)
+        if before:
+            row.created = before.created
+        self._rows.setdefault(row.namespace, {})[row.key] = (next(self._puts), row)
+
+    def _delete(self, namespace: Namespace, key: str) -> None:
+        rows = self._rows.get(namespace, {})
+        rows.pop(key, None)
+        if not rows:
+            self._rows.pop(namespace, None)
+
+    def _touch(self, row: Row, expires: float) -> None:
+        row.expires = expires
+
+    def _sweep(self, now: float) -> int:
+        dead = [row for rows in self._rows.values() for _, row in rows.values() if not _lives(row, now)]
+        for row in dead:
+            self._delete(row.namespace, row.key)
+        return len(dead)
+
+
+def _lives(row: Row, now: float) -> bool:
+    return row.expires is None or row.expires > now

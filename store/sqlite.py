@@ -1,0 +1,168 @@
+"""`SqliteStore`: rows in one SQLite table. Same calls, same results as `InMemoryStore`.
+
+Only the table and its statements, which are constants; what a batch means is in `batch`, and filters are met
+by the same functions as everywhere, not in SQL.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+from .base import IndexConfig, Namespace, Result, TTLConfig
+from .batch import LocalStore, Plan, Row
+from .database import Database, Target
+from .namespaces import below, decode_namespace, encode_namespace
+from .values import to_json
+from .vectors import Vectors
+
+__all__ = ["SqliteStore"]
+
+# `seq` counts the puts: REPLACE takes a new one, above all others. A row holds its vectors itself, so that a put
+# replaces them with it. `dims` says of what length they are.
+_SCHEMA = (
+    """
+    CREATE TABLE IF NOT EXISTS store_items (
+        seq INTEGER PRIMARY KEY,
+        namespace BLOB NOT NULL,
+        key TEXT NOT NULL,
+        value TEXT NOT NULL,
+        created REAL NOT NULL,
+        updated REAL NOT NULL,
+        ttl REAL,
+        expires REAL,
+        dims INTEGER,
+        vectors BLOB,
+        UNIQUE (namespace, key)
+    )
+    """,
+    "CREATE INDEX IF NOT EXISTS store_items_expires ON store_items (expires) WHERE expires IS NOT NULL",
+)
+_FIND = """
+    SELECT namespace, key, value, created, updated, ttl, expires, NULL, NULL FROM store_items
+    WHERE namespace = ? AND key = ? AND (expires IS NULL OR expires > ?)
+"""
+_SCAN = """
+    SELECT namespace, key, value, created, updated, ttl, expires, NULL, NULL FROM store_items
+    WHERE namespace >= ? AND namespace < ? AND (expires IS NULL OR expires > ?) ORDER BY seq DESC
+"""
+_SCAN_VECTORS = """
+    SELECT namespace, key, value, created, updated, ttl, expires, dims, vectors FROM store_items
+    WHERE namespace >= ? AND namespace < ? AND (expires IS NULL OR expires > ?) ORDER BY seq DESC
+"""
+_NAMESPACES = "SELECT DISTINCT namespace FROM store_items WHERE expires IS NULL OR expires > ?"
+_PUT = """
+    INSERT OR REPLACE INTO store_items
+        (namespace, key, value, created, updated, ttl, expires, dims, vectors)
+    VALUES (?, ?, ?, coalesce((
+        SELECT created FROM store_items
+        WHERE namespace = ? AND key = ? AND (expires IS NULL OR expires > ?)
+    ), ?), ?, ?, ?, ?, ?)
+"""
+_DELETE = "DELETE FROM store_items WHERE namespace = ? AND key = ?"
+_TOUCH = "UPDATE store_items SET expires = ? WHERE namespace = ? AND key = ? AND ttl = ?"
+_SWEEP = "DELETE FROM store_items WHERE expires <= ?"
+
+
+class SqliteStore(LocalStore):
+    """A store in an SQLite file, shared by threads and by processes of one machine.
+
+    The async methods wait on a worker thread. A connection that is handed in must serve this store alone, be
+    opened with `check_same_thread=False`, and stays open after `close`.
+
+    Args:
+        conn: a connection, or what to open: a file name, `":memory:"`, a `file:` URI.
+        index: how to find items by meaning; None for no such index.
+        ttl: how long items live; None for ever, unless a put says otherwise.
+        clock: seconds since 1970; asked once per batch.
+
+    >>> with SqliteStore.from_conn_string(":memory:") as store:
+    ...     store.put(("users", "7"), "likes", {"drink": "tea"})
+    ...     store.get(("users", "7"), "likes").value
+    {'drink': 'tea'}
+    """
+
+    def __init__(
+        self,
+        conn: Target,
+        *,
+        index: IndexConfig | None = None,
+        ttl: TTLConfig | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        super().__init__(index=index, ttl=ttl, clock=clock)
+        self._database = Database(conn, _SCHEMA)
+
+    @classmethod
+    @contextmanager
+    def from_conn_string(
+        cls, conn_string: str, *, index: IndexConfig | None = None, ttl: TTLConfig | None = None
+    ) -> Iterator[SqliteStore]:
+        """Open a store for the length of a `with` block, then close it."""
+        store = cls(conn_string, index=index, ttl=ttl)
+        try:
+            yield store
+        finally:
+            store.close()
+
+    def setup(self) -> None:
+        """Nothing to do: the tables were made when the store opened. Here for programs that call it."""
+
+    def close(self) -> None:
+        """Close the connection, unless it was handed in."""
+        with self._lock:
+            self._database.close()
+
+    async def _aexecute(self, plan: Plan, vectors: Vectors) -> list[Result]:
+        return await asyncio.to_thread(self._execute, plan, vectors)
+
+    def _transaction(self, write: bool) -> AbstractContextManager[Any]:
+        return self._database.transaction(write)
+
+    def _find(self, namespace: Namespace, key: str, now: float) -> Row | None:
+        found = self._database.execute(_FIND, (encode_namespace(namespace), key, now)).fetchall()
+        return self._row(found[0]) if found else None
+
+    def _scan(self, prefix: Namespace, now: float, vectors: bool) -> Generator[Row, None, None]:
+        low, high = below(prefix)
+        cursor = self._database.execute(_SCAN_VECTORS if vectors else _SCAN, (low, high, now))
+        try:
+            yield from map(self._row, cursor)
+        finally:
+            cursor.close()
+
+    def _row(self, found: tuple[Any, ...]) -> Row:
+        namespace, key, value, created, updated, ttl, expires, dims, vectors = found
+        fits = self._index is not None and dims == self._index.dims
+        return Row(
+            decode_namespace(namespace),
+            key,
+            json.loads(value),
+            created,
+            updated,
+            ttl,
+            expires,
+            vectors if fits else None,
+        )
+
+    def _namespaces(self, now: float) -> Iterable[Namespace]:
+        return [decode_namespace(data) for (data,) in self._database.execute(_NAMESPACES, (now,))]
+
+    def _put(self, row: Row, now: float) -> None:
+        place = (encode_namespace(row.namespace), row.key)
+        times = (row.created, row.updated, row.ttl, row.expires)
+        dims = self._index.dims if self._index and row.vectors else None
+        self._database.execute(_PUT, (*place, to_json(row.value), *place, now, *times, dims, row.vectors))
+
+    def _delete(self, namespace: Namespace, key: str) -> None:
+        self._database.execute(_DELETE, (encode_namespace(namespace), key))
+
+    def _touch(self, row: Row, expires: float) -> None:
+        self._database.execute(_TOUCH, (expires, encode_namespace(row.namespace), row.key, row.ttl))
+
+    def _sweep(self, now: float) -> int:
+        return self._database.execute(_SWEEP, (now,)).rowcount

@@ -1,0 +1,205 @@
+"""The vector index: which texts of a value are embedded, how, and how near they are to a query.
+
+Knows values and vectors, not where either is kept. A vector is kept as a unit vector, so that a cosine is a
+sum of products; an item's vectors are one string of bytes, replaced as a whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import inspect
+import math
+import sys
+from array import array
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from itertools import chain
+from operator import mul
+from typing import Any, NamedTuple
+
+from .base import IndexConfig
+from .paths import Path, parse, walk
+from .values import to_json
+
+Vector = bytes
+"""`dims` little-endian doubles of length 1 (or all zero)."""
+
+_DIGITS = 12  # scores are rounded, so that noise in the last bit cannot decide an order
+
+
+class Vectors(NamedTuple):
+    """What embedding gave: a vector per text."""
+
+    documents: dict[str, Vector]
+    queries: dict[str, Vector]
+
+
+NO_VECTORS = Vectors({}, {})
+
+
+class Index:
+    """A checked `IndexConfig`.
+
+    Raises:
+        ValueError: a key is missing, unknown or of the wrong kind.
+    """
+
+    def __init__(self, config: IndexConfig) -> None:
+        unknown = set(config) - {"dims", "embed", "fields"}
+        if unknown or "dims" not in config or "embed" not in config:
+            raise ValueError(f"an index has dims, embed and perhaps fields, not {sorted(config)}")
+        dims = config["dims"]
+        if not isinstance(dims, int) or isinstance(dims, bool) or dims < 1:
+            raise ValueError(f"dims is the length of a vector, not {dims!r}")
+        self.dims = dims
+        self.paths = parse_fields(config.get("fields") or ["$"])
+        self._documents, self._queries = _embedders(config["embed"])
+
+    def texts(self, value: Any, paths: Sequence[Path] | None = None) -> list[str]:
+        """The texts of a value to embed, each once: strings as they are, other values as JSON.
+        Nulls and empty strings have nothing to say."""
+        found = chain.from_iterable(walk(value, path) for path in (self.paths if paths is None else paths))
+        return list(dict.fromkeys(filter(None, map(_text, found))))
+
+    def embed(self, documents: Iterable[str], queries: Iterable[str]) -> Vectors:
+        """Embed; an async function runs to its end in a loop of its own.
+
+        Raises:
+            ValueError: the function gave other than one finite vector of `dims` numbers per text.
+        """
+        texts, asked = list(dict.fromkeys(documents)), list(dict.fromkeys(queries))
+        found = _settle(self._documents(texts)) if texts else []
+        wanted = _settle(self._queries(asked)) if asked else []
+        return Vectors(self._checked(texts, found), self._checked(asked, wanted))
+
+    async def aembed(self, documents: Iterable[str], queries: Iterable[str]) -> Vectors:
+        """`embed` for coroutines; a plain function runs on a worker thread."""
+        texts, asked = list(dict.fromkeys(documents)), list(dict.fromkeys(queries))
+        found = await _call(self._documents, texts) if texts else []
+        wanted = await _call(self._queries, asked) if asked else []
+        return Vectors(self._checked(texts, found), self._checked(asked, wanted))
+
+    def _checked(self, texts: list[str], vectors: Sequence[Sequence[float]]) -> dict[str, Vector]:
+        if len(vectors) != len(texts):
+            raise ValueError(f"the embed function gave {len(vectors)} vectors for {len(texts)} texts")
+        return {text: self._unit(vector) for text, vector in zip(texts, vectors, strict=True)}
+
+    def _unit(self, vector: Sequence[float]) -> Vector:
+        numbers = [float(number) for number in vector]
+        length = math.hypot(*numbers)
+        if len(numbers) != self.dims or not math.isfinite(length):
+            raise ValueError(f"the embed function must give {self.dims} finite numbers per text")
+        return _to_bytes(array("d", [number / length for number in numbers] if length else numbers))
+
+    def scores(self, query: Vector, items: Sequence[Vector | None]) -> list[float | None]:
+        """For each item, given all its vectors in one string, the best cosine; None for one without."""
+        products = iter(_products(query, b"".join(filter(None, items)), self.dims))
+        return [self._best(vectors, products) if vectors else None for vectors in items]
+
+    def _best(self, vectors: Vector, products: Iterator[float]) -> float:
+        best = max(next(products) for _ in range(len(vectors) // (8 * self.dims)))
+        return max(-1.0, min(1.0, round(best, _DIGITS)))
+
+
+def parse_fields(fields: object) -> list[Path]:
+    """The paths of an index.
+
+    Raises:
+        ValueError: not a list of paths.
+    """
+    if not isinstance(fields, (list, tuple)):
+        raise ValueError(f"index fields are a list of paths, not {fields!r}")
+    return [parse(field) for field in fields]
+
+
+def _text(value: Any) -> str:
+    if value is None or isinstance(value, str):
+        return value or ""
+    return to_json(value, sort_keys=True)
+
+
+# -- calling the embed function ---------------------------------------------------------------------------------
+
+_Embed = Callable[[list[str]], Any]
+
+
+def _embedders(embed: Any) -> tuple[_Embed, _Embed]:
+    """The function for documents and the one for queries."""
+    if hasattr(embed, "embed_documents"):
+        return embed.embed_documents, lambda texts: [embed.embed_query(text) for text in texts]
+    if hasattr(embed, "aembed_documents"):
+
+        async def queries(texts: list[str]) -> Any:
+            return [await embed.aembed_query(text) for text in texts]
+
+        return embed.aembed_documents, queries
+    if not callable(embed):
+        raise ValueError(f"embed is a function from texts to vectors, not {embed!r}")
+    return embed, embed
+
+
+def _settle(result: Any) -> Any:
+    if not inspect.isawaitable(result):
+        return result
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(_awaited(result))
+    # This thread is inside a loop, which must not be entered twice: wait on another one.
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(_run, _awaited(result)).result()
+
+
+def _run(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    return asyncio.run(coroutine)
+
+
+async def _awaited(result: Awaitable[Any]) -> Any:
+    return await result
+
+
+async def _call(embed: _Embed, texts: list[str]) -> Any:
+    is_async = inspect.iscoroutinefunction(embed) or inspect.iscoroutinefunction(type(embed).__call__)
+    result = embed(texts) if is_async else await asyncio.to_thread(embed, texts)
+    return await result if inspect.isawaitable(result) else result
+
+
+# -- arithmetic -------------------------------------------------------------------------------------------------
+
+
+def _products(query: Vector, vectors: Vector, dims: int) -> list[float]:
+    """The scalar product of `query` with each of the vectors."""
+    if not vectors:
+        return []
+    numpy = _numpy()
+    if numpy:
+        matrix = numpy.frombuffer(vectors, "<f8").reshape(-1, dims)
+        products: list[float] = (matrix @ numpy.frombuffer(query, "<f8")).tolist()
+        return products
+    have, want = _from_bytes(vectors), _from_bytes(query)
+    return [sum(map(mul, want, have[at : at + dims])) for at in range(0, len(have), dims)]
+
+
+@cache
+def _numpy() -> Any:
+    # Deferred: only a search by meaning gains from it, and it need not be there.
+    try:
+        return importlib.import_module("numpy")
+    except ImportError:
+        return None
+
+
+def _to_bytes(numbers: array[float]) -> bytes:
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers.tobytes()
+
+
+def _from_bytes(data: bytes) -> array[float]:
+    numbers = array("d")
+    numbers.frombytes(data)
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers

@@ -1,0 +1,129 @@
+"""What every test may use: one `drive` for sync and async, a watch for leaks, hypothesis profiles.
+
+Only what tests of several rooms share lives here; a graph that one file needs stays in that file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+import pytest
+from hypothesis import settings
+
+settings.register_profile("ci", deadline=None, derandomize=True, max_examples=50)
+settings.register_profile("full", deadline=None, max_examples=1000)
+settings.load_profile("ci")  # `pytest --hypothesis-profile=full` searches longer, with new random graphs
+
+POOL_THREADS = "stategraph"
+"""The names of the engine's own threads begin so. They are daemons, and outlive a run on purpose."""
+
+
+class Drive:
+    """The faces of an app or a saver, called in one world: `drive.invoke(app, 1)` is `app.invoke(1)`, or
+    `asyncio.run(app.ainvoke(1))`. A test that takes `drive` runs in both worlds and must see the same.
+    """
+
+    def __init__(self, is_async: bool) -> None:
+        self.is_async = is_async
+
+    def call(self, owner: Any, method: str, *args: Any, **kwargs: Any) -> Any:
+        """`owner.method(...)`, or `await owner.amethod(...)`."""
+        if not self.is_async:
+            return getattr(owner, method)(*args, **kwargs)
+
+        async def wait() -> Any:
+            return await getattr(owner, "a" + method)(*args, **kwargs)
+
+        return asyncio.run(wait())
+
+    def items(self, owner: Any, method: str, *args: Any, take: int | None = None, **kwargs: Any) -> list[Any]:
+        """What the iterator `owner.method(...)` or `owner.amethod(...)` gives, or its first `take` items."""
+        if not self.is_async:
+            source = getattr(owner, method)(*args, **kwargs)
+            found = list(islice(source, take))
+            if take is not None:
+                source.close()
+            return found
+
+        async def read() -> list[Any]:
+            source = getattr(owner, "a" + method)(*args, **kwargs)
+            found: list[Any] = []
+            while take is None or len(found) < take:
+                try:
+                    found.append(await anext(source))
+                except StopAsyncIteration:
+                    return found
+            await source.aclose()
+            return found
+
+        return asyncio.run(read())
+
+    def invoke(self, app: Any, input: Any, config: Any = None, **kwargs: Any) -> Any:
+        return self.call(app, "invoke", input, config, **kwargs)
+
+    def batch(self, app: Any, inputs: Sequence[Any], config: Any = None, **kwargs: Any) -> list[Any]:
+        return self.call(app, "batch", inputs, config, **kwargs)
+
+    def stream(self, app: Any, input: Any, config: Any = None, **kwargs: Any) -> list[Any]:
+        """Every chunk, or the first `take=` ones and then an early close."""
+        return self.items(app, "stream", input, config, **kwargs)
+
+    def get_state(self, app: Any, config: Any, **kwargs: Any) -> Any:
+        return self.call(app, "get_state", config, **kwargs)
+
+    def history(self, app: Any, config: Any, **kwargs: Any) -> list[Any]:
+        """Every snapshot of the thread, newest first."""
+        return self.items(app, "get_state_history", config, **kwargs)
+
+    def update_state(self, app: Any, config: Any, values: Any, *args: Any, **kwargs: Any) -> Any:
+        return self.call(app, "update_state", config, values, *args, **kwargs)
+
+
+@pytest.fixture(params=["sync", "async"], scope="module")  # not per function: hypothesis tests use it too
+def drive(request: pytest.FixtureRequest) -> Drive:
+    """Runs the test twice: once through the sync faces, once through the async ones."""
+    return Drive(is_async=request.param == "async")
+
+
+@pytest.fixture(autouse=True)
+def no_leaks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Fails a test that leaves an asyncio task pending, or a thread that is no daemon of the engine's."""
+    before = set(threading.enumerate())
+    pending: list[str] = []
+    run = asyncio.run
+
+    def watched_run(main: Any, **kwargs: Any) -> Any:
+        async def watched() -> Any:
+            try:
+                return await main
+            finally:
+                pending.extend(await _pending_tasks())
+
+        return run(watched(), **kwargs)
+
+    monkeypatch.setattr(asyncio, "run", watched_run)
+    yield
+    assert not pending, f"asyncio tasks were left pending: {pending}"
+    left = [thread for thread in threading.enumerate() if thread not in before and not _is_pool(thread)]
+    for thread in left:
+        thread.join(timeout=1)  # one that is about to end is no leak
+    assert not [thread for thread in left if thread.is_alive()], f"threads were left running: {left}"
+
+
+async def _pending_tasks() -> list[str]:
+    """The tasks that do not end by themselves within a few turns of the loop."""
+    others: set[asyncio.Task[Any]] = set()
+    for _ in range(10):
+        others = asyncio.all_tasks() - {asyncio.current_task()}  # type: ignore[arg-type]
+        if not others:
+            break
+        await asyncio.sleep(0)
+    return [repr(task) for task in others]
+
+
+def _is_pool(thread: threading.Thread) -> bool:
+    return thread.daemon and thread.name.startswith(POOL_THREADS)

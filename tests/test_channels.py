@@ -1,0 +1,764 @@
+"""The rules of the channels, one test each. No graph and no engine here."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import json
+import operator
+import pickle
+from collections import abc, deque
+from dataclasses import asdict
+from functools import partial
+from typing import Annotated, Any, Dict, List, Literal, NotRequired, Optional, Required, Sequence, Set  # noqa: UP035
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import stategraph.channels as channels
+from stategraph.channels import (
+    MISSING,
+    AnyValue,
+    BaseChannel,
+    BinaryOperatorAggregate,
+    EmptyChannelError,
+    EphemeralValue,
+    InvalidUpdateError,
+    LastValue,
+    LastValueAfterFinish,
+    NamedBarrierValue,
+    NamedBarrierValueAfterFinish,
+    Overwrite,
+    Topic,
+    UntrackedValue,
+)
+
+NAMES = ["a", "b", "c"]
+
+MAKERS: dict[str, partial[Any]] = {
+    "LastValue": partial(LastValue, Any, key="k"),
+    "LastValueAfterFinish": partial(LastValueAfterFinish, Any, key="k"),
+    "AnyValue": partial(AnyValue, Any, key="k"),
+    "EphemeralValue": partial(EphemeralValue, Any, key="k"),
+    "EphemeralValue, no guard": partial(EphemeralValue, Any, False, key="k"),
+    "UntrackedValue": partial(UntrackedValue, Any, key="k"),
+    "UntrackedValue, no guard": partial(UntrackedValue, Any, False, key="k"),
+    "reducer": partial(BinaryOperatorAggregate, list, operator.add, key="k"),
+    "reducer, starts empty": partial(BinaryOperatorAggregate, Any, operator.add, key="k"),
+    "Topic": partial(Topic, str, key="k"),
+    "Topic, accumulate": partial(Topic, str, accumulate=True, key="k"),
+    "NamedBarrierValue": partial(NamedBarrierValue, str, NAMES, key="k"),
+    "NamedBarrierValueAfterFinish": partial(NamedBarrierValueAfterFinish, str, NAMES, key="k"),
+}
+TRACKED = [name for name in MAKERS if not name.startswith("Untracked")]
+
+
+@pytest.fixture(params=MAKERS)
+def channel(request: pytest.FixtureRequest) -> Any:
+    return MAKERS[request.param]()
+
+
+def state(channel: Any) -> dict[str, Any]:
+    """All a built-in channel holds, whatever its class."""
+    slots = (name for cls in type(channel).__mro__ for name in getattr(cls, "__slots__", ()))
+    return {name: getattr(channel, name) for name in slots}
+
+
+def good(channel: Any) -> Any:
+    """One write this channel can take."""
+    return ["x"] if isinstance(channel, BinaryOperatorAggregate) else "a"
+
+
+# --- the contract ---------------------------------------------------------------------------------------
+
+
+def test_doctests_hold() -> None:
+    for name in ("aggregate", "ephemeral_value", "last_value", "named_barrier", "topic"):
+        module = importlib.import_module(f"stategraph.channels.{name}")
+        assert doctest.testmod(module).failed == 0
+
+
+def test_all_names_every_channel() -> None:
+    assert len(channels.__all__) == len(set(channels.__all__)) == 14
+    assert all(hasattr(channels, name) for name in channels.__all__)
+
+
+def test_channels_are_slotted_and_unhashable(channel: Any) -> None:
+    assert not hasattr(channel, "__dict__")
+    with pytest.raises(TypeError):
+        hash(channel)
+
+
+def test_value_and_update_type_are_as_given() -> None:
+    typ = Annotated[Sequence[int], "note"]
+    for kind in (LastValue, AnyValue, EphemeralValue, UntrackedValue, LastValueAfterFinish):
+        assert kind(typ).ValueType == kind(typ).UpdateType == typ
+    made = BinaryOperatorAggregate(typ, operator.add)
+    assert made.ValueType == made.UpdateType == typ
+
+
+def test_reading_an_empty_channel_names_the_key() -> None:
+    for name in MAKERS.keys() - {"reducer"}:
+        empty = MAKERS[name]()
+        assert not empty.is_available()
+        with pytest.raises(EmptyChannelError, match="At key 'k'"):
+            empty.get()
+    with pytest.raises(EmptyChannelError, match=r"^this LastValue"):
+        LastValue(int).get()
+
+
+def test_none_is_a_value() -> None:
+    for made in (LastValue(int), AnyValue(int), EphemeralValue(int), UntrackedValue(int)):
+        assert made.update([None])
+        assert made.is_available()
+        assert made.get() is None
+
+
+def test_an_empty_update_of_an_untouched_channel_changes_nothing(channel: Any) -> None:
+    before = state(channel)
+    assert channel.update([]) is False
+    assert state(channel) == before
+
+
+def test_consume_and_finish_of_an_untouched_channel_change_nothing(channel: Any) -> None:
+    before = state(channel)
+    assert channel.consume() is False
+    assert channel.finish() is False
+    assert state(channel) == before
+
+
+def test_from_checkpoint_of_nothing_is_fresh_and_leaves_the_template_alone(channel: Any) -> None:
+    before = state(channel)
+    live = channel.from_checkpoint(MISSING)
+    assert state(live) == before
+    assert (live.key, live.typ) == ("k", channel.typ)
+    live.update([good(channel)])
+    assert state(channel) == before
+
+
+def test_a_used_channel_gives_a_fresh_one_too(channel: Any) -> None:
+    before = state(channel)
+    channel.update([good(channel)])
+    assert state(channel.from_checkpoint(MISSING)) == before
+
+
+@pytest.mark.parametrize("name", TRACKED)
+def test_checkpoint_comes_back(name: str) -> None:
+    made = MAKERS[name]()
+    made.update([good(made)])
+    again = MAKERS[name]().from_checkpoint(made.checkpoint())
+    assert state(again) == state(made)
+
+
+def test_pickle_keeps_the_content(channel: Any) -> None:
+    channel.update([good(channel)])
+    again = pickle.loads(pickle.dumps(channel))
+    assert state(again) == state(channel)
+    assert again == channel
+
+
+def test_step_scoped_is_true_only_where_an_empty_update_may_change_something() -> None:
+    scoped = {name for name, make in MAKERS.items() if make().step_scoped}
+    assert scoped == {"AnyValue", "EphemeralValue", "EphemeralValue, no guard", "Topic"}
+
+
+def test_equality_ignores_the_value_and_the_type() -> None:
+    assert LastValue(int) == LastValue(str)
+    assert AnyValue(int) == AnyValue(str)
+    assert LastValue(int) != AnyValue(int)
+    assert LastValueAfterFinish(int) == LastValueAfterFinish(str) != LastValue(str)
+    assert EphemeralValue(int) == EphemeralValue(str) != EphemeralValue(int, False)
+    assert UntrackedValue(int) == UntrackedValue(str) != UntrackedValue(int, guard=False)
+    assert Topic(int) == Topic(str) != Topic(int, accumulate=True)
+    assert NamedBarrierValue(str, ["a", "b"]) == NamedBarrierValue(int, {"b", "a"})
+    assert NamedBarrierValue(str, ["a", "b"]) != NamedBarrierValue(str, ["a"])
+    assert NamedBarrierValueAfterFinish(str, "ab") == NamedBarrierValueAfterFinish(str, "ba")
+    assert NamedBarrierValue(str, "a") != NamedBarrierValueAfterFinish(str, "a")
+    assert LastValue(int) != 1
+
+
+# --- one value ------------------------------------------------------------------------------------------
+
+
+def test_last_value_keeps_the_last_write() -> None:
+    made = LastValue(int)
+    assert made.update([1]) is True
+    assert made.update([1]) is True  # written is changed, even if equal
+    assert made.update([]) is False
+    assert made.get() == made.checkpoint() == 1
+    assert made.consume() is made.finish() is False
+
+
+def test_last_value_refuses_two_writes_and_says_what_to_do() -> None:
+    made = LastValue(int, key="total")
+    made.update([0])
+    with pytest.raises(InvalidUpdateError) as caught:
+        made.update([1, 2])
+    text = str(caught.value)
+    assert text.startswith("At key 'total': LastValue can take only one value per step, but got 2.")
+    assert "Annotated[" in text
+    assert "INVALID_CONCURRENT_GRAPH_UPDATE" in text
+    assert made.get() == 0
+
+
+def test_any_value_takes_the_last_and_lives_one_step() -> None:
+    made = AnyValue(str)
+    assert made.update(["bar", "baz", "foo"])
+    assert made.get() == "foo"
+    assert made.update([]) is True
+    assert not made.is_available()
+    assert made.update([]) is False
+
+
+def test_ephemeral_value_lives_one_step() -> None:
+    made = EphemeralValue(int)
+    assert made.update([1])
+    assert made.get() == made.checkpoint() == 1
+    assert made.update([]) is True
+    assert made.update([]) is False
+    assert made.checkpoint() is MISSING
+
+
+@pytest.mark.parametrize("kind", [EphemeralValue, UntrackedValue])
+def test_a_guard_refuses_two_writes_and_names_itself(kind: Any) -> None:
+    made = kind(int, key="k")
+    made.update([0])
+    with pytest.raises(InvalidUpdateError, match=rf"'k': {kind.__name__}\(guard=True\).*got 3.*guard=False"):
+        made.update([1, 2, 3])
+    assert made.get() == 0
+    free = kind(int, False)
+    assert free.update([1, 2])
+    assert free.get() == 2
+
+
+def test_untracked_value_lives_through_the_run_and_is_never_stored() -> None:
+    made = UntrackedValue(int)
+    made.update([5])
+    assert made.update([]) is False
+    assert made.get() == made.copy().get() == 5
+    assert made.checkpoint() is MISSING
+    assert not made.from_checkpoint(5).is_available()
+
+
+def test_last_value_after_finish_shows_itself_once_at_the_end() -> None:
+    made = LastValueAfterFinish(int)
+    assert made.update([1, 5])
+    assert not made.is_available()
+    assert made.checkpoint() == (5, False)
+    assert made.consume() is False
+    assert made.finish() is True
+    assert made.finish() is False
+    assert made.get() == 5
+    assert made.checkpoint() == (5, True)
+    assert made.update([]) is False
+    assert made.update([6])  # a write hides it again
+    assert not made.is_available()
+    made.finish()
+    assert made.consume() is True
+    assert made.checkpoint() is MISSING
+    assert made.finish() is False
+
+
+def test_after_finish_comes_back_from_any_pair() -> None:
+    assert LastValueAfterFinish(int).from_checkpoint([5, True]).get() == 5
+    back = NamedBarrierValueAfterFinish(str, NAMES).from_checkpoint([NAMES, True])
+    assert back.is_available()
+
+
+# --- overwrite ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [LastValue, AnyValue, EphemeralValue, UntrackedValue, LastValueAfterFinish])
+def test_overwrite_on_a_channel_without_reducer_is_a_plain_write(kind: Any) -> None:
+    made = kind(int)
+    made.update([Overwrite(3)])
+    made.finish()
+    assert made.get() == 3
+
+
+def test_two_overwrites_are_two_writes_for_last_value() -> None:
+    with pytest.raises(InvalidUpdateError):
+        LastValue(int).update([Overwrite(1), Overwrite(2)])
+
+
+OVERWRITES = [Overwrite([7]), {"__overwrite__": [7]}, {"type": "__overwrite__", "value": [7], "by": "json"}]
+
+
+@pytest.mark.parametrize("write", OVERWRITES)
+def test_an_overwrite_wins_wholesale_in_every_form(write: Any) -> None:
+    made = BinaryOperatorAggregate(list, operator.add)
+    made.update([[0]])
+    assert made.update([[1], write, [2]])
+    assert made.get() == [7]
+
+
+@pytest.mark.parametrize("write", OVERWRITES)
+def test_an_overwrite_as_first_write_is_unwrapped(write: Any) -> None:
+    made = BinaryOperatorAggregate(Any, operator.add)
+    made.update([write])
+    assert made.get() == [7]
+
+
+def test_overwrite_does_not_call_the_operator() -> None:
+    made = BinaryOperatorAggregate(int, lambda a, b: pytest.fail("called"))
+    made.update([1, Overwrite(None), 2])
+    assert made.get() is None
+    assert made.is_available()
+
+
+@pytest.mark.parametrize(
+    "write",
+    [{"__overwrite__": 1, "b": 2}, {"type": "__overwrite__"}, {"type": "no", "value": 1}, {"type": 1}, {}],
+)
+def test_other_dicts_are_no_overwrite(write: dict[str, Any]) -> None:
+    made = BinaryOperatorAggregate(dict, operator.or_)
+    made.update([{"old": 0}, write])
+    assert made.get() == {"old": 0, **write}
+
+
+def test_two_overwrites_in_one_step_are_refused_and_nothing_changes() -> None:
+    made = BinaryOperatorAggregate(list, operator.add, key="log")
+    made.update([[0]])
+    with pytest.raises(InvalidUpdateError) as caught:
+        made.update([Overwrite([1]), [2], {"__overwrite__": [3]}])
+    for part in ("'log'", "one Overwrite", "got 2", "INVALID_CONCURRENT_GRAPH_UPDATE"):
+        assert part in str(caught.value)
+    assert made.get() == [0]
+
+
+def test_overwrite_is_a_value_object() -> None:
+    assert Overwrite([1]) == Overwrite([1]) != Overwrite([2])
+    assert repr(Overwrite(1)) == "Overwrite(value=1)"
+    assert not hasattr(Overwrite(1), "__dict__")
+    assert pickle.loads(pickle.dumps(Overwrite(1))) == Overwrite(1)
+    with pytest.raises(AttributeError):
+        Overwrite(1).value = 2  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        type("Mine", (Overwrite,), {})
+
+
+def test_overwrite_survives_json() -> None:
+    made = BinaryOperatorAggregate(int, operator.add)
+    made.update([1, json.loads(json.dumps(asdict(Overwrite(9))))])
+    assert made.get() == 9
+
+
+# --- reducers -------------------------------------------------------------------------------------------
+
+
+class NeedsArguments:
+    def __init__(self, needed: int) -> None: ...
+
+
+class Explodes:
+    def __init__(self) -> None:
+        raise RuntimeError
+
+
+@pytest.mark.parametrize(
+    ("typ", "initial"),
+    [
+        *((typ, []) for typ in (list, list[int], List, List[int], Sequence[int], abc.Sequence)),  # noqa: UP006
+        *((typ, []) for typ in (Annotated[list, 1], Required[list[int]], abc.MutableSequence[int])),
+        *((typ, set()) for typ in (set, Set[int], abc.Set, abc.MutableSet[int])),  # noqa: UP006
+        *((typ, {}) for typ in (dict, Dict[str, int], abc.Mapping, NotRequired[dict], abc.MutableMapping)),  # noqa: UP006
+        *((typ, typ()) for typ in (int, float, str, tuple, frozenset)),
+        (tuple[int, ...], ()),
+        (Annotated[NotRequired[Annotated[abc.Mapping[str, int], 1]], 2], {}),
+        *((typ, MISSING) for typ in (Optional[int], int | None, Any, None)),  # noqa: UP045
+        *((typ, MISSING) for typ in (abc.Callable, abc.Iterable, abc.Hashable, type[int])),
+        *((typ, MISSING) for typ in (Literal["a"], NeedsArguments, Explodes, "a string", 5)),
+    ],
+)
+def test_initial_value(typ: Any, initial: Any) -> None:
+    made = BinaryOperatorAggregate(typ, operator.add)
+    assert made.ValueType is made.UpdateType is typ
+    assert made.checkpoint() == initial
+    assert type(made.checkpoint()) is type(initial)
+    assert made.from_checkpoint(MISSING).checkpoint() == initial
+
+
+def test_a_reducer_folds_in_order() -> None:
+    made = BinaryOperatorAggregate(str, lambda value, write: f"({value}{write})")
+    assert made.update(["a", "b"])
+    assert made.update([]) is False
+    assert made.update(["c"])
+    assert made.get() == "(((a)b)c)"
+
+
+def test_an_empty_reducer_takes_the_first_write_unreduced() -> None:
+    made = BinaryOperatorAggregate(int | None, operator.sub)
+    assert made.update([10, 1])
+    assert made.get() == 9
+
+
+def test_a_reducer_may_take_an_item_or_a_list() -> None:
+    def extend(value: list[int], write: int | list[int]) -> list[int]:
+        return value + (write if isinstance(write, list) else [write])
+
+    made = BinaryOperatorAggregate(list[int], extend)
+    made.update([1, [2, 3], 4])
+    assert made.get() == [1, 2, 3, 4]
+
+
+def test_a_builtin_without_signature_is_a_reducer() -> None:
+    made = BinaryOperatorAggregate(int, max)
+    made.update([3, 1])
+    assert made.get() == 3
+
+
+def test_reducers_are_equal_by_their_operator_alone() -> None:
+    def of(reducer: Any) -> BinaryOperatorAggregate[Any]:
+        return BinaryOperatorAggregate(int, reducer)
+
+    bound = deque[int]()
+    keep = partial(max, 0)
+    assert of(operator.add) == BinaryOperatorAggregate(list, operator.add)
+    assert of(operator.add) != of(operator.mul)
+    assert of(lambda a, b: a) != of(lambda a, b: a)
+    assert of(operator.add) != of(lambda a, b: a + b)
+    assert of(keep) == of(keep) != of(partial(max, 0))  # a partial has no __name__
+    assert of(bound.count) == of(bound.count)
+
+
+def test_a_reducer_that_raises_changes_nothing() -> None:
+    made = BinaryOperatorAggregate(int, operator.add)
+    made.update([1])
+    with pytest.raises(TypeError):
+        made.update([1, "x"])
+    assert made.get() == 1
+
+
+def test_each_run_starts_with_its_own_initial_value() -> None:
+    template = BinaryOperatorAggregate(list, operator.iadd)
+    first, second = template.from_checkpoint(MISSING), template.from_checkpoint(MISSING)
+    first.update([[1]])
+    assert second.get() == template.get() == []
+
+
+@pytest.mark.parametrize("typ", [list, list | None])
+def test_a_preview_never_touches_the_value_or_the_writes(typ: Any) -> None:
+    live = BinaryOperatorAggregate(typ, operator.iadd)
+    writes = [[1], [2]]
+    assert live.preview(writes).get() == [1, 2]
+    assert live.preview(writes).get() == [1, 2]
+    assert writes == [[1], [2]]
+    live.update(writes)
+    assert writes == [[1], [2]]
+    assert live.preview([[3]]).get() == [1, 2, 3]
+    assert live.get() == [1, 2]
+
+
+class Bag:
+    """Deep inside, `copy.copy` would share the items; its own `copy` does not."""
+
+    def __init__(self, *items: int) -> None:
+        self.items = list(items)
+
+    def copy(self) -> Bag:
+        return Bag(*self.items)
+
+    def add(self, item: int) -> Bag:
+        self.items.append(item)
+        return self
+
+
+def test_a_preview_asks_an_object_to_copy_itself() -> None:
+    live = BinaryOperatorAggregate(Bag, Bag.add)
+    assert live.preview([1]).get().items == [1]
+    assert live.get().items == []
+
+
+def test_a_preview_shares_what_cannot_be_copied() -> None:
+    live = BinaryOperatorAggregate(Any, lambda value, write: value)
+    live.update([(n for n in "ab")])
+    assert live.preview([1]).get() is live.get()
+
+
+def test_a_preview_of_any_channel_leaves_it_alone(channel: Any) -> None:
+    before = state(channel)
+    seen = channel.preview([good(channel)])
+    assert state(channel) == before
+    assert state(seen) != before
+
+
+def test_copying_a_reducer_channel_shares_the_value() -> None:
+    made = BinaryOperatorAggregate(list, operator.add)
+    assert made.copy().get() is made.get()
+
+
+# --- topics ---------------------------------------------------------------------------------------------
+
+
+def test_a_topic_holds_the_items_of_the_last_step() -> None:
+    made = Topic(int)
+    assert made.update([1, 2])
+    assert made.update([[3], (4, 5)])  # a list is opened, one level; a tuple is an item
+    assert made.get() == [3, (4, 5)]
+    assert made.update([]) is True
+    assert made.checkpoint() == []
+    assert made.update([]) is False
+
+
+def test_an_accumulating_topic_holds_all_items() -> None:
+    made = Topic(int, accumulate=True)
+    assert made.update([1, [2, [3]]])
+    assert made.update([]) is False
+    assert made.update([[]]) is False
+    assert made.update([4])
+    assert made.get() == [1, 2, [3], 4]
+
+
+def test_an_empty_list_empties_a_topic() -> None:
+    made = Topic(int)
+    assert made.update([[]]) is False
+    made.update([1])
+    assert made.update([[]]) is True
+    assert not made.is_available()
+
+
+def test_topic_types() -> None:
+    assert Topic(int).ValueType == abc.Sequence[int]
+    assert Topic(int).UpdateType == int | list[int]
+
+
+@pytest.mark.parametrize("accumulate", [False, True])
+def test_an_overwrite_replaces_all_items(accumulate: bool) -> None:
+    made = Topic(int, accumulate)
+    made.update([1, 2])
+    assert made.update([3, Overwrite([8, 9]), 4])
+    assert made.get() == [8, 9]
+    with pytest.raises(InvalidUpdateError, match="one Overwrite"):
+        made.update([Overwrite(1), Overwrite(2)])
+    assert made.get() == [8, 9]
+    assert made.update([Overwrite([])])
+    assert not made.is_available()
+
+
+def test_what_a_topic_hands_out_is_not_its_own() -> None:
+    made = Topic(int)
+    made.update([1])
+    made.get().append(2)
+    made.checkpoint().append(3)
+    assert made.get() == [1]
+
+
+# --- barriers -------------------------------------------------------------------------------------------
+
+BARRIERS = [NamedBarrierValue, NamedBarrierValueAfterFinish]
+
+
+def test_a_barrier_opens_when_all_names_were_seen() -> None:
+    made = NamedBarrierValue(str, ["b", "a"], key="join")
+    assert made.update(["a"]) is True
+    assert made.update(["a"]) is False
+    assert made.consume() is False
+    with pytest.raises(EmptyChannelError, match=r"'join'.* waits for 'b'"):
+        made.get()
+    assert made.update(["b", "b"]) is True
+    assert made.get() is None
+    assert made.consume() is True
+    assert made.checkpoint() == set()
+
+
+def test_a_barrier_counts_across_runs() -> None:
+    half = NamedBarrierValue(str, NAMES)
+    half.update(["a", "c"])
+    later = NamedBarrierValue(str, NAMES).from_checkpoint(sorted(half.checkpoint()))
+    later.update(["b"])
+    assert later.is_available()
+
+
+def test_a_barrier_after_finish_opens_at_the_end() -> None:
+    made = NamedBarrierValueAfterFinish(str, ["a"])
+    assert made.checkpoint() == (set(), False)
+    assert made.finish() is False
+    made.update(["a"])
+    assert not made.is_available()
+    with pytest.raises(EmptyChannelError, match="end of the run"):
+        made.get()
+    assert made.consume() is False
+    assert made.finish() is True
+    assert made.finish() is False
+    assert made.get() is None
+    assert made.update(["a"]) is False  # a write does not close it
+    assert made.is_available()
+    assert made.copy().is_available()
+    assert made.checkpoint() == ({"a"}, True)
+    assert made.consume() is True
+    assert made.checkpoint() == (set(), False)
+
+
+@pytest.mark.parametrize("kind", BARRIERS)
+def test_an_unknown_name_is_refused_and_nothing_is_noted(kind: Any) -> None:
+    made = kind(str, ["b", "a"], key="join")
+    with pytest.raises(InvalidUpdateError, match=r"'join': value 'z' is not in \{'a', 'b'\}"):
+        made.update(["a", "z"])
+    with pytest.raises(InvalidUpdateError, match="not hashable"):
+        made.update(["a", ["not hashable"]])
+    assert made.seen == frozenset()
+
+
+@pytest.mark.parametrize("kind", BARRIERS)
+def test_a_barrier_forgets_names_it_no_longer_waits_for(kind: Any) -> None:
+    old = kind(str, ["a", "gone"])
+    old.update(["a", "gone"])
+    new = kind(str, ["a"]).from_checkpoint(old.checkpoint())
+    assert new.seen == {"a"}
+    assert new.update(["a"]) is False
+
+
+def test_a_barrier_without_names_is_open_and_cannot_be_consumed() -> None:
+    made = NamedBarrierValue(str, [])
+    assert made.is_available()
+    assert made.consume() is False
+
+
+@pytest.mark.parametrize("kind", BARRIERS)
+def test_what_a_barrier_hands_out_is_not_its_own(kind: Any) -> None:
+    made = kind(str, NAMES)
+    made.update(["a"])
+    stored = made.checkpoint()
+    (stored if isinstance(stored, set) else stored[0]).clear()
+    assert made.seen == {"a"}
+
+
+# --- channels of one's own ------------------------------------------------------------------------------
+
+
+class Highest(LastValue[int]):
+    def update(self, values: Sequence[int]) -> bool:
+        return super().update([max(values)]) if values else False
+
+
+class Logged(BinaryOperatorAggregate[int]):
+    """Adds a slot, a `__dict__` and a container that `update` changes."""
+
+    __slots__ = ("__dict__", "__private", "log")
+
+    def __init__(self, typ: Any) -> None:
+        super().__init__(typ, operator.add)
+        self.log: list[Any] = []
+        self.extra = "kept"
+        self.__private = 1
+
+    def update(self, values: Sequence[Any]) -> bool:
+        self.log.extend(values)
+        return super().update(values)
+
+    def private(self) -> int:
+        return self.__private
+
+
+def test_a_subclass_with_its_own_update_counts_as_step_scoped() -> None:
+    assert Highest(int).step_scoped
+    assert not type("Plain", (LastValue,), {})(int).step_scoped
+    deaf = type("Deaf", (LastValue,), {"update": Highest.update, "step_scoped": False})
+    assert not deaf(int).step_scoped
+
+
+def test_a_subclass_is_copied_whole() -> None:
+    template = Logged(int)
+    live = template.from_checkpoint(MISSING)
+    live.update([1])
+    twin = live.copy()
+    twin.update([2])
+    assert type(twin) is Logged
+    assert (twin.get(), twin.log, twin.extra, twin.private()) == (3, [1, 2], "kept", 1)
+    assert (live.get(), live.log) == (1, [1])
+    assert (template.get(), template.log) == (0, [])
+
+
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+def test_every_channel_can_be_subclassed(make: partial[Any]) -> None:
+    sub: Any = type("Sub", (make.func,), {})
+    made = sub(*make.args, **make.keywords)
+    made.note = [1]
+    made.update([good(made)])
+    twin = made.copy()
+    twin.note.append(2)
+    assert type(twin) is sub
+    assert state(twin) == state(made)
+    assert (made.note, twin.note) == ([1], [1, 2])
+
+
+def test_a_channel_from_scratch_needs_three_methods() -> None:
+    class Counter(BaseChannel[int, Any, int]):
+        __slots__ = ("count",)
+
+        def get(self) -> int:
+            if not getattr(self, "count", 0):
+                raise EmptyChannelError
+            return self.count
+
+        def update(self, values: Sequence[Any]) -> bool:
+            self.count = getattr(self, "count", 0) + len(values)
+            return bool(values)
+
+        def from_checkpoint(self, stored: Any) -> Counter:
+            new = Counter(self.typ, self.key)
+            new.count = 0 if stored is MISSING else stored
+            return new
+
+    made = Counter(int)
+    assert made.step_scoped
+    assert made.checkpoint() is MISSING
+    assert made.update(["x", "y"])
+    assert made.preview(["z"]).get() == 3
+    assert made.copy().get() == made.checkpoint() == 2
+
+
+# --- properties -----------------------------------------------------------------------------------------
+
+
+lists = st.lists(st.integers(), max_size=3)
+values = st.one_of(st.sampled_from([*NAMES, "z"]), st.integers(), st.none(), lists)
+writes = st.one_of(values, values.map(Overwrite), lists.map(lambda v: {"__overwrite__": v}))
+steps = st.lists(st.one_of(st.sampled_from(["consume", "finish"]), st.lists(writes, max_size=3)), max_size=6)
+
+
+def play(channel: Any, steps: list[Any]) -> Any:
+    """The channel after `steps`, run as the engine runs them: on copies, which are dropped if they raise."""
+    for step in steps:
+        held, twin = state(channel), channel.copy()
+        assert state(twin) == held
+        try:
+            changed = getattr(twin, step)() if isinstance(step, str) else twin.update(step)
+        except (InvalidUpdateError, TypeError):
+            assert state(twin) == held  # all or nothing
+            continue
+        assert state(channel) == held  # a copy is a copy
+        assert changed is True or state(twin) == held  # False means untouched
+        channel = twin
+    return channel
+
+
+@given(st.sampled_from(sorted(MAKERS)), steps)
+def test_updates_are_whole_or_nothing_and_never_reach_the_original(name: str, steps: list[Any]) -> None:
+    play(MAKERS[name](), steps)
+
+
+@given(st.sampled_from(TRACKED), steps)
+def test_checkpoint_then_from_checkpoint_is_identity(name: str, steps: list[Any]) -> None:
+    live = play(MAKERS[name](), steps)
+    again = MAKERS[name]().from_checkpoint(live.checkpoint())
+    assert state(again) == state(live)
+    assert again.is_available() == live.is_available()
+
+
+@given(st.sampled_from(sorted(MAKERS)), steps)
+def test_after_an_empty_update_another_one_changes_nothing(name: str, steps: list[Any]) -> None:
+    live = play(MAKERS[name](), steps)
+    changed = live.update([])
+    assert live.step_scoped or not changed
+    assert live.update([]) is False
+
+
+@given(st.lists(st.one_of(st.integers(), lists), max_size=5), st.lists(st.integers(), max_size=5))
+def test_an_accumulating_topic_is_the_sum_of_its_steps(first: list[Any], second: list[Any]) -> None:
+    once, twice = Topic(int, accumulate=True), Topic(int, accumulate=True)
+    once.update([*first, *second])
+    twice.update(first)
+    twice.update(second)
+    assert once.checkpoint() == twice.checkpoint()

@@ -1,0 +1,175 @@
+"""The house keeps its order: imports point one way, every file has its rule on its door, none grows too long.
+
+Reads the source with `ast`; imports nothing of the package. Modules are named from the root: `.pregel.loop`.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+import tomllib
+from collections.abc import Iterator
+from fnmatch import fnmatch
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+# Which rooms a room may import. The root's own files and examples/ may import everything.
+MAY_IMPORT = {
+    "channels": [],
+    "checkpoint": [".channels"],
+    "store": [".channels", ".checkpoint.serde"],
+    "pregel": [".channels", ".checkpoint", ".store"],
+    "graph": [".channels", ".checkpoint", ".store", ".pregel"],
+    "visualize": [".channels", ".checkpoint", ".pregel", ".graph"],
+}
+# Inside pregel/: a file may import those on its own line (but not in a circle) and on the lines above.
+PREGEL = """
+    types errors
+    runtime
+    callable node
+    program
+    task writes interrupts retry
+    machine
+    history stream
+    loop
+    executors
+    threads aio
+    app
+    __init__
+"""
+RANK = {name: rank for rank, line in enumerate(PREGEL.splitlines()) for name in line.split()}
+# Imports inside a function: (who, what) → why it cannot stand at the top. `*` fits any name.
+DEFERRED = {
+    ("*", "networkx"): "heavy: loaded when somebody draws",
+    ("*", "graphviz"): "heavy: loaded when somebody draws",
+    ("*", "pydantic*"): "heavy: loaded when a schema is a pydantic model",
+    (".pregel.app", ".visualize*"): "a graph can draw itself, though drawing sits above the engine",
+}
+MOST_LINES = 450  # the fence; the compass is 400
+
+
+def packages() -> list[str]:
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
+    return [name.removeprefix("stategraph") for name in listed]
+
+
+def name_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return "." + ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+FOLDERS = [ROOT.joinpath(*package.split(".")) for package in packages()]
+FILES = {name_of(path): path for folder in FOLDERS for path in sorted(folder.glob("*.py"))}
+TREES = {name: ast.parse(path.read_text(), str(path)) for name, path in FILES.items()}
+
+
+def room(name: str) -> str:
+    return name.split(".")[1]
+
+
+def import_nodes(node: ast.AST, deferred: bool = False) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
+    """Every import that runs, and whether it waits inside a function; not what only type checkers see."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import | ast.ImportFrom):
+            yield child, deferred
+        elif isinstance(child, ast.If) and ast.unparse(child.test).endswith("TYPE_CHECKING"):
+            yield from import_nodes(ast.Module(child.orelse, []), deferred)
+        else:
+            inside = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+            yield from import_nodes(child, deferred or inside)
+
+
+def imports(name: str) -> Iterator[tuple[str, bool, str]]:
+    """(what is imported, deferred?, file:line) for each import; our own modules begin with a dot."""
+    for node, deferred in import_nodes(TREES[name]):
+        where = f"{FILES[name].relative_to(ROOT)}:{node.lineno}"
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, deferred, where) for alias in node.names)
+        elif not node.level:
+            yield node.module or "", deferred, where
+        else:
+            folder = FILES[name].parents[node.level - 1].relative_to(ROOT).parts
+            base = ".".join(["", *folder, *([node.module] if node.module else [])])
+            for alias in node.names:
+                inner = f"{base}.{alias.name}"
+                yield (inner if inner in FILES else base or "."), deferred, where
+
+
+ALL = [(name, *found) for name in FILES for found in imports(name)]
+
+
+def points_down(name: str, target: str) -> bool:
+    if room(name) not in MAY_IMPORT:
+        return True
+    if room(target) == room(name):
+        return room(name) != "pregel" or rank(target) <= rank(name)
+    return any(target == may or target.startswith(may + ".") for may in MAY_IMPORT[room(name)])
+
+
+def rank(name: str) -> int:
+    return RANK.get(name.removeprefix(".pregel").lstrip(".") or "__init__", 0)
+
+
+def test_imports_point_one_way() -> None:
+    wrong = [
+        f"{where}: {name} must not import {target}"
+        for name, target, deferred, where in ALL
+        if target.startswith(".") and not deferred and not points_down(name, target)
+    ]
+    assert not wrong, "\n".join(["an arrow runs back:", *wrong])
+
+
+def test_imports_make_no_circle() -> None:
+    arrows: dict[str, set[str]] = {}
+    for name, target, deferred, _ in ALL:
+        if target.startswith(".") and not deferred:
+            arrows.setdefault(name, set()).add(target)
+    TopologicalSorter(arrows).prepare()  # CycleError shows the circle
+
+
+def test_every_file_of_the_engine_has_its_place() -> None:
+    homeless = [name for name in FILES if room(name) == "pregel" and name[8:] and name[8:] not in RANK]
+    assert not homeless, f"say where they stand: add {homeless} to the table PREGEL at the top of {__file__}"
+
+
+def test_imports_inside_functions_have_a_reason() -> None:
+    wrong = [
+        f"{where}: {name} imports {target}"
+        for name, target, deferred, where in ALL
+        if deferred and not any(fnmatch(name, who) and fnmatch(target, what) for who, what in DEFERRED)
+    ]
+    assert not wrong, "\n".join(["move these to the top, or give DEFERRED a reason:", *wrong])
+
+
+def test_the_package_does_not_import_itself_by_name() -> None:
+    wrong = [
+        f"{where}: import {target}"
+        for name, target, _, where in ALL
+        if target.split(".")[0] == "stategraph" and room(name) != "examples"
+    ]
+    assert not wrong, "\n".join(["use relative imports:", *wrong])
+
+
+def test_every_file_opens_with_its_rule() -> None:
+    silent = [name for name in FILES if not ast.get_docstring(TREES[name])]
+    assert not silent, f"no docstring at the top, which says what lives here and what must not: {silent}"
+
+
+def test_files_stay_readable() -> None:
+    lengths = {str(path.relative_to(ROOT)): path.read_text().count("\n") for path in FILES.values()}
+    long = {path: lines for path, lines in lengths.items() if lines > MOST_LINES}
+    assert not long, f"longer than {MOST_LINES} lines (aim at 400): {long}"
+
+
+def test_nothing_at_the_root_is_named_like_the_standard_library() -> None:
+    names = {path.stem for path in ROOT.iterdir() if path.suffix == ".py" or path.is_dir()}
+    clash = names & sys.stdlib_module_names
+    assert not clash, f"tools that run from the root would import these instead: {clash}"
+
+
+def test_every_package_folder_is_in_the_wheel() -> None:
+    rooms = [path.parent for path in ROOT.glob("*/__init__.py")]
+    folders = {name_of(path) for folder in rooms for path in folder.rglob("__init__.py")}
+    assert folders <= set(packages()), f"add to packages in pyproject.toml: {folders - set(packages())}"

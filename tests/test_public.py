@@ -1,0 +1,115 @@
+"""The public face: what can be imported, is it explained, do its examples run, and what it does not load."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import inspect
+import json
+import pkgutil
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+README = Path(__file__).resolve().parents[1] / "README.md"
+FACES = ["stategraph", *(f"stategraph.{room}" for room in ("channels", "pregel", "checkpoint", "store"))]
+# Names the package promises; it may have more.
+PROMISED = """
+    StateGraph START END MessagesState add_messages RemoveMessage IsLastStep RemainingSteps entrypoint task
+    Send Command Interrupt interrupt Overwrite RetryPolicy CachePolicy TimeoutPolicy
+    Pregel NodeBuilder StateSnapshot PregelTask StateUpdate InMemorySaver InMemoryStore InMemoryCache
+    Runtime RunControl RunnableConfig get_config get_store get_stream_writer get_runtime
+    GraphRecursionError InvalidUpdateError EmptyInputError EmptyChannelError GraphInterrupt
+"""
+# Names that a module's head leaves behind.
+HEAD = {"annotations", "TYPE_CHECKING", "Any"}
+LAZY = ["networkx", "graphviz", "pydantic", "sqlite3", "langchain", "langchain_core", "langgraph"]
+# Libraries that only some users install; modules that need them are skipped without them.
+OPTIONAL = {"psycopg"}
+
+
+def module_names(folders: list[str], prefix: str = "stategraph.") -> Iterator[str]:
+    """Every module of the package, found without importing any."""
+    for info in pkgutil.iter_modules(folders, prefix):
+        yield info.name
+        if info.ispkg:
+            inner = [str(Path(folder, info.name.rpartition(".")[2])) for folder in folders]
+            yield from module_names(inner, info.name + ".")
+
+
+def all_modules() -> list[str]:
+    spec = find_spec("stategraph")
+    assert spec is not None, "not installed: run `make venv`"
+    folders = list(spec.submodule_search_locations or ())
+    return ["stategraph", *(name for name in module_names(folders) if name != "stategraph.__main__")]
+
+
+def load(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as missing:
+        if missing.name in OPTIONAL:
+            pytest.skip(f"{name} needs {missing.name}")
+        raise
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_a_face_lists_exactly_its_names(face: str) -> None:
+    module = load(face)
+    listed = list(module.__all__)
+    assert len(listed) == len(set(listed)), "a name is listed twice"
+    seen = {name for name in dir(module) if not name.startswith("_") and name not in HEAD}
+    seen = {name for name in seen if not inspect.ismodule(getattr(module, name))}
+    assert set(listed) - {"__version__"} == seen
+    star: dict[str, object] = {}
+    exec(f"from {face} import *", star)
+    assert set(listed) <= set(star)
+
+
+def test_the_promised_names_are_there() -> None:
+    assert set(PROMISED.split()) <= set(load("stategraph").__all__)
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_every_public_name_is_explained(face: str) -> None:
+    module = load(face)
+    values = {name: getattr(module, name) for name in module.__all__}
+    silent = [
+        name
+        for name, value in values.items()
+        if (inspect.isclass(value) or inspect.isroutine(value))
+        # A dataclass without a docstring gets its signature for one.
+        and (not value.__doc__ or value.__doc__.startswith(f"{name}("))
+    ]
+    assert not silent, f"no docstring: {silent}"
+
+
+@pytest.mark.parametrize("name", all_modules())
+def test_examples_in_docstrings_run(name: str) -> None:
+    assert doctest.testmod(load(name), optionflags=doctest.ELLIPSIS).failed == 0
+
+
+def test_import_loads_nothing_heavy(tmp_path: Path) -> None:
+    code = "import json, sys, stategraph; print(json.dumps(sorted(sys.modules)))"
+    shown = subprocess.check_output([sys.executable, "-c", code], cwd=tmp_path, text=True)
+    loaded = {name.partition(".")[0] for name in json.loads(shown)}
+    assert not loaded & set(LAZY)
+
+
+def test_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All its python blocks, top to bottom, as one program."""
+    text = README.read_text()
+    blocks = list(re.finditer(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
+    assert blocks, "README.md shows no python"
+    readme = ModuleType("readme")
+    monkeypatch.setitem(sys.modules, "readme", readme)  # so that annotations in it can be resolved
+    monkeypatch.chdir(tmp_path)
+    for block in blocks:
+        above = text.count("\n", 0, block.start(1))
+        exec(compile("\n" * above + block[1], str(README), "exec"), readme.__dict__)
