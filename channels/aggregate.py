@@ -12,6 +12,7 @@ from copy import Error as CopyError
 from copy import copy as shallow_copy
 from dataclasses import dataclass, field
 from functools import reduce
+from itertools import chain
 from typing import (
     Annotated,
     Any,
@@ -130,12 +131,12 @@ class BinaryOperatorAggregate(Cell[Value]):
         if value is not MISSING:
             # The value is shared with the channel this one was copied from: a reducer that works in place gets its own.
             start = value if self.pure or value.__class__ in _IMMUTABLE else own_copy(value)
-            self.value = reduce(self.operator, values, start)
+            self.value = fold(self.operator, values, start)
         elif len(values) == 1:
             self.value = values[0]
         else:
             # The first write is folded into, but it is still its node's: work on a copy.
-            self.value = reduce(self.operator, values[1:], own_copy(values[0]))
+            self.value = fold(self.operator, values[1:], own_copy(values[0]))
         return True
 
     def copy(self) -> Self:
@@ -157,6 +158,14 @@ class BinaryOperatorAggregate(Cell[Value]):
         if type(self) is not type(other) or not isinstance(other, BinaryOperatorAggregate):
             return False
         return self.operator is other.operator or bool(self.operator == other.operator)
+
+
+def fold(operator: Callable[[Any, Any], Any], values: Sequence[Any], start: Any) -> Any:
+    """`reduce`, but thousands of lists are added up in one new list instead of as many."""
+    if operator is op.add and start.__class__ is list and len(values) > 1:
+        if all(value.__class__ is list for value in values):
+            return [*start, *chain.from_iterable(values)]
+    return reduce(operator, values, start)
 
 
 def concrete_type(typ: Any) -> Any:

@@ -154,7 +154,7 @@ def _labelled(state: list[Any], style: str) -> Iterator[tuple[str, Any]]:
     for index, each in enumerate(state):
         if style == "pairs":
             key = state[index - index % 2]
-            yield (f"[{_short(key)}]" if index % 2 else f" key {_short(key)}"), each
+            yield (f"[{_short(key)}]" if index % 2 else f"(key {_short(key)})"), each
         elif style == "elements":
             yield f"{{{_short(each)}}}", each
         else:

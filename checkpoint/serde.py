@@ -65,9 +65,9 @@ class Serializer:
     >>> serializer = Serializer()
     >>> serializer.loads(serializer.dumps({"point": (1, 2), 3: {"x"}}))
     {'point': (1, 2), 3: {'x'}}
-    >>> serializer.dumps({"a": [print]})
+    >>> serializer.dumps({"a": [print]})  # doctest: +IGNORE_EXCEPTION_DETAIL
     Traceback (most recent call last):
-    stategraph.checkpoint.errors.UnserializableError: at ['a'][0]: cannot store builtin_function_or_method print; ...
+    UnserializableError: at ['a'][0]: cannot store builtin_function_or_method print; register the type with ...
     """
 
     def __init__(self, registry: Registry | None = None) -> None:

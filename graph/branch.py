@@ -5,6 +5,7 @@ It runs inside its node's task, as the last of the node's writers.
 
 from __future__ import annotations
 
+import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -53,7 +54,7 @@ def literals(hint: Any) -> list[str]:
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Literal:
         return [arg for arg in args if isinstance(arg, str)]
-    if origin in (list, tuple, Sequence) or origin is not None and _is_union(origin):
+    if origin in (list, tuple, Sequence) or (origin is not None and _is_union(origin)):
         found: list[str] = []
         for arg in args:
             if arg is Ellipsis or arg is Send or typing.get_args(arg) == (Send,):
@@ -67,8 +68,6 @@ def literals(hint: Any) -> list[str]:
 
 
 def _is_union(origin: Any) -> bool:
-    import types
-
     return origin is typing.Union or origin is types.UnionType
 
 

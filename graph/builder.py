@@ -5,12 +5,12 @@ What cannot work is refused at the line that says it; what only shows in the who
 
 from __future__ import annotations
 
+import typing
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
-
-from typing_extensions import Self
+from itertools import pairwise
+from typing import Any, Literal, Self
 
 from ..channels import LastValue
 from ..checkpoint.base import BaseCheckpointSaver
@@ -19,10 +19,9 @@ from ..pregel.errors import InvalidGraphError
 from ..pregel.types import END, NS_END, NS_SEP, START, All, Command, RetryPolicy
 from ..pregel.writes import is_reserved
 from .branch import BranchSpec, literals, read_ends
+from .compile import CompiledStateGraph, compile_graph
 from .schema import Channel, Schema, is_schema, read_schema
-
-if TYPE_CHECKING:
-    from .compile import CompiledStateGraph
+from .validate import check
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +190,7 @@ class StateGraph:
                 raise InvalidGraphError(f"add_sequence: node {name!r} is already there; give (name, action) pairs")
         for name, action in named:
             self.add_node(name, action)
-        for start, end in zip(names, names[1:], strict=False):
+        for start, end in pairwise(names):
             self.add_edge(start, end)
         return self
 
@@ -283,8 +282,6 @@ class StateGraph:
         Raises:
             InvalidGraphError: with a sentence for every mistake.
         """
-        from .validate import check
-
         check(self, interrupt or ())
         return self
 
@@ -310,8 +307,6 @@ class StateGraph:
             InvalidGraphError: with a sentence for every mistake.
             TypeError: `checkpointer` is none of the kinds above.
         """
-        from .compile import compile_graph
-
         before, after = interrupt_before or (), interrupt_after or ()
         self.validate("*" if before == "*" else before).validate("*" if after == "*" else after)
         app = compile_graph(self, checkpointer, name or "StateGraph", (before, after))
@@ -370,13 +365,11 @@ def _destinations(given: Mapping[str, str] | Sequence[str] | None, body: Body) -
     if isinstance(given, Mapping):
         return dict(given)
     if given is not None:
-        return {name: "" for name in ((given,) if isinstance(given, str) else given)}
-    return {name: "" for name in _command_targets(body.returns)}
+        return dict.fromkeys((given,) if isinstance(given, str) else given, "")
+    return dict.fromkeys(_command_targets(body.returns), "")
 
 
 def _command_targets(hint: Any) -> list[str]:
-    import typing
-
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin is Command:
         return literals(args[0])

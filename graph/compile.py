@@ -88,7 +88,8 @@ def check_input(value: Any) -> None:
     """
     if value.__class__ is not dict and not isinstance(value, Mapping) and not is_record(value):
         raise InvalidUpdateError(
-            f"the input of this graph is a dict of state keys or a schema instance, not {type(value).__name__}: {value!r}"
+            "the input of this graph is a dict of state keys or a schema instance, "
+            f"not {type(value).__name__}: {value!r}"
         )
 
 
@@ -143,7 +144,7 @@ class Layout:
         """State and fixed edges first, then the routers."""
         graph = self.graph
         edges = sorted(end for start, end in graph.edges if start == name and end != END)
-        fixed = [(trigger(end), None) for end in edges]
+        fixed: list[tuple[str, Any]] = [(trigger(end), None) for end in edges]
         fixed += [(join(starts, end), name) for starts, end in self._joins() if name in starts]
         writers: list[Writer] = [StateWriter(words, fixed)]
         loose = name == START or not self.words.strict

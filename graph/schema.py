@@ -65,7 +65,9 @@ def read_schema(schema: Any) -> Schema:
         hints = _hints(cls, _type_arguments(schema))
         return _keyed(schema, cls, hints)
     if not _is_type(schema):
-        raise InvalidGraphError(f"{schema!r} is not a state schema: expected a TypedDict, dataclass, pydantic model or type")
+        raise InvalidGraphError(
+            f"{schema!r} is not a state schema: expected a TypedDict, dataclass, pydantic model or type"
+        )
     if is_managed(schema) is not None:
         raise InvalidGraphError(f"{schema!r} is a managed value; it can be a key of a state, not the state itself")
     return Schema(schema, {ROOT: channel_of(ROOT, schema)}, {}, None)
@@ -236,4 +238,4 @@ def is_schema(hint: Any) -> bool:
 
 
 def _annotated_names(cls: type) -> list[str]:
-    return [key for c in cls.__mro__ for key in c.__dict__.get("__annotations__", ())]
+    return [key for c in cls.__mro__ for key in inspect.get_annotations(c)]

@@ -54,7 +54,8 @@ def _targets(graph: StateGraph) -> Iterator[str]:
         for name, branch in branches.items():
             for end in (branch.ends or {}).values():
                 if end not in known:
-                    yield f"node {source!r}: its router {name!r} leads to unknown node {end!r}; {nearest(end, graph.nodes)}"
+                    near = nearest(end, graph.nodes)
+                    yield f"node {source!r}: its router {name!r} leads to unknown node {end!r}; {near}"
     for name, spec in graph.nodes.items():
         for end in spec.ends:
             if end not in known:
@@ -63,7 +64,7 @@ def _targets(graph: StateGraph) -> Iterator[str]:
 
 def _keys(graph: StateGraph) -> Iterator[str]:
     for key in (*graph.channels, *graph.managed):
-        if key in (START, END, TASKS) or is_reserved(key) and key != "__root__":
+        if key in (START, END, TASKS) or (is_reserved(key) and key != "__root__"):
             yield f"state key {key!r}: the name is reserved"
         elif key.startswith(("branch:to:", "join:")):
             yield f"state key {key!r}: names that begin with 'branch:to:' or 'join:' are the engine's own"
@@ -117,7 +118,8 @@ def starving(graph: StateGraph) -> Iterator[str]:
             if _only_by_choice(graph, start):
                 yield (
                     f"the join of {', '.join(starts)} into {end!r} waits for {start!r}, which runs only if a router "
-                    f"chooses it; when it does not, {end!r} never runs. Use defer=True on {end!r} with plain edges instead"
+                    f"chooses it; when it does not, {end!r} never runs. "
+                    f"Use defer=True on {end!r} with plain edges instead"
                 )
 
 

@@ -9,4 +9,4 @@ from .types import __all__ as _types
 from .writes import PASSTHROUGH, SKIP_WRITE, ChannelWrite, ChannelWriteEntry, ChannelWriteTupleEntry, Writer
 
 __all__ = ["Pregel", "NodeBuilder", "PregelNode", "Writer", "ChannelWrite", "ChannelWriteEntry",
-           "ChannelWriteTupleEntry", "PASSTHROUGH", "SKIP_WRITE", *_types, *_errors]  # noqa: PLE0604  # fmt: skip
+           "ChannelWriteTupleEntry", "PASSTHROUGH", "SKIP_WRITE", *_types, *_errors]  # fmt: skip

@@ -13,9 +13,10 @@ from types import coroutine
 from typing import Any
 
 from ..checkpoint.base import coordinates
+from .effects import Effects, Load, RunTasks, Save
 from .errors import GraphBubbleUp, NodeCancelledError, ParentCommand
 from .executors import POOL
-from .loop import Effects, Load, RunTasks, Save, supersteps
+from .loop import supersteps
 from .retry import wait_before_retry
 from .run import Run
 from .runtime import RUNNING

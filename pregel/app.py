@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from functools import partial
+from typing import Any, Self, get_origin
 
-from typing_extensions import Self, Unpack
+from typing_extensions import Unpack
 
-from ..channels.base import MISSING, BaseChannel
+from ..channels.base import BaseChannel
 from ..checkpoint.base import INTERRUPT, BaseCheckpointSaver, address, coordinates
 from . import aio, threads
-from .callable import read_callable
-from .errors import GraphInterrupt, InvalidGraphError, InvalidUpdateError, ParentCommand
+from .config import Call, Options, check_breakpoints, merge_configs
+from .errors import GraphInterrupt, InvalidUpdateError, ParentCommand
 from .history import empty_snapshot, snapshot_of
 from .node import NodeBuilder, PregelNode
 from .program import Program, freeze
-from .run import Call, Options, Run, check_breakpoints, merge_configs
+from .run import Run
 from .runtime import ManagedValue
 from .types import (
-    TASKS,
     All,
     CachePolicy,
     GraphOutput,
@@ -164,7 +165,7 @@ class Pregel:
         Takes and raises what `invoke` does. Several modes make each chunk a (mode, data) pair; `subgraphs=True` puts
         the namespace before it.
         """
-        call, run = self._open(input, config, options)
+        run = self._open(input, config, options)
         try:
             yield from threads.stream(run)
         except ParentCommand as signal:
@@ -175,7 +176,7 @@ class Pregel:
         self, input: Any, config: RunnableConfig | None = None, **options: Unpack[Options]
     ) -> AsyncIterator[Any]:
         """`stream` for coroutines."""
-        call, run = self._open(input, config, options)
+        run = self._open(input, config, options)
         chunks = aio.stream(run)
         try:
             async for chunk in chunks:
@@ -203,7 +204,7 @@ class Pregel:
         """
         configs = spread(config, len(inputs))
         return threads.side_by_side(
-            [lambda i=i, c=c: self.invoke(i, c, **options) for i, c in zip(inputs, configs, strict=True)],
+            [partial(self.invoke, i, c, **options) for i, c in zip(inputs, configs, strict=True)],
             configs[0].get("max_concurrency") if configs and configs[0] else None,
         )
 
@@ -216,21 +217,21 @@ class Pregel:
         """`batch` for coroutines."""
         configs = spread(config, len(inputs))
         return await aio.side_by_side(
-            [lambda i=i, c=c: self.ainvoke(i, c, **options) for i, c in zip(inputs, configs, strict=True)],
+            [partial(self.ainvoke, i, c, **options) for i, c in zip(inputs, configs, strict=True)],
             configs[0].get("max_concurrency") if configs and configs[0] else None,
         )
 
-    def _open(self, input: Any, config: RunnableConfig | None, options: Options) -> tuple[Call, Run]:
+    def _open(self, input: Any, config: RunnableConfig | None, options: Options) -> Run:
         """A run with a reader."""
         call = Call(**options)
         run = Run(self, input, config, call)
-        if call.output_keys is None and call.stream_mode is None or call.output_keys is None:
+        if (call.output_keys is None and call.stream_mode is None) or call.output_keys is None:
             run.show(self.program.stream)
         modes = call.stream_mode
         if modes is None:
             modes = "values" if run.parent is not None else self.stream_mode
         run.read_by(call, modes)
-        return call, run
+        return run
 
     def _result(self, run: Run, call: Call) -> Any:
         """What `invoke` returns."""
@@ -347,7 +348,7 @@ class Pregel:
         return self.name
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.name!r}, nodes={[n for n in self.nodes]})"
+        return f"{type(self).__name__}({self.name!r}, nodes={list(self.nodes)})"
 
 
 def hand_up(run: Run) -> None:
@@ -384,10 +385,8 @@ def with_defaults(
     node: PregelNode, retry: RetryPolicy | Sequence[RetryPolicy], cache: CachePolicy | None
 ) -> PregelNode:
     """A node that takes the graph's policies where it has none."""
-    if not isinstance(node, PregelNode) or (node.retry_policy or not retry) and (node.cache_policy or not cache):
+    if not isinstance(node, PregelNode) or ((node.retry_policy or not retry) and (node.cache_policy or not cache)):
         return node
-    from dataclasses import replace
-
     policies = (retry,) if isinstance(retry, RetryPolicy) else tuple(retry)
     return replace(node, retry_policy=node.retry_policy or policies, cache_policy=node.cache_policy or cache)
 
@@ -410,8 +409,6 @@ def check_context_schema(schema: Any) -> Any:
     Raises:
         TypeError: anything else.
     """
-    from typing import get_origin
-
     if schema is None or isinstance(get_origin(schema) or schema, type):
         return get_origin(schema) or schema
     raise TypeError(f"context_schema is a class (dataclass, pydantic model, TypedDict), not {schema!r}")

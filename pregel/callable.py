@@ -69,7 +69,8 @@ def read_callable(obj: Any, name: str | None = None, *, first: bool = True) -> B
         return _read_runnable(obj, name)
     if not callable(obj):
         raise TypeError(
-            f"node {name!r}: expected a function, or an object with invoke() or ainvoke(), got {type(obj).__name__}: {obj!r}"
+            f"node {name!r}: expected a function, or an object with invoke() or ainvoke(), "
+            f"got {type(obj).__name__}: {obj!r}"
         )
     target = _function_of(obj)
     hints = _Hints(target)
@@ -122,7 +123,7 @@ def _function_of(obj: Any) -> Any:
         obj = obj.func
     if isinstance(obj, (FunctionType, MethodType, type)) or inspect.isbuiltin(obj):
         return obj
-    call = getattr(type(obj), "__call__", None)
+    call = getattr(type(obj), "__call__", None)  # noqa: B004  # not a test: its signature is wanted
     return MethodType(call, obj) if isinstance(call, FunctionType) else obj
 
 

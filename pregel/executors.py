@@ -66,7 +66,7 @@ class Batch:
         done: told each task that has ended, on the thread it ran on.
     """
 
-    __slots__ = ("_context", "_coming", "_done", "_execute", "_limit", "_lock", "_waiting", "_workers")
+    __slots__ = ("_coming", "_context", "_done", "_execute", "_limit", "_lock", "_waiting", "_workers")
 
     def __init__(
         self, tasks: Sequence[Task], execute: Callable[[Task], None], limit: int, done: Callable[[Task], None]

@@ -6,72 +6,19 @@ and resumes it; a driver that fails throws the exception in here, so that what w
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from ..channels.base import MISSING
-from ..checkpoint.base import ERROR, INTERRUPT, NULL_TASK_ID, RESUME, CheckpointTuple, Commit, TaskWrites
-from .errors import (
-    EmptyInputError,
-    GraphDrained,
-    GraphRecursionError,
-    InvalidUpdateError,
-    ParentCommand,
-    UnknownInterruptError,
-)
-from .history import Stored, live_snapshot, read_stored
+from ..checkpoint.base import ERROR, INTERRUPT, RESUME, CheckpointTuple
+from .effects import Effects, Load, RunTasks, Save
+from .errors import GraphDrained, GraphRecursionError, ParentCommand
+from .history import live_snapshot, read_stored
 from .interrupts import listed, questions
+from .keep import cut, encode, encode_marks
 from .machine import Machine
 from .run import Run
+from .start import first_phase, show_values
 from .task import Task, in_path_order
-from .types import START, TAG_HIDDEN, Command
-from .writes import Pair, StateWriter
-
-# -- effects --------------------------------------------------------------------------------------------------
-
-
-class Load:
-    """Find the checkpoint that the run's config names. Fills `found`, and `head` with the thread's newest id."""
-
-    __slots__ = ("found", "head")
-
-    def __init__(self) -> None:
-        self.found: CheckpointTuple | None = None
-        self.head: str | None = None
-
-
-class RunTasks:
-    """Run tasks. Asked the first time, the driver starts them; asked again, it waits for more.
-
-    Each time it fills `finished` with the tasks that have ended since, at least one of them unless chunks are
-    waiting for the reader, and `open` with how many have not. Outcomes are kept on the tasks.
-    """
-
-    __slots__ = ("batch", "finished", "open", "tasks")
-
-    def __init__(self) -> None:
-        self.tasks: Sequence[Task] = ()
-        self.finished: Sequence[Task] = ()
-        self.open = 0
-        self.batch: Any = None
-
-
-class Save:
-    """Store a commit, or record writes beside a checkpoint."""
-
-    __slots__ = ("checkpoint_id", "commit", "writes")
-
-    def __init__(self, commit: Commit | None, writes: Sequence[TaskWrites] = (), checkpoint_id: str = "") -> None:
-        self.commit = commit
-        self.writes = writes
-        self.checkpoint_id = checkpoint_id
-
-
-Effect = Load | RunTasks | Save
-Effects = Generator[Effect, None, None]
-
-
-# -- the run --------------------------------------------------------------------------------------------------
 
 
 def supersteps(run: Run) -> Effects:
@@ -82,7 +29,7 @@ def supersteps(run: Run) -> Effects:
         yield load
         found, run.head = load.found, load.head
     machine = run.machine = _machine(run, found)
-    yield from _first_phase(run, machine, found)
+    yield from first_phase(run, machine, found)
     try:
         yield from _loop(run, machine)
     except BaseException:
@@ -99,144 +46,6 @@ def _machine(run: Run, found: CheckpointTuple | None) -> Machine:
     run.saved_id = found.checkpoint["id"]
     run.stored = read_stored(found.pending_writes or ())
     return Machine(run.program, found.checkpoint, found.metadata["step"] + 1)
-
-
-# -- before the first superstep -------------------------------------------------------------------------------
-
-
-def _first_phase(run: Run, machine: Machine, found: CheckpointTuple | None) -> Effects:
-    """Take the input, or make ready to go on."""
-    given = run.input
-    null = run.stored.get(NULL_TASK_ID)
-    if null is not None:
-        machine.apply_writes(null.writes)
-    if isinstance(given, Command):
-        yield from _take_command(run, machine, given)
-    elif given is None or _is_reconnect(run, found):
-        if found is None:
-            raise EmptyInputError(
-                f"nothing to do: the input is None and {_where(run)} has nothing stored to go on with"
-            )
-    else:
-        yield from _take_input(run, machine, given)
-        return
-    if found is None:
-        return
-    run.passed = machine.tick
-    if run.saved_id != run.head or _is_time_travel(run):
-        run.stored = {}
-    if _is_time_travel(run) and not isinstance(given, Command):
-        yield from _save(run, machine, "fork", [])
-    for stream in run.streams:
-        stream.values(machine, always=True)
-
-
-def _where(run: Run) -> str:
-    return f"thread {run.thread_id!r}" if run.saver is not None else "a graph without a checkpointer"
-
-
-def _is_reconnect(run: Run, found: CheckpointTuple | None) -> bool:
-    """The same run id again is the same run again: its input was taken before."""
-    return found is not None and not run.ns and run.run_id is not None and found.metadata.get("run_id") == run.run_id
-
-
-def _is_time_travel(run: Run) -> bool:
-    """The config names a checkpoint and no answer is brought to it: what follows is done anew."""
-    addressed = "checkpoint_id" in (run.config.get("configurable") or {})
-    return addressed and not run.ns and not _answers(run)
-
-
-def _answers(run: Run) -> bool:
-    return isinstance(run.input, Command) and run.input.resume is not MISSING
-
-
-def _take_input(run: Run, machine: Machine, given: Any) -> Effects:
-    """Start over: what was pending is dropped, the input becomes a checkpoint of its own."""
-    writes = input_writes(run, given)
-    if not writes:
-        raise EmptyInputError(f"the input holds none of the input channels {run.program.inputs!r}: {given!r}")
-    run.stored = {}
-    machine.apply_input(writes, machine.plan(coerce=False) if run.found is not None else ())
-    yield from _save(run, machine, "input", [])
-    _show_values(run, machine)
-
-
-def input_writes(run: Run, given: Any) -> list[Pair]:
-    """The input as writes to the input channels.
-
-    Raises:
-        TypeError: several input channels want a dict and it is none.
-    """
-    inputs = run.program.inputs
-    if isinstance(inputs, str):
-        if run.check_input is not None:
-            run.check_input(given)
-        return [(inputs, given)]
-    if not isinstance(given, dict):
-        raise TypeError(f"expected a dict with the input channels {list(inputs)}, got {type(given).__name__}")
-    return [(key, value) for key, value in given.items() if key in inputs]
-
-
-class _CommandTask:
-    """Stands in for a task where a command's update and goto are turned into writes."""
-
-    name = START
-
-    def __init__(self) -> None:
-        self.writes: list[Pair] = []
-
-
-def _take_command(run: Run, machine: Machine, command: Command) -> Effects:
-    """Apply a command's update and goto at once, and keep its answer for the task that asks."""
-    if command.graph is not None:
-        raise InvalidUpdateError("Command(graph=Command.PARENT) was given as input, but there is no parent graph")
-    if command.update is None and not command.steps() and command.resume is MISSING:
-        raise EmptyInputError("the Command given as input is empty: it has no update, no goto and no resume")
-    if command.resume is not MISSING:
-        _take_answers(run, machine, command.resume)
-    target = _CommandTask()
-    StateWriter(run.program.words).write(Command(update=command.update, goto=command.goto), target)
-    if run.found is None:
-        machine.apply_input(target.writes, ())
-        yield from _save(run, machine, "input", [])
-        _show_values(run, machine)
-        return
-    if not target.writes:
-        return
-    machine.apply_writes(target.writes)
-    if run.saver is not None and run.saved_id is not None:
-        known = run.stored.setdefault(NULL_TASK_ID, Stored())
-        known.writes = [*known.writes, *target.writes]
-        dumps = run.saver.serde.dumps
-        encoded = TaskWrites(NULL_TASK_ID, "", [(name, dumps(value)) for name, value in known.writes])
-        yield Save(None, [encoded], run.saved_id)
-
-
-def _take_answers(run: Run, machine: Machine, answer: Any) -> None:
-    """Bind an answer, or a map of answers, to the questions that wait for one.
-
-    Raises:
-        UnknownInterruptError: it fits none of them.
-    """
-    if run.saver is None:
-        raise RuntimeError("Command(resume=...) needs a checkpointer: without one no run can be resumed")
-    tasks = machine.plan(coerce=False)
-    if not tasks:
-        raise UnknownInterruptError("not_pending", (), ())
-    pending: list[str] = []
-    for task in tasks:
-        task.run = run
-        known = run.stored.get(task.id)
-        if known is not None and not known.finished:
-            pending.extend(q.id for q in known.interrupts)
-    if isinstance(answer, dict) and answer and set(answer) <= set(pending):
-        run.answers = dict(answer)
-    elif len(pending) > 1:
-        raise UnknownInterruptError("ambiguous", (), pending)
-    elif pending:
-        run.answers = {pending[0]: answer}
-    else:
-        run.answer = answer
 
 
 # -- the loop -------------------------------------------------------------------------------------------------
@@ -344,7 +153,7 @@ def _run_tasks(run: Run, tasks: Sequence[Task], effect: RunTasks) -> Effects:
 def _record(run: Run, tasks: Sequence[Task]) -> Effects:
     """Keep what early finishers of a superstep wrote while the others still run."""
     if tasks and run.saved_id is not None:
-        yield Save(None, [run.encode(t) for t in tasks], run.saved_id)
+        yield Save(None, [encode(run, t) for t in tasks], run.saved_id)
         for task in tasks:
             task.recorded = True
 
@@ -358,15 +167,15 @@ def _end_superstep(run: Run, machine: Machine, tasks: Sequence[Task]) -> Effects
         run.source = "loop"
     else:
         # Encoded before they are applied: a reducer that works in place must not reach the history.
-        writes = [run.encode(t) for t in tasks if not t.recorded]
+        writes = [encode(run, t) for t in tasks if not t.recorded]
         try:
             machine.apply(tasks)
         except Exception as error:
             yield from _disown(run, tasks, error)
             raise
-        yield Save(run.commit("loop", writes))
+        yield Save(cut(run, "loop", writes))
     if run.streams or run.keep_view:
-        _show_values(run, machine)
+        show_values(run, machine)
 
 
 def _disown(run: Run, tasks: Sequence[Task], error: Exception) -> Effects:
@@ -374,16 +183,7 @@ def _disown(run: Run, tasks: Sequence[Task], error: Exception) -> Effects:
     again instead of meeting the same writes for ever."""
     known = [t for t in tasks if t.recorded]
     if known and run.saved_id is not None:
-        yield Save(None, [run.encode_marks(t, {ERROR: error}) for t in known], run.saved_id)
-
-
-def _show_values(run: Run, machine: Machine) -> None:
-    """Show the state to readers; keep it if the output may be gone by the end of the call."""
-    for stream in run.streams:
-        stream.values(machine)
-    if run.keep_view and not run.output_set.isdisjoint(machine.changed or ()):
-        run.last_view = machine.output(run.output_keys)
-        run.shown = True
+        yield Save(None, [encode_marks(run, t, {ERROR: error}) for t in known], run.saved_id)
 
 
 # -- when a superstep does not reach its barrier --------------------------------------------------------------
@@ -410,7 +210,7 @@ def _record_ends(run: Run, tasks: Sequence[Task]) -> Effects:
     for task in tasks:
         if task.finished:
             if not task.recorded:
-                records.append(run.encode(task))
+                records.append(encode(run, task))
             continue
         marks: dict[str, Any] = {}
         if isinstance(task.error, Exception):
@@ -420,7 +220,7 @@ def _record_ends(run: Run, tasks: Sequence[Task]) -> Effects:
         if task.answers:
             marks[RESUME] = task.answers
         if marks:
-            records.append(run.encode_marks(task, marks))
+            records.append(encode_marks(run, task, marks))
     if records and run.saved_id is not None:
         yield Save(None, records, run.saved_id)
 
@@ -441,17 +241,7 @@ def _is_cancelled(task: Task) -> bool:
     return type(task.error).__name__ == "CancelledError"
 
 
-# -- saving ---------------------------------------------------------------------------------------------------
-
-
-def _save(run: Run, machine: Machine, source: str, writes: list[TaskWrites]) -> Effects:
-    """Cut a checkpoint, unless all saving waits for the end of the call."""
-    run.source = source
-    if run.saver is not None and run.durability != "exit":
-        yield Save(run.commit(source, writes))
-
-
 def _save_at_exit(run: Run) -> Effects:
     """With durability "exit": the one checkpoint of this call, if it changed anything."""
     if run.saver is not None and run.durability == "exit" and (run.machine.unsaved or run.machine.unsaved_seen):
-        yield Save(run.commit(run.source, []))
+        yield Save(cut(run, run.source, []))

@@ -8,9 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
-
-from typing_extensions import Self
+from typing import Any, Self
 
 from .callable import Body, read_callable
 from .errors import InvalidGraphError

@@ -147,7 +147,7 @@ def freeze(
         InvalidGraphError: naming every mistake.
     """
     managed = {k: c for k, c in channels.items() if isinstance(c, type) and issubclass(c, ManagedValue)}
-    cells = {k: c for k, c in channels.items() if k not in managed}
+    cells: dict[str, Any] = {k: c for k, c in channels.items() if k not in managed}
     inputs, outputs, stream = selections
     if stream is None:
         stream = tuple(k for k in cells if k != TASKS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from typing import Any
 
 from .types import RetryPolicy
 
@@ -36,7 +37,7 @@ def interval(policy: RetryPolicy, failures: int) -> float:
 
 
 def _fits(policy: RetryPolicy, error: Exception) -> bool:
-    rule = policy.retry_on
+    rule: Any = policy.retry_on
     if isinstance(rule, type) and issubclass(rule, BaseException):
         return isinstance(error, rule)
     if isinstance(rule, Sequence):

@@ -130,7 +130,7 @@ class Task:
             "stategraph_checkpoint_ns": self.ns,
         }
         config: RunnableConfig = {
-            **run.config,  # type: ignore[typeddict-item]
+            **run.config,
             "metadata": metadata,
             "tags": [*run.config.get("tags", ()), *(t for t in node.tags if t not in run.config.get("tags", ()))],
             "run_name": self.name,

@@ -5,13 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import copy_context
+from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
 from ..checkpoint.base import coordinates
+from .effects import Effects, Load, RunTasks, Save
 from .errors import GraphBubbleUp, GraphInterrupt, ParentCommand
 from .executors import MAX_THREADS, POOL, Batch
-from .loop import Effects, Load, RunTasks, Save, supersteps
+from .loop import supersteps
 from .retry import wait_before_retry
 from .run import Run
 from .runtime import RUNNING
@@ -277,8 +279,7 @@ def side_by_side(jobs: Sequence[Callable[[], Any]], limit: int | None) -> list[A
 
     workers = min(limit or len(jobs), len(jobs))
     for _ in range(workers):
-        context = copy_context()
-        POOL.submit(lambda context=context: context.run(work))
+        POOL.submit(partial(copy_context().run, work))
     for _ in range(workers):
         done.get()
     for error in errors:
@@ -326,7 +327,7 @@ def _attempt(task: Task) -> None:
     task.finished = True
 
 
-def addressed_here(signal: ParentCommand) -> Command:
+def addressed_here(signal: ParentCommand) -> Command[Any]:
     """The command that a nested graph sent to its parent, which this task's graph is."""
     return Command(update=signal.command.update, goto=signal.command.goto)
 

@@ -5,6 +5,7 @@ A writer is told the result and the running task and appends to `task.writes`; i
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
@@ -295,7 +296,7 @@ def _shown(value: Any) -> str:
     return f"{type(value).__name__}: {text if len(text) <= 80 else text[:77] + '...'}"
 
 
-def _merged_parent_command(parts: Iterable[Any]) -> Command | None:
+def _merged_parent_command(parts: Iterable[Any]) -> Command[Any] | None:
     """The PARENT commands of one return as one, or None. What is meant for this graph is lost with it."""
     commands = [p for p in parts if isinstance(p, Command) and p.graph == Command.PARENT]
     if len(commands) < 2:
@@ -319,7 +320,7 @@ def is_record(value: Any) -> bool:
         return False
     if is_dataclass(value) or hasattr(value, "_fields"):
         return True
-    return any("__annotations__" in cls.__dict__ for cls in type(value).__mro__)
+    return any("__annotations__" in vars(cls) for cls in type(value).__mro__)
 
 
 def record_items(value: Any) -> Iterable[Pair]:
@@ -332,7 +333,7 @@ def record_items(value: Any) -> Iterable[Pair]:
     elif hasattr(value, "_fields"):
         names = value._fields
     else:
-        names = {n: None for c in reversed(cls.__mro__) for n in c.__dict__.get("__annotations__", ())}
+        names = {n: None for c in reversed(cls.__mro__) for n in inspect.get_annotations(c)}
     return [(name, getattr(value, name)) for name in names if hasattr(value, name)]
 
 

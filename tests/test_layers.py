@@ -28,14 +28,22 @@ MAY_IMPORT = {
 PREGEL = """
     types errors
     runtime
-    callable node
+    callable
+    writes
+    node
     program
-    task writes interrupts retry
-    machine
-    history stream
+    task
+    interrupts retry machine config
+    stream
+    history
+    keep
+    run
+    effects
+    start
     loop
     executors
-    threads aio
+    threads
+    aio
     app
     __init__
 """

@@ -1,0 +1,50 @@
+"""What the loop asks of a driver. Plain records: the driver fills in the answers and resumes the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import Any
+
+from ..checkpoint.base import CheckpointTuple, Commit, TaskWrites
+from .task import Task
+
+
+class Load:
+    """Find the checkpoint that the run's config names. Fills `found`, and `head` with the thread's newest id."""
+
+    __slots__ = ("found", "head")
+
+    def __init__(self) -> None:
+        self.found: CheckpointTuple | None = None
+        self.head: str | None = None
+
+
+class RunTasks:
+    """Run tasks. Asked the first time, the driver starts them; asked again, it waits for more.
+
+    Each time it fills `finished` with the tasks that have ended since, at least one of them unless chunks are
+    waiting for the reader, and `open` with how many have not. Outcomes are kept on the tasks.
+    """
+
+    __slots__ = ("batch", "finished", "open", "tasks")
+
+    def __init__(self) -> None:
+        self.tasks: Sequence[Task] = ()
+        self.finished: Sequence[Task] = ()
+        self.open = 0
+        self.batch: Any = None
+
+
+class Save:
+    """Store a commit, or record writes beside a checkpoint."""
+
+    __slots__ = ("checkpoint_id", "commit", "writes")
+
+    def __init__(self, commit: Commit | None, writes: Sequence[TaskWrites] = (), checkpoint_id: str = "") -> None:
+        self.commit = commit
+        self.writes = writes
+        self.checkpoint_id = checkpoint_id
+
+
+Effect = Load | RunTasks | Save
+Effects = Generator[Effect, None, None]

@@ -1,0 +1,107 @@
+"""What a run hands to its saver: finished tasks and supersteps, encoded the moment they are done.
+
+Encoding happens here, before anything is applied or goes on running, so that nothing that later changes a live
+value can reach the history.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..channels.base import MISSING
+from ..checkpoint.base import ERROR, NO_WRITES, BaseCheckpointSaver, Checkpoint, Commit, TaskWrites
+from .history import iso
+from .task import Task, path_text
+
+if TYPE_CHECKING:
+    from .run import Run
+
+
+def encode(run: Run, task: Task) -> TaskWrites:
+    """A finished task's writes as a saver takes them."""
+    dumps = run.saver.serde.dumps  # type: ignore[union-attr]
+    skip = run.program.untracked
+    writes = []
+    for name, value in task.writes:
+        if name not in skip:
+            try:
+                writes.append((name, dumps(value)))
+            except Exception as error:
+                error.add_note(f"while storing key {name!r} written by task {task.name!r} of thread {run.thread_id!r}")
+                raise
+    known = run.stored.get(task.id) if run.stored else None
+    if known is not None and known.error is not None:
+        writes.append((ERROR, dumps(None)))  # it failed before and has now succeeded
+    return TaskWrites(task.id, path_text(task.path), writes or [(NO_WRITES, dumps(None))])
+
+
+def encode_marks(run: Run, task: Task, marks: Mapping[str, Any]) -> TaskWrites:
+    """Control writes of a task that failed or paused."""
+    dumps = run.saver.serde.dumps  # type: ignore[union-attr]
+    return TaskWrites(task.id, path_text(task.path), [(name, dumps(value)) for name, value in marks.items()])
+
+
+def cut(run: Run, source: str, writes: list[TaskWrites]) -> Commit:
+    """The checkpoint of the superstep just applied, ready to be stored.
+
+    Raises:
+        UnserializableError: a channel holds what cannot be stored, with key, step and thread in its notes.
+    """
+    machine = run.machine
+    assert run.saver is not None and run.thread_id is not None
+    dumps, channels, versions = run.saver.serde.dumps, machine.channels, machine.versions
+    values = {}
+    for name in machine.unsaved:
+        stored = channels[name].checkpoint()
+        try:
+            values[name] = None if stored is MISSING else dumps(stored)
+        except Exception as error:
+            error.add_note(f"while storing key {name!r} after step {machine.step - 1} of thread {run.thread_id!r}")
+            raise
+    machine.checkpoint_id = new_checkpoint_id()
+    now = time.time()
+    run.committed = commit = Commit(
+        run.thread_id,
+        run.ns,
+        machine.checkpoint_id,
+        run.head,
+        run.saved_id,
+        now,
+        {**run.metadata, "source": source, "step": machine.step - 1, "parents": run.parents},
+        values,
+        {name: versions[name] for name in machine.unsaved},
+        {name: machine.seen[name] for name in machine.unsaved_seen},
+        None if machine.changed is None else sorted(machine.changed),
+        writes,
+        lambda: machine.checkpoint(iso(now)),
+    )
+    if run.durability == "async" and type(run.saver).commit is BaseCheckpointSaver.commit:
+        commit.whole = _frozen(run, commit.whole())
+    machine.unsaved = set()
+    machine.unsaved_seen = set()
+    run.head = run.saved_id = machine.checkpoint_id
+    return commit
+
+
+def _frozen(run: Run, checkpoint: Checkpoint) -> Any:
+    """A whole checkpoint that shares nothing with the live state, for a saver that stores it later."""
+    serde = run.saver.serde  # type: ignore[union-attr]
+    values = {name: serde.loads(serde.dumps(value)) for name, value in checkpoint["channel_values"].items()}
+    copied = Checkpoint(**{**checkpoint, "channel_values": values})  # type: ignore[typeddict-item]
+    return lambda: copied
+
+
+_random = random.Random(os.urandom(16))
+os.register_at_fork(after_in_child=lambda: _random.seed(os.urandom(16)))
+
+
+def new_checkpoint_id() -> str:
+    """A UUID of version 7: sorts by time for the eye, unique without it. Nothing relies on the order."""
+    bits = _random.getrandbits(74)
+    millis = f"{time.time_ns() // 1_000_000:012x}"
+    variant = 0x8000 | (bits >> 48) & 0x3FFF
+    return f"{millis[:8]}-{millis[8:]}-7{bits >> 62:03x}-{variant:04x}-{bits & 0xFFFFFFFFFFFF:012x}"

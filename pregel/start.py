@@ -1,0 +1,170 @@
+"""What a call means before its first superstep: new input, an answer, an update, a fork, or simply going on.
+
+Part of the loop: generators that ask for effects and perform none.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..channels.base import MISSING
+from ..checkpoint.base import NULL_TASK_ID, CheckpointTuple, TaskWrites
+from .effects import Effects, Save
+from .errors import EmptyInputError, InvalidUpdateError, UnknownInterruptError
+from .history import Stored
+from .keep import cut
+from .machine import Machine
+from .run import Run
+from .types import START, Command
+from .writes import Pair, StateWriter
+
+
+def first_phase(run: Run, machine: Machine, found: CheckpointTuple | None) -> Effects:
+    """Take the input, or make ready to go on."""
+    given = run.input
+    null = run.stored.get(NULL_TASK_ID)
+    if null is not None:
+        machine.apply_writes(null.writes)
+    if isinstance(given, Command):
+        yield from _take_command(run, machine, given)
+    elif given is None or _is_reconnect(run, found):
+        if found is None:
+            raise EmptyInputError(
+                f"nothing to do: the input is None and {_where(run)} has nothing stored to go on with"
+            )
+    else:
+        yield from _take_input(run, machine, given)
+        return
+    if found is None:
+        return
+    run.passed = machine.tick
+    if run.saved_id != run.head or _is_time_travel(run):
+        run.stored = {}
+    if _is_time_travel(run) and not isinstance(given, Command):
+        yield from save(run, machine, "fork", [])
+    for stream in run.streams:
+        stream.values(machine, always=True)
+
+
+def _where(run: Run) -> str:
+    return f"thread {run.thread_id!r}" if run.saver is not None else "a graph without a checkpointer"
+
+
+def _is_reconnect(run: Run, found: CheckpointTuple | None) -> bool:
+    """The same run id again is the same run again: its input was taken before."""
+    return found is not None and not run.ns and run.run_id is not None and found.metadata.get("run_id") == run.run_id
+
+
+def _is_time_travel(run: Run) -> bool:
+    """The config names a checkpoint and no answer is brought to it: what follows is done anew."""
+    addressed = "checkpoint_id" in (run.config.get("configurable") or {})
+    return addressed and not run.ns and not _answers(run)
+
+
+def _answers(run: Run) -> bool:
+    return isinstance(run.input, Command) and run.input.resume is not MISSING
+
+
+def _take_input(run: Run, machine: Machine, given: Any) -> Effects:
+    """Start over: what was pending is dropped, the input becomes a checkpoint of its own."""
+    writes = input_writes(run, given)
+    if not writes:
+        raise EmptyInputError(f"the input holds none of the input channels {run.program.inputs!r}: {given!r}")
+    run.stored = {}
+    machine.apply_input(writes, machine.plan(coerce=False) if run.found is not None else ())
+    yield from save(run, machine, "input", [])
+    show_values(run, machine)
+
+
+def input_writes(run: Run, given: Any) -> list[Pair]:
+    """The input as writes to the input channels.
+
+    Raises:
+        TypeError: several input channels want a dict and it is none.
+    """
+    inputs = run.program.inputs
+    if isinstance(inputs, str):
+        if run.check_input is not None:
+            run.check_input(given)
+        return [(inputs, given)]
+    if not isinstance(given, dict):
+        raise TypeError(f"expected a dict with the input channels {list(inputs)}, got {type(given).__name__}")
+    return [(key, value) for key, value in given.items() if key in inputs]
+
+
+class _CommandTask:
+    """Stands in for a task where a command's update and goto are turned into writes."""
+
+    name = START
+
+    def __init__(self) -> None:
+        self.writes: list[Pair] = []
+
+
+def _take_command(run: Run, machine: Machine, command: Command[Any]) -> Effects:
+    """Apply a command's update and goto at once, and keep its answer for the task that asks."""
+    if command.graph is not None:
+        raise InvalidUpdateError("Command(graph=Command.PARENT) was given as input, but there is no parent graph")
+    if command.update is None and not command.steps() and command.resume is MISSING:
+        raise EmptyInputError("the Command given as input is empty: it has no update, no goto and no resume")
+    if command.resume is not MISSING:
+        _take_answers(run, machine, command.resume)
+    target = _CommandTask()
+    StateWriter(run.program.words).write(Command(update=command.update, goto=command.goto), target)
+    if run.found is None:
+        machine.apply_input(target.writes, ())
+        yield from save(run, machine, "input", [])
+        show_values(run, machine)
+        return
+    if not target.writes:
+        return
+    machine.apply_writes(target.writes)
+    if run.saver is not None and run.saved_id is not None:
+        known = run.stored.setdefault(NULL_TASK_ID, Stored())
+        known.writes = [*known.writes, *target.writes]
+        dumps = run.saver.serde.dumps
+        encoded = TaskWrites(NULL_TASK_ID, "", [(name, dumps(value)) for name, value in known.writes])
+        yield Save(None, [encoded], run.saved_id)
+
+
+def _take_answers(run: Run, machine: Machine, answer: Any) -> None:
+    """Bind an answer, or a map of answers, to the questions that wait for one.
+
+    Raises:
+        UnknownInterruptError: it fits none of them.
+    """
+    if run.saver is None:
+        raise RuntimeError("Command(resume=...) needs a checkpointer: without one no run can be resumed")
+    tasks = machine.plan(coerce=False)
+    if not tasks:
+        raise UnknownInterruptError("not_pending", (), ())
+    pending: list[str] = []
+    for task in tasks:
+        task.run = run
+        known = run.stored.get(task.id)
+        if known is not None and not known.finished:
+            pending.extend(q.id for q in known.interrupts)
+    if isinstance(answer, dict) and answer and set(answer) <= set(pending):
+        run.answers = dict(answer)
+    elif len(pending) > 1:
+        raise UnknownInterruptError("ambiguous", (), pending)
+    elif pending:
+        run.answers = {pending[0]: answer}
+    else:
+        run.answer = answer
+
+
+def save(run: Run, machine: Machine, source: str, writes: list[TaskWrites]) -> Effects:
+    """Cut a checkpoint, unless all saving waits for the end of the call."""
+    run.source = source
+    if run.saver is not None and run.durability != "exit":
+        yield Save(cut(run, source, writes))
+
+
+def show_values(run: Run, machine: Machine) -> None:
+    """Show the state to readers; keep it if the output may be gone by the end of the call."""
+    for stream in run.streams:
+        stream.values(machine)
+    if run.keep_view and not run.output_set.isdisjoint(machine.changed or ()):
+        run.last_view = machine.output(run.output_keys)
+        run.shown = True
