@@ -49,6 +49,7 @@ from .pregel.types import (
     RunnableConfig,
     Send,
     StateSnapshot,
+    StateUpdate,
     StreamWriter,
     TimeoutPolicy,
 )
@@ -65,7 +66,7 @@ __all__ = [
     # set
     "RunnableConfig", "RetryPolicy", "TimeoutPolicy", "InMemorySaver",
     # see
-    "StateSnapshot", "PregelTask",
+    "StateSnapshot", "StateUpdate", "PregelTask",
     # errors and signals
     "StateGraphError", "InvalidGraphError", "InvalidUpdateError", "InvalidRouteError", "EmptyInputError",
     "EmptyChannelError", "GraphRecursionError", "CheckpointConflictError", "UnknownInterruptError",

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from heapq import merge
 from itertools import islice
 from operator import attrgetter
 from typing import Any, NamedTuple, cast
 
 from ..channels.base import MISSING
 from .base import (
-    BaseCheckpointSaver,
     Checkpoint,
     CheckpointConflictError,
     CheckpointMetadata,
@@ -27,6 +27,7 @@ from .base import (
     coordinates,
 )
 from .errors import UnserializableError
+from .inline import InlineSaver
 from .records import KEYFRAME, KeptWrites, Namespace, Record, anchored, changed_values, image_of, rebuilt, record_of
 from .serde import Blob, Serializer
 
@@ -39,7 +40,11 @@ class _Place(NamedTuple):
     record: Record
 
 
-class InMemorySaver(BaseCheckpointSaver):
+_Space = tuple[str, str, Namespace]
+"""(thread id, namespace's name, namespace)"""
+
+
+class InMemorySaver(InlineSaver):
     """Keeps threads in this process. Safe to share between threads and event loops.
 
     >>> from stategraph.checkpoint import InMemorySaver
@@ -86,13 +91,17 @@ class InMemorySaver(BaseCheckpointSaver):
             ValueError: `config` names no thread, `before` no stored checkpoint, or `limit` is negative.
         """
         with self._lock:
-            places = self._places(config)
-            if before is not None:
-                edge = self._edge(before, places)
-                places = [place for place in places if place.record.sequence < edge]
-        if filter:
-            places = [place for place in places if _matches(place.record.metadata, filter)]
-        return (self._read(place) for place in islice(places, limit))
+            spaces = self._spaces(config)
+            wanted = coordinates(config)[2] if config is not None else None
+            found = merge(*(_newest_first(space, wanted) for space in spaces), key=lambda place: -place.record.sequence)
+            edge = self._edge(before, spaces) if before is not None else None
+            chosen = (
+                place
+                for place in found
+                if (edge is None or place.record.sequence < edge) and _matches(place.record.metadata, filter)
+            )
+            places = tuple(islice(chosen, limit))
+        return map(self._read, places)
 
     def _space(self, thread_id: str, checkpoint_ns: str) -> Namespace | None:
         spaces = self._threads.get(thread_id)
@@ -105,32 +114,28 @@ class InMemorySaver(BaseCheckpointSaver):
         wanted = checkpoint_id or space.head
         return space.records.get(wanted) if wanted else None
 
-    def _places(self, config: RunnableConfig | None) -> Sequence[_Place]:
-        """What `config` may mean, the newest first."""
-        threads, checkpoint_ns, checkpoint_id = self._threads, None, None
+    def _spaces(self, config: RunnableConfig | None) -> Sequence[_Space]:
+        """The namespaces that `config` may mean."""
+        threads, only = self._threads, None
         if config is not None:
-            thread_id, _, checkpoint_id = coordinates(config)
-            checkpoint_ns = config["configurable"].get("checkpoint_ns")
+            thread_id = coordinates(config)[0]
             threads = {thread_id: self._threads.get(thread_id, {})}
-        places = [
-            _Place(thread_id, name, record)
+            only = config["configurable"].get("checkpoint_ns")
+        return [
+            (thread_id, name, space)
             for thread_id, spaces in threads.items()
             for name, space in spaces.items()
-            if checkpoint_ns is None or name == checkpoint_ns
-            for record in space.records.values()
-            if checkpoint_id is None or record.id == checkpoint_id
+            if only is None or name == only
         ]
-        places.sort(key=attrgetter("record.sequence"), reverse=True)
-        return places
 
-    def _edge(self, before: RunnableConfig, places: Sequence[_Place]) -> int:
+    def _edge(self, before: RunnableConfig, spaces: Sequence[_Space]) -> int:
         """The sequence of the checkpoint that `before` names, by its thread or among what is listed."""
         configurable = before.get("configurable") or {}
         wanted = configurable.get("checkpoint_id")
         if "thread_id" in configurable:
             record = self._record(*coordinates(before))
         else:
-            record = next((place.record for place in places if place.record.id == wanted), None)
+            record = next((space.records[wanted] for _, _, space in spaces if wanted in space.records), None)
         if record is None:
             raise ValueError(f"before: there is no checkpoint {wanted!r} here")
         return record.sequence
@@ -339,61 +344,7 @@ class InMemorySaver(BaseCheckpointSaver):
         if not spaces:
             del self._threads[thread_id]
 
-    # -- the same, async: nothing here waits for anything --------------------------------------------------
-
-    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """`get_tuple` for coroutines."""
-        return self.get_tuple(config)
-
-    async def ahead(self, config: RunnableConfig) -> str | None:
-        """`head` for coroutines."""
-        return self.head(config)
-
-    async def alist(
-        self,
-        config: RunnableConfig | None,
-        *,
-        filter: Mapping[str, Any] | None = None,
-        before: RunnableConfig | None = None,
-        limit: int | None = None,
-    ) -> AsyncIterator[CheckpointTuple]:
-        """`list` for coroutines."""
-        for found in self.list(config, filter=filter, before=before, limit=limit):
-            yield found
-
-    async def aput(
-        self,
-        config: RunnableConfig,
-        checkpoint: Checkpoint,
-        metadata: CheckpointMetadata,
-        new_versions: Mapping[str, int],
-    ) -> RunnableConfig:
-        """`put` for coroutines."""
-        return self.put(config, checkpoint, metadata, new_versions)
-
-    async def aput_writes(
-        self,
-        config: RunnableConfig,
-        writes: Sequence[tuple[str, Any]],
-        task_id: str,
-        task_path: str = "",
-    ) -> None:
-        """`put_writes` for coroutines."""
-        self.put_writes(config, writes, task_id, task_path)
-
-    async def acommit(self, commit: Commit) -> None:
-        """`commit` for coroutines."""
-        self.commit(commit)
-
-    async def acommit_writes(
-        self, thread_id: str, checkpoint_ns: str, checkpoint_id: str, writes: Sequence[TaskWrites]
-    ) -> None:
-        """`commit_writes` for coroutines."""
-        self.commit_writes(thread_id, checkpoint_ns, checkpoint_id, writes)
-
-    async def adelete_thread(self, thread_id: str) -> None:
-        """`delete_thread` for coroutines."""
-        self.delete_thread(thread_id)
+    # -- the same, async ----------------------------------------------------------------------------------
 
     async def adelete_for_runs(self, run_ids: Collection[str]) -> None:
         """`delete_for_runs` for coroutines."""
@@ -412,6 +363,14 @@ MemorySaver = InMemorySaver
 """The same saver under its other name."""
 
 
+def _newest_first(found: _Space, wanted: str | None) -> Iterator[_Place]:
+    """A namespace's records, or only the wanted one."""
+    thread_id, name, space = found
+    if wanted is None:
+        return (_Place(thread_id, name, record) for record in reversed(space.records.values()))
+    return (_Place(thread_id, name, space.records[each]) for each in (wanted,) if each in space.records)
+
+
 def _iso(ts: float | str) -> str:
     return ts if isinstance(ts, str) else datetime.fromtimestamp(ts, UTC).isoformat()
 
@@ -421,8 +380,8 @@ def _own(metadata: Mapping[str, Any]) -> dict[str, Any]:
     return {k: copy.deepcopy(v) if isinstance(v, (dict, list)) else v for k, v in metadata.items()}
 
 
-def _matches(metadata: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
-    return all(metadata.get(key, MISSING) == value for key, value in wanted.items())
+def _matches(metadata: Mapping[str, Any], wanted: Mapping[str, Any] | None) -> bool:
+    return not wanted or all(metadata.get(key, MISSING) == value for key, value in wanted.items())
 
 
 def _several(names: Collection[str], what: str) -> frozenset[str]:

@@ -33,20 +33,22 @@ class BranchSpec(typing.NamedTuple):
     schema: Any
 
 
-def read_ends(path_map: Mapping[Any, str] | Iterable[str] | None, body: Body) -> Ends | None:
-    """Where a router may go: as mapped, else as its `Literal` return annotation says, else anywhere.
+def read_ends(path_map: Mapping[Any, str] | Iterable[str] | None, body: Body, what: str) -> Ends | None:
+    """Where a router may go: as mapped, else as its `Literal` return annotation says, else anywhere. `what` names the
+    map in errors.
 
     Raises:
         InvalidGraphError: the map is neither a dict nor names.
     """
-    if isinstance(path_map, Mapping):
-        return dict(path_map) or None
-    if path_map is not None:
-        if isinstance(path_map, str) or not isinstance(path_map, Iterable):
-            raise InvalidGraphError(f"path_map is a dict or a collection of node names, not {path_map!r}")
-        return {name: name for name in path_map} or None
-    names = literals(body.returns)
-    return {name: name for name in names} or None
+    if path_map is None:
+        return {name: name for name in literals(body.returns)} or None
+    if isinstance(path_map, str) or not isinstance(path_map, Iterable):
+        raise InvalidGraphError(f"{what} is a dict or a collection of node names, not {path_map!r}")
+    names = list(path_map.values() if isinstance(path_map, Mapping) else path_map)
+    for name in names:
+        if not isinstance(name, str):
+            raise InvalidGraphError(f"{what} leads to {name!r}; a node is named by a string")
+    return dict(path_map if isinstance(path_map, Mapping) else zip(names, names, strict=True)) or None
 
 
 def literals(hint: Any) -> list[str]:

@@ -5,7 +5,6 @@ What cannot work is refused at the line that says it; what only shows in the who
 
 from __future__ import annotations
 
-import typing
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,11 +15,12 @@ from ..channels import LastValue
 from ..checkpoint.base import BaseCheckpointSaver
 from ..pregel.callable import Body, infer_name, read_callable
 from ..pregel.errors import InvalidGraphError
-from ..pregel.types import END, NS_END, NS_SEP, START, All, Command, RetryPolicy
+from ..pregel.types import END, NS_END, NS_SEP, START, All, RetryPolicy
 from ..pregel.writes import is_reserved
-from .branch import BranchSpec, literals, read_ends
+from .arguments import breakpoints_of, check_name, destinations_of, named, numbered, policies_of, router_name
+from .branch import BranchSpec, read_ends
 from .compile import CompiledStateGraph, compile_graph
-from .schema import Channel, Schema, is_schema, read_schema
+from .schema import Channel, Schema, is_schema, not_a_schema, read_schema
 from .validate import check
 
 
@@ -137,15 +137,17 @@ class StateGraph:
         if action is None:
             raise TypeError(f"node {name!r} has no action: add_node(name, action)")
         self._check_new(name)
+        if metadata is not None and not isinstance(metadata, Mapping):
+            raise TypeError(f"node {name!r}: metadata is a dict, not {metadata!r}")
         body = read_callable(action, name)
-        schema = self._node_schema(body, input_schema)
+        policies, ends = policies_of(f"node {name!r}", retry_policy), destinations_of(name, destinations, body)
         self.nodes[name] = NodeSpec(
             body=body,
-            schema=schema,
-            defer=defer,
+            schema=self._node_schema(body, input_schema),
+            defer=bool(defer),
             metadata=dict(metadata or {}),
-            retry_policy=_policies(retry_policy),
-            ends=_destinations(destinations, body),
+            retry_policy=policies,
+            ends=ends,
         )
         self._warn_if_compiled("node")
         return self
@@ -169,27 +171,35 @@ class StateGraph:
     def set_node_defaults(self, *, retry_policy: RetryPolicy | Sequence[RetryPolicy] | None = None) -> Self:
         """Policies for nodes without their own; they are filled in at compile."""
         if retry_policy is not None:
-            self._retry_default = _policies(retry_policy)
+            self._retry_default = policies_of("set_node_defaults", retry_policy)
         return self
 
     def add_sequence(self, nodes: Sequence[Any]) -> Self:
-        """Add nodes and chain them with edges.
+        """Add nodes and chain them with edges; all of them, or none if one cannot be added.
 
         Args:
             nodes: actions, or (name, action) pairs.
 
         Raises:
             InvalidGraphError: there are none, or a name is taken.
+            TypeError: an item is neither an action nor a pair.
         """
-        if not nodes:
+        if isinstance(nodes, str) or not isinstance(nodes, Iterable):
+            raise TypeError(f"add_sequence takes a list of actions or (name, action) pairs, not {nodes!r}")
+        pairs = [named(item) for item in nodes]
+        if not pairs:
             raise InvalidGraphError("add_sequence needs at least one node")
-        named = [n if isinstance(n, tuple) else (infer_name(n), n) for n in nodes]
-        names = [name for name, _ in named]
+        names = [name for name, _ in pairs]
         for name in names:
             if name in self.nodes or names.count(name) > 1:
                 raise InvalidGraphError(f"add_sequence: node {name!r} is already there; give (name, action) pairs")
-        for name, action in named:
-            self.add_node(name, action)
+        before = dict(self.nodes)
+        try:
+            for name, action in pairs:
+                self.add_node(name, action)
+        except Exception:
+            self.nodes = before
+            raise
         for start, end in pairwise(names):
             self.add_edge(start, end)
         return self
@@ -200,8 +210,10 @@ class StateGraph:
         """Run `end_key` after `start_key`. Given several starts, run it once all of them have run (a join).
 
         Raises:
-            InvalidGraphError: it starts at END or ends at START, or a start of a join is not a node yet.
+            InvalidGraphError: it starts at END or ends at START, a start of a join is not a node yet, or what should
+                be a name is none.
         """
+        check_name("an edge leads to", end_key)
         if end_key == START:
             raise InvalidGraphError("an edge cannot end at START")
         if isinstance(start_key, str):
@@ -209,18 +221,21 @@ class StateGraph:
                 raise InvalidGraphError("an edge cannot start at END")
             self.edges.add((start_key, end_key))
         else:
-            # A set has no order of its own, and the order is part of the join's name in checkpoints.
-            is_set = isinstance(start_key, (set, frozenset))
-            starts = tuple(sorted(start_key)) if is_set else tuple(dict.fromkeys(start_key))
+            if not isinstance(start_key, Iterable):
+                check_name("an edge starts at", start_key)
+            starts = list(start_key)
             self._check_join(starts, end_key)
-            self.waiting_edges.append((starts, end_key))
+            # A set has no order of its own, and the order is part of the join's name in checkpoints.
+            ordered = sorted(starts) if isinstance(start_key, (set, frozenset)) else dict.fromkeys(starts)
+            self.waiting_edges.append((tuple(ordered), end_key))
         self._warn_if_compiled("edge")
         return self
 
-    def _check_join(self, starts: tuple[str, ...], end: str) -> None:
+    def _check_join(self, starts: Sequence[str], end: str) -> None:
         if not starts:
             raise InvalidGraphError("a join needs at least one node to wait for")
         for start in starts:
+            check_name("a join waits for", start)
             if start in (START, END):
                 raise InvalidGraphError(f"a join cannot wait for {start}; use a plain edge")
             if start not in self.nodes:
@@ -243,20 +258,23 @@ class StateGraph:
                 default a `Literal` return annotation.
 
         Raises:
-            InvalidGraphError: `source` has a router of the same name already.
+            InvalidGraphError: `source` has a router of the same name already, or a destination is no name.
+            TypeError: `path` cannot be called as a router.
         """
-        body = read_callable(path)
-        name = _branch_name(path)
-        mine = self.branches.setdefault(source, {})
+        check_name("a conditional edge starts at", source)
+        body = read_callable(path, what=f"the router of node {source!r}")
+        name = router_name(path)
+        mine = self.branches.get(source, {})
         if name == "condition":
-            name = _numbered(name, mine)
+            name = numbered(name, mine)
         if name in mine:
             raise InvalidGraphError(f"node {source!r} has a router named {name!r} already; give this one another name")
         schema = None
         if body.schema is not None and is_schema(body.schema):
             self._add_schema(body.schema)
             schema = body.schema
-        mine[name] = BranchSpec(body, read_ends(path_map, body), schema)
+        ends = read_ends(path_map, body, f"node {source!r}: the path_map of its router {name!r}")
+        self.branches[source] = {**mine, name: BranchSpec(body, ends, schema)}
         self._warn_if_compiled("conditional edge")
         return self
 
@@ -282,7 +300,7 @@ class StateGraph:
         Raises:
             InvalidGraphError: with a sentence for every mistake.
         """
-        check(self, interrupt or ())
+        check(self, breakpoints_of("interrupt", interrupt))
         return self
 
     def compile(
@@ -305,10 +323,16 @@ class StateGraph:
 
         Raises:
             InvalidGraphError: with a sentence for every mistake.
-            TypeError: `checkpointer` is none of the kinds above.
+            TypeError: an argument is none of the kinds above.
         """
-        before, after = interrupt_before or (), interrupt_after or ()
-        self.validate("*" if before == "*" else before).validate("*" if after == "*" else after)
+        if name is not None and not isinstance(name, str):
+            raise TypeError(f"compile(name=...) is a string, not {name!r}")
+        if store is not None and (isinstance(store, type) or not callable(getattr(store, "put", None))):
+            hint = " (an instance, not the class)" if isinstance(store, type) else ""
+            raise TypeError(f"compile(store=...) is a store{hint}, not {store!r}")
+        before = breakpoints_of("interrupt_before", interrupt_before)
+        after = breakpoints_of("interrupt_after", interrupt_after)
+        self.validate([node for names in (before, after) if names != "*" for node in names])
         app = compile_graph(self, checkpointer, name or "StateGraph", (before, after))
         app.store = store
         self.compiled = True
@@ -328,22 +352,25 @@ class StateGraph:
         Raises:
             InvalidGraphError: a key is declared in two ways that cannot both hold.
         """
-        known = self.schemas.get(schema)
+        try:
+            known = self.schemas.get(schema)
+        except TypeError:
+            raise InvalidGraphError(not_a_schema(schema)) from None
         if known is not None:
             return known
         read = read_schema(schema)
         for key, channel in read.channels.items():
-            mine = self.channels.get(key)
+            mine = self.channels.get(key, channel)
             if key in self.managed:
                 raise InvalidGraphError(f"key {key!r} is a managed value in one schema and plain in another")
-            if mine is None:
-                self.channels[key] = channel
-            elif mine != channel and not isinstance(channel, LastValue):
+            if mine != channel and not isinstance(channel, LastValue):
                 raise InvalidGraphError(f"key {key!r} is declared as {mine!r} and, by {schema!r}, as {channel!r}")
         for key, managed in read.managed.items():
             if key in self.channels or self.managed.get(key, managed) is not managed:
                 raise InvalidGraphError(f"key {key!r} is declared as {managed.name} and as something else")
-            self.managed[key] = managed
+        for key, channel in read.channels.items():
+            self.channels.setdefault(key, channel)
+        self.managed.update(read.managed)
         self.schemas[schema] = read
         return read
 
@@ -352,40 +379,3 @@ class StateGraph:
             warnings.warn(
                 f"adding a {what} to a graph that was compiled already: compile again to see it", stacklevel=3
             )
-
-
-def _policies(policy: RetryPolicy | Sequence[RetryPolicy] | None) -> tuple[RetryPolicy, ...]:
-    if policy is None:
-        return ()
-    return (policy,) if isinstance(policy, RetryPolicy) else tuple(policy)
-
-
-def _destinations(given: Mapping[str, str] | Sequence[str] | None, body: Body) -> dict[str, str]:
-    """Node name → label: as given, else from a `Command[Literal[...]]` return annotation."""
-    if isinstance(given, Mapping):
-        return dict(given)
-    if given is not None:
-        return dict.fromkeys((given,) if isinstance(given, str) else given, "")
-    return dict.fromkeys(_command_targets(body.returns), "")
-
-
-def _command_targets(hint: Any) -> list[str]:
-    origin, args = typing.get_origin(hint), typing.get_args(hint)
-    if origin is Command:
-        return literals(args[0])
-    return [name for arg in args for name in _command_targets(arg)] if origin is not None else []
-
-
-def _branch_name(path: Any) -> str:
-    name = getattr(path, "__name__", None) or getattr(path, "name", None)
-    return name if isinstance(name, str) and name != "<lambda>" else "condition"
-
-
-def _numbered(name: str, taken: Mapping[str, Any]) -> str:
-    """The name, or the name with the first free number."""
-    count = 1
-    found = name
-    while found in taken:
-        count += 1
-        found = f"{name}_{count}"
-    return found

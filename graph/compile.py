@@ -13,7 +13,7 @@ from ..checkpoint.base import BaseCheckpointSaver
 from ..pregel.app import Pregel
 from ..pregel.errors import InvalidUpdateError
 from ..pregel.node import PregelNode
-from ..pregel.types import END, ROOT, START, TAG_HIDDEN
+from ..pregel.types import END, ROOT, START, TAG_HIDDEN, Send
 from ..pregel.writes import StateWriter, Vocabulary, Writer, is_record
 from .branch import Branch
 from .schema import Channel, Schema
@@ -86,7 +86,9 @@ def check_input(value: Any) -> None:
     Raises:
         InvalidUpdateError: it is neither a dict nor a schema instance.
     """
-    if value.__class__ is not dict and not isinstance(value, Mapping) and not is_record(value):
+    if value.__class__ is dict or isinstance(value, Mapping):
+        return
+    if isinstance(value, Send) or not is_record(value):
         raise InvalidUpdateError(
             "the input of this graph is a dict of state keys or a schema instance, "
             f"not {type(value).__name__}: {value!r}"

@@ -65,12 +65,15 @@ def read_schema(schema: Any) -> Schema:
         hints = _hints(cls, _type_arguments(schema))
         return _keyed(schema, cls, hints)
     if not _is_type(schema):
-        raise InvalidGraphError(
-            f"{schema!r} is not a state schema: expected a TypedDict, dataclass, pydantic model or type"
-        )
+        raise InvalidGraphError(not_a_schema(schema))
     if is_managed(schema) is not None:
         raise InvalidGraphError(f"{schema!r} is a managed value; it can be a key of a state, not the state itself")
     return Schema(schema, {ROOT: channel_of(ROOT, schema)}, {}, None)
+
+
+def not_a_schema(schema: Any) -> str:
+    """The sentence for something that cannot be a schema."""
+    return f"{schema!r} is not a state schema: expected a TypedDict, dataclass, pydantic model or type"
 
 
 def _has_keys(cls: Any) -> bool:
@@ -86,8 +89,8 @@ def _is_type(schema: Any) -> bool:
 
 
 def _is_bare(cls: type) -> bool:
-    """A class of the user's that declares nothing."""
-    return cls.__mro__ == (cls, object)
+    """A class that declares no fields and whose instances take no value: its annotations were forgotten."""
+    return cls.__init__ is object.__init__ and cls.__new__ is object.__new__
 
 
 def _keyed(schema: Any, cls: type, hints: Mapping[str, Any]) -> Schema:

@@ -24,9 +24,9 @@ from .task import Task
 from .threads import ReaderLeft, addressed_here, keep_error, keep_signal, lags, place
 
 
-async def drive(run: Run) -> None:
-    """Carry a run through to its end; nobody reads."""
-    loop = supersteps(run)
+async def drive(run: Run, effects: Effects | None = None) -> None:
+    """Carry a run (or other effects on its thread) through to the end; nobody reads."""
+    loop = supersteps(run) if effects is None else effects
     driver = Driver(run)
     try:
         for effect in loop:

@@ -13,6 +13,7 @@ from ..channels.base import BaseChannel
 from ..checkpoint.base import INTERRUPT, BaseCheckpointSaver, address, coordinates
 from . import aio, threads
 from .config import Call, Options, check_breakpoints, merge_configs
+from .edit import edits, read_supersteps
 from .errors import GraphInterrupt, InvalidUpdateError, ParentCommand
 from .history import empty_snapshot, snapshot_of
 from .node import NodeBuilder, PregelNode
@@ -26,6 +27,7 @@ from .types import (
     RetryPolicy,
     RunnableConfig,
     StateSnapshot,
+    StateUpdate,
     StreamMode,
 )
 from .writes import Vocabulary
@@ -306,6 +308,61 @@ class Pregel:
         saver, where = self._thread(config)
         async for found in saver.alist(where, filter=filter, before=before, limit=limit):
             yield snapshot_of(self.program, found, live=False)
+
+    # -- change ---------------------------------------------------------------------------------------------
+
+    def update_state(
+        self, config: RunnableConfig, values: Any, as_node: str | None = None, task_id: str | None = None
+    ) -> RunnableConfig:
+        """Write to a thread as if a node had returned `values`: its edges and routers apply, its body does not run.
+
+        Args:
+            config: the thread; with a `checkpoint_id`, a new branch grows from there.
+            as_node: the node; by default the one that ran last. END (with None) drops what is pending, "__input__"
+                takes the values as input, "__copy__" clones the checkpoint.
+            task_id: the id under which the values are kept as a task's result.
+
+        Returns:
+            The config that names the new checkpoint.
+
+        Raises:
+            InvalidUpdateError: the node is unknown or ambiguous, or the values are none it can write.
+        """
+        return self.bulk_update_state(config, [[StateUpdate(values, as_node, task_id)]])
+
+    async def aupdate_state(
+        self, config: RunnableConfig, values: Any, as_node: str | None = None, task_id: str | None = None
+    ) -> RunnableConfig:
+        """`update_state` for coroutines."""
+        return await self.abulk_update_state(config, [[StateUpdate(values, as_node, task_id)]])
+
+    def bulk_update_state(
+        self, config: RunnableConfig, supersteps: Sequence[Sequence[StateUpdate]]
+    ) -> RunnableConfig:
+        """Several updates: those of one inner list are applied together, each list makes a checkpoint.
+
+        Raises:
+            ValueError: there is nothing to update.
+            InvalidUpdateError: see `update_state`; or several updates do not each say as which node.
+        """
+        steps = read_supersteps(supersteps)
+        run = self._editing(config)
+        threads.drive(run, edits(run, steps))
+        return run.config_of(run.saved_id)
+
+    async def abulk_update_state(
+        self, config: RunnableConfig, supersteps: Sequence[Sequence[StateUpdate]]
+    ) -> RunnableConfig:
+        """`bulk_update_state` for coroutines."""
+        steps = read_supersteps(supersteps)
+        run = self._editing(config)
+        await aio.drive(run, edits(run, steps))
+        return run.config_of(run.saved_id)
+
+    def _editing(self, config: RunnableConfig) -> Run:
+        """A run that changes the thread without running nodes."""
+        self._thread(config)
+        return Run(self, None, config, Call())
 
     def _thread(self, config: RunnableConfig) -> tuple[BaseCheckpointSaver, RunnableConfig]:
         if not isinstance(self.checkpointer, BaseCheckpointSaver):

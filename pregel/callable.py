@@ -54,27 +54,29 @@ class Body:
     source: Any
 
 
-def read_callable(obj: Any, name: str | None = None, *, first: bool = True) -> Body:
+def read_callable(obj: Any, name: str | None = None, *, first: bool = True, what: str | None = None) -> Body:
     """Read a function, method, partial, callable object, or an object with `invoke`/`ainvoke`.
 
     Args:
         name: how the graph calls it; defaults to its own name.
         first: whether its first parameter takes the input; without it all parameters are injected or passed.
+        what: how errors call it; defaults to "node" and its name.
 
     Raises:
         TypeError: it is none of these, or has a required parameter that nothing can fill.
     """
     name = name or infer_name(obj)
+    what = what or f"node {name!r}"
     if _is_runnable(obj):
         return _read_runnable(obj, name)
     if not callable(obj):
         raise TypeError(
-            f"node {name!r}: expected a function, or an object with invoke() or ainvoke(), "
+            f"{what}: expected a function, or an object with invoke() or ainvoke(), "
             f"got {type(obj).__name__}: {obj!r}"
         )
     target = _function_of(obj)
     hints = _Hints(target)
-    inject, schema, flip = _read_parameters(_signature(obj), hints, name, first)
+    inject, schema, flip = _read_parameters(_signature(obj), hints, what, first)
     sync: Callable[..., Any] | None = obj
     coro: Callable[..., Awaitable[Any]] | None = None
     if inspect.iscoroutinefunction(target):
@@ -128,7 +130,7 @@ def _function_of(obj: Any) -> Any:
 
 
 def _read_parameters(
-    signature: inspect.Signature | None, hints: _Hints, name: str, first: bool
+    signature: inspect.Signature | None, hints: _Hints, what: str, first: bool
 ) -> tuple[Injected, Any, str | None]:
     """What to inject, the annotation of the state parameter, and its name if it must be passed by name."""
     if signature is None:
@@ -139,19 +141,19 @@ def _read_parameters(
     takes_any = any(p.kind is p.VAR_POSITIONAL for p in signature.parameters.values())
     state = _state_parameter(parameters) if first else None
     if first and state is None and not takes_any:
-        raise TypeError(f"node {name!r}: the function must take the state as its first parameter")
+        raise TypeError(f"{what}: the function must take the state as its first parameter")
     flip = state.name if state is not None and state is not parameters[0] else None
     schema = hints.get(state.name) if state is not None else None
     inject: list[tuple[str, Getter]] = []
     for parameter in parameters:
         if parameter is state:
             continue
-        getter = _getter(parameter, hints.get(parameter.name), name)
+        getter = _getter(parameter, hints.get(parameter.name), what)
         if getter is not None:
             inject.append((parameter.name, getter))
         elif first and parameter.default is parameter.empty:
             raise TypeError(
-                f"node {name!r}: nothing can fill its parameter {parameter.name!r}; besides the state a node "
+                f"{what}: nothing can fill its parameter {parameter.name!r}; besides the state it "
                 f"may take {', '.join(GETTERS)}, or give it a default"
             )
     return tuple(inject), schema, flip
@@ -165,7 +167,7 @@ def _state_parameter(parameters: list[inspect.Parameter]) -> inspect.Parameter |
     return positional[0] if positional else None
 
 
-def _getter(parameter: inspect.Parameter, hint: Any, node: str) -> Getter | None:
+def _getter(parameter: inspect.Parameter, hint: Any, what: str) -> Getter | None:
     """By annotation first, then by name; a reserved name with a foreign annotation is a mistake."""
     if parameter.kind is parameter.POSITIONAL_ONLY:
         return None
@@ -178,7 +180,7 @@ def _getter(parameter: inspect.Parameter, hint: Any, node: str) -> Getter | None
     if parameter.default is not parameter.empty:
         return None
     raise TypeError(
-        f"node {node!r}: parameter {parameter.name!r} is annotated {hint!r}, which is not what a node gets "
+        f"{what}: parameter {parameter.name!r} is annotated {hint!r}, which is not what a node gets "
         "under that name; rename the parameter or drop the annotation"
     )
 

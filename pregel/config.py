@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
+from uuid import UUID
 
 from typing_extensions import TypedDict
 
@@ -18,6 +19,16 @@ COORDINATES = ("thread_id", "checkpoint_id", "checkpoint_ns", "checkpoint_map")
 _NOT_METADATA = frozenset((*COORDINATES, "run_id"))
 _CONFIG_KEYS = frozenset(RunnableConfig.__annotations__)
 NO_CONFIG: RunnableConfig = {}
+_KINDS: dict[str, tuple[type | tuple[type, ...], str]] = {
+    "configurable": (Mapping, "a dict"),
+    "metadata": (Mapping, "a dict"),
+    "tags": ((list, tuple, set, frozenset), "a list of strings"),
+    "recursion_limit": (int, "a number of supersteps"),
+    "max_concurrency": (int, "a number of tasks"),
+    "run_name": (str, "a string"),
+    "run_id": ((str, UUID), "a string or UUID"),
+}
+"""What each setting must be, where it is not None."""
 
 
 class Options(TypedDict, total=False):
@@ -60,6 +71,12 @@ class Call:
     subgraphs: bool = False
     version: Literal["v1", "v2"] = "v1"
 
+    def __post_init__(self) -> None:
+        if self.version not in ("v1", "v2"):
+            raise ValueError(f'version is "v1" or "v2", not {self.version!r}')
+        if self.control is not None and not isinstance(self.control, RunControl):
+            raise TypeError(f"control is a RunControl, not {self.control!r}")
+
 
 def names_thread(config: RunnableConfig) -> bool:
     """Whether a config says where to store, and so starts a lineage of its own."""
@@ -68,12 +85,29 @@ def names_thread(config: RunnableConfig) -> bool:
 
 
 def normalize(config: RunnableConfig) -> RunnableConfig:
-    """A config whose unknown top-level keys have moved into `configurable`."""
-    if _CONFIG_KEYS.issuperset(config):
+    """A config of the right kinds, whose unknown top-level keys have moved into `configurable` and whose settings of
+    None are gone.
+
+    Raises:
+        TypeError: it is no dict, or a setting is of a kind that it cannot be.
+        ValueError: it allows no task to run.
+    """
+    if not isinstance(config, Mapping):
+        raise TypeError(f'config is a dict such as {{"configurable": {{"thread_id": "1"}}}}, not {config!r}')
+    plain = _CONFIG_KEYS.issuperset(config)
+    for key, value in config.items():
+        if value is None:
+            plain = False
+        elif key in _KINDS and not isinstance(value, _KINDS[key][0]):
+            raise TypeError(f"config: {key} is {_KINDS[key][1]}, not {value!r}")
+        elif key == "max_concurrency" and value < 1:  # type: ignore[operator]
+            raise ValueError(f"config: max_concurrency must be at least 1, not {value!r}")
+    if plain:
         return config
-    known = {k: v for k, v in config.items() if k in _CONFIG_KEYS}
+    known = {k: v for k, v in config.items() if k in _CONFIG_KEYS and v is not None}
     rest = {k: v for k, v in config.items() if k not in _CONFIG_KEYS}
-    known["configurable"] = {**rest, **config.get("configurable", {})}
+    if rest:
+        known["configurable"] = {**rest, **known.get("configurable", {})}  # type: ignore[dict-item]
     return known  # type: ignore[return-value]
 
 
@@ -121,7 +155,8 @@ def scalars(config: RunnableConfig, run_id: str | None) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for source in (config.get("configurable"), config.get("metadata")):
         for key, value in (source or {}).items():
-            if isinstance(value, (str, int, float, bool)) and key not in _NOT_METADATA and not key.startswith("__"):
+            plain = isinstance(key, str) and isinstance(value, (str, int, float, bool))
+            if plain and key not in _NOT_METADATA and not key.startswith("__"):
                 found[key] = value.replace("\0", "") if isinstance(value, str) else value
     if run_id is not None:
         found["run_id"] = run_id
@@ -145,10 +180,14 @@ def check_keys(program: Program, keys: str | Sequence[str]) -> str | tuple[str, 
     Raises:
         ValueError: naming one that does not.
     """
+    if not isinstance(keys, (str, Iterable)):
+        raise TypeError(f"output_keys is a key or a list of keys, not {keys!r}")
+    keys = keys if isinstance(keys, str) else tuple(keys)
     for key in (keys,) if isinstance(keys, str) else keys:
-        if key not in program.channels:
-            raise ValueError(f"output key {key!r} does not exist; {nearest(key, program.channels)}")
-    return keys if isinstance(keys, str) else tuple(keys)
+        if not isinstance(key, str) or key not in program.channels:
+            shown = (program.stream,) if isinstance(program.stream, str) else program.stream
+            raise ValueError(f"output key {key!r} does not exist; {nearest(key, shown)}")
+    return keys
 
 
 def check_breakpoints(names: All | Sequence[str], program: Program) -> All | Sequence[str]:
@@ -159,6 +198,8 @@ def check_breakpoints(names: All | Sequence[str], program: Program) -> All | Seq
     """
     if names == "*":
         return "*"
+    if not isinstance(names, (str, Iterable)):
+        raise TypeError(f'a breakpoint is "*", the name of a node or a list of names, not {names!r}')
     listed = (names,) if isinstance(names, str) else tuple(names)
     nodes = [n for n in program.nodes if not program.nodes[n].hidden]
     unknown = [n for n in listed if n not in nodes]

@@ -44,7 +44,7 @@ class Stored:
     wrote: bool = False
     error: BaseException | None = None
     interrupts: tuple[Interrupt, ...] = ()
-    answers: Sequence[Any] = ()
+    answers: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def finished(self) -> bool:

@@ -12,7 +12,7 @@ from .task import Task
 from .types import Interrupt
 
 
-def interrupt(value: Any) -> Any:
+def interrupt(value: Any, *, response_schema: Any = None) -> Any:
     """Ask the caller of the run a question and wait for the answer.
 
     The first time, the task pauses here: `invoke` returns with the question under `"__interrupt__"`. When the
@@ -21,27 +21,62 @@ def interrupt(value: Any) -> Any:
 
     Args:
         value: the question; anything a checkpoint can store.
+        response_schema: what the answer must fit. A type (pydantic model, TypedDict, dataclass, `int`, ...) is shown as
+            JSON schema and the answer is converted to it; a dict is taken for a JSON schema and only shown.
 
     Raises:
         RuntimeError: outside of a node, or in a graph without a checkpointer, where no answer could ever come.
     """
     task: Task = running("interrupt()")
-    if task.run.saver is None:
+    holder = _holder(task)
+    question_id = interrupt_id(task.ns, task.asked)
+    task.asked += 1
+    answers = holder.known_answers()
+    if question_id not in answers:
+        taken = holder.run.take_answer(question_id)
+        if not taken:
+            raise GraphInterrupt((Interrupt(value, question_id, _json_schema(response_schema)),))
+        answers[question_id] = taken[0]
+    answer = answers[question_id]
+    if response_schema is None or isinstance(response_schema, dict):
+        return answer
+    try:
+        return _adapter(response_schema).validate_python(answer)
+    except ValueError as error:
+        del answers[question_id]  # the question stays open
+        question = Interrupt(value, question_id, _json_schema(response_schema))
+        raise AnswerRejected((question,), error) from None
+
+
+def _holder(task: Task) -> Task:
+    """The task that keeps the answers: this one, or the one around a graph that saves nothing itself."""
+    holder: Task | None = task
+    while holder is not None and holder.run.saver is None:
+        holder = holder.run.parent
+    if holder is None:
         raise RuntimeError(
             f"node {task.name!r} called interrupt(), but the graph has no checkpointer, so the run could never be "
             "resumed: compile(checkpointer=InMemorySaver()) and pass a thread_id"
         )
-    position = task.asked
-    task.asked += 1
-    answers = task.run.answers_of(task)
-    if position < len(answers):
-        return answers[position]
-    question = Interrupt(value, interrupt_id(task.ns, position))
-    taken = task.run.take_answer(question.id)
-    if not taken:
-        raise GraphInterrupt((question,))
-    answers.append(taken[0])
-    return taken[0]
+    return holder
+
+
+def _adapter(schema: Any) -> Any:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(schema)
+
+
+def _json_schema(schema: Any) -> Any:
+    return schema if schema is None or isinstance(schema, dict) else _adapter(schema).json_schema()
+
+
+class AnswerRejected(GraphInterrupt):
+    """An answer did not fit its question's schema: the question stays open, the error goes to who answered."""
+
+    def __init__(self, interrupts: Sequence[Interrupt], error: ValueError) -> None:
+        super().__init__(interrupts)
+        self.error = error
 
 
 def interrupt_id(ns: str, position: int) -> str:
@@ -59,3 +94,12 @@ def listed(tasks: Iterable[Task], names: Sequence[str] | str) -> bool:
 def questions(tasks: Iterable[Task]) -> tuple[Interrupt, ...]:
     """All questions of these tasks, in the tasks' order, each id once."""
     return tuple({q.id: q for task in tasks for q in task.interrupts}.values())
+
+
+def looks_like_answers(answer: Any) -> bool:
+    """Whether an answer is a map whose keys are all interrupt ids, pending or not."""
+    return isinstance(answer, dict) and bool(answer) and all(_is_id(key) for key in answer)
+
+
+def _is_id(key: Any) -> bool:
+    return isinstance(key, str) and len(key) == 32 and set(key) <= set("0123456789abcdef")

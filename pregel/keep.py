@@ -6,8 +6,6 @@ value can reach the history.
 
 from __future__ import annotations
 
-import os
-import random
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -46,7 +44,7 @@ def encode_marks(run: Run, task: Task, marks: Mapping[str, Any]) -> TaskWrites:
 
 
 def cut(run: Run, source: str, writes: list[TaskWrites]) -> Commit:
-    """The checkpoint of the superstep just applied, ready to be stored.
+    """The checkpoint of the superstep just applied, under the id the machine has for it, ready to be stored.
 
     Raises:
         UnserializableError: a channel holds what cannot be stored, with key, step and thread in its notes.
@@ -62,7 +60,6 @@ def cut(run: Run, source: str, writes: list[TaskWrites]) -> Commit:
         except Exception as error:
             error.add_note(f"while storing key {name!r} after step {machine.step - 1} of thread {run.thread_id!r}")
             raise
-    machine.checkpoint_id = new_checkpoint_id()
     now = time.time()
     run.committed = commit = Commit(
         run.thread_id,
@@ -93,15 +90,3 @@ def _frozen(run: Run, checkpoint: Checkpoint) -> Any:
     values = {name: serde.loads(serde.dumps(value)) for name, value in checkpoint["channel_values"].items()}
     copied = Checkpoint(**{**checkpoint, "channel_values": values})  # type: ignore[typeddict-item]
     return lambda: copied
-
-
-_random = random.Random(os.urandom(16))
-os.register_at_fork(after_in_child=lambda: _random.seed(os.urandom(16)))
-
-
-def new_checkpoint_id() -> str:
-    """A UUID of version 7: sorts by time for the eye, unique without it. Nothing relies on the order."""
-    bits = _random.getrandbits(74)
-    millis = f"{time.time_ns() // 1_000_000:012x}"
-    variant = 0x8000 | (bits >> 48) & 0x3FFF
-    return f"{millis[:8]}-{millis[8:]}-7{bits >> 62:03x}-{variant:04x}-{bits & 0xFFFFFFFFFFFF:012x}"

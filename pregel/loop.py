@@ -12,13 +12,13 @@ from typing import Any
 from ..checkpoint.base import ERROR, INTERRUPT, RESUME, CheckpointTuple
 from .effects import Effects, Load, RunTasks, Save
 from .errors import GraphDrained, GraphRecursionError, ParentCommand
-from .history import live_snapshot, read_stored
+from .history import live_snapshot
 from .interrupts import listed, questions
 from .keep import cut, encode, encode_marks
 from .machine import Machine
 from .run import Run
-from .start import first_phase, show_values
-from .task import Task, in_path_order
+from .start import first_phase, load_machine, show_values
+from .task import Task, in_path_order, new_checkpoint_id
 
 
 def supersteps(run: Run) -> Effects:
@@ -28,7 +28,7 @@ def supersteps(run: Run) -> Effects:
         load = Load()
         yield load
         found, run.head = load.found, load.head
-    machine = run.machine = _machine(run, found)
+    machine = run.machine = load_machine(run, found)
     yield from first_phase(run, machine, found)
     try:
         yield from _loop(run, machine)
@@ -37,15 +37,6 @@ def supersteps(run: Run) -> Effects:
         yield from _save_at_exit(run)
         raise
     yield from _save_at_exit(run)
-
-
-def _machine(run: Run, found: CheckpointTuple | None) -> Machine:
-    if found is None:
-        return Machine(run.program)
-    run.found = found
-    run.saved_id = found.checkpoint["id"]
-    run.stored = read_stored(found.pending_writes or ())
-    return Machine(run.program, found.checkpoint, found.metadata["step"] + 1)
 
 
 # -- the loop -------------------------------------------------------------------------------------------------
@@ -164,6 +155,7 @@ def _end_superstep(run: Run, machine: Machine, tasks: Sequence[Task]) -> Effects
         machine.apply(tasks)
     elif run.durability == "exit":
         machine.apply(tasks)
+        machine.checkpoint_id = new_checkpoint_id()
         run.source = "loop"
     else:
         # Encoded before they are applied: a reducer that works in place must not reach the history.
@@ -173,6 +165,7 @@ def _end_superstep(run: Run, machine: Machine, tasks: Sequence[Task]) -> Effects
         except Exception as error:
             yield from _disown(run, tasks, error)
             raise
+        machine.checkpoint_id = new_checkpoint_id()
         yield Save(cut(run, "loop", writes))
     if run.streams or run.keep_view:
         show_values(run, machine)
@@ -198,6 +191,9 @@ def _end_badly(run: Run, machine: Machine, tasks: Sequence[Task]) -> Effects:
         yield from _record_ends(run, tasks)
     if failed:
         raise _loudest(failed)
+    for task in tasks:
+        if task.rejected is not None:
+            raise task.rejected
     run.paused = questions(tasks)
     finished = [pair for t in tasks if t.finished for pair in t.writes]
     for stream in run.streams:

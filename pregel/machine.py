@@ -239,6 +239,31 @@ class Machine:
         self._swap(fresh, moved, finish=False)
         self.step += 1
 
+    def apply_edit(self, tasks: Sequence[Task], keep: Sequence[Task]) -> None:
+        """`apply` for an update from outside: the tasks in `keep` stay pending."""
+        fresh: dict[str, Channel] = {}
+        ordered = in_path_order(tasks)
+        moved = self._consumed(ordered, fresh)
+        writes = _merged(ordered)
+        sends = [task.send for task in keep if task.send is not None]
+        if sends:
+            writes[TASKS] = [*sends, *writes.get(TASKS, ())]
+        held = {trigger for task in keep for trigger in task.node.triggers}
+        before, self.expiring = self.expiring, self.expiring - held
+        try:
+            self._update(writes, fresh, moved, ordered)
+        finally:
+            self.expiring = before
+        self._see(ordered)
+        self._swap(fresh, moved, finish=not keep)
+        self.changed = None  # what was pending before is found by looking at all that has a version
+        self.step += 1
+
+    def mark_all_unsaved(self) -> None:
+        """Let the next checkpoint hold everything, as one that builds on another parent must."""
+        self.unsaved = set(self.versions)
+        self.unsaved_seen = set(self.seen)
+
     def apply_writes(self, writes: Sequence[Pair]) -> None:
         """Fold in writes that belong to no superstep (a `Command` given as input): nothing expires, no step is
         taken."""

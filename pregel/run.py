@@ -229,13 +229,6 @@ class Run:
         """What an entrypoint saved on this thread."""
         return self.machine.output(PREVIOUS) if PREVIOUS in self.machine.channels else None
 
-    def answers_of(self, task: Task) -> list[Any]:
-        """The answers that this task was given before, in the order of its questions."""
-        if task.answers is None:
-            known = self.stored.get(task.id)
-            task.answers = list(known.answers) if known is not None else []
-        return task.answers
-
     def take_answer(self, interrupt_id: str) -> tuple[Any, ...]:
         """The answer to this question as a one-item tuple, empty if there is none; it can be taken once."""
         if interrupt_id in self.answers:
@@ -243,7 +236,7 @@ class Run:
         if self.answer is not MISSING:
             answer, self.answer = self.answer, MISSING
             return (answer,)
-        return ()
+        return self.parent.run.take_answer(interrupt_id) if self.parent is not None else ()
 
     def config_of(self, checkpoint_id: str | None) -> RunnableConfig:
         """The config that names one of this run's checkpoints."""

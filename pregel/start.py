@@ -11,12 +11,27 @@ from ..channels.base import MISSING
 from ..checkpoint.base import NULL_TASK_ID, CheckpointTuple, TaskWrites
 from .effects import Effects, Save
 from .errors import EmptyInputError, InvalidUpdateError, UnknownInterruptError
-from .history import Stored
+from .history import Stored, read_stored
+from .interrupts import looks_like_answers
 from .keep import cut
 from .machine import Machine
 from .run import Run
+from .task import new_checkpoint_id
 from .types import START, Command
 from .writes import Pair, StateWriter
+
+
+def load_machine(run: Run, found: CheckpointTuple | None) -> Machine:
+    """The state that the run starts from."""
+    if found is None:
+        machine = Machine(run.program)
+        if run.saver is None and run.ns:
+            machine.checkpoint_id = run.ns  # the same when the task around it runs again, so ids are the same too
+        return machine
+    run.found = found
+    run.saved_id = found.checkpoint["id"]
+    run.stored = read_stored(found.pending_writes or ())
+    return Machine(run.program, found.checkpoint, found.metadata["step"] + 1)
 
 
 def first_phase(run: Run, machine: Machine, found: CheckpointTuple | None) -> Effects:
@@ -27,7 +42,7 @@ def first_phase(run: Run, machine: Machine, found: CheckpointTuple | None) -> Ef
         machine.apply_writes(null.writes)
     if isinstance(given, Command):
         yield from _take_command(run, machine, given)
-    elif given is None or _is_reconnect(run, found):
+    elif given is None or _is_reconnect(run, found) or _goes_on(run, found):
         if found is None:
             raise EmptyInputError(
                 f"nothing to do: the input is None and {_where(run)} has nothing stored to go on with"
@@ -40,7 +55,7 @@ def first_phase(run: Run, machine: Machine, found: CheckpointTuple | None) -> Ef
     run.passed = machine.tick
     if run.saved_id != run.head or _is_time_travel(run):
         run.stored = {}
-    if _is_time_travel(run) and not isinstance(given, Command):
+    if _is_time_travel(run) and _needs_fork(run, machine):
         yield from save(run, machine, "fork", [])
     for stream in run.streams:
         stream.values(machine, always=True)
@@ -55,10 +70,25 @@ def _is_reconnect(run: Run, found: CheckpointTuple | None) -> bool:
     return found is not None and not run.ns and run.run_id is not None and found.metadata.get("run_id") == run.run_id
 
 
+def _goes_on(run: Run, found: CheckpointTuple | None) -> bool:
+    """A nested run goes on where it stopped if the task around it runs again from the same checkpoint."""
+    if run.parent is None or found is None:
+        return False
+    around = run.parent.run
+    return found.metadata.get("parents", {}).get(around.ns) == around.machine.checkpoint_id
+
+
 def _is_time_travel(run: Run) -> bool:
     """The config names a checkpoint and no answer is brought to it: what follows is done anew."""
     addressed = "checkpoint_id" in (run.config.get("configurable") or {})
     return addressed and not run.ns and not _answers(run)
+
+
+def _needs_fork(run: Run, machine: Machine) -> bool:
+    """A replay gets a checkpoint of its own, unless it starts at a head made for that, or has nothing to run."""
+    at_fresh_head = run.saved_id == run.head and run.found.metadata.get("source") in ("update", "fork")
+    changed = bool(machine.unsaved)
+    return changed or (not at_fresh_head and bool(machine.plan(coerce=False)))
 
 
 def _answers(run: Run) -> bool:
@@ -119,7 +149,7 @@ def _take_command(run: Run, machine: Machine, command: Command[Any]) -> Effects:
     if not target.writes:
         return
     machine.apply_writes(target.writes)
-    if run.saver is not None and run.saved_id is not None:
+    if run.saver is not None and run.saved_id is not None and not _is_time_travel(run):
         known = run.stored.setdefault(NULL_TASK_ID, Stored())
         known.writes = [*known.writes, *target.writes]
         dumps = run.saver.serde.dumps
@@ -146,6 +176,8 @@ def _take_answers(run: Run, machine: Machine, answer: Any) -> None:
             pending.extend(q.id for q in known.interrupts)
     if isinstance(answer, dict) and answer and set(answer) <= set(pending):
         run.answers = dict(answer)
+    elif looks_like_answers(answer):
+        raise UnknownInterruptError("not_pending", [key for key in answer if key not in pending], pending)
     elif len(pending) > 1:
         raise UnknownInterruptError("ambiguous", (), pending)
     elif pending:
@@ -157,8 +189,10 @@ def _take_answers(run: Run, machine: Machine, answer: Any) -> None:
 def save(run: Run, machine: Machine, source: str, writes: list[TaskWrites]) -> Effects:
     """Cut a checkpoint, unless all saving waits for the end of the call."""
     run.source = source
-    if run.saver is not None and run.durability != "exit":
-        yield Save(cut(run, source, writes))
+    if run.saver is not None:
+        machine.checkpoint_id = new_checkpoint_id()
+        if run.durability != "exit":
+            yield Save(cut(run, source, writes))
 
 
 def show_values(run: Run, machine: Machine) -> None:

@@ -26,6 +26,8 @@ def read_modes(stream_mode: StreamMode | Sequence[StreamMode]) -> tuple[StreamMo
     Raises:
         ValueError: naming a mode that does not exist.
     """
+    if not isinstance(stream_mode, (str, Iterable)):
+        raise TypeError(f"stream_mode is a mode or a list of modes, not {stream_mode!r}")
     modes = (stream_mode,) if isinstance(stream_mode, str) else tuple(stream_mode)
     for mode in modes:
         if mode not in MODES:

@@ -5,6 +5,8 @@ A task is a plain record. Ids, config and runtime are built only when somebody l
 
 from __future__ import annotations
 
+import os
+import random
 import time
 from collections.abc import Iterable
 from hashlib import blake2b
@@ -36,6 +38,7 @@ class Task:
         recorded: its writes are in the store already.
         run: the call it belongs to.
         restored: its outcome was found in store or cache, so it was not executed.
+        rejected: why the answer to its question was not taken.
         attempt: which try this is, from 1.
     """
 
@@ -54,6 +57,7 @@ class Task:
         "path",
         "paused",
         "recorded",
+        "rejected",
         "restored",
         "run",
         "send",
@@ -79,7 +83,8 @@ class Task:
         self.attempt = 1
         self.asked = 0
         self.children = 0
-        self.answers: list[Any] | None = None
+        self.answers: dict[str, Any] | None = None
+        self.rejected: Exception | None = None
         self._runtime: Runtime[Any] | None = None
 
     @property
@@ -97,6 +102,8 @@ class Task:
         """The same whenever the same checkpoint runs again, and different for every other task."""
         if self._id is None:
             machine = self.run.machine
+            if not machine.checkpoint_id:
+                machine.checkpoint_id = new_checkpoint_id()  # nothing is stored, but ids must differ between runs
             self._id = task_id(machine.checkpoint_id, self.run.ns, machine.step, self)
         return self._id
 
@@ -188,6 +195,13 @@ class Task:
             self.started = time.time()
         return self.started
 
+    def known_answers(self) -> dict[str, Any]:
+        """The answers this task was given, by interrupt id; those of graphs inside it that save nothing included."""
+        if self.answers is None:
+            known = self.run.stored.get(self.id)
+            self.answers = dict(known.answers) if known is not None else {}
+        return self.answers
+
     def begin_attempt(self) -> None:
         """Forget what a failed attempt did: its writes, and how far its counters had come."""
         self.attempt += 1
@@ -234,3 +248,15 @@ def task_id(checkpoint_id: str, ns: str, step: int, task: Task) -> str:
     parts += tail and [path_text(tuple(tail))] if head == PUSH else task.node.triggers
     digest = blake2b("\0".join(parts).encode(), digest_size=16).hexdigest()
     return f"{digest[:8]}-{digest[8:12]}-{digest[12:16]}-{digest[16:20]}-{digest[20:]}"
+
+
+_random = random.Random(os.urandom(16))
+os.register_at_fork(after_in_child=lambda: _random.seed(os.urandom(16)))
+
+
+def new_checkpoint_id() -> str:
+    """A UUID of version 7: sorts by time for the eye, unique without it. Nothing relies on the order."""
+    bits = _random.getrandbits(74)
+    millis = f"{time.time_ns() // 1_000_000:012x}"
+    variant = 0x8000 | (bits >> 48) & 0x3FFF
+    return f"{millis[:8]}-{millis[8:]}-7{bits >> 62:03x}-{variant:04x}-{bits & 0xFFFFFFFFFFFF:012x}"

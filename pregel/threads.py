@@ -25,9 +25,9 @@ class ReaderLeft(BaseException):
     """Thrown into the loop when the reader of a stream stops early."""
 
 
-def drive(run: Run) -> None:
-    """Carry a run through to its end; nobody reads."""
-    loop = supersteps(run)
+def drive(run: Run, effects: Effects | None = None) -> None:
+    """Carry a run (or other effects on its thread) through to the end; nobody reads."""
+    loop = supersteps(run) if effects is None else effects
     driver = Driver(run)
     perform, run_tasks = driver.perform, driver.run_tasks
     try:
@@ -225,7 +225,7 @@ class Lag:
 
 def place(run: Run) -> Any:
     """The config that names what this run starts from."""
-    checkpoint_id = (run.config.get("configurable") or {}).get("checkpoint_id") if not run.ns else None
+    checkpoint_id = (run.config.get("configurable") or {}).get("checkpoint_id") if run.parent is None else None
     return run.config_of(checkpoint_id)
 
 
@@ -338,6 +338,7 @@ def keep_signal(task: Task, signal: GraphBubbleUp) -> None:
     if isinstance(signal, GraphInterrupt):
         task.interrupts = signal.interrupts
         task.paused = True
+        task.rejected = getattr(signal, "error", None)
     else:
         task.error = signal
 

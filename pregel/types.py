@@ -15,6 +15,7 @@ from typing_extensions import TypedDict
 from ..channels.aggregate import Overwrite
 from ..channels.base import MISSING, Missing
 from ..checkpoint.base import CheckpointMetadata, RunnableConfig
+from ..checkpoint.registry import register
 
 __all__ = [
     "CachePolicy",
@@ -336,3 +337,16 @@ class GraphOutput(Generic[OutputT]):
 
     value: OutputT
     interrupts: tuple[Interrupt, ...] = ()
+
+
+def _parts_of_send(send: Send) -> tuple[Any, ...]:
+    return (send.node, send.arg, send.timeout)
+
+
+def _send_of_parts(parts: tuple[Any, ...]) -> Send:
+    return Send(parts[0], parts[1], timeout=parts[2])
+
+
+register(Send, encode=_parts_of_send, decode=_send_of_parts, name="stategraph:Send")
+for _noun in (Command, Interrupt, Overwrite, TimeoutPolicy, Missing, StateUpdate):
+    register(_noun, name=f"stategraph:{_noun.__name__}")

@@ -260,7 +260,7 @@ class StateWriter(Writer):
             )
 
     def _pair(self, key: Any, value: Any, task: Any) -> None:
-        if key in self.keys:
+        if isinstance(key, str) and key in self.keys:
             task.writes.append((key, value))
         elif self.words.strict:
             self._unknown_key(key, task)
@@ -284,7 +284,7 @@ class StateWriter(Writer):
         task.writes.append((TASKS, send))
 
     def _trigger(self, node: str, task: Any) -> str:
-        channel = self.words.triggers.get(node)
+        channel = self.words.triggers.get(node) if isinstance(node, str) else None
         if channel is None:
             why = "that is not a node to run" if node in (START, END) else nearest(node, self.words.triggers)
             raise InvalidRouteError(f"node {task.name!r} goes to {node!r}; {why}")
@@ -320,7 +320,7 @@ def is_record(value: Any) -> bool:
         return False
     if is_dataclass(value) or hasattr(value, "_fields"):
         return True
-    return any("__annotations__" in vars(cls) for cls in type(value).__mro__)
+    return any(inspect.get_annotations(cls) for cls in type(value).__mro__)
 
 
 def record_items(value: Any) -> Iterable[Pair]:

@@ -273,6 +273,8 @@ DIFFERENT = [
     [1, [2]],
     [[1], 2],
     ["ab"],
+    ["as1(b", "c"],  # what only the written lengths tell apart
+    ["a", "bs1(c"],
     ["a", "b"],
     (),
     (1,),
@@ -523,6 +525,7 @@ FUNCTIONS: dict[str, Any] = {
     "recursive 2": lambda: recursive(2),
     "lambda +1": lambda: lambda x: x + 1,
     "lambda +2": lambda: lambda x: x + 2,
+    "lambda -1": lambda: lambda x: x - 1,
     "lambda +1.0": lambda: lambda x: x + 1.0,
     "lambda y": lambda: lambda y: y + 1,
     "decorated A": lambda: logged(make("A")),

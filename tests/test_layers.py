@@ -40,6 +40,7 @@ PREGEL = """
     run
     effects
     start
+    edit
     loop
     executors
     threads
@@ -53,6 +54,7 @@ DEFERRED = {
     ("*", "networkx"): "heavy: loaded when somebody draws",
     ("*", "graphviz"): "heavy: loaded when somebody draws",
     ("*", "pydantic*"): "heavy: loaded when a schema is a pydantic model",
+    (".store.database", "sqlite3"): "loaded when somebody opens a database",
     (".pregel.app", ".visualize*"): "a graph can draw itself, though drawing sits above the engine",
 }
 MOST_LINES = 450  # the fence; the compass is 400

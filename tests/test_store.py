@@ -403,6 +403,8 @@ def test_what_was_put_last_comes_first(store):
     assert keys(store.search(("n",))) == ["a", "c", "b"]
     store.batch([PutOp(("n",), "x", {}), PutOp(("n",), "y", {})])
     assert keys(store.search(())) == ["y", "x", "a", "c", "b"]
+    store.batch([PutOp(("n",), "x", {}), PutOp(("n",), "y", {}), PutOp(("n",), "x", {})])
+    assert keys(store.search((), limit=2)) == ["x", "y"]
 
 
 def test_no_clock_decides_the_order(store, clock):
@@ -456,6 +458,7 @@ FILTERS = [
     ({"l": {"$contains": True}}, ""),
     ({"l[0]": 1, "l[-1]": 2}, "k1"),
     ({"l[2]": {"$exists": False}}, "k1 k2 k3"),
+    ({"l[-3]": {"$exists": False}}, "k1 k2 k3"),
     ({"d": {"a": 1}}, "k1"),
     ({"d": {"a": {"$gt": 0}, "b": 2}}, "k1"),
     ({"d": {"a": 1, "c": {"$exists": True}}}, ""),
@@ -575,6 +578,7 @@ def test_filters_raise_nothing_but_value_error(value, filter):
         ("l[0].n", [1]),
         ("l[-1].n", [3]),
         ("l[7].n", []),
+        ("l[-7].n", []),
         ("l[*].n", [1, 2, 3]),
         ("l.*.n", [1, 2, 3]),
         ("a.*", [1, "two"]),
@@ -695,6 +699,16 @@ def test_puts_sweep_now_and_then(make, clock):
     clock.wait(1)
     store.put(("a",), "y", {})
     assert store.sweep_ttl() == 0
+
+
+def test_an_emptied_memory_holds_nothing(clock):
+    store = InMemoryStore(clock=clock)
+    store.put(("a",), "k", {}, ttl=1)
+    store.put(("b",), "k", {})
+    store.delete(("b",), "k")
+    clock.wait(1)
+    store.sweep_ttl()
+    assert store._rows == {}
 
 
 @pytest.mark.parametrize("ttl", [0, -1, math.nan, math.inf, "1", True, 10**400])

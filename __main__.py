@@ -1,0 +1,21 @@
+"""`python -m stategraph COMMAND`: reads the command line and calls who does the work. Nothing else lives here."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from .examples import index_library
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code: 0 done, 2 the command line asks for what cannot be."""
+    parser = argparse.ArgumentParser(prog="python -m stategraph", description="Typed-state graphs.")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    demo = commands.add_parser("demo", help="index a folder of Python with a graph", description="Index a folder.")
+    index_library.add_arguments(demo).set_defaults(parser=demo, run=index_library.main)
+    asked = parser.parse_args(given)
+    return int(asked.run(asked.parser, asked))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

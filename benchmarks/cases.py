@@ -1,0 +1,245 @@
+"""The cases, written once for both engines: each takes the engine's names and gives the seconds per unit of work.
+
+Nothing here imports an engine: `ours.py` and `peer.py` bring the names, so both run the very same graphs. How a case
+is timed is here too: one warm-up, then rounds until the time is used up, the quickest round counts. Garbage
+collection stays on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import operator
+import os
+import threading
+from collections.abc import Awaitable, Callable
+from time import perf_counter
+from typing import Annotated, Any, NamedTuple, TypedDict
+
+QUICK = bool(os.environ.get("BENCH_QUICK"))
+SECONDS = 0.3 if QUICK else 1.0
+"""How long rounds are repeated within one process."""
+ROUNDS = 2 if QUICK else 3
+"""But at least so many."""
+
+
+class Engine(NamedTuple):
+    """The public names that the cases need, under the names both engines give them."""
+
+    StateGraph: Any
+    START: Any
+    END: Any
+    Send: Any
+    InMemorySaver: Any
+
+
+# -- timing ---------------------------------------------------------------------------------------------------
+
+
+def best(work: Callable[[], Any], units: int) -> float:
+    """Seconds per unit in the quickest round of `work`, which does `units` of them."""
+    work()
+    rounds: list[float] = []
+    began = perf_counter()
+    while len(rounds) < ROUNDS or perf_counter() - began < SECONDS:
+        start = perf_counter()
+        work()
+        rounds.append(perf_counter() - start)
+    return min(rounds) / units
+
+
+async def abest(work: Callable[[], Awaitable[Any]], units: int) -> float:
+    """`best` on the running event loop."""
+    await work()
+    rounds: list[float] = []
+    began = perf_counter()
+    while len(rounds) < ROUNDS or perf_counter() - began < SECONDS:
+        start = perf_counter()
+        await work()
+        rounds.append(perf_counter() - start)
+    return min(rounds) / units
+
+
+# -- one superstep --------------------------------------------------------------------------------------------
+
+
+class Count(TypedDict):
+    n: int
+
+
+STEPS = 500
+LIMIT = {"recursion_limit": 2 * STEPS}
+
+
+def loop(e: Engine, schema: Any = Count, checkpointer: Any = None, others: int = 0) -> Any:
+    """One node that counts up, and its router, which goes round until STEPS; perhaps a chain of other nodes."""
+
+    def tick(state: Any) -> Any:
+        return {"n": state["n"] + 1}
+
+    def route(state: Any) -> str:
+        return "tick" if state["n"] < STEPS else "end"
+
+    ends = {"tick": "tick", "end": e.END}
+    graph = e.StateGraph(schema)
+    graph.add_node("tick", tick)
+    graph.add_edge(e.START, "tick")
+    for i in range(others):
+        graph.add_node(f"n{i}", tick)
+        if i:
+            graph.add_edge(f"n{i - 1}", f"n{i}")
+        else:
+            ends["other"] = "n0"
+    graph.add_conditional_edges("tick", route, ends)
+    return graph.compile(checkpointer=checkpointer)
+
+
+def p1(e: Engine) -> float:
+    app = loop(e)
+    return best(lambda: app.invoke({"n": 0}, LIMIT), STEPS)
+
+
+def p2(e: Engine) -> float:
+    graph = e.StateGraph(Count)
+    for name in "abc":
+        graph.add_node(name, lambda state: {"n": state["n"] + 1})
+    graph.add_edge(e.START, "a").add_edge("a", "b").add_edge("b", "c").add_edge("c", e.END)
+    app = graph.compile()
+
+    def work() -> None:
+        for _ in range(100):
+            app.invoke({"n": 0})
+
+    return best(work, 100)
+
+
+def p3(e: Engine) -> float:
+    async def tick(state: Any) -> Any:
+        return {"n": state["n"] + 1}
+
+    def route(state: Any) -> str:
+        return "tick" if state["n"] < STEPS else "end"
+
+    graph = e.StateGraph(Count)
+    graph.add_node("tick", tick)
+    graph.add_edge(e.START, "tick")
+    graph.add_conditional_edges("tick", route, {"tick": "tick", "end": e.END})
+    app = graph.compile()
+    return asyncio.run(abest(lambda: app.ainvoke({"n": 0}, LIMIT), STEPS))
+
+
+def p4(e: Engine) -> float:
+    def work() -> None:
+        # A new saver each round, so that no round pays for the history of those before.
+        app = loop(e, checkpointer=e.InMemorySaver())
+        app.invoke({"n": 0}, {**LIMIT, "configurable": {"thread_id": "1"}})
+
+    return best(work, STEPS)
+
+
+def p10(e: Engine) -> float:
+    keys = {f"k{i}": int for i in range(1999)}
+    app = loop(e, TypedDict("Wide", {"n": int, **keys}))  # type: ignore[operator]
+    given = {"n": 0, **dict.fromkeys(keys, 1)}
+    return best(lambda: app.invoke(given, LIMIT), STEPS)
+
+
+# -- many tasks -----------------------------------------------------------------------------------------------
+
+
+class Gathered(TypedDict):
+    items: Annotated[list[int], operator.add]
+
+
+def fan_out(e: Engine, node: Callable[[Any], Any]) -> float:
+    graph = e.StateGraph(Gathered)
+    names = [f"n{i}" for i in range(5)]
+    for name in names:
+        graph.add_node(name, node)
+        graph.add_edge(e.START, name)
+    graph.add_node("join", lambda state: {"items": [len(state["items"])]})
+    graph.add_edge(names, "join").add_edge("join", e.END)
+    app = graph.compile()
+
+    def work() -> None:
+        for _ in range(50):
+            app.invoke({"items": []})
+
+    return best(work, 50)
+
+
+def p7(e: Engine) -> float:
+    return fan_out(e, lambda state: {"items": [1]})
+
+
+def p7_wait(e: Engine) -> float:
+    meet = threading.Barrier(5)
+
+    def node(state: Any) -> Any:
+        meet.wait(10)
+        return {"items": [1]}
+
+    return fan_out(e, node)
+
+
+def map_reduce(e: Engine, count: int, node: Callable[[Any], Any]) -> Any:
+    graph = e.StateGraph(Gathered)
+    graph.add_node("work", node)
+    graph.add_conditional_edges(e.START, lambda state: [e.Send("work", i) for i in range(count)], ["work"])
+    graph.add_edge("work", e.END)
+    return graph.compile()
+
+
+def double(i: int) -> Any:
+    return {"items": [2 * i]}
+
+
+async def adouble(i: int) -> Any:
+    return {"items": [2 * i]}
+
+
+SENDS = 5_000
+
+
+def p8(e: Engine) -> float:
+    app = map_reduce(e, SENDS, double)
+    return best(lambda: app.invoke({"items": []}), SENDS)
+
+
+def p8_linear(e: Engine) -> float:
+    few, many = (map_reduce(e, count, double) for count in (10_000, 100_000))
+    return best(lambda: many.invoke({"items": []}), 1) / best(lambda: few.invoke({"items": []}), 1)
+
+
+def p9(e: Engine) -> float:
+    app = map_reduce(e, SENDS, adouble)
+    return asyncio.run(abest(lambda: app.ainvoke({"items": []}), SENDS))
+
+
+# -- a large graph --------------------------------------------------------------------------------------------
+
+NODES = 1_000
+
+
+def p11_build(e: Engine) -> float:
+    return best(lambda: loop(e, others=NODES - 1), NODES)
+
+
+def p11_step(e: Engine) -> float:
+    app = loop(e, others=NODES - 1)
+    return best(lambda: app.invoke({"n": 0}, LIMIT), STEPS)
+
+
+CASES: dict[str, Callable[[Engine], float]] = {
+    "P1": p1,
+    "P2": p2,
+    "P3": p3,
+    "P4": p4,
+    "P7": p7,
+    "P7-wait": p7_wait,
+    "P8": p8,
+    "P8-linear": p8_linear,
+    "P9": p9,
+    "P10": p10,
+    "P11-build": p11_build,
+    "P11-step": p11_step,
+}

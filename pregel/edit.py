@@ -1,0 +1,206 @@
+"""Changing a stored thread from outside: update it as a node, give it input, clear it, copy it.
+
+A second generator for the same drivers: the writers of the named node run over the given values, its body does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+from typing import Any
+
+from ..checkpoint.base import NULL_TASK_ID, TaskWrites
+from .effects import Effects, Load, RunTasks, Save
+from .errors import InvalidUpdateError, nearest
+from .history import Stored
+from .keep import cut, encode
+from .machine import Machine
+from .program import Node
+from .run import Run
+from .start import input_writes, load_machine
+from .task import Task, new_checkpoint_id
+from .types import COPY, END, INPUT, PUSH, StateUpdate
+
+ALONE = (END, INPUT, COPY)
+"""What `as_node` may say besides a node's name; such an update is the only one of its superstep."""
+
+
+def edits(run: Run, supersteps: Sequence[Sequence[StateUpdate]]) -> Effects:
+    """Each list of updates becomes one checkpoint on top of the one before. Afterwards `run.saved_id` is the last."""
+    load = Load()
+    yield load
+    run.head = load.head
+    machine = run.machine = load_machine(run, load.found)
+    null = run.stored.pop(NULL_TASK_ID, None)
+    if null is not None:
+        machine.apply_writes(null.writes)
+    for updates in supersteps:
+        only = updates[0]
+        if only.as_node == END:
+            _clear(run, machine)
+            yield from _cut(run, "update", [])
+        elif only.as_node == INPUT:
+            _feed(run, machine, only.values)
+            yield from _cut(run, "input", [])
+        elif only.as_node == COPY:
+            yield from _duplicate(run, machine, only.values)
+        else:
+            yield from _update(run, machine, updates)
+        run.stored = {}
+
+
+def read_supersteps(supersteps: Sequence[Sequence[Any]]) -> list[list[StateUpdate]]:
+    """Check a bulk update's shape.
+
+    Raises:
+        ValueError: there is nothing in it.
+        InvalidUpdateError: an update that must be alone in its superstep is not, or does not say as which node.
+    """
+    if not supersteps:
+        raise ValueError("no supersteps given: bulk_update_state takes a list of lists of StateUpdate")
+    read = [[StateUpdate(*update) for update in updates] for updates in supersteps]
+    for number, updates in enumerate(read):
+        if not updates:
+            raise ValueError(f"superstep {number} of the bulk update has no updates")
+        for update in updates:
+            if len(updates) > 1 and update.as_node in ALONE:
+                raise InvalidUpdateError(f"an update with as_node={update.as_node!r} must be alone in its superstep")
+            if len(updates) > 1 and update.as_node is None:
+                raise InvalidUpdateError("as_node is required when a superstep has several updates")
+        if updates[0].as_node == END and updates[0].values is not None:
+            raise InvalidUpdateError("as_node=END drops what is pending; it takes no values, only None")
+    return read
+
+
+def _cut(run: Run, source: str, writes: list[TaskWrites]) -> Effects:
+    run.machine.checkpoint_id = new_checkpoint_id()
+    yield Save(cut(run, source, writes))
+
+
+# -- as a node ------------------------------------------------------------------------------------------------
+
+
+def _update(run: Run, machine: Machine, updates: Sequence[StateUpdate]) -> Effects:
+    """The named nodes' writers run over the values, together with what finished siblings have left."""
+    if run.found is None and machine.step < 0:
+        machine.step = 0  # a thread that begins with an update has no input step
+    pending = machine.plan(coerce=False)
+    for task in pending:
+        task.run = run
+    finished = _finished(run, pending)
+    mine = [_task(run, machine, update, place, pending) for place, update in enumerate(updates)]
+    effect = RunTasks()
+    for task in mine:
+        effect.tasks, effect.batch = (task,), None
+        yield effect
+        if task.error is not None:
+            raise task.error
+    in_place = {t.path for t in mine if t.path[0] != INPUT}
+    rest = [t for t in pending if t not in finished and t.path not in in_place]
+    # Acting for a pending node leaves the others pending; acting for another node replaces what it had led to.
+    others = rest if len(in_place) == len(mine) else []
+    writes = [encode(run, task) for task in mine if task.path[0] != INPUT]
+    machine.apply_edit([*finished, *mine], keep=others)
+    yield from _cut(run, "update", writes)
+
+
+def _finished(run: Run, pending: Sequence[Task]) -> list[Task]:
+    """Tasks of the open superstep whose writes are stored already, if they are shown: at the thread's head."""
+    found = []
+    for task in pending:
+        known = run.stored.get(task.id, Stored())
+        if known.finished and run.saved_id == run.head:
+            task.writes = list(known.writes)
+            found.append(task)
+    return found
+
+
+def _task(run: Run, machine: Machine, update: StateUpdate, place: int, pending: Sequence[Task]) -> Task:
+    """A task that does nothing but write `update.values` as its node would."""
+    name = update.as_node if update.as_node is not None else infer_node(machine)
+    node = machine.program.nodes.get(name)
+    if node is None:
+        known = [n for n in machine.program.nodes if not machine.program.nodes[n].hidden]
+        raise InvalidUpdateError(f"as_node: node {name!r} does not exist; {nearest(name, known)}")
+    if not node.writers:
+        raise InvalidUpdateError(f"as_node: node {name!r} has no writers, so it cannot write an update")
+    here = next((t for t in pending if t.name == name and t.path[0] != PUSH), None)
+    task = Task(_writers_only(node), here.path if here is not None else (INPUT, place), update.values)
+    task.run = run
+    task._id = update.task_id or (here.id if here is not None else None)
+    return task
+
+
+def _writers_only(node: Node) -> Node:
+    """The node with a body that returns its input."""
+    stand_in = copy(node)
+    stand_in.sync, stand_in.coro, stand_in.inject, stand_in.inline, stand_in.retry = _same, None, None, True, ()
+    return stand_in
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def infer_node(machine: Machine) -> str:
+    """The node that an update without `as_node` is from: the only one, else the one that ran last.
+
+    Raises:
+        InvalidUpdateError: several ran last, or none has run and the input is not a node's.
+    """
+    nodes = machine.program.nodes
+    visible = [name for name in nodes if not nodes[name].hidden]
+    if len(visible) == 1:
+        return visible[0]
+    ran = {name: max(seen.values()) for name, seen in machine.seen.items() if seen and name in nodes}
+    if not ran:
+        inputs = machine.program.inputs
+        if isinstance(inputs, str) and inputs in nodes:
+            return inputs
+        raise InvalidUpdateError("nothing has run on this thread yet: specify as_node")
+    last = [name for name, version in ran.items() if version == max(ran.values())]
+    if len(last) > 1:
+        raise InvalidUpdateError(f"ambiguous update, specify as_node: {', '.join(sorted(last))} ran last together")
+    return last[0]
+
+
+# -- the special ones -----------------------------------------------------------------------------------------
+
+
+def _clear(run: Run, machine: Machine) -> None:
+    """Keep what is done, drop what is pending."""
+    if run.found is None and machine.step < 0:
+        machine.step = 0
+        machine.apply_edit((), keep=())
+        return
+    pending = machine.plan(coerce=False)
+    for task in pending:
+        task.run = run
+    _finished(run, pending)
+    machine.apply(pending)
+    step = machine.step
+    while left := machine.plan(coerce=False):
+        machine.apply(left)  # what the kept writes would have started is dropped as well
+    machine.step = step
+
+
+def _feed(run: Run, machine: Machine, values: Any) -> None:
+    """Take values as the input of a run that has not started."""
+    writes = input_writes(run, values) if values is not None else []
+    if not writes:
+        raise InvalidUpdateError(f"as_node={INPUT!r} needs a value for the input channels {run.program.inputs!r}")
+    machine.apply_input(writes, machine.plan(coerce=False))
+
+
+def _duplicate(run: Run, machine: Machine, values: Any) -> Effects:
+    """Clone the checkpoint as a sibling; `values` may be (values, as_node) pairs to apply to the clone."""
+    if run.found is None:
+        raise InvalidUpdateError(f"as_node={COPY!r}: the thread has no checkpoint to copy")
+    parent = run.found.parent_config
+    run.saved_id = parent["configurable"]["checkpoint_id"] if parent is not None else None
+    machine.mark_all_unsaved()
+    machine.step += 1
+    yield from _cut(run, "fork", [])
+    if values:
+        run.stored = {}
+        yield from _update(run, machine, [StateUpdate(*pair) for pair in values])

@@ -1,0 +1,734 @@
+"""The superstep as pure state: plan says who runs, apply folds in what they wrote. No saver and no driver here."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stategraph.channels import (
+    AnyValue,
+    BaseChannel,
+    BinaryOperatorAggregate,
+    EphemeralValue,
+    LastValue,
+    LastValueAfterFinish,
+    NamedBarrierValue,
+    NamedBarrierValueAfterFinish,
+    Topic,
+    UntrackedValue,
+)
+from stategraph.pregel import InternalError, InvalidUpdateError, NodeBuilder, PregelNode, Send
+from stategraph.pregel.machine import Machine
+from stategraph.pregel.program import Node, Program, freeze
+from stategraph.pregel.task import Task
+
+TASKS = "__pregel_tasks"
+
+
+def program(nodes: dict[str, Any], channels: dict[str, Any], inputs: Any = "a") -> Program:
+    built = {name: node.build() if isinstance(node, NodeBuilder) else node for name, node in nodes.items()}
+    return freeze("test", built, channels, (inputs, inputs, None))
+
+
+def on(*channels: str, only: bool = False) -> NodeBuilder:
+    return NodeBuilder().subscribe_only(*channels) if only else NodeBuilder().subscribe_to(*channels)
+
+
+def started(prog: Program, *writes: tuple[str, Any]) -> Machine:
+    machine = Machine(prog)
+    machine.apply_input(writes, ())
+    return machine
+
+
+def step(machine: Machine, **writes: list[tuple[str, Any]]) -> list[Task]:
+    """One superstep: each planned node writes what is given under its name."""
+    tasks = machine.plan()
+    for task in tasks:
+        task.writes = list(writes.get(task.name, []))
+        task.finished = True
+    machine.apply(tasks)
+    return tasks
+
+
+def names(tasks: Sequence[Task]) -> list[str]:
+    return [task.name for task in tasks]
+
+
+def state(machine: Machine) -> dict[str, Any]:
+    """Everything that a superstep may change."""
+    stored = machine.checkpoint("now")
+    return {**stored, "channel_values": {k: repr(v) for k, v in stored["channel_values"].items()}, "step": machine.step,
+            "tick": machine.tick, "expiring": set(machine.expiring), "held": set(machine.held)}  # fmt: skip
+
+
+def chain() -> Program:
+    return program({"n1": on("a"), "n2": on("b")}, {k: LastValue(int) for k in "abc"})
+
+
+# -- numbers --------------------------------------------------------------------------------------------------
+
+
+def test_input_takes_step_minus_one_and_nodes_start_at_zero() -> None:
+    machine = Machine(chain())
+    assert machine.step == -1
+    machine.apply_input([("a", 1)], ())
+    assert machine.step == 0
+    step(machine, n1=[("b", 2)])
+    assert machine.step == 1
+
+
+def test_trace_a1_versions_are_ticks_and_seen_is_what_a_node_last_saw() -> None:
+    machine = Machine(chain())
+    trace = []
+    for given_input in (1, 10):
+        machine.apply_input([("a", given_input)], machine.plan(coerce=False))
+        trace.append(machine.checkpoint("now"))
+        step(machine, n1=[("b", given_input + 1)])
+        trace.append(machine.checkpoint("now"))
+        step(machine, n2=[("c", given_input + 2)])
+        trace.append(machine.checkpoint("now"))
+    assert [(t["channel_values"], t["channel_versions"], t["updated_channels"]) for t in trace] == [
+        ({"a": 1}, {"a": 1}, ["a"]),
+        ({"a": 1, "b": 2}, {"a": 1, "b": 2}, ["b"]),
+        ({"a": 1, "b": 2, "c": 3}, {"a": 1, "b": 2, "c": 3}, ["c"]),
+        ({"a": 10, "b": 2, "c": 3}, {"a": 4, "b": 2, "c": 3}, ["a"]),
+        ({"a": 10, "b": 11, "c": 3}, {"a": 4, "b": 5, "c": 3}, ["b"]),
+        ({"a": 10, "b": 11, "c": 12}, {"a": 4, "b": 5, "c": 6}, ["c"]),
+    ]
+    assert [t["versions_seen"] for t in trace] == [
+        {"__input__": {}},
+        {"__input__": {}, "n1": {"a": 1}},
+        {"__input__": {}, "n1": {"a": 1}, "n2": {"b": 2}},
+        {"__input__": {}, "n1": {"a": 1}, "n2": {"b": 2}},
+        {"__input__": {}, "n1": {"a": 4}, "n2": {"b": 2}},
+        {"__input__": {}, "n1": {"a": 4}, "n2": {"b": 5}},
+    ]
+
+
+def test_trace_a2_every_volatile_channel_in_one_run() -> None:
+    prog = program(
+        {
+            "n0": on("a").read_from("eph", "any", "unt"),
+            "n1": on("b").read_from("unt", "eph"),
+            "nb": on("bar").read_from("unt"),
+            "nf": on("fin").read_from("a"),
+        },
+        {
+            "a": EphemeralValue(int), "eph": EphemeralValue(int), "any": AnyValue(int), "unt": UntrackedValue(int),
+            "fin": LastValueAfterFinish(int), "b": EphemeralValue(int), "bar": NamedBarrierValue(str, {"n0", "n1"}),
+            "c": LastValue(int), "d": LastValue(int), "e": LastValue(int),
+        },
+        inputs=("a", "eph", "any", "unt", "fin"),
+    )  # fmt: skip
+    machine = started(prog, ("a", 1), ("eph", 2), ("any", 3), ("unt", 4), ("fin", 5))
+    stored = [machine.checkpoint("now")["channel_values"]]
+    seen = []
+    for writes in (
+        {"n0": [("b", 1), ("bar", "n0")]},
+        {"n1": [("c", 1), ("bar", "n1")]},
+        {"nb": [("d", 1)]},
+        {"nf": [("e", 1)]},
+    ):
+        [task] = step(machine, **writes)
+        seen.append((task.name, task.input))
+        stored.append(machine.checkpoint("now")["channel_values"])
+    assert seen == [
+        ("n0", {"a": 1, "eph": 2, "any": 3, "unt": 4}),
+        ("n1", {"b": 1, "unt": 4}),
+        ("nb", {"bar": None, "unt": 4}),
+        ("nf", {"fin": 5}),  # `a` lasted one step
+    ]
+    assert [values.get("fin") for values in stored] == [(5, False), (5, False), (5, False), (5, True), None]
+    assert [values.get("bar") for values in stored] == [set(), {"n0"}, {"n0", "n1"}, set(), set()] or [
+        values.get("bar") for values in stored
+    ] == [None, {"n0"}, {"n0", "n1"}, set(), set()]
+    assert all("unt" not in values for values in stored)
+    versions = machine.versions
+    assert {k: versions[k] for k in ("any", "unt", "fin", "bar", "c", "d", "e")} == {
+        "any": 2, "unt": 1, "fin": 5, "bar": 4, "c": 3, "d": 4, "e": 5,
+    }  # fmt: skip
+
+
+def test_all_channels_changed_at_one_barrier_get_the_same_version() -> None:
+    machine = started(program({"n": on("a")}, {k: LastValue(int) for k in "abc"}), ("a", 1))
+    step(machine, n=[("b", 1), ("c", 1)])
+    assert machine.versions == {"a": 1, "b": 2, "c": 2}
+
+
+def test_a_barrier_that_changes_nothing_moves_no_version() -> None:
+    machine = started(chain(), ("a", 1))
+    step(machine)
+    assert (machine.versions, machine.changed, machine.plan()) == ({"a": 1}, set(), [])
+
+
+def test_a_loaded_machine_goes_on_with_the_stored_ticks() -> None:
+    machine = started(chain(), ("a", 1))
+    step(machine, n1=[("b", 2)])
+    loaded = Machine(chain(), machine.checkpoint("now"), machine.step)
+    assert names(loaded.plan()) == names(machine.plan()) == ["n2"]
+    step(loaded, n2=[("c", 3)])
+    assert loaded.versions == {"a": 1, "b": 2, "c": 3}
+
+
+# -- who runs -------------------------------------------------------------------------------------------------
+
+
+def test_sends_come_first_in_send_order_then_nodes_by_name() -> None:
+    prog = program({"z": on("b"), "B": on("b"), "m": on("b"), "n": on("a")}, {"a": LastValue(int), "b": LastValue(int)})
+    machine = started(prog, ("a", 1))
+    step(machine, n=[(TASKS, Send("z", 0)), ("b", 1), (TASKS, Send("m", 1)), (TASKS, Send("z", 2))])
+    tasks = machine.plan()
+    assert [(t.name, t.path, t.input) for t in tasks[:3]] == [
+        ("z", ("__pregel_push", 0, False), 0),
+        ("m", ("__pregel_push", 1, False), 1),
+        ("z", ("__pregel_push", 2, False), 2),
+    ]
+    assert [t.path for t in tasks[3:]] == [("__pregel_pull", "B"), ("__pregel_pull", "m"), ("__pregel_pull", "z")]
+
+
+def test_a_send_passes_its_argument_untouched_and_the_mapper_does_not_see_it() -> None:
+    node = PregelNode(channels=("a",), triggers=("a",), mapper=lambda value: ("mapped", value))
+    machine = started(program({"n": node}, {"a": LastValue(int)}), ("a", 1))
+    argument = object()
+    [task] = machine.plan()
+    assert task.input == ("mapped", {"a": 1})
+    task.writes = [(TASKS, Send("n", argument))]
+    machine.apply([task])
+    [task] = machine.plan()
+    assert task.input is argument
+
+
+def test_a_plan_without_coercion_applies_no_mapper() -> None:
+    def never(_: Any) -> Any:
+        raise AssertionError("looked at, not run")
+
+    machine = started(program({"n": PregelNode(channels="a", triggers=("a",), mapper=never)}, {"a": LastValue(int)}),
+                      ("a", 1))  # fmt: skip
+    assert machine.plan(coerce=False)[0].input == 1
+
+
+def test_an_error_in_a_mapper_says_before_which_task() -> None:
+    def mapper(_: Any) -> Any:
+        raise ValueError("bad shape")
+
+    machine = started(program({"n": PregelNode(channels="a", triggers=("a",), mapper=mapper)}, {"a": LastValue(int)}),
+                      ("a", 1))  # fmt: skip
+    with pytest.raises(ValueError, match="bad shape") as caught:
+        machine.plan()
+    assert "Before task with name 'n'" in caught.value.__notes__[0]
+
+
+def test_a_value_equal_to_the_old_one_triggers_again() -> None:
+    machine = started(program({"n": on("a")}, {"a": LastValue(int)}), ("a", 1))
+    for _ in range(3):
+        assert names(step(machine, n=[("a", 1)])) == ["n"]
+
+
+def test_a_node_that_writes_its_own_trigger_runs_again() -> None:
+    machine = started(program({"n": on("a")}, {"a": LastValue(int)}), ("a", 1))
+    step(machine, n=[("a", 2)])
+    [task] = machine.plan()
+    assert task.input == {"a": 2}
+
+
+def test_a_channel_that_starts_with_a_value_triggers_nobody_until_written() -> None:
+    """One rule everywhere (D5): a trigger must have moved, live as well as after loading."""
+    prog = program({"x": on("a"), "y": on("agg")},
+                   {"a": LastValue(int), "b": LastValue(int), "agg": BinaryOperatorAggregate(list, operator.add)})  # fmt: skip
+    machine = started(prog, ("a", 1))
+    assert names(step(machine, x=[("b", 1)])) == ["x"]
+    assert machine.plan() == []
+    assert Machine(prog, machine.checkpoint("now"), machine.step).plan() == []
+
+
+def test_a_trigger_that_moved_to_nothing_runs_nobody() -> None:
+    prog = program({"n": on("a"), "m": on("e")}, {"a": LastValue(int), "e": EphemeralValue(int)}, inputs=("a", "e"))
+    machine = started(prog, ("a", 1), ("e", 1))
+    assert names(step(machine)) == ["m", "n"]
+    assert machine.versions["e"] == 2  # it expired
+    assert machine.plan() == []
+
+
+def test_any_of_several_triggers_is_enough_and_one_run_answers_all() -> None:
+    prog = program({"n": on("a", "b")}, {"a": LastValue(int), "b": LastValue(int)}, inputs=("a", "b"))
+    machine = started(prog, ("b", 1))
+    assert [t.input for t in machine.plan()] == [{"b": 1}]
+    machine = started(prog, ("a", 1), ("b", 2))
+    assert [t.input for t in step(machine)] == [{"a": 1, "b": 2}]
+    assert machine.plan() == []
+
+
+def test_a_node_whose_only_input_is_empty_is_held_back_until_that_is_filled() -> None:
+    held = NodeBuilder().subscribe_to("a", read=False).subscribe_only("b")
+    prog = program({"held": held, "other": on("c")}, {k: LastValue(int) for k in "abc"}, inputs=("a", "c"))
+    machine = started(prog, ("a", 1), ("c", 1))
+    assert names(step(machine, other=[("b", 7)])) == ["other"]
+    assert machine.held == {"held"}
+    [task] = machine.plan()
+    assert (task.name, task.input, machine.held) == ("held", 7, set())
+
+
+def test_a_held_node_does_not_keep_deferred_work_from_running() -> None:
+    held = NodeBuilder().subscribe_to("a", read=False).subscribe_only("b")
+    prog = program({"held": held, "src": on("a"), "late": on("fin")},
+                   {"a": LastValue(int), "b": LastValue(int), "fin": LastValueAfterFinish(int)})  # fmt: skip
+    machine = started(prog, ("a", 1))
+    assert names(step(machine, src=[("fin", 5), ("a", 2)])) == ["src"]
+    # `a` moved, so both look runnable; only `src` is.
+    assert names(step(machine)) == ["src"]
+    assert names(machine.plan()) == ["late"]
+
+
+def test_plan_may_be_asked_again_and_says_the_same() -> None:
+    machine = started(chain(), ("a", 1))
+    first, second = machine.plan(), machine.plan()
+    assert [(t.path, t.input) for t in first] == [(t.path, t.input) for t in second]
+
+
+def test_a_send_to_an_unknown_node_names_step_and_nearest_node() -> None:
+    machine = started(chain(), ("a", 1))
+    [task] = machine.plan()
+    task.writes = [(TASKS, Send("n22", 1))]
+    machine.apply([task])
+    with pytest.raises(InvalidUpdateError, match=r"step 1.*'n22'.*did you mean 'n2'\?"):
+        machine.plan()
+
+
+# -- work follows what changed --------------------------------------------------------------------------------
+
+
+def test_of_a_thousand_nodes_only_those_behind_a_changed_channel_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    channels = {f"c{i}": LastValue(int) for i in range(100)} | {"a": LastValue(int)}
+    nodes = {f"n{i:04}": on(f"c{i % 100}") for i in range(1000)} | {"start": on("a")}
+    machine = started(program(nodes, channels), ("a", 1))
+    looked_at = []
+    real = Machine._is_triggered
+
+    def counting(self: Machine, node: Node) -> bool:
+        looked_at.append(node.name)
+        return real(self, node)
+
+    monkeypatch.setattr(Machine, "_is_triggered", counting)
+    step(machine, start=[("c7", 1)])
+    assert looked_at == ["start"]
+    looked_at.clear()
+    assert len(machine.plan()) == 10
+    assert looked_at == [f"n{i:04}" for i in range(7, 1000, 100)]
+
+
+class Counting(LastValue[int]):
+    """Counts how often it is read."""
+
+    __slots__ = ("reads",)
+    step_scoped = False
+
+    def __init__(self, typ: Any) -> None:
+        super().__init__(typ)
+        self.reads: list[int] = []
+
+    def get(self) -> int:
+        self.reads.append(1)
+        return super().get()
+
+
+def test_inputs_of_nodes_that_read_the_same_channels_are_read_once() -> None:
+    channels: dict[str, BaseChannel[Any, Any, Any]] = {"a": LastValue(int), "b": Counting(int), "c": LastValue(int)}
+    nodes = {f"n{i}": on("a").read_from("b") for i in range(50)} | {"src": on("c")}
+    machine = started(program(nodes, channels, inputs=("a", "b", "c")), ("b", 5), ("a", 1))
+    reads = machine.channels["b"].reads  # type: ignore[attr-defined]
+    reads.clear()
+    tasks = machine.plan()
+    assert len(tasks) == 50
+    assert len(reads) == 1
+    assert len({id(t.input) for t in tasks}) == 50, "each task has a dict of its own"
+
+
+def test_an_unchanged_view_is_not_read_again_and_a_changed_key_is_carried_in() -> None:
+    prog = program({"n": on("a").read_from("b", "c")}, {"a": LastValue(int), "b": Counting(int), "c": LastValue(int)},
+                   inputs=("a", "b"))  # fmt: skip
+    machine = started(prog, ("a", 1), ("b", 5))
+    reads = machine.channels["b"].reads  # type: ignore[attr-defined]
+    assert machine.plan()[0].input == {"a": 1, "b": 5}
+    count = len(reads)
+    step(machine, n=[("a", 2)])
+    assert machine.plan()[0].input == {"a": 2, "b": 5}
+    assert len(reads) == count
+    step(machine, n=[("a", 3), ("c", 9)])
+    assert machine.plan()[0].input == {"a": 3, "b": 5, "c": 9}
+
+
+def test_a_key_that_empties_leaves_the_view() -> None:
+    prog = program({"n": on("a").read_from("e")}, {"a": LastValue(int), "e": EphemeralValue(int)}, inputs=("a", "e"))
+    machine = started(prog, ("a", 1), ("e", 5))
+    assert step(machine, n=[("a", 2)])[0].input == {"a": 1, "e": 5}
+    assert machine.plan()[0].input == {"a": 2}
+
+
+def test_what_a_task_does_to_its_input_dict_reaches_nobody() -> None:
+    machine = started(program({"m": on("a"), "n": on("a")}, {"a": LastValue(int)}), ("a", 1))
+    first, second = machine.plan()
+    first.input["a"] = "spoilt"
+    first.input["more"] = 1
+    assert second.input == {"a": 1}
+    assert machine.plan()[0].input == {"a": 1}
+
+
+def test_an_empty_step_touches_only_channels_that_react_to_it() -> None:
+    class Touchy(EphemeralValue[int]):
+        touched = 0
+
+        def update(self, values: Any) -> bool:
+            Touchy.touched += 1
+            return super().update(values)
+
+    prog = program({"n": on("a")}, {"a": LastValue(int), "t": Touchy(int), **{f"x{i}": Touchy(int) for i in range(50)}},
+                   inputs=("a", "t"))  # fmt: skip
+    machine = started(prog, ("a", 1), ("t", 1))
+    Touchy.touched = 0
+    step(machine, n=[("a", 2)])
+    assert Touchy.touched == 1, "only the one that held a value"
+    step(machine, n=[("a", 3)])
+    assert Touchy.touched == 1
+
+
+# -- apply ----------------------------------------------------------------------------------------------------
+
+
+@given(st.randoms(use_true_random=False))
+def test_writes_apply_in_path_order_whatever_the_order_of_finishing(random: Any) -> None:
+    nodes = {name: on("b") for name in ("z", "B", "m")} | {"n": on("a"), "w": on("never")}
+    channels = {"a": LastValue(int), "b": LastValue(int), "never": LastValue(int),
+                "log": BinaryOperatorAggregate(list, operator.add)}  # fmt: skip
+    machine = started(program(nodes, channels), ("a", 1))
+    step(machine, n=[("b", 1), *((TASKS, Send("w", i)) for i in range(12))])
+    tasks = machine.plan()
+    for task in tasks:
+        task.writes = [("log", [task.input if task.name == "w" else task.name])]
+    random.shuffle(tasks)
+    machine.apply(tasks)
+    assert machine.channels["log"].get() == ["B", "m", "z", *range(12)]
+
+
+def test_values_are_frozen_while_a_superstep_is_planned() -> None:
+    machine = started(program({"m": on("a"), "n": on("a")}, {"a": LastValue(int), "b": LastValue(int)}), ("a", 1))
+    tasks = machine.plan()
+    tasks[0].writes = [("b", 1)]
+    assert machine.output(("a", "b")) == {"a": 1}
+    machine.apply(tasks)
+    assert machine.output(("a", "b")) == {"a": 1, "b": 1}
+
+
+class Refusing(LastValue[int]):
+    """Takes everything but 13."""
+
+    step_scoped = False
+
+    def update(self, values: Any) -> bool:
+        if 13 in values:
+            self.value = 13
+            raise ValueError("unlucky")
+        return super().update(values)
+
+
+@pytest.mark.parametrize("culprit", ["first", "middle", "last"])
+def test_apply_is_all_or_nothing(culprit: str) -> None:
+    channels: dict[str, BaseChannel[Any, Any, Any]] = {
+        "a": LastValue(int), "e": EphemeralValue(int), "bar": NamedBarrierValue(str, {"x"}),
+        "log": BinaryOperatorAggregate(list, lambda old, new: (old.extend(new), old)[1]),
+        "topic": Topic(int, accumulate=True), "first": Refusing(int), "middle": Refusing(int), "last": Refusing(int),
+    }  # fmt: skip
+    prog = program({"n": on("a", "bar")}, channels, inputs=tuple(channels))
+    machine = started(prog, ("a", 1), ("e", 1), ("bar", "x"), ("log", [1]), ("topic", 1))
+    before = state(machine)
+    [task] = machine.plan()
+    task.writes = [("first", 1), ("log", [2]), ("topic", 2), ("middle", 1), ("bar", "x"), ("last", 1)]
+    task.writes = [(k, 13 if k == culprit else v) for k, v in task.writes]
+    with pytest.raises(ValueError, match="unlucky") as caught:
+        machine.apply([task])
+    assert state(machine) == before
+    [note] = caught.value.__notes__
+    assert f"step 0, key '{culprit}', written by n" in note
+    assert [t.input for t in machine.plan()] == [task.input]
+    task.writes = [("middle", 1)]
+    machine.apply([task])
+    assert machine.channels["middle"].get() == 1
+
+
+@pytest.mark.parametrize("method", ["consume", "finish", "update_empty", "is_available"])
+def test_apply_is_all_or_nothing_also_when_a_channel_of_the_users_fails(method: str) -> None:
+    class Broken(LastValue[int]):
+        broken = False
+
+        def update(self, values: Any) -> bool:
+            if not values and method == "update_empty" and Broken.broken:
+                raise ValueError("broken")
+            return super().update(values)
+
+        def consume(self) -> bool:
+            if method == "consume" and Broken.broken:
+                raise ValueError("broken")
+            return False
+
+        def finish(self) -> bool:
+            if method == "finish" and Broken.broken:
+                raise ValueError("broken")
+            return False
+
+        def is_available(self) -> bool:
+            if method == "is_available" and Broken.broken:
+                raise ValueError("broken")
+            return super().is_available()
+
+    prog = program({"n": on("a", "x")}, {"a": LastValue(int), "x": Broken(int), "b": LastValue(int)}, inputs=("a", "x"))
+    machine = started(prog, ("a", 1), ("x", 1))
+    before = state(machine)
+    [task] = machine.plan()
+    task.writes = [("b", 1), *([("x", 2)] if method == "is_available" else [])]
+    Broken.broken = True
+    with pytest.raises(ValueError, match="broken"):
+        machine.apply([task])
+    Broken.broken = False
+    assert state(machine) == before
+
+
+def test_two_writers_of_one_value_are_both_named() -> None:
+    machine = started(program({"m": on("a"), "n": on("a")}, {"a": LastValue(int), "b": LastValue(int)}), ("a", 1))
+    tasks = machine.plan()
+    for task in tasks:
+        task.writes = [("b", 1)]
+    with pytest.raises(InvalidUpdateError, match=r"'b'.*Annotated") as caught:
+        machine.apply(tasks)
+    assert "written by m, n" in caught.value.__notes__[0]
+
+
+def test_a_write_to_a_channel_the_program_lacks_is_our_own_mistake_and_applies_nothing() -> None:
+    machine = started(chain(), ("a", 1))
+    before = state(machine)
+    [task] = machine.plan()
+    task.writes = [("b", 1), ("nope", 1)]
+    with pytest.raises(InternalError, match="step 0.*'nope'"):
+        machine.apply([task])
+    assert state(machine) == before
+
+
+def test_step_scoped_channels_last_one_superstep() -> None:
+    channels = {"a": LastValue(int), "e": EphemeralValue(int), "y": AnyValue(int), "t": Topic(int), "all": Topic(int, True),
+                "u": UntrackedValue(int)}  # fmt: skip
+    machine = started(program({"n": on("a")}, channels), ("a", 1))
+    step(machine, n=[("a", 2), ("e", 1), ("y", 1), ("t", 1), ("all", 1), ("u", 1)])
+    assert machine.output(tuple("eytu")) == {"e": 1, "y": 1, "t": [1], "u": 1}
+    step(machine, n=[("a", 3)])
+    assert machine.output(("e", "y", "t", "all", "u")) == {"all": [1], "u": 1}
+
+
+def test_a_step_scoped_channel_written_again_keeps_the_new_value_only() -> None:
+    machine = started(program({"n": on("a")}, {"a": LastValue(int), "e": EphemeralValue(int)}), ("a", 1))
+    step(machine, n=[("a", 2), ("e", 1)])
+    step(machine, n=[("a", 3), ("e", 2)])
+    assert machine.output("e") == 2
+
+
+def test_a_barrier_fires_once_and_starts_over() -> None:
+    prog = program({"x": on("a"), "y": on("a"), "join": on("bar")},
+                   {"a": LastValue(int), "bar": NamedBarrierValue(str, {"x", "y"})})  # fmt: skip
+    machine = started(prog, ("a", 1))
+    assert names(step(machine, x=[("bar", "x"), ("a", 2)])) == ["x", "y"]
+    assert names(step(machine, y=[("bar", "y")])) == ["x", "y"]
+    assert names(step(machine)) == ["join"]
+    assert machine.plan() == []
+    assert machine.channels["bar"].checkpoint() == set()
+
+
+def test_a_send_to_a_node_does_not_use_up_the_barrier_it_waits_for() -> None:
+    """Only a node that ran because of its channels has used them."""
+    prog = program({"join": on("bar"), "n": on("a")}, {"a": LastValue(int), "bar": NamedBarrierValue(str, {"x"})})
+    machine = started(prog, ("a", 1))
+    step(machine, n=[(TASKS, Send("join", 0)), ("bar", "x")])
+    push, pull = machine.plan()
+    machine.apply([push])
+    assert machine.channels["bar"].is_available()
+    machine.apply([pull])
+    assert not machine.channels["bar"].is_available()
+
+
+def test_a_channel_that_reacts_to_use_and_to_an_empty_step_gets_both() -> None:
+    class Both(EphemeralValue[int]):
+        used = False
+
+        def consume(self) -> bool:
+            self.used = True
+            return True
+
+        def update(self, values: Any) -> bool:
+            if not values:
+                assert self.used, "the empty step came to a copy that had not been used"
+            return super().update(values)
+
+        def copy(self) -> Any:
+            new = super().copy()
+            new.used = self.used
+            return new
+
+    machine = started(program({"n": on("x")}, {"x": Both(int)}, inputs="x"), ("x", 1))
+    step(machine)
+
+
+def test_push_tasks_leave_an_empty_entry_in_seen() -> None:
+    machine = started(program({"n": on("a"), "w": on("b")}, {"a": LastValue(int), "b": LastValue(int)}), ("a", 1))
+    step(machine, n=[(TASKS, Send("w", 1))])
+    step(machine)
+    assert machine.seen == {"__input__": {}, "n": {"a": 1}, "w": {}}
+
+
+def test_a_node_that_was_only_sent_to_runs_when_its_trigger_is_written() -> None:
+    machine = started(program({"n": on("a"), "w": on("b")}, {"a": LastValue(int), "b": LastValue(int)}), ("a", 1))
+    step(machine, n=[(TASKS, Send("w", 1))])
+    step(machine, w=[("b", 1)])
+    assert names(machine.plan()) == ["w"]
+
+
+# -- finish and deferred nodes --------------------------------------------------------------------------------
+
+
+def test_after_finish_is_shown_once_nothing_else_can_run() -> None:
+    """MISSION M5: input both, the node runs with (123, None) and then with (123, 456)."""
+    prog = program({"n": on("foo", "bar")}, {"foo": LastValue(int), "bar": LastValueAfterFinish(int)}, ("foo", "bar"))
+    machine = started(prog, ("foo", 123), ("bar", 456))
+    assert [step(machine)[0].input, step(machine)[0].input] == [{"foo": 123}, {"foo": 123, "bar": 456}]
+    assert machine.plan() == []
+
+
+def test_after_finish_as_the_only_input_runs_nothing() -> None:
+    machine = started(program({"n": on("a")}, {"a": LastValueAfterFinish(int)}), ("a", 1))
+    assert machine.plan() == []
+
+
+def deferred() -> Program:
+    """n → w (by Send or edge b), and `late`, which waits for the end."""
+    return program(
+        {"n": on("a"), "w": on("b"), "late": on("fin"), "join": on("bar")},
+        {"a": LastValue(int), "b": LastValue(int), "c": LastValue(int), "fin": LastValueAfterFinish(int),
+         "bar": NamedBarrierValueAfterFinish(str, {"n"})},
+    )  # fmt: skip
+
+
+def test_a_deferred_node_waits_for_ordinary_nodes_and_for_sends() -> None:
+    machine = started(deferred(), ("a", 1))
+    step(machine, n=[("fin", 1), ("bar", "n"), (TASKS, Send("w", 0))])
+    assert names(step(machine, w=[("b", 1)])) == ["w"]
+    assert names(step(machine, w=[("c", 1)])) == ["w"]
+    assert names(step(machine)) == ["join", "late"]
+    assert machine.plan() == []
+
+
+def test_a_change_nobody_waits_for_does_not_delay_deferred_nodes() -> None:
+    machine = started(deferred(), ("a", 1))
+    step(machine, n=[("fin", 1), ("c", 1)])
+    assert names(machine.plan()) == ["late"]
+
+
+def test_a_deferred_node_waits_although_a_later_superstep_wrote_nothing() -> None:
+    machine = started(deferred(), ("a", 1))
+    step(machine, n=[("b", 1), ("fin", 1)])
+    step(machine)  # w writes nothing
+    assert names(machine.plan()) == ["late"]
+
+
+def test_a_deferred_node_armed_again_runs_again() -> None:
+    prog = program({"a1": on("a"), "c": on("cf"), "d": on("df")},
+                   {"a": LastValue(int), "cf": LastValueAfterFinish(int), "df": LastValueAfterFinish(int)})  # fmt: skip
+    machine = started(prog, ("a", 1))
+    step(machine, a1=[("cf", 1), ("df", 1)])
+    assert names(step(machine, c=[("df", 2)])) == ["c", "d"]
+    assert names(step(machine)) == ["d"]
+    assert machine.plan() == []
+
+
+# -- input ----------------------------------------------------------------------------------------------------
+
+
+def test_new_input_drops_pending_work_and_empties_step_scoped_channels() -> None:
+    prog = program({"n": on("a"), "m": on("b"), "w": on("c")},
+                   {"a": LastValue(int), "b": LastValue(int), "c": LastValue(int), "e": EphemeralValue(int)})  # fmt: skip
+    machine = started(prog, ("a", 1))
+    step(machine, n=[("b", 1), ("e", 1), (TASKS, Send("w", 1))])
+    machine.apply_input([("a", 2)], machine.plan(coerce=False))
+    assert names(machine.plan()) == ["n"]
+    assert machine.output(("a", "b", "e")) == {"a": 2, "b": 1}
+    assert machine.step == 2
+
+
+def test_a_refused_input_leaves_the_machine_as_it_was() -> None:
+    machine = started(program({"n": on("a")}, {"a": Refusing(int), "e": EphemeralValue(int)}, ("a", "e")), ("e", 1))
+    before = state(machine)
+    with pytest.raises(ValueError, match="unlucky"):
+        machine.apply_input([("a", 13)], machine.plan(coerce=False))
+    assert state(machine) == before
+
+
+def test_writes_of_a_command_take_no_step_and_expire_nothing() -> None:
+    prog = program({"n": on("a"), "w": on("b")}, {"a": LastValue(int), "b": LastValue(int), "e": EphemeralValue(int)},
+                   ("a", "e"))  # fmt: skip
+    machine = started(prog, ("a", 1), ("e", 1))
+    machine.apply_writes([("b", 1)])
+    assert machine.step == 0
+    assert machine.output("e") == 1
+    assert names(machine.plan()) == ["n", "w"]
+
+
+def test_sends_of_a_command_come_after_those_that_wait_already() -> None:
+    machine = started(program({"n": on("a"), "w": on("b")}, {"a": LastValue(int), "b": LastValue(int)}), ("a", 1))
+    step(machine, n=[(TASKS, Send("w", 0))])
+    machine.apply_writes([(TASKS, Send("w", 1))])
+    assert [t.input for t in machine.plan()] == [0, 1]
+
+
+# -- looking --------------------------------------------------------------------------------------------------
+
+
+def test_a_preview_shows_ones_own_writes_and_changes_nothing() -> None:
+    channels = {"a": LastValue(int), "log": BinaryOperatorAggregate(list, lambda o, n: (o.extend(n), o)[1]),
+                "e": EphemeralValue(int)}  # fmt: skip
+    node = on("a").read_from("log", "e")
+    prog = program({"n": node}, channels, ("a", "log", "e"))
+    machine = started(prog, ("a", 1), ("log", [1]), ("e", 5))
+    reader = prog.nodes["n"].reads
+    assert not isinstance(reader, str)
+    assert machine.preview(reader, [("log", [2]), ("a", 7)]) == {"a": 7, "log": [1, 2], "e": 5}
+    assert machine.read(reader) == {"a": 1, "log": [1], "e": 5}
+
+
+def test_an_output_with_writes_leaves_the_live_channels_in_place() -> None:
+    machine = started(chain(), ("a", 1))
+    assert machine.output_with(("a", "b"), [("b", 2)]) == {"a": 1, "b": 2}
+    with pytest.raises(InvalidUpdateError):
+        machine.output_with(("a", "b"), [("b", 2), ("b", 3)])
+    assert machine.output(("a", "b")) == {"a": 1}
+
+
+def test_a_bare_output_without_value_is_none() -> None:
+    machine = started(chain(), ("a", 1))
+    assert (machine.output("a"), machine.output("b"), machine.output(("b",))) == (1, None, {})
+
+
+@given(st.lists(st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 9)), max_size=4), max_size=6))
+def test_loading_a_checkpoint_between_any_two_steps_changes_nothing(script: list[list[tuple[str, int]]]) -> None:
+    channels = {"a": BinaryOperatorAggregate(int, operator.add), "b": EphemeralValue(int, guard=False),
+                "c": Topic(int), "d": LastValueAfterFinish(int)}  # fmt: skip
+    prog = program({f"n{k}": on(k).read_from(*"abcd") for k in "abcd"}, channels)
+    live = started(prog, ("a", 1))
+    for writes in script:
+        loaded = Machine(prog, live.checkpoint("now"), live.step)
+        tasks, again = live.plan(), loaded.plan()
+        assert [(t.path, t.input) for t in tasks] == [(t.path, t.input) for t in again]
+        for plan in (tasks, again):
+            if plan:
+                plan[0].writes = list(writes)
+        live.apply(tasks)
+        loaded.apply(again)
+        assert state(live) == state(loaded)

@@ -1,0 +1,181 @@
+"""A compiled graph as Mermaid text: every kind of node and arrow, names that Mermaid would trip over, no user code."""
+
+from __future__ import annotations
+
+import operator
+from typing import Annotated, Any, Literal, NoReturn, TypedDict
+
+from stategraph import END, START, Command, NodeBuilder, Pregel, Send, StateGraph
+from stategraph.channels import EphemeralValue, LastValue
+from stategraph.pregel import ChannelWrite, ChannelWriteEntry, ChannelWriteTupleEntry, PregelNode
+from stategraph.visualize.mermaid import draw_mermaid
+
+
+class State(TypedDict):
+    seen: Annotated[list[str], operator.add]
+
+
+def node(state: State) -> NoReturn:
+    """Drawing runs no user code, so this is never called."""
+    raise AssertionError("a node was called")
+
+
+def graph(*names: str) -> StateGraph:
+    builder = StateGraph(State)
+    for name in names:
+        builder.add_node(name, node)
+    return builder.add_edge(START, names[0])
+
+
+def lines(builder: StateGraph | Pregel) -> list[str]:
+    app = builder.compile() if isinstance(builder, StateGraph) else builder
+    return [line.strip() for line in draw_mermaid(app).splitlines()]
+
+
+def arrows(builder: StateGraph | Pregel) -> list[str]:
+    return [line for line in lines(builder) if "->" in line]
+
+
+def test_a_chain_with_rounded_ends() -> None:
+    builder = graph("a", "b").add_edge("a", "b").add_edge("b", END)
+    assert draw_mermaid(builder.compile()) == (
+        "graph TD\n"
+        '    __start__(["START"])\n'
+        '    a["a"]\n'
+        '    b["b"]\n'
+        '    __end__(["END"])\n'
+        "    __start__ --> a\n"
+        "    a --> b\n"
+        "    b --> __end__\n"
+    )
+
+
+def test_a_node_that_leads_nowhere_leads_to_the_end() -> None:
+    assert arrows(graph("a")) == ["__start__ --> a", "a --> __end__"]
+
+
+def test_the_end_is_drawn_only_if_something_leads_there() -> None:
+    builder = graph("a", "b").add_edge("a", "b").add_edge("b", "a")
+    assert not any("__end__" in line for line in lines(builder))
+
+
+def test_the_declared_ends_of_a_router_are_dashed_and_labelled_where_the_label_says_more() -> None:
+    def named(state: State) -> str:
+        raise AssertionError("a router was called")
+
+    builder = graph("a", "b", "c").add_conditional_edges("a", named, {"go": "b", "c": "c", True: END})
+    assert arrows(builder)[1:4] == ['a -.->|"go"| b', "a -.-> c", 'a -.->|"True"| __end__']
+
+
+def test_a_router_declares_by_literal_too() -> None:
+    def either(state: State) -> Literal["b", "__end__"]:
+        raise AssertionError("a router was called")
+
+    assert arrows(graph("a", "b").add_conditional_edges("a", either))[1:3] == ["a -.-> b", "a -.-> __end__"]
+
+
+def test_a_router_at_start() -> None:
+    builder = StateGraph(State).add_node("a", node).add_conditional_edges(START, lambda state: "a", ["a"])
+    assert arrows(builder) == ["__start__ -.-> a", "a --> __end__"]
+
+
+def test_a_router_that_does_not_say_where_it_goes() -> None:
+    def anywhere(state: State) -> Any:
+        raise AssertionError("a router was called")
+
+    builder = graph("a", "b").add_conditional_edges("a", anywhere)
+    found = lines(builder)
+    assert 'node_4{"?"}' in found
+    assert 'a -.->|"anywhere"| node_4' in found
+
+
+def test_a_join_is_a_circle_that_all_lead_to() -> None:
+    builder = graph("a", "b", "c").add_edge(START, "b").add_edge(["a", "b"], "c")
+    assert lines(builder)[1:] == [
+        '__start__(["START"])',
+        'a["a"]',
+        'b["b"]',
+        'c["c"]',
+        'node_4(("all"))',
+        '__end__(["END"])',
+        "__start__ --> a",
+        "__start__ --> b",
+        "a --> node_4",
+        "b --> node_4",
+        "c --> __end__",
+        "node_4 --> c",
+    ]
+
+
+def test_deferred_nodes_have_a_style() -> None:
+    builder = graph("a").add_node("late", node, defer=True).add_edge("a", "late")
+    assert lines(builder)[-2:] == ["classDef deferred stroke-dasharray: 5 5", "class late deferred"]
+
+
+def test_where_commands_may_go_is_dashed() -> None:
+    def jump(state: State) -> Command[Literal["b"]]:
+        raise AssertionError("a node was called")
+
+    builder = StateGraph(State).add_node("a", jump).add_node("b", node, destinations={"a": "again"})
+    builder.add_edge(START, "a")
+    assert arrows(builder) == ["__start__ --> a", "a -.-> b", 'b -.->|"again"| a']
+
+
+def test_names_that_mermaid_would_trip_over() -> None:
+    builder = graph("end", 'say "hi" <now> #1 & go').add_edge("end", 'say "hi" <now> #1 & go')
+    assert lines(builder)[2:] == [
+        'node_1["end"]',
+        'node_2["say #quot;hi#quot; #lt;now#gt; #35;1 #amp; go"]',
+        '__end__(["END"])',
+        "__start__ --> node_1",
+        "node_1 --> node_2",
+        "node_2 --> __end__",
+    ]
+
+
+def test_ids_made_up_clash_with_no_name() -> None:
+    found = lines(graph("node_2", "class").add_edge("node_2", "class"))
+    assert found[2:4] == ['node_2["node_2"]', 'node_2_["class"]']
+
+
+def test_two_compiles_draw_the_same() -> None:
+    builder = graph("a", "b", "c", "d").add_edge("a", "d").add_edge("a", "c").add_edge("a", "b")
+    builder.add_edge(["b", "c"], "d")
+    assert draw_mermaid(builder.compile()) == draw_mermaid(builder.compile())
+
+
+def test_edges_added_after_compile_are_not_drawn() -> None:
+    builder = graph("a", "b").add_edge("a", "b")
+    app = builder.compile()
+    before = draw_mermaid(app)
+    builder.edges.add(("b", "a"))
+    assert draw_mermaid(app) == before
+
+
+def test_a_raw_pregel_shows_its_channels_on_the_arrows() -> None:
+    app = Pregel(
+        nodes={
+            "one": NodeBuilder().subscribe_only("a").do(node).write_to("b"),
+            "two": NodeBuilder().subscribe_only("b").do(node).write_to("c"),
+        },
+        channels={"a": EphemeralValue(str), "b": LastValue(str), "c": LastValue(str)},
+        input_channels="a",
+        output_channels=["c"],
+    )
+    assert arrows(app) == ['__start__ -->|"a"| one', 'one -->|"b"| two', 'two -->|"c"| __end__']
+
+
+def test_writes_that_may_be_left_out_are_dashed() -> None:
+    entries = [ChannelWriteEntry("a", skip_none=True), Send("one", 1), ChannelWriteTupleEntry(lambda value: [])]
+    app = Pregel(
+        nodes={"one": PregelNode(channels="a", triggers=["a"], writers=[ChannelWrite(entries)])},
+        channels={"a": LastValue(str)},
+        input_channels="a",
+        output_channels="a",
+    )
+    assert arrows(app)[1:] == [
+        'one -.->|"a"| one',
+        'one -.->|"a"| __end__',
+        "one -.-> one",
+        "one -.-> node_3",
+    ]
