@@ -9,7 +9,16 @@ visualize/   looking at graphs
 """
 
 from .checkpoint import InMemorySaver
-from .graph import END, START, CompiledStateGraph, GraphWarning, StateGraph
+from .graph import (
+    END,
+    START,
+    CompiledStateGraph,
+    GraphWarning,
+    MessagesState,
+    RemoveMessage,
+    StateGraph,
+    add_messages,
+)
 from .pregel.app import Pregel
 from .pregel.errors import (
     CheckpointConflictError,
@@ -59,6 +68,7 @@ __version__ = "0.1.0"
 __all__ = [
     # build
     "StateGraph", "START", "END", "NodeBuilder", "Pregel", "CompiledStateGraph", "GraphWarning",
+    "MessagesState", "add_messages", "RemoveMessage",
     # say in a node
     "Send", "Command", "interrupt", "Interrupt", "Overwrite", "IsLastStep", "RemainingSteps",
     # ask in a node

@@ -27,10 +27,11 @@ NULL_TASK_ID = "00000000-0000-0000-0000-000000000000"
 ERROR = "__error__"
 INTERRUPT = "__interrupt__"
 RESUME = "__resume__"
+ERROR_SOURCE = "__error_source_node__"
 NO_WRITES = "__no_writes__"
 RETURN = "__return__"
 
-CONTROL_WRITES = {ERROR: -1, INTERRUPT: -3, RESUME: -4}
+CONTROL_WRITES = {ERROR: -1, ERROR_SOURCE: -2, INTERRUPT: -3, RESUME: -4}
 """Writes that describe a task instead of being its output, with their fixed place: a new one replaces the old."""
 
 

@@ -6,7 +6,7 @@ comes here when it has to: for a dict with other keys, for a bytearray, and to n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from ormsgpack import Ext
@@ -43,7 +43,7 @@ class Walk:
         self._error = error
         self._objects = objects
         self._levels = 0
-        self._path: list[str] = []
+        self._path: list[tuple[str, Any]] = []
         self._open: set[int] = set()
 
     def pack(self, value: Any) -> bytes:
@@ -76,10 +76,10 @@ class Walk:
 
     def _container(self, kind: type, value: Any) -> Any:
         if kind is list:
-            return self._parts(value, "value")
+            return self._parts(value, "items")
         if kind is dict:
             texts = all(type(key) is str and _is_text(key) for key in value)
-            return self._parts(value, "value") if texts else self._ext(MAP, kind, value)
+            return self._parts(value, "items") if texts else self._ext(MAP, kind, value)
         codec = self._find(kind)
         if isinstance(value, BaseException) and (codec is None or codec.error):
             self._check_objects(value)
@@ -95,7 +95,8 @@ class Walk:
         levels, self._levels = self._levels, 0
         self._objects += 1
         state = self._encoded(codec, value)
-        inner = self._parts(state, codec.style) if type(state) in (list, dict) else self._plain(state)
+        known = codec.style != "form" and type(state) in (list, dict)
+        inner = self._parts(state, codec.style) if known else self._plain(state)
         try:
             packed = self._seal([codec.key, inner] if code == OBJECT else inner, self._objects)
         except UnserializableError as exc:
@@ -117,28 +118,49 @@ class Walk:
             raise self._refusal(f"cannot store {name_of(value)}: {exc}") from exc
 
     def _parts(self, state: Any, style: str) -> Any:
+        # Loops, and no more calls than this: each level of the value costs three frames of Python's thousand.
+        path = self._path
         self._levels += 1
         if type(state) is dict:
-            plain: Any = {
-                self._plain(key): self._part(f".{key}" if style == "fields" else f"[{_short(key)}]", each)
-                for key, each in state.items()
-            }
+            label = _FIELD if style == "fields" else _ITEM
+            plain: Any = {}
+            for key, each in state.items():
+                path.append((label, key))
+                plain[key] = self._plain(each)
+                path.pop()
         else:
-            plain = [self._part(label, each) for label, each in _labelled(state, style)]
+            plain = []
+            for index, each in enumerate(state):
+                path.append(_place(state, index, style))
+                plain.append(self._plain(each))
+                path.pop()
         self._levels -= 1
         return plain
 
-    def _part(self, label: str, value: Any) -> Any:
-        self._path.append(label)
-        plain = self._plain(value)
-        self._path.pop()
-        return plain
-
     def _refusal(self, reason: str) -> UnserializableError:
-        path = "".join(label for label in self._path if not label.startswith(".|"))
+        path = "".join(_text(label, key) for label, key in self._path)
         if len(path) > 200:
             path = f"{path[:100]}...{path[-100:]}"
         return UnserializableError(path, reason)
+
+
+# How a part is called, by what it is of the value around it.
+_ITEM, _FIELD, _ELEMENT, _KEY, _NAMELESS = "[%s]", ".%s", "{%s}", "(key %s)", "%.0s"
+
+
+def _place(state: list[Any], index: int, style: str) -> tuple[str, Any]:
+    """The label of an item of an encoded form, and what to put into it. Turned into text only in a refusal."""
+    if style == "items":
+        return _ITEM, index
+    if style == "pairs":
+        return (_ITEM, state[index - 1]) if index % 2 else (_KEY, state[index])
+    return (_ELEMENT, state[index]) if style == "elements" else (_NAMELESS, "")
+
+
+def _text(label: str, key: Any) -> str:
+    if label == _FIELD:
+        return "" if key.startswith("|") else label % key  # a bar: not the user's name but a treatment's
+    return label % _short(key)
 
 
 def name_of(value: Any) -> str:
@@ -147,18 +169,6 @@ def name_of(value: Any) -> str:
     module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
     own = getattr(value, "__qualname__", None)
     return f"{module}{kind.__qualname__}" + (f" {own}" if isinstance(own, str) else "")
-
-
-def _labelled(state: list[Any], style: str) -> Iterator[tuple[str, Any]]:
-    """Each item of an encoded form with its place in the user's value."""
-    for index, each in enumerate(state):
-        if style == "pairs":
-            key = state[index - index % 2]
-            yield (f"[{_short(key)}]" if index % 2 else f"(key {_short(key)})"), each
-        elif style == "elements":
-            yield f"{{{_short(each)}}}", each
-        else:
-            yield f"[{index}]", each
 
 
 def _short(value: Any) -> str:

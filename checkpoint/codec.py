@@ -27,7 +27,7 @@ MAX_NESTING = 32
 """How deep lists and dicts may nest within one object further down. With these three limits no bytes, however
 hostile, need more than 5 MB of stack."""
 
-Style = Literal["value", "items", "elements", "pairs", "fields"]
+Style = Literal["value", "items", "elements", "pairs", "fields", "form"]
 """How the parts of an encoded value are called in an error's path."""
 
 
@@ -39,8 +39,8 @@ class Codec:
         key: the name under which a registered type is stored; a built-in one has a `code` instead.
         encode: value → a value of simpler types.
         decode: the reverse. Gets whatever the bytes held and must raise if it does not fit.
-        style: what the parts of the encoded form are to the user: items, elements of a set, pairs, fields, or
-            just a value.
+        style: what the parts of the encoded form are to the user: items, elements of a set, pairs, fields, nothing
+            of their own (a value), or a form that the user's encoder chose.
         error: an exception with the standard treatment, which `stored_errors` gives.
     """
 

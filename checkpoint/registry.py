@@ -59,7 +59,7 @@ class Registry:
         if (encode is None) != (decode is None):
             raise TypeError(f"{key}: give both encode and decode, or neither")
         if encode is not None and decode is not None:
-            self._add(Codec(cls, encode, decode, key=key))
+            self._add(Codec(cls, encode, decode, "form", key=key))
         else:
             self._add(standard(cls, key))
         return cls

@@ -12,10 +12,15 @@ from ..pregel.types import All, Command, RetryPolicy
 from .branch import literals
 
 
-def check_name(where: str, name: Any) -> None:
-    """Refuse a node name that is not a string: a forgotten name, a function, a list where one name is meant."""
+def plain_name(where: str, name: Any) -> str:
+    """The name of a node; a member of a string enum becomes a plain one, for it would format differently.
+
+    Raises:
+        InvalidGraphError: it is not a string: a forgotten name, a function, a list where one name is meant.
+    """
     if not isinstance(name, str):
         raise InvalidGraphError(f"{where} {name!r}; a node is named by a string")
+    return str.__str__(name)
 
 
 def named(item: Any) -> tuple[Any, Any]:
@@ -44,20 +49,17 @@ def destinations_of(node: str, given: Mapping[str, str] | Sequence[str] | None, 
         return dict.fromkeys(_command_targets(body.returns), "")
     if not isinstance(given, (str, Iterable)):
         raise TypeError(f"node {node!r}: destinations is a dict or a collection of node names, not {given!r}")
-    names = (given,) if isinstance(given, str) else tuple(given)
-    for name in names:
-        check_name(f"node {node!r} declares the destination", name)
-    return dict(given) if isinstance(given, Mapping) else dict.fromkeys(names, "")
+    names = (given,) if isinstance(given, str) else given
+    pairs = names.items() if isinstance(names, Mapping) else [(name, "") for name in names]
+    return {plain_name(f"node {node!r} declares the destination", name): label for name, label in pairs}
 
 
 def breakpoints_of(option: str, given: All | Sequence[str] | None) -> All | Sequence[str]:
     """Names of nodes to stop at, or "*"."""
     if given is None or given == "*":
         return given or ()
-    names = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, Iterable) else (given,)
-    for name in names:
-        check_name(f"{option} names", name)
-    return names
+    listed = (given,) if isinstance(given, str) or not isinstance(given, Iterable) else given
+    return tuple(plain_name(f"{option} names", name) for name in listed)
 
 
 def _command_targets(hint: Any) -> list[str]:

@@ -44,11 +44,11 @@ def read_ends(path_map: Mapping[Any, str] | Iterable[str] | None, body: Body, wh
         return {name: name for name in literals(body.returns)} or None
     if isinstance(path_map, str) or not isinstance(path_map, Iterable):
         raise InvalidGraphError(f"{what} is a dict or a collection of node names, not {path_map!r}")
-    names = list(path_map.values() if isinstance(path_map, Mapping) else path_map)
-    for name in names:
+    pairs = path_map.items() if isinstance(path_map, Mapping) else [(name, name) for name in path_map]
+    for _, name in pairs:
         if not isinstance(name, str):
             raise InvalidGraphError(f"{what} leads to {name!r}; a node is named by a string")
-    return dict(path_map if isinstance(path_map, Mapping) else zip(names, names, strict=True)) or None
+    return {answer: str.__str__(name) for answer, name in pairs} or None
 
 
 def literals(hint: Any) -> list[str]:

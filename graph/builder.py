@@ -8,20 +8,41 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from itertools import pairwise
 from typing import Any, Literal, Self
 
 from ..channels import LastValue
 from ..checkpoint.base import BaseCheckpointSaver
+from ..pregel.app import check_context_schema
 from ..pregel.callable import Body, infer_name, read_callable
 from ..pregel.errors import InvalidGraphError
-from ..pregel.types import END, NS_END, NS_SEP, START, All, RetryPolicy
+from ..pregel.types import END, NS_END, NS_SEP, ROOT, START, All, CachePolicy, RetryPolicy, TimeoutPolicy
 from ..pregel.writes import is_reserved
-from .arguments import breakpoints_of, check_name, destinations_of, named, numbered, policies_of, router_name
+from .arguments import breakpoints_of, destinations_of, named, numbered, plain_name, policies_of, router_name
 from .branch import BranchSpec, read_ends
 from .compile import CompiledStateGraph, compile_graph
-from .schema import Channel, Schema, is_schema, not_a_schema, read_schema
+from .schema import Channel, Schema, described, is_schema, not_a_schema, read_schema
 from .validate import check
+
+
+@dataclass(frozen=True, slots=True)
+class Policies:
+    """What happens when a node fails, takes long, or has seen its input before; None or empty for no say."""
+
+    retry: tuple[RetryPolicy, ...] = ()
+    cache: CachePolicy | None = None
+    timeout: TimeoutPolicy | None = None
+    handler: Body | None = None
+
+    def over(self, default: Policies) -> Policies:
+        """These, with the default's where they have no say."""
+        return Policies(
+            self.retry or default.retry,
+            self.cache or default.cache,
+            self.timeout or default.timeout,
+            self.handler or default.handler,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +58,7 @@ class NodeSpec:
     schema: Schema
     defer: bool = False
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    retry_policy: tuple[RetryPolicy, ...] = ()
+    policies: Policies = field(default_factory=lambda: Policies())
     ends: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -57,6 +78,7 @@ class StateGraph:
 
     Raises:
         InvalidGraphError: a schema cannot be used, or two schemas declare one key differently.
+        TypeError: the context schema is no class.
 
     >>> from typing import Annotated, TypedDict
     >>> from operator import add
@@ -86,12 +108,12 @@ class StateGraph:
         self.managed: dict[str, Any] = {}
         self.schemas: dict[Any, Schema] = {}
         self.extra_keys = extra_keys
-        self.context_schema = context_schema
+        self.context_schema = check_context_schema(context_schema)
         self.state_schema = state_schema
         self.input_schema = state_schema if input_schema is None else input_schema
         self.output_schema = state_schema if output_schema is None else output_schema
         self.compiled = False
-        self._retry_default: tuple[RetryPolicy, ...] = ()
+        self.defaults = Policies()
         self._add_schema(state_schema)
         for schema, kind in ((self.input_schema, "input_schema"), (self.output_schema, "output_schema")):
             if schema is not state_schema and self._add_schema(schema).managed:
@@ -108,6 +130,9 @@ class StateGraph:
         metadata: Mapping[str, Any] | None = None,
         input_schema: Any = None,
         retry_policy: RetryPolicy | Sequence[RetryPolicy] | None = None,
+        cache_policy: CachePolicy | None = None,
+        timeout: float | timedelta | TimeoutPolicy | None = None,
+        error_handler: Callable[..., Any] | None = None,
         destinations: Mapping[str, str] | Sequence[str] | None = None,
     ) -> Self:
         """Add a node; returns the builder.
@@ -121,6 +146,11 @@ class StateGraph:
             metadata: added to the config of its tasks and to drawings.
             input_schema: the keys it reads; by default the annotation of its first parameter, else the state.
             retry_policy: when to try again.
+            cache_policy: reuse results for equal inputs; needs a cache on the graph.
+            timeout: seconds, timedelta or `TimeoutPolicy` for one attempt; sync nodes are abandoned on their thread.
+            error_handler: takes over in the same superstep when the last attempt has failed. It is given the node's
+                input and, if it has a parameter `error`, a `NodeError`; it returns what a node returns. The failed
+                node's own edges are not followed.
             destinations: names that a `Command` of its may go to (with labels, if a dict); for checks and drawings.
 
         Raises:
@@ -140,13 +170,19 @@ class StateGraph:
         if metadata is not None and not isinstance(metadata, Mapping):
             raise TypeError(f"node {name!r}: metadata is a dict, not {metadata!r}")
         body = read_callable(action, name)
-        policies, ends = policies_of(f"node {name!r}", retry_policy), destinations_of(name, destinations, body)
+        policies = Policies(
+            policies_of(f"node {name!r}", retry_policy),
+            cache_policy,
+            TimeoutPolicy.coerce(timeout),
+            None if error_handler is None else read_callable(error_handler, what=f"the error handler of node {name!r}"),
+        )
+        ends = destinations_of(name, destinations, body)
         self.nodes[name] = NodeSpec(
             body=body,
             schema=self._node_schema(body, input_schema),
             defer=bool(defer),
             metadata=dict(metadata or {}),
-            retry_policy=policies,
+            policies=policies,
             ends=ends,
         )
         self._warn_if_compiled("node")
@@ -168,10 +204,21 @@ class StateGraph:
             return self._add_schema(body.schema)
         return self.schemas[self.state_schema]
 
-    def set_node_defaults(self, *, retry_policy: RetryPolicy | Sequence[RetryPolicy] | None = None) -> Self:
-        """Policies for nodes without their own; they are filled in at compile."""
-        if retry_policy is not None:
-            self._retry_default = policies_of("set_node_defaults", retry_policy)
+    def set_node_defaults(
+        self,
+        *,
+        retry_policy: RetryPolicy | Sequence[RetryPolicy] | None = None,
+        cache_policy: CachePolicy | None = None,
+        timeout: float | timedelta | TimeoutPolicy | None = None,
+        error_handler: Callable[..., Any] | None = None,
+    ) -> Self:
+        """Policies for nodes without their own; see `add_node`. They are filled in at compile; a later call replaces
+        only what it gives. Error handlers take the defaults for retry and timeout, not for cache and handler."""
+        handler = None if error_handler is None else read_callable(error_handler, what="the default error handler")
+        given = Policies(
+            policies_of("set_node_defaults", retry_policy), cache_policy, TimeoutPolicy.coerce(timeout), handler
+        )
+        self.defaults = given.over(self.defaults)
         return self
 
     def add_sequence(self, nodes: Sequence[Any]) -> Self:
@@ -213,17 +260,17 @@ class StateGraph:
             InvalidGraphError: it starts at END or ends at START, a start of a join is not a node yet, or what should
                 be a name is none.
         """
-        check_name("an edge leads to", end_key)
+        end_key = plain_name("an edge leads to", end_key)
         if end_key == START:
             raise InvalidGraphError("an edge cannot end at START")
         if isinstance(start_key, str):
             if start_key == END:
                 raise InvalidGraphError("an edge cannot start at END")
-            self.edges.add((start_key, end_key))
+            self.edges.add((plain_name("an edge starts at", start_key), end_key))
         else:
             if not isinstance(start_key, Iterable):
-                check_name("an edge starts at", start_key)
-            starts = list(start_key)
+                plain_name("an edge starts at", start_key)
+            starts = [plain_name("a join waits for", start) for start in start_key]
             self._check_join(starts, end_key)
             # A set has no order of its own, and the order is part of the join's name in checkpoints.
             ordered = sorted(starts) if isinstance(start_key, (set, frozenset)) else dict.fromkeys(starts)
@@ -235,7 +282,6 @@ class StateGraph:
         if not starts:
             raise InvalidGraphError("a join needs at least one node to wait for")
         for start in starts:
-            check_name("a join waits for", start)
             if start in (START, END):
                 raise InvalidGraphError(f"a join cannot wait for {start}; use a plain edge")
             if start not in self.nodes:
@@ -261,7 +307,7 @@ class StateGraph:
             InvalidGraphError: `source` has a router of the same name already, or a destination is no name.
             TypeError: `path` cannot be called as a router.
         """
-        check_name("a conditional edge starts at", source)
+        source = plain_name("a conditional edge starts at", source)
         body = read_callable(path, what=f"the router of node {source!r}")
         name = router_name(path)
         mine = self.branches.get(source, {})
@@ -307,6 +353,7 @@ class StateGraph:
         self,
         checkpointer: BaseCheckpointSaver | bool | None = None,
         *,
+        cache: Any = None,
         store: Any = None,
         interrupt_before: All | Sequence[str] | None = None,
         interrupt_after: All | Sequence[str] | None = None,
@@ -317,6 +364,7 @@ class StateGraph:
         Args:
             checkpointer: a saver, to keep threads; None to use the enclosing graph's; True for a history of its own
                 inside the enclosing graph; False for none.
+            cache: keeps results for nodes with a cache policy.
             store: lent to nodes that ask for it.
             interrupt_before, interrupt_after: nodes to stop at, or "*" for all.
             name: in drawings and errors; "StateGraph" by default.
@@ -334,17 +382,13 @@ class StateGraph:
         after = breakpoints_of("interrupt_after", interrupt_after)
         self.validate([node for names in (before, after) if names != "*" for node in names])
         app = compile_graph(self, checkpointer, name or "StateGraph", (before, after))
-        app.store = store
+        app.store, app.cache = store, cache
         self.compiled = True
         return app
 
     def specs(self) -> dict[str, NodeSpec]:
         """The nodes with the defaults filled in."""
-        default = self._retry_default
-        return {
-            name: replace(spec, retry_policy=default) if default and not spec.retry_policy else spec
-            for name, spec in self.nodes.items()
-        }
+        return {name: replace(spec, policies=spec.policies.over(self.defaults)) for name, spec in self.nodes.items()}
 
     def _add_schema(self, schema: Any) -> Schema:
         """Read a schema and merge its keys with those known.
@@ -359,12 +403,18 @@ class StateGraph:
         if known is not None:
             return known
         read = read_schema(schema)
+        if self.channels and read.channels and read.root != (ROOT in self.channels):
+            raise InvalidGraphError(
+                f"{schema!r} cannot go with {self.state_schema!r}: one is a state with keys, the other is one value"
+            )
         for key, channel in read.channels.items():
             mine = self.channels.get(key, channel)
             if key in self.managed:
                 raise InvalidGraphError(f"key {key!r} is a managed value in one schema and plain in another")
             if mine != channel and not isinstance(channel, LastValue):
-                raise InvalidGraphError(f"key {key!r} is declared as {mine!r} and, by {schema!r}, as {channel!r}")
+                raise InvalidGraphError(
+                    f"key {key!r} is declared as {described(mine)} and, by {schema!r}, as {described(channel)}"
+                )
         for key, managed in read.managed.items():
             if key in self.channels or self.managed.get(key, managed) is not managed:
                 raise InvalidGraphError(f"key {key!r} is declared as {managed.name} and as something else")

@@ -47,6 +47,13 @@ def join(starts: Sequence[str], end: str) -> str:
     return f"join:{'+'.join(starts)}:{end}"
 
 
+def handler_of(graph: StateGraph, node: str) -> str | None:
+    """The name of the node that handles another's errors: its own, or the one for all that have none."""
+    if graph.nodes[node].policies.handler is not None:
+        return f"__error_handler__{node}"
+    return "__default_error_handler__" if graph.defaults.handler is not None else None
+
+
 def compile_graph(
     graph: StateGraph,
     checkpointer: BaseCheckpointSaver | bool | None,
@@ -74,9 +81,8 @@ def compile_graph(
         _check_input=None if state.root else check_input,
     )
     app.builder = graph
-    if isinstance(checkpointer, BaseCheckpointSaver):
-        for schema in graph.schemas:
-            checkpointer.serde.register_schema(schema)
+    for schema in graph.schemas:
+        app.serde.register_schema(schema)
     return app
 
 
@@ -129,10 +135,29 @@ class Layout:
                 writers=self._writers(name, self.words, schema),
                 mapper=schema.coerce,
                 metadata=spec.metadata,
-                retry_policy=spec.retry_policy,
                 defer=spec.defer,
+                retry_policy=spec.policies.retry,
+                cache_policy=spec.policies.cache,
+                timeout=spec.policies.timeout,
+                error_handler=handler_of(self.graph, name),
             )
+            handler = handler_of(self.graph, name)
+            if handler is not None and handler not in found:
+                found[handler] = self._handler(handler, spec)
         return found
+
+    def _handler(self, name: str, spec: NodeSpec) -> PregelNode:
+        """A node that nothing triggers: it takes the place of a failed task."""
+        defaults = self.graph.defaults
+        assert spec.policies.handler is not None
+        return PregelNode(
+            channels=(),
+            triggers=(),
+            bound=(spec.policies.handler,),
+            writers=self._writers(name, self.words, spec.schema),
+            retry_policy=defaults.retry,
+            timeout=defaults.timeout,
+        )
 
     def _start(self) -> PregelNode:
         schema = self.graph.schemas[self.graph.input_schema]

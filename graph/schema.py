@@ -9,7 +9,7 @@ import inspect
 import sys
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, ClassVar
 
 import typing_extensions
@@ -90,7 +90,7 @@ def _is_type(schema: Any) -> bool:
 
 def _is_bare(cls: type) -> bool:
     """A class that declares no fields and whose instances take no value: its annotations were forgotten."""
-    return cls.__init__ is object.__init__ and cls.__new__ is object.__new__
+    return not any(name in vars(c) for c in cls.__mro__[:-1] for name in ("__init__", "__new__"))
 
 
 def _keyed(schema: Any, cls: type, hints: Mapping[str, Any]) -> Schema:
@@ -102,8 +102,10 @@ def _keyed(schema: Any, cls: type, hints: Mapping[str, Any]) -> Schema:
             managed[key] = computed
         else:
             channels[key] = channel_of(key, hint)
-    if not channels:
+    if not channels and not managed:
         raise InvalidGraphError(f"{cls.__name__} declares no state keys")
+    if ROOT in channels:
+        raise InvalidGraphError(f"{cls.__name__}: state key {ROOT!r}: the name is reserved")
     return Schema(schema, channels, managed, _coercer(cls))
 
 
@@ -122,11 +124,28 @@ def channel_of(key: str, hint: Any) -> Channel:
         if isinstance(item, BaseChannel):
             return _keyed_copy(item, key)
         if isinstance(item, type) and issubclass(item, BaseChannel):
-            return _keyed_copy(item(typing.get_args(bare)[0]), key)
+            return _keyed_copy(_made(key, item, typing.get_args(bare)[0]), key)
     reducer = _reducer(key, metadata)
     if reducer is not None:
         return BinaryOperatorAggregate(bare, reducer, key=key)
     return LastValue(bare, key)
+
+
+def _made(key: str, cls: type[Channel], typ: Any) -> Channel:
+    try:
+        return cls(typ)
+    except TypeError as error:
+        raise InvalidGraphError(
+            f"key {key!r}: {cls.__name__} cannot be made of a type alone ({error}); put an instance into the annotation"
+        ) from None
+
+
+def described(channel: Channel) -> str:
+    """A channel in an error about two declarations that differ."""
+    if isinstance(channel, BinaryOperatorAggregate):
+        reducer = channel.operator
+        return f"{type(channel).__name__} with the reducer {getattr(reducer, '__qualname__', None) or repr(reducer)}"
+    return repr(channel)
 
 
 def _keyed_copy(channel: Channel, key: str) -> Channel:
@@ -159,7 +178,7 @@ def _takes_two(function: Callable[..., Any]) -> bool:
     try:
         parameters = inspect.signature(function).parameters.values()
     except (ValueError, TypeError):
-        return True  # a builtin such as max, which tells nothing
+        return not isinstance(function, type)  # a builtin such as max, which tells nothing
     return sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters) == 2
 
 
@@ -188,6 +207,8 @@ def _resolve(cls: type) -> dict[str, Any]:
         return typing_extensions.get_type_hints(cls, include_extras=True)
     except NameError:
         pass
+    except Exception as error:  # an annotation may be any text, and evaluating it may raise anything
+        raise InvalidGraphError(f"schema {cls.__name__}: an annotation cannot be resolved: {error!r}") from error
     # A class made inside a function may name things that only live there: look in the callers' frames.
     frame = sys._getframe()
     while (frame := frame.f_back) is not None:  # type: ignore[assignment]
@@ -217,9 +238,25 @@ def _coercer(cls: type) -> Callable[[dict[str, Any]], Any] | None:
         if aliases:
             return lambda values: cls(**{aliases.get(key, key): value for key, value in values.items()})
         return lambda values: cls(**values)
-    if is_dataclass(cls) or (issubclass(cls, tuple) and hasattr(cls, "_fields")):
+    if is_dataclass(cls):
+        later = [field.name for field in fields(cls) if not field.init]
+        return _built(cls, later) if later else lambda values: cls(**values)
+    if issubclass(cls, tuple) and hasattr(cls, "_fields"):
         return lambda values: cls(**values)
     return None
+
+
+def _built(cls: type, later: list[str]) -> Callable[[dict[str, Any]], Any]:
+    """For a dataclass with fields that its constructor does not take: they are set afterwards."""
+
+    def build(values: dict[str, Any]) -> Any:
+        made = cls(**{key: value for key, value in values.items() if key not in later})
+        for key in later:
+            if key in values:
+                object.__setattr__(made, key, values[key])
+        return made
+
+    return build
 
 
 def _aliases(model: Any) -> dict[str, str]:

@@ -36,12 +36,19 @@ def _entries(graph: StateGraph) -> Iterator[str]:
         yield "the graph has no entry point: add_edge(START, ...) or add_conditional_edges(START, ...)"
 
 
+def handlers(graph: StateGraph) -> set[str]:
+    """The names of error handlers, from which edges may start."""
+    own = {f"__error_handler__{name}" for name, spec in graph.nodes.items() if spec.policies.handler is not None}
+    return own | ({"__default_error_handler__"} if graph.defaults.handler is not None else set())
+
+
 def _sources(graph: StateGraph) -> Iterator[str]:
+    known = {START, *graph.nodes, *handlers(graph)}
     for start, end in sorted(graph.edges):
-        if start != START and start not in graph.nodes:
+        if start not in known:
             yield f"the edge {start!r} -> {end!r} starts at an unknown node; {nearest(start, graph.nodes)}"
     for source in graph.branches:
-        if source != START and source not in graph.nodes:
+        if source not in known:
             yield f"a conditional edge starts at unknown node {source!r}; {nearest(source, graph.nodes)}"
 
 

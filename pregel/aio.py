@@ -7,21 +7,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Sequence
-from contextvars import Context, copy_context
-from types import coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextvars import copy_context
 from typing import Any
 
 from ..checkpoint.base import coordinates
+from .awork import in_context, run_task
 from .effects import Effects, Load, RunTasks, Save
-from .errors import GraphBubbleUp, NodeCancelledError, ParentCommand
-from .executors import POOL
 from .loop import supersteps
-from .retry import wait_before_retry
 from .run import Run
-from .runtime import RUNNING
 from .task import Task
-from .threads import ReaderLeft, addressed_here, keep_error, keep_signal, lags, place
+from .threads import ReaderLeft, lags, place
 
 
 async def drive(run: Run, effects: Effects | None = None) -> None:
@@ -133,7 +129,7 @@ class Driver:
     def _end(self, task: Task) -> None:
         """A task has ended; after a failure its siblings are cancelled."""
         self._ended.append(task)
-        if task.error is not None and self._batch is not None:
+        if task.fatal and self._batch is not None:
             self._batch.cancel()
         self._notice()
 
@@ -234,27 +230,6 @@ class Batch:
             self._done(task)
 
 
-@coroutine
-def in_context(
-    context: Context, work: Coroutine[Any, Any, None], suspended: Callable[[], None] | None = None
-) -> Generator[Any, Any, None]:
-    """Await `work` in a context of its own, without an asyncio task. `suspended` is called when it first waits."""
-    run, send = context.run, work.send
-    try:
-        awaited = run(send, None)
-        if suspended is not None:
-            suspended()
-        while True:
-            try:
-                answer = yield awaited
-            except BaseException as error:
-                awaited = run(work.throw, error)
-            else:
-                awaited = run(send, answer)
-    except StopIteration:
-        return
-
-
 async def find(saver: Any, config: Any) -> tuple[Any, str | None]:
     """The checkpoint to start from, and the id of the thread's newest.
 
@@ -297,102 +272,3 @@ async def side_by_side(jobs: Sequence[Callable[[], Awaitable[Any]]], limit: int 
         if isinstance(result, BaseException):
             raise result
     return results
-
-
-# -- one task -------------------------------------------------------------------------------------------------
-
-
-async def run_task(task: Task) -> None:
-    """Run a task to its end, retries included; the outcome is kept on the task. Await it in a context of its own."""
-    RUNNING.set(task)
-    failures: dict[int, int] | None = None
-    while True:
-        try:
-            await _attempt(task)
-            return
-        except GraphBubbleUp as signal:
-            keep_signal(task, signal)
-            return
-        except BaseException as failure:
-            error = _own_fault(task, failure)
-            task.writes = []
-            failures = {} if failures is None else failures
-            wait = wait_before_retry(task.node.retry, failures, error) if task.node.retry else None
-            if wait is None:
-                keep_error(task, error)
-                return
-            await asyncio.sleep(wait)
-            task.begin_attempt()
-
-
-async def _attempt(task: Task) -> None:
-    node = task.node
-    try:
-        given = {name: get(task) for name, get in node.inject} if node.inject is not None else {}
-        if node.coro is not None:
-            result = await node.coro(task.input, **given)
-        elif node.inline:
-            result = node.sync(task.input, **given)
-        else:
-            result = await in_thread(lambda: node.sync(task.input, **given))
-    except ParentCommand as signal:
-        result = addressed_here(signal)
-    for writer in node.writers:
-        if writer.is_async:
-            await writer.awrite(result, task)
-        else:
-            writer.write(result, task)
-    task.finished = True
-
-
-def _own_fault(task: Task, error: BaseException) -> BaseException:
-    """A CancelledError that nobody asked for is the node's own failure."""
-    if isinstance(error, asyncio.CancelledError):
-        current = asyncio.current_task()
-        if current is None or not current.cancelling():
-            mine = NodeCancelledError(task.name)
-            mine.__cause__ = error
-            return mine
-    return error
-
-
-async def in_thread(call: Callable[[], Any]) -> Any:
-    """Call on a worker thread, in this context. If the waiting is cancelled the thread runs on and its result is
-    dropped."""
-    loop = asyncio.get_running_loop()
-    answer: asyncio.Future[Any] = loop.create_future()
-    context = copy_context()
-
-    def tell(result: Any, error: BaseException | None) -> None:
-        if answer.done():
-            return
-        if error is not None:
-            answer.set_exception(error)
-        else:
-            answer.set_result(result)
-
-    def work() -> None:
-        result, failure = None, None
-        try:
-            result = context.run(call)
-        except BaseException as error:
-            failure = _wrapped(error)
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(tell, result, failure)
-
-    POOL.submit(work)
-    try:
-        return await answer
-    except _Stop as stop:
-        raise stop.cause from None
-
-
-class _Stop(Exception):
-    """Carries a StopIteration, which a future cannot hold."""
-
-    def __init__(self, cause: BaseException) -> None:
-        self.cause = cause
-
-
-def _wrapped(error: BaseException) -> BaseException:
-    return _Stop(error) if isinstance(error, StopIteration) else error

@@ -11,6 +11,7 @@ from typing_extensions import Unpack
 
 from ..channels.base import BaseChannel
 from ..checkpoint.base import INTERRUPT, BaseCheckpointSaver, address, coordinates
+from ..checkpoint.serde import Serializer
 from . import aio, threads
 from .config import Call, Options, check_breakpoints, merge_configs
 from .edit import edits, read_supersteps
@@ -110,6 +111,7 @@ class Pregel:
         self.checkpointer = check_checkpointer(checkpointer)
         self.store = store
         self.cache = cache
+        self.serde = checkpointer.serde if isinstance(checkpointer, BaseCheckpointSaver) else Serializer()
         self.context_schema = check_context_schema(context_schema)
         self.name = name
         self.check_input = _check_input
@@ -239,8 +241,8 @@ class Pregel:
         """What `invoke` returns."""
         hand_up(run)
         value = run.last_view if run.shown else run.machine.output(run.output_keys)
-        if isinstance(value, dict) and not value:
-            value = None
+        if value == {} and not isinstance(run.output_keys, str):
+            value = None  # none of several channels holds a value
         questions = run.paused or ()
         if call.version == "v2":
             return GraphOutput(self.coerce_output(value), questions)
@@ -256,7 +258,11 @@ class Pregel:
         """A dict as an instance of the context schema, where that is a dataclass or a pydantic model."""
         schema = self.context_schema
         if isinstance(context, dict) and schema is not None and not issubclass(schema, dict):
-            return schema(**context)
+            try:
+                return schema(**context)
+            except Exception as error:
+                error.add_note(f"while making the context of {self.name!r}, a {schema.__name__}, from {context!r}")
+                raise
         return context
 
     # -- look -----------------------------------------------------------------------------------------------

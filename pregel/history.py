@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..checkpoint.base import (
     ERROR,
+    ERROR_SOURCE,
     INTERRUPT,
     NO_WRITES,
     NULL_TASK_ID,
@@ -43,6 +44,7 @@ class Stored:
     writes: list[Pair] = field(default_factory=list)
     wrote: bool = False
     error: BaseException | None = None
+    routed: bool = False
     interrupts: tuple[Interrupt, ...] = ()
     answers: Mapping[str, Any] = field(default_factory=dict)
 
@@ -59,6 +61,8 @@ def read_stored(pending: Iterable[PendingWrite]) -> dict[str, Stored]:
         stored = found.setdefault(task_id, Stored())
         if channel == ERROR:
             stored.error = value
+        elif channel == ERROR_SOURCE:
+            stored.routed = True
         elif channel == INTERRUPT:
             stored.interrupts = tuple(value)
         elif channel == RESUME:

@@ -6,11 +6,11 @@ and resumes it; a driver that fails throws the exception in here, so that what w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import Any
 
-from ..checkpoint.base import ERROR, INTERRUPT, RESUME, CheckpointTuple
-from .effects import Effects, Load, RunTasks, Save
+from ..checkpoint.base import ERROR, ERROR_SOURCE, INTERRUPT, RESUME, CheckpointTuple
+from .effects import Effect, Effects, Load, RunTasks, Save
 from .errors import GraphDrained, GraphRecursionError, ParentCommand
 from .history import live_snapshot
 from .interrupts import listed, questions
@@ -65,6 +65,10 @@ def _loop(run: Run, machine: Machine) -> Effects:
             _restore(run, tasks)
         yield from _run_tasks(run, tasks, effect)
         for task in tasks:
+            if task.error is not None and not task.fatal:
+                tasks = yield from _handle_errors(run, tasks, effect)
+                break
+        for task in tasks:
             if not task.finished:
                 yield from _end_badly(run, machine, tasks)
                 return
@@ -109,9 +113,13 @@ def _restore(run: Run, tasks: Sequence[Task]) -> None:
     """Give tasks that had finished before, in an earlier attempt at this superstep, what they wrote then."""
     for task in tasks:
         known = run.stored.get(task.id)
-        if known is not None and known.finished:
+        if known is None:
+            continue
+        if known.finished:
             task.writes = known.writes
             task.finished = task.restored = task.recorded = True
+        elif known.routed and not task.fatal:
+            task.error, task.restored = known.error, True  # its handler had taken over
 
 
 def _run_tasks(run: Run, tasks: Sequence[Task], effect: RunTasks) -> Effects:
@@ -139,6 +147,28 @@ def _run_tasks(run: Run, tasks: Sequence[Task], effect: RunTasks) -> Effects:
             return
         if early:
             yield from _record(run, [t for t in effect.finished if t.finished])
+
+
+def _handle_errors(run: Run, tasks: Sequence[Task], effect: RunTasks) -> Generator[Effect, None, list[Task]]:
+    """Let error handlers take the places of the tasks that failed, in the same superstep; returns its tasks."""
+    failed = [t for t in tasks if t.error is not None and not t.fatal]
+    if run.saver is not None and run.saved_id is not None and run.durability != "exit":
+        marks = [encode_marks(run, t, {ERROR: t.error, ERROR_SOURCE: t.name}) for t in failed if not t.restored]
+        if marks:
+            yield Save(None, marks, run.saved_id)
+    handlers = []
+    for task in failed:
+        assert task.node.handler is not None
+        handler = Task(task.node.handler, (*task.path[:3], "node_error_handler", False), task.input)
+        handler.run, handler.cause = run, task
+        handlers.append(handler)
+    if run.stored:
+        _restore(run, handlers)
+    yield from _run_tasks(run, handlers, effect)
+    for handler in handlers:
+        if handler.error is not None and handler.cause is not None and handler.error is not handler.cause.error:
+            handler.error.__cause__ = handler.error.__cause__ or handler.cause.error
+    return [*(t for t in tasks if t not in failed), *handlers]
 
 
 def _record(run: Run, tasks: Sequence[Task]) -> Effects:
@@ -174,6 +204,7 @@ def _end_superstep(run: Run, machine: Machine, tasks: Sequence[Task]) -> Effects
 def _disown(run: Run, tasks: Sequence[Task], error: Exception) -> Effects:
     """The writes could not be applied together: no task of the superstep counts as finished, so a resume runs them
     again instead of meeting the same writes for ever."""
+    error.add_note(f"Thread {run.thread_id!r} is as it was before this superstep.")
     known = [t for t in tasks if t.recorded]
     if known and run.saved_id is not None:
         yield Save(None, [encode_marks(run, t, {ERROR: error}) for t in known], run.saved_id)

@@ -149,7 +149,7 @@ class Machine:
             try:
                 value = node.mapper(value)
             except Exception as error:
-                error.add_note(f"Before task with name {node.name!r} and path {node.path!r}")
+                error.add_note(f"Before task with name {node.name!r} and path {node.path!r}, in step {self.step}")
                 raise
         tasks.append(Task(node, node.path, value))
 
@@ -221,9 +221,12 @@ class Machine:
         moved = self._consumed(tasks, fresh)
         writes = _grouped(tasks[0].writes) if len(tasks) == 1 else _merged(tasks)
         self._update(writes, fresh, moved, tasks)
+        changed = _holding(fresh, moved)
+        if self.program.finishers and not self._has_work(fresh, changed):
+            self._finish(fresh, moved, changed)
         # Everything below cannot fail for reasons of the user's.
         self._see(tasks)
-        self._swap(fresh, moved)
+        self._swap(fresh, moved, changed)
         self.step += 1
 
     def apply_input(self, writes: Sequence[Pair], discarded: Sequence[Task]) -> None:
@@ -232,11 +235,12 @@ class Machine:
         fresh: dict[str, Channel] = {}
         moved = self._consumed(discarded, fresh)
         self._update(_grouped(writes), fresh, moved, ())
+        changed = _holding(fresh, moved)
         self._see(discarded)
         self.seen.setdefault(INPUT, {})
         self.unsaved_seen.add(INPUT)
         self.held.clear()
-        self._swap(fresh, moved, finish=False)
+        self._swap(fresh, moved, changed)
         self.step += 1
 
     def apply_edit(self, tasks: Sequence[Task], keep: Sequence[Task]) -> None:
@@ -254,8 +258,11 @@ class Machine:
             self._update(writes, fresh, moved, ordered)
         finally:
             self.expiring = before
+        changed = _holding(fresh, moved)
+        if not keep and self.program.finishers and not self._has_work(fresh, changed):
+            self._finish(fresh, moved, changed)
         self._see(ordered)
-        self._swap(fresh, moved, finish=not keep)
+        self._swap(fresh, moved, changed)
         self.changed = None  # what was pending before is found by looking at all that has a version
         self.step += 1
 
@@ -275,7 +282,7 @@ class Machine:
             # Sends that wait already keep their places before the new ones.
             grouped[TASKS] = [*self.channels[TASKS].get(), *grouped[TASKS]]
         self._update(grouped, fresh, moved, (), expire=False)
-        self._swap(fresh, moved, finish=False)
+        self._swap(fresh, moved, _holding(fresh, moved))
         self.changed = None if before is None else {*before, *(self.changed or ())}
 
     def _consumed(self, tasks: Sequence[Task], fresh: dict[str, Channel]) -> list[str]:
@@ -283,7 +290,7 @@ class Machine:
         moved: list[str] = []
         for task in tasks:
             for name in task.node.consumes:
-                if name not in fresh:
+                if name not in fresh and task.path[0] != PUSH:  # a Send waits for no channel
                     channel = self.channels[name].copy()
                     if channel.consume():
                         fresh[name] = channel
@@ -323,7 +330,8 @@ class Machine:
         if expire:
             for name in self.expiring:
                 if name not in writes:
-                    channel = channels[name].copy()
+                    used = fresh.get(name)
+                    channel = channels[name].copy() if used is None else used
                     if channel.update(()):
                         moved.append(name)
                         fresh[name] = channel
@@ -342,36 +350,26 @@ class Machine:
             seen[name] = {t: versions[t] for t in node.triggers if t in versions}
             self.unsaved_seen.add(name)
 
-    def _swap(self, fresh: Mapping[str, Channel], moved: Sequence[str], *, finish: bool = True) -> None:
-        """Make the updated channels the live ones and note which hold something new."""
-        self.channels.update(fresh)
-        tick = self.tick + 1
-        changed = self._bump(moved, tick) if moved else set()
-        if finish and self.program.finishers and not self._has_work(changed):
-            changed |= self._finish(tick)
+    def _swap(self, fresh: Mapping[str, Channel], moved: Sequence[str], changed: set[str]) -> None:
+        """Make the updated channels the live ones, with a new version for those that moved."""
         self.changed = changed
-
-    def _bump(self, moved: Sequence[str], tick: int) -> set[str]:
-        """Give every moved channel this version; returns those that hold a value."""
-        self.tick = tick
-        changed: set[str] = set()
-        channels, versions, expiring = self.channels, self.versions, self.expiring
+        self.channels.update(fresh)
+        if not moved:
+            return
+        tick = self.tick = self.tick + 1
+        versions, expiring = self.versions, self.expiring
         scoped, readers = self.program.step_scoped, self.program.readers
         for name in moved:
             versions[name] = tick
-            channel = channels[name]
-            holds = channel.is_available()
-            if holds:
-                changed.add(name)
+            holds = name in changed
             if name in scoped:
                 if holds:
                     expiring.add(name)
                 else:
                     expiring.discard(name)
             if name in readers:
-                self._refresh(name, channel if holds else None)
+                self._refresh(name, fresh[name] if holds else None)
         self.unsaved.update(moved)
-        return changed
 
     def _refresh(self, name: str, channel: Channel | None) -> None:
         """Carry a change into the views that show it; a key that comes or goes makes a view be read anew."""
@@ -385,19 +383,28 @@ class Machine:
             elif channel is not None or name in view:
                 del views[reader]
 
-    def _has_work(self, changed: Iterable[str]) -> bool:
-        triggers = self.program.triggers
-        return any(name in triggers or name == TASKS for name in changed)
+    def _has_work(self, fresh: Mapping[str, Channel], changed: set[str]) -> bool:
+        """Whether anything can run without waking the channels that wait for the end."""
+        if TASKS in changed:
+            return True
+        nodes, triggers, channels = self.program.nodes, self.program.triggers, self.channels
+        for name in [n for channel in changed for n in triggers.get(channel, ())] + [*self.held]:
+            reads = nodes[name].reads
+            if reads.__class__ is not str or fresh.get(reads, channels[reads]).is_available():
+                return True
+        return False
 
-    def _finish(self, tick: int) -> set[str]:
+    def _finish(self, fresh: dict[str, Channel], moved: list[str], changed: set[str]) -> None:
         """Nothing is left to run: wake the channels that wait for just that."""
-        moved: list[str] = []
         for name in self.program.finishers:
-            channel = self.channels[name].copy()
+            channel = fresh.get(name)
+            if channel is None:
+                channel = self.channels[name].copy()
             if channel.finish():
-                self.channels[name] = channel
+                fresh[name] = channel
                 moved.append(name)
-        return self._bump(moved, tick) if moved else set()
+                if channel.is_available():
+                    changed.add(name)
 
     # -- keep -----------------------------------------------------------------------------------------------
 
@@ -413,6 +420,11 @@ class Machine:
             versions_seen=dict(self.seen),
             updated_channels=None if self.changed is None else sorted(self.changed),
         )
+
+
+def _holding(fresh: Mapping[str, Channel], moved: Iterable[str]) -> set[str]:
+    """Those of the moved channels that hold a value."""
+    return {name for name in moved if fresh[name].is_available()}
 
 
 def _grouped(writes: Iterable[Pair]) -> dict[str, list[Any]]:

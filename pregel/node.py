@@ -30,6 +30,7 @@ class PregelNode:
         mapper: applied to the input before the call; must be pure.
         tags, metadata: added to the config of its tasks.
         retry_policy, cache_policy, timeout: see their classes; the graph's own are used where these are empty.
+        error_handler: the node that takes over, in the same superstep, when the last attempt has failed.
         defer: whether it waits until nothing else can run (for drawings; its trigger channels make it so).
     """
 
@@ -44,6 +45,7 @@ class PregelNode:
     cache_policy: CachePolicy | None = None
     timeout: TimeoutPolicy | None = None
     defer: bool = False
+    error_handler: str | None = None
 
     @property
     def hidden(self) -> bool:

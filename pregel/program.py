@@ -43,6 +43,8 @@ class Node:
         "consumes",
         "coro",
         "defer",
+        "guarded",
+        "handler",
         "hidden",
         "inject",
         "inline",
@@ -53,6 +55,7 @@ class Node:
         "path",
         "reads",
         "retry",
+        "source",
         "sync",
         "tags",
         "timeout",
@@ -61,7 +64,7 @@ class Node:
     )
 
     def __init__(self, name: str, declared: PregelNode, reads: str | Reader, consumes: tuple[str, ...]) -> None:
-        body = chain(declared.bodies(name))
+        body = chain(declared.bodies(name), name)
         self.name = name
         self.path = (PULL, name)
         self.triggers: tuple[str, ...] = tuple(sorted(declared.triggers))
@@ -72,6 +75,9 @@ class Node:
         self.coro = body.coro
         self.inject: Injected | None = body.inject or None
         self.writers: tuple[Writer, ...] = tuple(declared.writers)
+        self.source = body.source
+        self.guarded = declared.timeout is not None or declared.cache_policy is not None
+        self.handler: Node | None = None
         self.inline = not declared.bodies(name)
         self.is_async = body.coro is not None or any(w.is_async for w in self.writers)
         self.retry: tuple[RetryPolicy, ...] = tuple(declared.retry_policy)
@@ -160,6 +166,8 @@ def freeze(
     pool = ReaderPool(managed)
     table = {n: _node(n, declared, templates, pool) for n, declared in nodes.items()}
     for node in table.values():
+        wanted = nodes[node.name].error_handler
+        node.handler = table[wanted] if wanted is not None else None
         for writer in node.writers:
             bind = getattr(writer, "bind", None)
             if bind is not None:
@@ -217,7 +225,7 @@ def _node(
     return Node(name, declared, reads, consumes)
 
 
-def chain(bodies: Sequence[Body]) -> Body:
+def chain(bodies: Sequence[Body], node: str) -> Body:
     """Several bodies as one: each is given the result of the one before; injected parameters go to the first."""
     if not bodies:
         return Body("pass", lambda value: value, None, (), None, None, None)
@@ -226,7 +234,7 @@ def chain(bodies: Sequence[Body]) -> Body:
     first, *rest = bodies
     if any(body.inject for body in rest):
         raise InvalidGraphError(
-            "in a chain of do() calls only the first may take config, runtime, writer or store"
+            f"node {node!r}: in a chain of do() calls only the first may take config, runtime, writer or store"
         )
     steps = [(b.sync, b.coro) for b in bodies]
 
@@ -318,14 +326,17 @@ def _node_mistakes(
         if key not in cells:
             yield f"subscribes to unknown channel {key!r}; {nearest(key, cells)}"
     if isinstance(node.channels, str):
-        if node.channels not in cells:
+        if node.triggers and node.channels not in cells:
             yield f"reads {node.channels!r}, which is not a channel; {nearest(node.channels, cells)}"
     else:
         for key in node.channels:
             if key not in known:
                 yield f"reads unknown channel {key!r}; {nearest(key, known)}"
     for writer in node.writers:
-        yield from writer.check({**cells, TASKS: None})
+        if isinstance(writer, Writer):
+            yield from writer.check({**cells, TASKS: None})
+        else:
+            yield f"has {type(writer).__name__} among its writers; entries go into a ChannelWrite([...])"
 
 
 def _names(keys: str | Sequence[str]) -> tuple[str, ...]:

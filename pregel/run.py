@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ..channels.base import MISSING
 from ..checkpoint.base import BaseCheckpointSaver, Commit, address, coordinates
+from ..checkpoint.serde import Serializer
 from .config import (
     NO_CONFIG,
     Call,
@@ -43,6 +44,7 @@ class Graph(Protocol):
     checkpointer: BaseCheckpointSaver | bool | None
     store: Any
     cache: Any
+    serde: Serializer
     config: RunnableConfig
     check_input: Callable[[Any], None] | None
     interrupt_before: All | Sequence[str]
@@ -76,7 +78,7 @@ class Run:
         "after", "answer", "answers", "before", "cache", "check_input", "committed", "config", "context", "control",
         "durability", "found", "head", "input", "keep_view", "last_view", "limit", "live", "machine", "metadata", "ns",
         "out", "output_keys", "output_set", "parent", "parents", "passed", "paused", "program", "run_id", "saved_id",
-        "saver", "shown", "source", "store", "stored", "streams", "thread_id", "wake",
+        "saver", "serde", "shown", "source", "store", "stored", "streams", "thread_id", "wake",
     )  # fmt: skip
 
     def __init__(self, graph: Graph, input: Any, config: RunnableConfig | None, call: Call) -> None:
@@ -181,6 +183,7 @@ class Run:
         else:
             self.context = around.context if around is not None else None
         self.store: Any = graph.store if graph.store is not None or around is None else around.store
+        self.serde: Serializer = graph.serde if self.saver is None else self.saver.serde
         self.cache: Any = graph.cache if graph.cache is not None or around is None else around.cache
         self.control: RunControl | None = call.control or (around.control if around is not None else None)
 
@@ -214,11 +217,13 @@ class Run:
     def writer_of(self, task: Task) -> StreamWriter:
         """Sends custom events to the reader; does nothing if there is none who asked for them."""
         streams = [s for s in self.streams if s.wants("custom")]
-        if not streams:
+        if not streams and task.watch is None:
             return _nobody_listens
         attempt = task.attempt
 
         def write(data: Any) -> None:
+            if task.watch is not None:
+                task.watch.touch()
             if task.attempt == attempt:  # an abandoned attempt speaks no more
                 for stream in streams:
                     stream.emit("custom", data)

@@ -34,6 +34,19 @@ class ExecutionInfo:
     node_first_attempt_time: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class NodeError:
+    """What an error handler is told.
+
+    Attributes:
+        node: the name of the node that failed.
+        error: what its last attempt raised.
+    """
+
+    node: str
+    error: BaseException
+
+
 class RunControl:
     """A handle to ask a run to stop in good order.
 

@@ -140,7 +140,11 @@ def _take_command(run: Run, machine: Machine, command: Command[Any]) -> Effects:
     if command.resume is not MISSING:
         _take_answers(run, machine, command.resume)
     target = _CommandTask()
-    StateWriter(run.program.words).write(Command(update=command.update, goto=command.goto), target)
+    try:
+        StateWriter(run.program.words).write(Command(update=command.update, goto=command.goto), target)
+    except InvalidUpdateError as error:
+        error.add_note("in the Command given as input")
+        raise
     if run.found is None:
         machine.apply_input(target.writes, ())
         yield from save(run, machine, "input", [])

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
-from .runtime import ExecutionInfo, Runtime
+from .runtime import ExecutionInfo, NodeError, Runtime
 from .types import NS_END, NS_SEP, PUSH, RunnableConfig, StreamWriter
 from .writes import Pair
 
@@ -38,6 +38,9 @@ class Task:
         recorded: its writes are in the store already.
         run: the call it belongs to.
         restored: its outcome was found in store or cache, so it was not executed.
+        cause: for an error handler, the task that failed.
+        watch: the limits of the current attempt, or None.
+        calls: what the current attempt has called with `@task`.
         rejected: why the answer to its question was not taken.
         attempt: which try this is, from 1.
     """
@@ -48,6 +51,8 @@ class Task:
         "answers",
         "asked",
         "attempt",
+        "calls",
+        "cause",
         "children",
         "error",
         "finished",
@@ -62,6 +67,7 @@ class Task:
         "run",
         "send",
         "started",
+        "watch",
         "writes",
     )
 
@@ -83,6 +89,9 @@ class Task:
         self.attempt = 1
         self.asked = 0
         self.children = 0
+        self.calls: list[Any] | None = None
+        self.watch: Any = None
+        self.cause: Task | None = None
         self.answers: dict[str, Any] | None = None
         self.rejected: Exception | None = None
         self._runtime: Runtime[Any] | None = None
@@ -116,6 +125,10 @@ class Task:
     def known_channels(self) -> Iterable[str]:
         """The channels its writers may write to."""
         return self.run.program.channels
+
+    def known_nodes(self) -> Iterable[str]:
+        """The nodes its Sends may go to."""
+        return self.run.program.nodes
 
     def preview(self, reader: Reader) -> dict[str, Any]:
         """The state as it will be if this task's writes so far are applied, and nobody else's."""
@@ -164,7 +177,19 @@ class Task:
     @property
     def node_error(self) -> Any:
         """For error handlers: what went wrong; None elsewhere."""
-        return None
+        if self.cause is None or self.cause.error is None:
+            return None
+        return NodeError(self.cause.name, self.cause.error)
+
+    @property
+    def fatal(self) -> bool:
+        """Whether its failure ends the superstep: no handler is there to take it."""
+        return self.error is not None and (self.node.handler is None or not isinstance(self.error, Exception))
+
+    def heartbeat(self) -> None:
+        """Tell an idle timeout that the node is alive."""
+        if self.watch is not None:
+            self.watch.touch(heartbeat=True)
 
     @property
     def runtime(self) -> Runtime[Any]:
@@ -177,6 +202,7 @@ class Task:
                 stream_writer=self.writer,
                 previous=self.previous,
                 control=run.control,
+                heartbeat=self.heartbeat,
                 idempotency_key=self.id,
                 execution_info=ExecutionInfo(
                     checkpoint_id=run.machine.checkpoint_id,
@@ -208,6 +234,7 @@ class Task:
         self.writes = []
         self.asked = 0
         self.children = 0
+        self.calls = None
         self._runtime = None
 
     def __repr__(self) -> str:
@@ -245,7 +272,7 @@ def task_id(checkpoint_id: str, ns: str, step: int, task: Task) -> str:
     """
     head, *tail = task.path
     parts = [checkpoint_id, ns, str(step), task.name, head]
-    parts += tail and [path_text(tuple(tail))] if head == PUSH else task.node.triggers
+    parts += [path_text(tuple(tail))] if head == PUSH or task.cause is not None else task.node.triggers
     digest = blake2b("\0".join(parts).encode(), digest_size=16).hexdigest()
     return f"{digest[:8]}-{digest[8:12]}-{digest[12:16]}-{digest[16:20]}-{digest[20:]}"
 

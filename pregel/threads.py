@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import copy_context
 from functools import partial
@@ -11,14 +10,11 @@ from typing import Any
 
 from ..checkpoint.base import coordinates
 from .effects import Effects, Load, RunTasks, Save
-from .errors import GraphBubbleUp, GraphInterrupt, ParentCommand
 from .executors import MAX_THREADS, POOL, Batch
 from .loop import supersteps
-from .retry import wait_before_retry
 from .run import Run
-from .runtime import RUNNING
 from .task import Task
-from .types import Command
+from .work import run_task
 
 
 class ReaderLeft(BaseException):
@@ -141,7 +137,7 @@ class Driver:
 
     def _end(self, task: Task) -> None:
         """A task has ended, on its worker's thread. After a failure no further task is started."""
-        if task.error is not None and self._batch is not None:
+        if task.fatal and self._batch is not None:
             self._dropped += self._batch.cancel()
         self._ended.put(task)
 
@@ -286,64 +282,3 @@ def side_by_side(jobs: Sequence[Callable[[], Any]], limit: int | None) -> list[A
         if error is not None:
             raise error
     return results
-
-
-# -- one task -------------------------------------------------------------------------------------------------
-
-
-def run_task(task: Task) -> None:
-    """Run a task to its end, retries included; the outcome is kept on the task. Call it in a context of its own."""
-    RUNNING.set(task)
-    failures: dict[int, int] | None = None
-    while True:
-        try:
-            _attempt(task)
-            return
-        except GraphBubbleUp as signal:
-            keep_signal(task, signal)
-            return
-        except BaseException as error:
-            task.writes = []
-            failures = {} if failures is None else failures
-            wait = wait_before_retry(task.node.retry, failures, error) if task.node.retry else None
-            if wait is None:
-                keep_error(task, error)
-                return
-            time.sleep(wait)
-            task.begin_attempt()
-
-
-def _attempt(task: Task) -> None:
-    node = task.node
-    try:
-        if node.inject is None:
-            result = node.sync(task.input)
-        else:
-            result = node.sync(task.input, **{name: get(task) for name, get in node.inject})
-    except ParentCommand as signal:
-        result = addressed_here(signal)
-    for writer in node.writers:
-        writer.write(result, task)
-    task.finished = True
-
-
-def addressed_here(signal: ParentCommand) -> Command[Any]:
-    """The command that a nested graph sent to its parent, which this task's graph is."""
-    return Command(update=signal.command.update, goto=signal.command.goto)
-
-
-def keep_signal(task: Task, signal: GraphBubbleUp) -> None:
-    """Note that a task pauses, or hands over to the graph around it."""
-    task.writes = []
-    if isinstance(signal, GraphInterrupt):
-        task.interrupts = signal.interrupts
-        task.paused = True
-        task.rejected = getattr(signal, "error", None)
-    else:
-        task.error = signal
-
-
-def keep_error(task: Task, error: BaseException) -> None:
-    """Note that a task failed, and where."""
-    error.add_note(f"During task with name {task.name!r} and id {task.id!r}")
-    task.error = error

@@ -39,6 +39,8 @@ class Writing(Protocol):
 
     def known_channels(self) -> Iterable[str]: ...
 
+    def known_nodes(self) -> Iterable[str]: ...
+
 
 class Writer:
     """Turns a node's result into writes. `awrite` is used in async runs if `is_async`."""
@@ -125,6 +127,7 @@ class ChannelWrite(Writer):
         out, known = task.writes, task.known_channels()
         for entry in self.writes:
             if isinstance(entry, Send):
+                check_send(entry, task)
                 out.append((TASKS, entry))
                 continue
             for channel, value in entry.pairs(result):
@@ -132,6 +135,8 @@ class ChannelWrite(Writer):
                     raise InvalidUpdateError(
                         f"node {task.name!r} wrote to unknown channel {channel!r}; {nearest(channel, known)}"
                     )
+                if channel == TASKS:
+                    check_send(value, task)
                 out.append((channel, value))
 
     def check(self, channels: Mapping[str, Any]) -> Iterable[str]:
@@ -142,6 +147,19 @@ class ChannelWrite(Writer):
                     yield f"writes to the reserved channel {TASKS!r}; write a Send instead"
                 elif entry.channel not in channels:
                     yield f"writes to unknown channel {entry.channel!r}; {nearest(entry.channel, channels)}"
+
+
+def check_send(send: Any, task: Any) -> None:
+    """Refuse what is no Send, or goes to no node, in the task that wrote it.
+
+    Raises:
+        InvalidUpdateError: naming the node that wrote it.
+    """
+    if not isinstance(send, Send):
+        raise InvalidUpdateError(f"node {task.name!r} wrote {_shown(send)} to {TASKS!r}, which takes Sends only")
+    nodes = task.known_nodes()
+    if send.node not in nodes:
+        raise InvalidRouteError(f"node {task.name!r} sends to {send.node!r}; {nearest(send.node, nodes)}")
 
 
 # -- StateGraph -------------------------------------------------------------------------------------------

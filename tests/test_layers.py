@@ -34,7 +34,7 @@ PREGEL = """
     program
     task
     interrupts retry machine config
-    stream
+    stream tokens
     history
     keep
     run

@@ -274,14 +274,13 @@ def test_a_node_whose_only_input_is_empty_is_held_back_until_that_is_filled() ->
 
 
 def test_a_held_node_does_not_keep_deferred_work_from_running() -> None:
-    held = NodeBuilder().subscribe_to("a", read=False).subscribe_only("b")
-    prog = program({"held": held, "src": on("a"), "late": on("fin")},
-                   {"a": LastValue(int), "b": LastValue(int), "fin": LastValueAfterFinish(int)})  # fmt: skip
-    machine = started(prog, ("a", 1))
-    assert names(step(machine, src=[("fin", 5), ("a", 2)])) == ["src"]
-    # `a` moved, so both look runnable; only `src` is.
-    assert names(step(machine)) == ["src"]
-    assert names(machine.plan()) == ["late"]
+    held = NodeBuilder().subscribe_to("h", read=False).subscribe_only("b")
+    channels = {"a": LastValue(int), "b": LastValue(int), "h": LastValue(int), "fin": LastValueAfterFinish(int)}
+    machine = started(program({"held": held, "src": on("a"), "late": on("fin")}, channels), ("a", 1))
+    step(machine, src=[("fin", 5), ("h", 1)])
+    assert names(step(machine, late=[("b", 7), ("fin", 6)])) == ["late"]
+    assert names(step(machine)) == ["held"], "it can run now, so what waits for the end waits again"
+    assert names(step(machine)) == ["late"]
 
 
 def test_plan_may_be_asked_again_and_says_the_same() -> None:

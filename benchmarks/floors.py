@@ -1,0 +1,230 @@
+"""The floor of each case: bare Python that does only the bookkeeping nobody can leave out. No engine is imported.
+
+What every floor keeps: a node gets a dict of its own, writes are gathered and applied only when all of the superstep
+have run, a router sees its own node's writes. Each says below what else it does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextvars import copy_context
+from threading import Barrier
+from typing import Any
+
+from cases import SENDS, STEPS, abest, adouble, best, double
+
+
+def tick(state: dict[str, Any]) -> dict[str, Any]:
+    return {"n": state["n"] + 1}
+
+
+async def atick(state: dict[str, Any]) -> dict[str, Any]:
+    return {"n": state["n"] + 1}
+
+
+def route(state: dict[str, Any]) -> str:
+    return "tick" if state["n"] < STEPS else "end"
+
+
+class Task:
+    """One execution of a node, with a place for its writes and its error."""
+
+    __slots__ = ("error", "input", "name", "writes")
+
+    def __init__(self, name: str, given: dict[str, Any]) -> None:
+        self.name = name
+        self.input = given
+        self.writes: list[tuple[str, Any]] = []
+        self.error: BaseException | None = None
+
+
+class Graph:
+    """What a superstep cannot do without, in dicts and lists.
+
+    Which nodes a channel wakes; a version per channel and what each node has seen of its own, for that decides what
+    runs; a task in a context of its own, whose error is kept; writes gathered by channel and applied at the barrier.
+    """
+
+    def __init__(self, nodes: dict[str, Any], edges: dict[str, str] | None = None) -> None:
+        self.nodes = nodes
+        self.edges = edges  # None: a router decides
+        self.wakes = {f"to:{name}": name for name in nodes}
+
+    def begin(self, given: dict[str, Any]) -> None:
+        self.state = dict(given)
+        self.versions: dict[str, int] = {**dict.fromkeys(given, 1), "to:tick": 1, "to:a": 1}
+        self.seen: dict[str, int] = {}
+        self.changed = ["to:tick" if self.edges is None else "to:a"]
+        self.step = 1
+
+    def plan(self) -> list[Task]:
+        tasks = []
+        for channel in self.changed:
+            name = self.wakes.get(channel)
+            if name is not None and self.versions[channel] > self.seen.get(name, 0):
+                tasks.append(Task(name, self.state.copy()))
+        return tasks
+
+    def run(self, task: Task) -> None:
+        try:
+            self.write(task, self.nodes[task.name](task.input))
+        except Exception as error:
+            task.error = error
+
+    async def arun(self, task: Task) -> None:
+        try:
+            self.write(task, await self.nodes[task.name](task.input))
+        except Exception as error:
+            task.error = error
+
+    def write(self, task: Task, result: dict[str, Any]) -> None:
+        writes = task.writes
+        for key, value in result.items():
+            if key in self.state:
+                writes.append((key, value))
+        if self.edges is None:
+            view = self.state.copy()
+            view.update(writes)
+            target = route(view)
+        else:
+            target = self.edges[task.name]
+        if target != "end":
+            writes.append((f"to:{target}", None))
+
+    def apply(self, tasks: list[Task]) -> None:
+        grouped: dict[str, list[Any]] = {}
+        for task in tasks:
+            if task.error is not None:
+                raise task.error
+            self.seen[task.name] = self.versions[f"to:{task.name}"]
+            for channel, value in task.writes:
+                grouped.setdefault(channel, []).append(value)
+        self.step += 1
+        for channel, values in grouped.items():
+            self.versions[channel] = self.step
+            if channel in self.state:
+                self.state[channel] = values[-1]
+        self.changed = list(grouped)
+
+    def invoke(self, given: dict[str, Any], history: list[Any] | None = None) -> dict[str, Any]:
+        self.begin(given)
+        while (tasks := self.plan()) and self.step < 3 * STEPS:
+            for task in tasks:
+                copy_context().run(self.run, task)
+            self.apply(tasks)
+            if history is not None:
+                stored = {name: pickle.dumps(self.state[name], 5) for name in self.changed if name in self.state}
+                history.append((self.step, self.step - 1, self.versions.copy(), self.seen.copy(), stored))
+        return dict(self.state)
+
+    async def ainvoke(self, given: dict[str, Any]) -> dict[str, Any]:
+        self.begin(given)
+        while (tasks := self.plan()) and self.step < 3 * STEPS:
+            for task in tasks:
+                await self.arun(task)
+            self.apply(tasks)
+        return dict(self.state)
+
+
+def p1() -> float:
+    """Supersteps of one node and its router."""
+    graph = Graph({"tick": tick})
+    return best(lambda: graph.invoke({"n": 0}), STEPS)
+
+
+def p2() -> float:
+    """Three supersteps joined by edges, and an input and an output dict."""
+    graph = Graph({"a": tick, "b": tick, "c": tick}, {"a": "b", "b": "c", "c": "end"})
+
+    def work() -> None:
+        for _ in range(100):
+            graph.invoke({"n": 0})
+
+    return best(work, 100)
+
+
+def p3() -> float:
+    """As P1, with an await of the node; a single coroutine needs no asyncio task."""
+    graph = Graph({"tick": atick})
+    return asyncio.run(abest(lambda: graph.ainvoke({"n": 0}), STEPS))
+
+
+def p4() -> float:
+    """As P1, with a record per superstep: id and parent, versions, what was seen, the changed values as bytes."""
+    graph = Graph({"tick": tick})
+    return best(lambda: graph.invoke({"n": 0}, []), STEPS)
+
+
+def p10() -> float:
+    """As P1, with a dict of 2,000 keys for the node and one for its router."""
+    graph = Graph({"tick": tick})
+    return best(lambda: graph.invoke({"n": 0, **{f"k{i}": 1 for i in range(1999)}}), STEPS)
+
+
+def fan_out(node: Any) -> float:
+    """Five jobs handed to threads that are kept, and one wait for all; then the join is called."""
+    with ThreadPoolExecutor(5) as pool:
+
+        def work() -> None:
+            for _ in range(50):
+                state: dict[str, Any] = {"items": []}
+                jobs = [pool.submit(node, state.copy()) for _ in range(5)]
+                wait(jobs)
+                for job in jobs:
+                    state["items"] = state["items"] + job.result()["items"]
+                state["items"] = state["items"] + [len(state.copy()["items"])]
+
+        return best(work, 50)
+
+
+def p7() -> float:
+    return fan_out(lambda state: {"items": [1]})
+
+
+def p7_wait() -> float:
+    """The same, and the five wait for each other, so that each needs a thread of its own."""
+    meet = Barrier(5)
+
+    def node(state: Any) -> Any:
+        meet.wait(10)
+        return {"items": [1]}
+
+    return fan_out(node)
+
+
+def p8() -> float:
+    """One job per task in a thread pool's queue; results gathered in order."""
+    with ThreadPoolExecutor() as pool:
+
+        def work() -> None:
+            items: list[int] = []
+            for result in pool.map(double, range(SENDS)):
+                items.extend(result["items"])
+
+        return best(work, SENDS)
+
+
+def p9() -> float:
+    """One asyncio task per Send; results gathered in order."""
+
+    async def work() -> None:
+        items: list[int] = []
+        for result in await asyncio.gather(*(adouble(i) for i in range(SENDS))):
+            items.extend(result["items"])
+
+    return asyncio.run(abest(work, SENDS))
+
+
+FLOORS = {
+    "P1": p1,
+    "P2": p2,
+    "P3": p3,
+    "P4": p4,
+    "P7": p7,
+    "P7-wait": p7_wait,
+    "P8": p8,
+    "P9": p9,
+    "P10": p10,
+}

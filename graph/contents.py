@@ -1,0 +1,87 @@
+"""The contents of messages in the form that OpenAI's API takes. Pure; everything else about a message is kept."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from ..pregel.tokens import changed
+
+ROLES: Final = {"human": "user", "ai": "assistant"}
+"""Other names of roles, and the names that stand in messages."""
+
+
+def to_openai(message: Any) -> Any:
+    """The message with its content, tool calls and role in the form OpenAI's API takes; itself if they are already.
+    Of an object only the content is rewritten.
+
+    >>> to_openai({"role": "ai", "content": [{"type": "text", "text": "a"}, "b"], "id": "1"})
+    {'role': 'assistant', 'content': 'a\\nb', 'id': '1'}
+    """
+    is_dict = isinstance(message, dict)
+    changes: dict[str, Any] = {}
+    content = message.get("content") if is_dict else getattr(message, "content", None)
+    if isinstance(content, list):
+        if is_dict:
+            calls = _tool_calls(content, message.get("tool_calls") or [])
+            if calls:
+                changes["tool_calls"] = calls
+        if is_dict or getattr(message, "tool_calls", None):
+            content = [block for block in content if not _is_tool_use(block)]
+        changes["content"] = _openai_content(content)
+    role = (message.get("role") or message["type"]) if is_dict else None
+    if role in ROLES:
+        changes["role"] = ROLES[role]
+    return changed(message, changes) if changes else message
+
+
+def _openai_content(blocks: Sequence[Any]) -> str | list[Any]:
+    """Blocks of text alone become one str."""
+    rewritten = [_openai_block(block) for block in blocks]
+    if all(isinstance(block, dict) and block.get("type") == "text" for block in rewritten):
+        return "\n".join(block["text"] for block in rewritten)
+    return rewritten
+
+
+def _openai_block(block: Any) -> Any:
+    """Text and images in OpenAI's form; blocks of other kinds as they are."""
+    if isinstance(block, str):
+        return {"type": "text", "text": block}
+    if not isinstance(block, Mapping):
+        return block
+    if block.get("type") == "text":
+        return {"type": "text", "text": block.get("text", "")}
+    url = _image_url(block) if block.get("type") == "image" else None
+    return {"type": "image_url", "image_url": {"url": url}} if url else block
+
+
+def _image_url(block: Mapping[str, Any]) -> str | None:
+    """The address of an image, or its data as one; None if neither is found."""
+    source = block.get("source")
+    source = source if isinstance(source, Mapping) else block
+    url = source.get("url")
+    data = source.get("base64") or source.get("data")
+    if not isinstance(data, str):
+        return url if isinstance(url, str) else None
+    kind = source.get("media_type") or source.get("mime_type") or "image/png"
+    return f"data:{kind};base64,{data}"
+
+
+def _is_tool_use(block: Any) -> bool:
+    return isinstance(block, Mapping) and block.get("type") == "tool_use"
+
+
+def _tool_calls(blocks: Iterable[Any], known: Sequence[Any]) -> list[Any]:
+    """The known calls, and those that stand among the blocks of a content."""
+    ids = {call.get("id") for call in known if isinstance(call, Mapping)}
+    found = [
+        {
+            "type": "function",
+            "id": block.get("id"),
+            "function": {"name": block.get("name"), "arguments": json.dumps(block.get("input", {}))},
+        }
+        for block in blocks
+        if _is_tool_use(block) and block.get("id") not in ids
+    ]
+    return [*known, *found]

@@ -1,0 +1,230 @@
+"""Running one task to its end in an async run: attempt, retry, deadline, cache. The outcome is kept on the task."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator
+from contextlib import asynccontextmanager
+from contextvars import Context, copy_context
+from types import coroutine
+from typing import Any
+
+from .deadline import Watch
+from .errors import GraphBubbleUp, NodeCancelledError, ParentCommand
+from .executors import POOL
+from .outcome import (
+    FullKey,
+    abandon,
+    addressed_here,
+    cache_key,
+    keep_error,
+    keep_signal,
+    limits,
+    restore_cached,
+    take_over,
+    to_cache,
+    twin_of,
+)
+from .retry import wait_before_retry
+from .runtime import RUNNING
+from .task import Task
+from .types import TimeoutPolicy
+
+
+async def run_task(task: Task) -> None:
+    """Run a task to its end, retries included. Await it in a context of its own; it does not raise."""
+    RUNNING.set(task)
+    failures: dict[int, int] | None = None
+    while True:
+        try:
+            if task.node.guarded or task.send is not None:
+                await _guarded(task)
+            else:
+                await attempt(task)
+            return
+        except GraphBubbleUp as signal:
+            keep_signal(task, signal)
+            return
+        except BaseException as failure:
+            error = _own_fault(task, failure)
+            task.writes = []
+            task.finished = False
+            failures = {} if failures is None else failures
+            wait = wait_before_retry(task.node.retry, failures, error) if task.node.retry else None
+            if wait is None:
+                keep_error(task, error)
+                return
+            try:
+                await asyncio.sleep(wait)
+            except asyncio.CancelledError as cancelled:
+                keep_error(task, cancelled)
+                return
+            task.begin_attempt()
+
+
+async def attempt(task: Task) -> None:
+    """Call the node once and write what it returned."""
+    node = task.node
+    try:
+        given = {name: get(task) for name, get in node.inject} if node.inject is not None else {}
+        if node.coro is not None:
+            result = await node.coro(task.input, **given)
+        elif node.inline:
+            result = node.sync(task.input, **given)
+        else:
+            result = await in_thread(lambda: node.sync(task.input, **given))
+    except ParentCommand as signal:
+        result = addressed_here(signal)
+    for writer in node.writers:
+        if writer.is_async:
+            await writer.awrite(result, task)
+        else:
+            writer.write(result, task)
+    if task.calls:
+        await task.run.ajoin_calls(task)
+    task.finished = True
+
+
+async def _guarded(task: Task) -> None:
+    """An attempt under a deadline, or one whose result may be cached."""
+    key = cache_key(task)
+    policy = limits(task)
+    if key is None:
+        await (attempt(task) if policy is None else _timed(task, policy))
+        return
+    cache = task.run.cache
+    async with _one_at_a_time((id(cache), key)):
+        known = await cache.aget([key])
+        if key in known:
+            restore_cached(task, known[key])
+            return
+        await (attempt(task) if policy is None else _timed(task, policy))
+        await cache.aset(to_cache(task, key))
+
+
+async def _timed(task: Task, policy: TimeoutPolicy) -> None:
+    """An attempt as an asyncio task of its own, abandoned at its deadline even if it ignores its cancellation."""
+    twin = twin_of(task)
+    twin.watch = watch = Watch(policy)
+
+    async def work() -> None:
+        RUNNING.set(twin)
+        await attempt(twin)
+
+    ended: list[BaseException | None] = []
+
+    async def guarded() -> None:
+        try:
+            await work()
+        except BaseException as error:  # a signal must not tear down the event loop
+            ended.append(error)
+            if isinstance(error, asyncio.CancelledError):
+                raise
+
+    running = asyncio.get_running_loop().create_task(guarded())
+    try:
+        while not running.done() and watch.left() > 0:
+            await asyncio.wait([running], timeout=watch.left())
+    except asyncio.CancelledError:
+        running.cancel()
+        await asyncio.wait([running])
+        raise
+    if not running.done():
+        abandon(twin)
+        running.cancel()
+        raise watch.error(task.name)
+    take_over(task, twin)
+    if ended and ended[0] is not None:
+        raise ended[0]
+
+
+def _own_fault(task: Task, error: BaseException) -> BaseException:
+    """A CancelledError that nobody asked for is the node's own failure."""
+    if isinstance(error, asyncio.CancelledError):
+        current = asyncio.current_task()
+        if current is None or not current.cancelling():
+            mine = NodeCancelledError(task.name)
+            mine.__cause__ = error
+            return mine
+    return error
+
+
+_locks: dict[tuple[Any, ...], list[Any]] = {}
+
+
+@asynccontextmanager
+async def _one_at_a_time(key: tuple[int, FullKey]) -> AsyncIterator[None]:
+    """Equal work waits for the first to finish, and then finds its result."""
+    here = (id(asyncio.get_running_loop()), *key)
+    entry = _locks.setdefault(here, [asyncio.Lock(), 0])
+    entry[1] += 1
+    try:
+        async with entry[0]:
+            yield
+    finally:
+        entry[1] -= 1
+        if not entry[1]:
+            _locks.pop(here, None)
+
+
+@coroutine
+def in_context(
+    context: Context, work: Coroutine[Any, Any, None], suspended: Callable[[], None] | None = None
+) -> Generator[Any, Any, None]:
+    """Await `work` in a context of its own, without an asyncio task. `suspended` is called when it first waits."""
+    run, send = context.run, work.send
+    try:
+        awaited = run(send, None)
+        if suspended is not None:
+            suspended()
+        while True:
+            try:
+                answer = yield awaited
+            except BaseException as error:
+                awaited = run(work.throw, error)
+            else:
+                awaited = run(send, answer)
+    except StopIteration:
+        return
+
+
+async def in_thread(call: Callable[[], Any]) -> Any:
+    """Call on a worker thread, in this context. If the waiting is cancelled the thread runs on and its result is
+    dropped."""
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[Any] = loop.create_future()
+    context = copy_context()
+
+    def tell(result: Any, error: BaseException | None) -> None:
+        if answer.done():
+            return
+        if error is not None:
+            answer.set_exception(error)
+        else:
+            answer.set_result(result)
+
+    def work() -> None:
+        result, failure = None, None
+        try:
+            result = context.run(call)
+        except BaseException as error:
+            failure = _wrapped(error)
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(tell, result, failure)
+
+    POOL.submit(work)
+    try:
+        return await answer
+    except _Stop as stop:
+        raise stop.cause from None
+
+
+class _Stop(Exception):
+    """Carries a StopIteration, which a future cannot hold."""
+
+    def __init__(self, cause: BaseException) -> None:
+        self.cause = cause
+
+
+def _wrapped(error: BaseException) -> BaseException:
+    return _Stop(error) if isinstance(error, StopIteration) else error

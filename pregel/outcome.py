@@ -1,0 +1,107 @@
+"""What an attempt leaves on its task, whichever driver ran it; and what of it may be reused."""
+
+from __future__ import annotations
+
+import warnings
+from copy import copy
+from typing import Any
+
+from ..store.cache import canonical_key, function_identity
+from .errors import GraphBubbleUp, GraphInterrupt, ParentCommand
+from .task import Task
+from .types import Command, TimeoutPolicy
+
+CACHE_NS = "__pregel_ns_writes"
+
+FullKey = tuple[tuple[str, ...], str]
+
+
+def addressed_here(signal: ParentCommand) -> Command[Any]:
+    """The command that a nested graph sent to its parent, which this task's graph is."""
+    return Command(update=signal.command.update, goto=signal.command.goto)
+
+
+def keep_signal(task: Task, signal: GraphBubbleUp) -> None:
+    """Note that a task pauses, or hands over to the graph around it."""
+    task.writes = []
+    task.finished = False
+    if isinstance(signal, GraphInterrupt):
+        task.interrupts = signal.interrupts
+        task.paused = True
+        task.rejected = getattr(signal, "error", None)
+    else:
+        task.error = signal
+
+
+def keep_error(task: Task, error: BaseException) -> None:
+    """Note that a task failed, and where."""
+    run = task.run
+    thread = "" if run.thread_id is None else f" of thread {run.thread_id!r}"
+    error.add_note(f"During task with name {task.name!r} and id {task.id!r}, in step {run.machine.step}{thread}")
+    task.error = error
+
+
+# -- attempts that may be abandoned ---------------------------------------------------------------------------
+
+
+def limits(task: Task) -> TimeoutPolicy | None:
+    """The time limits of a task: its Send's, else its node's."""
+    return (task.send.timeout if task.send is not None else None) or task.node.timeout
+
+
+def twin_of(task: Task) -> Task:
+    """A copy for an attempt that may have to be abandoned: nothing it does later can reach the task."""
+    task.known_answers()
+    twin = copy(task)
+    twin.writes = []
+    twin.answers = dict(task.known_answers())
+    return twin
+
+
+def take_over(task: Task, twin: Task) -> None:
+    """Make what the twin has done the task's own."""
+    task.writes, task.finished, task.answers = twin.writes, twin.finished, twin.answers
+    task.asked, task.children, task.calls = twin.asked, twin.children, twin.calls
+
+
+def abandon(twin: Task) -> None:
+    """Its custom events are no longer passed on; its writes are no longer looked at."""
+    twin.attempt = -1
+
+
+# -- results that may be reused -------------------------------------------------------------------------------
+
+
+def cache_key(task: Task) -> FullKey | None:
+    """Where the result of a task is cached; None if its node has no policy or its graph no cache.
+
+    Raises:
+        TypeError: the node's function or input has no stable identity; says to give a `key_func`.
+    """
+    policy = task.node.cache_policy
+    if policy is None or task.run.cache is None:
+        return None
+    key = canonical_key(task.input) if policy.key_func is None else policy.key_func(task.input)
+    return cache_namespace(task), key.hex() if isinstance(key, bytes) else str(key)
+
+
+def cache_namespace(task: Task) -> tuple[str, ...]:
+    """The part of a cache that belongs to one node."""
+    return (CACHE_NS, function_identity(task.node.source), task.name)
+
+
+def restore_cached(task: Task, blob: Any) -> None:
+    """Take a cached result as the task's own."""
+    task.writes = [tuple(pair) for pair in task.run.serde.loads(blob)]
+    task.finished = task.restored = True
+
+
+def to_cache(task: Task, key: FullKey) -> dict[FullKey, Any]:
+    """A finished task's result as a cache takes it; nothing if it cannot be stored."""
+    assert task.node.cache_policy is not None
+    try:
+        blob = task.run.serde.dumps([tuple(pair) for pair in task.writes])
+    except Exception as error:
+        warnings.warn(f"node {task.name!r}: its result is not cached: {error}", stacklevel=2)
+        return {}
+    return {key: (blob, task.node.cache_policy.ttl)}

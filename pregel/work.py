@@ -1,0 +1,142 @@
+"""Running one task to its end in a sync run: attempt, retry, deadline, cache. The outcome is kept on the task."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import copy_context
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from .deadline import Watch
+from .errors import GraphBubbleUp, ParentCommand
+from .executors import POOL
+from .outcome import (
+    FullKey,
+    abandon,
+    addressed_here,
+    cache_key,
+    keep_error,
+    keep_signal,
+    limits,
+    restore_cached,
+    take_over,
+    to_cache,
+    twin_of,
+)
+from .retry import wait_before_retry
+from .runtime import RUNNING
+from .task import Task
+from .types import TimeoutPolicy
+
+
+def run_task(task: Task) -> None:
+    """Run a task to its end, retries included. Call it in a context of its own; it does not raise."""
+    RUNNING.set(task)
+    failures: dict[int, int] | None = None
+    while True:
+        try:
+            if task.node.guarded or task.send is not None:
+                _guarded(task)
+            else:
+                attempt(task)
+            return
+        except GraphBubbleUp as signal:
+            keep_signal(task, signal)
+            return
+        except BaseException as error:
+            task.writes = []
+            task.finished = False
+            failures = {} if failures is None else failures
+            wait = wait_before_retry(task.node.retry, failures, error) if task.node.retry else None
+            if wait is None:
+                keep_error(task, error)
+                return
+            time.sleep(wait)
+            task.begin_attempt()
+
+
+def attempt(task: Task) -> None:
+    """Call the node once and write what it returned."""
+    node = task.node
+    try:
+        if node.inject is None:
+            result = node.sync(task.input)
+        else:
+            result = node.sync(task.input, **{name: get(task) for name, get in node.inject})
+    except ParentCommand as signal:
+        result = addressed_here(signal)
+    for writer in node.writers:
+        writer.write(result, task)
+    if task.calls:
+        task.run.join_calls(task)
+    task.finished = True
+
+
+def _guarded(task: Task) -> None:
+    """An attempt under a deadline, or one whose result may be cached."""
+    key = cache_key(task)
+    policy = limits(task)
+    if key is None:
+        attempt(task) if policy is None else _timed(task, policy)
+        return
+    cache = task.run.cache
+    with _one_at_a_time((id(cache), key)):
+        known = cache.get([key])
+        if key in known:
+            restore_cached(task, known[key])
+            return
+        attempt(task) if policy is None else _timed(task, policy)
+        cache.set(to_cache(task, key))
+
+
+def _timed(task: Task, policy: TimeoutPolicy) -> None:
+    """An attempt on a thread of its own, abandoned at its deadline."""
+    twin = twin_of(task)
+    twin.watch = watch = Watch(policy)
+    ended: SimpleQueue[BaseException | None] = SimpleQueue()
+
+    def work() -> None:
+        RUNNING.set(twin)
+        try:
+            attempt(twin)
+        except BaseException as error:
+            ended.put(error)
+        else:
+            ended.put(None)
+
+    context = copy_context()
+    POOL.submit(lambda: context.run(work))
+    while True:
+        try:
+            error = ended.get(timeout=max(watch.left(), 0.0))
+            break
+        except Empty:
+            if watch.left() <= 0:
+                abandon(twin)
+                raise watch.error(task.name) from None
+    take_over(task, twin)
+    if error is not None:
+        raise error
+
+
+_locks: dict[tuple[int, FullKey], list[Any]] = {}
+_locks_guard = threading.Lock()
+
+
+@contextmanager
+def _one_at_a_time(key: tuple[int, FullKey]) -> Iterator[None]:
+    """Equal work waits for the first to finish, and then finds its result."""
+    with _locks_guard:
+        entry = _locks.setdefault(key, [threading.Lock(), 0])
+        entry[1] += 1
+    try:
+        with entry[0]:
+            yield
+    finally:
+        with _locks_guard:
+            entry[1] -= 1
+            if not entry[1]:
+                _locks.pop(key, None)

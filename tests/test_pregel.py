@@ -1,0 +1,624 @@
+"""Raw Pregel: what a hand-made graph may say, what it refuses, and what `invoke` makes of it, in both worlds."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import pytest
+
+from stategraph.channels import (
+    AnyValue,
+    BaseChannel,
+    BinaryOperatorAggregate,
+    EphemeralValue,
+    LastValue,
+    LastValueAfterFinish,
+    NamedBarrierValue,
+    Topic,
+    UntrackedValue,
+)
+from stategraph.checkpoint import InMemorySaver
+from stategraph.pregel import (
+    PASSTHROUGH,
+    SKIP_WRITE,
+    ChannelWrite,
+    ChannelWriteEntry,
+    ChannelWriteTupleEntry,
+    Command,
+    EmptyInputError,
+    GraphRecursionError,
+    InvalidGraphError,
+    InvalidUpdateError,
+    NodeBuilder,
+    Overwrite,
+    Pregel,
+    PregelNode,
+    Send,
+)
+from stategraph.pregel.types import TASKS
+
+Cfg = {"configurable": {"thread_id": "1"}}
+
+
+def on(*channels: str) -> NodeBuilder:
+    return NodeBuilder().subscribe_to(*channels)
+
+
+def only(channel: str) -> NodeBuilder:
+    return NodeBuilder().subscribe_only(channel)
+
+
+def cells(names: str, kind: Any = LastValue) -> dict[str, Any]:
+    return {name: kind(object) for name in names}
+
+
+def app(nodes: Any, channels: Any, inputs: Any = "a", outputs: Any = "o", **kwargs: Any) -> Pregel:
+    return Pregel(nodes=nodes, channels=channels, input_channels=inputs, output_channels=outputs, **kwargs)
+
+
+def seen_by(builder: NodeBuilder, drive: Any, input: Any, channels: str = "abco", inputs: Any = ("a", "b", "c")) -> Any:
+    """What a node with these subscriptions is called with; None if it never is."""
+    seen: list[Any] = []
+    graph = app({"n": builder.do(lambda value: seen.append(value)), "sink": on(*inputs)}, cells(channels), inputs)
+    drive.invoke(graph, input)
+    return seen[0] if seen else None
+
+
+# -- what a node reads ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("builder", "input", "seen"),
+    [
+        (lambda: only("a"), {"a": 1}, 1),
+        (lambda: on("a"), {"a": 1}, {"a": 1}),
+        (lambda: on("a", "b"), {"a": 1, "b": 2}, {"a": 1, "b": 2}),
+        (lambda: on("a", "b"), {"b": 2}, {"b": 2}),
+        (lambda: NodeBuilder().subscribe_to("a", read=False), {"a": 1, "b": 2}, {}),
+        (lambda: NodeBuilder().subscribe_to("a", read=False).read_from("b"), {"a": 1, "b": 2}, {"b": 2}),
+        (lambda: NodeBuilder().subscribe_to("a", read=False).read_from("b"), {"a": 1}, {}),
+        (lambda: on("a").read_from("b"), {"b": 2}, None),
+        (lambda: on("a").read_from("a", "b"), {"a": 1, "b": 2}, {"a": 1, "b": 2}),
+        (lambda: NodeBuilder().subscribe_to("a", read=False).subscribe_only("b"), {"a": 1, "b": 2}, 2),
+        (lambda: NodeBuilder().subscribe_to("a", read=False).subscribe_only("b"), {"b": 2}, 2),
+        (lambda: NodeBuilder().subscribe_to("a", read=False).subscribe_only("b"), {"a": 1}, None),
+    ],
+)
+def test_forms_of_subscribing(drive: Any, builder: Any, input: Any, seen: Any) -> None:
+    assert seen_by(builder(), drive, input) == seen
+
+
+def test_none_is_a_value_like_any_other(drive: Any) -> None:
+    assert seen_by(on("a", "b"), drive, {"a": None}) == {"a": None}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: only("a").subscribe_only("b"),
+        lambda: on("a").subscribe_only("b"),
+        lambda: NodeBuilder().read_from("a").subscribe_only("b"),
+        lambda: only("a").subscribe_to("b"),
+        lambda: only("a").read_from("b"),
+    ],
+)
+def test_a_bare_input_and_a_dict_do_not_mix(wrong: Any) -> None:
+    with pytest.raises(ValueError, match=r"'a'.*|subscribe_only"):
+        wrong()
+
+
+# -- what a node calls ----------------------------------------------------------------------------------------
+
+
+def test_without_a_body_the_input_goes_to_the_writers(drive: Any) -> None:
+    assert drive.invoke(app({"n": only("a").write_to("o")}, cells("ao")), 5) == 5
+
+
+def test_several_bodies_run_in_a_row(drive: Any) -> None:
+    node = only("a").do(lambda x: x + 1).do(lambda x: x * 10).write_to("o")
+    assert drive.invoke(app({"n": node}, cells("ao")), 1) == 20
+
+
+def test_a_row_may_mix_plain_and_async_functions_in_an_async_run() -> None:
+    import asyncio
+
+    async def times_ten(value: int) -> int:
+        return value * 10
+
+    graph = app({"n": only("a").do(lambda x: x + 1).do(times_ten).do(lambda x: x - 1).write_to("o")}, cells("ao"))
+    assert asyncio.run(graph.ainvoke(1)) == 19
+    with pytest.raises(TypeError, match="node 'n' is async"):
+        graph.invoke(1)
+
+
+def test_an_object_with_invoke_is_a_body(drive: Any) -> None:
+    class Doubler:
+        def invoke(self, value: int) -> int:
+            return 2 * value
+
+        async def ainvoke(self, value: int) -> int:
+            return 2 * value
+
+    assert drive.invoke(app({"n": only("a").do(Doubler()).write_to("o")}, cells("ao")), 4) == 8
+
+
+def test_a_graph_is_a_body(drive: Any) -> None:
+    inner = app({"n": only("a").do(lambda x: x + 1).write_to("o")}, cells("ao"))
+    assert drive.invoke(app({"sub": only("a").do(inner).write_to("o")}, cells("ao")), 1) == 2
+
+
+def test_a_node_without_body_and_writes_runs_and_shows_as_none(drive: Any) -> None:
+    graph = app({"n": only("a")}, cells("ao"))
+    assert drive.stream(graph, 1, stream_mode="updates") == [{"n": None}]
+
+
+def test_a_handmade_node_without_writers_runs_too(drive: Any) -> None:
+    ran: list[Any] = []
+    graph = app({"n": PregelNode(channels="a", triggers=["a"], bound=ran.append)}, cells("ao"))
+    drive.invoke(graph, 1)
+    assert ran == [1]
+
+
+# -- what a node writes ---------------------------------------------------------------------------------------
+
+
+def test_forms_of_writing(drive: Any) -> None:
+    node = (
+        only("a")
+        .do(lambda x: x + 1)
+        .write_to(
+            "o",
+            ChannelWriteEntry("m", mapper=lambda x: x * 10),
+            ChannelWriteEntry("k", 77),
+            ChannelWriteEntry("km", 7, mapper=lambda x: x + 1),
+            ChannelWriteEntry("skipped", None, skip_none=True),
+            ChannelWriteEntry("none", None),
+            ChannelWriteEntry("marker", mapper=lambda _: SKIP_WRITE),
+            ChannelWriteEntry("p", PASSTHROUGH),
+            ChannelWriteTupleEntry(lambda x: [("t1", x), ("t2", -x)]),
+            ChannelWriteTupleEntry(lambda x: None),
+            u=5,
+            v=lambda x: x - 1,
+        )
+    )
+    outputs = ["o", "m", "k", "km", "skipped", "none", "marker", "p", "t1", "t2", "u", "v"]
+    graph = app({"n": node}, {k: LastValue(object) for k in ["a", *outputs]}, outputs=outputs)
+    assert drive.invoke(graph, 1) == {
+        "o": 2, "m": 20, "k": 77, "km": 8, "none": None, "p": 2, "t1": 2, "t2": -2, "u": 5, "v": 1,
+    }  # fmt: skip
+
+
+def test_writes_come_in_the_order_declared(drive: Any) -> None:
+    node = only("a").write_to(ChannelWriteEntry("o", [1]), ChannelWriteEntry("o", [2]), o=[3]).write_to(
+        ChannelWriteEntry("o", [4])
+    )
+    graph = app({"n": node}, {"a": LastValue(int), "o": BinaryOperatorAggregate(list, operator.add)})
+    assert drive.invoke(graph, 0) == [1, 2, 3, 4]
+
+
+def test_a_written_send_runs_its_node_with_its_argument(drive: Any) -> None:
+    nodes = {
+        "plan": only("a").write_to(ChannelWriteTupleEntry(lambda n: [(TASKS, Send("work", i)) for i in range(n)])),
+        "work": PregelNode(channels="never", triggers=["never"], bound=lambda i: [i * i], writers=[ChannelWrite(["o"])]),
+    }
+    channels = {**cells("a"), "never": LastValue(int), "o": BinaryOperatorAggregate(list, operator.add)}
+    assert drive.invoke(app(nodes, channels), 12) == [i * i for i in range(12)]
+
+
+def test_a_send_may_stand_among_the_writes(drive: Any) -> None:
+    plan = PregelNode(channels="a", triggers=["a"], writers=[ChannelWrite([Send("work", 7)])])
+    nodes = {"plan": plan, "work": only("never").write_to("o")}
+    assert drive.invoke(app(nodes, {**cells("ao"), "never": LastValue(int)}), 0) == 7
+
+
+def test_a_command_is_a_plain_value_for_a_raw_node(drive: Any) -> None:
+    command = Command(update={"x": 1})
+    assert drive.invoke(app({"n": only("a").do(lambda _: command).write_to("o")}, cells("ao")), 0) is command
+
+
+def test_a_write_computed_for_an_unknown_channel_fails_in_its_task(drive: Any) -> None:
+    node = only("a").write_to(ChannelWriteTupleEntry(lambda x: [("oo", x)]))
+    with pytest.raises(InvalidUpdateError, match=r"node 'n'.*'oo'.*did you mean 'o'\?") as caught:
+        drive.invoke(app({"n": node}, cells("ao")), 1)
+    assert "During task with name 'n'" in caught.value.__notes__[0]
+
+
+@pytest.mark.parametrize("bad", [Send("wrok", 1), "work", None])
+def test_a_send_that_goes_nowhere_fails_in_its_task_and_harms_no_thread(drive: Any, bad: Any) -> None:
+    node = only("a").write_to(ChannelWriteTupleEntry(lambda x: [(TASKS, bad)] if x else [("o", x)]))
+    graph = app({"n": node, "work": on("o")}, cells("ao"), checkpointer=InMemorySaver())
+    with pytest.raises(InvalidUpdateError, match="node 'n'"):
+        drive.invoke(graph, 1, Cfg)
+    assert drive.get_state(graph, Cfg).next == ("n",)
+    assert drive.invoke(graph, 0, Cfg) == 0
+
+
+def test_a_built_node_does_not_change_with_its_builder() -> None:
+    builder = only("a").do(lambda x: x).write_to("b").meta("t", k=1)
+    node = builder.build()
+    before = (node.triggers, len(node.bound), len(node.writers[0].writes), node.tags, node.metadata)
+    builder.write_to("c").do(lambda x: x).meta("u", l=2).add_retry_policies()
+    assert before == (node.triggers, len(node.bound), len(node.writers[0].writes), node.tags, node.metadata)
+
+
+def test_meta_reaches_the_config_of_the_task(drive: Any) -> None:
+    def body(value: int, config: Any) -> Any:
+        return {k: config[k] for k in ("tags", "metadata", "run_name")}
+
+    node = only("a").do(body).meta("t1").meta("t2", k="v").write_to("o")
+    found = drive.invoke(app({"n": node}, cells("ao")), 1, {"tags": ["call", "t1"], "metadata": {"mine": 1}})
+    assert (found["tags"], found["run_name"]) == (["call", "t1", "t2"], "n")
+    metadata = found["metadata"]
+    assert (metadata["mine"], metadata["k"], metadata["stategraph_node"], metadata["stategraph_step"]) == (1, "v", "n", 0)
+    assert metadata["stategraph_triggers"] == ("a",)
+    assert metadata["stategraph_path"] == ("__pregel_pull", "n")
+
+
+# -- what a graph refuses -------------------------------------------------------------------------------------
+
+
+def mistakes(**kwargs: Any) -> str:
+    with pytest.raises(InvalidGraphError) as caught:
+        app(**{"nodes": {"n": only("a").write_to("o")}, "channels": cells("ao"), **kwargs})
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"nodes": {"n": on("a", "x")}}, "node 'n' subscribes to unknown channel 'x'"),
+        ({"nodes": {"n": on("a").read_from("x")}}, "node 'n' reads unknown channel 'x'"),
+        ({"nodes": {"n": PregelNode(channels="x", triggers=["a"])}}, "node 'n' reads 'x', which is not a channel"),
+        ({"nodes": {"n": only("a").write_to("x")}}, "node 'n' writes to unknown channel 'x'"),
+        ({"nodes": {"n": only("a").write_to(TASKS)}}, "reserved channel '__pregel_tasks'"),
+        ({"nodes": {"n": lambda x: x}}, "node 'n': expected a PregelNode or NodeBuilder, got function"),
+        ({"nodes": {}}, "no node subscribes to the input channels ['a']"),
+        ({"nodes": {"__interrupt__": only("a")}}, "node '__interrupt__' has a reserved name"),
+        ({"nodes": {"x|y": only("a")}}, "separate namespaces"),
+        ({"nodes": {"x:y": only("a")}}, "separate namespaces"),
+        ({"nodes": {"n": PregelNode(channels="a", triggers=["a"], writers=[ChannelWriteEntry("o")])}}, "ChannelWrite"),
+        ({"inputs": "x"}, "input channel 'x' does not exist"),
+        ({"inputs": "o"}, "no node subscribes to the input channels ['o']"),
+        ({"inputs": []}, "no node subscribes to the input channels []"),
+        ({"outputs": "x"}, "output channel 'x' does not exist"),
+        ({"outputs": ["o", "x"]}, "output channel 'x' does not exist"),
+        ({"stream_channels": ["x"]}, "stream channel 'x' does not exist"),
+        ({"channels": {**cells("ao"), "__input__": LastValue(int)}}, "channel '__input__': the name is reserved"),
+        ({"channels": {**cells("ao"), "b": int}}, "channel 'b': expected a channel instance, got type"),
+        ({"channels": {**cells("ao"), "b": LastValue}}, "channel 'b': expected a channel instance, got type"),
+        ({"channels": {**cells("ao"), TASKS: LastValue(int)}}, "must be a Topic"),
+        ({"interrupt_before_nodes": ["x"]}, "interrupt at unknown node 'x'"),
+        ({"interrupt_after_nodes": ["x"]}, "interrupt at unknown node 'x'"),
+    ],
+)
+def test_each_mistake_gets_a_sentence(change: dict[str, Any], sentence: str) -> None:
+    assert sentence in mistakes(**change)
+
+
+def test_all_mistakes_are_named_at_once() -> None:
+    text = mistakes(nodes={"n": on("a", "x1").write_to("x2"), "m": 5}, outputs="x3", stream_channels=["x4"])
+    assert [name for name in ("x1", "x2", "'m'", "x3", "x4") if name not in text] == []
+
+
+def test_a_mistake_names_the_nearest_name() -> None:
+    assert "did you mean 'answer'?" in mistakes(
+        channels={**cells("ao"), "answer": LastValue(int)}, nodes={"n": only("a").write_to("anwser")}
+    )
+
+
+@pytest.mark.parametrize("wrong", ["memory", InMemorySaver, 1.5, object()])
+def test_a_checkpointer_of_the_wrong_type_is_named(wrong: Any) -> None:
+    with pytest.raises(TypeError, match="checkpointer is a saver"):
+        app({"n": only("a")}, cells("ao"), checkpointer=wrong)
+
+
+def test_checkpointer_true_is_for_nested_graphs(drive: Any) -> None:
+    with pytest.raises(RuntimeError, match="checkpointer=True"):
+        drive.invoke(app({"n": only("a")}, cells("ao"), checkpointer=True), 1)
+
+
+def test_a_body_that_cannot_be_called_names_its_node() -> None:
+    with pytest.raises(TypeError, match="node 'n': expected a function"):
+        app({"n": only("a").do(5)}, cells("ao"))
+
+
+def test_only_the_first_of_a_row_may_ask_for_more_than_the_input() -> None:
+    with pytest.raises(InvalidGraphError, match=r"node 'n'.*only the first"):
+        app({"n": only("a").do(lambda x: x).do(lambda x, config: x)}, cells("ao"))
+
+
+def test_the_callers_channels_stay_as_they_were(drive: Any) -> None:
+    channels = cells("ao")
+    drive.invoke(app({"n": only("a").write_to("o")}, channels), 1)
+    assert list(channels) == ["a", "o"]
+    assert not channels["o"].is_available()
+    assert channels["o"].key == ""
+
+
+# -- input and output -----------------------------------------------------------------------------------------
+
+
+def test_one_input_channel_takes_the_bare_value_and_a_list_takes_a_dict(drive: Any) -> None:
+    assert drive.invoke(app({"n": only("a").write_to("o")}, cells("ao")), {"a": 1}) == {"a": 1}
+    assert drive.invoke(app({"n": only("a").write_to("o")}, cells("ao"), ["a"], ["o", "a"]), {"a": 1}) == {"o": 1, "a": 1}
+
+
+def test_a_dict_output_holds_only_what_has_a_value(drive: Any) -> None:
+    assert drive.invoke(app({"n": only("a").write_to("o")}, cells("aox"), outputs=["x", "o"]), 1) == {"o": 1}
+
+
+def test_unknown_input_keys_are_ignored(drive: Any) -> None:
+    assert drive.invoke(app({"n": only("a").write_to("o")}, cells("ao"), ["a"]), {"a": 1, "zz": 2}) == 1
+
+
+@pytest.mark.parametrize("empty", [None, {}, {"zz": 1}])
+def test_an_input_without_an_input_channel_is_refused(drive: Any, empty: Any) -> None:
+    with pytest.raises(EmptyInputError, match="input"):
+        drive.invoke(app({"n": only("a").write_to("o")}, cells("ao"), ["a"]), empty)
+
+
+def test_several_input_channels_want_a_dict(drive: Any) -> None:
+    with pytest.raises(TypeError, match=r"expected a dict.*'a'.*got int"):
+        drive.invoke(app({"n": on("a", "b")}, cells("abo"), ["a", "b"]), 5)
+
+
+def test_falsy_inputs_are_inputs(drive: Any) -> None:
+    graph = app({"n": only("a").write_to("o")}, cells("ao"))
+    assert [drive.invoke(graph, value) for value in (0, "", False, [], {})] == [0, "", False, [], {}]
+
+
+def test_the_output_as_it_stands_is_returned_when_a_call_wrote_none(drive: Any) -> None:
+    """D3: the last view of this call; if there was none, the channels as they stand."""
+    node = only("a").write_to(ChannelWriteEntry("o", mapper=lambda x: x if x else SKIP_WRITE))
+    graph = app({"n": node}, cells("ao"), checkpointer=InMemorySaver())
+    assert drive.invoke(graph, 5, Cfg) == 5
+    assert drive.invoke(graph, 0, Cfg) == 5
+    assert drive.invoke(app({"n": node}, cells("ao")), 0) is None
+
+
+def test_a_volatile_output_is_the_last_one_shown_in_this_call(drive: Any) -> None:
+    nodes = {"n": only("a").write_to("o", "b"), "m": only("b").write_to("c")}
+    assert drive.invoke(app(nodes, {**cells("abc"), "o": EphemeralValue(int)}), 5) == 5
+
+
+def test_output_keys_choose_what_comes_back(drive: Any) -> None:
+    graph = app({"n": only("a").write_to("o", "b")}, cells("abo"))
+    assert drive.invoke(graph, 1, output_keys="b") == 1
+    assert drive.invoke(graph, 1, output_keys=["b", "o"]) == {"b": 1, "o": 1}
+    with pytest.raises(ValueError, match="'zz'"):
+        drive.invoke(graph, 1, output_keys="zz")
+
+
+@pytest.mark.parametrize("option", ["durabilty", "stream_modes", "foo"])
+def test_an_unknown_option_is_named(drive: Any, option: str) -> None:
+    with pytest.raises(TypeError, match=option):
+        drive.invoke(app({"n": only("a")}, cells("ao")), 1, **{option: 1})
+
+
+def test_unknown_values_of_options_are_refused(drive: Any) -> None:
+    graph = app({"n": only("a").write_to("o")}, cells("ao"), checkpointer=InMemorySaver())
+    for option in ({"durability": "sometimes"}, {"stream_mode": "vlaues"}, {"stream_mode": ["values", "x"]},
+                   {"interrupt_before": ["x"]}, {"interrupt_after": ["x"]}):  # fmt: skip
+        with pytest.raises(ValueError, match="vlaues|sometimes|'x'"):
+            drive.stream(graph, 1, Cfg, **option)
+
+
+@pytest.mark.parametrize("limit", [0, -1])
+def test_a_recursion_limit_below_one_is_refused(drive: Any, limit: int) -> None:
+    with pytest.raises(ValueError, match="recursion_limit must be at least 1"):
+        drive.invoke(app({"n": only("a")}, cells("ao")), 1, {"recursion_limit": limit})
+
+
+# -- the articles' examples (MISSION M1-M11, M14) ---------------------------------------------------------------
+
+
+def test_m1_tasks_read_the_values_frozen_at_the_start_of_their_superstep(drive: Any) -> None:
+    """Two nodes that swap two values see each other's old one."""
+    nodes = {"x": on("a", "b").do(lambda s: s["b"]).write_to("a"), "y": on("a", "b").do(lambda s: s["a"]).write_to("b")}
+    graph = app(nodes, cells("ab"), ["a", "b"], ["a", "b"])
+    with pytest.raises(GraphRecursionError):
+        drive.invoke(graph, {"a": 1, "b": 2}, {"recursion_limit": 1})
+    chunks = []
+    for limit in (1, 2):
+        graph = app(nodes, cells("ab"), ["a", "b"], ["a", "b"], checkpointer=InMemorySaver())
+        with pytest.raises(GraphRecursionError):
+            drive.invoke(graph, {"a": 1, "b": 2}, {**Cfg, "recursion_limit": limit})
+        chunks.append(drive.get_state(graph, Cfg).values)
+    assert chunks == [{"a": 2, "b": 1}, {"a": 1, "b": 2}]
+
+
+def test_m2_a_channel_of_the_users_decides_how_to_update(drive: Any) -> None:
+    class Max(BaseChannel[int, int, int]):
+        __slots__ = ("value",)
+
+        def __init__(self, typ: Any, key: str = "") -> None:
+            super().__init__(typ, key)
+            self.value = 0
+
+        def from_checkpoint(self, stored: Any) -> Any:
+            new = Max(self.typ, self.key)
+            new.value = stored if isinstance(stored, int) else 0
+            return new
+
+        def get(self) -> int:
+            return self.value
+
+        def update(self, values: Any) -> bool:
+            best = max([self.value, *values])
+            changed, self.value = best != self.value, best
+            return changed
+
+    graph = app({n: only("a").do(lambda _, i=i: i).write_to("o") for i, n in enumerate("xyz")},
+                {**cells("a"), "o": Max(int)})  # fmt: skip
+    assert drive.invoke(graph, 1) == 2
+
+
+def test_m3_two_writers_of_a_last_value_are_told_to_use_a_reducer(drive: Any) -> None:
+    graph = app({"x": only("a").write_to("o"), "y": only("a").write_to("o")}, cells("ao"))
+    with pytest.raises(InvalidUpdateError, match=r"'o'.*Annotated") as caught:
+        drive.invoke(graph, 1)
+    assert "written by x, y" in caught.value.__notes__[0]
+
+
+def test_m4_any_value_takes_the_last_in_path_order(drive: Any) -> None:
+    updates: list[list[str]] = []
+
+    class Noting(AnyValue[str]):
+        def update(self, values: Any) -> bool:
+            if values:
+                updates.append(list(values))
+            return super().update(values)
+
+    nodes = {n: only("a").do(lambda _, n=n: n).write_to("o") for n in ("foo", "bar", "baz")}
+    assert drive.invoke(app(nodes, {**cells("a"), "o": Noting(str)}), 1) == "foo"
+    assert updates == [["bar", "baz", "foo"]]
+
+
+def test_m5_after_finish_shows_at_the_end(drive: Any) -> None:
+    seen: list[Any] = []
+    node = on("foo", "bar").do(lambda s: seen.append((s.get("foo"), s.get("bar"))))
+    channels = {"foo": LastValue(int), "bar": LastValueAfterFinish(int)}
+    drive.invoke(app({"n": node}, channels, ["foo", "bar"], "foo"), {"foo": 123, "bar": 456})
+    assert seen == [(123, None), (123, 456)]
+    alone = app({"n": only("a").write_to("o")}, {"a": LastValueAfterFinish(int), "o": LastValue(int)})
+    assert drive.invoke(alone, 1) is None
+
+
+@pytest.mark.parametrize(("guard", "ok"), [(True, False), (False, True)])
+def test_m6_ephemeral_values_last_one_superstep(drive: Any, guard: bool, ok: bool) -> None:
+    seen: list[Any] = []
+    nodes = {
+        "n0": on("a").read_from("e").do(lambda s: seen.append(dict(s)) or 1).write_to("b"),
+        "n1": on("b").read_from("e").do(lambda s: seen.append(dict(s))),
+    }
+    graph = app(nodes, {**cells("ab"), "e": EphemeralValue(int)}, ["a", "e"], "b")
+    drive.invoke(graph, {"a": 1, "e": 2})
+    assert seen == [{"a": 1, "e": 2}, {"b": 1}]
+    two = app({n: only("a").write_to("o") for n in "xy"}, {**cells("a"), "o": EphemeralValue(int, guard)})
+    if ok:
+        assert drive.invoke(two, 7) == 7
+    else:
+        with pytest.raises(InvalidUpdateError, match="'o'"):
+            drive.invoke(two, 7)
+
+
+def test_m7_untracked_values_are_in_no_checkpoint(drive: Any) -> None:
+    nodes = {"x": only("a").write_to("u", "b"), "y": on("b").read_from("u").do(lambda s: s["u"]).write_to("o")}
+    graph = app(nodes, {**cells("abo"), "u": UntrackedValue(int)}, checkpointer=InMemorySaver())
+    assert drive.invoke(graph, 5, Cfg) == 5
+    history = drive.history(graph, Cfg)
+    assert [sorted(snapshot.values) for snapshot in history] == [["a", "b", "o"], ["a", "b"], ["a"]]
+    assert all("u" not in write[1] for t in graph.checkpointer.list(Cfg) for write in t.pending_writes)
+
+
+def test_m8_reducers_fold_and_overwrite_replaces(drive: Any) -> None:
+    def add(old: list[int], new: Any) -> list[int]:
+        return old + (new if isinstance(new, list) else [new])
+
+    channels = {**cells("a"), "o": BinaryOperatorAggregate(list, add)}
+
+    def run(*writes: Any) -> Any:
+        return drive.invoke(app({f"n{i}": only("a").write_to(o=w) for i, w in enumerate(writes)}, channels), 0)
+
+    assert run(1, [2, 3], 4) == [1, 2, 3, 4]
+    assert run(1, Overwrite([9]), 2) == [9]
+    assert run({"__overwrite__": [8]}) == [8]
+    with pytest.raises(InvalidUpdateError, match="Overwrite"):
+        run(Overwrite([1]), Overwrite([2]))
+
+
+def test_m9_a_barrier_opens_when_all_names_were_seen(drive: Any) -> None:
+    nodes = {
+        "x": only("a").write_to(ChannelWriteEntry("bar", "x"), "b"),
+        "y": only("b").write_to(ChannelWriteEntry("bar", "y"), "c"),
+        "z": only("c"),
+        "join": on("bar").read_from("o").do(lambda s: s.get("o", 0) + 1).write_to("o"),
+    }
+    channels = {**cells("abco"), "bar": NamedBarrierValue(str, {"x", "y"})}
+    graph = app(nodes, channels, checkpointer=InMemorySaver())
+    assert drive.invoke(graph, 1, Cfg) == 1
+    assert drive.invoke(graph, 1, Cfg) == 2, "used up and filled again"
+    wrong = app({"x": only("a").write_to(ChannelWriteEntry("bar", "q")), "join": on("bar")}, channels)
+    with pytest.raises(InvalidUpdateError, match="'q'"):
+        drive.invoke(wrong, 1)
+
+
+def test_m10_a_topic_holds_the_last_step_or_all_of_them(drive: Any) -> None:
+    nodes = {"x": only("a").do(lambda _: "1").write_to("foo", "bar", "b"), "y": only("b").do(lambda _: ["2", "3"]).write_to("foo", "bar")}
+    channels = {**cells("ab"), "foo": Topic(str), "bar": Topic(str, accumulate=True)}
+    assert drive.invoke(app(nodes, channels, outputs=["foo", "bar"]), 1) == {"foo": ["2", "3"], "bar": ["1", "2", "3"]}
+
+
+def test_m11_a_single_node_doubles_a_string(drive: Any) -> None:
+    assert drive.invoke(app({"n": only("a").do(lambda x: x + x).write_to("o")}, cells("ao", EphemeralValue)), "foo") == "foofoo"
+
+
+def test_m11_a_chain_of_nodes(drive: Any) -> None:
+    nodes = {"n1": only("a").do(lambda x: x + x).write_to("b"), "n2": on("b").do(lambda s: s["b"] + s["b"]).write_to("o")}
+    channels = {"a": EphemeralValue(str), "b": LastValue(str), "o": EphemeralValue(str)}
+    assert drive.invoke(app(nodes, channels, outputs=["b", "o"]), "foo") == {"b": "foofoo", "o": "foofoofoofoo"}
+
+
+def test_m11_a_reducer_joins_what_parallel_nodes_write(drive: Any) -> None:
+    def join(old: str, new: str) -> str:
+        return f"{old} | {new}" if old else new
+
+    nodes = {
+        "n1": only("a").do(lambda x: x + x).write_to("b", "o"),
+        "n2": only("b").do(lambda x: x + x[: len(x) // 2]).write_to("o"),
+    }
+    channels = {"a": EphemeralValue(str), "b": EphemeralValue(str), "o": BinaryOperatorAggregate(str, join)}
+    assert drive.invoke(app(nodes, channels), "foo") == "foofoo | foofoofoo"
+
+
+def test_m11_a_node_that_feeds_itself_ends_when_it_writes_nothing(drive: Any) -> None:
+    node = only("v").do(lambda x: x + x if len(x) < 10 else None).write_to(ChannelWriteEntry("v", skip_none=True))
+    assert drive.invoke(app({"n": node}, {"v": EphemeralValue(str)}, "v", "v"), "a") == "a" * 16
+
+
+def test_m14_a_fresh_read_sees_ones_own_writes_and_nobody_elses(drive: Any) -> None:
+    """What a writer after the body may look at; the state of the run does not move."""
+    from stategraph.pregel.writes import Writer
+
+    seen: dict[str, Any] = {}
+
+    class Look(Writer):
+        def bind(self, pool: Any) -> None:
+            self.reader = pool.reader(("o", "e"))
+
+        def write(self, result: Any, task: Any) -> None:
+            seen[task.name] = (task.preview(self.reader), task.run.machine.read(self.reader))
+
+    def node(name: str) -> PregelNode:
+        return PregelNode(channels="a", triggers=["a"], bound=lambda _: [name], writers=[ChannelWrite(["o"]), Look()])
+
+    channels = {**cells("a"), "e": EphemeralValue(int), "o": BinaryOperatorAggregate(list, operator.add)}
+    graph = app({"x": node("x"), "y": node("y")}, channels, ["a", "e"])
+    assert drive.invoke(graph, {"a": 1, "e": 5}) == ["x", "y"]
+    assert seen == {n: ({"o": [n], "e": 5}, {"o": [], "e": 5}) for n in "xy"}
+
+
+# -- the rest of the face -------------------------------------------------------------------------------------
+
+
+def test_a_graph_with_settings_of_its_own_adds_the_calls(drive: Any) -> None:
+    graph = app({"n": only("a").do(lambda x, config: (config["tags"], config["metadata"]["k"])).write_to("o")}, cells("ao"))
+    bound = graph.with_config(tags=["own"], metadata={"k": 1})
+    assert drive.invoke(bound, 0, {"tags": ["call"]}) == (["own", "call"], 1)
+    assert graph.config == {}
+
+
+def test_a_copy_takes_new_attributes_and_refuses_unknown_ones() -> None:
+    graph = app({"n": only("a")}, cells("ao"))
+    assert (graph.copy({"name": "other"}).name, graph.name) == ("other", "Pregel")
+    with pytest.raises(AttributeError, match="nmae"):
+        graph.copy({"nmae": 1})
+
+
+def test_an_async_node_in_a_sync_run_says_what_to_do() -> None:
+    async def body(value: int) -> int:
+        return value
+
+    with pytest.raises(TypeError, match=r"node 'n' is async.*ainvoke"):
+        app({"n": only("a").do(body).write_to("o")}, cells("ao")).invoke(1)

@@ -1,0 +1,244 @@
+"""What a node returned becomes (channel, value) pairs: raw entries, and the one normaliser of StateGraph results."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import pytest
+from pydantic import BaseModel
+
+from stategraph.pregel import (
+    SKIP_WRITE,
+    ChannelWrite,
+    ChannelWriteEntry,
+    ChannelWriteTupleEntry,
+    Command,
+    InvalidRouteError,
+    InvalidUpdateError,
+    ParentCommand,
+    Send,
+)
+from stategraph.pregel.writes import StateWriter, Vocabulary, is_reserved
+
+TASKS = "__pregel_tasks"
+
+
+class Doing:
+    """The part of a task that writers see."""
+
+    name = "n"
+
+    def __init__(self, *channels: str) -> None:
+        self.writes: list[tuple[str, Any]] = []
+        self.channels = {*channels, TASKS}
+
+    def known_channels(self) -> set[str]:
+        return self.channels
+
+    def known_nodes(self) -> set[str]:
+        return {"a", "b"}
+
+
+def raw(result: Any, *entries: Any) -> list[tuple[str, Any]]:
+    task = Doing("x", "y")
+    ChannelWrite(entries).write(result, task)
+    return task.writes
+
+
+WORDS = Vocabulary(frozenset({"x", "y"}), {"a": "branch:to:a", "b": "branch:to:b"})
+ROOT_WORDS = Vocabulary(frozenset({"__root__"}), WORDS.triggers)
+
+
+def state(result: Any, words: Vocabulary = WORDS, fixed: Any = ()) -> list[tuple[str, Any]]:
+    task = Doing()
+    StateWriter(words, fixed).write(result, task)
+    return task.writes
+
+
+# -- raw ------------------------------------------------------------------------------------------------------
+
+
+def test_a_name_writes_the_result() -> None:
+    assert raw(5, "x", "y") == [("x", 5), ("y", 5)]
+
+
+def test_a_constant_a_mapper_and_their_combination() -> None:
+    assert raw(5, ChannelWriteEntry("x", 7)) == [("x", 7)]
+    assert raw(5, ChannelWriteEntry("x", mapper=str)) == [("x", "5")]
+    assert raw(5, ChannelWriteEntry("x", 7, mapper=str)) == [("x", "7")]
+
+
+def test_nothing_is_written_for_none_if_asked_and_for_the_marker() -> None:
+    assert raw(None, ChannelWriteEntry("x", skip_none=True)) == []
+    assert raw(None, ChannelWriteEntry("x")) == [("x", None)]
+    assert raw(5, ChannelWriteEntry("x", mapper=lambda _: SKIP_WRITE)) == []
+    assert raw(5, ChannelWriteEntry("x", mapper=lambda _: None, skip_none=True)) == []
+
+
+def test_a_tuple_entry_writes_any_number() -> None:
+    assert raw(2, ChannelWriteTupleEntry(lambda n: [("x", i) for i in range(n)])) == [("x", 0), ("x", 1)]
+    assert raw(2, ChannelWriteTupleEntry(lambda n: None)) == []
+    assert raw(2, ChannelWriteTupleEntry(lambda n: [("y", n)], 9)) == [("y", 9)]
+
+
+def test_sends_go_to_the_topic_of_tasks() -> None:
+    send = Send("a", 1)
+    assert raw(2, send, ChannelWriteTupleEntry(lambda n: [(TASKS, send)])) == [(TASKS, send), (TASKS, send)]
+
+
+@pytest.mark.parametrize(
+    ("entry", "text"),
+    [
+        ("xx", r"'n' wrote to unknown channel 'xx'; did you mean 'x'\?"),
+        (Send("c", 1), "'n' sends to 'c'; known: 'a', 'b'"),
+        (ChannelWriteTupleEntry(lambda _: [(TASKS, "a")]), "'n' wrote str: 'a' to '__pregel_tasks'"),
+    ],
+)
+def test_a_raw_write_that_cannot_be_taken_names_node_and_name(entry: Any, text: str) -> None:
+    with pytest.raises(InvalidUpdateError, match=text):
+        raw(1, entry)
+
+
+@pytest.mark.parametrize("name", ["__interrupt__", "__error__", "__pregel_anything", "|", "checkpoint_ns"])
+def test_names_the_engine_needs_are_reserved(name: str) -> None:
+    assert is_reserved(name)
+    assert not is_reserved(name + "x") or name.startswith("__pregel_")
+
+
+# -- StateGraph -----------------------------------------------------------------------------------------------
+
+
+class Model(BaseModel):
+    x: int = 0
+    y: int = 0
+
+
+@dataclass
+class Record:
+    x: int = 0
+    other: int = 0
+
+
+class Row(NamedTuple):
+    x: int
+    y: int
+
+
+class Annotated:
+    x: int
+    y: int
+
+
+def annotated(**values: int) -> Annotated:
+    found = Annotated()
+    found.__dict__.update(values)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("result", "writes"),
+    [
+        (None, []),
+        ({}, []),
+        ({"y": 1, "x": 2}, [("y", 1), ("x", 2)]),
+        (OrderedDict(x=1), [("x", 1)]),
+        (Model(x=1), [("x", 1)]),
+        (Model(), []),
+        (Record(x=1), [("x", 1)]),
+        (Row(1, 2), [("x", 1), ("y", 2)]),
+        (annotated(y=1), [("y", 1)]),
+        ([{"x": 1}, {"x": 2, "y": 3}, None], [("x", 1), ("x", 2), ("y", 3)]),
+        ([], []),
+        (Send("a", 1), [(TASKS, Send("a", 1))]),
+        ([Send("a", 1), {"x": 1}, Send("b", 2)], [(TASKS, Send("a", 1)), ("x", 1), (TASKS, Send("b", 2))]),
+        (Command(), []),
+        (Command(update={"x": 1}), [("x", 1)]),
+        (Command(update=[("x", 1), ("x", 2)]), [("x", 1), ("x", 2)]),
+        (Command(update=(["x", 1],)), [("x", 1)]),
+        (Command(update=Model(y=2)), [("y", 2)]),
+        (Command(goto="a"), [("branch:to:a", None)]),
+        (Command(goto=["b", "a"]), [("branch:to:b", None), ("branch:to:a", None)]),
+        (Command(goto="__end__"), []),
+        (Command(update={"x": 1}, goto=[Send("b", 5), "a"]),
+         [("x", 1), (TASKS, Send("b", 5)), ("branch:to:a", None)]),
+        ([Command(goto="a"), {"x": 1}], [("branch:to:a", None), ("x", 1)]),
+    ],
+)  # fmt: skip
+def test_what_a_state_node_may_return(result: Any, writes: Any) -> None:
+    assert state(result) == writes
+
+
+def test_fixed_edges_follow_whatever_was_returned() -> None:
+    fixed = [("branch:to:a", None), ("join:n+m:b", "n")]
+    assert state(None, fixed=fixed) == fixed
+    assert state({"x": 1}, fixed=fixed) == [("x", 1), *fixed]
+
+
+@pytest.mark.parametrize(
+    ("result", "text"),
+    [
+        (5, "'n': expected a dict of state keys.*int: 5"),
+        ("x", "str: 'x'"),
+        (["x"], "str: 'x'"),
+        ([1, {"x": 1}], "int: 1"),
+        ({"xx": 1}, r"'n' wrote the unknown key 'xx'; did you mean 'x'\?"),
+        (Command(update={"z": 1}), "unknown key 'z'; known: 'x', 'y'"),
+        (Command(update=[("z", 1)]), "unknown key 'z'"),
+        (Command(update=["x", 1]), "pairs"),
+        (Command(update=5), "int: 5"),
+        ({1: 2}, "unknown key 1"),
+        ("y" * 500, r"'y+\.\.\."),
+    ],
+)
+def test_what_a_state_node_may_not_return(result: Any, text: str) -> None:
+    with pytest.raises(InvalidUpdateError, match=text) as caught:
+        state(result)
+    assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize(
+    ("result", "text"),
+    [
+        (Command(goto="aa"), r"'n' goes to 'aa'; did you mean 'a'\?"),
+        (Send("c", 1), "'n' goes to 'c'"),
+        ([Send("__end__", 1)], "not a node to run"),
+        (Command(goto="__start__"), "not a node to run"),
+    ],
+)
+def test_a_way_that_leads_nowhere_names_both_ends(result: Any, text: str) -> None:
+    with pytest.raises(InvalidRouteError, match=text):
+        state(result)
+
+
+def test_unknown_keys_are_dropped_where_the_graph_says_so() -> None:
+    lax = Vocabulary(WORDS.keys, WORDS.triggers, strict=False)
+    assert state({"z": 1, "x": 2}, lax) == [("x", 2)]
+    assert state(Command(update={"z": 1}), lax) == []
+
+
+@pytest.mark.parametrize("value", [5, "s", [1, 2], {"x": 1}, Row(1, 2), Model(x=1)])
+def test_a_graph_whose_state_is_one_value_takes_any(value: Any) -> None:
+    assert state(value, ROOT_WORDS) == [("__root__", value)]
+    assert state(Command(update=value, goto="a"), ROOT_WORDS) == [("__root__", value), ("branch:to:a", None)]
+
+
+def test_a_list_with_a_command_in_it_is_no_root_value() -> None:
+    assert state([5, Command(goto="a")], ROOT_WORDS) == [("__root__", 5), ("branch:to:a", None)]
+
+
+def test_a_command_for_the_parent_leaves_as_a_signal() -> None:
+    command = Command(graph=Command.PARENT, update={"q": 1}, goto="out")
+    for result in (command, [command, {"x": 1}]):
+        with pytest.raises(ParentCommand) as caught:
+            state(result)
+        assert caught.value.command is command
+
+
+def test_several_commands_for_the_parent_leave_as_one() -> None:
+    first = Command(graph=Command.PARENT, update={"q": 1}, goto="out")
+    second = Command(graph=Command.PARENT, update=[("q", 2)], goto=[Send("w", 1)])
+    with pytest.raises(ParentCommand) as caught:
+        state([first, second])
+    assert caught.value.command == Command(graph=Command.PARENT, update=[("q", 1), ("q", 2)], goto=["out", Send("w", 1)])
