@@ -41,6 +41,7 @@ from .pregel.interrupts import interrupt
 from .pregel.node import NodeBuilder
 from .pregel.runtime import (
     IsLastStep,
+    NodeError,
     RemainingSteps,
     RunControl,
     Runtime,
@@ -50,6 +51,7 @@ from .pregel.runtime import (
     get_stream_writer,
 )
 from .pregel.types import (
+    CachePolicy,
     Command,
     Interrupt,
     Overwrite,
@@ -62,6 +64,7 @@ from .pregel.types import (
     StreamWriter,
     TimeoutPolicy,
 )
+from .store import InMemoryCache, InMemoryStore
 
 __version__ = "0.1.0"
 
@@ -69,12 +72,13 @@ __all__ = [
     # build
     "StateGraph", "START", "END", "NodeBuilder", "Pregel", "CompiledStateGraph", "GraphWarning",
     "MessagesState", "add_messages", "RemoveMessage",
+    "entrypoint", "task",
     # say in a node
     "Send", "Command", "interrupt", "Interrupt", "Overwrite", "IsLastStep", "RemainingSteps",
     # ask in a node
-    "Runtime", "RunControl", "StreamWriter", "get_config", "get_runtime", "get_store", "get_stream_writer",
+    "Runtime", "RunControl", "NodeError", "StreamWriter", "get_config", "get_runtime", "get_store", "get_stream_writer",
     # set
-    "RunnableConfig", "RetryPolicy", "TimeoutPolicy", "InMemorySaver",
+    "RunnableConfig", "RetryPolicy", "CachePolicy", "TimeoutPolicy", "InMemorySaver", "InMemoryStore", "InMemoryCache",
     # see
     "StateSnapshot", "StateUpdate", "PregelTask",
     # errors and signals

@@ -30,6 +30,7 @@ RESUME = "__resume__"
 ERROR_SOURCE = "__error_source_node__"
 NO_WRITES = "__no_writes__"
 RETURN = "__return__"
+DIGEST = "__digest__"
 
 CONTROL_WRITES = {ERROR: -1, ERROR_SOURCE: -2, INTERRUPT: -3, RESUME: -4}
 """Writes that describe a task instead of being its output, with their fixed place: a new one replaces the old."""

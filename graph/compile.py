@@ -132,7 +132,7 @@ class Layout:
                 channels=ROOT if schema.root else schema.keys,
                 triggers=(trigger(name), *joins),
                 bound=(spec.body,),
-                writers=self._writers(name, self.words, schema),
+                writers=self._writers(name, self._words_of(spec), schema),
                 mapper=schema.coerce,
                 metadata=spec.metadata,
                 defer=spec.defer,
@@ -166,6 +166,12 @@ class Layout:
         return PregelNode(
             channels=START, triggers=(START,), writers=self._writers(START, words, state), tags=(TAG_HIDDEN,)
         )
+
+    def _words_of(self, spec: NodeSpec) -> Vocabulary:
+        """What a node may write. A graph as a node gives its whole output, keys of its own included: those stay there."""
+        if getattr(spec.body.source, "is_stategraph", False):
+            return Vocabulary(self.words.keys, self.words.triggers, strict=False)
+        return self.words
 
     def _writers(self, name: str, words: Vocabulary, schema: Schema) -> tuple[Writer, ...]:
         """State and fixed edges first, then the routers."""

@@ -30,7 +30,7 @@ def to_openai(message: Any) -> Any:
         if is_dict or getattr(message, "tool_calls", None):
             content = [block for block in content if not _is_tool_use(block)]
         changes["content"] = _openai_content(content)
-    role = (message.get("role") or message["type"]) if is_dict else None
+    role = (message.get("role") or message.get("type")) if is_dict else None
     if role in ROLES:
         changes["role"] = ROLES[role]
     return changed(message, changes) if changes else message

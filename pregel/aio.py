@@ -13,6 +13,7 @@ from typing import Any
 
 from ..checkpoint.base import coordinates
 from .awork import in_context, run_task
+from .calls import AsyncCalls
 from .effects import Effects, Load, RunTasks, Save
 from .loop import supersteps
 from .run import Run
@@ -24,6 +25,7 @@ async def drive(run: Run, effects: Effects | None = None) -> None:
     """Carry a run (or other effects on its thread) through to the end; nobody reads."""
     loop = supersteps(run) if effects is None else effects
     driver = Driver(run)
+    run.open_calls = AsyncCalls
     try:
         for effect in loop:
             if effect.__class__ is RunTasks:
@@ -40,6 +42,7 @@ async def stream(run: Run) -> AsyncGenerator[Any, None]:
     """Carry a run through, handing over each chunk before anything further is done."""
     loop = supersteps(run)
     driver = Driver(run)
+    run.open_calls = AsyncCalls
     out = run.out
     run.wake = driver.wake
     try:

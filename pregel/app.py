@@ -56,6 +56,7 @@ class Pregel:
         retry_policy, cache_policy: for nodes without their own.
         context_schema: the class of `context`.
         name: in drawings and errors.
+        stream_eager: keep the reader's thread free while a node runs, so that chunks reach it at once.
 
     Raises:
         InvalidGraphError: naming every mistake.
@@ -92,6 +93,7 @@ class Pregel:
         cache_policy: CachePolicy | None = None,
         context_schema: Any = None,
         name: str = "Pregel",
+        stream_eager: bool = False,
         _words: Vocabulary | None = None,
         _check_input: Callable[[Any], None] | None = None,
     ) -> None:
@@ -100,7 +102,7 @@ class Pregel:
             for n, d in nodes.items()
         }
         selections = (input_channels, output_channels, stream_channels)
-        self.program: Program = freeze(name, self.nodes, channels, selections, _words)
+        self.program: Program = freeze(name, self.nodes, channels, selections, _words, stream_eager)
         self.channels = {**self.program.channels, **self.program.managed}
         self.input_channels = input_channels
         self.output_channels = output_channels

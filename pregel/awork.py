@@ -10,7 +10,7 @@ from types import coroutine
 from typing import Any
 
 from .deadline import Watch
-from .errors import GraphBubbleUp, NodeCancelledError, ParentCommand
+from .errors import GraphBubbleUp, GraphInterrupt, NodeCancelledError, ParentCommand
 from .executors import POOL
 from .outcome import (
     FullKey,
@@ -52,6 +52,8 @@ async def run_task(task: Task) -> None:
             failures = {} if failures is None else failures
             wait = wait_before_retry(task.node.retry, failures, error) if task.node.retry else None
             if wait is None:
+                if task.calls:
+                    await task.run.calls.aleave(task)
                 keep_error(task, error)
                 return
             try:
@@ -75,13 +77,17 @@ async def attempt(task: Task) -> None:
             result = await in_thread(lambda: node.sync(task.input, **given))
     except ParentCommand as signal:
         result = addressed_here(signal)
+    except GraphInterrupt as signal:
+        if task.calls:
+            await task.run.calls.acollect(task, signal)
+        raise
     for writer in node.writers:
         if writer.is_async:
             await writer.awrite(result, task)
         else:
             writer.write(result, task)
     if task.calls:
-        await task.run.ajoin_calls(task)
+        await task.run.calls.ajoin(task)
     task.finished = True
 
 

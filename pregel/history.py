@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ..checkpoint.base import (
+    DIGEST,
     ERROR,
     ERROR_SOURCE,
     INTERRUPT,
@@ -45,6 +46,7 @@ class Stored:
     wrote: bool = False
     error: BaseException | None = None
     routed: bool = False
+    digest: str | None = None
     interrupts: tuple[Interrupt, ...] = ()
     answers: Mapping[str, Any] = field(default_factory=dict)
 
@@ -61,6 +63,8 @@ def read_stored(pending: Iterable[PendingWrite]) -> dict[str, Stored]:
         stored = found.setdefault(task_id, Stored())
         if channel == ERROR:
             stored.error = value
+        elif channel == DIGEST:
+            stored.digest = value
         elif channel == ERROR_SOURCE:
             stored.routed = True
         elif channel == INTERRUPT:

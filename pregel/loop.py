@@ -32,6 +32,8 @@ def supersteps(run: Run) -> Effects:
     yield from first_phase(run, machine, found)
     try:
         yield from _loop(run, machine)
+    except GeneratorExit:
+        raise  # closed by hand: nobody is there to save
     except BaseException:
         # Whatever ends the run, the last finished superstep is kept.
         yield from _save_at_exit(run)
@@ -136,17 +138,24 @@ def _run_tasks(run: Run, tasks: Sequence[Task], effect: RunTasks) -> Effects:
     if not effect.tasks:
         return
     early = run.saver is not None and not run.saver.in_memory and run.durability != "exit"
-    while True:
-        yield effect
-        for stream in streams:
-            for task in effect.finished:
-                stream.ended(task, step)
-                if task.interrupts:
-                    stream.question(run.machine, task.interrupts)
-        if not effect.open:
-            return
-        if early:
-            yield from _record(run, [t for t in effect.finished if t.finished])
+    try:
+        while True:
+            yield effect
+            for stream in streams:
+                for task in effect.finished:
+                    stream.ended(task, step)
+                    if task.interrupts:
+                        stream.question(run.machine, task.interrupts)
+            if not effect.open:
+                return
+            if early:
+                yield from _record(run, [t for t in effect.finished if t.finished])
+    except GeneratorExit:
+        raise
+    except BaseException:
+        # The reader left or the driver failed: what had finished by then is not run again.
+        yield from _keep_ends(run, tasks)
+        raise
 
 
 def _handle_errors(run: Run, tasks: Sequence[Task], effect: RunTasks) -> Generator[Effect, None, list[Task]]:
@@ -217,9 +226,7 @@ def _end_badly(run: Run, machine: Machine, tasks: Sequence[Task]) -> Effects:
     """Nothing is applied. Finished siblings are kept, errors and questions recorded; then raise, or pause."""
     tasks = in_path_order(tasks)
     failed = [t for t in tasks if t.error is not None]
-    if run.saver is not None:
-        yield from _save_at_exit(run)
-        yield from _record_ends(run, tasks)
+    yield from _keep_ends(run, tasks)
     if failed:
         raise _loudest(failed)
     for task in tasks:
@@ -232,8 +239,12 @@ def _end_badly(run: Run, machine: Machine, tasks: Sequence[Task]) -> Effects:
     run.last_view, run.shown, run.keep_view = machine.output_with(run.output_keys, finished), True, True
 
 
-def _record_ends(run: Run, tasks: Sequence[Task]) -> Effects:
-    records = []
+def _keep_ends(run: Run, tasks: Sequence[Task]) -> Effects:
+    """Record how far each task of an unfinished superstep has come."""
+    if run.saver is None:
+        return
+    yield from _save_at_exit(run)
+    records = list(run.late)
     for task in tasks:
         if task.finished:
             if not task.recorded:

@@ -57,6 +57,7 @@ class Node:
         "retry",
         "source",
         "sync",
+        "sync_missing",
         "tags",
         "timeout",
         "triggers",
@@ -71,6 +72,7 @@ class Node:
         self.reads = reads
         self.mapper = declared.mapper
         self.consumes = consumes
+        self.sync_missing = body.sync is None
         self.sync = body.sync or _async_only(name)
         self.coro = body.coro
         self.inject: Injected | None = body.inject or None
@@ -102,6 +104,7 @@ class Program:
         untracked: the channels that are never stored.
         step_scoped: the channels that react to a superstep without writes.
         inputs, outputs, stream: channel selections; a str means that channel's bare value.
+        eager: chunks may come while a node runs, whatever their mode.
         output_set, outputs_settle: the outputs as a set, and `settles(outputs)`.
         words: the keys and nodes that a `Command` given as input may name.
     """
@@ -119,6 +122,7 @@ class Program:
     outputs: str | tuple[str, ...]
     stream: str | tuple[str, ...]
     words: Vocabulary
+    eager: bool
     output_set: frozenset[str]
     outputs_settle: bool
 
@@ -142,6 +146,7 @@ def freeze(
     channels: Mapping[str, BaseChannel[Any, Any, Any] | type[ManagedValue]],
     selections: tuple[str | Sequence[str], str | Sequence[str], str | Sequence[str] | None],
     words: Vocabulary | None = None,
+    eager: bool = False,
 ) -> Program:
     """Check a graph and make its table.
 
@@ -180,6 +185,7 @@ def freeze(
         triggers=_index((t, n.name) for n in table.values() for t in n.triggers),
         readers=pool.by_channel(),
         untracked=frozenset(k for k, c in templates.items() if isinstance(c, UntrackedValue)),
+        eager=eager,
         words=words or Vocabulary(frozenset(cells), {}),
         step_scoped=frozenset(k for k, c in templates.items() if c.step_scoped),
         finishers=tuple(k for k, c in templates.items() if type(c).finish is not BaseChannel.finish),

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..channels.base import MISSING
-from ..checkpoint.base import BaseCheckpointSaver, Commit, address, coordinates
+from ..checkpoint.base import BaseCheckpointSaver, Commit, TaskWrites, address, coordinates
 from ..checkpoint.serde import Serializer
 from .config import (
     NO_CONFIG,
@@ -69,15 +69,16 @@ class Run:
         committed: the last checkpoint cut by this call, until readers have been shown it.
         head: the newest checkpoint id this run knows of; `saved_id` the one it builds on.
         stored: per task id, what the loaded checkpoint knows of the task.
+        late: records of mid-task calls that are stored at the end of the call (durability "exit").
         passed: the tick up to which breakpoints have been passed.
         paused: the questions that ended this call.
         shown: whether any `values` view came up in this call, and `last_view` the last if it must be kept.
     """
 
     __slots__ = (
-        "after", "answer", "answers", "before", "cache", "check_input", "committed", "config", "context", "control",
-        "durability", "found", "head", "input", "keep_view", "last_view", "limit", "live", "machine", "metadata", "ns",
-        "out", "output_keys", "output_set", "parent", "parents", "passed", "paused", "program", "run_id", "saved_id",
+        "_calls", "after", "answer", "answers", "before", "cache", "check_input", "committed", "config", "context", "control",
+        "durability", "found", "head", "input", "keep_view", "last_view", "late", "limit", "live", "machine", "metadata", "ns",
+        "open_calls", "out", "output_keys", "output_set", "parent", "parents", "passed", "paused", "program", "run_id", "saved_id",
         "saver", "serde", "shown", "source", "store", "stored", "streams", "thread_id", "wake",
     )  # fmt: skip
 
@@ -121,6 +122,9 @@ class Run:
         self.saved_id: str | None = None
         self.committed: Commit | None = None
         self.source = "loop"
+        self.late: list[TaskWrites] = []
+        self._calls: Any = None
+        self.open_calls: Callable[[Run], Any] | None = None
         self.found: Any = None
         self.machine: Machine = None  # type: ignore[assignment]  # the loop loads it
         if parent is not None and parent.run.streams:
@@ -201,7 +205,7 @@ class Run:
         envelope = Envelope(not isinstance(modes, str), call.subgraphs, call.version == "v2")
         own = Stream(read_modes(modes), envelope, self._hand_over, self.output_keys)
         self.streams = (*self.streams, own)
-        self.live = own.live
+        self.live = own.live or self.program.eager
 
     def _hand_over(self, chunk: Any) -> None:
         self.out.append(chunk)
@@ -229,6 +233,14 @@ class Run:
                     stream.emit("custom", data)
 
         return write
+
+    @property
+    def calls(self) -> Any:
+        """The mid-task calls of this run, made as its driver makes them."""
+        if self._calls is None:
+            assert self.open_calls is not None
+            self._calls = self.open_calls(self)
+        return self._calls
 
     def previous(self) -> Any:
         """What an entrypoint saved on this thread."""

@@ -144,7 +144,7 @@ class Stream:
 
     def ended(self, task: Task, step: int) -> None:
         """A task has finished, failed, paused, or was restored."""
-        if task.interrupts:
+        if task.interrupts and len(task.path) < 4:  # a call's question is its parent's to ask
             self.emit("updates", {INTERRUPT: task.interrupts})
         elif task.finished and not task.node.hidden and self.wants("updates"):
             chunk = {task.name: updates_of(task.writes, self._shown, bare=isinstance(self.keys, str))}

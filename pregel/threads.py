@@ -9,6 +9,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from ..checkpoint.base import coordinates
+from .calls import Calls
 from .effects import Effects, Load, RunTasks, Save
 from .executors import MAX_THREADS, POOL, Batch
 from .loop import supersteps
@@ -25,6 +26,7 @@ def drive(run: Run, effects: Effects | None = None) -> None:
     """Carry a run (or other effects on its thread) through to the end; nobody reads."""
     loop = supersteps(run) if effects is None else effects
     driver = Driver(run)
+    run.open_calls = Calls
     perform, run_tasks = driver.perform, driver.run_tasks
     try:
         for effect in loop:
@@ -42,6 +44,7 @@ def stream(run: Run) -> Iterator[Any]:
     """Carry a run through, handing over each chunk before anything further is done."""
     loop = supersteps(run)
     driver = Driver(run)
+    run.open_calls = Calls
     out = run.out
     run.wake = driver.wake
     try:

@@ -11,7 +11,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from .deadline import Watch
-from .errors import GraphBubbleUp, ParentCommand
+from .errors import GraphBubbleUp, GraphInterrupt, ParentCommand
 from .executors import POOL
 from .outcome import (
     FullKey,
@@ -52,6 +52,8 @@ def run_task(task: Task) -> None:
             failures = {} if failures is None else failures
             wait = wait_before_retry(task.node.retry, failures, error) if task.node.retry else None
             if wait is None:
+                if task.calls:
+                    task.run.calls.leave(task)
                 keep_error(task, error)
                 return
             time.sleep(wait)
@@ -68,10 +70,14 @@ def attempt(task: Task) -> None:
             result = node.sync(task.input, **{name: get(task) for name, get in node.inject})
     except ParentCommand as signal:
         result = addressed_here(signal)
+    except GraphInterrupt as signal:
+        if task.calls:
+            task.run.calls.collect(task, signal)
+        raise
     for writer in node.writers:
         writer.write(result, task)
     if task.calls:
-        task.run.join_calls(task)
+        task.run.calls.join(task)
     task.finished = True
 
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from described import Described
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
-
-from described import Described
 
 END = "__end__"
 START = "__start__"

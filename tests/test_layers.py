@@ -42,7 +42,11 @@ PREGEL = """
     start
     edit
     loop
-    executors
+    executors deadline
+    outcome
+    work
+    awork
+    calls
     threads
     aio
     app
@@ -54,6 +58,7 @@ DEFERRED = {
     ("*", "networkx"): "heavy: loaded when somebody draws",
     ("*", "graphviz"): "heavy: loaded when somebody draws",
     ("*", "pydantic*"): "heavy: loaded when a schema is a pydantic model",
+    (".checkpoint.serde", ".checkpoint.builtin_types"): "a dozen standard modules, loaded with the first Serializer",
     (".store.database", "sqlite3"): "loaded when somebody opens a database",
     (".pregel.app", ".visualize*"): "a graph can draw itself, though drawing sits above the engine",
 }

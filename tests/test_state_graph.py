@@ -103,7 +103,9 @@ def test_worked_layout_runs(drive: Any) -> None:
     graph.add_conditional_edges("z", lambda state: "w", ["w", END])
     app = graph.compile()
     assert drive.invoke(app, {"a": 1}, {"recursion_limit": 4}) == {"a": 1, "log": ["x", "y", "z", "w", "d"]}
-    assert [next(iter(chunk)) for chunk in drive.stream(app, {"a": 1})] == ["x", "y", "z", "w", "d"]
+    ended = [next(iter(chunk)) for chunk in drive.stream(app, {"a": 1})]
+    assert sorted(ended[:2]) == ["x", "y"], "updates come as tasks end; only the state has a fixed order"
+    assert ended[2:] == ["z", "w", "d"]
 
 
 # -- compile ---------------------------------------------------------------------------------------------------
@@ -130,7 +132,7 @@ def test_additions_after_compile_warn_and_count_for_the_next_compile(drive: Any)
     before = graph.compile()
     with pytest.warns(UserWarning, match="adding a node .* compile again"):
         graph.add_node("y", logs("y"))
-    with pytest.warns(UserWarning, match="adding a edge|adding an edge"):
+    with pytest.warns(UserWarning, match="adding an? edge"):
         graph.add_edge("x", "y")
     with pytest.warns(UserWarning, match="conditional edge"):
         graph.add_conditional_edges("y", lambda state: END)

@@ -1,0 +1,273 @@
+"""The functional API: `@entrypoint` makes a graph of one function, `@task` makes its calls durable.
+
+The body of an entrypoint runs again from the top on every resume; tasks that have finished return at once what they
+returned before, so it must call the same tasks in the same order.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial, update_wrapper
+from typing import Any, Generic, ParamSpec, TypeVar, cast, get_args, get_origin, overload
+
+from ..channels import EphemeralValue, LastValue
+from ..checkpoint.base import BaseCheckpointSaver
+from ..pregel.app import Pregel
+from ..pregel.callable import Body, infer_name, read_callable
+from ..pregel.calls import Arguments, ReturnWriter
+from ..pregel.errors import InvalidGraphError
+from ..pregel.node import PregelNode
+from ..pregel.outcome import CACHE_NS
+from ..pregel.program import Node
+from ..pregel.runtime import running
+from ..pregel.types import END, PREVIOUS, START, CachePolicy, RetryPolicy, TimeoutPolicy
+from ..pregel.writes import Writer
+from ..store.cache import BaseCache, function_identity
+
+P = ParamSpec("P")
+T = TypeVar("T")
+R = TypeVar("R")
+S = TypeVar("S")
+
+
+class TaskFunction(Generic[P, T]):
+    """A function whose calls, made inside an entrypoint or a node, are tasks of their own.
+
+    Calling it starts it at once and returns a future: `.result()` in sync code, `await` in async code.
+    """
+
+    def __init__(self, function: Callable[P, Any], name: str | None, policies: dict[str, Any]) -> None:
+        self.function = function
+        self.name = name or infer_name(function)
+        self._node = _task_node(self.name, function, policies)
+        update_wrapper(cast(Any, self), function)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+        """Start the task.
+
+        Returns:
+            A future with `.result()`; in coroutines, one to `await`.
+
+        Raises:
+            RuntimeError: outside of an entrypoint or node, or an async task in a sync run.
+        """
+        parent = running(f"task {self.name!r}")
+        return parent.run.calls.start(parent, self._node, (args, kwargs))
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        """As a method it is called with its object, like any function."""
+        return self if instance is None else partial(self, instance)
+
+    def clear_cache(self, cache: BaseCache) -> None:
+        """Forget the cached results of this task."""
+        cache.clear([self._cache_ns()])
+
+    async def aclear_cache(self, cache: BaseCache) -> None:
+        """`clear_cache` for coroutines."""
+        await cache.aclear([self._cache_ns()])
+
+    def _cache_ns(self) -> tuple[str, ...]:
+        return (CACHE_NS, function_identity(self.function), self.name)
+
+    def __repr__(self) -> str:
+        return f"<task {self.name!r}>"
+
+
+@overload
+def task(function: Callable[P, T], /) -> TaskFunction[P, T]: ...
+@overload
+def task(
+    *,
+    name: str | None = None,
+    retry_policy: RetryPolicy | Sequence[RetryPolicy] | None = None,
+    cache_policy: CachePolicy | None = None,
+    timeout: float | timedelta | TimeoutPolicy | None = None,
+) -> Callable[[Callable[P, T]], TaskFunction[P, T]]: ...
+def task(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    retry_policy: RetryPolicy | Sequence[RetryPolicy] | None = None,
+    cache_policy: CachePolicy | None = None,
+    timeout: float | timedelta | TimeoutPolicy | None = None,
+) -> Any:
+    """Make the calls of a function tasks: run side by side, kept when they finish, not repeated on a resume.
+
+    Args:
+        name: shown in streams and part of a call's identity; the function's own by default.
+        retry_policy: when to try again.
+        cache_policy: reuse results for equal arguments; needs a cache on the entrypoint.
+        timeout: seconds, timedelta or `TimeoutPolicy` for one attempt.
+
+    >>> @task
+    ... def double(x: int) -> int:
+    ...     return 2 * x
+    >>> @entrypoint()
+    ... def run(xs: list[int]) -> list[int]:
+    ...     return [future.result() for future in [double(x) for x in xs]]
+    >>> run.invoke([1, 2, 3])
+    [2, 4, 6]
+    """
+    policies = {
+        "retry_policy": _several(retry_policy),
+        "cache_policy": cache_policy,
+        "timeout": TimeoutPolicy.coerce(timeout),
+    }
+    if function is not None:
+        return TaskFunction(function, name, policies)
+    return lambda f: TaskFunction(f, name, policies)
+
+
+def _task_node(name: str, function: Callable[..., Any], policies: dict[str, Any]) -> Node:
+    """A node that calls the function with the arguments that are its input."""
+    read = read_callable(function, name, first=False)
+    positional = _positional(function)
+
+    def fill(arguments: Arguments, given: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        args, kwargs = arguments
+        taken = {*positional[: len(args)], *kwargs}
+        return args, {**{k: v for k, v in given.items() if k not in taken}, **kwargs}
+
+    sync: Callable[..., Any] | None = None
+    coro: Callable[..., Awaitable[Any]] | None = None
+    if read.sync is not None:
+        call = read.sync
+
+        def sync(arguments: Arguments, **given: Any) -> Any:
+            args, kwargs = fill(arguments, given)
+            return call(*args, **kwargs)
+
+    if read.coro is not None:
+        acall = read.coro
+
+        def coro(arguments: Arguments, **given: Any) -> Awaitable[Any]:
+            args, kwargs = fill(arguments, given)
+            return acall(*args, **kwargs)
+
+    body = Body(name, sync, coro, read.inject, None, None, function)
+    declared = PregelNode(channels=(), triggers=(), bound=(body,), writers=(ReturnWriter(),), **policies)
+    return Node(name, declared, "", ())
+
+
+def _positional(function: Callable[..., Any]) -> list[str]:
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (ValueError, TypeError):
+        return []
+    return [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+
+
+def _several(policy: RetryPolicy | Sequence[RetryPolicy] | None) -> tuple[RetryPolicy, ...]:
+    if policy is None:
+        return ()
+    return (policy,) if isinstance(policy, RetryPolicy) else tuple(policy)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class final(Generic[R, S]):
+    """What an entrypoint returns to give its caller one value and keep another as `previous`.
+
+    Args:
+        value: for the caller.
+        save: for the next run on this thread.
+    """
+
+    value: R
+    save: S
+
+
+class entrypoint:
+    """Make a graph of a function; `invoke` calls it with its input.
+
+    The function's first parameter is the input. It may also take `config`, `runtime`, `writer`, `store` and
+    `previous`: what its last run on this thread returned (or saved with `entrypoint.final`).
+
+    Args:
+        checkpointer, store, cache: as in `StateGraph.compile`.
+        context_schema: the class of `runtime.context`.
+        retry_policy, cache_policy, timeout: for the function as a whole.
+
+    >>> @entrypoint()
+    ... def add_one(x: int) -> int:
+    ...     return x + 1
+    >>> add_one.invoke(1)
+    2
+    """
+
+    final = final
+
+    def __init__(
+        self,
+        checkpointer: BaseCheckpointSaver | bool | None = None,
+        store: Any = None,
+        cache: Any = None,
+        context_schema: Any = None,
+        cache_policy: CachePolicy | None = None,
+        retry_policy: RetryPolicy | Sequence[RetryPolicy] | None = None,
+        timeout: float | timedelta | TimeoutPolicy | None = None,
+    ) -> None:
+        self._graph = {
+            "checkpointer": checkpointer, "store": store, "cache": cache, "context_schema": context_schema,
+        }  # fmt: skip
+        self._policies: dict[str, Any] = {
+            "cache_policy": cache_policy,
+            "retry_policy": _several(retry_policy),
+            "timeout": TimeoutPolicy.coerce(timeout),
+        }
+
+    def __call__(self, function: Callable[..., Any]) -> Pregel:
+        """Make the graph.
+
+        Raises:
+            InvalidGraphError: the function takes no input.
+            NotImplementedError: it is a generator.
+            TypeError: it has a parameter that nothing can fill.
+        """
+        name = infer_name(function)
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise NotImplementedError(f"entrypoint {name!r}: a generator cannot be an entrypoint; use the stream writer")
+        if not _positional(function):
+            raise InvalidGraphError(f"entrypoint {name!r} must take its input as its first parameter")
+        body = read_callable(function, name)
+        node = PregelNode(
+            channels=START, triggers=(START,), bound=(body,), writers=(EntryWriter(),), **self._policies
+        )
+        app = Pregel(
+            nodes={name: node},
+            channels={
+                START: EphemeralValue(body.schema or Any),
+                END: LastValue(_output_type(body.returns)),
+                PREVIOUS: LastValue(Any),
+            },
+            input_channels=START,
+            output_channels=END,
+            stream_channels=END,
+            stream_mode="updates",
+            stream_eager=True,
+            name=name,
+            **self._graph,
+        )
+        for hint in (body.schema, body.returns):
+            app.serde.register_schema(hint)
+        return app
+
+
+class EntryWriter(Writer):
+    """The result is the output, and what the next run on the thread sees as `previous`."""
+
+    def write(self, result: Any, task: Any) -> None:
+        """Write both; `entrypoint.final` tells them apart."""
+        value, save = (result.value, result.save) if isinstance(result, final) else (result, result)
+        task.writes.append((END, value))
+        task.writes.append((PREVIOUS, save))
+
+
+def _output_type(hint: Any) -> Any:
+    """The type of the output; of `entrypoint.final[V, S]`, the first."""
+    if get_origin(hint) is final:
+        return get_args(hint)[0]
+    return Any if hint is None else hint

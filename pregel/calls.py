@@ -1,0 +1,374 @@
+"""`@task` calls: tasks that a running task starts in the middle of its superstep, and waits for as it likes.
+
+A call is known by its parent's id, its name and its place among the parent's calls, so a parent that runs again
+finds what its calls have returned before. The functions that users decorate are in `graph/functional.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import warnings
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import CancelledError, Future
+from contextvars import copy_context
+from typing import TYPE_CHECKING, Any
+
+from ..checkpoint.base import DIGEST, ERROR, INTERRUPT, RESUME, RETURN, TaskWrites
+from ..store.cache import canonical_key
+from . import awork, work
+from .errors import GraphInterrupt
+from .executors import POOL
+from .keep import encode_marks
+from .program import Node
+from .task import Task
+from .types import PUSH
+from .writes import Writer
+
+if TYPE_CHECKING:
+    from .run import Run
+
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+class ReturnWriter(Writer):
+    """Keeps what a call returned."""
+
+    def write(self, result: Any, task: Any) -> None:
+        """One write, whatever the result is."""
+        task.writes.append((RETURN, result))
+
+
+class CallFuture(Future[Any]):
+    """What a call from sync code returns. `retrieved` tells whether anybody has seen how it ended."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.retrieved = False
+
+    def result(self, timeout: float | None = None) -> Any:
+        """The call's result; waits for it.
+
+        Raises:
+            TimeoutError: it is not there within `timeout` seconds.
+            BaseException: whatever the call raised.
+        """
+        try:
+            return super().result(timeout)
+        finally:
+            self.retrieved = self.done()
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """What the call raised, or None; waits for it."""
+        self.retrieved = True
+        return super().exception(timeout)
+
+
+class Calls:
+    """The calls of one sync run."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self._known: dict[str, Any] = {}
+        self._gates: dict[str, Gate] = {}
+        self._lock = threading.Lock()
+
+    def start(self, parent: Task, node: Node, arguments: Arguments) -> Any:
+        """Start a call, or find it: stored by an earlier run, or begun by an earlier attempt of the parent."""
+        if node.sync_missing:
+            raise RuntimeError(
+                f"task {node.name!r} is async and was called from a sync run: use ainvoke or astream, or make it sync"
+            )
+        child, future = self._find(parent, node, arguments)
+        if future is None:
+            future = CallFuture()
+            self._admit(parent, child, future)
+            context = copy_context()
+            self._gate(parent)(lambda: context.run(self._work, child, future))
+        return future
+
+    def _find(self, parent: Task, node: Node, arguments: Arguments) -> tuple[Task, Any]:
+        with self._lock:
+            if parent.calls is None:
+                parent.calls = []
+            child = Task(node, (PUSH, parent.path, len(parent.calls), True), arguments)
+            child.run = self.run
+            if parent.watch is not None:
+                parent.watch.touch()
+            future = self._restored(child)
+            if future is None:
+                future = self._known.get(child.id)
+                if future is not None and future.done() and (future.cancelled() or future.exception() is not None):
+                    future = None  # it failed: the parent's new attempt calls it anew
+            parent.calls.append(future)
+        return child, future
+
+    def _admit(self, parent: Task, child: Task, future: Any) -> None:
+        assert parent.calls is not None
+        parent.calls[child.path[2]] = future
+        self._known[child.id] = future
+
+    def _restored(self, child: Task) -> Any:
+        """A future that holds the stored result of this very call, if there is one."""
+        known = self.run.stored.get(child.id) if self.run.stored else None
+        if known is None or not known.finished:
+            return None
+        written = dict(known.writes)
+        if known.digest is not None and known.digest != digest(child.input):
+            warnings.warn(
+                f"task {child.name!r} (call {child.path[2]} of its parent) returns the result of an earlier run, "
+                "but was called with other arguments now: calls are matched by name and order",
+                stacklevel=5,
+            )
+        return self._done(written.get(RETURN))
+
+    def _done(self, value: Any) -> Any:
+        future = CallFuture()
+        future.set_result(value)
+        return future
+
+    def _gate(self, parent: Task) -> Callable[[Callable[[], None]], None]:
+        """How a call is let in: `max_concurrency` counts the calls of one parent, so that none can wait for its own."""
+        limit = self.run.config.get("max_concurrency")
+        if not limit:
+            return POOL.submit
+        return self._gates.setdefault(parent.id, Gate(limit)).submit
+
+    def _work(self, child: Task, future: CallFuture) -> None:
+        """Run a call on this worker thread and tell how it ended."""
+        if not future.set_running_or_notify_cancel():
+            return
+        try:
+            for stream in self.run.streams:
+                stream.started(child, self.run.machine.step)
+            work.run_task(child)
+            records = records_of(self.run, child)
+            if records:
+                assert self.run.saver is not None and self.run.saved_id is not None
+                self.run.saver.commit_writes(self.run.thread_id or "", self.run.ns, self.run.saved_id, records)
+            for stream in self.run.streams:
+                stream.ended(child, self.run.machine.step)
+        except BaseException as error:
+            child.error = error
+        settle(child, future)
+
+    def join(self, parent: Task) -> None:
+        """Wait for all calls of a parent whose body has ended.
+
+        Raises:
+            GraphInterrupt: some of them pause.
+            Exception: one failed and nobody has looked at how it ended.
+        """
+        calls = parent.calls or ()
+        _raise_open([(call, _how(call), call.retrieved) for call in calls])
+
+    def collect(self, parent: Task, signal: GraphInterrupt) -> None:
+        """The body pauses on one call's question: wait for the others and ask all questions at once."""
+        _merge(signal, [_how(call) for call in parent.calls or ()])
+
+    def leave(self, parent: Task) -> None:
+        """The body failed: let no call outlive it."""
+        for call in parent.calls or ():
+            _how(call)
+
+
+class AsyncCalls(Calls):
+    """The calls of one async run: asyncio tasks on its loop; calls from worker threads stay on threads."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(run)
+        self._loop = asyncio.get_running_loop()
+        self._semaphores: dict[str, asyncio.Semaphore] = {}
+
+    def start(self, parent: Task, node: Node, arguments: Arguments) -> Any:
+        """Start a call, or find it. On the loop's thread the answer is awaitable, elsewhere it has `.result()`."""
+        if asyncio._get_running_loop() is self._loop:
+            child, future = self._find(parent, node, arguments)
+            if future is None:
+                future = self._loop.create_task(self._awork(parent, child))
+                self._admit(parent, child, future)
+            return future
+        if not node.sync_missing:
+            return super().start(parent, node, arguments)
+        child, future = self._find(parent, node, arguments)
+        if future is None:
+            future = CallFuture()
+            self._admit(parent, child, future)
+            asyncio.run_coroutine_threadsafe(self._for_thread(parent, child, future), self._loop)
+        return future
+
+    def _done(self, value: Any) -> Any:
+        if asyncio._get_running_loop() is not self._loop:
+            return super()._done(value)
+        future = self._loop.create_future()
+        future.set_result(value)
+        return future
+
+    async def _awork(self, parent: Task, child: Task) -> Any:
+        limit = self.run.config.get("max_concurrency")
+        if limit:
+            async with self._semaphores.setdefault(parent.id, asyncio.Semaphore(limit)):
+                await self._call(child)
+        else:
+            await self._call(child)
+        ending = ending_of(child)
+        if ending is not None:
+            raise ending
+        return returned(child)
+
+    async def _call(self, child: Task) -> None:
+        for stream in self.run.streams:
+            stream.started(child, self.run.machine.step)
+        await awork.run_task(child)
+        records = records_of(self.run, child)
+        if records:
+            assert self.run.saver is not None and self.run.saved_id is not None
+            await self.run.saver.acommit_writes(self.run.thread_id or "", self.run.ns, self.run.saved_id, records)
+        for stream in self.run.streams:
+            stream.ended(child, self.run.machine.step)
+
+    async def _for_thread(self, parent: Task, child: Task, future: CallFuture) -> None:
+        try:
+            await self._awork(parent, child)
+        except BaseException as error:
+            child.error = child.error or error
+        settle(child, future)
+
+    async def ajoin(self, parent: Task) -> None:
+        """`join` for coroutines."""
+        endings = []
+        for call in parent.calls or ():
+            if isinstance(call, asyncio.Future):
+                await asyncio.wait([call])
+                seen = not call._log_traceback  # asyncio notes here whether an error was ever looked at
+            else:
+                seen = call.retrieved
+            endings.append((call, await _ending(call), seen))
+        _raise_open(endings)
+
+    async def acollect(self, parent: Task, signal: GraphInterrupt) -> None:
+        """`collect` for coroutines."""
+        _merge(signal, [await _ending(call) for call in parent.calls or ()])
+
+    async def aleave(self, parent: Task) -> None:
+        """`leave` for coroutines: calls still under way are cancelled."""
+        for call in parent.calls or ():
+            if isinstance(call, asyncio.Task):
+                call.cancel()
+            await _ending(call)
+
+
+class Gate:
+    """Lets so many jobs run at once; the others follow in order."""
+
+    def __init__(self, limit: int) -> None:
+        self._free = limit
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._lock = threading.Lock()
+
+    def submit(self, job: Callable[[], None]) -> None:
+        """Run the job on a worker thread as soon as there is room."""
+        with self._lock:
+            if self._free == 0:
+                self._waiting.append(job)
+                return
+            self._free -= 1
+        POOL.submit(lambda: self._run(job))
+
+    def _run(self, job: Callable[[], None] | None) -> None:
+        while job is not None:
+            job()
+            with self._lock:
+                job = self._waiting.popleft() if self._waiting else None
+                self._free += job is None
+
+
+async def _ending(call: Any) -> BaseException | None:
+    """Wait for a call; how it ended, without raising it."""
+    if isinstance(call, asyncio.Future):
+        await asyncio.wait([call])
+        return asyncio.CancelledError() if call.cancelled() else call.exception()
+    return await asyncio.to_thread(_how, call)
+
+
+def _how(call: CallFuture) -> BaseException | None:
+    """Wait for a call; how it ended, without counting as somebody who has looked."""
+    try:
+        return Future.exception(call)
+    except CancelledError as cancelled:
+        return cancelled
+
+
+def _raise_open(endings: Sequence[tuple[Any, BaseException | None, bool]]) -> None:
+    """After the body's end: ask what is still asked, and raise what nobody has looked at."""
+    questions = [error for _, error, _ in endings if isinstance(error, GraphInterrupt)]
+    if questions:
+        signal = GraphInterrupt()
+        _merge(signal, questions)
+        raise signal
+    for _, error, seen in endings:
+        if error is not None and not seen and not isinstance(error, CancelledError):
+            raise error
+
+
+def _merge(signal: GraphInterrupt, endings: Sequence[BaseException | None]) -> None:
+    """Give a signal the questions of all these endings, each once, in the order of the calls."""
+    found = {q.id: q for error in endings if isinstance(error, GraphInterrupt) for q in error.interrupts}
+    for question in signal.interrupts:
+        found.setdefault(question.id, question)
+    signal.interrupts = tuple(found.values())
+
+
+def ending_of(child: Task) -> BaseException | None:
+    """What a call raises to those who wait for it."""
+    if child.paused:
+        return GraphInterrupt(child.interrupts)
+    return child.error
+
+
+def returned(child: Task) -> Any:
+    """What a finished call returned."""
+    return dict(child.writes).get(RETURN)
+
+
+def settle(child: Task, future: Future[Any]) -> None:
+    """Tell a future how its call ended."""
+    ending = ending_of(child)
+    if ending is not None:
+        future.set_exception(ending)
+    else:
+        future.set_result(returned(child))
+
+
+def digest(arguments: Arguments) -> str | None:
+    """A hash of a call's arguments, None if they have no stable one."""
+    try:
+        return canonical_key([list(arguments[0]), arguments[1]])
+    except Exception:
+        return None
+
+
+def records_of(run: Run, child: Task) -> list[TaskWrites]:
+    """How a call ended, as a saver takes it; [] if nothing is to be stored now."""
+    marks: dict[str, Any] = {}
+    if child.finished:
+        marks = {RETURN: returned(child), DIGEST: digest(child.input), **_forget_error(run, child)}
+    elif isinstance(child.error, Exception):
+        marks = {ERROR: child.error}
+    elif child.interrupts:
+        marks = {INTERRUPT: list(child.interrupts)}
+    if child.answers:
+        marks[RESUME] = child.answers
+    if not marks or run.saver is None or run.saved_id is None:
+        return []
+    record = encode_marks(run, child, marks)
+    if run.durability == "exit":
+        run.late.append(record)
+        return []
+    return [record]
+
+
+def _forget_error(run: Run, child: Task) -> Mapping[str, Any]:
+    known = run.stored.get(child.id) if run.stored else None
+    return {ERROR: None} if known is not None and known.error is not None else {}

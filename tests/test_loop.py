@@ -1,0 +1,447 @@
+"""The loop driven by hand: which effects it asks for, in which order, and what it does with the answers."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from stategraph.channels import BinaryOperatorAggregate, LastValue
+from stategraph.checkpoint import InMemorySaver
+from stategraph.pregel import (
+    GraphDrained,
+    GraphRecursionError,
+    InvalidUpdateError,
+    NodeBuilder,
+    Pregel,
+)
+from stategraph.pregel.config import Call
+from stategraph.pregel.effects import Load, RunTasks, Save
+from stategraph.pregel.loop import supersteps
+from stategraph.pregel.run import Run
+from stategraph.pregel.runtime import RunControl
+from stategraph.pregel.task import Task
+
+CONFIG = {"configurable": {"thread_id": "1"}}
+
+
+def only(channel: str) -> NodeBuilder:
+    return NodeBuilder().subscribe_only(channel)
+
+
+def graph(nodes: dict[str, NodeBuilder], saver: Any = None, **kwargs: Any) -> Pregel:
+    channels: dict[str, Any] = {k: LastValue(int) for k in "abcd"}
+    channels["log"] = BinaryOperatorAggregate(list, operator.add)
+    return Pregel(nodes=nodes, channels=channels, input_channels="a", output_channels="log", checkpointer=saver, **kwargs)
+
+
+def chain(saver: Any = None, **kwargs: Any) -> Pregel:
+    return graph({"n1": only("a"), "n2": only("b"), "n3": only("c")}, saver, **kwargs)
+
+
+def parallel(saver: Any = None) -> Pregel:
+    return graph({"x": only("a"), "y": only("a"), "z": only("a")}, saver)
+
+
+class Saver(InMemorySaver):
+    """Not quick, as far as the loop knows: early finishers are recorded."""
+
+    in_memory = False
+
+
+WAYS = {"n1": [("b", 1), ("log", ["n1"])], "n2": [("c", 1), ("log", ["n2"])], "n3": [("log", ["n3"])]}
+
+
+class Hand:
+    """Answers effects by hand and notes them.
+
+    Args:
+        outcome: what becomes of each task; by default it finishes with the writes of WAYS.
+        together: whether all tasks of a superstep end at once, or one by one.
+    """
+
+    def __init__(self, outcome: Callable[[Task], Any] | None = None, *, together: bool = True) -> None:
+        self.outcome = outcome
+        self.together = together
+        self.notes: list[str] = []
+        self.waiting: list[Task] = []
+
+    def run(self, app: Pregel, input: Any, config: Any = CONFIG, **call: Any) -> Run:
+        run = Run(app, input, config, Call(**call))
+        for effect in supersteps(run):
+            self.answer(run, effect)
+        return run
+
+    def answer(self, run: Run, effect: Any) -> None:
+        saver = run.saver
+        if isinstance(effect, Load):
+            self.notes.append("load")
+            effect.found = saver.get_tuple(run.config)
+            effect.head = saver.head(CONFIG)
+        elif isinstance(effect, Save) and effect.commit is not None:
+            self.notes.append(f"commit {effect.commit.metadata['source']} {effect.commit.metadata['step']}")
+            saver.commit(effect.commit)
+        elif isinstance(effect, Save):
+            self.notes.append("record " + " ".join(sorted({c for w in effect.writes for c, _ in w[2]})))
+            saver.commit_writes(run.thread_id, run.ns, effect.checkpoint_id, effect.writes)
+        else:
+            self.tasks(effect)
+
+    def tasks(self, effect: RunTasks) -> None:
+        if not self.waiting:
+            self.waiting = list(effect.tasks)
+            self.notes.append("run " + " ".join(t.name for t in effect.tasks))
+        ended, self.waiting = (self.waiting, []) if self.together else (self.waiting[:1], self.waiting[1:])
+        for task in ended:
+            self.end(task)
+        effect.finished, effect.open = ended, len(self.waiting)
+
+    def end(self, task: Task) -> None:
+        outcome = self.outcome(task) if self.outcome else None
+        if isinstance(outcome, BaseException):
+            task.error = outcome
+        else:
+            task.writes = list(WAYS.get(task.name, []) if outcome is None else outcome)
+            task.finished = True
+
+
+# -- order of effects -----------------------------------------------------------------------------------------
+
+
+def test_without_saver_the_loop_only_runs_tasks() -> None:
+    hand = Hand()
+    run = hand.run(chain(), 1, None)
+    assert hand.notes == ["run n1", "run n2", "run n3"]
+    assert run.machine.output("log") == ["n1", "n2", "n3"]
+
+
+def test_load_then_input_then_a_commit_after_each_superstep() -> None:
+    hand = Hand()
+    hand.run(chain(InMemorySaver()), 1)
+    assert hand.notes == [
+        "load", "commit input -1", "run n1", "commit loop 0", "run n2", "commit loop 1", "run n3", "commit loop 2",
+    ]  # fmt: skip
+
+
+def test_durability_exit_commits_once_at_the_end() -> None:
+    hand = Hand()
+    hand.run(chain(InMemorySaver()), 1, durability="exit")
+    assert hand.notes == ["load", "run n1", "run n2", "run n3", "commit loop 2"]
+
+
+def test_early_finishers_are_recorded_while_others_run_and_the_last_goes_with_the_commit() -> None:
+    hand = Hand(lambda task: [("log", [task.name])], together=False)
+    hand.run(parallel(Saver()), 1)
+    assert hand.notes == ["load", "commit input -1", "run x y z", "record log", "record log", "commit loop 0"]
+
+
+def test_a_quick_saver_needs_no_early_records() -> None:
+    hand = Hand(lambda task: [("log", [task.name])], together=False)
+    hand.run(parallel(InMemorySaver()), 1)
+    assert hand.notes == ["load", "commit input -1", "run x y z", "commit loop 0"]
+
+
+def test_an_error_in_the_input_stops_before_anything_is_stored() -> None:
+    hand = Hand()
+    app = chain(InMemorySaver())
+    with pytest.raises(ValueError):
+        hand.run(app, 1, interrupt_before=["nope"])
+    assert hand.notes == []
+
+
+# -- the limit (D2) -------------------------------------------------------------------------------------------
+
+
+def ran(hand: Hand) -> list[str]:
+    return [note[4:] for note in hand.notes if note.startswith("run ")]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 4])
+def test_a_limit_of_n_allows_n_supersteps_and_raises_only_if_work_is_left(limit: int) -> None:
+    hand, app = Hand(), chain(InMemorySaver())
+    config = {**CONFIG, "recursion_limit": limit}
+    if limit < 3:
+        with pytest.raises(GraphRecursionError, match=f"limit of {limit} supersteps.*work left: n{limit + 1}"):
+            hand.run(app, 1, config)
+    else:
+        hand.run(app, 1, config)
+    assert ran(hand) == ["n1", "n2", "n3"][:limit]
+
+
+def test_a_resumed_call_has_the_same_budget() -> None:
+    app = chain(InMemorySaver())
+    for done in (["n1"], ["n2"]):
+        hand = Hand()
+        with pytest.raises(GraphRecursionError):
+            hand.run(app, 1 if done == ["n1"] else None, {**CONFIG, "recursion_limit": 1})
+        assert ran(hand) == done
+    hand = Hand()
+    hand.run(app, None, {**CONFIG, "recursion_limit": 1})
+    assert ran(hand) == ["n3"]
+
+
+def test_what_is_left_of_the_budget_is_told_to_the_machine() -> None:
+    seen: list[int] = []
+
+    def outcome(task: Task) -> None:
+        seen.append(task.run.machine.remaining)
+
+    Hand(outcome).run(chain(), 1, {"recursion_limit": 5})
+    assert seen == [5, 4, 3]
+
+
+# -- breakpoints ----------------------------------------------------------------------------------------------
+
+
+def stops(app: Pregel, **options: Any) -> list[list[str]]:
+    """The nodes that run between two stops, until a call runs nothing."""
+    found: list[list[str]] = []
+    given: Any = 1
+    while True:
+        hand = Hand()
+        run = hand.run(app, given, **options)
+        found.append(ran(hand))
+        given = None
+        if run.paused is None:
+            return found
+        assert run.paused == ()
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, [["n1", "n2", "n3"]]),
+        ({"interrupt_before": ["n2"]}, [["n1"], ["n2", "n3"]]),
+        ({"interrupt_before": "n2"}, [["n1"], ["n2", "n3"]]),
+        ({"interrupt_before": "*"}, [[], ["n1"], ["n2"], ["n3"]]),
+        ({"interrupt_before": ["n1"]}, [[], ["n1", "n2", "n3"]]),
+        ({"interrupt_after": ["n1"]}, [["n1"], ["n2", "n3"]]),
+        ({"interrupt_after": "*"}, [["n1"], ["n2"], ["n3"], []]),
+        ({"interrupt_after": ["n3"]}, [["n1", "n2", "n3"], []]),
+        ({"interrupt_after": ["n1"], "interrupt_before": ["n2"]}, [["n1"], ["n2", "n3"]]),
+    ],
+)
+def test_where_a_run_stops(options: dict[str, Any], expected: list[list[str]]) -> None:
+    assert stops(chain(InMemorySaver()), **options) == expected
+
+
+def test_breakpoints_of_the_graph_hold_and_a_call_may_switch_them_off() -> None:
+    app = chain(InMemorySaver(), interrupt_before_nodes=["n2"], interrupt_after_nodes=["n2"])
+    assert stops(app) == [["n1"], ["n2"], ["n3"]]
+    app = chain(InMemorySaver(), interrupt_before_nodes=["n2"], interrupt_after_nodes="*")
+    assert stops(app, interrupt_before=[], interrupt_after=[]) == [["n1", "n2", "n3"]]
+
+
+def test_breakpoints_hold_without_a_saver_too() -> None:
+    hand = Hand()
+    run = hand.run(chain(), 1, None, interrupt_before=["n2"])
+    assert (ran(hand), run.paused) == (["n1"], ())
+
+
+def test_a_breakpoint_before_one_node_holds_back_its_whole_superstep() -> None:
+    hand = Hand()
+    hand.run(parallel(InMemorySaver()), 1, interrupt_before=["y"])
+    assert ran(hand) == []
+
+
+def test_a_stop_after_a_node_that_wrote_nothing() -> None:
+    hand = Hand(lambda task: [])
+    run = hand.run(chain(InMemorySaver()), 1, interrupt_after=["n1"])
+    assert (ran(hand), run.paused) == (["n1"], ())
+
+
+def test_new_input_stops_again() -> None:
+    app = chain(InMemorySaver())
+    for _ in range(2):
+        hand = Hand()
+        hand.run(app, 1, interrupt_before=["n2"])
+        assert ran(hand) == ["n1"]
+
+
+def test_a_drain_stops_before_the_next_superstep_with_everything_stored() -> None:
+    control = RunControl()
+    hand = Hand(lambda task: control.request_drain("deploy"))
+    app = chain(InMemorySaver())
+    with pytest.raises(GraphDrained, match="deploy"):
+        hand.run(app, 1, control=control)
+    assert hand.notes[-1] == "commit loop 0"
+    again = Hand()
+    again.run(app, None)
+    assert ran(again) == ["n2", "n3"]
+
+
+def test_a_drain_in_the_last_superstep_changes_nothing() -> None:
+    control = RunControl()
+    hand = Hand(lambda task: control.request_drain() if task.name == "n3" else None)
+    run = hand.run(chain(InMemorySaver()), 1, control=control)
+    assert (ran(hand), run.paused) == (["n1", "n2", "n3"], None)
+
+
+# -- failure --------------------------------------------------------------------------------------------------
+
+
+def failing(*names: str) -> Callable[[Task], Any]:
+    return lambda task: ValueError(f"{task.name} failed") if task.name in names else [("log", [task.name])]
+
+
+def test_m19_one_failure_applies_nothing_and_keeps_what_siblings_wrote() -> None:
+    app, hand = parallel(InMemorySaver()), Hand(failing("y"))
+    with pytest.raises(ValueError, match="y failed"):
+        hand.run(app, 1)
+    assert hand.notes == ["load", "commit input -1", "run x y z", "record __error__ log"]
+    again = Hand(failing())
+    run = again.run(app, None)
+    assert again.notes == ["load", "run y", "commit loop 0"]
+    assert run.machine.output("log") == ["x", "y", "z"]
+
+
+def test_new_input_after_a_failure_drops_what_siblings_wrote() -> None:
+    app = parallel(InMemorySaver())
+    with pytest.raises(ValueError):
+        Hand(failing("y")).run(app, 1)
+    again = Hand(failing())
+    run = again.run(app, 2)
+    assert ran(again) == ["x y z"]
+    assert run.machine.output("log") == ["x", "y", "z"]
+
+
+@pytest.mark.parametrize("order", [["x", "z"], ["z", "x"]])
+def test_of_several_failures_the_first_in_path_order_is_raised_and_the_others_named(order: list[str]) -> None:
+    """D7, whatever the order of finishing."""
+    hand = Hand(failing("x", "z"))
+    run = Run(parallel(), 1, None, Call())
+    loop = supersteps(run)
+    effect = next(loop)
+    assert isinstance(effect, RunTasks)
+    tasks = sorted(effect.tasks, key=lambda t: ["y", *order].index(t.name))
+    for task in tasks:
+        hand.end(task)
+    effect.finished = tasks
+    with pytest.raises(ValueError, match="x failed") as caught:
+        next(loop)
+    assert caught.value.__notes__ == ["Task 'z' of the same superstep failed as well: ValueError('z failed')"]
+
+
+def test_a_failed_task_that_fails_again_shows_the_new_error() -> None:
+    app = parallel(InMemorySaver())
+    for text in ("first", "second"):
+        with pytest.raises(ValueError, match=text):
+            Hand(lambda task, text=text: ValueError(text) if task.name == "y" else []).run(app, None if text == "second" else 1)
+    [error] = [task.error for task in app.get_state(CONFIG).tasks if task.error]
+    assert (type(error), str(error)) == (ValueError, "second")
+
+
+@pytest.mark.parametrize("saver", [InMemorySaver, Saver])
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+def test_writes_that_do_not_fit_together_leave_the_thread_as_it_was(saver: Any, durability: Any) -> None:
+    """D6: the same in every durability, for resume and for looking."""
+    app = parallel(saver())
+    for attempt in range(2):
+        hand = Hand(lambda task: [("log", [task.name]), ("b", 1)], together=False)
+        with pytest.raises(InvalidUpdateError, match="'b'"):
+            hand.run(app, None if attempt else 1, durability=durability)
+        assert ran(hand) == ["x y z"], "no task counts as finished"
+        snapshot = app.get_state(CONFIG)
+        assert (snapshot.next, snapshot.values) == (("x", "y", "z"), {"a": 1, "log": []})
+    run = Hand(lambda task: [("log", [task.name])]).run(app, None)
+    assert run.machine.output("log") == ["x", "y", "z"]
+
+
+@pytest.mark.parametrize("fatal", [KeyboardInterrupt, SystemExit])
+def test_an_interrupt_of_the_process_wins_and_is_not_stored(fatal: type[BaseException]) -> None:
+    app = parallel(InMemorySaver())
+    with pytest.raises(fatal):
+        Hand(lambda t: fatal() if t.name == "z" else ValueError() if t.name == "x" else [("log", ["y"])]).run(app, 1)
+    again = Hand(failing())
+    again.run(app, None)
+    assert ran(again) == ["x z"]
+
+
+# -- ending early ---------------------------------------------------------------------------------------------
+
+
+def opened(app: Pregel, **call: Any) -> tuple[Run, Iterator[Any], Hand]:
+    """A loop that stands in the superstep after n1."""
+    run = Run(app, 1, CONFIG if app.checkpointer else None, Call(**call))
+    loop, hand = supersteps(run), Hand()
+    for effect in loop:
+        if isinstance(effect, RunTasks) and effect.tasks[0].name == "n2":
+            break
+        hand.answer(run, effect)
+    return run, loop, hand
+
+
+@pytest.mark.parametrize("durability", ["sync", "exit"])
+def test_a_driver_that_fails_throws_and_what_was_done_is_kept(durability: Any) -> None:
+    app = chain(InMemorySaver())
+    run, loop, hand = opened(app, durability=durability)
+    with pytest.raises(OSError, match="down"):
+        effect = loop.throw(OSError("down"))  # type: ignore[attr-defined]
+        while True:
+            hand.answer(run, effect)
+            effect = next(loop)
+    assert hand.notes[-1] == "commit loop 0"
+    again = Hand()
+    again.run(app, None)
+    assert ran(again) == ["n2", "n3"]
+
+
+@pytest.mark.parametrize("durability", ["sync", "exit"])
+def test_a_closed_loop_ends_quietly(durability: Any) -> None:
+    _, loop, _ = opened(chain(InMemorySaver()), durability=durability)
+    loop.close()  # type: ignore[attr-defined]
+    assert next(loop, "over") == "over"
+
+
+def test_tasks_that_ended_before_the_driver_failed_are_kept() -> None:
+    app, hand = parallel(InMemorySaver()), Hand(failing())
+    run = Run(app, 1, CONFIG, Call())
+    loop = supersteps(run)
+    for effect in loop:
+        if isinstance(effect, RunTasks):
+            break
+        hand.answer(run, effect)
+    hand.end(effect.tasks[1])
+    with pytest.raises(OSError, match="down"):
+        effect = loop.throw(OSError("down"))
+        while True:
+            hand.answer(run, effect)
+            effect = next(loop)
+    again = Hand(failing())
+    again.run(app, None)
+    assert ran(again) == ["x z"]
+
+
+# -- going on -------------------------------------------------------------------------------------------------
+
+
+def test_nothing_left_to_do_runs_and_saves_nothing() -> None:
+    app = chain(InMemorySaver())
+    Hand().run(app, 1)
+    hand = Hand()
+    run = hand.run(app, None)
+    assert hand.notes == ["load"]
+    assert run.machine.output("log") == ["n1", "n2", "n3"]
+
+
+def test_a_second_input_goes_on_counting_steps() -> None:
+    app = chain(InMemorySaver())
+    Hand().run(app, 1)
+    hand = Hand()
+    hand.run(app, 1)
+    assert [n for n in hand.notes if n.startswith("commit")] == [f"commit {s}" for s in ("input 3", "loop 4", "loop 5", "loop 6")]
+
+
+def test_an_error_in_a_mapper_keeps_the_thread_as_it_was() -> None:
+    from stategraph.pregel import PregelNode
+
+    def mapper(value: Any) -> Any:
+        raise TypeError("no such shape")
+
+    app = graph({"n1": only("a"), "m": PregelNode(channels="b", triggers=["b"], mapper=mapper)}, InMemorySaver())  # type: ignore[dict-item]
+    with pytest.raises(TypeError, match="no such shape") as caught:
+        Hand().run(app, 1)
+    assert "'m'" in caught.value.__notes__[0]
+    assert app.get_state(CONFIG).next == ("m",)
