@@ -19,6 +19,7 @@ from .graph import (
     StateGraph,
     add_messages,
 )
+from .graph.functional import entrypoint, task
 from .pregel.app import Pregel
 from .pregel.errors import (
     CheckpointConflictError,

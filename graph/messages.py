@@ -124,11 +124,15 @@ class _Book:
 
     def __init__(self, messages: Iterable[Any], rewrite: bool) -> None:
         self.rewrite = rewrite
-        self.messages = [_settled(message, rewrite) for message in messages]
-        self.index = self._indexed()
-
-    def _indexed(self) -> dict[Any, int]:
-        return {message_id(message): at for at, message in enumerate(self.messages)}
+        self.messages: list[Any] = []
+        self.index: dict[Any, int] = {}
+        for at, message in enumerate(messages):
+            id = message.get("id") if message.__class__ is dict and "role" in message else None
+            if not id or rewrite:  # else there is nothing to settle, as for most
+                message = _settled(message, rewrite)
+                id = message_id(message)
+            self.messages.append(message)
+            self.index[id] = at
 
     def add(self, new: Iterable[Any]) -> None:
         """Append, replace and remove, in the order given."""
@@ -148,7 +152,7 @@ class _Book:
                 gone.discard(id)
         if gone:
             self.messages = [message for message in messages if message_id(message) not in gone]
-            self.index = self._indexed()
+            self.index = {message_id(message): at for at, message in enumerate(self.messages)}
 
     def _known_id(self, removal: Any) -> Any:
         id = message_id(removal)

@@ -15,10 +15,12 @@ from ..checkpoint.base import coordinates
 from .awork import in_context, run_task
 from .calls import AsyncCalls
 from .effects import Effects, Load, RunTasks, Save
+from .errors import GraphBubbleUp
+from .executors import MAX_THREADS
 from .loop import supersteps
 from .run import Run
 from .task import Task
-from .threads import ReaderLeft, lags, place
+from .threads import ReaderLeft, lags, note_loss, place
 
 
 async def drive(run: Run, effects: Effects | None = None) -> None:
@@ -47,23 +49,22 @@ async def stream(run: Run) -> AsyncGenerator[Any, None]:
     run.wake = driver.wake
     try:
         for effect in loop:
-            while out:
-                yield out.popleft()
-            if effect.__class__ is RunTasks:
+            if effect.__class__ is not RunTasks:
+                await driver.perform(effect)  # before the reader sees chunks of what is being stored
+                continue
+            while True:
+                while out:
+                    yield out.popleft()
                 await driver.run_tasks(effect)
-                while not effect.finished:
-                    while out:
-                        yield out.popleft()
-                    await driver.run_tasks(effect)
-            else:
-                await driver.perform(effect)
+                if effect.finished:
+                    break
         await driver.settle()
     except GeneratorExit:
         await driver.abort(loop, ReaderLeft())
         raise
     except BaseException as error:
         await driver.abort(loop, error)
-        while out:
+        while out and isinstance(error, (Exception, GraphBubbleUp)):  # a cancellation does not wait for the reader
             yield out.popleft()
         raise
     while out:
@@ -98,19 +99,31 @@ class Driver:
     async def perform(self, effect: Any) -> None:
         """Load or save."""
         if isinstance(effect, Save):
-            if self._lag:
-                await self.settle()
-                self._saving = asyncio.create_task(save(self._run, effect))
-            else:
-                await save(self._run, effect)
+            try:
+                await self._save(effect)
+            except BaseException:
+                self._run.out.clear()  # nobody is shown a step that could not be stored
+                raise
         elif isinstance(effect, Load):
             effect.found, effect.head = await find(self._run.saver, place(self._run))
 
+    async def _save(self, effect: Save) -> None:
+        if self._run.saver.in_memory:  # type: ignore[union-attr]
+            await save(self._run, effect)
+            return
+        await self.settle()
+        self._saving = asyncio.create_task(save(self._run, effect))
+        if not self._lag:
+            await self.settle()
+
     async def settle(self) -> None:
-        """Wait for what is still being saved, and raise what that raised."""
+        """Wait for what is still being saved, and raise what that raised. A cancelled wait does not cut it short."""
         if self._saving is not None:
-            saving, self._saving = self._saving, None
-            await asyncio.shield(saving)
+            try:
+                await asyncio.shield(self._saving)
+            finally:
+                if self._saving.done():
+                    self._saving = None
 
     async def run_tasks(self, effect: RunTasks) -> None:
         """Start the tasks, or wait for more of them."""
@@ -122,8 +135,7 @@ class Driver:
                 await in_context(copy_context(), run_task(tasks[0]))
                 effect.finished = tasks
                 return
-            limit = self._run.config.get("max_concurrency") or len(tasks)
-            self._batch = Batch(tasks, limit, self._end)
+            self._batch = Batch(tasks, self._run.config.get("max_concurrency") or width(tasks), self._end)
             self._batch.start()
         await self._collect(effect, self._batch)
         if not effect.open:
@@ -149,30 +161,35 @@ class Driver:
 
     async def abort(self, loop: Effects, error: BaseException) -> None:
         """Cancel running tasks, then let the loop keep what was done, even if this task is being cancelled."""
-        batch, self._batch = self._batch, None
-        if batch is not None:
-            batch.cancel()
-            await batch.ended()
+        if self._batch is not None:
+            self._batch.cancel()
         keeping = asyncio.ensure_future(self._keep(loop, error))
+        cancelled = False
         while not keeping.done():
             try:
                 await asyncio.shield(keeping)
             except asyncio.CancelledError:
-                continue  # it is quick, and half a save helps nobody
+                cancelled = True  # later: it is quick, and half a save helps nobody
+        if cancelled and not isinstance(error, asyncio.CancelledError):
+            raise asyncio.CancelledError
 
     async def _keep(self, loop: Effects, error: BaseException) -> None:
+        if self._batch is not None:
+            await self._batch.ended()
         try:
             effect = loop.throw(error)
             while True:
                 if not isinstance(effect, RunTasks):
                     await self.perform(effect)
                 effect = next(loop)
-        except BaseException:
-            pass  # either the error we threw, or the end; the caller raises the first cause
+        except BaseException as end:
+            note_loss(error, end)
         finally:
             loop.close()
-        if self._saving is not None:
-            await asyncio.wait([self._saving])
+        try:
+            await self.settle()
+        except Exception as end:
+            note_loss(error, end)
 
 
 class Batch:
@@ -231,6 +248,13 @@ class Batch:
             await in_context(copy_context(), run_task(task), self._call_worker)
             self.open -= 1
             self._done(task)
+
+
+def width(tasks: Sequence[Task]) -> int:
+    """How many tasks may be under way at once where no limit is set: any number, unless each may need a thread."""
+    if len(tasks) <= MAX_THREADS or any(task.node.coro is not None for task in tasks):
+        return len(tasks)
+    return MAX_THREADS
 
 
 async def find(saver: Any, config: Any) -> tuple[Any, str | None]:

@@ -10,25 +10,22 @@ from typing import Any, Self, get_origin
 from typing_extensions import Unpack
 
 from ..channels.base import BaseChannel
-from ..checkpoint.base import INTERRUPT, BaseCheckpointSaver, address, coordinates
+from ..checkpoint.base import INTERRUPT, BaseCheckpointSaver
 from ..checkpoint.serde import Serializer
 from . import aio, threads
 from .config import Call, Options, check_breakpoints, merge_configs
-from .edit import edits, read_supersteps
 from .errors import GraphInterrupt, InvalidUpdateError, ParentCommand
-from .history import empty_snapshot, snapshot_of
 from .node import NodeBuilder, PregelNode
 from .program import Program, freeze
 from .run import Run
 from .runtime import ManagedValue
+from .state import StoredThreads
 from .types import (
     All,
     CachePolicy,
     GraphOutput,
     RetryPolicy,
     RunnableConfig,
-    StateSnapshot,
-    StateUpdate,
     StreamMode,
 )
 from .writes import Vocabulary
@@ -36,7 +33,7 @@ from .writes import Vocabulary
 Channels = Mapping[str, BaseChannel[Any, Any, Any] | type[ManagedValue]]
 
 
-class Pregel:
+class Pregel(StoredThreads):
     """A graph of nodes that talk through channels, run in supersteps.
 
     Usually made by `StateGraph.compile`; made by hand it is the low-level way to describe a graph. It holds no run
@@ -266,125 +263,6 @@ class Pregel:
                 error.add_note(f"while making the context of {self.name!r}, a {schema.__name__}, from {context!r}")
                 raise
         return context
-
-    # -- look -----------------------------------------------------------------------------------------------
-
-    def get_state(self, config: RunnableConfig, *, subgraphs: bool = False) -> StateSnapshot:
-        """The thread at its newest checkpoint, or at the one that `config` names.
-
-        Raises:
-            ValueError: the graph has no saver, or the config names no thread or an unknown checkpoint.
-        """
-        saver, where = self._thread(config)
-        found = saver.get_tuple(where)
-        return self._snapshot(found, where)
-
-    async def aget_state(self, config: RunnableConfig, *, subgraphs: bool = False) -> StateSnapshot:
-        """`get_state` for coroutines."""
-        saver, where = self._thread(config)
-        found = await saver.aget_tuple(where)
-        return self._snapshot(found, where)
-
-    def get_state_history(
-        self,
-        config: RunnableConfig,
-        *,
-        filter: Mapping[str, Any] | None = None,
-        before: RunnableConfig | None = None,
-        limit: int | None = None,
-    ) -> Iterator[StateSnapshot]:
-        """The thread's checkpoints, the newest first, each as its superstep began.
-
-        Args:
-            filter: metadata keys and the values they must equal.
-            before: only what is older than the checkpoint this config names.
-            limit: at most so many.
-        """
-        saver, where = self._thread(config)
-        for found in saver.list(where, filter=filter, before=before, limit=limit):
-            yield snapshot_of(self.program, found, live=False)
-
-    async def aget_state_history(
-        self,
-        config: RunnableConfig,
-        *,
-        filter: Mapping[str, Any] | None = None,
-        before: RunnableConfig | None = None,
-        limit: int | None = None,
-    ) -> AsyncIterator[StateSnapshot]:
-        """`get_state_history` for coroutines."""
-        saver, where = self._thread(config)
-        async for found in saver.alist(where, filter=filter, before=before, limit=limit):
-            yield snapshot_of(self.program, found, live=False)
-
-    # -- change ---------------------------------------------------------------------------------------------
-
-    def update_state(
-        self, config: RunnableConfig, values: Any, as_node: str | None = None, task_id: str | None = None
-    ) -> RunnableConfig:
-        """Write to a thread as if a node had returned `values`: its edges and routers apply, its body does not run.
-
-        Args:
-            config: the thread; with a `checkpoint_id`, a new branch grows from there.
-            as_node: the node; by default the one that ran last. END (with None) drops what is pending, "__input__"
-                takes the values as input, "__copy__" clones the checkpoint.
-            task_id: the id under which the values are kept as a task's result.
-
-        Returns:
-            The config that names the new checkpoint.
-
-        Raises:
-            InvalidUpdateError: the node is unknown or ambiguous, or the values are none it can write.
-        """
-        return self.bulk_update_state(config, [[StateUpdate(values, as_node, task_id)]])
-
-    async def aupdate_state(
-        self, config: RunnableConfig, values: Any, as_node: str | None = None, task_id: str | None = None
-    ) -> RunnableConfig:
-        """`update_state` for coroutines."""
-        return await self.abulk_update_state(config, [[StateUpdate(values, as_node, task_id)]])
-
-    def bulk_update_state(
-        self, config: RunnableConfig, supersteps: Sequence[Sequence[StateUpdate]]
-    ) -> RunnableConfig:
-        """Several updates: those of one inner list are applied together, each list makes a checkpoint.
-
-        Raises:
-            ValueError: there is nothing to update.
-            InvalidUpdateError: see `update_state`; or several updates do not each say as which node.
-        """
-        steps = read_supersteps(supersteps)
-        run = self._editing(config)
-        threads.drive(run, edits(run, steps))
-        return run.config_of(run.saved_id)
-
-    async def abulk_update_state(
-        self, config: RunnableConfig, supersteps: Sequence[Sequence[StateUpdate]]
-    ) -> RunnableConfig:
-        """`bulk_update_state` for coroutines."""
-        steps = read_supersteps(supersteps)
-        run = self._editing(config)
-        await aio.drive(run, edits(run, steps))
-        return run.config_of(run.saved_id)
-
-    def _editing(self, config: RunnableConfig) -> Run:
-        """A run that changes the thread without running nodes."""
-        self._thread(config)
-        return Run(self, None, config, Call())
-
-    def _thread(self, config: RunnableConfig) -> tuple[BaseCheckpointSaver, RunnableConfig]:
-        if not isinstance(self.checkpointer, BaseCheckpointSaver):
-            raise ValueError("no checkpointer set: compile(checkpointer=...) to keep and inspect threads")
-        merged = merge_configs(self.config, config)
-        return self.checkpointer, address(*coordinates(merged))
-
-    def _snapshot(self, found: Any, where: RunnableConfig) -> StateSnapshot:
-        checkpoint_id = where["configurable"].get("checkpoint_id")
-        if found is not None:
-            return snapshot_of(self.program, found, live=checkpoint_id is None)
-        if checkpoint_id is not None:
-            raise ValueError(f"thread {where['configurable']['thread_id']!r} has no checkpoint {checkpoint_id!r}")
-        return empty_snapshot(where)
 
     # -- derive ---------------------------------------------------------------------------------------------
 

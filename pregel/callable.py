@@ -247,11 +247,25 @@ class _Hints:
     def get(self, name: str) -> Any:
         hint = self._raw.get(name)
         if isinstance(hint, str):
-            try:
-                return eval(hint, dict(self._globals), self._locals)
-            except Exception:  # an annotation may be any text; what cannot be resolved is no hint
-                return None
+            for names in self._scopes():
+                try:
+                    return eval(hint, dict(self._globals), names)
+                except NameError:
+                    continue
+                except Exception:  # an annotation may be any text; what cannot be resolved is no hint
+                    return None
+            return None
         return hint
+
+    def _scopes(self) -> Iterator[Mapping[str, Any]]:
+        """Where a name may be found: the closure, then the functions being called that stand in the same module, for
+        a function that builds a graph often defines its schemas too."""
+        yield self._locals
+        frame = sys._getframe().f_back
+        while frame is not None:
+            if frame.f_globals is self._globals:
+                yield frame.f_locals
+            frame = frame.f_back
 
 
 def _closure(function: Any) -> dict[str, Any]:

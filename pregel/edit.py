@@ -30,6 +30,8 @@ def edits(run: Run, supersteps: Sequence[Sequence[StateUpdate]]) -> Effects:
     load = Load()
     yield load
     run.head = load.head
+    if run.ns and load.found is not None:
+        run.parents = load.found.metadata.get("parents", {})  # so that the enclosing run finds it again
     machine = run.machine = load_machine(run, load.found)
     null = run.stored.pop(NULL_TASK_ID, None)
     if null is not None:

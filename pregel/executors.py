@@ -6,6 +6,7 @@ tasks are done by the first worker before a second has started, blocking ones ge
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -24,6 +25,10 @@ class ThreadPool:
     """Daemon threads that are started when no idle one is left and kept between runs."""
 
     def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Start with no threads: those of a process that forked are not in its child."""
         self._jobs: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._idle = 0
         self._lock = threading.Lock()
@@ -55,6 +60,7 @@ class ThreadPool:
 
 
 POOL = ThreadPool()
+os.register_at_fork(after_in_child=POOL.forget)
 
 
 class Batch:

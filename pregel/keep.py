@@ -88,5 +88,5 @@ def _frozen(run: Run, checkpoint: Checkpoint) -> Any:
     """A whole checkpoint that shares nothing with the live state, for a saver that stores it later."""
     serde = run.saver.serde  # type: ignore[union-attr]
     values = {name: serde.loads(serde.dumps(value)) for name, value in checkpoint["channel_values"].items()}
-    copied = Checkpoint(**{**checkpoint, "channel_values": values})  # type: ignore[typeddict-item]
+    copied = Checkpoint(**{**checkpoint, "channel_values": values})
     return lambda: copied

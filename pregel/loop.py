@@ -76,10 +76,20 @@ def _loop(run: Run, machine: Machine) -> Effects:
                 return
         yield from _end_superstep(run, machine, tasks)
         if run.after and listed(tasks, run.after):
+            if streams:
+                _show_checkpoint(run, _planned(run, machine))
             for stream in streams:
                 stream.breakpoint()
             run.paused = ()
             return
+
+
+def _planned(run: Run, machine: Machine) -> Sequence[Task]:
+    """The tasks that a resume will start with, to be shown only."""
+    tasks = machine.plan(coerce=False)
+    for task in tasks:
+        task.run = run
+    return tasks
 
 
 def _show_checkpoint(run: Run, tasks: Sequence[Task]) -> None:

@@ -104,6 +104,7 @@ class Program:
         untracked: the channels that are never stored.
         step_scoped: the channels that react to a superstep without writes.
         inputs, outputs, stream: channel selections; a str means that channel's bare value.
+        nested: the graphs that its nodes hold or have been seen to run, by node name; only for looking.
         eager: chunks may come while a node runs, whatever their mode.
         output_set, outputs_settle: the outputs as a set, and `settles(outputs)`.
         words: the keys and nodes that a `Command` given as input may name.
@@ -122,6 +123,7 @@ class Program:
     outputs: str | tuple[str, ...]
     stream: str | tuple[str, ...]
     words: Vocabulary
+    nested: dict[str, Any]
     eager: bool
     output_set: frozenset[str]
     outputs_settle: bool
@@ -185,6 +187,7 @@ def freeze(
         triggers=_index((t, n.name) for n in table.values() for t in n.triggers),
         readers=pool.by_channel(),
         untracked=frozenset(k for k, c in templates.items() if isinstance(c, UntrackedValue)),
+        nested={n.name: n.source for n in table.values() if getattr(n.source, "is_stategraph", False)},
         eager=eager,
         words=words or Vocabulary(frozenset(cells), {}),
         step_scoped=frozenset(k for k, c in templates.items() if c.step_scoped),

@@ -31,7 +31,7 @@ from .program import Program
 from .runtime import RUNNING, RunControl
 from .stream import Envelope, Stream, read_modes
 from .task import Task
-from .types import NS_SEP, PREVIOUS, All, Durability, RunnableConfig, StreamMode, StreamWriter
+from .types import NS_END, NS_SEP, PREVIOUS, All, Durability, RunnableConfig, StreamMode, StreamWriter
 
 if TYPE_CHECKING:
     from .history import Stored
@@ -161,7 +161,8 @@ class Run:
             around = parent.run
             self.saver = None if own is False else own if isinstance(own, BaseCheckpointSaver) else around.saver
             self.thread_id = around.thread_id
-            self.ns = _nested_ns(parent, stable=own is True)
+            self.ns, known_as = _nested_ns(parent, stable=own is True)
+            around.program.nested.setdefault(known_as, graph)
             if self.saver is not None:
                 self.parents = {**around.parents, around.ns: around.machine.checkpoint_id}
         self.metadata = scalars(self.config, self.run_id) if self.saver is not None else {}
@@ -268,11 +269,18 @@ def _nobody_listens(_: Any) -> None:
     """The writer of a run without a reader of custom events."""
 
 
-def _nested_ns(parent: Task, *, stable: bool) -> str:
-    """The namespace of the next graph that `parent` runs; with `stable`, the same in every run of the thread."""
+def _nested_ns(parent: Task, *, stable: bool) -> tuple[str, str]:
+    """The namespace of the next graph that `parent` runs, and under which name it is remembered."""
     count = parent.children
     parent.children += 1
-    ns = parent.ns
+    place = nested_place(parent.run.ns, parent.name, parent.id, stable=stable)
+    number = f"{NS_SEP}{count}" if count else ""
+    return place + number, parent.name + number
+
+
+def nested_place(ns: str, name: str, task_id: str, *, stable: bool) -> str:
+    """The namespace of a graph run by a task; with `stable`, the same in every run of the thread."""
+    levels = [*(ns.split(NS_SEP) if ns else ()), f"{name}{NS_END}{task_id}"]
     if stable:
-        ns = NS_SEP.join(level.split(":")[0] for level in ns.split(NS_SEP) if not level.isdigit())
-    return f"{ns}{NS_SEP}{count}" if count else ns
+        levels = [level.split(NS_END)[0] for level in levels if not level.isdigit()]
+    return NS_SEP.join(levels)

@@ -13,6 +13,7 @@ from typing import Any, Final, get_args
 from ..checkpoint.base import INTERRUPT, RETURN
 from .machine import Machine
 from .task import Task
+from .tokens import message_id, unstreamed
 from .types import StateSnapshot, StreamMode
 
 MODES: Final = frozenset(get_args(StreamMode))
@@ -32,7 +33,7 @@ def read_modes(stream_mode: StreamMode | Sequence[StreamMode]) -> tuple[StreamMo
     for mode in modes:
         if mode not in MODES:
             raise ValueError(f"unknown stream_mode {mode!r}; there are {', '.join(sorted(MODES))}")
-    return modes  # type: ignore[return-value]
+    return modes
 
 
 class Envelope:
@@ -54,7 +55,11 @@ class Envelope:
     def wrap(self, ns: tuple[str, ...], mode: StreamMode, data: Any) -> Any:
         """The chunk as the reader gets it."""
         if self.typed:
-            return {"type": mode, "ns": ns, "data": data}
+            part = {"type": mode, "ns": ns, "data": data}
+            if mode == "values":
+                asked = isinstance(data, dict) and INTERRUPT in data
+                part["interrupts"] = data.pop(INTERRUPT) if asked else ()
+            return part
         if self.subgraphs:
             return (ns, mode, data) if self.tagged else (ns, data)
         return (mode, data) if self.tagged else data
@@ -70,7 +75,7 @@ class Stream:
         ns: the run's namespace, one item per level.
     """
 
-    __slots__ = ("_envelope", "_put", "_shown", "keys", "modes", "ns")
+    __slots__ = ("_envelope", "_put", "_sent", "_shown", "keys", "modes", "ns")
 
     def __init__(
         self,
@@ -85,6 +90,7 @@ class Stream:
         self.ns = ns
         self._envelope = envelope
         self._put = put
+        self._sent: set[Any] = set()
         self._shown = frozenset((keys,) if isinstance(keys, str) else keys)
 
     @property
@@ -100,11 +106,15 @@ class Stream:
     def below(self, keys: str | Sequence[str], ns: tuple[str, ...]) -> Stream:
         """The stream of a nested run that reports here. Without `subgraphs` only its custom events come through."""
         modes: Iterable[StreamMode] = self.modes if self.wants_subgraphs else self.modes & LIVE
-        return Stream(modes, self._envelope, self._put, keys, ns)
+        stream = Stream(modes, self._envelope, self._put, keys, ns)
+        stream._sent = self._sent  # a message shown inside is not shown again when the parent returns it
+        return stream
 
     def emit(self, mode: StreamMode, data: Any) -> None:
         """Send one chunk, if its mode was asked for."""
         if mode in self.modes:
+            if mode == "messages":
+                self._sent.add(message_id(data[0]))
             self._put(self._envelope.wrap(self.ns, mode, data))
 
     def wants(self, *modes: StreamMode) -> bool:
@@ -146,11 +156,8 @@ class Stream:
         """A task has finished, failed, paused, or was restored."""
         if task.interrupts and len(task.path) < 4:  # a call's question is its parent's to ask
             self.emit("updates", {INTERRUPT: task.interrupts})
-        elif task.finished and not task.node.hidden and self.wants("updates"):
-            chunk = {task.name: updates_of(task.writes, self._shown, bare=isinstance(self.keys, str))}
-            if task.restored:
-                chunk["__metadata__"] = {"cached": True}
-            self.emit("updates", chunk)
+        elif task.finished and not task.node.hidden:
+            self._returned(task)
         if task.node.hidden or not self.wants("tasks", "debug"):
             return
         payload = {
@@ -162,6 +169,17 @@ class Stream:
         }
         self.emit("tasks", payload)
         self._wrap_debug("task_result", step, payload)
+
+    def _returned(self, task: Task) -> None:
+        """What a finished task wrote, and the messages in it that have not been shown while it ran."""
+        if "messages" in self.modes and not task.restored:
+            for message in unstreamed(task.input, task.writes, self._sent):
+                self.emit("messages", (message, task.config["metadata"]))
+        if "updates" in self.modes:
+            chunk = {task.name: updates_of(task.writes, self._shown, bare=isinstance(self.keys, str))}
+            if task.restored:
+                chunk["__metadata__"] = {"cached": True}
+            self.emit("updates", chunk)
 
     def breakpoint(self) -> None:
         """The run stops at an `interrupt_before` or `interrupt_after`."""

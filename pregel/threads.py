@@ -11,6 +11,7 @@ from typing import Any
 from ..checkpoint.base import coordinates
 from .calls import Calls
 from .effects import Effects, Load, RunTasks, Save
+from .errors import GraphBubbleUp
 from .executors import MAX_THREADS, POOL, Batch
 from .loop import supersteps
 from .run import Run
@@ -49,23 +50,22 @@ def stream(run: Run) -> Iterator[Any]:
     run.wake = driver.wake
     try:
         for effect in loop:
-            while out:
-                yield out.popleft()
-            if effect.__class__ is RunTasks:
+            if effect.__class__ is not RunTasks:
+                driver.perform(effect)  # before the reader sees chunks of what is being stored
+                continue
+            while True:
+                while out:
+                    yield out.popleft()
                 driver.run_tasks(effect)
-                while not effect.finished:
-                    while out:
-                        yield out.popleft()
-                    driver.run_tasks(effect)
-            else:
-                driver.perform(effect)
+                if effect.finished:
+                    break
         driver.settle()
     except GeneratorExit:
         driver.abort(loop, ReaderLeft())
         raise
     except BaseException as error:
         driver.abort(loop, error)
-        while out:
+        while out and isinstance(error, (Exception, GraphBubbleUp)):  # Ctrl-C does not wait for the reader
             yield out.popleft()
         raise
     while out:
@@ -95,10 +95,14 @@ class Driver:
         saver = self._run.saver
         assert saver is not None
         if isinstance(effect, Save):
-            if self._lag is not None:
-                self._lag.submit(lambda: save(self._run, effect))
-            else:
-                save(self._run, effect)
+            try:
+                if self._lag is not None:
+                    self._lag.submit(lambda: save(self._run, effect))
+                else:
+                    save(self._run, effect)
+            except BaseException:
+                self._run.out.clear()  # nobody is shown a step that could not be stored
+                raise
         elif isinstance(effect, Load):
             config = place(self._run)
             effect.found, effect.head = find(saver, config)
@@ -172,10 +176,21 @@ class Driver:
                 if not isinstance(effect, RunTasks):
                     self.perform(effect)
                 effect = next(loop)
-        except BaseException:
-            pass  # either the error we threw, or the end; the caller raises the first cause
+        except BaseException as end:
+            note_loss(error, end)
         finally:
             loop.close()
+        try:
+            self.settle()
+        except BaseException as end:
+            note_loss(error, end)
+
+
+def note_loss(error: BaseException, end: BaseException) -> None:
+    """A loop that was thrown `error` ended with `end`. The caller raises the first cause; if keeping what was done
+    has failed as well, that is noted on it."""
+    if end is not error and isinstance(end, Exception) and not isinstance(end, StopIteration):
+        error.add_note(f"Storing what was done by then failed as well: {end!r}")
 
 
 def lags(run: Run) -> bool:

@@ -267,16 +267,20 @@ def history(app: Any, config: Any) -> list[Any]:
     )
 
 
-def whole_story(graph: Described, api: Any, *, is_async: bool, more_steps: int = 0) -> list[Described]:
+def whole_story(
+    graph: Described, api: Any, *, is_async: bool, bodies_async: bool | None = None, more_steps: int = 0
+) -> list[Described]:
     """Each input in turn on one thread, resumed after each failure of a node; then the history, and `invoke`.
 
     Of the calls for one input the first and the last are told: how many there are between depends on which siblings
     had been called when one failed.
 
     Args:
+        is_async: run it in the async world; `bodies_async`, else this, says how nodes and routers are written.
         more_steps: added to the recursion limit, for an engine that counts otherwise.
     """
-    app = build(graph, api, is_async=is_async, saver=api.InMemorySaver())
+    bodies = is_async if bodies_async is None else bodies_async
+    app = build(graph, api, is_async=bodies, saver=api.InMemorySaver())
     config = {"configurable": {"thread_id": "1"}, "recursion_limit": graph["limit"] + more_steps}
     told: list[Described] = []
     for value in graph["inputs"]:
@@ -292,7 +296,7 @@ def whole_story(graph: Described, api: Any, *, is_async: bool, more_steps: int =
             return told
         told.append({"next": sorted(app.get_state(config).next)})
     told.append({"history": history(app, config)})
-    app = build(graph, api, is_async=is_async)
+    app = build(graph, api, is_async=bodies)
     told.append(outcome(app, given(graph["inputs"][0], api), config, is_async))
     return told
 

@@ -54,6 +54,14 @@ MAKERS: dict[str, partial[Any]] = {
 TRACKED = [name for name in MAKERS if not name.startswith("Untracked")]
 
 
+def preview(channel: Any, values: Any) -> Any:
+    """A copy that has taken the values: what a router reads."""
+    copy = channel.copy()
+    copy.update(values)
+    return copy
+
+
+
 @pytest.fixture(params=MAKERS)
 def channel(request: pytest.FixtureRequest) -> Any:
     return MAKERS[request.param]()
@@ -366,7 +374,7 @@ class Explodes:
         *((typ, typ()) for typ in (int, float, str, tuple, frozenset)),
         (tuple[int, ...], ()),
         (Annotated[NotRequired[Annotated[abc.Mapping[str, int], 1]], 2], {}),
-        *((typ, MISSING) for typ in (Optional[int], int | None, Any, None)),  # noqa: UP045
+        *((typ, MISSING) for typ in (Optional[int], int | None, Any, None)),
         *((typ, MISSING) for typ in (abc.Callable, abc.Iterable, abc.Hashable, type[int])),
         *((typ, MISSING) for typ in (Literal["a"], NeedsArguments, Explodes, "a string", 5)),
     ],
@@ -441,12 +449,12 @@ def test_each_run_starts_with_its_own_initial_value() -> None:
 def test_a_preview_never_touches_the_value_or_the_writes(typ: Any) -> None:
     live = BinaryOperatorAggregate(typ, operator.iadd)
     writes = [[1], [2]]
-    assert live.preview(writes).get() == [1, 2]
-    assert live.preview(writes).get() == [1, 2]
+    assert preview(live, writes).get() == [1, 2]
+    assert preview(live, writes).get() == [1, 2]
     assert writes == [[1], [2]]
     live.update(writes)
     assert writes == [[1], [2]]
-    assert live.preview([[3]]).get() == [1, 2, 3]
+    assert preview(live, [[3]]).get() == [1, 2, 3]
     assert live.get() == [1, 2]
 
 
@@ -466,19 +474,19 @@ class Bag:
 
 def test_a_preview_asks_an_object_to_copy_itself() -> None:
     live = BinaryOperatorAggregate(Bag, Bag.add)
-    assert live.preview([1]).get().items == [1]
+    assert preview(live, [1]).get().items == [1]
     assert live.get().items == []
 
 
 def test_a_preview_shares_what_cannot_be_copied() -> None:
     live = BinaryOperatorAggregate(Any, lambda value, write: value)
     live.update([(n for n in "ab")])
-    assert live.preview([1]).get() is live.get()
+    assert preview(live, [1]).get() is live.get()
 
 
 def test_a_preview_of_any_channel_leaves_it_alone(channel: Any) -> None:
     before = state(channel)
-    seen = channel.preview([good(channel)])
+    seen = preview(channel, [good(channel)])
     assert state(channel) == before
     assert state(seen) != before
 
@@ -705,7 +713,7 @@ def test_a_channel_from_scratch_needs_three_methods() -> None:
     assert made.step_scoped
     assert made.checkpoint() is MISSING
     assert made.update(["x", "y"])
-    assert made.preview(["z"]).get() == 3
+    assert preview(made, ["z"]).get() == 3
     assert made.copy().get() == made.checkpoint() == 2
 
 

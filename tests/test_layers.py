@@ -34,7 +34,8 @@ PREGEL = """
     program
     task
     interrupts retry machine config
-    stream tokens
+    tokens
+    stream
     history
     keep
     run
@@ -49,6 +50,8 @@ PREGEL = """
     calls
     threads
     aio
+    explain
+    state
     app
     __init__
 """

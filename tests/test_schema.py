@@ -537,7 +537,7 @@ def test_an_unresolvable_return_hint_does_not_hide_the_first_parameter(drive: An
     """WART-76."""
     seen = Seen()
 
-    def node(state: "Question") -> "Nowhere":  # type: ignore[name-defined] # noqa: F821
+    def node(state: "Question") -> "Nowhere":  # type: ignore[name-defined]
         seen.append(state)
 
     drive.invoke(app_of(Whole, node), {"q": 1, "t": 2})

@@ -709,7 +709,7 @@ class Deep(BaseModel):
 
 
 class Wrong(TypedDict):
-    unknown: NoSuchName  # noqa: F821
+    unknown: NoSuchName
     tree: list[Tree]
     broken: "list["  # noqa: F722
 
@@ -734,7 +734,7 @@ class Crate(Generic[T]):
     [
         (Color, {Color}),
         (Plain | None, {Plain}),
-        (typing.Optional[dict[Kind, tuple[Frozen, ...]]], {Kind, Frozen}),  # noqa: UP045
+        (typing.Optional[dict[Kind, tuple[Frozen, ...]]], {Kind, Frozen}),
         (Tree, {Tree, Leaf, Inner, Color}),
         (Deep, {Deep, Box[Frozen], Frozen, Plain}),
         (Wrong, {Tree, Leaf, Inner, Color}),

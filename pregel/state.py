@@ -1,0 +1,227 @@
+"""The faces by which a stored thread is looked at and changed: state, history, updates, and why a node did not run."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Generator, Iterator, Mapping, Sequence
+from typing import Any
+
+from ..checkpoint.base import BaseCheckpointSaver, CheckpointTuple, address, coordinates
+from ..checkpoint.serde import Serializer
+from . import aio, threads
+from .config import Call, merge_configs
+from .edit import edits, read_supersteps
+from .errors import nearest
+from .explain import NodeStatus, explain
+from .history import empty_snapshot, snapshot_of
+from .program import Program
+from .run import Run, nested_place
+from .types import NS_END, NS_SEP, RunnableConfig, StateSnapshot, StateUpdate
+
+Loads = Generator[RunnableConfig, CheckpointTuple | None, StateSnapshot]
+
+
+class StoredThreads:
+    """What a graph with a saver can tell of its threads, and do to them."""
+
+    program: Program
+    checkpointer: BaseCheckpointSaver | bool | None
+    config: RunnableConfig
+    serde: Serializer
+
+    # -- look -----------------------------------------------------------------------------------------------
+
+    def get_state(self, config: RunnableConfig, *, subgraphs: bool = False) -> StateSnapshot:
+        """The thread at its newest checkpoint, or at the one that `config` names.
+
+        Args:
+            config: the thread; a `checkpoint_ns` looks at a nested graph's part of it.
+            subgraphs: put the snapshots of nested graphs into `tasks[...].state`, instead of their configs.
+
+        Raises:
+            ValueError: the graph has no saver, or the config names no thread, an unknown checkpoint or an unknown
+                nested graph.
+        """
+        saver, where = self._thread(config)
+        loads = self._state(where, subgraphs)
+        try:
+            wanted = next(loads)
+            while True:
+                wanted = loads.send(saver.get_tuple(wanted))
+        except StopIteration as done:
+            return done.value  # type: ignore[no-any-return]
+
+    async def aget_state(self, config: RunnableConfig, *, subgraphs: bool = False) -> StateSnapshot:
+        """`get_state` for coroutines."""
+        saver, where = self._thread(config)
+        loads = self._state(where, subgraphs)
+        try:
+            wanted = next(loads)
+            while True:
+                wanted = loads.send(await saver.aget_tuple(wanted))
+        except StopIteration as done:
+            return done.value  # type: ignore[no-any-return]
+
+    def get_state_history(
+        self,
+        config: RunnableConfig,
+        *,
+        filter: Mapping[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> Iterator[StateSnapshot]:
+        """The thread's checkpoints, the newest first, each as its superstep began.
+
+        Args:
+            filter: metadata keys and the values they must equal.
+            before: only what is older than the checkpoint this config names.
+            limit: at most so many.
+        """
+        saver, where = self._thread(config)
+        program = self.nested(_ns(where)).program
+        for found in saver.list(where, filter=filter, before=before, limit=limit):
+            yield snapshot_of(program, found, live=False)
+
+    async def aget_state_history(
+        self,
+        config: RunnableConfig,
+        *,
+        filter: Mapping[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[StateSnapshot]:
+        """`get_state_history` for coroutines."""
+        saver, where = self._thread(config)
+        program = self.nested(_ns(where)).program
+        async for found in saver.alist(where, filter=filter, before=before, limit=limit):
+            yield snapshot_of(program, found, live=False)
+
+    def explain(self, config: RunnableConfig) -> dict[str, NodeStatus]:
+        """For every node: would it run now, and if not, what it waits for.
+
+        Returns:
+            node name → `NodeStatus`: "next", "waiting" or "idle", with a sentence that names triggers and open joins.
+        """
+        saver, where = self._thread(config)
+        return explain(self.nested(_ns(where)).program, saver.get_tuple(where))
+
+    async def aexplain(self, config: RunnableConfig) -> dict[str, NodeStatus]:
+        """`explain` for coroutines."""
+        saver, where = self._thread(config)
+        return explain(self.nested(_ns(where)).program, await saver.aget_tuple(where))
+
+    def _state(self, where: RunnableConfig, subgraphs: bool) -> Loads:
+        """A snapshot and, below it, those of the nested graphs its tasks have run; asks for what it must load."""
+        found = yield where
+        checkpoint_id = where["configurable"].get("checkpoint_id")
+        if found is None:
+            if checkpoint_id is not None:
+                raise ValueError(f"thread {where['configurable']['thread_id']!r} has no checkpoint {checkpoint_id!r}")
+            return empty_snapshot(where)
+        graph = self.nested(_ns(where))
+        snapshot = snapshot_of(graph.program, found, live=checkpoint_id is None)
+        tasks = []
+        for task in snapshot.tasks:
+            child = graph.program.nested.get(task.name)
+            if child is not None and child.checkpointer is not False and task.result is None:
+                place = nested_place(_ns(where), task.name, task.id, stable=child.checkpointer is True)
+                inner = address(where["configurable"]["thread_id"], place)
+                state: Any = inner
+                if subgraphs:
+                    below = yield from self._state(inner, subgraphs)
+                    state = below if below.metadata is not None else None
+                task = task._replace(state=state)
+            tasks.append(task)
+        return snapshot._replace(tasks=tuple(tasks))
+
+    def nested(self, ns: str) -> StoredThreads:
+        """The graph that runs under a namespace: this one, or one that it has run, or holds as a node.
+
+        Raises:
+            ValueError: nothing of that name is known.
+        """
+        graph: StoredThreads = self
+        levels = [level.split(NS_END)[0] for level in ns.split(NS_SEP)] if ns else []
+        for position, level in enumerate(levels):
+            if level.isdigit():
+                continue
+            # A second graph run by the same task has a level of its own for its number.
+            number = levels[position + 1] if position + 1 < len(levels) and levels[position + 1].isdigit() else ""
+            known = graph.program.nested
+            child = known.get(f"{level}{NS_SEP}{number}" if number else level)
+            if child is None:
+                raise ValueError(f"subgraph {level!r} of namespace {ns!r} not found; {nearest(level, known)}")
+            graph = child
+        return graph
+
+    # -- change ---------------------------------------------------------------------------------------------
+
+    def update_state(
+        self, config: RunnableConfig, values: Any, as_node: str | None = None, task_id: str | None = None
+    ) -> RunnableConfig:
+        """Write to a thread as if a node had returned `values`: its edges and routers apply, its body does not run.
+
+        Args:
+            config: the thread; with a `checkpoint_id`, a new branch grows from there.
+            as_node: the node; by default the one that ran last. END (with None) drops what is pending, "__input__"
+                takes the values as input, "__copy__" clones the checkpoint.
+            task_id: the id under which the values are kept as a task's result.
+
+        Returns:
+            The config that names the new checkpoint.
+
+        Raises:
+            InvalidUpdateError: the node is unknown or ambiguous, or the values are none it can write.
+        """
+        return self.bulk_update_state(config, [[StateUpdate(values, as_node, task_id)]])
+
+    async def aupdate_state(
+        self, config: RunnableConfig, values: Any, as_node: str | None = None, task_id: str | None = None
+    ) -> RunnableConfig:
+        """`update_state` for coroutines."""
+        return await self.abulk_update_state(config, [[StateUpdate(values, as_node, task_id)]])
+
+    def bulk_update_state(
+        self, config: RunnableConfig, supersteps: Sequence[Sequence[StateUpdate]]
+    ) -> RunnableConfig:
+        """Several updates: those of one inner list are applied together, each list makes a checkpoint.
+
+        Raises:
+            ValueError: there is nothing to update.
+            InvalidUpdateError: see `update_state`; or several updates do not each say as which node.
+        """
+        steps = read_supersteps(supersteps)
+        run = self._editing(config)
+        threads.drive(run, edits(run, steps))
+        return run.config_of(run.saved_id)
+
+    async def abulk_update_state(
+        self, config: RunnableConfig, supersteps: Sequence[Sequence[StateUpdate]]
+    ) -> RunnableConfig:
+        """`bulk_update_state` for coroutines."""
+        steps = read_supersteps(supersteps)
+        run = self._editing(config)
+        await aio.drive(run, edits(run, steps))
+        return run.config_of(run.saved_id)
+
+    def _editing(self, config: RunnableConfig) -> Run:
+        """A run that changes the thread without running nodes."""
+        saver, where = self._thread(config)
+        ns = _ns(where)
+        graph: Any = self.nested(ns)
+        if not ns:
+            return Run(graph, None, config, Call())
+        graph = graph.copy({"checkpointer": saver, "serde": saver.serde})
+        run = Run(graph, None, {"configurable": {**where["configurable"], "checkpoint_ns": ""}}, Call())
+        run.ns = ns
+        return run
+
+    def _thread(self, config: RunnableConfig) -> tuple[BaseCheckpointSaver, RunnableConfig]:
+        if not isinstance(self.checkpointer, BaseCheckpointSaver):
+            raise ValueError("no checkpointer set: compile(checkpointer=...) to keep and inspect threads")
+        merged = merge_configs(self.config, config)
+        return self.checkpointer, address(*coordinates(merged))
+
+
+def _ns(where: RunnableConfig) -> str:
+    ns: str = where["configurable"].get("checkpoint_ns", "")
+    return ns

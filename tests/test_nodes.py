@@ -1,0 +1,409 @@
+"""What a node may be, what it is given besides the state, and what it may return."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import operator
+from collections.abc import AsyncIterator, Callable, Iterator
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Optional, Union
+
+import pytest
+from pydantic import BaseModel
+from typing_extensions import TypedDict
+
+import stategraph
+from stategraph import START, Command, InvalidUpdateError, RunnableConfig, Runtime, StateGraph, StreamWriter
+from stategraph.store import BaseStore, InMemoryStore
+
+if TYPE_CHECKING:
+    from somewhere import Unknown
+
+
+class State(TypedDict, total=False):
+    a: int
+    log: Annotated[list[Any], operator.add]
+
+
+def app_of(*nodes: Any, **options: Any) -> Any:
+    graph = StateGraph(State).add_sequence([(f"n{i}", node) for i, node in enumerate(nodes)])
+    return graph.add_edge(START, "n0").compile(**options)
+
+
+# -- what a node may be ----------------------------------------------------------------------------------------
+
+
+def function(state: State) -> State:
+    return {"log": [state["a"]]}
+
+
+async def coroutine(state: State) -> State:
+    return {"log": [state["a"]]}
+
+
+def generator(state: State) -> Iterator[State]:
+    yield {"log": [state["a"]]}
+
+
+async def async_generator(state: State) -> AsyncIterator[State]:
+    yield {"log": [state["a"]]}
+
+
+def two(other: int, state: State) -> State:
+    return {"log": [state["a"] + other]}
+
+
+class Object:
+    def __call__(self, state: State) -> State:
+        return {"log": [state["a"]]}
+
+    def method(self, state: State) -> State:
+        return {"log": [state["a"]]}
+
+    @staticmethod
+    def static(state: State) -> State:
+        return {"log": [state["a"]]}
+
+    @classmethod
+    def of_class(cls, state: State) -> State:
+        return {"log": [state["a"]]}
+
+
+class AsyncObject:
+    async def __call__(self, state: State) -> State:
+        return {"log": [state["a"]]}
+
+
+class Invokable:
+    def invoke(self, state: State) -> State:
+        return {"log": [state["a"]]}
+
+
+class InvokableWithConfig:
+    def invoke(self, state: State, config: Any = None) -> State:
+        return {"log": [state["a"] if config["metadata"]["stategraph_node"] == "n0" else None]}
+
+
+class BothWorlds:
+    def invoke(self, state: State) -> State:
+        return {"log": [state["a"]]}
+
+    async def ainvoke(self, state: State) -> State:
+        return {"log": [state["a"]]}
+
+
+class Returned(dict[str, Any]):
+    def __init__(self, state: State) -> None:
+        super().__init__(log=[state["a"]])
+
+
+ACTIONS: dict[str, Any] = {
+    "function": function,
+    "lambda": lambda state: {"log": [state["a"]]},
+    "method": Object().method,
+    "static method": Object.static,
+    "class method": Object.of_class,
+    "callable object": Object(),
+    "partial": functools.partial(two, 0),
+    "partial by name": functools.partial(two, other=0),
+    "partial of partial": functools.partial(functools.partial(two, 0)),
+    "generator": generator,
+    "class": Returned,
+    "invoke": Invokable(),
+    "invoke with config": InvokableWithConfig(),
+    "invoke and ainvoke": BothWorlds(),
+    "any parameters": lambda *args: {"log": [args[0]["a"]]},
+    "default": lambda state, other=0: {"log": [state["a"] + other]},
+    "state by name": lambda config, state: {"log": [state["a"]]},
+    "positional only": eval("lambda state, /: {'log': [state['a']]}"),
+}
+
+
+@pytest.mark.parametrize("action", ACTIONS.values(), ids=ACTIONS.keys())
+def test_an_action_may_be(action: Any, drive: Any) -> None:
+    assert drive.invoke(app_of(action), {"a": 1}) == {"a": 1, "log": [1]}
+
+
+@pytest.mark.parametrize(
+    "action", [coroutine, async_generator, AsyncObject(), AsyncObject().__call__, functools.partial(coroutine)], ids=repr
+)
+def test_an_async_action_needs_an_async_run(action: Any, drive: Any) -> None:
+    app = app_of(action)
+    if drive.is_async:
+        assert drive.invoke(app, {"a": 1}) == {"a": 1, "log": [1]}
+    else:
+        with pytest.raises(TypeError, match="node 'n0' is async: run the graph with ainvoke"):
+            drive.invoke(app, {"a": 1})
+
+
+def test_every_yield_of_a_generator_is_an_update(drive: Any) -> None:
+    """WART-75: the peer keeps the last one."""
+
+    def node(state: State) -> Iterator[Any]:
+        yield {"a": 7}
+        yield {"log": [2]}
+        yield None
+        yield {"log": [3]}
+
+    assert drive.invoke(app_of(node), {"a": 1}) == {"a": 7, "log": [2, 3]}
+
+
+def test_a_compiled_graph_is_a_node(drive: Any) -> None:
+    inner = app_of(lambda state: {"a": state["a"] + 1})
+    assert drive.invoke(app_of(inner), {"a": 1}) == {"a": 2, "log": []}
+
+
+NOT_ACTIONS: dict[str, Any] = {
+    "number": 3, "string": "n", "list": [function], "dict": {"log": function}, "object": object(),
+    "no parameter": lambda: None, "keyword only": lambda *, state: None, "only **kwargs": lambda **kwargs: None,
+    "too many": lambda state, other: None, "too many by keyword": lambda state, *, other: None,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("action", NOT_ACTIONS.values(), ids=NOT_ACTIONS.keys())
+def test_what_cannot_be_called_as_a_node_is_refused_by_name(action: Any) -> None:
+    with pytest.raises(TypeError, match="node 'n'"):
+        StateGraph(State).add_node("n", action)
+    with pytest.raises(TypeError, match="the router of node 'n'"):
+        StateGraph(State).add_conditional_edges("n", action)
+
+
+# -- what a node is given --------------------------------------------------------------------------------------
+
+
+def given(action: Callable[..., Any], drive: Any, **options: Any) -> dict[str, Any]:
+    """What `action` told of its parameters, by calling `tell`."""
+    told.clear()
+    store = InMemoryStore()
+    drive.invoke(app_of(action, store=store), {"a": 1}, {"tags": ["t"]}, **options)
+    told["expected_store"] = store
+    return dict(told)
+
+
+told: dict[str, Any] = {}
+
+
+def tell(**seen: Any) -> None:
+    told.update(seen)
+
+
+def check(seen: dict[str, Any]) -> None:
+    """That each parameter got what its name stands for."""
+    kinds: dict[str, Callable[[Any], bool]] = {
+        "config": lambda v: v["tags"] == ["t"] and v["metadata"]["stategraph_node"] == "n0",
+        "runtime": lambda v: isinstance(v, Runtime) and v.context == {"user": "u"},
+        "writer": callable,
+        "store": lambda v: v is seen["expected_store"],
+        "previous": lambda v: v is None,
+    }
+    for name, value in seen.items():
+        if name in kinds:
+            assert kinds[name](value), name
+
+
+def by_name(state, config, runtime, writer, store, previous):  # type: ignore[no-untyped-def]
+    tell(config=config, runtime=runtime, writer=writer, store=store, previous=previous)
+
+
+def by_keyword(state, *, store, writer, runtime, config):  # type: ignore[no-untyped-def]
+    tell(config=config, runtime=runtime, writer=writer, store=store)
+
+
+def by_string(state: State, config: RunnableConfig | None, store: BaseStore | None, runtime: Runtime[Any]) -> None:
+    tell(config=config, store=store, runtime=runtime)
+
+
+def by_old_union(state: State, config: Optional[RunnableConfig], store: Union[BaseStore, None]) -> None:  # noqa: UP007, UP045
+    tell(config=config, store=store)
+
+
+def by_default(state: State, config: RunnableConfig | None = None, writer: StreamWriter = print) -> None:
+    tell(config=config, writer=writer)
+
+
+def by_annotation(state: State, cfg: RunnableConfig, kept: BaseStore, rt: Runtime[Any], send: StreamWriter) -> None:
+    tell(config=cfg, store=kept, runtime=rt, writer=send)
+
+
+def by_dict(state: State, config: dict[str, Any]) -> None:
+    tell(config=config)
+
+
+def by_unknown(state: Unknown, config: Unknown, runtime: Unknown) -> None:
+    tell(config=config, runtime=runtime)
+
+
+def by_qualified(state: State, config: stategraph.RunnableConfig | None, runtime: stategraph.Runtime[dict[str, str]]) -> None:
+    tell(config=config, runtime=runtime)
+
+
+def state_later(runtime: Runtime[Any], state: State) -> None:
+    tell(runtime=runtime)
+
+
+WAYS = [by_name, by_keyword, by_string, by_old_union, by_default, by_annotation, by_dict, by_unknown, by_qualified, state_later]
+
+
+@pytest.mark.parametrize("action", WAYS, ids=lambda action: action.__name__)
+def test_further_parameters_are_filled_by_name_or_annotation(action: Any, drive: Any) -> None:
+    """WART-57: string annotations and unions count like any other."""
+    seen = given(action, drive, context={"user": "u"})
+    assert len(seen) > 1
+    check(seen)
+
+
+def test_async_nodes_and_partials_and_objects_are_filled_alike(drive: Any) -> None:
+    async def later(state: State, config: RunnableConfig, store: BaseStore | None) -> None:
+        tell(config=config, store=store)
+
+    class Called:
+        def __call__(self, state: State, runtime: Runtime[Any]) -> None:
+            tell(runtime=runtime)
+
+    if drive.is_async:
+        check(given(later, drive))
+    check(given(functools.partial(by_string, runtime=None), drive, context={"user": "u"}) | {"runtime": Runtime(context={"user": "u"})})
+    check(given(Called(), drive, context={"user": "u"}))
+
+
+def test_the_first_parameter_is_the_state_whatever_its_name(drive: Any) -> None:
+    """WART-58."""
+    for action in (lambda config: {"log": [config["a"]]}, lambda runtime: {"log": [runtime["a"]]}):
+        assert drive.invoke(app_of(action), {"a": 1}) == {"a": 1, "log": [1]}
+
+
+def test_without_a_store_none_is_given(drive: Any) -> None:
+    def node(state: State, store: BaseStore) -> State:
+        return {"log": [store]}
+
+    assert drive.invoke(app_of(node), {})["log"] == [None]
+
+
+def test_a_reserved_name_with_a_foreign_annotation_is_refused() -> None:
+    def node(state: State, config: int) -> None: ...
+
+    with pytest.raises(TypeError, match="node 'n': parameter 'config' is annotated"):
+        StateGraph(State).add_node("n", node)
+
+
+def test_a_foreign_annotation_with_a_default_keeps_the_default(drive: Any) -> None:
+    def node(state: State, writer: int = 3, other: str = "x") -> State:
+        return {"log": [writer, other]}
+
+    assert drive.invoke(app_of(node), {})["log"] == [3, "x"]
+
+
+def test_routers_are_filled_like_nodes(drive: Any) -> None:
+    def router(state: State, config: RunnableConfig | None, *, runtime: Runtime[Any]) -> str:
+        tell(config=config, runtime=runtime)
+        return "n1"
+
+    graph = StateGraph(State).add_node("n0", lambda s: None).add_node("n1", function).add_edge(START, "n0")
+    app = graph.add_conditional_edges("n0", router).compile()
+    assert drive.invoke(app, {"a": 1}, {"tags": ["t"]}, context={"user": "u"})["log"] == [1]
+    check(dict(told))
+
+
+# -- what a node may return ------------------------------------------------------------------------------------
+
+
+class Model(BaseModel):
+    a: int = 5
+    log: list[Any] = []
+
+
+@dataclasses.dataclass
+class Data:
+    a: int = 5
+    other: int = 0
+
+
+class Tuple(NamedTuple):
+    a: int
+
+
+class Plain:
+    a: int
+    other: int
+
+
+plain = Plain()
+plain.a = 5
+
+RESULTS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "None": (None, {"a": 1, "log": []}),
+    "dict": ({"a": 5, "log": [1]}, {"a": 5, "log": [1]}),
+    "empty dict": ({}, {"a": 1, "log": []}),
+    "mapping": (MappingProxyType({"a": 5}), {"a": 5, "log": []}),
+    "model": (Model(a=5), {"a": 5, "log": []}),
+    "model with defaults": (Model(), {"a": 1, "log": []}),
+    "dataclass": (Data(), {"a": 5, "log": []}),
+    "named tuple": (Tuple(5), {"a": 5, "log": []}),
+    "annotated object": (plain, {"a": 5, "log": []}),
+    "Command": (Command(update={"a": 5}), {"a": 5, "log": []}),
+    "list of updates": ([{"log": [1]}, {"log": [2], "a": 5}, None, Data(6).__dict__ and {"log": [3]}], {"a": 5, "log": [1, 2, 3]}),
+    "list with a Command": ([{"log": [1]}, Command(update={"log": [2]}), Tuple(5)], {"a": 5, "log": [1, 2]}),
+    "empty list": ([], {"a": 1, "log": []}),
+    "tuple": (({"a": 5},), {"a": 5, "log": []}),
+    "None as a value": ({"a": None}, {"a": None, "log": []}),
+}
+
+
+@pytest.mark.parametrize(("result", "state"), RESULTS.values(), ids=RESULTS.keys())
+def test_a_node_may_return(result: Any, state: dict[str, Any], drive: Any) -> None:
+    assert drive.invoke(app_of(lambda given: result), {"a": 1}) == state
+
+
+NOT_RESULTS: dict[str, Any] = {
+    "text": "x", "number": 3, "False": False, "bytes": b"a", "set": {"a"}, "object": object(), "a type": dict,
+    "a schema": State, "a function": function, "an exception": ValueError("returned"), "an iterator": iter([{"a": 1}]),
+    "a list of text": ["x"], "a nested list": [[]], "a list with a number": [{"a": 1}, 2], "a coroutine name": "__end__",
+    "an unknown key": {"b": 1}, "a key that is no text": {1: 2}, "None as a key": {None: 1}, "an engine key": {"__start__": 1},
+    "a trigger": {"branch:to:n0": None}, "the tasks": {"__pregel_tasks": []},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("result", NOT_RESULTS.values(), ids=NOT_RESULTS.keys())
+def test_anything_else_is_an_error_that_names_the_node(result: Any, drive: Any) -> None:
+    with pytest.raises(InvalidUpdateError, match="node 'n0'") as caught:
+        drive.invoke(app_of(lambda given: result), {"a": 1})
+    assert "step 1" in caught.value.__notes__[0]
+
+
+def test_an_unknown_key_gets_the_nearest_name_and_the_way_out(drive: Any) -> None:
+    with pytest.raises(InvalidUpdateError, match="unknown key 'logs'; did you mean 'log'.*extra_keys"):
+        drive.invoke(app_of(lambda state: {"logs": [1]}), {})
+
+
+def test_unknown_keys_can_be_dropped_on_demand(drive: Any) -> None:
+    """D4."""
+    graph = StateGraph(State, extra_keys="ignore").add_edge(START, "n")
+    graph.add_node("n", lambda state: [{"b": 1, "a": 2}, Command(update={"c": 1, "log": [1]}), MappingProxyType({"d": 1})])
+    assert drive.invoke(graph.compile(), {}) == {"a": 2, "log": [1]}
+
+
+def test_two_values_for_a_plain_key_from_one_node_are_refused(drive: Any) -> None:
+    with pytest.raises(InvalidUpdateError, match="key 'a'"):
+        drive.invoke(app_of(lambda state: [{"a": 1}, {"a": 2}]), {})
+
+
+def test_a_forgotten_await_is_an_error_that_names_the_node() -> None:
+    async def forgotten() -> None: ...
+
+    async def run() -> None:
+        await app_of(lambda state: 3).ainvoke({})
+
+    import asyncio
+
+    with pytest.raises(InvalidUpdateError, match="node 'n0'"):
+        asyncio.run(run())
+
+
+def test_a_lambda_may_return_an_awaitable_in_an_async_run(drive: Any) -> None:
+    app = app_of(lambda state: coroutine(state))
+    if drive.is_async:
+        assert drive.invoke(app, {"a": 1})["log"] == [1]
+    else:
+        with pytest.raises((InvalidUpdateError, TypeError), match="n0"):
+            drive.invoke(app, {"a": 1})

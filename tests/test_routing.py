@@ -1,0 +1,513 @@
+"""Where a run goes next: edges, joins, routers, Command, deferred nodes. `Send` has a file of its own."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any, Literal
+
+import pytest
+from typing_extensions import TypedDict
+
+from stategraph import (
+    END,
+    START,
+    Command,
+    GraphRecursionError,
+    InMemorySaver,
+    InvalidRouteError,
+    InvalidUpdateError,
+    Overwrite,
+    Send,
+    StateGraph,
+)
+
+
+class State(TypedDict, total=False):
+    a: int
+    log: Annotated[list[Any], operator.add]
+
+
+Node = Callable[..., Any]
+
+
+def logs(name: str) -> Node:
+    return lambda state: {"log": [name]}
+
+
+def graph_of(names: Iterable[str], *edges: tuple[Any, str], **nodes: Node) -> StateGraph:
+    """Nodes that log their names, or do as given, and edges between them."""
+    graph = StateGraph(State)
+    for name in names:
+        graph.add_node(name, nodes.get(name, logs(name)))
+    for start, end in edges:
+        graph.add_edge(start, end)
+    return graph
+
+
+def routed(router: Node, path_map: Any = None) -> StateGraph:
+    """START -> x, then the router may go to y and z, which end."""
+    return graph_of("xyz", (START, "x")).add_conditional_edges("x", router, path_map)
+
+
+def went(drive: Any, router: Node, path_map: Any = None) -> list[str]:
+    """What ran after x."""
+    log: list[str] = drive.invoke(routed(router, path_map).compile(), {})["log"]
+    assert log[0] == "x"
+    return log[1:]
+
+
+# -- what a router may return ----------------------------------------------------------------------------------
+
+ANSWERS: dict[str, tuple[Any, list[str]]] = {
+    "a name": ("y", ["y"]),
+    "a list": (["y", "z"], ["y", "z"]),
+    "a list in another order": (["z", "y"], ["y", "z"]),
+    "a tuple": (("y", "z"), ["y", "z"]),
+    "END beside a name": ([END, "y"], ["y"]),
+    "END": (END, []),
+    "an empty list": ([], []),
+    "a name twice": (["y", "y"], ["y"]),
+    "a Send": (Send("y", {}), ["y"]),
+    "a Send twice": ([Send("y", {}), Send("y", {})], ["y", "y"]),
+    "a mix": ([Send("y", 1), "z", Send("y", 2), END], ["z", "y", "y"]),
+}
+
+
+@pytest.mark.parametrize(("answer", "ran"), ANSWERS.values(), ids=ANSWERS.keys())
+def test_a_router_returns_names_end_sends_or_a_list_of_these(answer: Any, ran: list[str], drive: Any) -> None:
+    assert went(drive, lambda state: answer) == ran
+
+
+NOWHERE: dict[str, Any] = {
+    "None": None,
+    "START": START,
+    "an unknown name": "why",
+    "an empty name": "",
+    "True": True,
+    "a number": 1,
+    "a set": {"y"},
+    "a dict": {"y": 1},
+    "a Command": Command(goto="y"),
+    "a nested list": [["y"]],
+    "None in a list": [None],
+    "START in a list": [START],
+    "an object": object(),
+    "an iterator": iter(["y"]),
+    "a Send to END": Send(END, {}),
+    "a Send to START": Send(START, {}),
+    "a Send to an unknown node": Send("why", {}),
+    "a Send to no name": Send([], {}),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("answer", NOWHERE.values(), ids=NOWHERE.keys())
+def test_any_other_answer_is_an_error_that_names_the_node(answer: Any, drive: Any) -> None:
+    """D4, WART-20, WART-26: the peer drops most of these without a word."""
+    with pytest.raises(InvalidRouteError, match="node 'x'"):
+        went(drive, lambda state: answer)
+
+
+def test_an_unknown_name_gets_the_nearest_one(drive: Any) -> None:
+    graph = graph_of(["x", "summary"], (START, "x")).add_conditional_edges("x", lambda state: "sumary")
+    with pytest.raises(InvalidRouteError, match="'sumary'; did you mean 'summary'"):
+        drive.invoke(graph.compile(), {})
+
+
+def test_a_wrong_answer_is_both_a_value_error_and_an_invalid_update(drive: Any) -> None:
+    for kind in (ValueError, InvalidUpdateError):
+        with pytest.raises(kind):
+            went(drive, lambda state: None)
+
+
+# -- path maps -------------------------------------------------------------------------------------------------
+
+MAPS: dict[str, tuple[Any, Any, list[str]]] = {
+    "True": (True, {True: "y", False: "z"}, ["y"]),
+    "1 for True": (1, {True: "y", False: "z"}, ["y"]),
+    "None as a key": (None, {None: "y", 1: "z"}, ["y"]),
+    "END as a target": ("stop", {"stop": END, "y": "y", "z": "z"}, []),
+    "END must be listed": (END, ["y", "z", END], []),
+    "list of answers": (["k", "k"], {"k": "y", "j": "z"}, ["y"]),
+    "Send goes past the map": (["k", Send("z", {})], {"k": "y", "j": "z"}, ["y", "z"]),
+    "list": ("y", ["y", "z"], ["y"]),
+    "tuple": ("y", ("y", "z"), ["y"]),
+    "set": ("y", {"y", "z"}, ["y"]),
+    "empty dict means none": ("y", {}, ["y"]),
+    "empty list means none": ("y", [], ["y"]),
+}
+
+
+@pytest.mark.parametrize(("answer", "path_map", "ran"), MAPS.values(), ids=MAPS.keys())
+def test_a_path_map_leads_from_answers_to_nodes(answer: Any, path_map: Any, ran: list[str], drive: Any) -> None:
+    assert went(drive, lambda state: answer, path_map) == ran
+
+
+@pytest.mark.parametrize("answer", ["q", None, START, [[]], {}, ["k", "q"]], ids=repr)
+def test_an_answer_that_the_map_does_not_have_is_named_with_those_it_has(answer: Any, drive: Any) -> None:
+    """WART-25: the peer raises a bare KeyError, or a TypeError for what cannot be a key."""
+
+    def choose(state: State) -> Any:
+        return answer
+
+    with pytest.raises(InvalidRouteError, match="node 'x': its router 'choose' returned .*it has 'k', 'j'"):
+        went(drive, choose, {"k": "y", "j": "z"})
+
+
+def test_a_literal_return_annotation_is_a_map() -> None:
+    def router(state: State) -> Literal["y", "z"]:
+        return "y"
+
+    def listed(state: State) -> list[Literal["y", "z"]]:
+        return ["y"]
+
+    def union(state: State) -> Literal["y"] | Literal["z"] | Send:
+        return "y"
+
+    def loose(state: State) -> str:
+        return "y"
+
+    for function in (router, listed, union):
+        (spec,) = routed(function).branches["x"].values()
+        assert spec.ends == {"y": "y", "z": "z"}
+    (spec,) = routed(loose).branches["x"].values()
+    assert spec.ends is None
+
+
+def test_a_map_wins_over_the_annotation(drive: Any) -> None:
+    def router(state: State) -> Literal["yes", "no"]:
+        return "yes"
+
+    assert went(drive, router, {"yes": "y", "no": "z"}) == ["y"]
+
+
+# -- what a router is, and what it sees ------------------------------------------------------------------------
+
+
+class Router:
+    def __call__(self, state: State) -> str:
+        return "y"
+
+    async def later(self, state: State) -> str:
+        return "z"
+
+
+class Invokable:
+    def invoke(self, state: State) -> str:
+        return "y"
+
+
+def test_routers_may_be_callable_objects_or_have_invoke(drive: Any) -> None:
+    assert went(drive, Router()) == ["y"]
+    assert went(drive, Invokable()) == ["y"]  # type: ignore[arg-type]
+
+
+def test_an_async_router_needs_an_async_run(drive: Any) -> None:
+    if drive.is_async:
+        assert went(drive, Router().later) == ["z"]
+    else:
+        with pytest.raises(TypeError, match="router 'later' is async: run the graph with ainvoke"):
+            went(drive, Router().later)
+
+
+def test_a_router_sees_its_own_nodes_writes_and_nobody_elses(drive: Any) -> None:
+    """M14."""
+    seen: list[Any] = []
+
+    def router(state: State) -> str:
+        seen.append(dict(state))
+        return END
+
+    graph = graph_of(["x", "sibling"], (START, "x"), (START, "sibling")).add_conditional_edges("x", router)
+    assert drive.invoke(graph.compile(), {"a": 1}) == {"a": 1, "log": ["sibling", "x"]}
+    assert seen == [{"a": 1, "log": ["x"]}]
+
+
+def test_a_router_with_a_schema_of_its_own_sees_its_keys(drive: Any) -> None:
+    class Small(TypedDict):
+        a: int
+
+    seen: list[Any] = []
+
+    def router(state: Small) -> str:
+        seen.append(state)
+        return END
+
+    went(drive, router)
+    assert drive.invoke(routed(router).compile(), {"a": 1})
+    assert seen == [{}, {"a": 1}]
+
+
+def test_a_router_after_a_send_sees_the_state_and_not_the_payload(drive: Any) -> None:
+    seen: list[Any] = []
+
+    def router(state: State) -> str:
+        seen.append(state)
+        return END
+
+    graph = graph_of("xw", (START, "x")).add_conditional_edges("x", lambda state: Send("w", {"payload": 1}))
+    drive.invoke(graph.add_conditional_edges("w", router).compile(), {"a": 7})
+    assert seen == [{"a": 7, "log": ["x", "w"]}]
+
+
+def test_a_router_at_the_start_sees_the_raw_input(drive: Any) -> None:
+    """WART-27, kept: without a schema of its own, unknown input keys are below the state's."""
+    seen: list[Any] = []
+
+    def router(state: Any) -> str:
+        seen.append(state)
+        return "x"
+
+    app = graph_of("x").add_conditional_edges(START, router).compile()
+    assert drive.invoke(app, {"a": 1, "hint": "x"}) == {"a": 1, "log": ["x"]}
+    assert seen == [{"a": 1, "hint": "x", "log": []}]
+
+
+def test_several_routers_on_one_node_all_count(drive: Any) -> None:
+    graph = routed(lambda state: "y").add_conditional_edges("x", lambda state: "z")
+    assert list(graph.branches["x"]) == ["condition", "condition_2"], "nameless ones are numbered (WART-23)"
+    assert drive.invoke(graph.compile(), {}) == {"log": ["x", "y", "z"]}
+
+
+def test_a_router_that_raises_fails_its_node_and_nothing_of_it_counts(drive: Any) -> None:
+    def broken(state: State) -> str:
+        raise LookupError("no way")
+
+    app = routed(broken).compile(InMemorySaver())
+    config = {"configurable": {"thread_id": "1"}}
+    with pytest.raises(LookupError) as caught:
+        drive.invoke(app, {"log": ["in"]}, config)
+    assert "'x'" in caught.value.__notes__[0]
+    state = drive.get_state(app, config)
+    assert (state.values, state.next) == ({"log": ["in"]}, ("x",))
+
+
+# -- edges and joins -------------------------------------------------------------------------------------------
+
+
+def test_all_edges_of_a_node_are_followed_in_one_step(drive: Any) -> None:
+    app = graph_of("xyz", (START, "x"), ("x", "z"), ("x", "y")).compile()
+    assert drive.invoke(app, {}, {"recursion_limit": 2}) == {"log": ["x", "y", "z"]}
+
+
+def test_a_join_runs_once_when_all_have_run(drive: Any) -> None:
+    """y2 comes one step later than x."""
+    app = graph_of(["x", "y", "y2", "z"], (START, "x"), (START, "y"), ("y", "y2"), (["x", "y2"], "z")).compile()
+    assert drive.invoke(app, {}) == {"log": ["x", "y", "y2", "z"]}
+
+
+def test_separate_edges_run_a_node_once_per_step_in_which_one_arrives(drive: Any) -> None:
+    app = graph_of(["a", "b", "b2", "j"], (START, "a"), (START, "b"), ("b", "b2"), ("a", "j"), ("b2", "j")).compile()
+    assert drive.invoke(app, {})["log"].count("j") == 2
+
+
+def test_edges_that_arrive_together_run_a_node_once(drive: Any) -> None:
+    app = graph_of("abj", (START, "a"), (START, "b"), ("a", "j"), ("b", "j")).compile()
+    assert drive.invoke(app, {}) == {"log": ["a", "b", "j"]}
+
+
+def test_a_join_in_a_loop_fires_every_round(drive: Any) -> None:
+    graph = graph_of("sabj", (START, "s"), ("s", "a"), ("s", "b"), (["a", "b"], "j"))
+    graph.add_conditional_edges("j", lambda state: "s" if state["log"].count("j") < 3 else END, ["s", END])
+    assert drive.invoke(graph.compile(), {}) == {"log": ["s", "a", "b", "j"] * 3}
+
+
+@pytest.mark.filterwarnings("ignore:the join of")
+def test_a_join_with_a_start_that_never_runs_never_fires(drive: Any) -> None:
+    app = graph_of("xyz", (["x", "y"], "z")).add_conditional_edges(START, lambda state: "x", ["x", "y"])
+    compiled = app.compile(InMemorySaver())
+    config = {"configurable": {"thread_id": "1"}}
+    assert drive.invoke(compiled, {}, config) == {"log": ["x"]}
+    assert drive.get_state(compiled, config).next == ()
+
+
+def test_a_join_of_one_works_as_an_edge(drive: Any) -> None:
+    assert drive.invoke(graph_of("xy", (START, "x"), (["x"], "y")).compile(), {}) == {"log": ["x", "y"]}
+
+
+def test_a_join_to_end_changes_nothing(drive: Any) -> None:
+    app = graph_of("xy", (START, "x"), (START, "y"), (["x", "y"], END)).compile()
+    assert drive.invoke(app, {}) == {"log": ["x", "y"]}
+
+
+def test_the_name_of_a_join_does_not_depend_on_the_order_of_a_set() -> None:
+    """WART-22: it is part of what is stored."""
+    app = graph_of("cabj", (START, "a"), (START, "b"), (START, "c"), ({"c", "a", "b"}, "j")).compile()
+    assert "join:a+b+c:j" in app.channels
+    app = graph_of("cabj", (START, "a"), (START, "b"), (START, "c"), (["c", "a", "b", "a"], "j")).compile()
+    assert "join:c+a+b:j" in app.channels, "a list keeps its order, each name once"
+
+
+# -- deferred nodes --------------------------------------------------------------------------------------------
+
+
+def deferred(graph: StateGraph, name: str, action: Node | None = None) -> StateGraph:
+    return graph.add_node(name, action or logs(name), defer=True)
+
+
+def test_a_deferred_node_waits_until_nothing_else_is_left(drive: Any) -> None:
+    seen: list[Any] = []
+
+    def last(state: State) -> State:
+        seen.append(state["log"])
+        return {"log": ["d"]}
+
+    graph = deferred(graph_of("abc", (START, "a"), ("a", "b"), ("b", "c")), "d", last).add_edge(START, "d")
+    assert drive.invoke(graph.compile(), {}) == {"log": ["a", "b", "c", "d"]}
+    assert seen == [["a", "b", "c"]]
+
+
+def test_a_deferred_node_runs_once_however_often_it_was_called(drive: Any) -> None:
+    graph = deferred(graph_of("ab", (START, "a"), ("a", "b")), "d").add_edge("a", "d").add_edge("b", "d")
+    assert drive.invoke(graph.compile(), {}) == {"log": ["a", "b", "d"]}
+
+
+def test_a_deferred_node_waits_for_pending_sends(drive: Any) -> None:
+    """D19: the peer starts it beside them."""
+    graph = deferred(graph_of("aw", (START, "a")), "d").add_edge("a", "d")
+    graph.add_conditional_edges("a", lambda state: [Send("w", {}), Send("w", {})], ["w"])
+    assert drive.invoke(graph.compile(), {}) == {"log": ["a", "w", "w", "d"]}
+
+
+def test_a_deferred_join_gathers_and_then_waits(drive: Any) -> None:
+    graph = deferred(graph_of("abc", (START, "a"), (START, "b"), ("b", "c")), "d").add_edge(["a", "b"], "d")
+    assert drive.invoke(graph.compile(), {}) == {"log": ["a", "b", "c", "d"]}
+
+
+# -- Command ---------------------------------------------------------------------------------------------------
+
+
+COMMANDS: dict[str, tuple[Any, list[tuple[Any, str]], list[str]]] = {
+    "goto adds to the edges": (Command(goto="y"), [("x", "z")], ["y", "z"]),
+    "goto beside an edge to the same node": (Command(goto="y"), [("x", "y")], ["y"]),
+    "a Send beside an edge to the same node": (Command(goto=Send("y", {})), [("x", "y")], ["y", "y"]),
+    "END does not cut edges": (Command(goto=END), [("x", "y")], ["y"]),
+    "several": (Command(goto=["y", "z"]), [], ["y", "z"]),
+    "a tuple with a Send": (Command(goto=("z", Send("y", {}))), [], ["z", "y"]),
+    "nothing": (Command(), [("x", "y")], ["y"]),
+    "a list of commands": ([Command(goto="y"), Command(goto="z")], [], ["y", "z"]),
+}
+
+
+@pytest.mark.filterwarnings("ignore:node .* cannot be reached")
+@pytest.mark.parametrize(("command", "edges", "ran"), COMMANDS.values(), ids=COMMANDS.keys())
+def test_where_a_command_goes(command: Any, edges: list[tuple[Any, str]], ran: list[str], drive: Any) -> None:
+    app = graph_of("xyz", (START, "x"), *edges, x=lambda state: command).compile()
+    assert drive.invoke(app, {}) == {"log": ran}
+
+
+UPDATES: dict[str, tuple[Any, dict[str, Any]]] = {
+    "dict": ({"a": 1, "log": ["u"]}, {"a": 1, "log": ["u"]}),
+    "pairs": ([("log", [1]), ("log", [2]), ("a", 3)], {"a": 3, "log": [1, 2]}),
+    "tuple of pairs": ((("a", 3),), {"a": 3, "log": []}),
+    "empty": ({}, {"log": []}),
+    "no pairs": ([], {"log": []}),
+    "None": (None, {"log": []}),
+    "Overwrite": ({"log": Overwrite(["o"])}, {"log": ["o"]}),
+}
+
+
+@pytest.mark.parametrize(("update", "state"), UPDATES.values(), ids=UPDATES.keys())
+def test_what_a_command_updates(update: Any, state: dict[str, Any], drive: Any) -> None:
+    app = graph_of("x", (START, "x"), x=lambda state: Command(update=update)).compile()
+    assert drive.invoke(app, {}) == state
+
+
+def test_several_updates_of_one_node_come_in_order(drive: Any) -> None:
+    def node(state: State) -> list[Command[Literal["y"]]]:
+        return [Command(update={"log": [1]}), Command(update={"log": [2]}, goto="y")]
+
+    app = graph_of("xy", (START, "x"), x=node).compile()
+    assert drive.invoke(app, {}) == {"log": [1, 2, "y"]}
+    assert drive.stream(app, {}) == [{"x": [{"log": [1]}, {"log": [2]}]}, {"y": {"log": ["y"]}}]
+
+
+@pytest.mark.filterwarnings("ignore:node .* cannot be reached")
+@pytest.mark.parametrize("goto", ["why", START, Send("why", {}), Send(END, {}), Send(START, {}), ["y", "why"]], ids=repr)
+def test_a_command_to_nowhere_is_an_error_that_names_the_node(goto: Any, drive: Any) -> None:
+    with pytest.raises(InvalidRouteError, match="node 'x' goes to"):
+        drive.invoke(graph_of("xy", (START, "x"), x=lambda state: Command(goto=goto)).compile(), {})
+
+
+@pytest.mark.parametrize("goto", [None, 3, {"y"}, {"y": 1}, ["y", None], ["y", 3], object()], ids=repr)
+def test_a_goto_that_is_no_name_is_refused_where_it_is_written(goto: Any) -> None:
+    """WART-38."""
+    with pytest.raises(TypeError, match="goto"):
+        Command(goto=goto)
+
+
+def test_an_unknown_graph_is_refused_where_it_is_written() -> None:
+    """WART-40."""
+    with pytest.raises(ValueError, match="'other'"):
+        Command(graph="other")
+
+
+@pytest.mark.parametrize("update", [3, "abc", [1, 2], [("a", 1, 2)], object(), State, {"b": 1}, [("b", 1)], [([], 1)]], ids=repr)
+def test_an_update_that_cannot_be_one_is_an_error_that_names_the_node(update: Any, drive: Any) -> None:
+    """WART-38: the peer ignores it."""
+    with pytest.raises(InvalidUpdateError, match="node 'x'"):
+        drive.invoke(graph_of("x", (START, "x"), x=lambda state: Command(update=update)).compile(), {})
+
+
+def test_a_declared_destination_does_not_restrict(drive: Any) -> None:
+    def node(state: State) -> Command[Literal["y"]]:
+        return Command(goto="z")  # type: ignore[arg-type]
+
+    graph = graph_of("xyz", (START, "x"), ("y", "z"), x=node)
+    assert drive.invoke(graph.compile(), {}) == {"log": ["z"]}
+
+
+# -- Command as input ------------------------------------------------------------------------------------------
+
+
+def test_a_command_on_a_fresh_thread_is_applied_once_and_leaves_start_alone(drive: Any) -> None:
+    """WART-42."""
+    app = graph_of("xy", (START, "x"), (START, "y")).compile()
+    assert drive.invoke(app, Command(update={"log": ["u"]}, goto="y")) == {"log": ["u", "y"]}
+
+
+def test_a_command_on_a_finished_thread_goes_on_from_its_state(drive: Any) -> None:
+    app = graph_of("xy", (START, "x"), (START, "y")).compile(InMemorySaver())
+    config = {"configurable": {"thread_id": "1"}}
+    drive.invoke(app, {}, config)
+    assert drive.invoke(app, Command(goto="y"), config) == {"log": ["x", "y", "y"]}
+    assert drive.invoke(app, Command(update={"a": 2}), config) == {"a": 2, "log": ["x", "y", "y"]}
+
+
+# -- writes that meet ------------------------------------------------------------------------------------------
+
+
+def test_writes_of_one_step_apply_in_name_order_whatever_the_order_of_edges(drive: Any) -> None:
+    app = graph_of("rpq", (START, "r"), (START, "q"), (START, "p")).compile()
+    assert drive.invoke(app, {}) == {"log": ["p", "q", "r"]}
+
+
+def test_overwrite_wins_over_all_others_of_its_step(drive: Any) -> None:
+    app = graph_of("abc", (START, "a"), (START, "b"), (START, "c"), b=lambda state: {"log": Overwrite(["b"])}).compile()
+    assert drive.invoke(app, {"log": ["in"]}) == {"log": ["b"]}
+
+
+# -- the limit -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("steps", [1, 2, 5])
+def test_a_limit_of_n_allows_n_steps_of_user_nodes(steps: int, drive: Any) -> None:
+    """D2: the peer needs one more."""
+    names = [f"n{i}" for i in range(steps)]
+    app = graph_of(names, (START, "n0"), *zip(names, names[1:], strict=False)).compile()
+    assert drive.invoke(app, {}, {"recursion_limit": steps}) == {"log": names}
+
+
+def test_a_loop_ends_at_the_limit_and_the_error_says_who_was_next(drive: Any) -> None:
+    app = graph_of("xy", (START, "x"), ("x", "y"), ("y", "x")).compile()
+    with pytest.raises(GraphRecursionError, match="recursion limit of 3 .*work left: y.*GRAPH_RECURSION_LIMIT"):
+        drive.invoke(app, {}, {"recursion_limit": 3})
+
+
+def test_the_limit_is_the_same_on_resume(drive: Any) -> None:
+    app = graph_of("xy", (START, "x"), ("x", "y"), ("y", "x")).compile(InMemorySaver())
+    config = {"configurable": {"thread_id": "1"}, "recursion_limit": 3}
+    for ran in (["x", "y", "x"], ["x", "y", "x", "y", "x", "y"]):
+        with pytest.raises(GraphRecursionError):
+            drive.invoke(app, {} if len(ran) == 3 else None, config)
+        assert drive.get_state(app, config).values == {"log": ran}

@@ -1,0 +1,230 @@
+"""M17: `Send`. Map and reduce, the order of what is gathered, and who waits for it."""
+
+from __future__ import annotations
+
+import operator
+from typing import Annotated, Any
+
+import pytest
+from pydantic import BaseModel
+from typing_extensions import TypedDict
+
+from stategraph import END, START, Command, InMemorySaver, InvalidRouteError, InvalidUpdateError, Send, StateGraph
+
+
+class State(TypedDict, total=False):
+    items: list[int]
+    done: Annotated[list[Any], operator.add]
+    total: int
+
+
+def work(item: Any) -> State:
+    return {"done": [item * 10]}
+
+
+def sends(state: State) -> list[Send]:
+    return [Send("work", item) for item in state["items"]]
+
+
+def map_reduce() -> StateGraph:
+    """START sends each item to `work`; `sum` gathers."""
+    graph = StateGraph(State).add_node("work", work).add_node("sum", lambda state: {"total": sum(state["done"])})
+    return graph.add_conditional_edges(START, sends, ["work"]).add_edge("work", "sum")
+
+
+def test_map_reduce(drive: Any) -> None:
+    result = drive.invoke(map_reduce().compile(), {"items": [3, 1, 2]})
+    assert result == {"items": [3, 1, 2], "done": [30, 10, 20], "total": 60}
+
+
+def test_all_sends_run_in_one_superstep_and_the_edge_after_them_fires_once(drive: Any) -> None:
+    chunks = drive.stream(map_reduce().compile(), {"items": [1, 2, 3]}, {"recursion_limit": 2})
+    assert [next(iter(chunk)) for chunk in chunks] == ["work", "work", "work", "sum"]
+
+
+def test_thousands_of_sends_are_gathered_in_the_order_they_were_sent(drive: Any) -> None:
+    items = list(range(2000, 0, -1))
+    result = drive.invoke(map_reduce().compile(), {"items": items})
+    assert result["done"] == [item * 10 for item in items]
+
+
+def test_no_sends_at_all_end_the_path(drive: Any) -> None:
+    assert drive.invoke(map_reduce().compile(), {"items": []}) == {"items": [], "done": []}
+
+
+def test_several_senders_are_gathered_in_name_order_each_in_its_own(drive: Any) -> None:
+    graph = StateGraph(State).add_node("work", lambda item: {"done": [item]})
+    for name in "ba":
+        graph.add_node(name, lambda state: None).add_edge(START, name)
+        graph.add_conditional_edges(name, lambda state, n=name: [Send("work", n + "0"), Send("work", n + "1")], ["work"])
+    assert drive.invoke(graph.compile(), {}) == {"done": ["a0", "a1", "b0", "b1"]}
+
+
+def test_nodes_of_the_same_step_come_before_sends(drive: Any) -> None:
+    graph = StateGraph(State).add_node("zed", lambda state: {"done": ["zed"]}).add_node("work", work)
+    graph.add_conditional_edges(START, lambda state: [Send("work", 1), "zed", Send("work", 2), END])
+    assert drive.invoke(graph.compile(), {}) == {"done": ["zed", 10, 20]}
+
+
+PAYLOADS: dict[str, Any] = {"dict": {"any": "key"}, "None": None, "number": 0, "list": [1], "text": "x", "object": object()}
+
+
+@pytest.mark.parametrize("payload", PAYLOADS.values(), ids=PAYLOADS.keys())
+def test_a_payload_arrives_as_it_is(payload: Any, drive: Any) -> None:
+    """Whatever the node's schema says, and whatever the state holds."""
+
+    class Strict(BaseModel):
+        a: int
+
+    got: list[Any] = []
+
+    def node(given: Strict) -> None:
+        got.append(given)
+
+    graph = StateGraph(State).add_node("n", node).add_conditional_edges(START, lambda state: Send("n", payload), ["n"])
+    drive.invoke(graph.compile(), {})
+    assert got == [payload]
+    assert got[0] is payload
+
+
+def test_equal_sends_each_run(drive: Any) -> None:
+    assert drive.invoke(map_reduce().compile(), {"items": [1, 1, 1]})["done"] == [10, 10, 10]
+
+
+def test_a_node_may_send_to_itself(drive: Any) -> None:
+    def countdown(left: int) -> Any:
+        return [{"done": [left]}, Send("n", left - 1)] if left else {"done": ["end"]}
+
+    graph = StateGraph(State).add_node("n", countdown).add_conditional_edges(START, lambda state: Send("n", 3), ["n"])
+    assert drive.invoke(graph.compile(), {}) == {"done": [3, 2, 1, "end"]}
+
+
+RETURNED: dict[str, Any] = {
+    "a Send": Send("work", 1),
+    "a list": [Send("work", 1)],
+    "a tuple": (Send("work", 1),),
+    "a Command": Command(goto=Send("work", 1)),
+    "a list of a Command and an update": [Command(goto=Send("work", 1)), {"total": 5}],
+    "a Send beside a Command": [Command(update={"total": 5}), Send("work", 1)],
+}
+
+
+@pytest.mark.parametrize("returned", RETURNED.values(), ids=RETURNED.keys())
+def test_a_node_may_return_sends(returned: Any, drive: Any) -> None:
+    """WART-32: the peer loses a Send beside a Command, and refuses a list of Sends."""
+    graph = StateGraph(State).add_node("n", lambda state: returned, destinations=["work"]).add_node("work", work)
+    result = drive.invoke(graph.add_edge(START, "n").compile(), {})
+    assert result["done"] == [10]
+
+
+def test_a_returned_send_is_no_update_of_keys_named_like_its_fields(drive: Any) -> None:
+    """WART-31."""
+
+    class Fields(TypedDict, total=False):
+        node: str
+        arg: int
+
+    graph = StateGraph(Fields).add_node("n", lambda state: Send("m", 1), destinations=["m"])
+    app = graph.add_node("m", lambda given: None).add_edge(START, "n").compile()
+    assert drive.invoke(app, {}) is None
+
+
+def test_a_join_waits_for_sends(drive: Any) -> None:
+    graph = map_reduce().add_node("other", lambda state: {"done": ["other"]}).add_edge(START, "other")
+    graph.add_node("join", lambda state: {"done": [len(state["done"])]}).add_edge(["work", "other"], "join")
+    assert drive.invoke(graph.compile(), {"items": [1, 2]})["done"] == ["other", 10, 20, 3]
+
+
+def test_tasks_of_sends_have_paths_by_index(drive: Any) -> None:
+    """M23."""
+    app = map_reduce().compile(InMemorySaver(), interrupt_before=["work"])
+    config = {"configurable": {"thread_id": "1"}}
+    drive.invoke(app, {"items": [1, 2, 3]}, config)
+    tasks = drive.get_state(app, config).tasks
+    assert [task.path for task in tasks] == [("__pregel_push", i, False) for i in range(3)]
+    assert len({task.id for task in tasks}) == 3
+
+
+def test_fan_out_to_a_subgraph(drive: Any) -> None:
+    class Inner(TypedDict, total=False):
+        item: int
+        done: Annotated[list[int], operator.add]
+
+    inner = StateGraph(Inner).add_sequence(
+        [("double", lambda state: {"item": state["item"] * 2}), ("tell", lambda state: {"done": [state["item"]]})]
+    )
+    graph = StateGraph(State).add_node("inner", inner.add_edge(START, "double").compile())
+    graph.add_conditional_edges(START, lambda state: [Send("inner", {"item": i}) for i in state["items"]], ["inner"])
+    assert drive.invoke(graph.compile(), {"items": [1, 2, 3]}) == {"items": [1, 2, 3], "done": [2, 4, 6]}
+
+
+# -- nowhere ---------------------------------------------------------------------------------------------------
+
+TARGETS: dict[str, Any] = {"unknown": "wrok", "END": END, "START": START, "no name": 3, "None": None, "list": [], "empty": ""}
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS.keys())
+@pytest.mark.parametrize("by", ["router", "node", "command"])
+def test_a_send_to_nowhere_fails_in_the_task_that_sent_it(target: Any, by: str, drive: Any) -> None:
+    """D4, WART-20, WART-26."""
+    send = Send(target, {})
+    node = {"router": lambda s: None, "node": lambda s: send, "command": lambda s: Command(goto=send)}[by]
+    graph = StateGraph(State).add_node("n", node, destinations=["work"]).add_node("work", work).add_edge(START, "n")
+    if by == "router":
+        graph.add_conditional_edges("n", lambda state: send)
+    with pytest.raises(InvalidRouteError, match="node 'n' goes to") as caught:
+        drive.invoke(graph.compile(), {})
+    assert repr(target) in str(caught.value)
+    if target == "wrok":
+        assert "did you mean 'work'?" in str(caught.value)
+
+
+def test_nothing_runs_if_one_of_many_sends_goes_nowhere(drive: Any) -> None:
+    ran: list[Any] = []
+    graph = StateGraph(State).add_node("work", ran.append)
+    graph.add_conditional_edges(START, lambda state: [Send("work", 1), Send("lost", 2)])
+    with pytest.raises(InvalidRouteError):
+        drive.invoke(graph.compile(), {})
+    assert ran == []
+
+
+def test_a_send_is_no_input(drive: Any) -> None:
+    with pytest.raises(InvalidUpdateError, match="not Send"):
+        drive.invoke(map_reduce().compile(), Send("work", 1))
+
+
+# -- the value -------------------------------------------------------------------------------------------------
+
+
+def test_sends_are_equal_by_value() -> None:
+    assert Send("a", {"x": 1}) == Send("a", {"x": 1})
+    assert Send("a", 1) != Send("a", 2)
+    assert Send("a", 1) != Send("b", 1)
+    assert Send("a", 1, timeout=1) != Send("a", 1)
+    assert hash(Send("a", 1)) == hash(Send("a", 1))
+    assert repr(Send("a", [1])) == "Send(node='a', arg=[1])"
+
+
+def test_a_timeout_that_is_none_is_refused() -> None:
+    for timeout in (0, -1):
+        with pytest.raises(ValueError):
+            Send("a", 1, timeout=timeout)
+
+
+def test_a_failed_send_leaves_the_others_finished(drive: Any) -> None:
+    """M19: on resume only the one that failed runs again."""
+    ran: list[int] = []
+
+    def fragile(item: int) -> State:
+        ran.append(item)
+        if item == 2 and ran.count(2) == 1:
+            raise OSError("once")
+        return {"done": [item]}
+
+    graph = StateGraph(State).add_node("work", fragile).add_conditional_edges(START, sends, ["work"])
+    app = graph.compile(InMemorySaver())
+    config = {"configurable": {"thread_id": "1"}, "max_concurrency": 1}
+    with pytest.raises(OSError, match="once"):
+        drive.invoke(app, {"items": [1, 2]}, config)
+    assert drive.invoke(app, None, config) == {"items": [1, 2], "done": [1, 2]}
+    assert ran == [1, 2, 2]
