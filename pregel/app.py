@@ -13,7 +13,7 @@ from ..channels.base import BaseChannel
 from ..checkpoint.base import INTERRUPT, BaseCheckpointSaver
 from ..checkpoint.serde import Serializer
 from . import aio, threads
-from .config import Call, Options, check_breakpoints, merge_configs
+from .config import Call, Options, check_breakpoints, merge_configs, normalize
 from .errors import GraphInterrupt, InvalidUpdateError, ParentCommand
 from .node import NodeBuilder, PregelNode
 from .program import Program, freeze
@@ -208,7 +208,7 @@ class Pregel(StoredThreads):
         configs = spread(config, len(inputs))
         return threads.side_by_side(
             [partial(self.invoke, i, c, **options) for i, c in zip(inputs, configs, strict=True)],
-            configs[0].get("max_concurrency") if configs and configs[0] else None,
+            normalize(configs[0]).get("max_concurrency") if configs and configs[0] else None,
         )
 
     async def abatch(
@@ -221,7 +221,7 @@ class Pregel(StoredThreads):
         configs = spread(config, len(inputs))
         return await aio.side_by_side(
             [partial(self.ainvoke, i, c, **options) for i, c in zip(inputs, configs, strict=True)],
-            configs[0].get("max_concurrency") if configs and configs[0] else None,
+            normalize(configs[0]).get("max_concurrency") if configs and configs[0] else None,
         )
 
     def _open(self, input: Any, config: RunnableConfig | None, options: Options) -> Run:

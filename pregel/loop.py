@@ -47,6 +47,7 @@ def supersteps(run: Run) -> Effects:
 def _loop(run: Run, machine: Machine) -> Effects:
     """Superstep after superstep, until nothing is left, a question is open, or the limit is reached."""
     effect, taken, streams = RunTasks(), 0, run.streams
+    watched, unsaved = run.watched, run.saver is None and not streams and not run.keep_view
     while True:
         machine.remaining = run.limit - taken
         tasks = machine.plan()
@@ -65,16 +66,20 @@ def _loop(run: Run, machine: Machine) -> Effects:
             return
         if run.stored:
             _restore(run, tasks)
-        yield from _run_tasks(run, tasks, effect)
-        for task in tasks:
-            if task.error is not None and not task.fatal:
-                tasks = yield from _handle_errors(run, tasks, effect)
-                break
-        for task in tasks:
-            if not task.finished:
+        if watched or run.stored:
+            yield from _run_tasks(run, tasks, effect)
+        else:
+            effect.tasks = tasks  # nobody looks until all have ended
+            yield effect
+        if not _all_finished(tasks):
+            tasks = yield from _handle_errors(run, tasks, effect)
+            if not _all_finished(tasks):
                 yield from _end_badly(run, machine, tasks)
                 return
-        yield from _end_superstep(run, machine, tasks)
+        if unsaved:
+            machine.apply(tasks)
+        else:
+            yield from _end_superstep(run, machine, tasks)
         if run.after and listed(tasks, run.after):
             if streams:
                 _show_checkpoint(run, _planned(run, machine))
@@ -82,6 +87,13 @@ def _loop(run: Run, machine: Machine) -> Effects:
                 stream.breakpoint()
             run.paused = ()
             return
+
+
+def _all_finished(tasks: Sequence[Task]) -> bool:
+    for task in tasks:  # noqa: SIM110  # all() with a generator costs more than the loop it runs in
+        if not task.finished:
+            return False
+    return True
 
 
 def _planned(run: Run, machine: Machine) -> Sequence[Task]:
@@ -171,6 +183,8 @@ def _run_tasks(run: Run, tasks: Sequence[Task], effect: RunTasks) -> Effects:
 def _handle_errors(run: Run, tasks: Sequence[Task], effect: RunTasks) -> Generator[Effect, None, list[Task]]:
     """Let error handlers take the places of the tasks that failed, in the same superstep; returns its tasks."""
     failed = [t for t in tasks if t.error is not None and not t.fatal]
+    if not failed:
+        return list(tasks)
     if run.saver is not None and run.saved_id is not None and run.durability != "exit":
         marks = [encode_marks(run, t, {ERROR: t.error, ERROR_SOURCE: t.name}) for t in failed if not t.restored]
         if marks:

@@ -218,7 +218,7 @@ class Machine:
         if len(tasks) > 1:
             tasks = in_path_order(tasks)
         fresh: dict[str, Channel] = {}
-        moved = self._consumed(tasks, fresh)
+        moved = self._consumed(tasks, fresh) if self.program.consuming else []
         writes = _grouped(tasks[0].writes) if len(tasks) == 1 else _merged(tasks)
         self._update(writes, fresh, moved, tasks)
         changed = _holding(fresh, moved)

@@ -102,6 +102,7 @@ class Program:
         readers: channel → the selections it is part of.
         finishers: the channels that react when nothing is left to run.
         untracked: the channels that are never stored.
+        consuming: some node's trigger wants to know when the node has run.
         step_scoped: the channels that react to a superstep without writes.
         inputs, outputs, stream: channel selections; a str means that channel's bare value.
         nested: the graphs that its nodes hold or have been seen to run, by node name; only for looking.
@@ -117,6 +118,7 @@ class Program:
     triggers: Mapping[str, tuple[str, ...]]
     readers: Mapping[str, tuple[Reader, ...]]
     finishers: tuple[str, ...]
+    consuming: bool
     step_scoped: frozenset[str]
     untracked: frozenset[str]
     inputs: str | tuple[str, ...]
@@ -190,6 +192,7 @@ def freeze(
         nested={n.name: n.source for n in table.values() if getattr(n.source, "is_stategraph", False)},
         eager=eager,
         words=words or Vocabulary(frozenset(cells), {}),
+        consuming=any(node.consumes for node in table.values()),
         step_scoped=frozenset(k for k, c in templates.items() if c.step_scoped),
         finishers=tuple(k for k, c in templates.items() if type(c).finish is not BaseChannel.finish),
         inputs=_selection(inputs),

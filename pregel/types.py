@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, ClassVar, Final, Generic, Literal, NamedTuple, TypeVar
 
-from typing_extensions import TypedDict
+from typing_extensions import NotRequired, TypedDict
 
 from ..channels.aggregate import Overwrite
 from ..channels.base import MISSING, Missing
@@ -321,11 +321,12 @@ class StateSnapshot(NamedTuple):
 
 
 class StreamPart(TypedDict):
-    """One item of a stream with `version="v2"`: every mode has this shape."""
+    """One item of a stream with `version="v2"`: every mode has this shape; values parts add open questions."""
 
     type: StreamMode
     ns: tuple[str, ...]
     data: Any
+    interrupts: NotRequired[tuple[Interrupt, ...]]
 
 
 OutputT = TypeVar("OutputT")

@@ -272,9 +272,13 @@ class StateWriter(Writer):
                 if key in self.keys:
                     task.writes.append((key, value))
         else:
+            advice = ""
+            if inspect.iscoroutine(update):
+                update.close()  # or it would warn that it was never awaited, as if that were the user's to see
+                advice = "; is an await missing, or the function not async?"
             raise InvalidUpdateError(
                 f"node {task.name!r}: expected a dict of state keys, a schema instance, a Command, a Send or a list "
-                f"of these, got {_shown(update)} (INVALID_GRAPH_NODE_RETURN_VALUE)"
+                f"of these, got {_shown(update)}{advice} (INVALID_GRAPH_NODE_RETURN_VALUE)"
             )
 
     def _pair(self, key: Any, value: Any, task: Any) -> None:

@@ -147,6 +147,9 @@ class BaseStore:
     A store is shared by all threads of a program and must be safe to call from each of them.
     """
 
+    is_stategraph_store = True
+    """By this the engine knows a parameter that wants the store, without loading this module."""
+
     def batch(self, ops: Iterable[Op]) -> list[Result]:
         """Do several things at once; the results come in the order of the ops.
 

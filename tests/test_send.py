@@ -130,9 +130,9 @@ def test_a_returned_send_is_no_update_of_keys_named_like_its_fields(drive: Any) 
 
 
 def test_a_join_waits_for_sends(drive: Any) -> None:
-    graph = map_reduce().add_node("other", lambda state: {"done": ["other"]}).add_edge(START, "other")
+    graph = map_reduce().add_node("other", lambda state: {"done": [5]}).add_edge(START, "other")
     graph.add_node("join", lambda state: {"done": [len(state["done"])]}).add_edge(["work", "other"], "join")
-    assert drive.invoke(graph.compile(), {"items": [1, 2]})["done"] == ["other", 10, 20, 3]
+    assert drive.invoke(graph.compile(), {"items": [1, 2]})["done"] == [5, 10, 20, 3]
 
 
 def test_tasks_of_sends_have_paths_by_index(drive: Any) -> None:

@@ -1,0 +1,475 @@
+"""The settings of a call, how they meet, and what a running node finds in them."""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+import threading
+from typing import Annotated, Any
+from uuid import UUID
+
+import pytest
+from pydantic import BaseModel, ValidationError
+from typing_extensions import TypedDict
+
+from stategraph import (
+    START,
+    EmptyInputError,
+    GraphRecursionError,
+    InMemorySaver,
+    RunnableConfig,
+    Runtime,
+    StateGraph,
+    StreamWriter,
+    get_config,
+    get_runtime,
+    get_store,
+    get_stream_writer,
+)
+from stategraph.store import InMemoryStore
+
+
+class State(TypedDict, total=False):
+    a: int
+    log: Annotated[list[Any], operator.add]
+
+
+def app_of(*nodes: Any, context_schema: Any = None, **options: Any) -> Any:
+    graph = StateGraph(State, context_schema).add_sequence([(f"n{i}", node) for i, node in enumerate(nodes)])
+    return graph.add_edge(START, "n0").compile(**options)
+
+
+def nothing(state: State) -> None:
+    """A node without an update."""
+
+
+class Configs(list[Any]):
+    """A node that keeps the config it was given."""
+
+    def node(self, state: State, config: RunnableConfig) -> None:
+        self.append(config)
+
+    def of(self, drive: Any, config: Any = None, bound: Any = None) -> Any:
+        app = app_of(self.node)
+        drive.invoke(app.with_config(bound) if bound else app, {}, config)
+        return self[-1]
+
+
+# -- what a node finds -----------------------------------------------------------------------------------------
+
+
+def test_metadata_say_where_the_node_runs(drive: Any) -> None:
+    seen = Configs()
+    app = StateGraph(State).add_node("n", seen.node, metadata={"team": "x", "u": 2}).add_edge(START, "n").compile()
+    drive.invoke(app, {}, {"metadata": {"u": 1, "v": 3}})
+    metadata = seen[0]["metadata"]
+    own = {key: metadata.pop(key) for key in list(metadata) if key.startswith("stategraph_")}
+    assert metadata == {"team": "x", "u": 2, "v": 3}, "the node's own win"
+    assert own.pop("stategraph_checkpoint_ns").startswith("n:")
+    assert own == {
+        "stategraph_step": 1,
+        "stategraph_node": "n",
+        "stategraph_triggers": ("branch:to:n",),
+        "stategraph_path": ("__pregel_pull", "n"),
+    }
+
+
+def test_metadata_of_one_node_do_not_reach_another(drive: Any) -> None:
+    seen = Configs()
+    graph = StateGraph(State).add_node("n", nothing, metadata={"team": "x"}).add_node("m", seen.node)
+    drive.invoke(graph.add_edge(START, "n").add_edge("n", "m").compile(), {})
+    assert "team" not in seen[0]["metadata"]
+
+
+def test_tags_and_configurable_reach_the_node(drive: Any) -> None:
+    config = Configs().of(drive, {"tags": ["t"], "configurable": {"user": "u", "thread_id": "1"}})
+    assert config["tags"] == ["t"]
+    assert config["configurable"]["user"] == "u"
+    assert config["configurable"]["thread_id"] == "1"
+
+
+def test_without_any_config_a_node_finds_empty_ones(drive: Any) -> None:
+    config = Configs().of(drive)
+    assert config["tags"] == []
+    assert set(config["configurable"]) == {"checkpoint_ns"}
+
+
+def test_a_node_cannot_change_the_config_of_others(drive: Any) -> None:
+    def spoil(state: State, config: RunnableConfig) -> None:
+        config["tags"].append("spoiled")
+        config["metadata"]["spoiled"] = True
+        config["configurable"]["spoiled"] = True
+
+    seen = Configs()
+    mine: Any = {"tags": ["t"], "metadata": {"m": 1}, "configurable": {"c": 1}}
+    drive.invoke(app_of(spoil, seen.node), {}, mine)
+    assert seen[0]["tags"] == ["t"]
+    assert not {"spoiled"} & {*seen[0]["metadata"], *seen[0]["configurable"]}
+    assert mine == {"tags": ["t"], "metadata": {"m": 1}, "configurable": {"c": 1}}, "nor the caller's"
+
+
+def test_unknown_settings_move_into_configurable(drive: Any) -> None:
+    config = Configs().of(drive, {"user": "u", "configurable": {"lang": "en"}})
+    assert (config["configurable"]["user"], config["configurable"]["lang"]) == ("u", "en")
+
+
+def test_a_flat_thread_id_works(drive: Any) -> None:
+    app = app_of(lambda state: {"log": ["x"]}, checkpointer=InMemorySaver())
+    drive.invoke(app, {}, {"thread_id": "1"})
+    assert drive.get_state(app, {"configurable": {"thread_id": "1"}}).values == {"log": ["x"]}
+
+
+# -- how settings meet -----------------------------------------------------------------------------------------
+
+
+def test_a_calls_config_adds_to_the_bound_one(drive: Any) -> None:
+    bound = {"tags": ["b", "both"], "metadata": {"x": 1, "y": 1}, "configurable": {"x": 1, "y": 1}}
+    call = {"tags": ["both", "c"], "metadata": {"y": 2}, "configurable": {"y": 2}}
+    config = Configs().of(drive, call, bound)
+    assert config["tags"] == ["b", "both", "c"]
+    assert (config["metadata"]["x"], config["metadata"]["y"]) == (1, 2)
+    assert (config["configurable"]["x"], config["configurable"]["y"]) == (1, 2)
+
+
+def test_a_bound_limit_counts_until_a_call_brings_its_own(drive: Any) -> None:
+    app = app_of(nothing, nothing).with_config({"recursion_limit": 1})
+    with pytest.raises(GraphRecursionError):
+        drive.invoke(app, {})
+    drive.invoke(app, {}, {"recursion_limit": 2})
+    with pytest.raises(GraphRecursionError):
+        drive.invoke(app, {}, {"recursion_limit": None})
+
+
+def test_binding_leaves_the_graph_as_it_was(drive: Any) -> None:
+    app = app_of(nothing, nothing)
+    app.with_config(recursion_limit=1)
+    drive.invoke(app, {})
+
+
+def test_settings_of_none_are_as_if_not_given(drive: Any) -> None:
+    keys = ["tags", "metadata", "callbacks", "run_name", "run_id", "max_concurrency", "recursion_limit", "configurable"]
+    config = Configs().of(drive, dict.fromkeys(keys))
+    assert config["tags"] == []
+
+
+def test_a_nested_graph_inherits_all_but_the_name(drive: Any) -> None:
+    seen = Configs()
+    inner = app_of(seen.node)
+    drive.invoke(app_of(inner), {}, {"tags": ["t"], "run_name": "outer", "configurable": {"user": "u"}})
+    assert seen[0]["tags"] == ["t"]
+    assert seen[0]["configurable"]["user"] == "u"
+    assert seen[0]["run_name"] == "n0"
+
+
+WRONG: dict[str, Any] = {
+    "no dict": 3,
+    "text": "thread",
+    "configurable": {"configurable": 3},
+    "configurable list": {"configurable": ["thread_id"]},
+    "metadata": {"metadata": "m"},
+    "tags text": {"tags": "abc"},
+    "tags number": {"tags": 3},
+    "run_name": {"run_name": 3},
+    "run_id": {"run_id": 3},
+    "limit text": {"recursion_limit": "3"},
+    "limit fraction": {"recursion_limit": 2.5},
+    "concurrency text": {"max_concurrency": "2"},
+}
+
+
+@pytest.mark.parametrize("config", WRONG.values(), ids=WRONG.keys())
+def test_a_setting_of_the_wrong_kind_is_named(config: Any, drive: Any) -> None:
+    app = app_of(nothing)
+    name = next(iter(config)) if isinstance(config, dict) else "config is a dict"
+    for call in (drive.invoke, drive.stream):
+        with pytest.raises(TypeError, match=name):
+            call(app, {}, config)
+    with pytest.raises(TypeError, match=name):
+        app.with_config(config)
+
+
+@pytest.mark.parametrize("setting", ["recursion_limit", "max_concurrency"])
+@pytest.mark.parametrize("value", [0, -1])
+def test_a_limit_below_one_is_refused(setting: str, value: int, drive: Any) -> None:
+    with pytest.raises(ValueError, match=f"{setting} must be at least 1, not {value}"):
+        drive.invoke(app_of(nothing), {}, {setting: value})
+
+
+# -- the thread ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "config",
+    [None, {}, {"configurable": {}}, {"configurable": None}, {"configurable": {"thread_id": None}},
+     {"configurable": {"thread_id": ""}}, {"configurable": {"user": "u"}}],
+    ids=str,
+)  # fmt: skip
+def test_a_graph_with_a_saver_needs_a_thread_id(config: Any, drive: Any) -> None:
+    """D15."""
+    app = app_of(nothing, checkpointer=InMemorySaver())
+    for call in (lambda: drive.invoke(app, {}, config), lambda: drive.get_state(app, config), lambda: drive.history(app, config)):
+        with pytest.raises(ValueError, match="thread_id"):
+            call()
+
+
+def test_threads_are_apart_and_numbers_name_them_too(drive: Any) -> None:
+    app = app_of(lambda state: {"log": ["x"]}, checkpointer=InMemorySaver())
+    for thread in (1, 1, "2"):
+        drive.invoke(app, {}, {"configurable": {"thread_id": thread}})
+    assert drive.get_state(app, {"configurable": {"thread_id": "1"}}).values == {"log": ["x", "x"]}
+    assert drive.get_state(app, {"configurable": {"thread_id": 2}}).values == {"log": ["x"]}
+
+
+@pytest.mark.parametrize("given", [None, {}])
+def test_an_unknown_checkpoint_is_named_with_its_thread(given: Any, drive: Any) -> None:
+    app = app_of(nothing, checkpointer=InMemorySaver())
+    with pytest.raises(ValueError, match="thread '7' has no checkpoint 'lost'"):
+        drive.invoke(app, given, {"configurable": {"thread_id": "7", "checkpoint_id": "lost"}})
+
+
+def test_nothing_to_go_on_with_names_the_thread(drive: Any) -> None:
+    app = app_of(nothing, checkpointer=InMemorySaver())
+    with pytest.raises(EmptyInputError, match="thread '7'"):
+        drive.invoke(app, None, {"configurable": {"thread_id": "7"}})
+    with pytest.raises(EmptyInputError, match="without a checkpointer"):
+        drive.invoke(app_of(nothing), None)
+
+
+def test_plain_settings_are_kept_in_the_metadata_of_checkpoints(drive: Any) -> None:
+    app = app_of(nothing, checkpointer=InMemorySaver())
+    config = {"metadata": {"user": "u", "big": [1], 3: 4}, "configurable": {"thread_id": "1", "lang": "en", 5: 6}}
+    drive.invoke(app, {}, config)
+    metadata = drive.get_state(app, {"configurable": {"thread_id": "1"}}).metadata
+    assert {key: metadata.get(key) for key in ("user", "lang", "big")} == {"user": "u", "lang": "en", "big": None}
+
+
+# -- run_id, run_name ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("run_id", ["mine", UUID(int=7)], ids=str)
+def test_the_run_id_reaches_nodes(run_id: Any, drive: Any) -> None:
+    seen: list[Any] = []
+
+    def node(state: State, runtime: Runtime[Any]) -> None:
+        assert runtime.execution_info is not None
+        seen.append(runtime.execution_info.run_id)
+
+    drive.invoke(app_of(node), {}, {"run_id": run_id, "run_name": "named"})
+    assert seen == [str(run_id)]
+
+
+# -- how many at once ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("limit", [1, 2])
+def test_max_concurrency_bounds_the_tasks_that_run_at_once(limit: int, drive: Any) -> None:
+    lock, running, most = threading.Lock(), [0], [0]
+
+    def enter() -> None:
+        with lock:
+            running[0] += 1
+            most[0] = max(most[0], running[0])
+
+    def leave() -> None:
+        with lock:
+            running[0] -= 1
+
+    def node(state: State) -> State:
+        enter()
+        leave()
+        return {"log": [1]}
+
+    graph = StateGraph(State)
+    for name in "abcdef":
+        graph.add_node(name, node).add_edge(START, name)
+    assert drive.invoke(graph.compile(), {}, {"max_concurrency": limit}) == {"log": [1] * 6}
+    assert most[0] <= limit
+
+
+def test_without_a_limit_tasks_of_a_step_run_at_once(drive: Any) -> None:
+    meet = threading.Barrier(3, timeout=10)
+
+    def node(state: State) -> State:
+        meet.wait()
+        return {"log": [1]}
+
+    graph = StateGraph(State)
+    for name in "abc":
+        graph.add_node(name, node).add_edge(START, name)
+    assert drive.invoke(graph.compile(), {}) == {"log": [1] * 3}
+
+
+# -- context ---------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass
+class Data:
+    user: str
+    age: int = 3
+
+
+class Model(BaseModel):
+    user: str
+    age: int = 3
+
+
+class Typed(TypedDict):
+    user: str
+
+
+def contextual(schema: Any) -> tuple[Any, list[Any]]:
+    seen: list[Any] = []
+
+    def node(state: State, runtime: Runtime[Any]) -> None:
+        seen.append(runtime.context)
+
+    return app_of(node, context_schema=schema), seen
+
+
+@pytest.mark.parametrize(
+    ("schema", "context", "seen"),
+    [
+        (Data, {"user": "u"}, Data("u")),
+        (Data, Data("v"), Data("v")),
+        (Model, {"user": "u", "age": "4"}, Model(user="u", age=4)),
+        (Typed, {"user": "u", "more": 1}, {"user": "u", "more": 1}),
+        (dict[str, str], {"user": "u"}, {"user": "u"}),
+        (None, {"user": "u"}, {"user": "u"}),
+        (None, 3, 3),
+        (Data, None, None),
+    ],
+    ids=str,
+)
+def test_a_dict_becomes_the_context_schema_and_all_else_stays(schema: Any, context: Any, seen: Any, drive: Any) -> None:
+    app, got = contextual(schema)
+    drive.invoke(app, {}, context=context)
+    assert got == [seen]
+    assert type(got[0]) is type(seen)
+
+
+def test_without_a_context_there_is_none(drive: Any) -> None:
+    app, got = contextual(Data)
+    drive.invoke(app, {})
+    assert got == [None]
+
+
+@pytest.mark.parametrize(
+    ("schema", "context", "error"),
+    [(Data, {}, TypeError), (Data, {"user": "u", "shoe": 1}, TypeError), (Model, {"user": 3}, ValidationError), (int, {"a": 1}, TypeError)],
+    ids=str,
+)
+def test_a_context_that_does_not_fit_says_of_which_graph_and_class(schema: Any, context: Any, error: Any, drive: Any) -> None:
+    app, got = contextual(schema)
+    with pytest.raises(error) as caught:
+        drive.invoke(app, {}, context=context)
+    assert any(schema.__name__ in note and "StateGraph" in note for note in caught.value.__notes__)
+    assert got == []
+
+
+@pytest.mark.parametrize("schema", [3, "Data", Data("u"), Data | None, [Data]], ids=str)
+def test_a_context_schema_that_is_no_class_is_refused_at_once(schema: Any) -> None:
+    """WART-55."""
+    with pytest.raises(TypeError, match="context_schema"):
+        StateGraph(State, context_schema=schema)
+
+
+def test_a_nested_graph_has_the_context_unless_it_is_given_its_own(drive: Any) -> None:
+    """WART-56: an empty one is one, too."""
+    app, got = contextual(None)
+
+    def calls(state: State) -> None:
+        app.invoke({})
+        app.invoke({}, context={})
+
+    drive.invoke(app_of(calls), {}, context={"user": "u"})
+    assert got == [{"user": "u"}, {}]
+
+
+# -- asking for it by function ---------------------------------------------------------------------------------
+
+
+def test_the_same_things_can_be_had_by_function(drive: Any) -> None:
+    store = InMemoryStore()
+    seen: list[Any] = []
+
+    def node(state: State, config: RunnableConfig, runtime: Runtime[Any], writer: StreamWriter) -> None:
+        seen.append(get_config() == config)
+        seen.append(get_runtime() is runtime)
+        seen.append(get_store() is store is runtime.store)
+        get_stream_writer()("one")
+        writer("two")
+        runtime.stream_writer("three")
+
+    events = drive.stream(app_of(node, store=store), {}, stream_mode="custom")
+    assert seen == [True, True, True]
+    assert events == ["one", "two", "three"]
+
+
+def test_without_a_reader_the_writer_does_nothing(drive: Any) -> None:
+    def node(state: State, writer: StreamWriter) -> State:
+        writer("unheard")
+        return {"log": ["x"]}
+
+    assert drive.invoke(app_of(node), {}) == {"log": ["x"]}
+
+
+@pytest.mark.parametrize("get", [get_config, get_store, get_runtime, get_stream_writer])
+def test_outside_of_a_node_they_say_so(get: Any) -> None:
+    with pytest.raises(RuntimeError, match=f"{get.__name__}.* outside of a running node"):
+        get()
+
+
+# -- options of a call -----------------------------------------------------------------------------------------
+
+OPTIONS: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
+    "unknown option": ({"recursion_limits": 3}, TypeError, "recursion_limits"),
+    "unknown mode": ({"stream_mode": "value"}, ValueError, "unknown stream_mode 'value'"),
+    "one unknown mode": ({"stream_mode": ["values", "foo"]}, ValueError, "unknown stream_mode 'foo'"),
+    "mode of no kind": ({"stream_mode": 3}, TypeError, "stream_mode"),
+    "unknown output": ({"output_keys": "lof"}, ValueError, "'lof' does not exist; did you mean 'log'"),
+    "outputs show state keys only": ({"output_keys": ["zzz"]}, ValueError, r"known: 'a', 'log'$"),
+    "output of no kind": ({"output_keys": 3}, TypeError, "output_keys"),
+    "output in a list": ({"output_keys": [["a"]]}, ValueError, "does not exist"),
+    "breakpoint": ({"interrupt_before": ["n9"]}, ValueError, "unknown node 'n9'; did you mean 'n0'"),
+    "breakpoint after": ({"interrupt_after": "n9"}, ValueError, "unknown node 'n9'"),
+    "breakpoint of no kind": ({"interrupt_before": 3}, TypeError, "breakpoint"),
+    "durability": ({"durability": "never"}, ValueError, "unknown durability 'never'"),
+    "version": ({"version": "v3"}, ValueError, "'v3'"),
+    "control": ({"control": 3}, TypeError, "RunControl"),
+}
+
+
+@pytest.mark.parametrize(("options", "error", "text"), OPTIONS.values(), ids=OPTIONS.keys())
+def test_a_wrong_option_is_named(options: dict[str, Any], error: type[Exception], text: str, drive: Any) -> None:
+    ran: list[Any] = []
+    app = app_of(ran.append)
+    for call in (drive.invoke, drive.stream):
+        with pytest.raises(error, match=text):
+            call(app, {}, **options)
+    assert ran == [], "before anything runs"
+
+
+def test_an_empty_list_of_breakpoints_is_none_at_all(drive: Any) -> None:
+    """WART-34: None means those of compile."""
+    app = app_of(lambda state: {"log": ["x"]}, interrupt_before="n0")
+    assert drive.invoke(app, {}) == {"log": []}
+    assert drive.invoke(app, {}, interrupt_before=[]) == {"log": ["x"]}
+
+
+@pytest.mark.parametrize("names", ["n0", ["n0"], ("n0",), {"n0"}, "*"], ids=str)
+def test_breakpoints_may_be_a_name_or_any_collection(names: Any, drive: Any) -> None:
+    """WART-28."""
+    app = app_of(lambda state: {"log": ["x"]}, lambda state: {"log": ["y"]}, interrupt_after=names)
+    assert drive.invoke(app, {}) == {"log": ["x"]}
+
+
+def test_batch_takes_one_config_or_one_each(drive: Any) -> None:
+    app = app_of(lambda state, config: {"log": [config["configurable"].get("user"), state["a"]]})
+    both = [{"a": 1}, {"a": 2}]
+    one = drive.batch(app, both, {"configurable": {"user": "u"}})
+    assert [result["log"] for result in one] == [["u", 1], ["u", 2]]
+    each = drive.batch(app, both, [{"configurable": {"user": name}} for name in "vw"])
+    assert [result["log"] for result in each] == [["v", 1], ["w", 2]]
+    assert drive.batch(app, []) == []
+    with pytest.raises(ValueError, match="2 inputs but 1 configs"):
+        drive.batch(app, both, [{}])

@@ -1,0 +1,347 @@
+"""The sync driver: who runs where, how many at once, what becomes of siblings, and that nothing hangs or leaks."""
+
+from __future__ import annotations
+
+import operator
+import threading
+from contextvars import ContextVar
+from typing import Any
+
+import pytest
+
+from stategraph.channels import BinaryOperatorAggregate, LastValue
+from stategraph.checkpoint import InMemorySaver
+from stategraph.checkpoint.errors import UnserializableError
+from stategraph.pregel import ChannelWriteEntry, ChannelWriteTupleEntry, InvalidUpdateError, NodeBuilder, Pregel
+from stategraph.pregel.executors import ThreadPool
+
+CONFIG = {"configurable": {"thread_id": "1"}}
+WAIT = 5.0
+"""Seconds after which a test gives up waiting for what must happen at once."""
+VAR: ContextVar[str] = ContextVar("VAR", default="unset")
+
+
+def node(body: Any, *writes: Any) -> NodeBuilder:
+    return NodeBuilder().subscribe_only("a").do(body).write_to(*(writes or ("log",)))
+
+
+def graph(nodes: dict[str, NodeBuilder], saver: Any = None, **kwargs: Any) -> Pregel:
+    channels: dict[str, Any] = {k: LastValue(object) for k in "ab"}
+    channels["log"] = BinaryOperatorAggregate(list, operator.add)
+    return Pregel(nodes=nodes, channels=channels, input_channels="a", output_channels="log", checkpointer=saver, **kwargs)
+
+
+def many(count: int, body: Any, saver: Any = None) -> Pregel:
+    return graph({f"n{i:03}": node(body) for i in range(count)}, saver)
+
+
+# -- where and how many ---------------------------------------------------------------------------------------
+
+
+def test_a_lone_task_runs_on_the_callers_thread() -> None:
+    app = graph({"n": node(lambda _: [threading.current_thread()])})
+    assert app.invoke(1) == [threading.current_thread()]
+
+
+def test_tasks_that_wait_for_each_other_all_get_a_thread() -> None:
+    """64 tasks meet at one barrier, so 64 must run at once."""
+    barrier = threading.Barrier(64)
+    assert len(many(64, lambda _: [barrier.wait(WAIT)]).invoke(1)) == 64
+
+
+def test_threads_are_kept_and_used_again() -> None:
+    barrier = threading.Barrier(8)
+    app = many(8, lambda _: [(barrier.wait(WAIT), threading.current_thread())[1]])
+    first, second = app.invoke(1), app.invoke(1)
+    assert all(thread.daemon and thread.name == "stategraph-worker" for thread in {*first, *second} - {threading.current_thread()})
+
+
+@pytest.mark.parametrize("limit", [1, 2, 5])
+@pytest.mark.parametrize("mode", ["values", "custom", "updates"])
+def test_max_concurrency_bounds_how_many_run_at_once(limit: int, mode: Any) -> None:
+    lock, running, most = threading.Lock(), [0], [0]
+    gate = threading.Barrier(limit)
+
+    def body(_: Any, writer: Any) -> list[int]:
+        with lock:
+            running[0] += 1
+            most[0] = max(most[0], running[0])
+        writer("here")
+        gate.wait(WAIT)  # as many as allowed must come together, or this breaks
+        with lock:
+            running[0] -= 1
+        return [1]
+
+    list(many(limit * 4, body).stream(1, {"max_concurrency": limit}, stream_mode=mode))
+    assert most[0] == limit
+
+
+@pytest.mark.parametrize("limit", [0, -1])
+def test_a_max_concurrency_that_lets_nothing_run_is_refused(limit: int) -> None:
+    app = many(2, lambda _: [1])
+    with pytest.raises(ValueError, match="max_concurrency must be at least 1"):
+        app.invoke(1, {"max_concurrency": limit})
+    with pytest.raises(ValueError, match="max_concurrency must be at least 1"):
+        app.batch([1, 2], {"max_concurrency": limit})
+
+
+@pytest.mark.parametrize("mode", ["values", "custom", "updates"])
+def test_nested_graphs_in_parallel_nodes_end_with_one_thread_each(mode: Any) -> None:
+    app = many(3, lambda _: [1])
+    for _ in range(3):
+        inner = app
+        app = graph({f"n{i}": node(lambda x, inner=inner: inner.invoke(x)) for i in range(3)})
+    assert app.invoke(1, {"max_concurrency": 1}) == [1] * 81
+    chunks = list(app.stream(1, {"max_concurrency": 1}, stream_mode=mode, subgraphs=True))
+    assert mode == "custom" or chunks
+
+
+# -- siblings -------------------------------------------------------------------------------------------------
+
+
+def test_siblings_that_run_when_one_fails_are_awaited_and_kept() -> None:
+    failed = threading.Event()
+    runs: list[str] = []
+
+    def bad(_: Any) -> Any:
+        runs.append("bad")
+        if runs.count("bad") == 1:
+            raise ValueError("boom")
+        return ["bad"]
+
+    def slow(_: Any) -> list[str]:
+        runs.append("slow")
+        failed.wait(0)
+        return ["slow"]
+
+    started = threading.Barrier(2)
+
+    def both(body: Any) -> Any:
+        def run(value: Any) -> Any:
+            if len(runs) < 2:
+                started.wait(WAIT)
+            return body(value)
+
+        return run
+
+    app = graph({"bad": node(both(bad)), "slow": node(both(slow))}, InMemorySaver())
+    with pytest.raises(ValueError, match="boom") as caught:
+        app.invoke(1, CONFIG)
+    assert "During task with name 'bad'" in caught.value.__notes__[0]
+    snapshot = app.get_state(CONFIG)
+    assert (snapshot.next, snapshot.values["log"]) == (("bad",), ["slow"])
+    assert app.invoke(None, CONFIG) == ["bad", "slow"]
+    assert (runs.count("bad"), runs.count("slow")) == (2, 1)
+
+
+def test_after_a_failure_no_further_task_is_started() -> None:
+    ran: list[str] = []
+
+    def body(name: str) -> Any:
+        def run(_: Any) -> Any:
+            ran.append(name)
+            if len(ran) == 2:
+                raise ValueError(name)
+            return [name]
+
+        return run
+
+    app = graph({n: node(body(n)) for n in "vwxyz"}, InMemorySaver())
+    with pytest.raises(ValueError):
+        app.invoke(1, {**CONFIG, "max_concurrency": 1})
+    assert ran == ["v", "w"]
+    assert app.get_state(CONFIG).next == ("w", "x", "y", "z")
+    assert app.invoke(None, CONFIG) == list("vwxyz")
+    assert ran.count("v") == 1
+
+
+@pytest.mark.parametrize("watched", [False, True])
+def test_of_several_failures_the_first_in_path_order_is_raised(watched: bool) -> None:
+    """D7, also when it fails last."""
+    second_failed = threading.Event()
+
+    def first(_: Any) -> Any:
+        assert second_failed.wait(WAIT)
+        raise ValueError("first")
+
+    def second(_: Any) -> Any:
+        second_failed.set()
+        raise KeyError("second")
+
+    barrier = threading.Barrier(2)
+    app = graph({"a1": node(lambda x: (barrier.wait(WAIT), first(x))), "b2": node(lambda x: (barrier.wait(WAIT), second(x)))})
+    with pytest.raises(ValueError, match="first") as caught:
+        list(app.stream(1, stream_mode="updates")) if watched else app.invoke(1)
+    assert any("Task 'b2'" in note and "KeyError('second')" in note for note in caught.value.__notes__)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("fatal", [KeyboardInterrupt, SystemExit, GeneratorExit])
+def test_an_exception_that_ends_the_process_reaches_the_caller(fatal: type[BaseException], count: int) -> None:
+    def body(_: Any) -> Any:
+        raise fatal("now")
+
+    app = graph({"bad": node(body), **{f"n{i}": node(lambda _: [1]) for i in range(count - 1)}}, InMemorySaver())
+    with pytest.raises(fatal):
+        app.invoke(1, CONFIG)
+    snapshot = app.get_state(CONFIG)
+    assert "bad" in snapshot.next
+    assert all(task.error is None for task in snapshot.tasks)
+
+
+def test_stop_iteration_from_a_node_names_the_node(drive: Any) -> None:
+    """Python turns it into a RuntimeError on its way through generators and coroutines."""
+    for nodes in ({"n": node(lambda _: next(iter(())))}, {"n": node(lambda _: next(iter(()))), "m": node(lambda _: [1])}):
+        with pytest.raises(RuntimeError, match="StopIteration") as caught:
+            drive.invoke(graph(nodes), 1)
+        error: Any = caught.value
+        assert any("'n'" in note for e in (error, error.__cause__) for note in getattr(e, "__notes__", ()))
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize(
+    ("broken", "error"),
+    [
+        (node(lambda _: [1], ChannelWriteEntry("log", mapper=lambda _: 1 / 0)), ZeroDivisionError),
+        (node(lambda _: [1], ChannelWriteTupleEntry(lambda _: 5)), TypeError),
+        (node(lambda _: [1], ChannelWriteTupleEntry(lambda _: [("log",)])), ValueError),
+        (node(lambda _: [1], ChannelWriteTupleEntry(lambda _: [("nope", 1)])), InvalidUpdateError),
+        (node(lambda _: 5), TypeError),
+        (node(lambda _: [object()]), UnserializableError),
+        (node(lambda _: [1], "log", "b", ChannelWriteEntry("b", 5)), InvalidUpdateError),
+    ],
+)
+def test_errors_outside_the_body_name_node_or_key_and_leave_the_thread_as_it_was(
+    drive: Any, broken: Any, error: Any, count: int
+) -> None:
+    app = graph({"bad": broken, **{f"n{i}": node(lambda _: ["ok"]) for i in range(count - 1)}}, InMemorySaver())
+    for given in (1, None):
+        with pytest.raises(error) as caught:
+            drive.invoke(app, given, CONFIG)
+        text = " ".join([str(caught.value), *caught.value.__notes__])
+        assert "bad" in text or "'log'" in text or "'b'" in text
+        snapshot = drive.get_state(app, CONFIG)
+        assert "bad" in snapshot.next
+        assert snapshot.metadata["step"] == -1
+        assert set(snapshot.values["log"]) <= {"ok"}
+
+
+# -- context variables ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_tasks_see_the_callers_context_and_their_changes_never_leak(drive: Any, count: int) -> None:
+    def body(_: Any) -> list[str]:
+        before = VAR.get()
+        VAR.set("changed")
+        return [before]
+
+    token = VAR.set("callers")
+    try:
+        assert drive.invoke(many(count, body), 1) == ["callers"] * count
+        assert VAR.get() == "callers"
+        assert drive.batch(many(count, body), [1, 1]) == [["callers"] * count] * 2
+    finally:
+        VAR.reset(token)
+
+
+def test_a_later_superstep_does_not_see_what_an_earlier_one_set(drive: Any) -> None:
+    def body(_: Any) -> list[str]:
+        before = VAR.get()
+        VAR.set("changed")
+        return [before]
+
+    nodes = {"n1": node(body, "log", ChannelWriteEntry("b", 1)), "n2": NodeBuilder().subscribe_only("b").do(body).write_to("log")}
+    assert drive.invoke(graph(nodes), 1) == ["unset", "unset"]
+
+
+def test_nothing_of_a_run_is_left_in_the_callers_context() -> None:
+    from stategraph import get_config
+
+    source = many(1, lambda _: [1]).stream(1)
+    next(source)
+    with pytest.raises(RuntimeError, match="outside of a running node"):
+        get_config()
+    source.close()
+
+
+# -- batch ----------------------------------------------------------------------------------------------------
+
+
+def test_batch_gives_results_in_the_order_of_inputs(drive: Any) -> None:
+    app = graph({"n": node(lambda x: [x])})
+    assert drive.batch(app, list(range(20))) == [[i] for i in range(20)]
+    assert drive.batch(app, []) == []
+
+
+def test_batch_with_a_config_each(drive: Any) -> None:
+    app = graph({"n": node(lambda x: [x])}, InMemorySaver())
+    configs = [{"configurable": {"thread_id": str(i)}} for i in range(3)]
+    assert drive.batch(app, [1, 2, 3], configs) == [[1], [2], [3]]
+    assert drive.batch(app, [4, 5, 6], configs) == [[1, 4], [2, 5], [3, 6]]
+    with pytest.raises(ValueError, match="2 inputs but 3 configs"):
+        drive.batch(app, [1, 2], configs)
+
+
+def test_batch_raises_the_first_error_in_order_once_all_have_ended(drive: Any) -> None:
+    ended: list[int] = []
+
+    def body(x: int) -> list[int]:
+        if x in (1, 3):
+            raise ValueError(f"input {x}")
+        ended.append(x)
+        return [x]
+
+    with pytest.raises(ValueError, match="input 1"):
+        drive.batch(graph({"n": node(body)}), range(5))
+    assert sorted(ended) == [0, 2, 4]
+
+
+def test_batch_runs_side_by_side() -> None:
+    barrier = threading.Barrier(6)
+    assert graph({"n": node(lambda x: [barrier.wait(WAIT) * 0 + x])}).batch([1] * 6) == [[1]] * 6
+
+
+# -- sharing --------------------------------------------------------------------------------------------------
+
+
+def test_one_graph_serves_many_threads_at_once() -> None:
+    app = graph({f"n{i}": node(lambda x, i=i: [(x, i)]) for i in range(4)}, InMemorySaver())
+    results: dict[int, Any] = {}
+
+    def use(number: int) -> None:
+        for _ in range(5):
+            results[number] = app.invoke(number, {"configurable": {"thread_id": str(number)}})
+
+    users = [threading.Thread(target=use, args=(n,)) for n in range(8)]
+    for user in users:
+        user.start()
+    for user in users:
+        user.join(WAIT)
+    assert results == {n: [(n, i) for i in range(4)] * 5 for n in range(8)}
+
+
+def test_two_hundred_tiny_runs_in_every_world_lose_nothing(drive: Any) -> None:
+    app = many(5, lambda x: [x])
+    for i in range(200):
+        mode = ("values", "updates", "custom")[i % 3]
+        if i % 2:
+            assert drive.invoke(app, i, {"max_concurrency": 1 + i % 3}) == [i] * 5
+        else:
+            assert len(drive.stream(app, i, stream_mode=mode)) == {"values": 2, "updates": 5, "custom": 0}[mode]
+
+
+# -- the pool -------------------------------------------------------------------------------------------------
+
+
+def test_a_pool_forgets_the_threads_of_the_process_it_was_forked_from() -> None:
+    pool = ThreadPool()
+    done = threading.Event()
+    pool.submit(done.set)
+    assert done.wait(WAIT)
+    with pool._lock:
+        pool._idle = 1  # as in a child: an idle thread is counted that does not exist
+    pool.forget()
+    again = threading.Event()
+    pool.submit(again.set)
+    assert again.wait(WAIT)
