@@ -71,6 +71,7 @@ class Count(TypedDict):
 
 STEPS = 500
 LIMIT = {"recursion_limit": 2 * STEPS}
+INVOKES = 100
 
 
 def loop(e: Engine, schema: Any = Count, checkpointer: Any = None, others: int = 0) -> Any:
@@ -109,10 +110,10 @@ def p2(e: Engine) -> float:
     app = graph.compile()
 
     def work() -> None:
-        for _ in range(100):
+        for _ in range(INVOKES):
             app.invoke({"n": 0})
 
-    return best(work, 100)
+    return best(work, INVOKES)
 
 
 def p3(e: Engine) -> float:
@@ -164,10 +165,10 @@ def fan_out(e: Engine, node: Callable[[Any], Any]) -> float:
     app = graph.compile()
 
     def work() -> None:
-        for _ in range(50):
+        for _ in range(INVOKES):
             app.invoke({"items": []})
 
-    return best(work, 50)
+    return best(work, INVOKES)
 
 
 def p7(e: Engine) -> float:
@@ -201,6 +202,7 @@ async def adouble(i: int) -> Any:
 
 
 SENDS = 5_000
+FEW, MANY = 10_000, 100_000
 
 
 def p8(e: Engine) -> float:
@@ -209,7 +211,7 @@ def p8(e: Engine) -> float:
 
 
 def p8_linear(e: Engine) -> float:
-    few, many = (map_reduce(e, count, double) for count in (10_000, 100_000))
+    few, many = (map_reduce(e, count, double) for count in (FEW, MANY))
     return best(lambda: many.invoke({"items": []}), 1) / best(lambda: few.invoke({"items": []}), 1)
 
 

@@ -13,7 +13,7 @@ from contextvars import copy_context
 from threading import Barrier
 from typing import Any
 
-from cases import SENDS, STEPS, abest, adouble, best, double
+from cases import INVOKES, SENDS, STEPS, abest, adouble, best, double
 
 
 def tick(state: dict[str, Any]) -> dict[str, Any]:
@@ -139,10 +139,10 @@ def p2() -> float:
     graph = Graph({"a": tick, "b": tick, "c": tick}, {"a": "b", "b": "c", "c": "end"})
 
     def work() -> None:
-        for _ in range(100):
+        for _ in range(INVOKES):
             graph.invoke({"n": 0})
 
-    return best(work, 100)
+    return best(work, INVOKES)
 
 
 def p3() -> float:
@@ -168,7 +168,7 @@ def fan_out(node: Any) -> float:
     with ThreadPoolExecutor(5) as pool:
 
         def work() -> None:
-            for _ in range(50):
+            for _ in range(INVOKES):
                 state: dict[str, Any] = {"items": []}
                 jobs = [pool.submit(node, state.copy()) for _ in range(5)]
                 wait(jobs)
@@ -176,7 +176,7 @@ def fan_out(node: Any) -> float:
                     state["items"] = state["items"] + job.result()["items"]
                 state["items"] = state["items"] + [len(state.copy()["items"])]
 
-        return best(work, 50)
+        return best(work, INVOKES)
 
 
 def p7() -> float:

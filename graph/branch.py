@@ -100,8 +100,15 @@ class Branch(Writer):
         self.root = words.root
         self.is_async = spec.body.coro is not None
         self._goto = StateWriter(words)
+        self._direct = self._plain_answers(words)
         self._inject = spec.body.inject or None
         self._reader: Reader | None = None
+
+    def _plain_answers(self, words: Vocabulary) -> dict[str, str | None]:
+        """The plain names a router may answer with → the trigger to write; None for END."""
+        ends = self.ends if self.ends is not None else {**{node: node for node in words.triggers}, END: END}
+        known = {**words.triggers, END: None}
+        return {answer: known[node] for answer, node in ends.items() if isinstance(answer, str) and node in known}
 
     def bind(self, pool: ReaderPool) -> None:
         """Share the read of these keys with whoever else reads them."""
@@ -139,6 +146,11 @@ class Branch(Writer):
         Raises:
             InvalidRouteError: it names none, or one that does not exist.
         """
+        if choice.__class__ is str and choice in self._direct:  # by far the most answers
+            trigger = self._direct[choice]
+            if trigger is not None:
+                task.writes.append((trigger, None))
+            return
         for step in choice if isinstance(choice, (list, tuple)) else (choice,):
             if not isinstance(step, Send):
                 step = self._mapped(step, task)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from types import UnionType
 from typing import Any, Self, get_origin
 
 from typing_extensions import Unpack
@@ -352,6 +353,7 @@ def check_context_schema(schema: Any) -> Any:
     Raises:
         TypeError: anything else.
     """
-    if schema is None or isinstance(get_origin(schema) or schema, type):
-        return get_origin(schema) or schema
+    cls = get_origin(schema) or schema
+    if cls is None or (isinstance(cls, type) and cls is not UnionType):
+        return cls
     raise TypeError(f"context_schema is a class (dataclass, pydantic model, TypedDict), not {schema!r}")

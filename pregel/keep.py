@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..channels.base import MISSING
 from ..checkpoint.base import ERROR, NO_WRITES, BaseCheckpointSaver, Checkpoint, Commit, TaskWrites
+from ..checkpoint.serde import Blob
 from .history import iso
-from .task import Task, path_text
+from .task import Task
 
 if TYPE_CHECKING:
     from .run import Run
@@ -34,13 +35,13 @@ def encode(run: Run, task: Task) -> TaskWrites:
     known = run.stored.get(task.id) if run.stored else None
     if known is not None and known.error is not None:
         writes.append((ERROR, dumps(None)))  # it failed before and has now succeeded
-    return TaskWrites(task.id, path_text(task.path), writes or [(NO_WRITES, dumps(None))])
+    return TaskWrites(task.id, task.path_text, writes or [(NO_WRITES, dumps(None))])
 
 
 def encode_marks(run: Run, task: Task, marks: Mapping[str, Any]) -> TaskWrites:
     """Control writes of a task that failed or paused."""
     dumps = run.saver.serde.dumps  # type: ignore[union-attr]
-    return TaskWrites(task.id, path_text(task.path), [(name, dumps(value)) for name, value in marks.items()])
+    return TaskWrites(task.id, task.path_text, [(name, dumps(value)) for name, value in marks.items()])
 
 
 def cut(run: Run, source: str, writes: list[TaskWrites]) -> Commit:
@@ -52,8 +53,10 @@ def cut(run: Run, source: str, writes: list[TaskWrites]) -> Commit:
     machine = run.machine
     assert run.saver is not None and run.thread_id is not None
     dumps, channels, versions = run.saver.serde.dumps, machine.channels, machine.versions
-    values = {}
+    values: dict[str, Blob | None] = {}
+    changed: dict[str, int] = {}
     for name in machine.unsaved:
+        changed[name] = versions[name]
         stored = channels[name].checkpoint()
         try:
             values[name] = None if stored is MISSING else dumps(stored)
@@ -70,7 +73,7 @@ def cut(run: Run, source: str, writes: list[TaskWrites]) -> Commit:
         now,
         {**run.metadata, "source": source, "step": machine.step - 1, "parents": run.parents},
         values,
-        {name: versions[name] for name in machine.unsaved},
+        changed,
         {name: machine.seen[name] for name in machine.unsaved_seen},
         None if machine.changed is None else sorted(machine.changed),
         writes,

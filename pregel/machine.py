@@ -218,10 +218,10 @@ class Machine:
         if len(tasks) > 1:
             tasks = in_path_order(tasks)
         fresh: dict[str, Channel] = {}
-        moved = self._consumed(tasks, fresh) if self.program.consuming else []
+        changed: set[str] = set()
+        moved = self._consumed(tasks, fresh, changed) if self.program.consuming else []
         writes = _grouped(tasks[0].writes) if len(tasks) == 1 else _merged(tasks)
-        self._update(writes, fresh, moved, tasks)
-        changed = _holding(fresh, moved)
+        self._update(writes, fresh, (moved, changed), tasks)
         if self.program.finishers and not self._has_work(fresh, changed):
             self._finish(fresh, moved, changed)
         # Everything below cannot fail for reasons of the user's.
@@ -233,9 +233,9 @@ class Machine:
         """Start over with new input: what was pending is dropped, step-scoped channels are emptied, the input
         comes in. It takes a step number but runs nothing."""
         fresh: dict[str, Channel] = {}
-        moved = self._consumed(discarded, fresh)
-        self._update(_grouped(writes), fresh, moved, ())
-        changed = _holding(fresh, moved)
+        changed: set[str] = set()
+        moved = self._consumed(discarded, fresh, changed)
+        self._update(_grouped(writes), fresh, (moved, changed), ())
         self._see(discarded)
         self.seen.setdefault(INPUT, {})
         self.unsaved_seen.add(INPUT)
@@ -247,7 +247,8 @@ class Machine:
         """`apply` for an update from outside: the tasks in `keep` stay pending."""
         fresh: dict[str, Channel] = {}
         ordered = in_path_order(tasks)
-        moved = self._consumed(ordered, fresh)
+        changed: set[str] = set()
+        moved = self._consumed(ordered, fresh, changed)
         writes = _merged(ordered)
         sends = [task.send for task in keep if task.send is not None]
         if sends:
@@ -255,10 +256,9 @@ class Machine:
         held = {trigger for task in keep for trigger in task.node.triggers}
         before, self.expiring = self.expiring, self.expiring - held
         try:
-            self._update(writes, fresh, moved, ordered)
+            self._update(writes, fresh, (moved, changed), ordered)
         finally:
             self.expiring = before
-        changed = _holding(fresh, moved)
         if not keep and self.program.finishers and not self._has_work(fresh, changed):
             self._finish(fresh, moved, changed)
         self._see(ordered)
@@ -281,11 +281,12 @@ class Machine:
         if TASKS in grouped and TASKS in self.expiring:
             # Sends that wait already keep their places before the new ones.
             grouped[TASKS] = [*self.channels[TASKS].get(), *grouped[TASKS]]
-        self._update(grouped, fresh, moved, (), expire=False)
-        self._swap(fresh, moved, _holding(fresh, moved))
+        changed: set[str] = set()
+        self._update(grouped, fresh, (moved, changed), (), expire=False)
+        self._swap(fresh, moved, changed)
         self.changed = None if before is None else {*before, *(self.changed or ())}
 
-    def _consumed(self, tasks: Sequence[Task], fresh: dict[str, Channel]) -> list[str]:
+    def _consumed(self, tasks: Sequence[Task], fresh: dict[str, Channel], changed: set[str]) -> list[str]:
         """Tell the channels that want to know that their nodes ran."""
         moved: list[str] = []
         for task in tasks:
@@ -295,19 +296,23 @@ class Machine:
                     if channel.consume():
                         fresh[name] = channel
                         moved.append(name)
+                        if channel.is_available():
+                            changed.add(name)
         return moved
 
     def _update(
         self,
         writes: Mapping[str, list[Any]],
         fresh: dict[str, Channel],
-        moved: list[str],
+        noted: tuple[list[str], set[str]],
         tasks: Sequence[Task],
         *,
         expire: bool = True,
     ) -> None:
-        """Update copies of the written channels, and of those that an empty step changes."""
+        """Update copies of the written channels, and of those that an empty step changes; note which moved, and
+        which of these hold a value."""
         channels = self.channels
+        moved, changed = noted
         for name, values in writes.items():
             channel = fresh.get(name)
             if channel is None:
@@ -318,6 +323,10 @@ class Machine:
             try:
                 if channel.update(values):
                     moved.append(name)
+                    if channel.is_available():
+                        changed.add(name)
+                    else:
+                        changed.discard(name)
             except Exception as error:
                 writers = ", ".join(sorted({t.name for t in tasks if any(c == name for c, _ in t.writes)}))
                 error.add_note(
@@ -335,6 +344,10 @@ class Machine:
                     if channel.update(()):
                         moved.append(name)
                         fresh[name] = channel
+                        if channel.is_available():
+                            changed.add(name)
+                        else:
+                            changed.discard(name)
 
     def _see(self, tasks: Sequence[Task]) -> None:
         """Remember what each node that ran had seen of its triggers."""
@@ -420,11 +433,6 @@ class Machine:
             versions_seen=dict(self.seen),
             updated_channels=None if self.changed is None else sorted(self.changed),
         )
-
-
-def _holding(fresh: Mapping[str, Channel], moved: Iterable[str]) -> set[str]:
-    """Those of the moved channels that hold a value."""
-    return {name for name in moved if fresh[name].is_available()}
 
 
 def _grouped(writes: Iterable[Pair]) -> dict[str, list[Any]]:

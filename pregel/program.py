@@ -35,6 +35,17 @@ class Reader:
         self.managed = managed
 
 
+def path_text(path: tuple[Any, ...]) -> str:
+    """A path as one string that sorts like the path; stored beside a task's writes.
+
+    >>> path_text(("__pregel_push", 3, False))
+    '~__pregel_push, 0000000003, 0000000000'
+    """
+    return "~" + ", ".join(
+        path_text(p) if isinstance(p, tuple) else f"{p:010d}" if isinstance(p, int) else str(p) for p in path
+    )
+
+
 class Node:
     """A node as it runs: everything looked up that can be looked up before a run."""
 
@@ -46,6 +57,7 @@ class Node:
         "guarded",
         "handler",
         "hidden",
+        "identity",
         "inject",
         "inline",
         "is_async",
@@ -53,6 +65,7 @@ class Node:
         "metadata",
         "name",
         "path",
+        "path_text",
         "reads",
         "retry",
         "source",
@@ -69,6 +82,9 @@ class Node:
         self.name = name
         self.path = (PULL, name)
         self.triggers: tuple[str, ...] = tuple(sorted(declared.triggers))
+        # What tells its PULL tasks from other nodes', and how their path is stored.
+        self.identity = "\0".join((PULL, *self.triggers))
+        self.path_text = path_text(self.path)
         self.reads = reads
         self.mapper = declared.mapper
         self.consumes = consumes

@@ -171,9 +171,10 @@ class Run:
         """The call's, else the enclosing run's, else "sync"."""
         if asked is None:
             return self.parent.run.durability if self.parent is not None else "sync"
+        check_durability(asked)
         if self.saver is None:
             warnings.warn("durability has no effect: the graph has no checkpointer", UserWarning, stacklevel=4)
-        return check_durability(asked)
+        return asked
 
     def _run_id(self) -> str | None:
         found = self.config.get("run_id") or self.config.get("metadata", {}).get("run_id")

@@ -13,6 +13,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from .runtime import ExecutionInfo, NodeError, Runtime
+from .program import path_text
 from .types import NS_END, NS_SEP, PUSH, RunnableConfig, StreamWriter
 from .writes import Pair
 
@@ -121,6 +122,11 @@ class Task:
         """Its namespace: where graphs that it runs keep their checkpoints."""
         own = f"{self.name}{NS_END}{self.id}"
         return f"{self.run.ns}{NS_SEP}{own}" if self.run.ns else own
+
+    @property
+    def path_text(self) -> str:
+        """Its path as one string that sorts like the path."""
+        return self.node.path_text if self.path == self.node.path else path_text(self.path)
 
     def known_channels(self) -> Iterable[str]:
         """The channels its writers may write to."""
@@ -254,26 +260,15 @@ def path_key(task: Task) -> tuple[Any, ...]:
     return (0, path[1])
 
 
-def path_text(path: tuple[Any, ...]) -> str:
-    """A path as one string that sorts like the path; stored beside a task's writes.
-
-    >>> path_text(("__pregel_push", 3, False))
-    '~__pregel_push, 0000000003, 0000000000'
-    """
-    return "~" + ", ".join(
-        path_text(p) if isinstance(p, tuple) else f"{p:010d}" if isinstance(p, int) else str(p) for p in path
-    )
-
-
 def task_id(checkpoint_id: str, ns: str, step: int, task: Task) -> str:
     """A hash of everything that tells this task from others, as 8-4-4-4-12 hex digits.
 
     The parts are joined with NUL so that no two lists of parts give the same text.
     """
-    head, *tail = task.path
-    parts = [checkpoint_id, ns, str(step), task.name, head]
-    parts += [path_text(tuple(tail))] if head == PUSH or task.cause is not None else task.node.triggers
-    digest = blake2b("\0".join(parts).encode(), digest_size=16).hexdigest()
+    node, path = task.node, task.path
+    kind = node.identity if path == node.path else "\0".join((path[0], path_text(path[1:])))
+    text = f"{checkpoint_id}\0{ns}\0{step}\0{node.name}\0{kind}"
+    digest = blake2b(text.encode(), digest_size=16).hexdigest()
     return f"{digest[:8]}-{digest[8:12]}-{digest[12:16]}-{digest[16:20]}-{digest[20:]}"
 
 
@@ -283,7 +278,6 @@ os.register_at_fork(after_in_child=lambda: _random.seed(os.urandom(16)))
 
 def new_checkpoint_id() -> str:
     """A UUID of version 7: sorts by time for the eye, unique without it. Nothing relies on the order."""
-    bits = _random.getrandbits(74)
+    bits = f"{_random.getrandbits(72):018x}"
     millis = f"{time.time_ns() // 1_000_000:012x}"
-    variant = 0x8000 | (bits >> 48) & 0x3FFF
-    return f"{millis[:8]}-{millis[8:]}-7{bits >> 62:03x}-{variant:04x}-{bits & 0xFFFFFFFFFFFF:012x}"
+    return f"{millis[:8]}-{millis[8:]}-7{bits[:3]}-8{bits[3:6]}-{bits[6:]}"

@@ -430,7 +430,7 @@ OPTIONS: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "outputs show state keys only": ({"output_keys": ["zzz"]}, ValueError, r"known: 'a', 'log'$"),
     "output of no kind": ({"output_keys": 3}, TypeError, "output_keys"),
     "output in a list": ({"output_keys": [["a"]]}, ValueError, "does not exist"),
-    "breakpoint": ({"interrupt_before": ["n9"]}, ValueError, "unknown node 'n9'; did you mean 'n0'"),
+    "breakpoint": ({"interrupt_before": ["n9"]}, ValueError, "unknown node 'n9'; known: 'n0'"),
     "breakpoint after": ({"interrupt_after": "n9"}, ValueError, "unknown node 'n9'"),
     "breakpoint of no kind": ({"interrupt_before": 3}, TypeError, "breakpoint"),
     "durability": ({"durability": "never"}, ValueError, "unknown durability 'never'"),

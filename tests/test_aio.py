@@ -1,0 +1,467 @@
+"""The async driver: siblings, limits, and cancellation at every point, with nothing lost and nothing left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import operator
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from stategraph.channels import BinaryOperatorAggregate, LastValue
+from stategraph.checkpoint import InMemorySaver
+from stategraph.pregel import ChannelWriteEntry, NodeBuilder, NodeCancelledError, Pregel
+from stategraph.pregel.executors import MAX_THREADS
+
+CONFIG = {"configurable": {"thread_id": "1"}}
+WAIT = 5.0
+
+
+def node(body: Any, *writes: Any, on: str = "a") -> NodeBuilder:
+    return NodeBuilder().subscribe_only(on).do(body).write_to(*(writes or ("log",)))
+
+
+def graph(nodes: dict[str, NodeBuilder], saver: Any = None, **kwargs: Any) -> Pregel:
+    channels: dict[str, Any] = {k: LastValue(object) for k in "abc"}
+    channels["log"] = BinaryOperatorAggregate(list, operator.add)
+    return Pregel(nodes=nodes, channels=channels, input_channels="a", output_channels="log", checkpointer=saver, **kwargs)
+
+
+def run(main: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+    return asyncio.run(main())
+
+
+async def forever(_: Any) -> Any:
+    await asyncio.Event().wait()
+
+
+async def turns(count: int = 5) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+# -- where and how many ---------------------------------------------------------------------------------------
+
+
+def test_coroutines_run_on_the_callers_loop_and_plain_functions_on_threads() -> None:
+    async def main() -> None:
+        loop, thread = asyncio.get_running_loop(), threading.current_thread()
+
+        async def coro(_: Any) -> list[bool]:
+            return [asyncio.get_running_loop() is loop and threading.current_thread() is thread]
+
+        for nodes in ({"c": node(coro)}, {"c": node(coro), "d": node(coro)}):
+            assert set(await graph(nodes).ainvoke(1)) == {True}
+        elsewhere = graph({"f": node(lambda _: [threading.current_thread() is not thread])})
+        assert await elsewhere.ainvoke(1) == [True]
+
+    run(main)
+
+
+def test_a_blocking_function_does_not_hold_up_the_loop() -> None:
+    async def main() -> None:
+        release = threading.Event()
+        running = asyncio.create_task(graph({"f": node(lambda _: [release.wait(WAIT)])}).ainvoke(1))
+        await turns()
+        assert not running.done()
+        release.set()
+        assert await running == [True]
+
+    run(main)
+
+
+def test_plain_functions_that_wait_for_each_other_all_get_a_thread() -> None:
+    barrier = threading.Barrier(64)
+    app = graph({f"n{i}": node(lambda _: [barrier.wait(WAIT)]) for i in range(64)})
+    assert len(run(lambda: app.ainvoke(1))) == 64
+
+
+def test_plain_functions_are_kept_to_a_sane_number_of_threads() -> None:
+    lock, running, most = threading.Lock(), [0], [0]
+    gate = threading.Event()
+
+    def body(_: Any) -> list[int]:
+        with lock:
+            running[0] += 1
+            most[0] = max(most[0], running[0])
+            if running[0] == MAX_THREADS:
+                gate.set()
+        gate.wait(WAIT)
+        with lock:
+            running[0] -= 1
+        return [1]
+
+    app = graph({f"n{i}": node(body) for i in range(MAX_THREADS + 8)})
+    assert len(run(lambda: app.ainvoke(1))) == MAX_THREADS + 8
+    assert most[0] == MAX_THREADS
+
+
+def test_any_number_of_coroutines_may_wait_at_once() -> None:
+    async def main() -> None:
+        count = [0]
+        all_there = asyncio.Event()
+
+        async def body(_: Any) -> list[int]:
+            count[0] += 1
+            if count[0] == 1000:
+                all_there.set()
+            await all_there.wait()
+            return [1]
+
+        assert len(await graph({f"n{i}": node(body) for i in range(1000)}).ainvoke(1)) == 1000
+
+    run(main)
+
+
+@pytest.mark.parametrize("limit", [1, 2, 5])
+@pytest.mark.parametrize("mode", ["values", "custom", "updates"])
+def test_max_concurrency_bounds_how_many_run_at_once(limit: int, mode: Any) -> None:
+    async def main() -> None:
+        running, most = [0], [0]
+
+        async def body(_: Any, writer: Any) -> list[int]:
+            running[0] += 1
+            most[0] = max(most[0], running[0])
+            writer("here")
+            await turns()
+            running[0] -= 1
+            return [1]
+
+        app = graph({f"n{i}": node(body) for i in range(limit * 4)})
+        async for _ in app.astream(1, {"max_concurrency": limit}, stream_mode=mode):
+            pass
+        assert most[0] == limit
+
+    run(main)
+
+
+def test_nested_graphs_in_parallel_nodes_end_with_one_at_a_time() -> None:
+    async def coro(_: Any) -> list[int]:
+        await turns(1)
+        return [1]
+
+    app = graph({f"n{i}": node(coro) for i in range(3)})
+    for _ in range(3):
+
+        async def call(x: Any, inner: Pregel = app) -> Any:
+            return await inner.ainvoke(x)
+
+        app = graph({f"n{i}": node(call) for i in range(3)})
+    assert run(lambda: app.ainvoke(1, {"max_concurrency": 1})) == [1] * 81
+
+
+# -- siblings -------------------------------------------------------------------------------------------------
+
+
+def test_siblings_are_cancelled_when_one_fails_and_run_again_on_resume() -> None:
+    runs: list[str] = []
+
+    async def main() -> None:
+        fail = [True]
+
+        async def bad(_: Any) -> list[str]:
+            runs.append("bad")
+            await turns()
+            if fail.pop():
+                raise ValueError("boom")
+            return ["bad"]
+
+        async def done(_: Any) -> list[str]:
+            runs.append("done")
+            return ["done"]
+
+        async def slow(_: Any) -> list[str]:
+            runs.append("slow")
+            if fail:
+                await forever(_)
+            return ["slow"]
+
+        app = graph({"bad": node(bad), "done": node(done), "slow": node(slow)}, InMemorySaver())
+        with pytest.raises(ValueError, match="boom") as caught:
+            await app.ainvoke(1, CONFIG)
+        assert "During task with name 'bad'" in caught.value.__notes__[0]
+        snapshot = await app.aget_state(CONFIG)
+        assert (snapshot.next, snapshot.values["log"]) == (("bad", "slow"), ["done"])
+        assert [type(task.error) for task in snapshot.tasks] == [ValueError, type(None), type(None)]
+        fail.append(False)
+
+        async def quick(_: Any) -> list[str]:
+            runs.append("slow")
+            return ["slow"]
+
+        app = graph({"bad": node(bad), "done": node(done), "slow": node(quick)}, app.checkpointer)
+        assert await app.ainvoke(None, CONFIG) == ["bad", "done", "slow"]
+
+    run(main)
+    assert [runs.count(name) for name in ("bad", "done", "slow")] == [2, 1, 2]
+
+
+def test_a_sibling_that_takes_its_time_to_be_cancelled_is_awaited() -> None:
+    async def main() -> None:
+        cleaned = asyncio.Event()
+
+        async def careful(_: Any) -> None:
+            try:
+                await forever(_)
+            finally:
+                await turns()
+                cleaned.set()
+
+        async def bad(_: Any) -> None:
+            await turns()
+            raise ValueError
+
+        with pytest.raises(ValueError):
+            await graph({"bad": node(bad), "careful": node(careful)}).ainvoke(1)
+        assert cleaned.is_set()
+
+    run(main)
+
+
+def test_a_node_that_raises_cancelled_error_itself_has_failed() -> None:
+    async def body(_: Any) -> None:
+        raise asyncio.CancelledError
+
+    for others in (0, 2):
+        app = graph({"bad": node(body), **{f"n{i}": node(lambda _: [1]) for i in range(others)}})
+        with pytest.raises(NodeCancelledError, match="node 'bad'"):
+            run(lambda app=app: app.ainvoke(1))  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("kind", ["coroutine", "function"])
+def test_keyboard_interrupt_reaches_the_caller(kind: str, count: int) -> None:
+    async def coro(_: Any) -> None:
+        raise KeyboardInterrupt
+
+    def function(_: Any) -> None:
+        raise KeyboardInterrupt
+
+    bad = node(coro if kind == "coroutine" else function)
+    app = graph({"bad": bad, **{f"n{i}": node(lambda _: [1]) for i in range(count - 1)}})
+
+    async def main() -> str:
+        try:
+            await app.ainvoke(1)
+        except KeyboardInterrupt:
+            return "caught"
+        return "lost"
+
+    assert run(main) == "caught"
+
+
+# -- cancellation ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_cancelled_call_cancels_its_nodes_and_can_be_resumed(count: int, stream: bool) -> None:
+    async def main() -> None:
+        cancelled: list[int] = []
+        started = asyncio.Event()
+        wait = [True]
+
+        async def body(_: Any) -> list[int]:
+            started.set()
+            try:
+                if wait[0]:
+                    await forever(_)
+            except asyncio.CancelledError:
+                cancelled.append(1)
+                raise
+            return [1]
+
+        app = graph({f"n{i}": node(body) for i in range(count)}, InMemorySaver())
+
+        async def read() -> None:
+            async for _ in app.astream(1, CONFIG, stream_mode="updates"):
+                pass
+
+        call = asyncio.create_task(read() if stream else app.ainvoke(1, CONFIG))
+        await started.wait()
+        await turns()
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        assert len(cancelled) == count
+        snapshot = await app.aget_state(CONFIG)
+        assert len(snapshot.next) == count
+        assert all(task.error is None for task in snapshot.tasks), "cancelled is not failed"
+        wait[0] = False
+        assert await app.ainvoke(None, CONFIG) == [1] * count
+
+    run(main)
+
+
+class Slow(InMemorySaver):
+    """A saver whose every call takes a turn of the loop."""
+
+    in_memory = False
+
+    async def aget_tuple(self, config: Any) -> Any:
+        await asyncio.sleep(0)
+        return self.get_tuple(config)
+
+    async def ahead(self, config: Any) -> Any:
+        await asyncio.sleep(0)
+        return self.head(config)
+
+    async def acommit(self, commit: Any) -> None:
+        await asyncio.sleep(0)
+        self.commit(commit)
+        await asyncio.sleep(0)
+
+    async def acommit_writes(self, *args: Any) -> None:
+        await asyncio.sleep(0)
+        self.commit_writes(*args)
+
+
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+@pytest.mark.parametrize("again", [False, True])
+def test_cancelled_at_any_await_a_run_goes_on_to_the_same_end(durability: Any, again: bool) -> None:
+    """Cancel after 0, 1, 2, … turns of the loop, once or twice; then resume; the result is always the same."""
+
+    async def body(value: Any) -> list[str]:
+        await turns(2)
+        return ["x"]
+
+    nodes = {
+        "n1": node(body, "log", ChannelWriteEntry("b", 1)),
+        "p1": node(body, on="b"), "p2": node(body, "log", ChannelWriteEntry("c", 1), on="b"), "p3": node(body, on="b"),
+        "n2": node(body, on="c"),
+    }  # fmt: skip
+
+    async def main(after: int) -> bool:
+        app = graph(nodes, Slow())
+        call = asyncio.create_task(app.ainvoke(1, CONFIG, durability=durability))
+        await turns(after)
+        finished = call.done()
+        call.cancel()
+        if again:
+            await turns(1)
+            call.cancel()
+        await asyncio.wait([call])
+        assert finished or call.cancelled() or call.result() == ["x"] * 5
+        empty = (await app.aget_state(CONFIG)).metadata is None
+        assert await app.ainvoke(1 if empty else None, CONFIG) == ["x"] * 5, after
+        return finished
+
+    after = 0
+    while not run(lambda: main(after)):
+        after += 1
+    assert after > 10
+
+
+def test_a_cancelled_reader_is_not_handed_one_more_chunk() -> None:
+    """The cancellation must not get lost behind a chunk that happens to be ready."""
+
+    async def main() -> None:
+        started = asyncio.Event()
+
+        async def body(value: Any, writer: Any) -> None:
+            started.set()
+            try:
+                await forever(value)
+            finally:
+                writer("last words")
+
+        source = graph({"n": node(body)}).astream(1, stream_mode="custom")
+        reading = asyncio.create_task(anext(source))  # type: ignore[arg-type]
+        await started.wait()
+        reading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+        await source.aclose()
+
+    run(main)
+
+
+def test_a_timeout_around_a_call_ends_it() -> None:
+    async def main() -> None:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0):
+                await graph({"n": node(forever), "m": node(forever)}).ainvoke(1)
+
+    run(main)
+
+
+def test_a_cancelled_call_does_not_wait_for_a_blocking_function() -> None:
+    async def main() -> None:
+        started, release = threading.Event(), threading.Event()
+
+        def blocking(_: Any) -> None:
+            started.set()
+            release.wait(WAIT)
+
+        call = asyncio.create_task(graph({"n": node(blocking)}).ainvoke(1))
+        while not started.is_set():
+            await asyncio.sleep(0)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        assert not release.is_set()
+        release.set()
+
+    run(main)
+
+
+def test_cancelling_abatch_cancels_its_runs() -> None:
+    async def main() -> None:
+        cancelled: list[int] = []
+
+        async def body(x: int) -> None:
+            try:
+                await forever(x)
+            finally:
+                cancelled.append(x)
+
+        call = asyncio.create_task(graph({"n": node(body)}).abatch([1, 2, 3]))
+        await turns()
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        assert sorted(cancelled) == [1, 2, 3]
+
+    run(main)
+
+
+def test_a_dropped_stream_leaves_no_task_behind() -> None:
+    async def main() -> None:
+        async for _ in graph({"fast": node(lambda _: [1]), "slow": node(forever)}).astream(1, stream_mode="updates"):
+            break
+
+    run(main)
+
+
+def test_abatch_bounds_how_many_runs_go_on_at_once() -> None:
+    async def main() -> None:
+        running, most = [0], [0]
+
+        async def body(x: int) -> list[int]:
+            running[0] += 1
+            most[0] = max(most[0], running[0])
+            await turns()
+            running[0] -= 1
+            return [x]
+
+        assert await graph({"n": node(body)}).abatch([1, 2, 3, 4, 5], {"max_concurrency": 2}) == [[i] for i in range(1, 6)]
+        assert most[0] == 2
+
+    run(main)
+
+
+def test_one_graph_serves_several_event_loops() -> None:
+    app = graph({f"n{i}": node(lambda x, i=i: [(x, i)]) for i in range(3)}, InMemorySaver())
+    results: dict[int, Any] = {}
+
+    def use(number: int) -> None:
+        results[number] = asyncio.run(app.ainvoke(number, {"configurable": {"thread_id": str(number)}}))
+
+    users = [threading.Thread(target=use, args=(n,)) for n in range(4)]
+    for user in users:
+        user.start()
+    for user in users:
+        user.join(WAIT)
+    assert results == {n: [(n, i) for i in range(3)] for n in range(4)}

@@ -1,0 +1,491 @@
+"""What a caller is told when something is wrong: which error, at the earliest moment, naming node, key, step and thread.
+
+Routers, Sends, configs and schemas have their own errors in their own files.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+import pytest
+from pydantic import BaseModel, ValidationError
+from typing_extensions import TypedDict
+
+from stategraph import (
+    END,
+    START,
+    Command,
+    EmptyInputError,
+    InMemorySaver,
+    InvalidGraphError,
+    InvalidUpdateError,
+    NodeBuilder,
+    Overwrite,
+    Pregel,
+    RetryPolicy,
+    StateGraph,
+    StateGraphError,
+)
+from stategraph.channels import EphemeralValue, LastValue, UntrackedValue
+from stategraph.pregel import ChannelWriteEntry
+
+
+class State(TypedDict, total=False):
+    a: int
+    log: Annotated[list[Any], operator.add]
+    eph: Annotated[int, EphemeralValue]
+    un: Annotated[int, UntrackedValue]
+
+
+THREAD: Any = {"configurable": {"thread_id": "t-1"}}
+
+
+def logs(state: State) -> State:
+    return {"log": ["x"]}
+
+
+def one() -> StateGraph:
+    """START -> x."""
+    return StateGraph(State).add_node("x", logs).add_edge(START, "x")
+
+
+def parallel(**nodes: Callable[[Any], Any]) -> StateGraph:
+    """START -> each of the nodes."""
+    graph = StateGraph(State)
+    for name, node in nodes.items():
+        graph.add_node(name, node).add_edge(START, name)
+    return graph
+
+
+def told(error: BaseException) -> str:
+    """All that a traceback would show of it."""
+    return "\n".join([str(error), *getattr(error, "__notes__", ())])
+
+
+# -- building: refused at once ---------------------------------------------------------------------------------
+
+Build = Callable[[StateGraph], Any]
+AT_ONCE: dict[str, tuple[Build, type[Exception], str]] = {
+    "name taken": (lambda g: g.add_node("x", logs), ValueError, "node 'x' is already there"),
+    "END as a name": (lambda g: g.add_node(END, logs), ValueError, "'__end__'.*reserved"),
+    "START as a name": (lambda g: g.add_node(START, logs), ValueError, "'__start__'.*reserved"),
+    "engine's word as a name": (lambda g: g.add_node("__input__", logs), ValueError, "'__input__'.*reserved"),
+    "engine's prefix": (lambda g: g.add_node("__pregel_x", logs), ValueError, "'__pregel_x'.*reserved"),
+    "colon in a name": (lambda g: g.add_node("a:b", logs), ValueError, "'a:b': ':'"),
+    "bar in a name": (lambda g: g.add_node("a|b", logs), ValueError, r"'a\|b': '\|'"),
+    "no action": (lambda g: g.add_node("y"), TypeError, "node 'y' has no action"),
+    "None alone": (lambda g: g.add_node(None), TypeError, "needs an action"),
+    "number as an action": (lambda g: g.add_node("y", 3), TypeError, "node 'y': expected a function.*int: 3"),
+    "two actions": (lambda g: g.add_node(logs, logs), TypeError, "a name and an action"),
+    "unknown keyword": (lambda g: g.add_node("y", logs, foo=1), TypeError, "foo"),
+    "metadata": (lambda g: g.add_node("y", logs, metadata="m"), TypeError, "node 'y': metadata is a dict, not 'm'"),
+    "retry policy": (lambda g: g.add_node("y", logs, retry_policy=3), TypeError, "node 'y': retry_policy.*not 3"),
+    "retry policy's class": (lambda g: g.add_node("y", logs, retry_policy=[RetryPolicy]), TypeError, "node 'y': retry_policy"),
+    "default policy": (lambda g: g.set_node_defaults(retry_policy=3), TypeError, "set_node_defaults: retry_policy"),
+    "destinations": (lambda g: g.add_node("y", logs, destinations=3), TypeError, "node 'y': destinations"),
+    "a destination": (lambda g: g.add_node("y", logs, destinations=[["x"]]), ValueError, r"node 'y'.*\['x'\]"),
+    "edge from END": (lambda g: g.add_edge(END, "x"), ValueError, "cannot start at END"),
+    "edge to START": (lambda g: g.add_edge("x", START), ValueError, "cannot end at START"),
+    "edge from None": (lambda g: g.add_edge(None, "x"), ValueError, "starts at None"),
+    "edge to None": (lambda g: g.add_edge("x", None), ValueError, "leads to None"),
+    "edge to a list": (lambda g: g.add_edge("x", ["x"]), ValueError, r"leads to \['x'\]"),
+    "edge from a function": (lambda g: g.add_edge(logs, "x"), ValueError, "starts at <function logs"),
+    "edge to a function": (lambda g: g.add_edge("x", logs), ValueError, "leads to <function logs"),
+    "finish at None": (lambda g: g.set_finish_point(None), ValueError, "starts at None"),
+    "entry at None": (lambda g: g.set_entry_point(None), ValueError, "leads to None"),
+    "join of nothing": (lambda g: g.add_edge([], "x"), ValueError, "at least one"),
+    "join of an unknown node": (lambda g: g.add_edge(["x", "zz"], "x"), ValueError, "'zz': add that node first"),
+    "join to an unknown node": (lambda g: g.add_edge(["x"], "zz"), ValueError, "'zz': add that node first"),
+    "join of START": (lambda g: g.add_edge([START], "x"), ValueError, "__start__"),
+    "join of END": (lambda g: g.add_edge([END], "x"), ValueError, "__end__"),
+    "join of None": (lambda g: g.add_edge([None], "x"), ValueError, "waits for None"),
+    "join of None and a name": (lambda g: g.add_edge({None, "x"}, "x"), ValueError, "waits for None"),
+    "join of lists": (lambda g: g.add_edge([["x"]], "x"), ValueError, r"waits for \['x'\]"),
+    "router of None": (lambda g: g.add_conditional_edges(None, logs), ValueError, "starts at None"),
+    "router of a list": (lambda g: g.add_conditional_edges(["x"], logs), ValueError, r"starts at \['x'\]"),
+    "no router": (lambda g: g.add_conditional_edges("x", None), TypeError, "router of node 'x'.*None"),
+    "text as a router": (lambda g: g.add_conditional_edges("x", "y"), TypeError, "router of node 'x'.*'y'"),
+    "map is text": (lambda g: g.add_conditional_edges("x", logs, "y"), ValueError, "node 'x'.*router 'logs'.*not 'y'"),
+    "map is a number": (lambda g: g.add_conditional_edges("x", logs, 3), ValueError, "router 'logs'.*not 3"),
+    "map to None": (lambda g: g.add_conditional_edges("x", logs, {1: None}), ValueError, "router 'logs'.*leads to None"),
+    "map to a list": (lambda g: g.add_conditional_edges("x", logs, {1: ["x"]}), ValueError, r"leads to \['x'\]"),
+    "list of lists": (lambda g: g.add_conditional_edges("x", logs, [["x"]]), ValueError, r"leads to \['x'\]"),
+    "same router twice": (
+        lambda g: g.add_conditional_edges("x", logs).add_conditional_edges("x", logs), ValueError, "router named 'logs'"
+    ),
+    "empty sequence": (lambda g: g.add_sequence([]), ValueError, "at least one node"),
+    "sequence with a name twice": (lambda g: g.add_sequence([logs, logs]), ValueError, "'logs' is already there"),
+    "sequence with a taken name": (lambda g: g.add_sequence([("x", logs)]), ValueError, "'x' is already there"),
+    "sequence of None": (lambda g: g.add_sequence(None), TypeError, "not None"),
+    "sequence is a function": (lambda g: g.add_sequence(logs), TypeError, "not <function logs"),
+    "sequence is text": (lambda g: g.add_sequence("ab"), TypeError, "not 'ab'"),
+    "sequence of text": (lambda g: g.add_sequence(["ab"]), TypeError, "'ab'"),
+    "pair of one": (lambda g: g.add_sequence([("y",)]), TypeError, r"\('y',\)"),
+    "pair of a number": (lambda g: g.add_sequence([(3, logs)]), TypeError, "name was 3"),
+    "pair without an action": (lambda g: g.add_sequence([("y", None)]), TypeError, "node 'y' has no action"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("build", "error", "text"), AT_ONCE.values(), ids=AT_ONCE.keys())
+def test_what_cannot_work_is_refused_at_the_line_that_says_it(build: Build, error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        build(one())
+
+
+@pytest.mark.parametrize(("build", "error", "text"), AT_ONCE.values(), ids=AT_ONCE.keys())
+def test_a_refused_line_leaves_a_graph_that_still_compiles(build: Build, error: type[Exception], text: str) -> None:
+    graph = one()
+    with pytest.raises(error):
+        build(graph)
+    assert graph.compile().invoke({}) == {"log": ["x"]}
+
+
+@pytest.mark.parametrize("extra", ["drop", None, [], True], ids=str)
+def test_extra_keys_is_one_of_two_words(extra: Any) -> None:
+    with pytest.raises(InvalidGraphError, match="extra_keys"):
+        StateGraph(State, extra_keys=extra)
+
+
+def test_unknown_keywords_are_refused_by_the_constructor() -> None:
+    """WART-01."""
+    with pytest.raises(TypeError, match="foo"):
+        StateGraph(State, foo=1)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="state_schema"):
+        StateGraph()  # type: ignore[call-arg]
+
+
+# -- building: refused by compile ------------------------------------------------------------------------------
+
+
+def says_unknown(state: State) -> Literal["zz"]:
+    return "zz"
+
+
+def commands_unknown(state: State) -> Command[Literal["zz"]]:
+    return Command(goto="zz")
+
+
+AT_COMPILE: dict[str, tuple[Build, str]] = {
+    "edge to an unknown node": (lambda g: g.add_edge("x", "zz"), "'x' -> 'zz' leads to an unknown node"),
+    "edge from an unknown node": (lambda g: g.add_edge("zz", "x"), "'zz' -> 'x' starts at an unknown node"),
+    "map to an unknown node": (lambda g: g.add_conditional_edges("x", logs, {1: "zz"}), "node 'x': its router 'logs'.*'zz'"),
+    "map to START": (lambda g: g.add_conditional_edges("x", logs, {1: START}), "router 'logs'.*'__start__'"),
+    "Literal of an unknown node": (lambda g: g.add_conditional_edges("x", says_unknown), "router 'says_unknown'.*'zz'"),
+    "router of an unknown node": (lambda g: g.add_conditional_edges("zz", logs), "conditional edge starts at unknown node 'zz'"),
+    "router of END": (lambda g: g.add_conditional_edges(END, logs), "starts at unknown node '__end__'"),
+    "destination": (lambda g: g.add_node("y", logs, destinations=["zz"]).add_edge("x", "y"), "node 'y'.*destination 'zz'"),
+    "Command's Literal": (lambda g: g.add_node("y", commands_unknown).add_edge("x", "y"), "node 'y'.*destination 'zz'"),
+}
+
+
+@pytest.mark.parametrize(("build", "text"), AT_COMPILE.values(), ids=AT_COMPILE.keys())
+def test_what_only_shows_in_the_whole_is_refused_by_compile(build: Build, text: str) -> None:
+    graph = one()
+    build(graph)
+    with pytest.raises(InvalidGraphError, match=text) as caught:
+        graph.compile()
+    assert "known: " in str(caught.value), "it says which nodes there are"
+
+
+@pytest.mark.parametrize("graph", [StateGraph(State), StateGraph(State).add_node("x", logs)], ids=["no node", "no edge"])
+def test_a_graph_without_an_entry_point_is_refused(graph: StateGraph) -> None:
+    with pytest.raises(InvalidGraphError, match=r"no entry point: add_edge\(START"):
+        graph.compile()
+
+
+def test_all_mistakes_are_told_at_once() -> None:
+    graph = StateGraph(State).add_node("summary", logs).add_edge("sumary", "x").add_edge("summary", "y")
+    graph.add_conditional_edges("z", logs, ["q"])
+    with pytest.raises(InvalidGraphError) as caught:
+        graph.compile(interrupt_before=["b"], interrupt_after=["a"])
+    assert len(caught.value.mistakes) == 8
+    assert "did you mean 'summary'?" in str(caught.value)
+    assert isinstance(caught.value, ValueError)
+    assert isinstance(caught.value, StateGraphError)
+
+
+COMPILE: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
+    "breakpoint": ({"interrupt_before": ["nope"]}, ValueError, "unknown node 'nope'; known: 'x'"),
+    "breakpoint as text": ({"interrupt_after": "nope"}, ValueError, "unknown node 'nope'"),
+    "breakpoint at START": ({"interrupt_before": [START]}, ValueError, "'__start__'"),
+    "breakpoint at None": ({"interrupt_before": [None]}, ValueError, "interrupt_before names None"),
+    "breakpoint in a list": ({"interrupt_before": [["x"]]}, ValueError, r"interrupt_before names \['x'\]"),
+    "breakpoint of no kind": ({"interrupt_after": 3}, ValueError, "interrupt_after names 3"),
+    "checkpointer": ({"checkpointer": object()}, TypeError, "checkpointer is a saver"),
+    "checkpointer's class": ({"checkpointer": InMemorySaver}, TypeError, "an instance, not the class"),
+    "checkpointer as text": ({"checkpointer": "memory"}, TypeError, "'memory'"),
+    "store": ({"store": 3}, TypeError, "store.* not 3"),
+    "store's class": ({"store": dict}, TypeError, "an instance, not the class"),
+    "name": ({"name": 3}, TypeError, "name.* not 3"),
+    "unknown keyword": ({"foo": 1}, TypeError, "foo"),
+}
+
+
+@pytest.mark.parametrize(("options", "error", "text"), COMPILE.values(), ids=COMPILE.keys())
+def test_a_wrong_option_of_compile_is_named(options: dict[str, Any], error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        one().compile(**options)
+
+
+# -- running: the input ----------------------------------------------------------------------------------------
+
+NO_INPUT: dict[str, Any] = {
+    "list": [1, 2], "empty list": [], "text": "x", "number": 3, "zero": 0, "False": False, "set": {"a"}, "object": object(),
+    "a schema": State, "pairs": [("a", 1)], "a function": logs, "an iterator": iter([]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("given", NO_INPUT.values(), ids=NO_INPUT.keys())
+def test_input_without_keys_is_refused_before_anything_is_stored(given: Any, drive: Any) -> None:
+    app = one().compile(InMemorySaver())
+    with pytest.raises(InvalidUpdateError, match="the input of this graph is a dict"):
+        drive.invoke(app, given, THREAD)
+    assert drive.history(app, THREAD) == []
+
+
+def test_no_input_at_all_is_refused(drive: Any) -> None:
+    with pytest.raises(EmptyInputError, match="None"):
+        drive.invoke(one().compile(), None)
+    with pytest.raises(EmptyInputError, match="no update, no goto and no resume"):
+        drive.invoke(one().compile(), Command())
+
+
+def test_input_that_a_reducer_cannot_take_names_key_and_step(drive: Any) -> None:
+    app = one().compile(InMemorySaver())
+    with pytest.raises(TypeError) as caught:
+        drive.invoke(app, {"log": 3}, THREAD)
+    assert "key 'log'" in told(caught.value)
+    assert "step 0" in told(caught.value)
+
+
+COMMANDS: dict[str, tuple[Any, type[Exception], str]] = {
+    "unknown key": (Command(update={"lof": 1}), InvalidUpdateError, "'lof'; did you mean 'log'"),
+    "unknown node": (Command(goto="zz"), InvalidUpdateError, "'zz'; known: 'x'"),
+    "unusable update": (Command(update=3), InvalidUpdateError, "int: 3"),
+    "parent": (Command(graph=Command.PARENT), InvalidUpdateError, "no parent graph"),
+    "resume": (Command(resume=1), RuntimeError, "needs a checkpointer"),
+    "resume with None": (Command(resume=None), RuntimeError, "needs a checkpointer"),
+}
+
+
+@pytest.mark.parametrize(("command", "error", "text"), COMMANDS.values(), ids=COMMANDS.keys())
+def test_a_command_as_input_that_cannot_work(command: Any, error: type[Exception], text: str, drive: Any) -> None:
+    with pytest.raises(error, match=text) as caught:
+        drive.invoke(one().compile(), command)
+    if "zz" in text or "lof" in text or "int" in text:
+        assert "given as input" in told(caught.value)
+
+
+# -- running: writes that cannot be taken ----------------------------------------------------------------------
+
+CLASHES: dict[str, tuple[dict[str, Any], str, str]] = {
+    "LastValue": ({"a": 1}, "'a'", "INVALID_CONCURRENT_GRAPH_UPDATE"),
+    "two Overwrites": ({"log": Overwrite([])}, "'log'", "INVALID_CONCURRENT_GRAPH_UPDATE"),
+    "EphemeralValue": ({"eph": 1}, "'eph'", "guard=False"),
+    "UntrackedValue": ({"un": 1}, "'un'", "guard=False"),
+}
+
+
+@pytest.mark.parametrize(("update", "key", "advice"), CLASHES.values(), ids=CLASHES.keys())
+def test_two_writes_where_one_is_allowed_name_key_step_writers_and_thread(
+    update: Any, key: str, advice: str, drive: Any
+) -> None:
+    """D6."""
+    app = parallel(p=lambda state: update, q=lambda state: update, r=logs).compile(InMemorySaver())
+    with pytest.raises(InvalidUpdateError) as caught:
+        drive.invoke(app, {"log": ["in"]}, THREAD)
+    text = told(caught.value)
+    for part in (f"key {key}", advice, "step 1", "p, q", "'t-1'", "Nothing of this superstep was applied"):
+        assert part in text
+    state = drive.get_state(app, THREAD)
+    assert state.values == {"log": ["in"]}, "all or nothing"
+    assert state.next == ("p", "q", "r")
+
+
+def test_a_concurrent_write_tells_to_add_a_reducer(drive: Any) -> None:
+    """M3."""
+    with pytest.raises(InvalidUpdateError, match=r"Annotated\[list, operator.add\]"):
+        drive.invoke(parallel(p=lambda state: {"a": 1}, q=lambda state: {"a": 2}).compile(), {})
+
+
+@pytest.mark.parametrize("update", [3, None, {"x": 1}, "text"], ids=repr)
+def test_a_reducer_that_raises_names_key_step_and_writer(update: Any, drive: Any) -> None:
+    app = parallel(p=lambda state: {"log": update}, q=lambda state: {"a": 1}).compile(InMemorySaver())
+    with pytest.raises(TypeError) as caught:
+        drive.invoke(app, {}, THREAD)
+    for part in ("key 'log'", "step 1", "written by p", "'t-1'"):
+        assert part in told(caught.value)
+    assert drive.get_state(app, THREAD).values == {"log": []}
+
+
+def test_a_value_that_cannot_be_stored_names_key_and_thread(drive: Any) -> None:
+    class Opaque:
+        __slots__ = ()
+
+        def __reduce__(self) -> Any:
+            raise TypeError("not to be pickled")
+
+    app = parallel(p=lambda state: {"a": Opaque()}).compile(InMemorySaver())
+    with pytest.raises(Exception, match="Opaque") as caught:
+        drive.invoke(app, {}, THREAD)
+    assert "'a'" in told(caught.value)
+    assert "'t-1'" in told(caught.value)
+
+
+# -- running: nodes that fail ----------------------------------------------------------------------------------
+
+
+def fails(state: State) -> State:
+    raise LookupError("boom")
+
+
+def test_an_error_of_a_node_comes_as_it_is_with_a_note_of_where(drive: Any) -> None:
+    app = parallel(x=fails).compile(InMemorySaver())
+    with pytest.raises(LookupError, match="^'boom'|^boom") as caught:
+        drive.invoke(app, {}, THREAD)
+    (note,) = caught.value.__notes__
+    task = drive.get_state(app, THREAD).tasks[0]
+    assert note == f"During task with name 'x' and id {task.id!r}, in step 1 of thread 't-1'"
+
+
+def test_without_a_saver_no_thread_is_named(drive: Any) -> None:
+    with pytest.raises(LookupError) as caught:
+        drive.invoke(parallel(x=fails).compile(), {})
+    assert caught.value.__notes__[0].endswith(", in step 1")
+
+
+def test_an_error_in_a_nested_graph_has_a_note_of_each_level(drive: Any) -> None:
+    inner = parallel(x=fails).compile()
+    with pytest.raises(LookupError) as caught:
+        drive.invoke(parallel(outer=inner).compile(), {})
+    assert [note.split("'")[1] for note in caught.value.__notes__] == ["x", "outer"]
+
+
+def test_a_failed_step_changes_nothing_and_keeps_finished_siblings(drive: Any) -> None:
+    """M19."""
+    ran: list[str] = []
+
+    def good(state: State) -> State:
+        ran.append("good")
+        return {"log": ["good"]}
+
+    def once(state: State) -> State:
+        ran.append("once")
+        if ran.count("once") == 1:
+            raise LookupError("once")
+        return {"log": ["once"]}
+
+    app = parallel(good=good, once=once).compile(InMemorySaver())
+    config = {**THREAD, "max_concurrency": 1}
+    with pytest.raises(LookupError):
+        drive.invoke(app, {"log": ["in"]}, config)
+    state = drive.get_state(app, THREAD)
+    assert state.values["log"] == ["in"]
+    assert {task.name: task.error is not None for task in state.tasks} == {"good": False, "once": True}
+    assert drive.invoke(app, None, config) == {"log": ["in", "good", "once"]}
+    assert ran == ["good", "once", "once"]
+
+
+def test_of_several_failures_the_first_in_name_order_is_raised_and_names_the_others(drive: Any) -> None:
+    """D7."""
+    import threading
+
+    meet = threading.Barrier(2, timeout=10)
+
+    def fails_too(state: State) -> State:
+        meet.wait()
+        raise LookupError("boom")
+
+    app = parallel(b=fails_too, a=fails_too).compile()
+    with pytest.raises(LookupError) as caught:
+        drive.invoke(app, {})
+    assert "name 'a'" in caught.value.__notes__[0]
+    assert any("'b'" in note for note in caught.value.__notes__[1:])
+
+
+def test_an_invalid_model_names_the_node_that_could_not_start(drive: Any) -> None:
+    class Model(BaseModel):
+        a: int
+
+    app = StateGraph(Model).add_node("x", lambda state: None).add_edge(START, "x").compile()
+    with pytest.raises(ValidationError) as caught:
+        drive.invoke(app, {"a": "x"})
+    assert caught.value.__notes__ == ["Before task with name 'x' and path ('__pregel_pull', 'x'), in step 1"]
+
+
+def test_a_command_for_a_parent_that_does_not_exist(drive: Any) -> None:
+    with pytest.raises(InvalidUpdateError, match="no parent graph"):
+        drive.invoke(parallel(x=lambda state: Command(graph=Command.PARENT)).compile(), {})
+
+
+# -- running: no saver where one is needed ---------------------------------------------------------------------
+
+
+def test_looking_at_threads_needs_a_saver(drive: Any) -> None:
+    app = one().compile()
+    for call in (drive.get_state, drive.history):
+        with pytest.raises(ValueError, match="no checkpointer set"):
+            call(app, THREAD)
+
+
+def test_a_history_of_ones_own_is_for_nested_graphs(drive: Any) -> None:
+    with pytest.raises(RuntimeError, match="checkpointer=True.*needs a saver"):
+        drive.invoke(one().compile(checkpointer=True), {})
+
+
+# -- raw Pregel ------------------------------------------------------------------------------------------------
+
+
+def raw(node: Any = None, **options: Any) -> Pregel:
+    """a -> n -> b, unless told otherwise."""
+    settings: dict[str, Any] = {
+        "nodes": {"n": node or NodeBuilder().subscribe_only("a").do(lambda value: value).write_to("b")},
+        "channels": {"a": EphemeralValue(str), "b": LastValue(str)},
+        "input_channels": "a",
+        "output_channels": "b",
+    }
+    return Pregel(**{**settings, **options})
+
+
+RAW: dict[str, tuple[Callable[[], Any], str]] = {
+    "unknown input": (lambda: raw(input_channels="q"), "input channel 'q'"),
+    "unknown output": (lambda: raw(output_channels=["b", "q"]), "output channel 'q'"),
+    "unknown trigger": (lambda: raw(NodeBuilder().subscribe_only("q")), "node 'n'.*'q'"),
+    "unknown read": (lambda: raw(NodeBuilder().subscribe_to("a").read_from("q")), "node 'n' reads unknown channel 'q'"),
+    "unknown write": (lambda: raw(NodeBuilder().subscribe_only("a").write_to("q")), "node 'n' writes to unknown channel 'q'"),
+    "write to the tasks": (
+        lambda: raw(NodeBuilder().subscribe_only("a").write_to(ChannelWriteEntry("__pregel_tasks"))), "node 'n'.*reserved"
+    ),
+    "reserved node": (lambda: raw(nodes={"__input__": NodeBuilder().subscribe_only("a")}), "'__input__'.*reserved"),
+    "reserved channel": (
+        lambda: raw(channels={"a": EphemeralValue(str), "b": LastValue(str), "__input__": LastValue(str)}), "'__input__'.*reserved"
+    ),
+    "no channel": (lambda: raw(channels={"a": EphemeralValue(str), "b": str}), "channel 'b': expected a channel"),
+    "no node": (lambda: raw(nodes={"n": logs}), "node 'n': expected a PregelNode"),
+    "nobody listens": (lambda: raw(input_channels="b"), "no node subscribes"),
+    "breakpoint": (lambda: raw(interrupt_before_nodes=["q"]), "unknown node 'q'"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "text"), RAW.values(), ids=RAW.keys())
+def test_a_raw_graph_that_cannot_work_is_refused_when_it_is_made(make: Callable[[], Any], text: str) -> None:
+    with pytest.raises(InvalidGraphError, match=text):
+        make()
+
+
+def test_several_input_channels_want_a_dict_that_holds_one_of_them(drive: Any) -> None:
+    app = raw(input_channels=["a"])
+    with pytest.raises(TypeError, match=r"dict with the input channels \['a'\], got str"):
+        drive.invoke(app, "text")
+    with pytest.raises(EmptyInputError, match="'a'"):
+        drive.invoke(app, {"q": 1})
+
+
+def test_a_raw_write_to_nowhere_names_node_and_channel(drive: Any) -> None:
+    from stategraph.pregel import ChannelWriteTupleEntry
+
+    writes = ChannelWriteTupleEntry(lambda value: [("q", value)])
+    with pytest.raises(InvalidUpdateError, match="node 'n' wrote to unknown channel 'q'"):
+        drive.invoke(raw(NodeBuilder().subscribe_only("a").write_to(writes)), "x")
