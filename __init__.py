@@ -8,6 +8,9 @@ graph/       building: StateGraph, compiled to a Pregel
 visualize/   looking at graphs
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from .checkpoint import InMemorySaver
 from .graph import (
     END,
@@ -65,7 +68,9 @@ from .pregel.types import (
     StreamWriter,
     TimeoutPolicy,
 )
-from .store import InMemoryCache, InMemoryStore
+
+if TYPE_CHECKING:
+    from .store import InMemoryCache, InMemoryStore
 
 __version__ = "0.1.0"
 
@@ -87,3 +92,10 @@ __all__ = [
     "EmptyChannelError", "GraphRecursionError", "CheckpointConflictError", "UnknownInterruptError",
     "NodeTimeoutError", "NodeCancelledError", "GraphBubbleUp", "GraphInterrupt", "GraphDrained", "ParentCommand",
 ]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    """Load the store when it is first asked for."""
+    if name in ("InMemoryCache", "InMemoryStore"):
+        return getattr(import_module(".store", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -162,9 +162,9 @@ class BinaryOperatorAggregate(Cell[Value]):
 
 def fold(operator: Callable[[Any, Any], Any], values: Sequence[Any], start: Any) -> Any:
     """`reduce`, but thousands of lists are added up in one new list instead of as many."""
-    if operator is op.add and start.__class__ is list and len(values) > 1:
-        if all(value.__class__ is list for value in values):
-            return [*start, *chain.from_iterable(values)]
+    lists = operator is op.add and start.__class__ is list and len(values) > 1
+    if lists and all(value.__class__ is list for value in values):
+        return [*start, *chain.from_iterable(values)]
     return reduce(operator, values, start)
 
 

@@ -7,10 +7,9 @@ or not at all, and only while its head is still the one named (compare-and-swap)
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 from uuid import UUID
 
 from typing_extensions import TypedDict
@@ -131,7 +130,8 @@ class TaskWrites(NamedTuple):
 @dataclass(slots=True)
 class Commit:
     """One superstep, ready to be stored in one transaction. All values are already encoded, so that nothing that
-    happens to the live state afterwards can reach the history.
+    happens to the live state afterwards can reach the history. Its dicts and lists are the saver's to keep: nobody
+    changes them any more.
 
     Attributes:
         head: the id of the newest checkpoint this run has seen in this namespace, or None.
@@ -274,7 +274,7 @@ class BaseCheckpointSaver:
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """`get_tuple` for coroutines."""
-        return await asyncio.to_thread(self.get_tuple, config)
+        return await in_thread(self.get_tuple, config)
 
     async def aget(self, config: RunnableConfig) -> Checkpoint | None:
         """`get` for coroutines."""
@@ -283,7 +283,7 @@ class BaseCheckpointSaver:
 
     async def ahead(self, config: RunnableConfig) -> str | None:
         """`head` for coroutines."""
-        return await asyncio.to_thread(self.head, config)
+        return await in_thread(self.head, config)
 
     async def alist(
         self,
@@ -298,7 +298,7 @@ class BaseCheckpointSaver:
         def read() -> tuple[CheckpointTuple, ...]:
             return tuple(self.list(config, filter=filter, before=before, limit=limit))
 
-        for found in await asyncio.to_thread(read):
+        for found in await in_thread(read):
             yield found
 
     async def aput(
@@ -309,7 +309,7 @@ class BaseCheckpointSaver:
         new_versions: Mapping[str, int],
     ) -> RunnableConfig:
         """`put` for coroutines."""
-        return await asyncio.to_thread(self.put, config, checkpoint, metadata, new_versions)
+        return await in_thread(self.put, config, checkpoint, metadata, new_versions)
 
     async def aput_writes(
         self,
@@ -319,21 +319,21 @@ class BaseCheckpointSaver:
         task_path: str = "",
     ) -> None:
         """`put_writes` for coroutines."""
-        await asyncio.to_thread(self.put_writes, config, writes, task_id, task_path)
+        await in_thread(self.put_writes, config, writes, task_id, task_path)
 
     async def acommit(self, commit: Commit) -> None:
         """`commit` for coroutines."""
-        await asyncio.to_thread(self.commit, commit)
+        await in_thread(self.commit, commit)
 
     async def acommit_writes(
         self, thread_id: str, checkpoint_ns: str, checkpoint_id: str, writes: Sequence[TaskWrites]
     ) -> None:
         """`commit_writes` for coroutines."""
-        await asyncio.to_thread(self.commit_writes, thread_id, checkpoint_ns, checkpoint_id, writes)
+        await in_thread(self.commit_writes, thread_id, checkpoint_ns, checkpoint_id, writes)
 
     async def adelete_thread(self, thread_id: str) -> None:
         """`delete_thread` for coroutines."""
-        await asyncio.to_thread(self.delete_thread, thread_id)
+        await in_thread(self.delete_thread, thread_id)
 
 
 def coordinates(config: RunnableConfig) -> tuple[str, str, str | None]:
@@ -360,3 +360,13 @@ def address(thread_id: str, checkpoint_ns: str, checkpoint_id: str | None = None
 def write_index(position: int, channel: str) -> int:
     """The place of a write among its task's: control writes have a fixed one below zero."""
     return CONTROL_WRITES.get(channel, position)
+
+
+Result = TypeVar("Result")
+
+
+async def in_thread(function: Callable[..., Result], *args: Any) -> Result:
+    """Call on a worker thread. Loads asyncio only here: whoever awaits this has it already."""
+    import asyncio
+
+    return await asyncio.to_thread(function, *args)

@@ -200,7 +200,7 @@ class InMemorySaver(InlineSaver):
                     commit.metadata,
                     commit.values,
                     commit.versions,
-                    {node: each.copy() for node, each in commit.seen.items()},  # these are the engine's own
+                    commit.seen,
                     commit.updated,
                 )
             if parent_id is not None and commit.writes:

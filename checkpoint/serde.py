@@ -47,6 +47,8 @@ _OPTIONS = (
     | ormsgpack.OPT_PASSTHROUGH_UUID
 )
 
+_NONE: Blob = (FORMAT, packb(None))
+
 # The packer drops what a hook raised and reports its own error; here the true one waits, per thread.
 _raised = threading.local()
 
@@ -91,6 +93,8 @@ class Serializer:
         Raises:
             UnserializableError: it would not come back the same; the text names the place inside it.
         """
+        if value is None:
+            return _NONE
         try:
             payload = packb(value, self._encoder, _OPTIONS)
         except TypeError:

@@ -14,7 +14,7 @@ from ..pregel.callable import Body
 from ..pregel.errors import InvalidGraphError, InvalidRouteError, nearest
 from ..pregel.program import Reader, ReaderPool
 from ..pregel.task import Task
-from ..pregel.types import END, ROOT, START, Send
+from ..pregel.types import END, ROOT, START, TASKS, Send
 from ..pregel.writes import StateWriter, Vocabulary, Writer
 
 Ends = dict[Any, str]
@@ -151,12 +151,17 @@ class Branch(Writer):
             if trigger is not None:
                 task.writes.append((trigger, None))
             return
+        sends: list[Send] = []
         for step in choice if isinstance(choice, (list, tuple)) else (choice,):
-            if not isinstance(step, Send):
-                step = self._mapped(step, task)
-                if step == END:
-                    continue
-            self._goto.goto(step, task)
+            if isinstance(step, Send):
+                self._goto.check_send(step, task)
+                sends.append(step)
+                continue
+            step = self._mapped(step, task)
+            if step != END:
+                self._goto.goto(step, task)
+        if sends:
+            task.writes.append((TASKS, sends))  # one write, however many there are
 
     def _mapped(self, step: Any, task: Task) -> str:
         if self.ends is not None:

@@ -110,6 +110,18 @@ class Layout:
         strict = graph.extra_keys == "error"
         triggers = {name: trigger(name) for name in specs}
         self.words = Vocabulary(frozenset(graph.channels), triggers, strict)
+        # Joins that wake a node; one that leads to END has nobody to wake.
+        self.joins = [(starts, end) for starts, end in graph.waiting_edges if end != END]
+        self.edges: dict[str, list[str]] = {}
+        self.joins_from: dict[str, list[str]] = {}
+        self.joins_to: dict[str, list[str]] = {}
+        for start, end in sorted(graph.edges):
+            if end != END:
+                self.edges.setdefault(start, []).append(end)
+        for starts, end in self.joins:
+            self.joins_to.setdefault(end, []).append(join(starts, end))
+            for start in starts:
+                self.joins_from.setdefault(start, []).append(join(starts, end))
 
     def channels(self) -> dict[str, Channel]:
         """The input, a trigger per node, a barrier per join."""
@@ -117,7 +129,7 @@ class Layout:
         for name, spec in self.specs.items():
             deferred = spec.defer
             found[trigger(name)] = LastValueAfterFinish(Any) if deferred else EphemeralValue(Any, guard=False)
-        for starts, end in self._joins():
+        for starts, end in self.joins:
             barrier = NamedBarrierValueAfterFinish if self.specs[end].defer else NamedBarrierValue
             found[join(starts, end)] = barrier(str, set(starts))
         return found
@@ -127,7 +139,7 @@ class Layout:
         found = {START: self._start()}
         for name, spec in self.specs.items():
             schema = spec.schema
-            joins = [join(starts, end) for starts, end in self._joins() if end == name]
+            joins = self.joins_to.get(name, ())
             found[name] = PregelNode(
                 channels=ROOT if schema.root else schema.keys,
                 triggers=(trigger(name), *joins),
@@ -168,7 +180,7 @@ class Layout:
         )
 
     def _words_of(self, spec: NodeSpec) -> Vocabulary:
-        """What a node may write. A graph as a node gives its whole output, keys of its own included: those stay there."""
+        """What a node may write. A graph as a node gives its whole output; keys of its own stay there."""
         if getattr(spec.body.source, "is_stategraph", False):
             return Vocabulary(self.words.keys, self.words.triggers, strict=False)
         return self.words
@@ -176,9 +188,8 @@ class Layout:
     def _writers(self, name: str, words: Vocabulary, schema: Schema) -> tuple[Writer, ...]:
         """State and fixed edges first, then the routers."""
         graph = self.graph
-        edges = sorted(end for start, end in graph.edges if start == name and end != END)
-        fixed: list[tuple[str, Any]] = [(trigger(end), None) for end in edges]
-        fixed += [(join(starts, end), name) for starts, end in self._joins() if name in starts]
+        fixed: list[tuple[str, Any]] = [(trigger(end), None) for end in self.edges.get(name, ())]
+        fixed += [(barrier, name) for barrier in self.joins_from.get(name, ())]
         writers: list[Writer] = [StateWriter(words, fixed)]
         loose = name == START or not self.words.strict
         for label, spec in graph.branches.get(name, {}).items():
@@ -186,7 +197,3 @@ class Layout:
             passthrough = loose and spec.schema is None
             writers.append(Branch(label, spec, (reads.keys, reads.coerce), self.words, passthrough))
         return tuple(writers)
-
-    def _joins(self) -> list[tuple[tuple[str, ...], str]]:
-        """Joins that wake a node; one that leads to END has nobody to wake."""
-        return [(starts, end) for starts, end in self.graph.waiting_edges if end != END]

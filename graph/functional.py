@@ -229,7 +229,7 @@ class entrypoint:
         """
         name = infer_name(function)
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-            raise NotImplementedError(f"entrypoint {name!r}: a generator cannot be an entrypoint; use the stream writer")
+            raise NotImplementedError(f"entrypoint {name!r}: it is a generator; use the stream writer instead of yield")
         if not _positional(function):
             raise InvalidGraphError(f"entrypoint {name!r} must take its input as its first parameter")
         body = read_callable(function, name)

@@ -86,28 +86,30 @@ def _breakpoints(graph: StateGraph, interrupt: All | Sequence[str]) -> Iterator[
 # -- what only looks wrong ------------------------------------------------------------------------------------
 
 
-def successors(graph: StateGraph, node: str) -> set[str] | None:
-    """The nodes that a node is declared to lead to; None if its router may go anywhere."""
-    found = {end for start, end in graph.edges if start == node}
-    found |= {end for starts, end in graph.waiting_edges if node in starts}
-    for branch in graph.branches.get(node, {}).values():
-        if branch.ends is None:
-            return None
-        found |= set(branch.ends.values())
-    if node in graph.nodes:
-        found |= set(graph.nodes[node].ends)
+def successors(graph: StateGraph) -> dict[str, set[str]]:
+    """For each node and START, what it is declared to lead to; "*" if its router may go anywhere."""
+    found: dict[str, set[str]] = {name: set(spec.ends) for name, spec in graph.nodes.items()}
+    for start, end in graph.edges:
+        found.setdefault(start, set()).add(end)
+    for starts, end in graph.waiting_edges:
+        for start in starts:
+            found.setdefault(start, set()).add(end)
+    for source, branches in graph.branches.items():
+        for branch in branches.values():
+            found.setdefault(source, set()).update(("*",) if branch.ends is None else branch.ends.values())
     return found
 
 
 def unreachable(graph: StateGraph) -> Iterator[str]:
     """A sentence for every node that nothing is declared to lead to."""
+    leads = successors(graph)
     reached: set[str] = set()
-    border = [START]
+    border = [START, *handlers(graph)]
     while border:
-        ends = successors(graph, border.pop())
-        if ends is None:
+        ends = leads.get(border.pop(), set())
+        if "*" in ends:
             return  # a router without a map may go anywhere
-        fresh = (ends - reached) & set(graph.nodes)
+        fresh = ends - reached
         reached |= fresh
         border.extend(fresh)
     for name in graph.nodes:
@@ -120,21 +122,16 @@ def unreachable(graph: StateGraph) -> Iterator[str]:
 
 def starving(graph: StateGraph) -> Iterator[str]:
     """A sentence for every join that waits for a node which a router may pass by."""
+    if not graph.waiting_edges:
+        return
+    certain = {end for _, end in graph.edges} | {end for _, end in graph.waiting_edges}
+    choices = [set(b.ends.values()) for branches in graph.branches.values() for b in branches.values() if b.ends]
+    chosen = {end for ends in choices if len(ends) > 1 for end in ends}
     for starts, end in graph.waiting_edges:
         for start in starts:
-            if _only_by_choice(graph, start):
+            if start in chosen and start not in certain:
                 yield (
                     f"the join of {', '.join(starts)} into {end!r} waits for {start!r}, which runs only if a router "
                     f"chooses it; when it does not, {end!r} never runs. "
                     f"Use defer=True on {end!r} with plain edges instead"
                 )
-
-
-def _only_by_choice(graph: StateGraph, node: str) -> bool:
-    certain = any(end == node for _, end in graph.edges) or any(end == node for _, end in graph.waiting_edges)
-    chosen = False
-    for branches in graph.branches.values():
-        for branch in branches.values():
-            if branch.ends is not None and node in branch.ends.values():
-                chosen = chosen or len(set(branch.ends.values())) > 1
-    return chosen and not certain

@@ -12,8 +12,8 @@ from contextvars import copy_context
 from typing import Any
 
 from ..checkpoint.base import coordinates
+from .acalls import AsyncCalls
 from .awork import in_context, run_task
-from .calls import AsyncCalls
 from .effects import Effects, Load, RunTasks, Save
 from .errors import GraphBubbleUp
 from .executors import MAX_THREADS

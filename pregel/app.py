@@ -13,7 +13,7 @@ from typing_extensions import Unpack
 from ..channels.base import BaseChannel
 from ..checkpoint.base import INTERRUPT, BaseCheckpointSaver
 from ..checkpoint.serde import Serializer
-from . import aio, threads
+from . import threads
 from .config import Call, Options, check_breakpoints, merge_configs, normalize
 from .errors import GraphInterrupt, InvalidUpdateError, ParentCommand
 from .node import NodeBuilder, PregelNode
@@ -151,6 +151,8 @@ class Pregel(StoredThreads):
 
     async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **options: Unpack[Options]) -> Any:
         """`invoke` for coroutines."""
+        from . import aio
+
         call = Call(**options)
         if call.stream_mode is not None and call.stream_mode != "values":
             return [chunk async for chunk in self.astream(input, config, **options)]
@@ -180,6 +182,8 @@ class Pregel(StoredThreads):
         self, input: Any, config: RunnableConfig | None = None, **options: Unpack[Options]
     ) -> AsyncIterator[Any]:
         """`stream` for coroutines."""
+        from . import aio
+
         run = self._open(input, config, options)
         chunks = aio.stream(run)
         try:
@@ -219,6 +223,8 @@ class Pregel(StoredThreads):
         **options: Unpack[Options],
     ) -> list[Any]:
         """`batch` for coroutines."""
+        from . import aio
+
         configs = spread(config, len(inputs))
         return await aio.side_by_side(
             [partial(self.ainvoke, i, c, **options) for i, c in zip(inputs, configs, strict=True)],

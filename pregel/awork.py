@@ -37,7 +37,7 @@ async def run_task(task: Task) -> None:
     failures: dict[int, int] | None = None
     while True:
         try:
-            if task.node.guarded or task.send is not None:
+            if task.node.guarded or (task.send is not None and task.send.timeout is not None):
                 await _guarded(task)
             else:
                 await attempt(task)

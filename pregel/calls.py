@@ -6,7 +6,6 @@ finds what its calls have returned before. The functions that users decorate are
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import warnings
 from collections import deque
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..checkpoint.base import DIGEST, ERROR, INTERRUPT, RESUME, RETURN, TaskWrites
 from ..store.cache import canonical_key
-from . import awork, work
+from . import work
 from .errors import GraphInterrupt
 from .executors import POOL
 from .keep import encode_marks
@@ -161,102 +160,16 @@ class Calls:
             Exception: one failed and nobody has looked at how it ended.
         """
         calls = parent.calls or ()
-        _raise_open([(call, _how(call), call.retrieved) for call in calls])
+        raise_open([(call, how(call), call.retrieved) for call in calls])
 
     def collect(self, parent: Task, signal: GraphInterrupt) -> None:
         """The body pauses on one call's question: wait for the others and ask all questions at once."""
-        _merge(signal, [_how(call) for call in parent.calls or ()])
+        merge(signal, [how(call) for call in parent.calls or ()])
 
     def leave(self, parent: Task) -> None:
         """The body failed: let no call outlive it."""
         for call in parent.calls or ():
-            _how(call)
-
-
-class AsyncCalls(Calls):
-    """The calls of one async run: asyncio tasks on its loop; calls from worker threads stay on threads."""
-
-    def __init__(self, run: Run) -> None:
-        super().__init__(run)
-        self._loop = asyncio.get_running_loop()
-        self._semaphores: dict[str, asyncio.Semaphore] = {}
-
-    def start(self, parent: Task, node: Node, arguments: Arguments) -> Any:
-        """Start a call, or find it. On the loop's thread the answer is awaitable, elsewhere it has `.result()`."""
-        if asyncio._get_running_loop() is self._loop:
-            child, future = self._find(parent, node, arguments)
-            if future is None:
-                future = self._loop.create_task(self._awork(parent, child))
-                self._admit(parent, child, future)
-            return future
-        if not node.sync_missing:
-            return super().start(parent, node, arguments)
-        child, future = self._find(parent, node, arguments)
-        if future is None:
-            future = CallFuture()
-            self._admit(parent, child, future)
-            asyncio.run_coroutine_threadsafe(self._for_thread(parent, child, future), self._loop)
-        return future
-
-    def _done(self, value: Any) -> Any:
-        if asyncio._get_running_loop() is not self._loop:
-            return super()._done(value)
-        future = self._loop.create_future()
-        future.set_result(value)
-        return future
-
-    async def _awork(self, parent: Task, child: Task) -> Any:
-        limit = self.run.config.get("max_concurrency")
-        if limit:
-            async with self._semaphores.setdefault(parent.id, asyncio.Semaphore(limit)):
-                await self._call(child)
-        else:
-            await self._call(child)
-        ending = ending_of(child)
-        if ending is not None:
-            raise ending
-        return returned(child)
-
-    async def _call(self, child: Task) -> None:
-        for stream in self.run.streams:
-            stream.started(child, self.run.machine.step)
-        await awork.run_task(child)
-        records = records_of(self.run, child)
-        if records:
-            assert self.run.saver is not None and self.run.saved_id is not None
-            await self.run.saver.acommit_writes(self.run.thread_id or "", self.run.ns, self.run.saved_id, records)
-        for stream in self.run.streams:
-            stream.ended(child, self.run.machine.step)
-
-    async def _for_thread(self, parent: Task, child: Task, future: CallFuture) -> None:
-        try:
-            await self._awork(parent, child)
-        except BaseException as error:
-            child.error = child.error or error
-        settle(child, future)
-
-    async def ajoin(self, parent: Task) -> None:
-        """`join` for coroutines."""
-        endings = []
-        for call in parent.calls or ():
-            if isinstance(call, asyncio.Future):
-                await asyncio.wait([call])
-                seen = not call._log_traceback  # asyncio notes here whether an error was ever looked at
-            else:
-                seen = call.retrieved
-            endings.append((call, await _ending(call), seen))
-        _raise_open(endings)
-
-    async def acollect(self, parent: Task, signal: GraphInterrupt) -> None:
-        """`collect` for coroutines."""
-        _merge(signal, [await _ending(call) for call in parent.calls or ()])
-
-    async def aleave(self, parent: Task) -> None:
-        """`leave` for coroutines: calls still under way are cancelled."""
-        for call in parent.calls or ():
-            if isinstance(call, asyncio.Task):
-                call.cancel()
-            await _ending(call)
+            how(call)
 
 
 class Gate:
@@ -284,15 +197,7 @@ class Gate:
                 self._free += job is None
 
 
-async def _ending(call: Any) -> BaseException | None:
-    """Wait for a call; how it ended, without raising it."""
-    if isinstance(call, asyncio.Future):
-        await asyncio.wait([call])
-        return asyncio.CancelledError() if call.cancelled() else call.exception()
-    return await asyncio.to_thread(_how, call)
-
-
-def _how(call: CallFuture) -> BaseException | None:
+def how(call: CallFuture) -> BaseException | None:
     """Wait for a call; how it ended, without counting as somebody who has looked."""
     try:
         return Future.exception(call)
@@ -300,19 +205,19 @@ def _how(call: CallFuture) -> BaseException | None:
         return cancelled
 
 
-def _raise_open(endings: Sequence[tuple[Any, BaseException | None, bool]]) -> None:
+def raise_open(endings: Sequence[tuple[Any, BaseException | None, bool]]) -> None:
     """After the body's end: ask what is still asked, and raise what nobody has looked at."""
     questions = [error for _, error, _ in endings if isinstance(error, GraphInterrupt)]
     if questions:
         signal = GraphInterrupt()
-        _merge(signal, questions)
+        merge(signal, questions)
         raise signal
     for _, error, seen in endings:
         if error is not None and not seen and not isinstance(error, CancelledError):
             raise error
 
 
-def _merge(signal: GraphInterrupt, endings: Sequence[BaseException | None]) -> None:
+def merge(signal: GraphInterrupt, endings: Sequence[BaseException | None]) -> None:
     """Give a signal the questions of all these endings, each once, in the order of the calls."""
     found = {q.id: q for error in endings if isinstance(error, GraphInterrupt) for q in error.interrupts}
     for question in signal.interrupts:

@@ -75,7 +75,8 @@ def _of_trigger(
         absent = sorted(str(n) for n in channel.names - channel.seen)
         if absent:
             come = ", ".join(sorted(map(str, channel.seen))) or "nobody"
-            return bool(channel.seen), f"the join {name!r} still waits for {', '.join(absent)} ({come} has come)", absent
+            sentence = f"the join {name!r} still waits for {', '.join(absent)} ({come} has come)"
+            return bool(channel.seen), sentence, absent
         return True, f"the join {name!r} is complete and waits until nothing else can run", []
     version = machine.versions.get(name)
     if version is None:

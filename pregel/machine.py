@@ -68,12 +68,19 @@ class Machine:
             stored = checkpoint["channel_values"]
             self.changed = None
         self.tick = max(self.versions.values(), default=0)
+        blank = program.blank
         self.channels: dict[str, Channel] = {
-            name: template.from_checkpoint(stored.get(name, MISSING))
+            name: template
+            if name in blank and name not in stored
+            else template.from_checkpoint(stored.get(name, MISSING))
             for name, template in program.channels.items()
         }
         # Channels that react to an empty step and hold something: the only ones `apply` must look at unasked.
-        self.expiring = {name for name in program.step_scoped if self.channels[name].is_available()}
+        self.expiring = {
+            name
+            for name in program.step_scoped
+            if (name in stored or name not in blank) and self.channels[name].is_available()
+        }
 
     # -- plan -----------------------------------------------------------------------------------------------
 
@@ -337,17 +344,30 @@ class Machine:
                 raise
             fresh[name] = channel
         if expire:
-            for name in self.expiring:
-                if name not in writes:
-                    used = fresh.get(name)
-                    channel = channels[name].copy() if used is None else used
-                    if channel.update(()):
-                        moved.append(name)
-                        fresh[name] = channel
-                        if channel.is_available():
-                            changed.add(name)
-                        else:
-                            changed.discard(name)
+            self._expire(writes, fresh, noted)
+
+    def _expire(
+        self, writes: Mapping[str, list[Any]], fresh: dict[str, Channel], noted: tuple[list[str], set[str]]
+    ) -> None:
+        """Give channels that live for one step, and got no writes in this one, their empty update."""
+        moved, changed = noted
+        blank = self.program.blank
+        for name in self.expiring:
+            if name in writes:
+                continue
+            if name in blank and name not in fresh:  # one of ours: an empty step leaves it as it began
+                moved.append(name)
+                fresh[name] = blank[name]
+                continue
+            used = fresh.get(name)
+            channel = self.channels[name].copy() if used is None else used
+            if channel.update(()):
+                moved.append(name)
+                fresh[name] = channel
+                if channel.is_available():
+                    changed.add(name)
+                else:
+                    changed.discard(name)
 
     def _see(self, tasks: Sequence[Task]) -> None:
         """Remember what each node that ran had seen of its triggers."""

@@ -35,6 +35,9 @@ def keep_signal(task: Task, signal: GraphBubbleUp) -> None:
 
 def keep_error(task: Task, error: BaseException) -> None:
     """Note that a task failed, and where."""
+    if isinstance(error, StopIteration):  # the loop is a generator, and none may raise this
+        stop, error = error, RuntimeError(f"node {task.name!r} raised StopIteration")
+        error.__cause__ = stop
     run = task.run
     thread = "" if run.thread_id is None else f" of thread {run.thread_id!r}"
     error.add_note(f"During task with name {task.name!r} and id {task.id!r}, in step {run.machine.step}{thread}")

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..channels.base import BaseChannel
-from ..channels.last_value import UntrackedValue
+from ..channels.ephemeral_value import AnyValue, EphemeralValue
+from ..channels.last_value import LastValue, LastValueAfterFinish, UntrackedValue
+from ..channels.named_barrier import NamedBarrierValue, NamedBarrierValueAfterFinish
 from ..channels.topic import Topic
 from .callable import Body, Injected
 from .errors import InvalidGraphError, nearest
@@ -118,6 +120,7 @@ class Program:
         readers: channel → the selections it is part of.
         finishers: the channels that react when nothing is left to run.
         untracked: the channels that are never stored.
+        blank: templates that a run may use as they are while they are empty: the engine updates copies only.
         consuming: some node's trigger wants to know when the node has run.
         step_scoped: the channels that react to a superstep without writes.
         inputs, outputs, stream: channel selections; a str means that channel's bare value.
@@ -135,6 +138,7 @@ class Program:
     readers: Mapping[str, tuple[Reader, ...]]
     finishers: tuple[str, ...]
     consuming: bool
+    blank: Mapping[str, BaseChannel[Any, Any, Any]]
     step_scoped: frozenset[str]
     untracked: frozenset[str]
     inputs: str | tuple[str, ...]
@@ -208,6 +212,7 @@ def freeze(
         nested={n.name: n.source for n in table.values() if getattr(n.source, "is_stategraph", False)},
         eager=eager,
         words=words or Vocabulary(frozenset(cells), {}),
+        blank={k: c for k, c in templates.items() if type(c) in SHARED},
         consuming=any(node.consumes for node in table.values()),
         step_scoped=frozenset(k for k, c in templates.items() if c.step_scoped),
         finishers=tuple(k for k, c in templates.items() if type(c).finish is not BaseChannel.finish),
@@ -217,6 +222,13 @@ def freeze(
         output_set=frozenset(_names(outputs)),
         outputs_settle=_settle(templates, outputs),
     )
+
+
+SHARED = frozenset((
+    LastValue, LastValueAfterFinish, AnyValue, UntrackedValue, EphemeralValue, Topic, NamedBarrierValue,
+    NamedBarrierValueAfterFinish,
+))  # fmt: skip
+"""Channel classes whose empty instances can be shared: a reducer's cannot, a node may change its first value."""
 
 
 class ReaderPool:

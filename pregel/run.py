@@ -76,10 +76,11 @@ class Run:
     """
 
     __slots__ = (
-        "_calls", "after", "answer", "answers", "before", "cache", "check_input", "committed", "config", "context", "control",
-        "durability", "found", "head", "input", "keep_view", "last_view", "late", "limit", "live", "machine", "metadata", "ns",
-        "open_calls", "out", "output_keys", "output_set", "parent", "parents", "passed", "paused", "program", "run_id", "saved_id",
-        "saver", "serde", "shown", "source", "store", "stored", "streams", "thread_id", "wake",
+        "_calls", "after", "answer", "answers", "before", "cache", "check_input", "committed", "config", "context",
+        "control", "durability", "found", "head", "input", "keep_view", "last_view", "late", "limit", "live",
+        "machine", "metadata", "ns", "open_calls", "out", "output_keys", "output_set", "parent", "parents",
+        "passed", "paused", "program", "run_id", "saved_id", "saver", "serde", "shown", "source", "store", "stored",
+        "streams", "thread_id", "wake",
     )  # fmt: skip
 
     def __init__(self, graph: Graph, input: Any, config: RunnableConfig | None, call: Call) -> None:

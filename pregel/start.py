@@ -56,6 +56,7 @@ def first_phase(run: Run, machine: Machine, found: CheckpointTuple | None) -> Ef
     if run.saved_id != run.head or _is_time_travel(run):
         run.stored = {}
     if _is_time_travel(run) and _needs_fork(run, machine):
+        machine.step += 1
         yield from save(run, machine, "fork", [])
     for stream in run.streams:
         stream.values(machine, always=True)
@@ -80,7 +81,7 @@ def _goes_on(run: Run, found: CheckpointTuple | None) -> bool:
 
 def _is_time_travel(run: Run) -> bool:
     """The config names a checkpoint and no answer is brought to it: what follows is done anew."""
-    addressed = "checkpoint_id" in (run.config.get("configurable") or {})
+    addressed = (run.config.get("configurable") or {}).get("checkpoint_id") is not None
     return addressed and not run.ns and not _answers(run)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..checkpoint.base import BaseCheckpointSaver, CheckpointTuple, address, coordinates
 from ..checkpoint.serde import Serializer
-from . import aio, threads
+from . import threads
 from .config import Call, merge_configs
 from .edit import edits, read_supersteps
 from .errors import nearest
@@ -198,6 +198,8 @@ class StoredThreads:
         self, config: RunnableConfig, supersteps: Sequence[Sequence[StateUpdate]]
     ) -> RunnableConfig:
         """`bulk_update_state` for coroutines."""
+        from . import aio
+
         steps = read_supersteps(supersteps)
         run = self._editing(config)
         await aio.drive(run, edits(run, steps))

@@ -10,10 +10,11 @@ import random
 import time
 from collections.abc import Iterable
 from hashlib import blake2b
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from .runtime import ExecutionInfo, NodeError, Runtime
 from .program import path_text
+from .runtime import ExecutionInfo, NodeError, Runtime
 from .types import NS_END, NS_SEP, PUSH, RunnableConfig, StreamWriter
 from .writes import Pair
 
@@ -248,16 +249,11 @@ class Task:
 
 
 def in_path_order(tasks: Iterable[Task]) -> list[Task]:
-    """Tasks in the order in which their writes are applied: by node name, then Sends by index, then calls."""
-    return sorted(tasks, key=path_key)
+    """Tasks in the order in which their writes are applied: updates from outside, nodes by name, Sends by index."""
+    return sorted(tasks, key=_path)
 
 
-def path_key(task: Task) -> tuple[Any, ...]:
-    """PULL tasks sort by name before PUSH tasks by index."""
-    path = task.path
-    if path[0] == PUSH:
-        return (1, path[1]) if isinstance(path[1], int) else (2, path_text(path))
-    return (0, path[1])
+_path = attrgetter("path")  # "__input__" < "__pregel_pull" < "__pregel_push": the paths sort as they are
 
 
 def task_id(checkpoint_id: str, ns: str, step: int, task: Task) -> str:

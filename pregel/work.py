@@ -38,7 +38,7 @@ def run_task(task: Task) -> None:
     failures: dict[int, int] | None = None
     while True:
         try:
-            if task.node.guarded or task.send is not None:
+            if task.node.guarded or (task.send is not None and task.send.timeout is not None):
                 _guarded(task)
             else:
                 attempt(task)

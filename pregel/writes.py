@@ -302,8 +302,18 @@ class StateWriter(Writer):
 
     def send(self, send: Send, task: Any) -> None:
         """Write a Send, once its target is known to exist."""
-        self._trigger(send.node, task)
+        self.check_send(send, task)
         task.writes.append((TASKS, send))
+
+    def check_send(self, send: Send, task: Any) -> None:
+        """Refuse a Send to a node that does not exist.
+
+        Raises:
+            InvalidRouteError: naming the nearest that does.
+        """
+        if send.node.__class__ is not str or send.node not in self.words.triggers:
+            self._trigger(send.node, task)
+            send.node = str.__str__(send.node)  # of a string enum, whose members a saver would not know
 
     def _trigger(self, node: str, task: Any) -> str:
         channel = self.words.triggers.get(node) if isinstance(node, str) else None

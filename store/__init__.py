@@ -5,26 +5,30 @@ finds); a cache keeps finished tasks' results (`cache`). Nothing here knows the 
 is imported by itself.
 """
 
-from .base import (
-    BaseStore,
-    EmbedFunction,
-    GetOp,
-    IndexConfig,
-    InvalidNamespaceError,
-    Item,
-    ListNamespacesOp,
-    MatchCondition,
-    Op,
-    PutOp,
-    Result,
-    SearchItem,
-    SearchOp,
-    TTLConfig,
-)
-from .cache import BaseCache, InMemoryCache, SqliteCache, canonical_key, function_identity
-from .filters import matches
-from .memory import InMemoryStore
-from .paths import escape
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .base import (
+        BaseStore,
+        EmbedFunction,
+        GetOp,
+        IndexConfig,
+        InvalidNamespaceError,
+        Item,
+        ListNamespacesOp,
+        MatchCondition,
+        Op,
+        PutOp,
+        Result,
+        SearchItem,
+        SearchOp,
+        TTLConfig,
+    )
+    from .cache import BaseCache, InMemoryCache, SqliteCache, canonical_key, function_identity
+    from .filters import matches
+    from .memory import InMemoryStore
+    from .paths import escape
 
 __all__ = [
     # the contract
@@ -55,3 +59,18 @@ __all__ = [
     "canonical_key",
     "function_identity",
 ]
+
+_ROOMS = {
+    "cache": ("BaseCache", "InMemoryCache", "SqliteCache", "canonical_key", "function_identity"),
+    "filters": ("matches",),
+    "memory": ("InMemoryStore",),
+    "paths": ("escape",),
+}
+_ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    """Load a room when one of its names is first asked for: most programs keep no store and no cache."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_ROOM_OF.get(name, 'base')}", __name__), name)

@@ -207,7 +207,11 @@ def test_a_limit_below_one_is_refused(setting: str, value: int, drive: Any) -> N
 def test_a_graph_with_a_saver_needs_a_thread_id(config: Any, drive: Any) -> None:
     """D15."""
     app = app_of(nothing, checkpointer=InMemorySaver())
-    for call in (lambda: drive.invoke(app, {}, config), lambda: drive.get_state(app, config), lambda: drive.history(app, config)):
+    for call in (
+        lambda: drive.invoke(app, {}, config),
+        lambda: drive.get_state(app, config),
+        lambda: drive.history(app, config),
+    ):
         with pytest.raises(ValueError, match="thread_id"):
             call()
 
@@ -355,10 +359,17 @@ def test_without_a_context_there_is_none(drive: Any) -> None:
 
 @pytest.mark.parametrize(
     ("schema", "context", "error"),
-    [(Data, {}, TypeError), (Data, {"user": "u", "shoe": 1}, TypeError), (Model, {"user": 3}, ValidationError), (int, {"a": 1}, TypeError)],
+    [
+        (Data, {}, TypeError),
+        (Data, {"user": "u", "shoe": 1}, TypeError),
+        (Model, {"user": 3}, ValidationError),
+        (int, {"a": 1}, TypeError),
+    ],
     ids=str,
 )
-def test_a_context_that_does_not_fit_says_of_which_graph_and_class(schema: Any, context: Any, error: Any, drive: Any) -> None:
+def test_a_context_that_does_not_fit_says_of_which_graph_and_class(
+    schema: Any, context: Any, error: Any, drive: Any
+) -> None:
     app, got = contextual(schema)
     with pytest.raises(error) as caught:
         drive.invoke(app, {}, context=context)

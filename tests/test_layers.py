@@ -47,7 +47,7 @@ PREGEL = """
     outcome
     work
     awork
-    calls
+    calls acalls
     threads
     aio
     explain
@@ -61,6 +61,9 @@ DEFERRED = {
     ("*", "networkx"): "heavy: loaded when somebody draws",
     ("*", "graphviz"): "heavy: loaded when somebody draws",
     ("*", "pydantic*"): "heavy: loaded when a schema is a pydantic model",
+    (".pregel.app", ".pregel.aio"): "asyncio is loaded by those who await",
+    (".pregel.state", ".pregel.aio"): "asyncio is loaded by those who await",
+    (".checkpoint.base", "asyncio"): "asyncio is loaded by those who await",
     (".checkpoint.serde", ".checkpoint.builtin_types"): "a dozen standard modules, loaded with the first Serializer",
     (".store.database", "sqlite3"): "loaded when somebody opens a database",
     (".pregel.app", ".visualize*"): "a graph can draw itself, though drawing sits above the engine",

@@ -125,7 +125,9 @@ def test_an_action_may_be(action: Any, drive: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "action", [coroutine, async_generator, AsyncObject(), AsyncObject().__call__, functools.partial(coroutine)], ids=repr
+    "action",
+    [coroutine, async_generator, AsyncObject(), AsyncObject().__call__, functools.partial(coroutine)],
+    ids=repr,
 )
 def test_an_async_action_needs_an_async_run(action: Any, drive: Any) -> None:
     app = app_of(action)
@@ -213,7 +215,7 @@ def by_string(state: State, config: RunnableConfig | None, store: BaseStore | No
     tell(config=config, store=store, runtime=runtime)
 
 
-def by_old_union(state: State, config: Optional[RunnableConfig], store: Union[BaseStore, None]) -> None:  # noqa: UP007, UP045
+def by_old_union(state: State, config: Optional[RunnableConfig], store: Union[BaseStore, None]) -> None:
     tell(config=config, store=store)
 
 
@@ -233,7 +235,9 @@ def by_unknown(state: Unknown, config: Unknown, runtime: Unknown) -> None:
     tell(config=config, runtime=runtime)
 
 
-def by_qualified(state: State, config: stategraph.RunnableConfig | None, runtime: stategraph.Runtime[dict[str, str]]) -> None:
+def by_qualified(
+    state: State, config: stategraph.RunnableConfig | None, runtime: stategraph.Runtime[dict[str, str]]
+) -> None:
     tell(config=config, runtime=runtime)
 
 
@@ -241,7 +245,18 @@ def state_later(runtime: Runtime[Any], state: State) -> None:
     tell(runtime=runtime)
 
 
-WAYS = [by_name, by_keyword, by_string, by_old_union, by_default, by_annotation, by_dict, by_unknown, by_qualified, state_later]
+WAYS = [
+    by_name,
+    by_keyword,
+    by_string,
+    by_old_union,
+    by_default,
+    by_annotation,
+    by_dict,
+    by_unknown,
+    by_qualified,
+    state_later,
+]
 
 
 @pytest.mark.parametrize("action", WAYS, ids=lambda action: action.__name__)
@@ -262,7 +277,10 @@ def test_async_nodes_and_partials_and_objects_are_filled_alike(drive: Any) -> No
 
     if drive.is_async:
         check(given(later, drive))
-    check(given(functools.partial(by_string, runtime=None), drive, context={"user": "u"}) | {"runtime": Runtime(context={"user": "u"})})
+    check(
+        given(functools.partial(by_string, runtime=None), drive, context={"user": "u"})
+        | {"runtime": Runtime(context={"user": "u"})}
+    )
     check(given(Called(), drive, context={"user": "u"}))
 
 
@@ -378,7 +396,9 @@ def test_an_unknown_key_gets_the_nearest_name_and_the_way_out(drive: Any) -> Non
 def test_unknown_keys_can_be_dropped_on_demand(drive: Any) -> None:
     """D4."""
     graph = StateGraph(State, extra_keys="ignore").add_edge(START, "n")
-    graph.add_node("n", lambda state: [{"b": 1, "a": 2}, Command(update={"c": 1, "log": [1]}), MappingProxyType({"d": 1})])
+    graph.add_node(
+        "n", lambda state: [{"b": 1, "a": 2}, Command(update={"c": 1, "log": [1]}), MappingProxyType({"d": 1})]
+    )
     assert drive.invoke(graph.compile(), {}) == {"a": 2, "log": [1]}
 
 

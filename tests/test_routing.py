@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable
+from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 import pytest
@@ -423,7 +424,9 @@ def test_several_updates_of_one_node_come_in_order(drive: Any) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:node .* cannot be reached")
-@pytest.mark.parametrize("goto", ["why", START, Send("why", {}), Send(END, {}), Send(START, {}), ["y", "why"]], ids=repr)
+@pytest.mark.parametrize(
+    "goto", ["why", START, Send("why", {}), Send(END, {}), Send(START, {}), ["y", "why"]], ids=repr
+)
 def test_a_command_to_nowhere_is_an_error_that_names_the_node(goto: Any, drive: Any) -> None:
     with pytest.raises(InvalidRouteError, match="node 'x' goes to"):
         drive.invoke(graph_of("xy", (START, "x"), x=lambda state: Command(goto=goto)).compile(), {})
@@ -442,7 +445,9 @@ def test_an_unknown_graph_is_refused_where_it_is_written() -> None:
         Command(graph="other")
 
 
-@pytest.mark.parametrize("update", [3, "abc", [1, 2], [("a", 1, 2)], object(), State, {"b": 1}, [("b", 1)], [([], 1)]], ids=repr)
+@pytest.mark.parametrize(
+    "update", [3, "abc", [1, 2], [("a", 1, 2)], object(), State, {"b": 1}, [("b", 1)], [([], 1)]], ids=repr
+)
 def test_an_update_that_cannot_be_one_is_an_error_that_names_the_node(update: Any, drive: Any) -> None:
     """WART-38: the peer ignores it."""
     with pytest.raises(InvalidUpdateError, match="node 'x'"):
@@ -494,7 +499,7 @@ def test_overwrite_wins_over_all_others_of_its_step(drive: Any) -> None:
 def test_a_limit_of_n_allows_n_steps_of_user_nodes(steps: int, drive: Any) -> None:
     """D2: the peer needs one more."""
     names = [f"n{i}" for i in range(steps)]
-    app = graph_of(names, (START, "n0"), *zip(names, names[1:], strict=False)).compile()
+    app = graph_of(names, (START, "n0"), *pairwise(names)).compile()
     assert drive.invoke(app, {}, {"recursion_limit": steps}) == {"log": names}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from enum import StrEnum
 from typing import Annotated, Any
 
 import pytest
@@ -56,7 +57,9 @@ def test_several_senders_are_gathered_in_name_order_each_in_its_own(drive: Any) 
     graph = StateGraph(State).add_node("work", lambda item: {"done": [item]})
     for name in "ba":
         graph.add_node(name, lambda state: None).add_edge(START, name)
-        graph.add_conditional_edges(name, lambda state, n=name: [Send("work", n + "0"), Send("work", n + "1")], ["work"])
+        graph.add_conditional_edges(
+            name, lambda state, n=name: [Send("work", n + "0"), Send("work", n + "1")], ["work"]
+        )
     assert drive.invoke(graph.compile(), {}) == {"done": ["a0", "a1", "b0", "b1"]}
 
 
@@ -66,7 +69,14 @@ def test_nodes_of_the_same_step_come_before_sends(drive: Any) -> None:
     assert drive.invoke(graph.compile(), {}) == {"done": ["zed", 10, 20]}
 
 
-PAYLOADS: dict[str, Any] = {"dict": {"any": "key"}, "None": None, "number": 0, "list": [1], "text": "x", "object": object()}
+PAYLOADS: dict[str, Any] = {
+    "dict": {"any": "key"},
+    "None": None,
+    "number": 0,
+    "list": [1],
+    "text": "x",
+    "object": object(),
+}
 
 
 @pytest.mark.parametrize("payload", PAYLOADS.values(), ids=PAYLOADS.keys())
@@ -129,6 +139,16 @@ def test_a_returned_send_is_no_update_of_keys_named_like_its_fields(drive: Any) 
     assert drive.invoke(app, {}) is None
 
 
+def test_a_member_of_a_string_enum_is_a_target_and_can_be_stored(drive: Any) -> None:
+    class Names(StrEnum):
+        WORK = "work"
+
+    graph = StateGraph(State).add_node(Names.WORK, work)
+    graph.add_conditional_edges(START, lambda state: Send(Names.WORK, 1), [Names.WORK])
+    app = graph.compile(InMemorySaver())
+    assert drive.invoke(app, {}, {"configurable": {"thread_id": "1"}}) == {"done": [10]}
+
+
 def test_a_join_waits_for_sends(drive: Any) -> None:
     graph = map_reduce().add_node("other", lambda state: {"done": [5]}).add_edge(START, "other")
     graph.add_node("join", lambda state: {"done": [len(state["done"])]}).add_edge(["work", "other"], "join")
@@ -160,7 +180,15 @@ def test_fan_out_to_a_subgraph(drive: Any) -> None:
 
 # -- nowhere ---------------------------------------------------------------------------------------------------
 
-TARGETS: dict[str, Any] = {"unknown": "wrok", "END": END, "START": START, "no name": 3, "None": None, "list": [], "empty": ""}
+TARGETS: dict[str, Any] = {
+    "unknown": "wrok",
+    "END": END,
+    "START": START,
+    "no name": 3,
+    "None": None,
+    "list": [],
+    "empty": "",
+}
 
 
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS.keys())

@@ -64,7 +64,9 @@ def test_worked_layout_of_channels_and_triggers() -> None:
     for name in "xyzw":
         graph.add_node(name, logs(name))
     graph.add_node("d", logs("d"), defer=True)
-    graph.add_edge(START, "x").add_edge(START, "y").add_edge(["x", "y"], "z").add_edge(["x", "y"], "d").add_edge("z", "d")
+    graph.add_edge(START, "x").add_edge(START, "y").add_edge(["x", "y"], "z").add_edge(["x", "y"], "d").add_edge(
+        "z", "d"
+    )
     graph.add_conditional_edges("z", lambda state: "w", ["w", END]).add_edge("w", END)
     app = graph.compile()
 
@@ -99,7 +101,9 @@ def test_worked_layout_runs(drive: Any) -> None:
     for name in "xyzw":
         graph.add_node(name, logs(name))
     graph.add_node("d", logs("d"), defer=True)
-    graph.add_edge(START, "x").add_edge(START, "y").add_edge(["x", "y"], "z").add_edge(["x", "y"], "d").add_edge("z", "d")
+    graph.add_edge(START, "x").add_edge(START, "y").add_edge(["x", "y"], "z").add_edge(["x", "y"], "d").add_edge(
+        "z", "d"
+    )
     graph.add_conditional_edges("z", lambda state: "w", ["w", END])
     app = graph.compile()
     assert drive.invoke(app, {"a": 1}, {"recursion_limit": 4}) == {"a": 1, "log": ["x", "y", "z", "w", "d"]}

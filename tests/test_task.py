@@ -18,7 +18,8 @@ from stategraph.pregel.types import TASKS
 
 
 def node(name: str = "n", triggers: tuple[str, ...] = ("a",)) -> Any:
-    return SimpleNamespace(name=name, triggers=triggers, path=("__pregel_pull", name))
+    identity = "\0".join(("__pregel_pull", *sorted(triggers)))
+    return SimpleNamespace(name=name, triggers=triggers, path=("__pregel_pull", name), identity=identity)
 
 
 def pull(name: str, triggers: tuple[str, ...] = ("a",)) -> Task:

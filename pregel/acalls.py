@@ -1,0 +1,109 @@
+"""`@task` calls of an async run: asyncio tasks on its loop; calls from worker threads stay on threads."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from . import awork
+from .calls import Arguments, CallFuture, Calls, ending_of, how, merge, raise_open, records_of, returned, settle
+from .errors import GraphInterrupt
+from .program import Node
+from .task import Task
+
+if TYPE_CHECKING:
+    from .run import Run
+
+
+class AsyncCalls(Calls):
+    """The calls of one async run: asyncio tasks on its loop; calls from worker threads stay on threads."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(run)
+        self._loop = asyncio.get_running_loop()
+        self._semaphores: dict[str, asyncio.Semaphore] = {}
+
+    def start(self, parent: Task, node: Node, arguments: Arguments) -> Any:
+        """Start a call, or find it. On the loop's thread the answer is awaitable, elsewhere it has `.result()`."""
+        if asyncio._get_running_loop() is self._loop:
+            child, future = self._find(parent, node, arguments)
+            if future is None:
+                future = self._loop.create_task(self._awork(parent, child))
+                self._admit(parent, child, future)
+            return future
+        if not node.sync_missing:
+            return super().start(parent, node, arguments)
+        child, future = self._find(parent, node, arguments)
+        if future is None:
+            future = CallFuture()
+            self._admit(parent, child, future)
+            asyncio.run_coroutine_threadsafe(self._for_thread(parent, child, future), self._loop)
+        return future
+
+    def _done(self, value: Any) -> Any:
+        if asyncio._get_running_loop() is not self._loop:
+            return super()._done(value)
+        future = self._loop.create_future()
+        future.set_result(value)
+        return future
+
+    async def _awork(self, parent: Task, child: Task) -> Any:
+        limit = self.run.config.get("max_concurrency")
+        if limit:
+            async with self._semaphores.setdefault(parent.id, asyncio.Semaphore(limit)):
+                await self._call(child)
+        else:
+            await self._call(child)
+        ending = ending_of(child)
+        if ending is not None:
+            raise ending
+        return returned(child)
+
+    async def _call(self, child: Task) -> None:
+        for stream in self.run.streams:
+            stream.started(child, self.run.machine.step)
+        await awork.run_task(child)
+        records = records_of(self.run, child)
+        if records:
+            assert self.run.saver is not None and self.run.saved_id is not None
+            await self.run.saver.acommit_writes(self.run.thread_id or "", self.run.ns, self.run.saved_id, records)
+        for stream in self.run.streams:
+            stream.ended(child, self.run.machine.step)
+
+    async def _for_thread(self, parent: Task, child: Task, future: CallFuture) -> None:
+        try:
+            await self._awork(parent, child)
+        except BaseException as error:
+            child.error = child.error or error
+        settle(child, future)
+
+    async def ajoin(self, parent: Task) -> None:
+        """`join` for coroutines."""
+        endings = []
+        for call in parent.calls or ():
+            if isinstance(call, asyncio.Future):
+                await asyncio.wait([call])
+                seen = not call._log_traceback  # asyncio notes here whether an error was ever looked at
+            else:
+                seen = call.retrieved
+            endings.append((call, await _ending(call), seen))
+        raise_open(endings)
+
+    async def acollect(self, parent: Task, signal: GraphInterrupt) -> None:
+        """`collect` for coroutines."""
+        merge(signal, [await _ending(call) for call in parent.calls or ()])
+
+    async def aleave(self, parent: Task) -> None:
+        """`leave` for coroutines: calls still under way are cancelled."""
+        for call in parent.calls or ():
+            if isinstance(call, asyncio.Task):
+                call.cancel()
+            await _ending(call)
+
+
+async def _ending(call: Any) -> BaseException | None:
+    """Wait for a call; how it ended, without raising it."""
+    if isinstance(call, asyncio.Future):
+        await asyncio.wait([call])
+        return asyncio.CancelledError() if call.cancelled() else call.exception()
+    return await asyncio.to_thread(how, call)

@@ -1,0 +1,733 @@
+"""A run and its thread: what is stored when, what a resume runs, what can be looked at, replayed and forked."""
+
+from __future__ import annotations
+
+import asyncio
+import operator
+import threading
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stategraph.channels import BinaryOperatorAggregate, LastValue, NamedBarrierValue, Topic
+from stategraph.checkpoint import InMemorySaver
+from stategraph.pregel import (
+    ChannelWriteEntry,
+    CheckpointConflictError,
+    Command,
+    EmptyInputError,
+    InvalidUpdateError,
+    NodeBuilder,
+    Pregel,
+)
+
+CONFIG: dict[str, Any] = {"configurable": {"thread_id": "1"}}
+WAIT = 5.0
+
+
+def only(channel: str) -> NodeBuilder:
+    return NodeBuilder().subscribe_only(channel)
+
+
+def graph(nodes: dict[str, Any], saver: Any = None, **kwargs: Any) -> Pregel:
+    channels: dict[str, Any] = {k: LastValue(object) for k in "abcd"}
+    channels["log"] = BinaryOperatorAggregate(list, operator.add)
+    kwargs = {"output_channels": "log", **kwargs}
+    return Pregel(nodes=nodes, channels=channels, input_channels="a", checkpointer=saver or InMemorySaver(), **kwargs)
+
+
+def chain(saver: Any = None, calls: Counter[str] | None = None, **kwargs: Any) -> Pregel:
+    def body(name: str) -> Any:
+        def run(_: Any) -> list[str]:
+            if calls is not None:
+                calls[name] += 1
+            return [name]
+
+        return run
+
+    return graph(
+        {
+            "n1": only("a").do(body("n1")).write_to("log", ChannelWriteEntry("b", 1)),
+            "n2": only("b").do(body("n2")).write_to("log", ChannelWriteEntry("c", 1)),
+            "n3": only("c").do(body("n3")).write_to("log"),
+        },
+        saver, **kwargs,
+    )  # fmt: skip
+
+
+def at(snapshot: Any) -> tuple[str, int]:
+    return snapshot.metadata["source"], snapshot.metadata["step"]
+
+
+# -- the record (M20) -----------------------------------------------------------------------------------------
+
+
+def test_m20_a_checkpoint_per_superstep_with_its_parent_and_the_writes_that_led_on(drive: Any) -> None:
+    nodes = {"n1": only("a").do(lambda x: x + 1).write_to("b"), "n2": only("b").do(lambda x: x + 1).write_to("c")}
+    app = graph(nodes, output_channels="c")
+    assert [drive.invoke(app, i, CONFIG) for i in (1, 10)] == [3, 12]
+    found = [*app.checkpointer.list(CONFIG)][::-1]
+    assert [(t.metadata["source"], t.metadata["step"]) for t in found] == [
+        ("input", -1), ("loop", 0), ("loop", 1), ("input", 2), ("loop", 3), ("loop", 4),
+    ]  # fmt: skip
+    assert [{k: t.checkpoint["channel_values"].get(k) for k in "abc"} for t in found] == [
+        {"a": 1, "b": None, "c": None}, {"a": 1, "b": 2, "c": None}, {"a": 1, "b": 2, "c": 3},
+        {"a": 10, "b": 2, "c": 3}, {"a": 10, "b": 11, "c": 3}, {"a": 10, "b": 11, "c": 12},
+    ]  # fmt: skip
+    assert [t.checkpoint["versions_seen"] for t in found][-1] == {"__input__": {}, "n1": {"a": 4}, "n2": {"b": 5}}
+    assert [t.checkpoint["updated_channels"] for t in found] == [["a"], ["b"], ["c"]] * 2
+    assert [[(c, v) for _, c, v in t.pending_writes] for t in found] == [
+        [("b", 2)], [("c", 3)], [], [("b", 11)], [("c", 12)], [],
+    ]  # fmt: skip
+    assert [t.parent_config for t in found] == [None, *(t.config for t in found[:-1])]
+    assert set(found[0].checkpoint) == {
+        "v", "id", "ts", "channel_values", "channel_versions", "versions_seen", "updated_channels",
+    }  # fmt: skip
+    assert all(t.metadata["parents"] == {} and t.checkpoint["id"] == t.config["configurable"]["checkpoint_id"] for t in found)
+
+
+def test_a_task_that_wrote_nothing_is_stored_as_finished(drive: Any) -> None:
+    app = graph({"n": only("a"), "bad": only("a").do(lambda _: 1 / 0)})
+    with pytest.raises(ZeroDivisionError):
+        drive.invoke(app, 1, {**CONFIG, "max_concurrency": 1})
+    writes = app.checkpointer.get_tuple(CONFIG).pending_writes
+    assert ("__error__", ZeroDivisionError) in [(c, type(v)) for _, c, v in writes]
+
+
+def test_plain_settings_of_the_config_are_kept_in_metadata(drive: Any) -> None:
+    app = chain()
+    drive.invoke(app, 1, {"configurable": {"thread_id": "1", "user": "u", "__hidden": 1},
+                          "metadata": {"who": "me", "flt": 1.5, "list": [1], "nul": "x\0y"}})  # fmt: skip
+    assert drive.get_state(app, CONFIG).metadata == {
+        "source": "loop", "step": 2, "parents": {}, "user": "u", "who": "me", "flt": 1.5, "nul": "xy",
+    }  # fmt: skip
+
+
+def test_a_thread_id_may_be_a_number(drive: Any) -> None:
+    app = chain()
+    drive.invoke(app, 1, {"configurable": {"thread_id": 5}})
+    assert drive.get_state(app, {"configurable": {"thread_id": "5"}}).values["log"] == ["n1", "n2", "n3"]
+
+
+# -- resume after an error (M19) ------------------------------------------------------------------------------
+
+
+class Careful(InMemorySaver):
+    """Not quick, so that early finishers are recorded on their own."""
+
+    in_memory = False
+
+
+@pytest.mark.parametrize("saver", [InMemorySaver, Careful])
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+@pytest.mark.parametrize("watch", ["tasks", None])
+def test_m19_a_resume_runs_only_what_failed(drive: Any, saver: Any, durability: Any, watch: Any) -> None:
+    calls: Counter[str] = Counter()
+    ok_ended = threading.Event()
+
+    def ok(_: Any, runtime: Any) -> list[str]:
+        calls["ok"] += 1
+        return [f"ok {len(runtime.execution_info.task_id)}"]
+
+    def bad(_: Any) -> list[str]:
+        calls["bad"] += 1
+        if calls["bad"] < 3:
+            raise ValueError(f"try {calls['bad']}")
+        return ["bad"]
+
+    nodes = {
+        "first": only("a").do(lambda _: calls.update(["first"])).write_to(ChannelWriteEntry("b", 1)),
+        "ok": only("b").do(ok).write_to("log"),
+        "slow_bad": only("b").do(bad).write_to("log"),
+        "last": only("log"),
+    }
+    app = graph(nodes, saver())
+    given: Any = 1
+    for attempt in (1, 2):
+        with pytest.raises(ValueError, match=f"try {attempt}"):
+            # One at a time, so that `ok` has ended when `slow_bad` fails, in both worlds.
+            drive.stream(app, given, {**CONFIG, "max_concurrency": 1}, durability=durability, stream_mode=watch or "values")
+        given = None
+        snapshot = drive.get_state(app, CONFIG)
+        assert (snapshot.next, snapshot.values["log"], at(snapshot)) == (("slow_bad",), ["ok 36"], ("loop", 0))
+        assert {t.name: (t.result, str(t.error)) for t in snapshot.tasks} == {
+            "ok": ({"log": ["ok 36"]}, "None"), "slow_bad": (None, f"try {attempt}"),
+        }  # fmt: skip
+    assert drive.invoke(app, None, CONFIG, durability=durability) == ["ok 36", "bad"]
+    assert calls == {"first": 1, "ok": 1, "bad": 3}
+    assert not ok_ended.is_set()
+
+
+def test_new_input_after_an_error_starts_afresh(drive: Any) -> None:
+    calls: Counter[str] = Counter()
+
+    def body(name: str) -> Any:
+        def run(value: Any) -> list[Any]:
+            calls[name] += 1
+            if name == "bad" and value == 1:
+                raise ValueError
+            return [(name, value)]
+
+        return run
+
+    app = graph({n: only("a").do(body(n)).write_to("log") for n in ("bad", "ok")})
+    with pytest.raises(ValueError):
+        drive.invoke(app, 1, CONFIG)
+    assert drive.invoke(app, 2, CONFIG) == [("bad", 2), ("ok", 2)]
+
+
+def test_writes_that_do_not_fit_together_harm_no_thread(drive: Any) -> None:
+    def nodes(second: str) -> dict[str, Any]:
+        return {"x": only("a").write_to("b", "log"), "y": only("a").write_to(second, "log")}
+
+    for durability in ("sync", "async", "exit"):
+        for saver in (InMemorySaver(), Careful()):
+            app = graph(nodes("b"), saver)
+            for given_input in ([1], None):
+                with pytest.raises(InvalidUpdateError, match="'b'") as caught:
+                    drive.invoke(app, given_input, CONFIG, durability=durability)
+                assert "written by x, y" in " ".join(caught.value.__notes__)
+                snapshot = drive.get_state(app, CONFIG)
+                assert (snapshot.next, snapshot.values) == (("x", "y"), {"a": [1], "log": []})
+                assert len(drive.history(app, CONFIG)) == 1
+            assert drive.invoke(graph(nodes("c"), saver), None, CONFIG) == [1, 1], "mended code goes on from there"
+
+
+def test_what_cannot_be_stored_is_named_and_harms_no_thread(drive: Any) -> None:
+    app = graph({"n": only("a").do(lambda x: object() if x else [x]).write_to("b", "log")})
+    with pytest.raises(Exception, match="object") as caught:
+        drive.invoke(app, 1, CONFIG)
+    assert "'b'" in caught.value.__notes__[0]
+    assert "'1'" in caught.value.__notes__[0]
+    assert drive.invoke(app, 0, CONFIG) == [0]
+
+
+# -- looking (M22) --------------------------------------------------------------------------------------------
+
+
+def test_m22_history_is_newest_first_and_tells_what_came_next(drive: Any) -> None:
+    app = chain()
+    drive.invoke(app, 1, CONFIG)
+    history = drive.history(app, CONFIG)
+    assert [(at(s), s.next, s.values["log"]) for s in history] == [
+        (("loop", 2), (), ["n1", "n2", "n3"]), (("loop", 1), ("n3",), ["n1", "n2"]), (("loop", 0), ("n2",), ["n1"]),
+        (("input", -1), ("n1",), []),
+    ]  # fmt: skip
+    assert [s.parent_config for s in history] == [*(s.config for s in history[1:]), None]
+    assert [[(t.name, t.path, t.result) for t in s.tasks] for s in history[1:3]] == [
+        [("n3", ("__pregel_pull", "n3"), {"log": ["n3"]})], [("n2", ("__pregel_pull", "n2"), {"log": ["n2"], "c": 1})],
+    ]  # fmt: skip
+    assert drive.get_state(app, CONFIG) == history[0]
+    assert all(drive.get_state(app, s.config) == s for s in history)
+    assert all(drive.history(app, s.config) == [s] for s in history)
+
+
+def test_history_may_be_filtered_and_cut(drive: Any) -> None:
+    app = chain()
+    drive.invoke(app, 1, CONFIG)
+    history = drive.history(app, CONFIG)
+    assert drive.history(app, CONFIG, limit=2) == history[:2]
+    assert drive.history(app, CONFIG, before=history[1].config) == history[2:]
+    assert drive.history(app, CONFIG, filter={"source": "input"}) == history[3:]
+    assert drive.history(app, {"configurable": {"thread_id": "none"}}) == []
+
+
+def test_the_live_view_shows_finished_siblings_and_the_record_the_superstep_as_it_began(drive: Any) -> None:
+    app = graph({"bad": only("a").do(lambda _: 1 / 0).write_to("log"), "another": only("a").do(lambda _: ["ok"]).write_to("log")})
+    with pytest.raises(ZeroDivisionError):
+        drive.invoke(app, 1, {**CONFIG, "max_concurrency": 1})
+    live = drive.get_state(app, CONFIG)
+    record = drive.get_state(app, live.config)
+    assert (live.next, live.values["log"]) == (("bad",), ["ok"])
+    assert (record.next, record.values["log"]) == (("another", "bad"), [])
+    assert [(t.id, t.result, repr(t.error)) for t in live.tasks] == [(t.id, t.result, repr(t.error)) for t in record.tasks]
+
+
+def test_values_of_a_single_stream_channel_are_bare(drive: Any) -> None:
+    app = chain(stream_channels="log")
+    drive.invoke(app, 1, CONFIG)
+    assert [s.values for s in drive.history(app, CONFIG)] == [["n1", "n2", "n3"], ["n1", "n2"], ["n1"], []]
+    assert drive.history(app, CONFIG)[1].tasks[0].result == ["n3"]
+
+
+def test_several_writes_to_one_key_show_as_writes(drive: Any) -> None:
+    app = graph({"n": only("a").write_to(ChannelWriteEntry("log", [1]), ChannelWriteEntry("log", [2]))})
+    drive.invoke(app, 1, CONFIG)
+    assert drive.history(app, CONFIG)[1].tasks[0].result == {"log": {"$writes": [[1], [2]]}}
+
+
+def test_an_empty_thread_looks_empty(drive: Any) -> None:
+    snapshot = drive.get_state(chain(), CONFIG)
+    assert (snapshot.values, snapshot.next, snapshot.metadata, snapshot.tasks) == ({}, (), None, ())
+
+
+def test_looking_never_runs_or_stores_anything(drive: Any) -> None:
+    calls: Counter[str] = Counter()
+    app = chain(calls=calls)
+    drive.invoke(app, 1, CONFIG, interrupt_before=["n2"])
+    before = [*app.checkpointer.list(CONFIG)]
+    drive.get_state(app, CONFIG)
+    drive.history(app, CONFIG)
+    assert calls == {"n1": 1}
+    assert [*app.checkpointer.list(CONFIG)] == before
+
+
+def test_a_stored_thread_can_be_looked_at_after_a_node_is_gone(drive: Any) -> None:
+    saver = InMemorySaver()
+    drive.invoke(chain(saver), 1, CONFIG, interrupt_before=["n2"])
+    smaller = graph({"n1": only("a").write_to("b")}, saver)
+    snapshot = drive.get_state(smaller, CONFIG)
+    assert (snapshot.next, snapshot.values["log"]) == ((), ["n1"])
+
+
+# -- history does not change ----------------------------------------------------------------------------------
+
+
+class Later(InMemorySaver):
+    """Stores in the background, once it is allowed to: by then the run has gone on."""
+
+    in_memory = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = threading.Event()
+
+    def commit(self, commit: Any) -> None:
+        self.gate.wait(0.002)  # long enough for a superstep of a run that does not wait
+        super().commit(commit)
+
+
+@pytest.mark.parametrize("saver", [InMemorySaver, Later])
+@pytest.mark.parametrize("durability", ["sync", "async"])
+def test_history_holds_what_was_then_also_for_reducers_that_work_in_place(drive: Any, saver: Any, durability: Any) -> None:
+    def extend(old: list[Any], new: list[Any]) -> list[Any]:
+        old.extend(new)
+        return old
+
+    nodes = {
+        "n": only("a").do(lambda _: ["n"]).write_to("r", "t", ChannelWriteEntry("bar", "n"), ChannelWriteEntry("b", 1)),
+        "m": only("b").do(lambda _: ["m"]).write_to("r", "t", ChannelWriteEntry("bar", "m")),
+    }
+    channels = {"a": LastValue(int), "b": LastValue(int), "r": BinaryOperatorAggregate(list, extend),
+                "t": Topic(str, accumulate=True), "bar": NamedBarrierValue(str, {"n", "m", "x"})}  # fmt: skip
+    app = Pregel(nodes=nodes, channels=channels, input_channels="a", output_channels="r", checkpointer=saver())
+    drive.invoke(app, 1, CONFIG, durability=durability)
+    stored = [t.checkpoint["channel_values"] for t in app.checkpointer.list(CONFIG)]
+    assert [v.get("r", []) for v in stored] == [["n", "m"], ["n"], []]
+    assert [v.get("t", []) for v in stored] == [["n", "m"], ["n"], []]
+    assert [v.get("bar", set()) for v in stored] == [{"n", "m"}, {"n"}, set()]
+
+
+def test_what_a_reader_does_to_a_snapshot_changes_no_thread(drive: Any) -> None:
+    app = chain()
+    drive.invoke(app, 1, CONFIG)
+    snapshot = drive.get_state(app, CONFIG)
+    snapshot.values["log"].append("MUT")
+    snapshot.metadata["step"] = 99
+    assert drive.get_state(app, CONFIG).values["log"] == ["n1", "n2", "n3"]
+    assert drive.get_state(app, CONFIG).metadata["step"] == 2
+
+
+# -- durability (D8) ------------------------------------------------------------------------------------------
+
+
+class Noting(InMemorySaver):
+    """Counts what comes in, and may hold back or fail."""
+
+    in_memory = False
+
+    def __init__(self, fail_at: int | None = None) -> None:
+        super().__init__()
+        self.steps: list[int] = []
+        self.fail_at = fail_at
+
+    def commit(self, commit: Any) -> None:
+        if commit.metadata["step"] == self.fail_at:
+            raise OSError("disk full")
+        super().commit(commit)
+        self.steps.append(commit.metadata["step"])
+
+
+def test_sync_stores_a_step_before_its_chunk_reaches_the_reader() -> None:
+    for mode in ("values", "updates", "tasks"):
+        saver = Noting()
+        seen = [saver.steps[-1] for _ in chain(saver).stream(1, CONFIG, stream_mode=mode)]
+        assert seen == {"values": [0, 1, 2], "updates": [0, 1, 2], "tasks": [-1, 0, 0, 1, 1, 2]}[mode] or (
+            mode == "values" and seen == [-1, 0, 1, 2]
+        )
+
+
+def test_sync_stores_a_step_before_its_chunk_reaches_the_async_reader() -> None:
+    async def main() -> None:
+        saver = Noting()
+        seen = [saver.steps[-1] async for _ in chain(saver).astream(1, CONFIG, stream_mode="updates")]
+        assert seen == [0, 1, 2]
+
+    asyncio.run(main())
+
+
+def test_sync_stores_a_step_before_the_next_one_starts(drive: Any) -> None:
+    saver = Noting()
+    seen: list[list[int]] = []
+    nodes = {
+        "n1": only("a").do(lambda _: seen.append([*saver.steps])).write_to(ChannelWriteEntry("b", 1)),
+        "n2": only("b").do(lambda _: seen.append([*saver.steps])).write_to(ChannelWriteEntry("c", 1)),
+    }
+    drive.invoke(graph(nodes, saver), 1, CONFIG)
+    assert seen == [[-1], [-1, 0]]
+
+
+def test_exit_stores_once(drive: Any) -> None:
+    saver = Noting()
+    app = chain(saver)
+    drive.invoke(app, 1, CONFIG, durability="exit")
+    assert saver.steps == [2]
+    [snapshot] = drive.history(app, CONFIG)
+    assert (at(snapshot), snapshot.parent_config, snapshot.values["log"]) == (("loop", 2), None, ["n1", "n2", "n3"])
+    drive.invoke(app, 1, CONFIG, durability="exit")
+    assert [at(s) for s in drive.history(app, CONFIG)] == [("loop", 6), ("loop", 2)]
+
+
+def test_exit_stores_the_last_good_step_when_a_node_fails(drive: Any) -> None:
+    fail = [True]
+    nodes = {
+        "n1": only("a").do(lambda _: ["n1"]).write_to("log", ChannelWriteEntry("b", 1)),
+        "n2": only("b").do(lambda _: ["n2"] if not fail.pop() else 1 / 0).write_to("log"),
+    }
+    app = graph(nodes, Noting())
+    with pytest.raises(ZeroDivisionError):
+        drive.invoke(app, 1, CONFIG, durability="exit")
+    assert app.checkpointer.steps == [0]
+    [task] = drive.get_state(app, CONFIG).tasks
+    assert (task.name, type(task.error)) == ("n2", ZeroDivisionError)
+    fail.append(False)
+    assert drive.invoke(app, None, CONFIG, durability="exit") == ["n1", "n2"]
+
+
+class Held(Noting):
+    """A commit of step 0 ends only when allowed to."""
+
+    def __init__(self, fail_at: int | None = None) -> None:
+        super().__init__(fail_at)
+        self.arrived, self.allowed = threading.Event(), threading.Event()
+
+    def commit(self, commit: Any) -> None:
+        if commit.metadata["step"] == 0:
+            self.arrived.set()
+            assert self.allowed.wait(WAIT)
+        super().commit(commit)
+
+
+def test_async_lets_one_superstep_run_ahead_and_no_more(drive: Any) -> None:
+    saver = Held()
+    ran: list[str] = []
+    two_ran = threading.Event()
+
+    def body(name: str) -> Any:
+        def run(_: Any) -> None:
+            ran.append(name)
+            if name == "n2":
+                assert saver.arrived.wait(WAIT)
+                assert saver.steps == [-1], "step 0 is not stored yet"
+                two_ran.set()
+            if name == "n3":
+                assert 0 in saver.steps
+
+        return run
+
+    nodes = {
+        "n1": only("a").do(body("n1")).write_to(ChannelWriteEntry("b", 1)),
+        "n2": only("b").do(body("n2")).write_to(ChannelWriteEntry("c", 1)),
+        "n3": only("c").do(body("n3")),
+    }
+    helper = threading.Thread(target=lambda: (two_ran.wait(WAIT), saver.allowed.set()))
+    helper.start()
+    drive.invoke(graph(nodes, saver), 1, CONFIG, durability="async")
+    helper.join()
+    assert ran == ["n1", "n2", "n3"]
+    assert saver.steps == [-1, 0, 1, 2], "in order, and all there when the call returns"
+
+
+def test_async_has_stored_all_it_will_when_an_error_reaches_the_caller(drive: Any) -> None:
+    saver = Held()
+    nodes = {"n1": only("a").write_to(ChannelWriteEntry("b", 1)), "n2": only("b").do(lambda _: (saver.allowed.set(), 1 / 0))}
+    app = graph(nodes, saver)
+    with pytest.raises(ZeroDivisionError):
+        drive.invoke(app, 1, CONFIG, durability="async")
+    assert saver.steps == [-1, 0]
+    [task] = drive.get_state(app, CONFIG).tasks
+    assert type(task.error) is ZeroDivisionError
+
+
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+@pytest.mark.parametrize("step", [-1, 0, 1, 2])
+def test_a_failed_save_stops_the_run_and_a_resume_goes_on_from_what_is_stored(drive: Any, durability: Any, step: int) -> None:
+    calls: Counter[str] = Counter()
+    app = chain(Noting(step), calls)
+    if durability == "exit" and step < 2:
+        drive.invoke(app, 1, CONFIG, durability=durability)
+        return
+    with pytest.raises(OSError, match="disk full"):
+        drive.invoke(app, 1, CONFIG, durability=durability)
+    assert app.checkpointer.steps == ([] if durability == "exit" else list(range(-1, step)))
+    assert sum(calls.values()) <= step + 1 + (durability == "async")
+    app.checkpointer.fail_at = None
+    given = None if app.checkpointer.steps else 1
+    assert drive.invoke(app, given, CONFIG) == ["n1", "n2", "n3"]
+
+
+def test_a_step_that_could_not_be_stored_is_not_shown() -> None:
+    chunks = []
+    with pytest.raises(OSError):
+        for chunk in chain(Noting(1)).stream(1, CONFIG, stream_mode="updates"):
+            chunks.append(chunk)
+    assert [name for chunk in chunks for name in chunk] == ["n1"]
+
+
+def test_a_node_error_and_a_failed_save_are_both_told(drive: Any) -> None:
+    class Failing(Careful):
+        def commit_writes(self, *args: Any) -> None:
+            raise OSError("disk full")
+
+    app = graph({"bad": only("a").do(lambda _: 1 / 0), "ok": only("a").write_to("b")}, Failing())
+    with pytest.raises((ZeroDivisionError, OSError)) as caught:
+        drive.invoke(app, 1, CONFIG)
+    shown = [repr(caught.value), *getattr(caught.value, "__notes__", ()), repr(caught.value.__context__)]
+    assert "disk full" in " ".join(shown)
+
+
+def test_durability_without_a_saver_is_pointless_and_harmless(drive: Any) -> None:
+    app = graph({"n": only("a")})
+    app.checkpointer = None
+    for durability in ("sync", "async", "exit"):
+        with pytest.warns(UserWarning, match="durability has no effect"):
+            drive.invoke(app, 1, durability=durability)
+
+
+# -- one writer per thread (D12) ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+def test_two_runs_on_one_thread_do_not_fork_it_silently(drive: Any, durability: Any) -> None:
+    """The second run starts and ends inside a node of the first, on the same thread."""
+    app = chain()
+    inner = chain(app.checkpointer)
+    threads: list[Any] = []
+
+    def meddle(_: Any) -> list[str]:
+        other = threading.Thread(target=lambda: inner.invoke(1, CONFIG))
+        other.start()
+        other.join(WAIT)
+        return ["meddled"]
+
+    outer = graph({"n1": only("a").do(meddle).write_to("log", ChannelWriteEntry("b", 1)), "n2": only("b")}, app.checkpointer)
+    with pytest.raises(CheckpointConflictError, match="'1'") as caught:
+        drive.invoke(outer, 1, CONFIG, durability=durability)
+    head = drive.get_state(app, CONFIG)
+    assert head.values["log"] == ["n1", "n2", "n3"]
+    assert head.config["configurable"]["checkpoint_id"] in str(caught.value)
+    assert drive.invoke(inner, 1, CONFIG) == ["n1", "n2", "n3"] * 2
+    assert not threads
+
+
+# -- clear errors (D15) ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("config", [None, {}, {"configurable": {}}, {"configurable": {"thread_id": None}}, {"configurable": {"x": 1}}])
+def test_a_missing_thread_id_is_asked_for(drive: Any, config: Any) -> None:
+    with pytest.raises(ValueError, match="thread_id"):
+        drive.invoke(chain(), 1, config)
+    with pytest.raises(ValueError, match="thread_id"):
+        drive.get_state(chain(), config or {})
+
+
+@pytest.mark.parametrize("given", [1, None, Command(update={"b": 1})])
+def test_an_unknown_checkpoint_is_no_fresh_start(drive: Any, given: Any) -> None:
+    app = chain()
+    drive.invoke(app, 1, CONFIG)
+    unknown = {"configurable": {"thread_id": "1", "checkpoint_id": "nope"}}
+    for call in (lambda: drive.invoke(app, given, unknown), lambda: drive.get_state(app, unknown)):
+        with pytest.raises(ValueError, match=r"'1'.*'nope'"):
+            call()
+    assert len(drive.history(app, CONFIG)) == 4
+
+
+@pytest.mark.parametrize("given", [None, Command()])
+def test_nothing_to_do_on_an_empty_thread(drive: Any, given: Any) -> None:
+    with pytest.raises(EmptyInputError):
+        drive.invoke(chain(), given, CONFIG)
+    assert drive.history(chain(), CONFIG) == []
+
+
+def test_an_empty_command_is_refused_on_any_thread(drive: Any) -> None:
+    app = chain()
+    drive.invoke(app, 1, CONFIG)
+    with pytest.raises(EmptyInputError, match="Command"):
+        drive.invoke(app, Command(), CONFIG)
+
+
+def test_state_needs_a_saver(drive: Any) -> None:
+    app = chain()
+    app.checkpointer = None
+    with pytest.raises(ValueError, match="checkpointer"):
+        drive.get_state(app, CONFIG)
+
+
+def test_going_on_without_a_saver_has_nothing_to_go_on_with(drive: Any) -> None:
+    app = chain()
+    app.checkpointer = None
+    with pytest.raises(EmptyInputError, match="without a checkpointer"):
+        drive.invoke(app, None)
+
+
+# -- going on -------------------------------------------------------------------------------------------------
+
+
+def test_a_finished_thread_is_returned_and_nothing_stored(drive: Any) -> None:
+    calls: Counter[str] = Counter()
+    app = chain(calls=calls)
+    drive.invoke(app, 1, CONFIG)
+    assert drive.invoke(app, None, CONFIG) == ["n1", "n2", "n3"]
+    assert sum(calls.values()) == 3
+    assert len(drive.history(app, CONFIG)) == 4
+
+
+def test_the_same_run_id_twice_is_one_run(drive: Any) -> None:
+    calls: Counter[str] = Counter()
+    app = chain(calls=calls)
+    config = {**CONFIG, "metadata": {"run_id": "R"}}
+    assert drive.invoke(app, 1, config) == drive.invoke(app, 2, config) == ["n1", "n2", "n3"]
+    assert calls == {"n1": 1, "n2": 1, "n3": 1}
+    assert len(drive.invoke(app, 2, {**CONFIG, "metadata": {"run_id": "S"}})) == 6
+
+
+def test_threads_do_not_see_each_other(drive: Any) -> None:
+    app = chain()
+    for thread in ("1", "2"):
+        assert drive.invoke(app, 1, {"configurable": {"thread_id": thread}}) == ["n1", "n2", "n3"]
+
+
+def test_a_commands_update_joins_the_state_and_takes_no_step(drive: Any) -> None:
+    app = chain()
+    drive.invoke(app, 1, CONFIG, interrupt_before=["n2"])
+    assert drive.invoke(app, Command(update={"log": ["by hand"]}), CONFIG) == ["n1", "by hand", "n2", "n3"]
+    assert [at(s) for s in drive.history(app, CONFIG)] == [("loop", 2), ("loop", 1), ("loop", 0), ("input", -1)]
+
+
+# -- replay and fork ------------------------------------------------------------------------------------------
+
+
+def test_a_replay_forks_and_runs_what_came_after(drive: Any) -> None:
+    calls: Counter[str] = Counter()
+    app = chain(calls=calls)
+    drive.invoke(app, 1, CONFIG)
+    then = drive.history(app, CONFIG)[2]  # after n1
+    assert drive.invoke(app, None, then.config) == ["n1", "n2", "n3"]
+    assert calls == {"n1": 1, "n2": 2, "n3": 2}
+    history = drive.history(app, CONFIG)
+    assert [at(s) for s in history] == [
+        ("loop", 3), ("loop", 2), ("fork", 1), ("loop", 2), ("loop", 1), ("loop", 0), ("input", -1),
+    ]  # fmt: skip
+    assert history[2].parent_config == then.config
+    assert drive.get_state(app, CONFIG) == history[0], "the newest branch is the head"
+
+
+def test_a_fork_that_is_the_head_is_not_forked_again(drive: Any) -> None:
+    app = chain()
+    drive.invoke(app, 1, CONFIG)
+    then = drive.history(app, CONFIG)[2]
+    drive.invoke(app, None, then.config, interrupt_before=["n2"])
+    drive.stream(app, None, then.config, take=1)
+    fork = drive.get_state(app, CONFIG)
+    assert at(fork)[0] == "fork"
+    count = len(drive.history(app, CONFIG))
+    assert drive.invoke(app, None, fork.config) == ["n1", "n2", "n3"]
+    assert len(drive.history(app, CONFIG)) == count + 2
+
+
+def test_a_finished_checkpoint_needs_no_fork(drive: Any) -> None:
+    app = chain()
+    drive.invoke(app, 1, CONFIG)
+    assert drive.invoke(app, None, drive.get_state(app, CONFIG).config) == ["n1", "n2", "n3"]
+    assert len(drive.history(app, CONFIG)) == 4
+
+
+def test_new_input_at_an_old_checkpoint_branches_off_without_its_pending_work(drive: Any) -> None:
+    app = chain()
+    drive.invoke(app, 1, CONFIG)
+    then = drive.history(app, CONFIG)[2]
+    assert drive.invoke(app, 5, then.config) == ["n1", "n1", "n2", "n3"]
+    history = drive.history(app, CONFIG)
+    assert [at(s) for s in history[:4]] == [("loop", 4), ("loop", 3), ("loop", 2), ("input", 1)]
+    assert history[3].parent_config == then.config
+
+
+def test_a_command_at_an_old_checkpoint_goes_into_the_fork(drive: Any) -> None:
+    app = chain()
+    drive.invoke(app, 1, CONFIG)
+    then = drive.history(app, CONFIG)[2]
+    assert drive.invoke(app, Command(update={"log": ["new"]}), then.config) == ["n1", "new", "n2", "n3"]
+    fork = [s for s in drive.history(app, CONFIG) if at(s)[0] == "fork"]
+    assert [(s.values["log"], s.parent_config) for s in fork] == [(["n1", "new"], then.config)]
+    assert drive.get_state(app, then.config) == then
+
+
+def test_a_checkpoint_id_of_none_means_the_newest(drive: Any) -> None:
+    app = chain()
+    drive.invoke(app, 1, CONFIG, interrupt_before=["n2"])
+    assert drive.invoke(app, None, {"configurable": {"thread_id": "1", "checkpoint_id": None}}) == ["n1", "n2", "n3"]
+    assert [at(s)[0] for s in drive.history(app, CONFIG)] == ["loop", "loop", "loop", "input"]
+
+
+# -- stop anywhere ----------------------------------------------------------------------------------------------
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abcd"), st.lists(st.sampled_from("abcd"), max_size=2)), min_size=1, max_size=6),
+    st.sampled_from(["sync", "async", "exit"]),
+)
+def test_stopped_after_every_superstep_a_run_ends_as_if_never_stopped(drive: Any, edges: Any, durability: Any) -> None:
+    """Random small graphs: node i waits for a channel, logs, and writes others while a budget lasts."""
+
+    def body(index: int) -> Any:
+        def run(state: Any) -> Any:
+            return {"left": state["left"] - 1, "name": index} if state["left"] > 0 else None
+
+        return run
+
+    def writes(targets: list[str]) -> Any:
+        from stategraph.pregel import ChannelWriteTupleEntry
+
+        def pairs(result: Any) -> Any:
+            if result is None:
+                return None
+            return [("log", [result["name"]]), *((t, result["left"]) for t in dict.fromkeys(targets)), ("left", result["left"])]
+
+        return ChannelWriteTupleEntry(pairs)
+
+    nodes = {
+        f"n{i}": NodeBuilder().subscribe_to(source).read_from("left").do(body(i)).write_to(writes(targets))
+        for i, (source, targets) in enumerate(edges)
+    } | {"src": only("in").write_to("a")}
+    top: dict[str, Any] = {k: BinaryOperatorAggregate(int, max) for k in "abcd"}
+    channels = {**top, "in": LastValue(int), "left": BinaryOperatorAggregate(int, min), "log": BinaryOperatorAggregate(list, operator.add)}
+
+    def made() -> Pregel:
+        return Pregel(nodes=nodes, channels=channels, input_channels=["in", "left"], output_channels=["log", "left"],
+                      checkpointer=InMemorySaver())  # fmt: skip
+
+    # `min` starts at 0, so the budget is written as an Overwrite of the input.
+    from stategraph.pregel import Overwrite
+
+    given_input = {"in": 1, "left": Overwrite(4)}
+    straight = drive.invoke(made(), given_input, CONFIG)
+    app, given = made(), given_input
+    for _ in range(100):
+        found = drive.invoke(app, given, CONFIG, interrupt_after="*", durability=durability)
+        given = None
+        if not drive.get_state(app, CONFIG).next:
+            break
+    assert found == straight
