@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial, update_wrapper
-from typing import Any, Generic, ParamSpec, TypeVar, cast, get_args, get_origin, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast, get_args, get_origin, overload
 
 from ..channels import EphemeralValue, LastValue
 from ..checkpoint.base import BaseCheckpointSaver
@@ -25,7 +25,10 @@ from ..pregel.program import Node
 from ..pregel.runtime import running
 from ..pregel.types import END, PREVIOUS, START, CachePolicy, RetryPolicy, TimeoutPolicy
 from ..pregel.writes import Writer
-from ..store.cache import BaseCache, function_identity
+from ..store.keys import function_identity
+
+if TYPE_CHECKING:
+    from ..store.cache import BaseCache
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -15,7 +15,7 @@ from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
 from ..checkpoint.base import DIGEST, ERROR, INTERRUPT, RESUME, RETURN, TaskWrites
-from ..store.cache import canonical_key
+from ..store.keys import canonical_key
 from . import work
 from .errors import GraphInterrupt
 from .executors import POOL

@@ -6,7 +6,7 @@ import warnings
 from copy import copy
 from typing import Any
 
-from ..store.cache import canonical_key, function_identity
+from ..store.keys import canonical_key, function_identity
 from .errors import GraphBubbleUp, GraphInterrupt, ParentCommand
 from .task import Task
 from .types import Command, TimeoutPolicy

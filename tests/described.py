@@ -282,14 +282,16 @@ def whole_story(
     bodies = is_async if bodies_async is None else bodies_async
     app = build(graph, api, is_async=bodies, saver=api.InMemorySaver())
     config = {"configurable": {"thread_id": "1"}, "recursion_limit": graph["limit"] + more_steps}
+    # The peer's default durability stores joins as they are when it comes to writing them, not as they were.
+    options = {"stream_mode": MODES, "durability": "sync"}
     told: list[Described] = []
     for value in graph["inputs"]:
-        told.append(story(*chunks(app, given(value, api), config, is_async, stream_mode=MODES)))
+        told.append(story(*chunks(app, given(value, api), config, is_async, **options)))
         last = told[-1]
         for _ in range(10):
             if last["error"] != "Boom":
                 break
-            last = story(*chunks(app, None, config, is_async, stream_mode=MODES), resumed=True)
+            last = story(*chunks(app, None, config, is_async, **options), resumed=True)
         if last is not told[-1]:
             told.append(last)
         if last["error"] is not None:

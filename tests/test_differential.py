@@ -112,8 +112,9 @@ def comparable(ours: list[Described], theirs: list[Described]) -> tuple[Any, Any
         if "GraphRecursionError" in errors:
             if errors[0] == errors[1] and "values" in a and not mine:
                 count = len(a["steps"]) - 1  # the last may have been cut short by a nested graph that loops
-                a = {"steps": a["steps"][:count], "values": a["values"][:count]}
-                b = {"steps": b["steps"][:count], "values": b["values"][:count]}
+                shown = min(len(a["values"]), len(b["values"]))
+                a = {"steps": a["steps"][:count], "values": a["values"][:shown]}
+                b = {"steps": b["steps"][:count], "values": b["values"][:shown]}
                 return [*mine, a], [*other, b]
             if mine or errors[0] == errors[1]:
                 return mine, other  # a resumed call: counted otherwise
