@@ -29,6 +29,7 @@ from .pregel.errors import (
     EmptyChannelError,
     EmptyInputError,
     GraphBubbleUp,
+    GraphChangedError,
     GraphDrained,
     GraphInterrupt,
     GraphRecursionError,
@@ -90,7 +91,7 @@ __all__ = [
     # errors and signals
     "StateGraphError", "InvalidGraphError", "InvalidUpdateError", "InvalidRouteError", "EmptyInputError",
     "EmptyChannelError", "GraphRecursionError", "CheckpointConflictError", "UnknownInterruptError",
-    "NodeTimeoutError", "NodeCancelledError", "GraphBubbleUp", "GraphInterrupt", "GraphDrained", "ParentCommand",
+    "NodeTimeoutError", "NodeCancelledError", "GraphChangedError", "GraphBubbleUp", "GraphInterrupt", "GraphDrained", "ParentCommand",
 ]  # fmt: skip
 
 

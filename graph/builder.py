@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from itertools import pairwise
 from typing import Any, Literal, Self
@@ -22,47 +21,12 @@ from ..pregel.writes import is_reserved
 from .arguments import breakpoints_of, destinations_of, named, numbered, plain_name, policies_of, router_name
 from .branch import BranchSpec, read_ends
 from .compile import CompiledStateGraph, compile_graph
+from .declared import Declared, NodeSpec, Policies
 from .schema import Channel, Schema, described, is_schema, not_a_schema, read_schema
 from .validate import check
 
 
-@dataclass(frozen=True, slots=True)
-class Policies:
-    """What happens when a node fails, takes long, or has seen its input before; None or empty for no say."""
-
-    retry: tuple[RetryPolicy, ...] = ()
-    cache: CachePolicy | None = None
-    timeout: TimeoutPolicy | None = None
-    handler: Body | None = None
-
-    def over(self, default: Policies) -> Policies:
-        """These, with the default's where they have no say."""
-        return Policies(
-            self.retry or default.retry,
-            self.cache or default.cache,
-            self.timeout or default.timeout,
-            self.handler or default.handler,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class NodeSpec:
-    """A node as declared.
-
-    Attributes:
-        schema: which keys it reads, and as what.
-        ends: where a `Command` of its may go, with labels; only for checks and drawings.
-    """
-
-    body: Body
-    schema: Schema
-    defer: bool = False
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-    policies: Policies = field(default_factory=lambda: Policies())
-    ends: Mapping[str, str] = field(default_factory=dict)
-
-
-class StateGraph:
+class StateGraph(Declared):
     """A graph whose nodes read and write one shared, typed state.
 
     Every key of the schema is a channel: a plain annotation keeps the last value and refuses two in one step; an
@@ -385,10 +349,6 @@ class StateGraph:
         app.store, app.cache = store, cache
         self.compiled = True
         return app
-
-    def specs(self) -> dict[str, NodeSpec]:
-        """The nodes with the defaults filled in."""
-        return {name: replace(spec, policies=spec.policies.over(self.defaults)) for name, spec in self.nodes.items()}
 
     def _add_schema(self, schema: Any) -> Schema:
         """Read a schema and merge its keys with those known.

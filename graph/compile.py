@@ -6,20 +6,18 @@ The names of the channels are part of what is stored, so they must not change.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..channels import EphemeralValue, LastValueAfterFinish, NamedBarrierValue, NamedBarrierValueAfterFinish
 from ..checkpoint.base import BaseCheckpointSaver
 from ..pregel.app import Pregel
 from ..pregel.errors import InvalidUpdateError
 from ..pregel.node import PregelNode
-from ..pregel.types import END, ROOT, START, TAG_HIDDEN, Send
+from ..pregel.types import END, JOIN, ROOT, START, TAG_HIDDEN, TO_NODE, Send
 from ..pregel.writes import StateWriter, Vocabulary, Writer, is_record
 from .branch import Branch
+from .declared import Declared, NodeSpec
 from .schema import Channel, Schema
-
-if TYPE_CHECKING:
-    from .builder import NodeSpec, StateGraph
 
 
 class CompiledStateGraph(Pregel):
@@ -29,7 +27,7 @@ class CompiledStateGraph(Pregel):
         builder: the StateGraph it was compiled from.
     """
 
-    builder: StateGraph
+    builder: Declared
 
     def coerce_output(self, value: Any) -> Any:
         """The output as an instance of the output schema, where that is a pydantic model or dataclass."""
@@ -39,15 +37,15 @@ class CompiledStateGraph(Pregel):
 
 def trigger(node: str) -> str:
     """The channel that edges, routers and commands write to make a node run."""
-    return f"branch:to:{node}"
+    return f"{TO_NODE}{node}"
 
 
 def join(starts: Sequence[str], end: str) -> str:
     """The channel in which a join gathers who has run."""
-    return f"join:{'+'.join(starts)}:{end}"
+    return f"{JOIN}{'+'.join(starts)}:{end}"
 
 
-def handler_of(graph: StateGraph, node: str) -> str | None:
+def handler_of(graph: Declared, node: str) -> str | None:
     """The name of the node that handles another's errors: its own, or the one for all that have none."""
     if graph.nodes[node].policies.handler is not None:
         return f"__error_handler__{node}"
@@ -55,7 +53,7 @@ def handler_of(graph: StateGraph, node: str) -> str | None:
 
 
 def compile_graph(
-    graph: StateGraph,
+    graph: Declared,
     checkpointer: BaseCheckpointSaver | bool | None,
     name: str,
     breakpoints: tuple[Any, Any],
@@ -104,7 +102,7 @@ def check_input(value: Any) -> None:
 class Layout:
     """Which channels a graph needs besides its state, and who writes them."""
 
-    def __init__(self, graph: StateGraph, specs: Mapping[str, NodeSpec]) -> None:
+    def __init__(self, graph: Declared, specs: Mapping[str, NodeSpec]) -> None:
         self.graph = graph
         self.specs = specs
         strict = graph.extra_keys == "error"

@@ -20,12 +20,11 @@ from ..pregel.callable import Body, infer_name, read_callable
 from ..pregel.calls import Arguments, ReturnWriter
 from ..pregel.errors import InvalidGraphError
 from ..pregel.node import PregelNode
-from ..pregel.outcome import CACHE_NS
+from ..pregel.outcome import cache_namespace
 from ..pregel.program import Node
 from ..pregel.runtime import running
 from ..pregel.types import END, PREVIOUS, START, CachePolicy, RetryPolicy, TimeoutPolicy
 from ..pregel.writes import Writer
-from ..store.keys import function_identity
 
 if TYPE_CHECKING:
     from ..store.cache import BaseCache
@@ -66,14 +65,11 @@ class TaskFunction(Generic[P, T]):
 
     def clear_cache(self, cache: BaseCache) -> None:
         """Forget the cached results of this task."""
-        cache.clear([self._cache_ns()])
+        cache.clear([cache_namespace(self._node)])
 
     async def aclear_cache(self, cache: BaseCache) -> None:
         """`clear_cache` for coroutines."""
-        await cache.aclear([self._cache_ns()])
-
-    def _cache_ns(self) -> tuple[str, ...]:
-        return (CACHE_NS, function_identity(self.function), self.name)
+        await cache.aclear([cache_namespace(self._node)])
 
     def __repr__(self) -> str:
         return f"<task {self.name!r}>"

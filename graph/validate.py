@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from ..pregel.errors import InvalidGraphError, nearest
 from ..pregel.types import END, START, TASKS, All
 from ..pregel.writes import is_reserved
-
-if TYPE_CHECKING:
-    from .builder import StateGraph
+from .declared import Declared
 
 
 class GraphWarning(UserWarning):
     """The graph runs, but probably not as meant."""
 
 
-def check(graph: StateGraph, interrupt: All | Sequence[str]) -> None:
+def check(graph: Declared, interrupt: All | Sequence[str]) -> None:
     """Refuse a graph that cannot work, and warn of one that looks wrong.
 
     Raises:
@@ -31,18 +28,18 @@ def check(graph: StateGraph, interrupt: All | Sequence[str]) -> None:
         warnings.warn(advice, GraphWarning, stacklevel=4)
 
 
-def _entries(graph: StateGraph) -> Iterator[str]:
+def _entries(graph: Declared) -> Iterator[str]:
     if START not in {start for start, _ in graph.edges} and not graph.branches.get(START):
         yield "the graph has no entry point: add_edge(START, ...) or add_conditional_edges(START, ...)"
 
 
-def handlers(graph: StateGraph) -> set[str]:
+def handlers(graph: Declared) -> set[str]:
     """The names of error handlers, from which edges may start."""
     own = {f"__error_handler__{name}" for name, spec in graph.nodes.items() if spec.policies.handler is not None}
     return own | ({"__default_error_handler__"} if graph.defaults.handler is not None else set())
 
 
-def _sources(graph: StateGraph) -> Iterator[str]:
+def _sources(graph: Declared) -> Iterator[str]:
     known = {START, *graph.nodes, *handlers(graph)}
     for start, end in sorted(graph.edges):
         if start not in known:
@@ -52,7 +49,7 @@ def _sources(graph: StateGraph) -> Iterator[str]:
             yield f"a conditional edge starts at unknown node {source!r}; {nearest(source, graph.nodes)}"
 
 
-def _targets(graph: StateGraph) -> Iterator[str]:
+def _targets(graph: Declared) -> Iterator[str]:
     known = {*graph.nodes, END}
     for start, end in sorted(graph.edges):
         if end not in known:
@@ -69,7 +66,7 @@ def _targets(graph: StateGraph) -> Iterator[str]:
                 yield f"node {name!r} declares the unknown destination {end!r}; {nearest(end, graph.nodes)}"
 
 
-def _keys(graph: StateGraph) -> Iterator[str]:
+def _keys(graph: Declared) -> Iterator[str]:
     for key in (*graph.channels, *graph.managed):
         if key in (START, END, TASKS) or (is_reserved(key) and key != "__root__"):
             yield f"state key {key!r}: the name is reserved"
@@ -77,7 +74,7 @@ def _keys(graph: StateGraph) -> Iterator[str]:
             yield f"state key {key!r}: names that begin with 'branch:to:' or 'join:' are the engine's own"
 
 
-def _breakpoints(graph: StateGraph, interrupt: All | Sequence[str]) -> Iterator[str]:
+def _breakpoints(graph: Declared, interrupt: All | Sequence[str]) -> Iterator[str]:
     for name in () if interrupt == "*" else (interrupt,) if isinstance(interrupt, str) else interrupt:
         if name not in graph.nodes:
             yield f"interrupt at unknown node {name!r}; {nearest(name, graph.nodes)}"
@@ -86,7 +83,7 @@ def _breakpoints(graph: StateGraph, interrupt: All | Sequence[str]) -> Iterator[
 # -- what only looks wrong ------------------------------------------------------------------------------------
 
 
-def successors(graph: StateGraph) -> dict[str, set[str]]:
+def successors(graph: Declared) -> dict[str, set[str]]:
     """For each node and START, what it is declared to lead to; "*" if its router may go anywhere."""
     found: dict[str, set[str]] = {name: set(spec.ends) for name, spec in graph.nodes.items()}
     for start, end in graph.edges:
@@ -100,7 +97,7 @@ def successors(graph: StateGraph) -> dict[str, set[str]]:
     return found
 
 
-def unreachable(graph: StateGraph) -> Iterator[str]:
+def unreachable(graph: Declared) -> Iterator[str]:
     """A sentence for every node that nothing is declared to lead to."""
     leads = successors(graph)
     reached: set[str] = set()
@@ -120,7 +117,7 @@ def unreachable(graph: StateGraph) -> Iterator[str]:
             )
 
 
-def starving(graph: StateGraph) -> Iterator[str]:
+def starving(graph: Declared) -> Iterator[str]:
     """A sentence for every join that waits for a node which a router may pass by."""
     if not graph.waiting_edges:
         return

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 class AsyncCalls(Calls):
     """The calls of one async run: asyncio tasks on its loop; calls from worker threads stay on threads."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(run)
-        self._loop = asyncio.get_running_loop()
+        self._loop = loop
         self._semaphores: dict[str, asyncio.Semaphore] = {}
 
     def start(self, parent: Task, node: Node, arguments: Arguments) -> Any:

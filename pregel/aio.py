@@ -18,6 +18,7 @@ from .effects import Effects, Load, RunTasks, Save
 from .errors import GraphBubbleUp
 from .executors import MAX_THREADS
 from .loop import supersteps
+from .outcome import StepLimit
 from .run import Run
 from .task import Task
 from .threads import ReaderLeft, lags, note_loss, place
@@ -27,7 +28,7 @@ async def drive(run: Run, effects: Effects | None = None) -> None:
     """Carry a run (or other effects on its thread) through to the end; nobody reads."""
     loop = supersteps(run) if effects is None else effects
     driver = Driver(run)
-    run.open_calls = AsyncCalls
+    run.open_calls = driver.open_calls
     try:
         for effect in loop:
             if effect.__class__ is RunTasks:
@@ -44,7 +45,7 @@ async def stream(run: Run) -> AsyncGenerator[Any, None]:
     """Carry a run through, handing over each chunk before anything further is done."""
     loop = supersteps(run)
     driver = Driver(run)
-    run.open_calls = AsyncCalls
+    run.open_calls = driver.open_calls
     out = run.out
     run.wake = driver.wake
     try:
@@ -74,7 +75,7 @@ async def stream(run: Run) -> AsyncGenerator[Any, None]:
 class Driver:
     """Answers the effects of one loop."""
 
-    __slots__ = ("_batch", "_ended", "_lag", "_loop", "_run", "_saving", "_waiter")
+    __slots__ = ("_batch", "_ended", "_lag", "_limit", "_loop", "_run", "_saving", "_waiter")
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -84,13 +85,21 @@ class Driver:
         self._waiter: asyncio.Future[None] | None = None
         self._lag = lags(run)
         self._saving: asyncio.Task[None] | None = None
+        self._limit = None if run.step_timeout is None else StepLimit(run.step_timeout)
+
+    def open_calls(self, run: Run) -> AsyncCalls:
+        """The mid-task calls of the run; may be asked for from any thread."""
+        return AsyncCalls(run, self._loop)
 
     def wake(self) -> None:
         """A chunk is waiting for the reader; may be called from any thread."""
         if asyncio._get_running_loop() is self._loop:
             self._notice()
-        elif not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._notice)
+        else:
+            try:
+                self._loop.call_soon_threadsafe(self._notice)
+            except RuntimeError:  # the loop is closed: nobody reads any longer
+                pass
 
     def _notice(self) -> None:
         if self._waiter is not None and not self._waiter.done():
@@ -105,7 +114,7 @@ class Driver:
                 self._run.out.clear()  # nobody is shown a step that could not be stored
                 raise
         elif isinstance(effect, Load):
-            effect.found, effect.head = await find(self._run.saver, place(self._run))
+            effect.found, effect.head = await find(self._run.saver, place(self._run), effect.before)
 
     async def _save(self, effect: Save) -> None:
         if self._run.saver.in_memory:  # type: ignore[union-attr]
@@ -135,6 +144,8 @@ class Driver:
                 await in_context(copy_context(), run_task(tasks[0]))
                 effect.finished = tasks
                 return
+            if self._limit is not None:
+                tasks = self._limit.twins(tasks)
             self._batch = Batch(tasks, self._run.config.get("max_concurrency") or width(tasks), self._end)
             self._batch.start()
         await self._collect(effect, self._batch)
@@ -142,9 +153,9 @@ class Driver:
             self._batch = None
 
     def _end(self, task: Task) -> None:
-        """A task has ended; after a failure its siblings are cancelled."""
-        self._ended.append(task)
-        if task.fatal and self._batch is not None:
+        """A task has ended; after a failure, which a signal is not, its siblings are cancelled."""
+        self._ended.append(task if self._limit is None else self._limit.admit(task))
+        if task.fatal and self._batch is not None and not isinstance(task.error, GraphBubbleUp):
             self._batch.cancel()
         self._notice()
 
@@ -153,11 +164,27 @@ class Driver:
         watched, ended = self._run.watched, self._ended
         while batch.open and not (watched and (ended or self._run.out)):
             self._waiter = self._loop.create_future()
-            await self._waiter
+            if self._limit is None:
+                await self._waiter
+            else:
+                await self._in_time(self._limit, self._waiter)
         self._waiter = None
         effect.finished = tuple(ended)
         ended.clear()
         effect.open = batch.open
+
+    async def _in_time(self, limit: StepLimit, waiter: asyncio.Future[None]) -> None:
+        """Wait for a task to end.
+
+        Raises:
+            StepTimeoutError: none has until the superstep's limit. Nobody waits for its tasks any longer.
+        """
+        await asyncio.wait([waiter], timeout=limit.left())
+        if not waiter.done():
+            if self._batch is not None:
+                self._batch.cancel()
+            self._batch = None
+            raise limit.hit()
 
     async def abort(self, loop: Effects, error: BaseException) -> None:
         """Cancel running tasks, then let the loop keep what was done, even if this task is being cancelled."""
@@ -257,12 +284,18 @@ def width(tasks: Sequence[Task]) -> int:
     return MAX_THREADS
 
 
-async def find(saver: Any, config: Any) -> tuple[Any, str | None]:
+async def find(saver: Any, config: Any, before: Any = None) -> tuple[Any, str | None]:
     """The checkpoint to start from, and the id of the thread's newest.
+
+    Args:
+        before: start from the newest checkpoint that is older than the one this config names.
 
     Raises:
         ValueError: the config names a checkpoint that the thread does not have.
     """
+    if before is not None:
+        older = [found async for found in saver.alist(config, before=before, limit=1)]
+        return older[0] if older else None, await saver.ahead(config)
     found = await saver.aget_tuple(config)
     thread_id, _, checkpoint_id = coordinates(config)
     if checkpoint_id is None:

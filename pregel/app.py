@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import UnionType
@@ -14,9 +14,11 @@ from ..channels.base import BaseChannel
 from ..checkpoint.base import INTERRUPT, BaseCheckpointSaver
 from ..checkpoint.serde import Serializer
 from . import threads
-from .config import Call, Options, check_breakpoints, merge_configs, normalize
-from .errors import GraphInterrupt, InvalidUpdateError, ParentCommand
+from .config import Call, Options, check_breakpoints, merge_configs, normalize, read_options
+from .errors import InvalidUpdateError, ParentCommand, nearest
+from .interrupts import asking
 from .node import NodeBuilder, PregelNode
+from .outcome import cache_namespace
 from .program import Program, freeze
 from .run import Run
 from .runtime import ManagedValue
@@ -54,6 +56,7 @@ class Pregel(StoredThreads):
         retry_policy, cache_policy: for nodes without their own.
         context_schema: the class of `context`.
         name: in drawings and errors.
+        step_timeout: seconds that a whole superstep may take, sync nodes included; then `StepTimeoutError`.
         stream_eager: keep the reader's thread free while a node runs, so that chunks reach it at once.
 
     Raises:
@@ -91,6 +94,7 @@ class Pregel(StoredThreads):
         cache_policy: CachePolicy | None = None,
         context_schema: Any = None,
         name: str = "Pregel",
+        step_timeout: float | None = None,
         stream_eager: bool = False,
         _words: Vocabulary | None = None,
         _check_input: Callable[[Any], None] | None = None,
@@ -114,6 +118,9 @@ class Pregel(StoredThreads):
         self.serde = checkpointer.serde if isinstance(checkpointer, BaseCheckpointSaver) else Serializer()
         self.context_schema = check_context_schema(context_schema)
         self.name = name
+        if step_timeout is not None and not step_timeout > 0:
+            raise ValueError(f"step_timeout must be greater than 0 seconds, not {step_timeout!r}")
+        self.step_timeout = step_timeout
         self.check_input = _check_input
         self.config: RunnableConfig = {}
 
@@ -139,7 +146,7 @@ class Pregel(StoredThreads):
             CheckpointConflictError: another run moved the thread on.
             Exception: whatever a node raised, with a note that names its task.
         """
-        call = Call(**options)
+        call = read_options(options)
         if call.stream_mode is not None and call.stream_mode != "values":
             return list(self.stream(input, config, **options))
         run = Run(self, input, config, call)
@@ -153,7 +160,7 @@ class Pregel(StoredThreads):
         """`invoke` for coroutines."""
         from . import aio
 
-        call = Call(**options)
+        call = read_options(options)
         if call.stream_mode is not None and call.stream_mode != "values":
             return [chunk async for chunk in self.astream(input, config, **options)]
         run = Run(self, input, config, call)
@@ -233,7 +240,7 @@ class Pregel(StoredThreads):
 
     def _open(self, input: Any, config: RunnableConfig | None, options: Options) -> Run:
         """A run with a reader."""
-        call = Call(**options)
+        call = read_options(options)
         run = Run(self, input, config, call)
         if (call.output_keys is None and call.stream_mode is None) or call.output_keys is None:
             run.show(self.program.stream)
@@ -271,6 +278,33 @@ class Pregel(StoredThreads):
                 raise
         return context
 
+    # -- cache ----------------------------------------------------------------------------------------------
+
+    def clear_cache(self, nodes: Iterable[str] | None = None) -> None:
+        """Forget the cached results of these nodes, or of all; not those of `@task`s and of nested graphs.
+
+        Raises:
+            ValueError: the graph has no cache, or no node of that name.
+        """
+        self._cache().clear(self._cached(nodes))
+
+    async def aclear_cache(self, nodes: Iterable[str] | None = None) -> None:
+        """`clear_cache` for coroutines."""
+        await self._cache().aclear(self._cached(nodes))
+
+    def _cache(self) -> Any:
+        if self.cache is None:
+            raise ValueError(f"{self.name!r} has no cache: compile(cache=InMemoryCache())")
+        return self.cache
+
+    def _cached(self, names: Iterable[str] | None) -> list[tuple[str, ...]]:
+        """Where the results of these nodes lie; those without a cache policy have none."""
+        known = self.program.nodes
+        for name in (names := list(known if names is None else names)):
+            if name not in known:
+                raise ValueError(f"clear_cache: there is no node {name!r}; {nearest(name, known)}")
+        return [cache_namespace(known[name]) for name in names if known[name].cache_policy is not None]
+
     # -- derive ---------------------------------------------------------------------------------------------
 
     def with_config(self, config: RunnableConfig | None = None, **settings: Any) -> Self:
@@ -304,7 +338,7 @@ class Pregel(StoredThreads):
 def hand_up(run: Run) -> None:
     """A nested run that paused makes the task around it pause."""
     if run.paused is not None and run.parent is not None:
-        raise GraphInterrupt(run.paused)
+        raise asking(run.parent, run.paused)
 
 
 def escaped(run: Run, signal: ParentCommand) -> BaseException:

@@ -14,7 +14,6 @@ from .errors import GraphBubbleUp, GraphInterrupt, NodeCancelledError, ParentCom
 from .executors import POOL
 from .outcome import (
     FullKey,
-    abandon,
     addressed_here,
     cache_key,
     keep_error,
@@ -111,7 +110,7 @@ async def _guarded(task: Task) -> None:
 async def _timed(task: Task, policy: TimeoutPolicy) -> None:
     """An attempt as an asyncio task of its own, abandoned at its deadline even if it ignores its cancellation."""
     twin = twin_of(task)
-    twin.watch = watch = Watch(policy)
+    twin.watch = watch = Watch(policy, task.life)
 
     async def work() -> None:
         RUNNING.set(twin)
@@ -136,8 +135,9 @@ async def _timed(task: Task, policy: TimeoutPolicy) -> None:
         await asyncio.wait([running])
         raise
     if not running.done():
-        abandon(twin)
+        watch.given_up = True
         running.cancel()
+        task.calls = twin.calls  # they end with the task, unless its next attempt finds them
         raise watch.error(task.name)
     take_over(task, twin)
     if ended and ended[0] is not None:
@@ -215,8 +215,10 @@ async def in_thread(call: Callable[[], Any]) -> Any:
             result = context.run(call)
         except BaseException as error:
             failure = _wrapped(error)
-        if not loop.is_closed():
+        try:
             loop.call_soon_threadsafe(tell, result, failure)
+        except RuntimeError:  # the loop is closed: nobody waits any longer
+            pass
 
     POOL.submit(work)
     try:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ..checkpoint.base import DIGEST, ERROR, INTERRUPT, RESUME, RETURN, TaskWrites
 from ..store.keys import canonical_key
 from . import work
+from .deadline import Pulse
 from .errors import GraphInterrupt
 from .executors import POOL
 from .keep import encode_marks
@@ -93,8 +94,10 @@ class Calls:
                 parent.calls = []
             child = Task(node, (PUSH, parent.path, len(parent.calls), True), arguments)
             child.run = self.run
-            if parent.watch is not None:
-                parent.watch.touch()
+            life = parent.life
+            if life is not None:
+                life.check()
+                child.watch = Pulse(above=life)
             future = self._restored(child)
             if future is None:
                 future = self._known.get(child.id)
@@ -168,6 +171,8 @@ class Calls:
 
     def leave(self, parent: Task) -> None:
         """The body failed: let no call outlive it."""
+        for call in parent.calls or ():
+            call.cancel()  # unless it has started
         for call in parent.calls or ():
             how(call)
 

@@ -78,6 +78,22 @@ class Call:
             raise TypeError(f"control is a RunControl, not {self.control!r}")
 
 
+def read_options(options: Mapping[str, Any]) -> Call:
+    """A call's keyword options with their defaults.
+
+    Raises:
+        TypeError: naming an option that does not exist.
+    """
+    try:
+        return Call(**options)
+    except TypeError:
+        unknown = [name for name in options if name not in Options.__annotations__]
+        raise TypeError(
+            f"unknown option {unknown[0]!r} of invoke or stream; {nearest(unknown[0], Options.__annotations__)}"
+        ) from None
+
+
+
 def names_thread(config: RunnableConfig) -> bool:
     """Whether a config says where to store, and so starts a lineage of its own."""
     configurable = config.get("configurable")

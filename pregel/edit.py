@@ -11,8 +11,8 @@ from typing import Any
 
 from ..checkpoint.base import NULL_TASK_ID, TaskWrites
 from .effects import Effects, Load, RunTasks, Save
-from .errors import InvalidUpdateError, nearest
-from .history import Stored
+from .errors import GraphChangedError, InvalidUpdateError, nearest
+from .history import Stored, known_only, lost_triggers, lost_work
 from .keep import cut, encode
 from .machine import Machine
 from .program import Node
@@ -33,11 +33,18 @@ def edits(run: Run, supersteps: Sequence[Sequence[StateUpdate]]) -> Effects:
     if run.ns and load.found is not None:
         run.parents = load.found.metadata.get("parents", {})  # so that the enclosing run finds it again
     machine = run.machine = load_machine(run, load.found)
+    lost = lost_work(machine, run.found, run.stored) if run.found is not None else []
     null = run.stored.pop(NULL_TASK_ID, None)
     if null is not None:
-        machine.apply_writes(null.writes)
+        machine.apply_writes(known_only(null.writes, machine))
     for updates in supersteps:
         only = updates[0]
+        if only.as_node in (END, INPUT):
+            if lost:
+                machine.forget(lost_triggers(machine, run.found))
+            lost = []
+        elif lost:
+            raise GraphChangedError(f"thread {run.thread_id!r}", lost)
         if only.as_node == END:
             _clear(run, machine)
             yield from _cut(run, "update", [])
@@ -74,6 +81,13 @@ def read_supersteps(supersteps: Sequence[Sequence[Any]]) -> list[list[StateUpdat
     return read
 
 
+def _planned(run: Run, machine: Machine) -> list[Task]:
+    tasks = machine.plan(coerce=False)
+    for task in tasks:
+        task.run = run
+    return tasks
+
+
 def _cut(run: Run, source: str, writes: list[TaskWrites]) -> Effects:
     run.machine.checkpoint_id = new_checkpoint_id()
     yield Save(cut(run, source, writes))
@@ -86,9 +100,7 @@ def _update(run: Run, machine: Machine, updates: Sequence[StateUpdate]) -> Effec
     """The named nodes' writers run over the values, together with what finished siblings have left."""
     if run.found is None and machine.step < 0:
         machine.step = 0  # a thread that begins with an update has no input step
-    pending = machine.plan(coerce=False)
-    for task in pending:
-        task.run = run
+    pending = _planned(run, machine)
     finished = _finished(run, pending)
     mine = [_task(run, machine, update, place, pending) for place, update in enumerate(updates)]
     effect = RunTasks()
@@ -112,7 +124,7 @@ def _finished(run: Run, pending: Sequence[Task]) -> list[Task]:
     for task in pending:
         known = run.stored.get(task.id, Stored())
         if known.finished and run.saved_id == run.head:
-            task.writes = list(known.writes)
+            task.writes = known_only(known.writes, run.machine)
             found.append(task)
     return found
 
@@ -175,9 +187,7 @@ def _clear(run: Run, machine: Machine) -> None:
         machine.step = 0
         machine.apply_edit((), keep=())
         return
-    pending = machine.plan(coerce=False)
-    for task in pending:
-        task.run = run
+    pending = _planned(run, machine)
     _finished(run, pending)
     machine.apply(pending)
     step = machine.step
@@ -198,11 +208,20 @@ def _duplicate(run: Run, machine: Machine, values: Any) -> Effects:
     """Clone the checkpoint as a sibling; `values` may be (values, as_node) pairs to apply to the clone."""
     if run.found is None:
         raise InvalidUpdateError(f"as_node={COPY!r}: the thread has no checkpoint to copy")
+    finished = _finished(run, _planned(run, machine))
     parent = run.found.parent_config
     run.saved_id = parent["configurable"]["checkpoint_id"] if parent is not None else None
     machine.mark_all_unsaved()
     machine.step += 1
     yield from _cut(run, "fork", [])
+    run.stored = {}
+    if finished:
+        # What `get_state` showed as done stays done; in the clone the same tasks have other ids.
+        done = {task.path: task.writes for task in finished}
+        clones = [task for task in _planned(run, machine) if task.path in done]
+        for task in clones:
+            task.writes = done[task.path]
+            run.stored[task.id] = Stored(writes=task.writes, wrote=True)
+        yield Save(None, [encode(run, task) for task in clones], run.saved_id or "")
     if values:
-        run.stored = {}
         yield from _update(run, machine, [StateUpdate(*pair) for pair in values])

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import Any
 
-from ..checkpoint.base import CheckpointTuple, Commit, TaskWrites
+from ..checkpoint.base import CheckpointTuple, Commit, RunnableConfig, TaskWrites
 from .task import Task
 
 
 class Load:
-    """Find the checkpoint that the run's config names. Fills `found`, and `head` with the thread's newest id."""
+    """Find the checkpoint that the run's config names, or the newest that is older than the one `before` names. Fills
+    `found`, and `head` with the thread's newest id."""
 
-    __slots__ = ("found", "head")
+    __slots__ = ("before", "found", "head")
 
-    def __init__(self) -> None:
+    def __init__(self, before: RunnableConfig | None = None) -> None:
+        self.before = before
         self.found: CheckpointTuple | None = None
         self.head: str | None = None
 

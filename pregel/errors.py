@@ -18,6 +18,7 @@ __all__ = [
     "EmptyChannelError",
     "EmptyInputError",
     "GraphBubbleUp",
+    "GraphChangedError",
     "GraphDrained",
     "GraphInterrupt",
     "GraphRecursionError",
@@ -29,6 +30,7 @@ __all__ = [
     "NodeTimeoutError",
     "ParentCommand",
     "StateGraphError",
+    "StepTimeoutError",
     "UnknownInterruptError",
     "nearest",
 ]
@@ -48,6 +50,21 @@ class InvalidGraphError(StateGraphError, ValueError):
         self.mistakes = (mistakes,) if isinstance(mistakes, str) else tuple(mistakes)
         lines = self.mistakes[0] if len(self.mistakes) == 1 else "".join(f"\n  - {m}" for m in self.mistakes)
         super().__init__(lines)
+
+
+class GraphChangedError(StateGraphError):
+    """A thread was stopped before work for which this graph has no place: it has changed since.
+
+    Attributes:
+        lost: the nodes, joins and channels that this graph lacks.
+    """
+
+    def __init__(self, where: str, lost: Sequence[str]) -> None:
+        super().__init__(
+            f"{where} was left with work that this graph has no place for: {', '.join(lost)}. Put it back under its "
+            "old name; or start over with new input; or drop what is pending: update_state(config, None, as_node=END)"
+        )
+        self.lost = tuple(lost)
 
 
 # -- your node -------------------------------------------------------------------------------------------
@@ -94,7 +111,8 @@ class UnknownInterruptError(StateGraphError, RuntimeError):
     """An answer that fits no pending question.
 
     Attributes:
-        reason: "not_pending", "ambiguous" or "empty_map".
+        reason: "not_pending", "ambiguous" or "nested" (several answers were brought to an old checkpoint, and some
+            are for nested graphs, which start over there).
         interrupt_ids: the ids that the answer named.
         pending_ids: the ids that wait for one.
     """
@@ -106,7 +124,8 @@ class UnknownInterruptError(StateGraphError, RuntimeError):
         pending = ", ".join(self.pending_ids) or "none"
         text = {
             "ambiguous": "several questions are pending: answer by id with Command(resume={id: answer})",
-            "empty_map": "the map of answers is empty",
+            "nested": "nested graphs start over when an old checkpoint runs again, so their questions get new ids: run "
+            "it with None, then answer",
         }.get(reason, f"no question is pending under {', '.join(self.interrupt_ids) or 'any id'}")
         super().__init__(f"{text}; pending: {pending}")
 
@@ -116,6 +135,21 @@ class UnknownInterruptError(StateGraphError, RuntimeError):
 
 class GraphRecursionError(StateGraphError, RecursionError):
     """The call used up its supersteps and work was left. What was done is stored; `invoke(None)` goes on."""
+
+
+class StepTimeoutError(StateGraphError, TimeoutError):
+    """A superstep took longer than the graph's `step_timeout`. Nothing of it was applied; what had finished in time is
+    kept for a resume.
+
+    Attributes:
+        unfinished: the names of the nodes that had not ended, in path order.
+        timeout: the limit, in seconds.
+    """
+
+    def __init__(self, unfinished: Sequence[str], timeout: float) -> None:
+        super().__init__(f"step timeout of {timeout:g} s hit while {', '.join(unfinished)} had not ended")
+        self.unfinished = tuple(unfinished)
+        self.timeout = timeout
 
 
 # -- us --------------------------------------------------------------------------------------------------
@@ -146,6 +180,11 @@ class ParentCommand(GraphBubbleUp):
     def __init__(self, command: Any) -> None:
         super().__init__(command)
         self.command = command
+
+
+class GraphAbandoned(GraphBubbleUp):
+    """Ends what an attempt that was given up at its deadline still runs. Nobody waits for that attempt, so nobody
+    sees this either."""
 
 
 class GraphDrained(GraphBubbleUp):

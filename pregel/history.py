@@ -27,7 +27,7 @@ from .machine import Machine
 from .program import Program
 from .stream import result_of
 from .task import Task
-from .types import Interrupt, PregelTask, RunnableConfig, StateSnapshot
+from .types import JOIN, TASKS, TO_NODE, Interrupt, PregelTask, RunnableConfig, StateSnapshot
 from .writes import Pair
 
 if TYPE_CHECKING:
@@ -78,6 +78,40 @@ def read_stored(pending: Iterable[PendingWrite]) -> dict[str, Stored]:
     return found
 
 
+def lost_work(machine: Machine, found: CheckpointTuple, stored: Mapping[str, Stored]) -> list[str]:
+    """What a checkpoint would go on with and the machine's program lacks, because another graph has made it."""
+    program = machine.program
+    names = set(lost_triggers(machine, found))
+    for known in stored.values():
+        names.update(c for c, _ in known.writes if c not in program.channels and c != RETURN)
+    sends = machine.channels[TASKS].get() if TASKS in machine.expiring else ()
+    nodes = {send.node for send in sends if send.node not in program.nodes}
+    return sorted({_where_to(name) for name in names} | {f"node {name!r}" for name in nodes})
+
+
+def lost_triggers(machine: Machine, found: CheckpointTuple) -> list[str]:
+    """The channels that hold what makes a node run, in a graph that is not the machine's program."""
+    left = [name for name in found.checkpoint["channel_values"] if name not in machine.channels]
+    if machine.program.words.triggers:
+        return [name for name in left if name.startswith((TO_NODE, JOIN))]
+    moved = found.checkpoint["updated_channels"] or ()
+    return [name for name in left if name in moved]
+
+
+def _where_to(channel: str) -> str:
+    if channel.startswith(TO_NODE):
+        return f"node {channel[len(TO_NODE) :]!r}"
+    if channel.startswith(JOIN):
+        starts, _, end = channel[len(JOIN) :].rpartition(":")
+        return f"the join of {' and '.join(map(repr, starts.split('+')))} before {end!r}"
+    return f"channel {channel!r}"
+
+
+def known_only(writes: Iterable[Pair], machine: Machine) -> list[Pair]:
+    """The writes to channels that the machine has."""
+    return [pair for pair in writes if pair[0] in machine.channels]
+
+
 @dataclass(slots=True)
 class Place:
     """Stands in for a run where tasks are only looked at: enough for their ids and namespaces."""
@@ -107,7 +141,7 @@ def view(program: Program, found: CheckpointTuple, *, live: bool) -> View:
     stored = read_stored(found.pending_writes or ())
     null = stored.get(NULL_TASK_ID)
     if null is not None:
-        machine.apply_writes(null.writes)
+        machine.apply_writes(known_only(null.writes, machine))
     tasks = machine.plan(coerce=False)
     ns = found.config["configurable"].get("checkpoint_ns", "")
     place = Place(program, machine, ns)
@@ -153,7 +187,7 @@ def _values(program: Program, seen: View) -> Any:
     if seen.live:
         writes = [pair for t in seen.tasks if _finished(seen, t.id) for pair in seen.stored[t.id].writes]
         try:
-            return seen.machine.output_with(program.stream, writes)
+            return seen.machine.output_with(program.stream, known_only(writes, seen.machine))
         except Exception:  # looking at a thread must work however badly its writes fit together
             pass
     return seen.machine.output(program.stream)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
+from threading import Lock
 from typing import Any
 
 from .errors import GraphInterrupt
@@ -17,7 +18,8 @@ def interrupt(value: Any, *, response_schema: Any = None) -> Any:
 
     The first time, the task pauses here: `invoke` returns with the question under `"__interrupt__"`. When the
     thread is resumed with `Command(resume=answer)` the node runs again from its start and this call returns the
-    answer. Several questions in one node are matched to their answers by the order of the calls.
+    answer. Several questions in one node are matched to their answers by the order of the calls, so that order must be
+    the same each time the node runs.
 
     Args:
         value: the question; anything a checkpoint can store.
@@ -29,13 +31,14 @@ def interrupt(value: Any, *, response_schema: Any = None) -> Any:
     """
     task: Task = running("interrupt()")
     holder = _holder(task)
-    question_id = interrupt_id(task.ns, task.asked)
-    task.asked += 1
+    with _numbering:  # a node may ask from several threads
+        question_id = interrupt_id(task.ns, task.asked)
+        task.asked += 1
     answers = holder.known_answers()
     if question_id not in answers:
         taken = holder.run.take_answer(question_id)
         if not taken:
-            raise GraphInterrupt((Interrupt(value, question_id, _json_schema(response_schema)),))
+            raise asking(task, (Interrupt(value, question_id, _json_schema(response_schema)),))
         answers[question_id] = taken[0]
     answer = answers[question_id]
     if response_schema is None or isinstance(response_schema, dict):
@@ -46,6 +49,16 @@ def interrupt(value: Any, *, response_schema: Any = None) -> Any:
         del answers[question_id]  # the question stays open
         question = Interrupt(value, question_id, _json_schema(response_schema))
         raise AnswerRejected((question,), error) from None
+
+
+_numbering = Lock()
+
+
+def asking(task: Task, questions: Sequence[Interrupt]) -> GraphInterrupt:
+    """The signal by which a task pauses with these questions. They are noted on the task as well: of several that are
+    asked side by side (`asyncio.gather`, threads) only one signal leaves the node, but all are shown."""
+    task.questions = [*getattr(task, "questions", ()), *questions]
+    return GraphInterrupt(questions)
 
 
 def _holder(task: Task) -> Task:
@@ -82,6 +95,11 @@ class AnswerRejected(GraphInterrupt):
 def interrupt_id(ns: str, position: int) -> str:
     """32 hex digits for the question at this position of the task with this namespace."""
     return blake2b(f"{ns}\0{position}".encode(), digest_size=16).hexdigest()
+
+
+def renamed(old_ns: str, new_ns: str, count: int) -> dict[str, str]:
+    """The ids of the first questions of a task, and what they become when its namespace does."""
+    return {interrupt_id(old_ns, place): interrupt_id(new_ns, place) for place in range(count)}
 
 
 def listed(tasks: Iterable[Task], names: Sequence[str] | str) -> bool:

@@ -57,7 +57,7 @@ def cut(run: Run, source: str, writes: list[TaskWrites]) -> Commit:
     changed: dict[str, int] = {}
     for name in machine.unsaved:
         changed[name] = versions[name]
-        stored = channels[name].checkpoint()
+        stored = channels[name].checkpoint() if name in channels else MISSING
         try:
             values[name] = None if stored is MISSING else dumps(stored)
         except Exception as error:

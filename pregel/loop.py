@@ -25,9 +25,11 @@ def supersteps(run: Run) -> Effects:
     """All of one call. Afterwards `run.machine` holds the final state and `run.paused` the open questions."""
     found: CheckpointTuple | None = None
     if run.saver is not None:
-        load = Load()
+        load = Load(run.starts_before())
         yield load
         found, run.head = load.found, load.head
+    if run.watch is not None:
+        run.watch.check()
     machine = run.machine = load_machine(run, found)
     yield from first_phase(run, machine, found)
     try:
@@ -61,7 +63,7 @@ def _loop(run: Run, machine: Machine) -> Effects:
             if taken >= run.limit:
                 raise _limit_reached(run, tasks)
             taken += 1
-        if (run.before or run.control) and _held_back(run, machine, tasks):
+        if (run.before or run.control.drain_reason is not None) and _held_back(run, machine, tasks):
             run.paused = ()
             return
         if run.stored:
@@ -71,6 +73,8 @@ def _loop(run: Run, machine: Machine) -> Effects:
         else:
             effect.tasks = tasks  # nobody looks until all have ended
             yield effect
+        if run.watch is not None:
+            run.watch.check()
         if not _all_finished(tasks):
             tasks = yield from _handle_errors(run, tasks, effect)
             if not _all_finished(tasks):
@@ -128,7 +132,7 @@ def _held_back(run: Run, machine: Machine, tasks: Sequence[Task]) -> bool:
         for stream in run.streams:
             stream.breakpoint()
         return True
-    if run.control is not None and run.control.drain_requested:
+    if run.control.drain_requested:
         raise GraphDrained(run.control.drain_reason or "")
     return False
 
@@ -265,7 +269,7 @@ def _end_badly(run: Run, machine: Machine, tasks: Sequence[Task]) -> Effects:
 
 def _keep_ends(run: Run, tasks: Sequence[Task]) -> Effects:
     """Record how far each task of an unfinished superstep has come."""
-    if run.saver is None:
+    if run.saver is None or run.abandoned:
         return
     yield from _save_at_exit(run)
     records = list(run.late)
@@ -305,5 +309,9 @@ def _is_cancelled(task: Task) -> bool:
 
 def _save_at_exit(run: Run) -> Effects:
     """With durability "exit": the one checkpoint of this call, if it changed anything."""
-    if run.saver is not None and run.durability == "exit" and (run.machine.unsaved or run.machine.unsaved_seen):
-        yield Save(cut(run, run.source, []))
+    machine = run.machine
+    if run.saver is None or run.durability != "exit" or run.abandoned:
+        return
+    if machine.unsaved or machine.unsaved_seen or run.source == "fork":
+        source, run.source = run.source, "loop"
+        yield Save(cut(run, source, []))

@@ -97,6 +97,8 @@ class Machine:
             for index, send in enumerate(self.channels[TASKS].get()):
                 node = nodes.get(send.node)
                 if node is None:
+                    if not coerce:
+                        continue  # left by another graph: who only looks need not stumble over it
                     raise InvalidUpdateError(
                         f"step {self.step}: a Send goes to unknown node {send.node!r}; {nearest(send.node, nodes)}"
                     )
@@ -272,6 +274,10 @@ class Machine:
         self._swap(fresh, moved, changed)
         self.changed = None  # what was pending before is found by looking at all that has a version
         self.step += 1
+
+    def forget(self, names: Iterable[str]) -> None:
+        """Let the next checkpoint say that these channels, which the program does not have, hold nothing."""
+        self.unsaved.update(names)
 
     def mark_all_unsaved(self) -> None:
         """Let the next checkpoint hold everything, as one that builds on another parent must."""

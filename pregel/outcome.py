@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import time
 import warnings
+from collections.abc import Sequence
 from copy import copy
 from typing import Any
 
 from ..store.keys import canonical_key, function_identity
-from .errors import GraphBubbleUp, GraphInterrupt, ParentCommand
-from .task import Task
+from .deadline import Watch
+from .errors import GraphBubbleUp, GraphInterrupt, ParentCommand, StepTimeoutError
+from .program import Node
+from .task import Task, in_path_order
 from .types import Command, TimeoutPolicy
 
 CACHE_NS = "__pregel_ns_writes"
@@ -26,7 +30,8 @@ def keep_signal(task: Task, signal: GraphBubbleUp) -> None:
     task.writes = []
     task.finished = False
     if isinstance(signal, GraphInterrupt):
-        task.interrupts = signal.interrupts
+        asked = (*signal.interrupts, *getattr(task, "questions", ()))
+        task.interrupts = tuple({question.id: question for question in asked}.values())
         task.paused = True
         task.rejected = getattr(signal, "error", None)
     else:
@@ -55,6 +60,7 @@ def limits(task: Task) -> TimeoutPolicy | None:
 def twin_of(task: Task) -> Task:
     """A copy for an attempt that may have to be abandoned: nothing it does later can reach the task."""
     task.known_answers()
+    task.first_attempt_time()
     twin = copy(task)
     twin.writes = []
     twin.answers = dict(task.known_answers())
@@ -65,11 +71,56 @@ def take_over(task: Task, twin: Task) -> None:
     """Make what the twin has done the task's own."""
     task.writes, task.finished, task.answers = twin.writes, twin.finished, twin.answers
     task.asked, task.children, task.calls = twin.asked, twin.children, twin.calls
+    task.questions = getattr(twin, "questions", [])
 
 
-def abandon(twin: Task) -> None:
-    """Its custom events are no longer passed on; its writes are no longer looked at."""
-    twin.attempt = -1
+class StepLimit:
+    """The limit on a whole superstep: its tasks run as twins, and what a twin has done counts if it ends in time.
+
+    Args:
+        seconds: how long a superstep may take, error handlers included.
+    """
+
+    __slots__ = ("_due", "_open", "_seconds", "_step", "_watch")
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._step: int | None = None
+        self._due = 0.0
+        self._open: dict[Task, Task] = {}
+        self._watch = Watch()
+
+    def twins(self, tasks: Sequence[Task]) -> list[Task]:
+        """Copies of these tasks, to run in their places."""
+        run = tasks[0].run
+        if run.machine.step != self._step:
+            self._step, self._due = run.machine.step, time.monotonic() + self._seconds
+        self._watch = Watch(above=run.watch)
+        self._open = {twin_of(task): task for task in tasks}
+        for twin in self._open:
+            twin.watch = self._watch
+        return list(self._open)
+
+    def left(self) -> float:
+        """Seconds until the limit, never below zero."""
+        return max(self._due - time.monotonic(), 0.0)
+
+    def admit(self, twin: Task) -> Task:
+        """The task whose twin has ended, with what the twin has done, if that was in time."""
+        if self._watch.given_up:
+            return twin
+        task = self._open.pop(twin)
+        for name in _OUTCOME:
+            setattr(task, name, getattr(twin, name))
+        return task
+
+    def hit(self) -> StepTimeoutError:
+        """Give up what has not ended; the error to raise."""
+        self._watch.given_up = True
+        return StepTimeoutError([task.name for task in in_path_order(self._open.values())], self._seconds)
+
+
+_OUTCOME = ("answers", "attempt", "error", "finished", "interrupts", "paused", "rejected", "restored", "writes")
 
 
 # -- results that may be reused -------------------------------------------------------------------------------
@@ -85,12 +136,22 @@ def cache_key(task: Task) -> FullKey | None:
     if policy is None or task.run.cache is None:
         return None
     key = canonical_key(task.input) if policy.key_func is None else policy.key_func(task.input)
-    return cache_namespace(task), key.hex() if isinstance(key, bytes) else str(key)
+    return cache_namespace(task.node), key.hex() if isinstance(key, bytes) else str(key)
 
 
-def cache_namespace(task: Task) -> tuple[str, ...]:
-    """The part of a cache that belongs to one node."""
-    return (CACHE_NS, function_identity(task.node.source), task.name)
+def cache_namespace(node: Node) -> tuple[str, ...]:
+    """The part of a cache that belongs to one node.
+
+    Raises:
+        TypeError: the node's function cannot be told from others, and its policy has no `key_func` to do so.
+    """
+    try:
+        identity = function_identity(node.source)
+    except TypeError:
+        if node.cache_policy is None or node.cache_policy.key_func is None:
+            raise
+        identity = "key_func"  # whoever makes the keys tells apart what has the same name
+    return (CACHE_NS, identity, node.name)
 
 
 def restore_cached(task: Task, blob: Any) -> None:

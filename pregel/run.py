@@ -5,6 +5,7 @@ Settling only: what a call means is in `loop`, how it is carried out in the driv
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -49,6 +50,7 @@ class Graph(Protocol):
     check_input: Callable[[Any], None] | None
     interrupt_before: All | Sequence[str]
     interrupt_after: All | Sequence[str]
+    step_timeout: float | None
 
     def coerce_context(self, context: Any) -> Any: ...
 
@@ -69,7 +71,9 @@ class Run:
         committed: the last checkpoint cut by this call, until readers have been shown it.
         head: the newest checkpoint id this run knows of; `saved_id` the one it builds on.
         stored: per task id, what the loaded checkpoint knows of the task.
+        watch: the watch of the attempt that runs this graph, or None.
         late: records of mid-task calls that are stored at the end of the call (durability "exit").
+        rewound: in a run that does an old checkpoint anew: that checkpoint, and the namespaces entered since.
         passed: the tick up to which breakpoints have been passed.
         paused: the questions that ended this call.
         shown: whether any `values` view came up in this call, and `last_view` the last if it must be kept.
@@ -79,15 +83,19 @@ class Run:
         "_calls", "after", "answer", "answers", "before", "cache", "check_input", "committed", "config", "context",
         "control", "durability", "found", "head", "input", "keep_view", "last_view", "late", "limit", "live",
         "machine", "metadata", "ns", "open_calls", "out", "output_keys", "output_set", "parent", "parents",
-        "passed", "paused", "program", "run_id", "saved_id", "saver", "serde", "shown", "source", "store", "stored",
-        "streams", "thread_id", "wake",
+        "passed", "paused", "program", "rewound", "run_id", "saved_id", "saver", "serde", "shown", "source",
+        "step_timeout", "store", "stored", "streams", "thread_id", "wake", "watch",
     )  # fmt: skip
 
     def __init__(self, graph: Graph, input: Any, config: RunnableConfig | None, call: Call) -> None:
         parent: Task | None = RUNNING.get()
         bound = graph.config
+        self.watch = parent.life if parent is not None else None
         if parent is not None and config and names_thread(config):
-            parent = None  # a lineage of its own: nothing of the enclosing run reaches it
+            if is_own(config, parent):
+                config = inheritable(config)  # the node passes on the config it was given
+            else:
+                parent = None  # a lineage of its own: nothing of the enclosing run reaches it
         self.program = program = graph.program
         self.check_input = graph.check_input
         self.input = input
@@ -111,7 +119,8 @@ class Run:
         self.out: deque[Any] = deque()
         self.wake: Callable[[], None] = _nobody_waits
         self.streams: tuple[Stream, ...] = ()
-        self.live = False
+        self.step_timeout = graph.step_timeout
+        self.live = graph.step_timeout is not None
         self.stored: dict[str, Stored] = {}
         self.answers: dict[str, Any] = {}
         self.answer: Any = MISSING
@@ -145,6 +154,7 @@ class Run:
         configurable = self.config.get("configurable")
         self.run_id = self._run_id()
         self.parents: Mapping[str, str] = {}
+        self.rewound: tuple[RunnableConfig, set[str]] | None = parent.run.rewound if parent is not None else None
         if parent is None:
             if own is True:
                 raise RuntimeError(
@@ -192,7 +202,7 @@ class Run:
         self.store: Any = graph.store if graph.store is not None or around is None else around.store
         self.serde: Serializer = graph.serde if self.saver is None else self.saver.serde
         self.cache: Any = graph.cache if graph.cache is not None or around is None else around.cache
-        self.control: RunControl | None = call.control or (around.control if around is not None else None)
+        self.control = call.control or (around.control if around is not None else RunControl())
 
     def _names(self, names: All | Sequence[str]) -> All | Sequence[str]:
         return check_breakpoints(names, self.program)
@@ -201,37 +211,45 @@ class Run:
         """Let the readers of the enclosing run see this one too."""
         level = self.ns[len(parent.run.ns) :].lstrip(NS_SEP) if self.ns.startswith(parent.run.ns) else self.ns
         levels = level.split(NS_SEP)
-        self.streams = tuple(s.below(self.program.stream, (*s.ns, *levels)) for s in parent.run.streams)
+        self.streams = tuple(s.below(self.program.stream, (*s.ns, *levels), self.watch) for s in parent.run.streams)
 
     def read_by(self, call: Call, modes: StreamMode | Sequence[StreamMode]) -> None:
         """Attach the reader of this call."""
         envelope = Envelope(not isinstance(modes, str), call.subgraphs, call.version == "v2")
         own = Stream(read_modes(modes), envelope, self._hand_over, self.output_keys)
         self.streams = (*self.streams, own)
-        self.live = own.live or self.program.eager
+        self.live = self.live or own.live or self.program.eager
 
     def _hand_over(self, chunk: Any) -> None:
         self.out.append(chunk)
         self.wake()
 
     @property
+    def abandoned(self) -> bool:
+        """Whether the attempt that runs this graph was given up, so that nothing of it may be stored."""
+        return self.watch is not None and self.watch.over
+
+    @property
     def watched(self) -> bool:
         """Whether the driver must come back as soon as a task ends, instead of when all have."""
-        return bool(self.streams) or (self.saver is not None and not self.saver.in_memory)
+        saver = self.saver
+        return bool(self.streams) or (saver is not None and not saver.in_memory) or self.step_timeout is not None
 
     # -- what tasks ask for ---------------------------------------------------------------------------------
 
     def writer_of(self, task: Task) -> StreamWriter:
         """Sends custom events to the reader; does nothing if there is none who asked for them."""
         streams = [s for s in self.streams if s.wants("custom")]
-        if not streams and task.watch is None:
+        watch, attempt = task.life, task.attempt
+        if not streams and watch is None:
             return _nobody_listens
-        attempt = task.attempt
 
         def write(data: Any) -> None:
-            if task.watch is not None:
-                task.watch.touch()
-            if task.attempt == attempt:  # an abandoned attempt speaks no more
+            if watch is not None:
+                watch.touch()
+                if watch.over:
+                    return
+            if task.attempt == attempt:  # a failed attempt speaks no more
                 for stream in streams:
                     stream.emit("custom", data)
 
@@ -241,8 +259,10 @@ class Run:
     def calls(self) -> Any:
         """The mid-task calls of this run, made as its driver makes them."""
         if self._calls is None:
-            assert self.open_calls is not None
-            self._calls = self.open_calls(self)
+            with _OPENING:
+                if self._calls is None:
+                    assert self.open_calls is not None
+                    self._calls = self.open_calls(self)
         return self._calls
 
     def previous(self) -> Any:
@@ -258,9 +278,31 @@ class Run:
             return (answer,)
         return self.parent.run.take_answer(interrupt_id) if self.parent is not None else ()
 
+    def starts_before(self) -> RunnableConfig | None:
+        """Where a nested graph with a history of its own starts when the run around it does an old checkpoint anew:
+        from its newest checkpoint before that one, the first time it is entered."""
+        if self.rewound is None or not self.ns or NS_END in self.ns:
+            return None
+        point, entered = self.rewound
+        if self.ns in entered:
+            return None
+        entered.add(self.ns)
+        return point
+
     def config_of(self, checkpoint_id: str | None) -> RunnableConfig:
         """The config that names one of this run's checkpoints."""
         return address(self.thread_id or "", self.ns, checkpoint_id)
+
+
+_OPENING = threading.Lock()  # parallel tasks may make a run's first call at the same time
+
+
+def is_own(config: RunnableConfig, task: Task) -> bool:
+    """Whether a config is the one that this task was given, perhaps with additions."""
+    configurable = config["configurable"]
+    thread_id = configurable.get("thread_id")
+    same_thread = thread_id is None or str(thread_id) == task.run.thread_id
+    return same_thread and configurable.get("checkpoint_ns") == task.ns and "checkpoint_id" not in configurable
 
 
 def _nobody_waits() -> None:

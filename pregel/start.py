@@ -5,19 +5,20 @@ Part of the loop: generators that ask for effects and perform none.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ..channels.base import MISSING
 from ..checkpoint.base import NULL_TASK_ID, CheckpointTuple, TaskWrites
 from .effects import Effects, Save
-from .errors import EmptyInputError, InvalidUpdateError, UnknownInterruptError
-from .history import Stored, read_stored
-from .interrupts import looks_like_answers
+from .errors import EmptyInputError, GraphChangedError, InvalidUpdateError, UnknownInterruptError
+from .history import Stored, known_only, lost_triggers, lost_work, read_stored
+from .interrupts import looks_like_answers, renamed
 from .keep import cut
 from .machine import Machine
 from .run import Run
-from .task import new_checkpoint_id
-from .types import START, Command
+from .task import Task, new_checkpoint_id
+from .types import START, Command, RunnableConfig
 from .writes import Pair, StateWriter
 
 
@@ -39,14 +40,16 @@ def first_phase(run: Run, machine: Machine, found: CheckpointTuple | None) -> Ef
     given = run.input
     null = run.stored.get(NULL_TASK_ID)
     if null is not None:
-        machine.apply_writes(null.writes)
+        machine.apply_writes(known_only(null.writes, machine))
     if isinstance(given, Command):
+        check_unchanged(run, machine)
         yield from _take_command(run, machine, given)
     elif given is None or _is_reconnect(run, found) or _goes_on(run, found):
         if found is None:
             raise EmptyInputError(
                 f"nothing to do: the input is None and {_where(run)} has nothing stored to go on with"
             )
+        check_unchanged(run, machine)
     else:
         yield from _take_input(run, machine, given)
         return
@@ -54,12 +57,21 @@ def first_phase(run: Run, machine: Machine, found: CheckpointTuple | None) -> Ef
         return
     run.passed = machine.tick
     if run.saved_id != run.head or _is_time_travel(run):
-        run.stored = {}
-    if _is_time_travel(run) and _needs_fork(run, machine):
-        machine.step += 1
-        yield from save(run, machine, "fork", [])
+        yield from _replay(run, machine)
     for stream in run.streams:
         stream.values(machine, always=True)
+
+
+def check_unchanged(run: Run, machine: Machine) -> None:
+    """Refuse to go on with what another graph has left and this one cannot do.
+
+    Raises:
+        GraphChangedError: naming it.
+    """
+    if run.found is not None:
+        lost = lost_work(machine, run.found, run.stored)
+        if lost:
+            raise GraphChangedError(_where(run), lost)
 
 
 def _where(run: Run) -> str:
@@ -85,11 +97,51 @@ def _is_time_travel(run: Run) -> bool:
     return addressed and not run.ns and not _answers(run)
 
 
-def _needs_fork(run: Run, machine: Machine) -> bool:
-    """A replay gets a checkpoint of its own, unless it starts at a head made for that, or has nothing to run."""
-    at_fresh_head = run.saved_id == run.head and run.found.metadata.get("source") in ("update", "fork")
-    changed = bool(machine.unsaved)
-    return changed or (not at_fresh_head and bool(machine.plan(coerce=False)))
+def _replay(run: Run, machine: Machine) -> Effects:
+    """Do anew what follows a checkpoint, on a branch of its own: nothing is written beside the old one, and what its
+    tasks had left counts no more. Answers that are brought along reach the questions they name, in the branch; those
+    given before the open questions stay."""
+    stored, run.stored = run.stored, {}
+    if not run.ns:
+        run.rewound = (_rewind_point(run), set())
+    made = run.found.metadata.get("source") in ("update", "fork")
+    tasks = machine.plan(coerce=False)
+    if not machine.unsaved and (not tasks or (made and not stored and run.saved_id == run.head)):
+        return  # nothing to do; or a head that was made for this, and is untouched
+    for task in tasks:
+        task.run = run
+    before = [(stored.get(task.id, Stored()), task.ns) for task in tasks]
+    machine.step += 1
+    yield from save(run, machine, "fork", [])
+    if _answers(run):
+        _move_answers(run, before, machine.plan(coerce=False))
+
+
+def _rewind_point(run: Run) -> RunnableConfig:
+    """The checkpoint done anew; of one made by an update or a fork, the one it was made from."""
+    found: CheckpointTuple = run.found
+    made = found.metadata.get("source") in ("update", "fork")
+    return (found.parent_config if made else None) or found.config
+
+
+def _move_answers(run: Run, before: Sequence[tuple[Stored, str]], tasks: Sequence[Task]) -> None:
+    """Bind answers to the same questions of the same tasks in a fork, whose ids differ.
+
+    Args:
+        before: what was stored of each task, and its namespace then.
+        tasks: the same tasks in the fork.
+    """
+    given, run.answers = run.answers, {}
+    for (known, old_ns), task in zip(before, tasks, strict=True):
+        task.run = run
+        names = renamed(old_ns, task.ns, len(known.answers) + len(known.interrupts))
+        shown = {q.id for q in known.interrupts}
+        kept = {names[q]: answer for q, answer in known.answers.items() if q in names and q not in shown}
+        if kept:
+            run.stored[task.id] = Stored(answers=kept)
+        run.answers.update({names[q]: given.pop(q) for q in names if q in given})
+    if given:  # a nested graph's question: that graph starts over, and takes the answer when it asks
+        run.answer = next(iter(given.values()))
 
 
 def _answers(run: Run) -> bool:
@@ -102,6 +154,8 @@ def _take_input(run: Run, machine: Machine, given: Any) -> Effects:
     if not writes:
         raise EmptyInputError(f"the input holds none of the input channels {run.program.inputs!r}: {given!r}")
     run.stored = {}
+    if run.found is not None:
+        machine.forget(lost_triggers(machine, run.found))
     machine.apply_input(writes, machine.plan(coerce=False) if run.found is not None else ())
     yield from save(run, machine, "input", [])
     show_values(run, machine)
@@ -154,7 +208,7 @@ def _take_command(run: Run, machine: Machine, command: Command[Any]) -> Effects:
     if not target.writes:
         return
     machine.apply_writes(target.writes)
-    if run.saver is not None and run.saved_id is not None and not _is_time_travel(run):
+    if run.saver is not None and run.saved_id is not None and run.saved_id == run.head and not _is_time_travel(run):
         known = run.stored.setdefault(NULL_TASK_ID, Stored())
         known.writes = [*known.writes, *target.writes]
         dumps = run.saver.serde.dumps
@@ -174,13 +228,19 @@ def _take_answers(run: Run, machine: Machine, answer: Any) -> None:
     if not tasks:
         raise UnknownInterruptError("not_pending", (), ())
     pending: list[str] = []
+    nested: set[str] = set()
+    superseded = run.saved_id != run.head  # its tasks run anew, so what was answered is open again
     for task in tasks:
         task.run = run
         known = run.stored.get(task.id)
-        if known is not None and not known.finished:
+        if known is not None and (superseded or not known.finished):
             pending.extend(q.id for q in known.interrupts)
+            own = renamed(task.ns, "", len(known.answers) + len(known.interrupts))
+            nested.update(q.id for q in known.interrupts if q.id not in own)
     if isinstance(answer, dict) and answer and set(answer) <= set(pending):
         run.answers = dict(answer)
+        if superseded and len(answer) > 1 and nested.intersection(answer):
+            raise UnknownInterruptError("nested", nested.intersection(answer), pending)
     elif looks_like_answers(answer):
         raise UnknownInterruptError("not_pending", [key for key in answer if key not in pending], pending)
     elif len(pending) > 1:

@@ -103,10 +103,12 @@ class Stream:
         """Whether nested runs show their chunks here."""
         return self._envelope.subgraphs
 
-    def below(self, keys: str | Sequence[str], ns: tuple[str, ...]) -> Stream:
-        """The stream of a nested run that reports here. Without `subgraphs` only its custom events come through."""
+    def below(self, keys: str | Sequence[str], ns: tuple[str, ...], watch: Any = None) -> Stream:
+        """The stream of a nested run that reports here. Without `subgraphs` only its custom events come through; with
+        a `watch`, nothing once that is over."""
         modes: Iterable[StreamMode] = self.modes if self.wants_subgraphs else self.modes & LIVE
-        stream = Stream(modes, self._envelope, self._put, keys, ns)
+        put = self._put if watch is None else watch.fence(self._put)
+        stream = Stream(modes, self._envelope, put, keys, ns)
         stream._sent = self._sent  # a message shown inside is not shown again when the parent returns it
         return stream
 
@@ -144,7 +146,7 @@ class Stream:
         if task.node.hidden or not self.wants("tasks", "debug"):
             return
         payload: dict[str, Any] = {
-            "id": task.id, "name": task.name, "input": task.input, "triggers": task.triggers,
+            "id": task.id, "name": task.name, "input": snapshot(task.input), "triggers": task.triggers,
         }  # fmt: skip
         metadata = task_metadata(task)
         if metadata:
@@ -190,8 +192,8 @@ class Stream:
         payload = {
             "config": state.config,
             "parent_config": state.parent_config,
-            "values": state.values,
-            "metadata": state.metadata,
+            "values": snapshot(state.values),
+            "metadata": snapshot(state.metadata),
             "next": list(state.next),
             "tasks": [_checkpoint_task(task) for task in state.tasks],
         }
@@ -214,8 +216,8 @@ def task_metadata(task: Task) -> dict[str, Any]:
 def updates_of(writes: Iterable[tuple[str, Any]], shown: Container[str], *, bare: bool = False) -> Any:
     """What a task wrote, as `updates` shows it: a dict; one dict per write if a key was written twice; None for
     nothing. With `bare`, values without their key."""
-    returned = [value for key, value in writes if key == RETURN]
-    pairs = [(key, value) for key, value in writes if key in shown]
+    returned = [snapshot(value) for key, value in writes if key == RETURN]
+    pairs = [(key, snapshot(value)) for key, value in writes if key in shown]
     if returned or (bare and pairs):
         values = returned or [value for _, value in pairs]
         return values[0] if len(values) == 1 else values
@@ -230,13 +232,13 @@ def result_of(writes: Iterable[tuple[str, Any]], shown: Container[str]) -> dict[
     found: dict[str, list[Any]] = {}
     for key, value in writes:
         if key in shown or key == RETURN:
-            found.setdefault(key, []).append(value)
+            found.setdefault(key, []).append(snapshot(value))
     return {key: values[0] if len(values) == 1 else {"$writes": values} for key, values in found.items()}
 
 
 def snapshot(value: Any) -> Any:
     """A copy deep enough that a reader who appends to a list in it does not change the run."""
-    if isinstance(value, dict):
+    if value.__class__ is dict:
         return {k: v.copy() if v.__class__ in (list, dict, set) else v for k, v in value.items()}
     return value.copy() if value.__class__ in (list, set) else value
 

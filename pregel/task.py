@@ -43,6 +43,7 @@ class Task:
         cause: for an error handler, the task that failed.
         watch: the limits of the current attempt, or None.
         calls: what the current attempt has called with `@task`.
+        questions: what the current attempt has asked without an answer; not set until it asks.
         rejected: why the answer to its question was not taken.
         attempt: which try this is, from 1.
     """
@@ -63,6 +64,7 @@ class Task:
         "node",
         "path",
         "paused",
+        "questions",
         "recorded",
         "rejected",
         "restored",
@@ -193,10 +195,16 @@ class Task:
         """Whether its failure ends the superstep: no handler is there to take it."""
         return self.error is not None and (self.node.handler is None or not isinstance(self.error, Exception))
 
+    @property
+    def life(self) -> Any:
+        """The watch of its attempt, or of the nearest attempt around it that has one; or None."""
+        return self.run.watch if self.watch is None else self.watch
+
     def heartbeat(self) -> None:
         """Tell an idle timeout that the node is alive."""
-        if self.watch is not None:
-            self.watch.touch(heartbeat=True)
+        life = self.life
+        if life is not None:
+            life.touch(heartbeat=True)
 
     @property
     def runtime(self) -> Runtime[Any]:
@@ -218,12 +226,13 @@ class Task:
                     thread_id=run.thread_id,
                     run_id=run.run_id,
                     node_attempt=self.attempt,
-                    node_first_attempt_time=self._first_attempt_time(),
+                    node_first_attempt_time=self.first_attempt_time(),
                 ),
             )
         return self._runtime
 
-    def _first_attempt_time(self) -> float:
+    def first_attempt_time(self) -> float:
+        """Seconds since the epoch, noted when first asked for."""
         if not hasattr(self, "started"):
             self.started = time.time()
         return self.started
@@ -242,6 +251,7 @@ class Task:
         self.asked = 0
         self.children = 0
         self.calls = None
+        self.questions: list[Any] = []
         self._runtime = None
 
     def __repr__(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import copy_context
 from functools import partial
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from ..checkpoint.base import coordinates
@@ -14,6 +14,7 @@ from .effects import Effects, Load, RunTasks, Save
 from .errors import GraphBubbleUp
 from .executors import MAX_THREADS, POOL, Batch
 from .loop import supersteps
+from .outcome import StepLimit
 from .run import Run
 from .task import Task
 from .work import run_task
@@ -75,7 +76,7 @@ def stream(run: Run) -> Iterator[Any]:
 class Driver:
     """Answers the effects of one loop."""
 
-    __slots__ = ("_batch", "_dropped", "_ended", "_lag", "_open", "_run")
+    __slots__ = ("_batch", "_dropped", "_ended", "_lag", "_limit", "_open", "_run")
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -84,6 +85,7 @@ class Driver:
         self._dropped: list[Task] = []
         self._open = 0
         self._lag = Lag() if lags(run) else None
+        self._limit = None if run.step_timeout is None else StepLimit(run.step_timeout)
 
     def wake(self) -> None:
         """A chunk is waiting for the reader."""
@@ -105,7 +107,7 @@ class Driver:
                 raise
         elif isinstance(effect, Load):
             config = place(self._run)
-            effect.found, effect.head = find(saver, config)
+            effect.found, effect.head = find(saver, config, effect.before)
 
     def settle(self) -> None:
         """Wait for what is still being saved.
@@ -133,9 +135,10 @@ class Driver:
 
     def _start(self, effect: RunTasks) -> None:
         run = self._run
-        self._open = len(effect.tasks)
+        tasks = effect.tasks if self._limit is None else self._limit.twins(effect.tasks)
+        self._open = len(tasks)
         self._dropped = []
-        self._batch = Batch(effect.tasks, run_task, run.config.get("max_concurrency") or MAX_THREADS, self._end)
+        self._batch = Batch(tasks, run_task, run.config.get("max_concurrency") or MAX_THREADS, self._end)
         if run.watched:
             self._batch.start()
         else:
@@ -143,8 +146,8 @@ class Driver:
             self._batch.work()
 
     def _end(self, task: Task) -> None:
-        """A task has ended, on its worker's thread. After a failure no further task is started."""
-        if task.fatal and self._batch is not None:
+        """A task has ended, on its worker's thread. After a failure, which a signal is not, no further one is started."""
+        if task.fatal and self._batch is not None and not isinstance(task.error, GraphBubbleUp):
             self._dropped += self._batch.cancel()
         self._ended.put(task)
 
@@ -153,7 +156,7 @@ class Driver:
         ended, run = self._ended, self._run
         finished: list[Task] = []
         while self._open > len(self._dropped) and (not run.watched or not finished or not ended.empty()):
-            task = ended.get()
+            task = ended.get() if self._limit is None else self._in_time(self._limit)
             if task is not None:
                 self._open -= 1
                 finished.append(task)
@@ -162,13 +165,31 @@ class Driver:
         effect.finished = finished
         effect.open = self._open - len(self._dropped)
 
+    def _in_time(self, limit: StepLimit) -> Task | None:
+        """What has ended next.
+
+        Raises:
+            StepTimeoutError: nothing has until the superstep's limit. Nobody waits for its tasks any longer.
+        """
+        try:
+            twin = self._ended.get(timeout=limit.left())
+        except Empty:
+            if self._batch is not None:
+                self._batch.cancel()
+            self._batch = None
+            raise limit.hit() from None
+        return None if twin is None else limit.admit(twin)
+
     def abort(self, loop: Effects, error: BaseException) -> None:
         """Let running tasks end, then let the loop keep what was done. Its own end is not our concern."""
         if self._batch is not None:
             self._dropped += self._batch.cancel()
             while self._open > len(self._dropped):
-                if self._ended.get() is not None:
+                ended = self._ended.get()
+                if ended is not None:
                     self._open -= 1
+                    if self._limit is not None:
+                        self._limit.admit(ended)
             self._batch = None
         try:
             effect = loop.throw(error)
@@ -243,12 +264,17 @@ def place(run: Run) -> Any:
     return run.config_of(checkpoint_id)
 
 
-def find(saver: Any, config: Any) -> tuple[Any, str | None]:
+def find(saver: Any, config: Any, before: Any = None) -> tuple[Any, str | None]:
     """The checkpoint to start from, and the id of the thread's newest.
+
+    Args:
+        before: start from the newest checkpoint that is older than the one this config names.
 
     Raises:
         ValueError: the config names a checkpoint that the thread does not have.
     """
+    if before is not None:
+        return next(iter(saver.list(config, before=before, limit=1)), None), saver.head(config)
     found = saver.get_tuple(config)
     thread_id, _, checkpoint_id = coordinates(config)
     if checkpoint_id is None:

@@ -51,6 +51,11 @@ COPY: Final = "__copy__"
 TAG_HIDDEN: Final = "stategraph:hidden"
 """A node with this tag is left out of the streams and of the "*" breakpoint."""
 
+TO_NODE: Final = "branch:to:"
+"""Before a node's name: the channel that edges, routers and commands write to make a StateGraph's node run."""
+JOIN: Final = "join:"
+"""Before `a+b:c`: the channel in which a StateGraph's join gathers who has run."""
+
 NS_SEP: Final = "|"
 NS_END: Final = ":"
 

@@ -15,7 +15,6 @@ from .errors import GraphBubbleUp, GraphInterrupt, ParentCommand
 from .executors import POOL
 from .outcome import (
     FullKey,
-    abandon,
     addressed_here,
     cache_key,
     keep_error,
@@ -101,7 +100,7 @@ def _guarded(task: Task) -> None:
 def _timed(task: Task, policy: TimeoutPolicy) -> None:
     """An attempt on a thread of its own, abandoned at its deadline."""
     twin = twin_of(task)
-    twin.watch = watch = Watch(policy)
+    twin.watch = watch = Watch(policy, task.life)
     ended: SimpleQueue[BaseException | None] = SimpleQueue()
 
     def work() -> None:
@@ -121,8 +120,13 @@ def _timed(task: Task, policy: TimeoutPolicy) -> None:
             break
         except Empty:
             if watch.left() <= 0:
-                abandon(twin)
+                watch.given_up = True
+                for call in twin.calls or ():
+                    call.cancel()  # unless it runs; the next attempt may find it
                 raise watch.error(task.name) from None
+        except BaseException:  # Ctrl-C
+            watch.given_up = True
+            raise
     take_over(task, twin)
     if error is not None:
         raise error

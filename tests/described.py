@@ -13,7 +13,7 @@ A description:
              fail_at (raises once, as soon as n is so high, or None), retry (whether it is then tried again),
              acts (what to return; the act is chosen by n), or sub (a description: the node is a graph)
     edges    [start, end]      joins    [[start, ...], end]
-    routers  source, choices (lists of targets, chosen by n), bare (one target alone is not put in a list), mapped
+    routers  source, choices (lists of targets, chosen by n), bare (one target alone is not put in a list), mapped, naps
     inputs   given one after the other on one thread; {"overwrite": value} stands for an Overwrite
 
 A target is a node's name, "__end__", or {"send": name, "arg": number}.
@@ -172,7 +172,8 @@ def _router(router: Described, graph: Described, api: Any, is_async: bool, name:
         return found[0] if router["bare"] and len(found) == 1 else found
 
     async def async_route(state: dict[str, Any]) -> Any:
-        await asyncio.sleep(0)
+        for _ in range(router["naps"]):
+            await asyncio.sleep(0)
         return route(state)
 
     names = ["__end__", *(node["name"] for node in graph["nodes"])]
@@ -235,7 +236,7 @@ def story(found: list[Any], error: str | None, *, resumed: bool = False) -> Desc
             ended = True
         elif mode == "updates":
             (steps[-1] if steps else steps.append({"tasks": [], "updates": []}) or steps[-1])["updates"].append(data)
-    if error is not None and error != "GraphRecursionError" and steps:
+    if error is not None and steps:
         steps[-1]["updates"] = []
     if resumed and steps:
         steps[0]["tasks"] = []

@@ -663,19 +663,6 @@ def test_history_does_not_change_with_what_was_read(desk: Desk, run: Run) -> Non
         assert desk.get(id) == kept
 
 
-def test_what_the_engine_still_changes_after_a_commit_is_its_own(desk: Desk) -> None:
-    seen = {"node": {"a": 1}}
-    desk.call(
-        "commit",
-        Commit("t", "", "1", None, None, 1.0, {}, {}, {}, seen, None, [], lambda: checkpoint("1", {}, {})),
-    )
-    seen["node"]["a"] = 2
-    found = desk.get()
-    assert found is not None
-    assert found.checkpoint["versions_seen"] == {"node": {"a": 1}}
-    assert found.checkpoint["updated_channels"] is None
-
-
 # -- the chain --------------------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,114 @@
+"""Small graphs that log, ask and fail, and short ways to look at their threads. For tests of pausing and going back."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any
+
+from typing_extensions import TypedDict
+
+from stategraph import Command, InMemorySaver, StateGraph, interrupt
+
+CFG: Any = {"configurable": {"thread_id": "1"}}
+
+
+class State(TypedDict, total=False):
+    a: int
+    log: Annotated[list[Any], operator.add]
+
+
+Node = Callable[..., Any]
+
+
+class Ran(list[str]):
+    """The names of the bodies that ran, in order; `take` empties it."""
+
+    def take(self) -> list[str]:
+        names = sorted(self)
+        self.clear()
+        return names
+
+
+def says(name: str, ran: list[str] | None = None) -> Node:
+    """A node that logs its name."""
+
+    def node(state: Any) -> Any:
+        if ran is not None:
+            ran.append(name)
+        return {"log": [name]}
+
+    return node
+
+
+def asks(name: str, ran: list[str] | None = None, count: int = 1, **options: Any) -> Node:
+    """A node that asks `count` questions and logs the answers."""
+
+    def node(state: Any) -> Any:
+        if ran is not None:
+            ran.append(name)
+        return {"log": [(name, *(interrupt(f"{name}{i or ''}?", **options) for i in range(count)))]}
+
+    return node
+
+
+def fails(name: str, times: int, ran: list[str] | None = None) -> Node:
+    """A node that raises so many times before it logs its name."""
+    left = [times]
+
+    def node(state: Any) -> Any:
+        if ran is not None:
+            ran.append(name)
+        if left[0]:
+            left[0] -= 1
+            raise ValueError(f"{name} failed")
+        return {"log": [name]}
+
+    return node
+
+
+def graph(nodes: dict[str, Any], *edges: tuple[Any, str], aside: Iterable[str] = (), **compiled: Any) -> Any:
+    """A compiled graph; it saves unless it is told otherwise. To the nodes `aside` only commands lead."""
+    builder = StateGraph(State)
+    for number, (name, body) in enumerate(nodes.items()):
+        builder.add_node(name, body, destinations=None if number or not aside else (*aside,))
+    for start, end in edges:
+        builder.add_edge(start, end)
+    return builder.compile(**{"checkpointer": InMemorySaver(), **compiled})
+
+
+def asked(result: Any) -> list[Any]:
+    """What a paused call asks."""
+    return [question.value for question in result["__interrupt__"]]
+
+
+def ids(result: Any) -> dict[Any, str]:
+    """Question → id, of a paused call or a snapshot."""
+    found = result["__interrupt__"] if isinstance(result, dict) else result.interrupts
+    return {question.value: question.id for question in found}
+
+
+def answer(**by_question: Any) -> Callable[[Any], Command[Any]]:
+    """From a paused call to the command that answers some of its questions by id: `answer(p=1)` answers `p?`."""
+    return lambda paused: Command(resume={ids(paused)[f"{name}?"]: value for name, value in by_question.items()})
+
+
+def rows(snapshots: Iterable[Any]) -> list[tuple[str, int, list[Any], tuple[str, ...]]]:
+    """Source, step, log and next of each checkpoint, the oldest first."""
+    return [
+        (s.metadata["source"], s.metadata["step"], s.values.get("log", []), s.next) for s in reversed(list(snapshots))
+    ]
+
+
+def at(drive: Any, app: Any, step: int, source: str = "loop", config: Any = CFG) -> Any:
+    """The config of the oldest checkpoint with this step and source."""
+    found = [s for s in drive.history(app, config) if (s.metadata["source"], s.metadata["step"]) == (source, step)]
+    return found[-1].config
+
+
+def seen(snapshots: Iterable[Any]) -> list[Any]:
+    """Everything that history shows, but for when and as what it was made: what a fork must not change."""
+    return [
+        (s.values, s.next, s.config, s.metadata, s.created_at, s.parent_config, [repr(t) for t in s.tasks], s.interrupts)
+        for s in snapshots
+    ]
