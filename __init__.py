@@ -8,7 +8,7 @@ graph/       building: StateGraph, compiled to a Pregel
 visualize/   looking at graphs
 """
 
-from importlib import import_module
+from importlib import import_module as _load
 from typing import TYPE_CHECKING, Any
 
 from .checkpoint import InMemorySaver
@@ -98,5 +98,5 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Load the store when it is first asked for."""
     if name in ("InMemoryCache", "InMemoryStore"):
-        return getattr(import_module(".store", __name__), name)
+        return getattr(_load(".store", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -40,6 +40,8 @@ def policies_of(where: str, given: RetryPolicy | Sequence[RetryPolicy] | None) -
     for policy in policies:
         if not isinstance(policy, RetryPolicy):
             raise TypeError(f"{where}: retry_policy is a RetryPolicy or a list of them, not {policy!r}")
+        if policy.max_attempts < 1 or min(policy.initial_interval, policy.max_interval, policy.backoff_factor) < 0:
+            raise InvalidGraphError(f"{where}: a RetryPolicy needs max_attempts >= 1 and no negative times: {policy!r}")
     return policies
 
 

@@ -20,7 +20,7 @@ from ..pregel.types import END, NS_END, NS_SEP, ROOT, START, All, CachePolicy, R
 from ..pregel.writes import is_reserved
 from .arguments import breakpoints_of, destinations_of, named, numbered, plain_name, policies_of, router_name
 from .branch import BranchSpec, read_ends
-from .compile import CompiledStateGraph, compile_graph
+from .compile import HANDLERS, CompiledStateGraph, compile_graph
 from .declared import Declared, NodeSpec, Policies
 from .schema import Channel, Schema, described, is_schema, not_a_schema, read_schema
 from .validate import check
@@ -155,7 +155,7 @@ class StateGraph(Declared):
     def _check_new(self, name: str) -> None:
         if name in self.nodes:
             raise InvalidGraphError(f"node {name!r} is already there")
-        if name in (START, END) or is_reserved(name):
+        if name in (START, END) or is_reserved(name) or name.startswith(HANDLERS):
             raise InvalidGraphError(f"node {name!r}: the name is reserved")
         for mark in (NS_END, NS_SEP):
             if mark in name:

@@ -45,11 +45,15 @@ def join(starts: Sequence[str], end: str) -> str:
     return f"{JOIN}{'+'.join(starts)}:{end}"
 
 
+HANDLERS = ("__error_handler__", "__default_error_handler__")
+"""How the names of the nodes that handle errors begin: one node's own, and the one for all that have none."""
+
+
 def handler_of(graph: Declared, node: str) -> str | None:
     """The name of the node that handles another's errors: its own, or the one for all that have none."""
     if graph.nodes[node].policies.handler is not None:
-        return f"__error_handler__{node}"
-    return "__default_error_handler__" if graph.defaults.handler is not None else None
+        return HANDLERS[0] + node
+    return HANDLERS[1] if graph.defaults.handler is not None else None
 
 
 def compile_graph(
@@ -180,7 +184,7 @@ class Layout:
     def _words_of(self, spec: NodeSpec) -> Vocabulary:
         """What a node may write. A graph as a node gives its whole output; keys of its own stay there."""
         if getattr(spec.body.source, "is_stategraph", False):
-            return Vocabulary(self.words.keys, self.words.triggers, strict=False)
+            return Vocabulary(self.words.keys, self.words.triggers, self.words.strict, foreign=True)
         return self.words
 
     def _writers(self, name: str, words: Vocabulary, schema: Schema) -> tuple[Writer, ...]:

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial, update_wrapper
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast, get_args, get_origin, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeAlias, TypeVar, cast, get_args, get_origin, overload
 
 from ..channels import EphemeralValue, LastValue
 from ..checkpoint.base import BaseCheckpointSaver
@@ -197,7 +197,7 @@ class entrypoint:
     2
     """
 
-    final = final
+    final: TypeAlias = final
 
     def __init__(
         self,

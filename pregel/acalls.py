@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import awork
 from .calls import Arguments, CallFuture, Calls, ending_of, how, merge, raise_open, records_of, returned, settle
-from .errors import GraphInterrupt
+from .errors import GraphBubbleUp, GraphInterrupt
 from .program import Node
 from .task import Task
 
@@ -55,6 +56,8 @@ class AsyncCalls(Calls):
         else:
             await self._call(child)
         ending = ending_of(child)
+        if isinstance(ending, (KeyboardInterrupt, SystemExit)):
+            raise awork.Signal(ending)
         if ending is not None:
             raise ending
         return returned(child)
@@ -71,6 +74,9 @@ class AsyncCalls(Calls):
             stream.ended(child, self.run.machine.step)
 
     async def _for_thread(self, parent: Task, child: Task, future: CallFuture) -> None:
+        if not future.set_running_or_notify_cancel():
+            return
+        future.coroutine = asyncio.current_task()
         try:
             await self._awork(parent, child)
         except BaseException as error:
@@ -89,16 +95,28 @@ class AsyncCalls(Calls):
             endings.append((call, await _ending(call), seen))
         raise_open(endings)
 
-    async def acollect(self, parent: Task, signal: GraphInterrupt) -> None:
+    async def acollect(self, parent: Task, signal: GraphBubbleUp) -> None:
         """`collect` for coroutines."""
-        merge(signal, [await _ending(call) for call in parent.calls or ()])
+        endings = [await _ending(call) for call in parent.calls or ()]
+        if isinstance(signal, GraphInterrupt):
+            merge(signal, endings)
 
-    async def aleave(self, parent: Task) -> None:
-        """`leave` for coroutines: calls still under way are cancelled."""
-        for call in parent.calls or ():
-            if isinstance(call, asyncio.Task):
-                call.cancel()
-            await _ending(call)
+    async def aleave(self, calls: Sequence[Any], error: BaseException | None = None) -> None:
+        """`leave` for coroutines: calls under way are cancelled. Those on threads cannot be, and if the caller is
+        cancelled nobody waits for them."""
+        for call in calls:
+            call.cancel()
+            if isinstance(call, CallFuture) and call.coroutine is not None:
+                call.coroutine.cancel()
+        for call in calls:
+            on_thread = isinstance(call, CallFuture) and call.coroutine is None
+            if not (on_thread and isinstance(error, asyncio.CancelledError)):
+                await _ending(call)
+
+
+def _wake(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
 
 
 async def _ending(call: Any) -> BaseException | None:
@@ -106,4 +124,16 @@ async def _ending(call: Any) -> BaseException | None:
     if isinstance(call, asyncio.Future):
         await asyncio.wait([call])
         return asyncio.CancelledError() if call.cancelled() else call.exception()
-    return await asyncio.to_thread(how, call)
+    if not call.done():
+        loop = asyncio.get_running_loop()
+        ended = loop.create_future()
+
+        def tell(_: Any) -> None:
+            try:
+                loop.call_soon_threadsafe(_wake, ended)
+            except RuntimeError:  # the loop is closed: nobody waits any longer
+                pass
+
+        call.add_done_callback(tell)
+        await ended
+    return how(call)

@@ -153,7 +153,7 @@ class Driver:
             self._batch = None
 
     def _end(self, task: Task) -> None:
-        """A task has ended; after a failure, which a signal is not, its siblings are cancelled."""
+        """A task has ended; after a failure (a signal is none) its siblings are cancelled."""
         self._ended.append(task if self._limit is None else self._limit.admit(task))
         if task.fatal and self._batch is not None and not isinstance(task.error, GraphBubbleUp):
             self._batch.cancel()
@@ -272,7 +272,10 @@ class Batch:
         self._coming = False
         while self._waiting:
             task = self._waiting.popleft()
-            await in_context(copy_context(), run_task(task), self._call_worker)
+            try:
+                await in_context(copy_context(), run_task(task), self._call_worker)
+            except BaseException as error:  # it must not raise; if it does, nobody may wait for ever
+                task.error = task.error or error
             self.open -= 1
             self._done(task)
 

@@ -10,7 +10,7 @@ from types import coroutine
 from typing import Any
 
 from .deadline import Watch
-from .errors import GraphBubbleUp, GraphInterrupt, NodeCancelledError, ParentCommand
+from .errors import GraphBubbleUp, ParentCommand
 from .executors import POOL
 from .outcome import (
     FullKey,
@@ -19,6 +19,7 @@ from .outcome import (
     keep_error,
     keep_signal,
     limits,
+    own_fault,
     restore_cached,
     take_over,
     to_cache,
@@ -34,16 +35,17 @@ async def run_task(task: Task) -> None:
     """Run a task to its end, retries included. Await it in a context of its own; it does not raise."""
     RUNNING.set(task)
     failures: dict[int, int] | None = None
+    left: tuple[Any, ...] = ()  # what earlier attempts have called
     while True:
         try:
             if task.node.guarded or (task.send is not None and task.send.timeout is not None):
                 await _guarded(task)
             else:
                 await attempt(task)
-            return
+            break
         except GraphBubbleUp as signal:
             keep_signal(task, signal)
-            return
+            break
         except BaseException as failure:
             error = _own_fault(task, failure)
             task.writes = []
@@ -51,16 +53,18 @@ async def run_task(task: Task) -> None:
             failures = {} if failures is None else failures
             wait = wait_before_retry(task.node.retry, failures, error) if task.node.retry else None
             if wait is None:
-                if task.calls:
-                    await task.run.calls.aleave(task)
+                left += tuple(task.calls or ())
                 keep_error(task, error)
-                return
+                break
+            left += tuple(task.calls or ())
             try:
                 await asyncio.sleep(wait)
             except asyncio.CancelledError as cancelled:
                 keep_error(task, cancelled)
-                return
+                break
             task.begin_attempt()
+    if left:
+        await task.run.calls.aleave(left, task.error)
 
 
 async def attempt(task: Task) -> None:
@@ -75,8 +79,8 @@ async def attempt(task: Task) -> None:
         else:
             result = await in_thread(lambda: node.sync(task.input, **given))
     except ParentCommand as signal:
-        result = addressed_here(signal)
-    except GraphInterrupt as signal:
+        result = addressed_here(task, signal)
+    except GraphBubbleUp as signal:
         if task.calls:
             await task.run.calls.acollect(task, signal)
         raise
@@ -133,11 +137,12 @@ async def _timed(task: Task, policy: TimeoutPolicy) -> None:
     except asyncio.CancelledError:
         running.cancel()
         await asyncio.wait([running])
+        task.calls = calls_left(twin)
         raise
     if not running.done():
         watch.given_up = True
         running.cancel()
-        task.calls = twin.calls  # they end with the task, unless its next attempt finds them
+        task.calls = calls_left(twin)
         raise watch.error(task.name)
     take_over(task, twin)
     if ended and ended[0] is not None:
@@ -145,14 +150,30 @@ async def _timed(task: Task, policy: TimeoutPolicy) -> None:
 
 
 def _own_fault(task: Task, error: BaseException) -> BaseException:
-    """A CancelledError that nobody asked for is the node's own failure."""
-    if isinstance(error, asyncio.CancelledError):
-        current = asyncio.current_task()
-        if current is None or not current.cancelling():
-            mine = NodeCancelledError(task.name)
-            mine.__cause__ = error
-            return mine
-    return error
+    """A CancelledError that nobody asked for is the node's own failure; a signal is what it carries."""
+    if isinstance(error, Signal):
+        return error.cause
+    current = asyncio.current_task()
+    return error if current is not None and current.cancelling() else own_fault(task, error)
+
+
+class Signal(BaseException):
+    """Carries a KeyboardInterrupt or SystemExit from a call to its caller: raised as it is, asyncio would let it tear
+    down the event loop on the way."""
+
+    def __init__(self, cause: BaseException) -> None:
+        super().__init__(cause)
+        self.cause = cause
+
+
+def calls_left(twin: Task) -> list[Any]:
+    """The calls of an attempt that was given up that can be cancelled when its task ends, unless the next attempt
+    finds them. Those on threads can only be dropped before they start."""
+    calls = twin.calls or ()
+    for call in calls:
+        if not isinstance(call, asyncio.Future):
+            call.cancel()
+    return [call for call in calls if isinstance(call, asyncio.Future)]
 
 
 _locks: dict[tuple[Any, ...], list[Any]] = {}

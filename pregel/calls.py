@@ -18,7 +18,7 @@ from ..checkpoint.base import DIGEST, ERROR, INTERRUPT, RESUME, RETURN, TaskWrit
 from ..store.keys import canonical_key
 from . import work
 from .deadline import Pulse
-from .errors import GraphInterrupt
+from .errors import GraphBubbleUp, GraphInterrupt
 from .executors import POOL
 from .keep import encode_marks
 from .program import Node
@@ -41,11 +41,17 @@ class ReturnWriter(Writer):
 
 
 class CallFuture(Future[Any]):
-    """What a call from sync code returns. `retrieved` tells whether anybody has seen how it ended."""
+    """What a call from sync code returns.
+
+    Attributes:
+        retrieved: whether anybody has seen how it ended.
+        coroutine: the asyncio task that runs it, if it is one.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.retrieved = False
+        self.coroutine: Any = None
 
     def result(self, timeout: float | None = None) -> Any:
         """The call's result; waits for it.
@@ -165,15 +171,17 @@ class Calls:
         calls = parent.calls or ()
         raise_open([(call, how(call), call.retrieved) for call in calls])
 
-    def collect(self, parent: Task, signal: GraphInterrupt) -> None:
-        """The body pauses on one call's question: wait for the others and ask all questions at once."""
-        merge(signal, [how(call) for call in parent.calls or ()])
+    def collect(self, parent: Task, signal: GraphBubbleUp) -> None:
+        """The body stops with a signal: let its calls end; if it pauses on a question, ask all theirs at once."""
+        endings = [how(call) for call in parent.calls or ()]
+        if isinstance(signal, GraphInterrupt):
+            merge(signal, endings)
 
-    def leave(self, parent: Task) -> None:
-        """The body failed: let no call outlive it."""
-        for call in parent.calls or ():
-            call.cancel()  # unless it has started
-        for call in parent.calls or ():
+    def leave(self, calls: Sequence[CallFuture]) -> None:
+        """Nobody will ask for these any more: drop those that have not started, let none outlive the caller."""
+        for call in calls:
+            call.cancel()
+        for call in calls:
             how(call)
 
 
@@ -270,13 +278,12 @@ def records_of(run: Run, child: Task) -> list[TaskWrites]:
         marks = {INTERRUPT: list(child.interrupts)}
     if child.answers:
         marks[RESUME] = child.answers
-    if not marks or run.saver is None or run.saved_id is None:
+    if not marks or run.saver is None:
         return []
-    record = encode_marks(run, child, marks)
     if run.durability == "exit":
-        run.late.append(record)
+        run.late.append(encode_marks(run, child, marks))
         return []
-    return [record]
+    return [] if run.saved_id is None else [encode_marks(run, child, marks)]
 
 
 def _forget_error(run: Run, child: Task) -> Mapping[str, Any]:

@@ -88,6 +88,8 @@ def read_options(options: Mapping[str, Any]) -> Call:
         return Call(**options)
     except TypeError:
         unknown = [name for name in options if name not in Options.__annotations__]
+        if not unknown:
+            raise
         raise TypeError(
             f"unknown option {unknown[0]!r} of invoke or stream; {nearest(unknown[0], Options.__annotations__)}"
         ) from None

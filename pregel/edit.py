@@ -13,7 +13,7 @@ from ..checkpoint.base import NULL_TASK_ID, TaskWrites
 from .effects import Effects, Load, RunTasks, Save
 from .errors import GraphChangedError, InvalidUpdateError, nearest
 from .history import Stored, known_only, lost_triggers, lost_work
-from .keep import cut, encode
+from .keep import cut, encode, freeze
 from .machine import Machine
 from .program import Node
 from .run import Run
@@ -26,7 +26,8 @@ ALONE = (END, INPUT, COPY)
 
 
 def edits(run: Run, supersteps: Sequence[Sequence[StateUpdate]]) -> Effects:
-    """Each list of updates becomes one checkpoint on top of the one before. Afterwards `run.saved_id` is the last."""
+    """Each list of updates becomes one checkpoint on top of the one before; nothing is stored before all of them have
+    been made. Afterwards `run.saved_id` is the last."""
     load = Load()
     yield load
     run.head = load.head
@@ -37,25 +38,37 @@ def edits(run: Run, supersteps: Sequence[Sequence[StateUpdate]]) -> Effects:
     null = run.stored.pop(NULL_TASK_ID, None)
     if null is not None:
         machine.apply_writes(known_only(null.writes, machine))
+    saves = []
     for updates in supersteps:
-        only = updates[0]
-        if only.as_node in (END, INPUT):
+        if updates[0].as_node in (END, INPUT):
             if lost:
                 machine.forget(lost_triggers(machine, run.found))
             lost = []
         elif lost:
             raise GraphChangedError(f"thread {run.thread_id!r}", lost)
-        if only.as_node == END:
-            _clear(run, machine)
-            yield from _cut(run, "update", [])
-        elif only.as_node == INPUT:
-            _feed(run, machine, only.values)
-            yield from _cut(run, "input", [])
-        elif only.as_node == COPY:
-            yield from _duplicate(run, machine, only.values)
-        else:
-            yield from _update(run, machine, updates)
+        for effect in _superstep(run, machine, updates):
+            if not isinstance(effect, Save):
+                yield effect
+                continue
+            if effect.commit is not None and len(supersteps) > 1:
+                freeze(run, effect.commit)
+            saves.append(effect)
         run.stored = {}
+    yield from saves
+
+
+def _superstep(run: Run, machine: Machine, updates: Sequence[StateUpdate]) -> Effects:
+    only = updates[0]
+    if only.as_node == END:
+        _clear(run, machine)
+        yield from _cut(run, "update", [])
+    elif only.as_node == INPUT:
+        _feed(run, machine, only.values)
+        yield from _cut(run, "input", [])
+    elif only.as_node == COPY:
+        yield from _duplicate(run, machine, only.values)
+    else:
+        yield from _update(run, machine, updates)
 
 
 def read_supersteps(supersteps: Sequence[Sequence[Any]]) -> list[list[StateUpdate]]:
@@ -113,7 +126,8 @@ def _update(run: Run, machine: Machine, updates: Sequence[StateUpdate]) -> Effec
     rest = [t for t in pending if t not in finished and t.path not in in_place]
     # Acting for a pending node leaves the others pending; acting for another node replaces what it had led to.
     others = rest if len(in_place) == len(mine) else []
-    writes = [encode(run, task) for task in mine if task.path[0] != INPUT]
+    # History shows the update as the tasks' result, unless the checkpoint has a future of its own already.
+    writes = [encode(run, task) for task in mine if task.path[0] != INPUT] if run.saved_id == run.head else []
     machine.apply_edit([*finished, *mine], keep=others)
     yield from _cut(run, "update", writes)
 

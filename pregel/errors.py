@@ -171,6 +171,8 @@ class GraphInterrupt(GraphBubbleUp):
 
     def __init__(self, interrupts: Sequence[Any] = ()) -> None:
         super().__init__(interrupts)
+        if isinstance(interrupts, str) or not all(hasattr(question, "id") for question in interrupts):
+            raise TypeError(f"GraphInterrupt takes Interrupt objects, not {interrupts!r}; interrupt(value) asks a question")
         self.interrupts = tuple(interrupts)
 
 

@@ -127,7 +127,10 @@ class Batch:
                 break
             if waiting and not self._coming and self._workers < self._limit:
                 self._call_worker()
-            context.copy().run(execute, task)
+            try:
+                context.copy().run(execute, task)
+            except BaseException as error:  # it must not raise; if it does, nobody may wait for ever
+                task.error = task.error or error
             done(task)
         with self._lock:
             self._workers -= 1

@@ -26,7 +26,7 @@ from ..checkpoint.base import (
 from .machine import Machine
 from .program import Program
 from .stream import result_of
-from .task import Task
+from .task import Task, handler_of
 from .types import JOIN, TASKS, TO_NODE, Interrupt, PregelTask, RunnableConfig, StateSnapshot
 from .writes import Pair
 
@@ -147,7 +147,18 @@ def view(program: Program, found: CheckpointTuple, *, live: bool) -> View:
     place = Place(program, machine, ns)
     for task in tasks:
         task.run = place  # type: ignore[assignment]
-    return View(machine, tasks, stored, live)
+    return View(machine, with_handlers(tasks, stored), stored, live)
+
+
+def with_handlers(tasks: Iterable[Task], stored: Mapping[str, Stored]) -> list[Task]:
+    """These tasks, and behind each that failed and whose error handler had taken over, that handler's."""
+    found: list[Task] = []
+    for task in tasks:
+        found.append(task)
+        known = stored.get(task.id)
+        if known is not None and known.routed and known.error is not None and task.node.handler is not None:
+            found.append(handler_of(task))
+    return found
 
 
 def snapshot_of(program: Program, found: CheckpointTuple, *, live: bool) -> StateSnapshot:
@@ -158,8 +169,13 @@ def snapshot_of(program: Program, found: CheckpointTuple, *, live: bool) -> Stat
             the superstep as it began.
     """
     seen = view(program, found, live=live)
-    tasks = tuple(describe(task, seen.stored.get(task.id), program) for task in seen.tasks)
-    open_tasks = [t for t in tasks if not live or not _finished(seen, t.id)]
+    tasks = tuple(describe(task, seen.stored.get(task.id), program, live=live) for task in seen.tasks)
+    handled = {t.cause for t in seen.tasks if t.cause is not None}
+    open_tasks = [
+        shown
+        for shown, task in zip(tasks, seen.tasks, strict=True)
+        if (not _finished(seen, task.id) and task not in handled if live else task.cause is None)
+    ]
     return StateSnapshot(
         values=_values(program, seen),
         next=tuple(t.name for t in open_tasks),
@@ -193,15 +209,15 @@ def _values(program: Program, seen: View) -> Any:
     return seen.machine.output(program.stream)
 
 
-def describe(task: Task, known: Stored | None, program: Program) -> PregelTask:
-    """A task with what is stored of it."""
+def describe(task: Task, known: Stored | None, program: Program, *, live: bool = False) -> PregelTask:
+    """A task with what is stored of it; in the live view a finished one has no questions any more."""
     known = known or Stored()
     return PregelTask(
         id=task.id,
         name=task.name,
         path=task.path,
         error=known.error,
-        interrupts=() if known.finished and not known.interrupts else known.interrupts,
+        interrupts=() if known.finished and live else known.interrupts,
         result=_result(known, program) if known.finished else None,
     )
 

@@ -36,7 +36,7 @@ def interrupt(value: Any, *, response_schema: Any = None) -> Any:
         task.asked += 1
     answers = holder.known_answers()
     if question_id not in answers:
-        taken = holder.run.take_answer(question_id)
+        taken = holder.run.take_answer(question_id, *_way_to(holder, task))
         if not taken:
             raise asking(task, (Interrupt(value, question_id, _json_schema(response_schema)),))
         answers[question_id] = taken[0]
@@ -66,12 +66,25 @@ def _holder(task: Task) -> Task:
     holder: Task | None = task
     while holder is not None and holder.run.saver is None:
         holder = holder.run.parent
-    if holder is None:
+    root = holder
+    while root is not None and root.run.parent is not None:
+        root = root.run.parent
+    if holder is None or root is None or root.run.saver is None:
         raise RuntimeError(
             f"node {task.name!r} called interrupt(), but the graph has no checkpointer, so the run could never be "
             "resumed: compile(checkpointer=InMemorySaver()) and pass a thread_id"
         )
     return holder
+
+
+def _way_to(holder: Task, task: Task) -> tuple[Task, tuple[Any, ...]]:
+    """The holder, and the runs inside it that lead to the task."""
+    inside: list[Any] = []
+    while task is not holder:
+        inside.append(task.run)
+        assert task.run.parent is not None
+        task = task.run.parent
+    return holder, tuple(inside)
 
 
 def _adapter(schema: Any) -> Any:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..channels.base import MISSING
-from ..checkpoint.base import ERROR, NO_WRITES, BaseCheckpointSaver, Checkpoint, Commit, TaskWrites
+from ..checkpoint.base import ERROR, NO_WRITES, RESUME, BaseCheckpointSaver, Checkpoint, Commit, TaskWrites
 from ..checkpoint.serde import Blob
 from .history import iso
 from .task import Task
@@ -35,7 +35,10 @@ def encode(run: Run, task: Task) -> TaskWrites:
     known = run.stored.get(task.id) if run.stored else None
     if known is not None and known.error is not None:
         writes.append((ERROR, dumps(None)))  # it failed before and has now succeeded
-    return TaskWrites(task.id, task.path_text, writes or [(NO_WRITES, dumps(None))])
+    writes = writes or [(NO_WRITES, dumps(None))]
+    if task.answers:
+        writes.append((RESUME, dumps(task.answers)))
+    return TaskWrites(task.id, task.path_text, writes)
 
 
 def encode_marks(run: Run, task: Task, marks: Mapping[str, Any]) -> TaskWrites:
@@ -80,16 +83,16 @@ def cut(run: Run, source: str, writes: list[TaskWrites]) -> Commit:
         lambda: machine.checkpoint(iso(now)),
     )
     if run.durability == "async" and type(run.saver).commit is BaseCheckpointSaver.commit:
-        commit.whole = _frozen(run, commit.whole())
+        freeze(run, commit)
     machine.unsaved = set()
     machine.unsaved_seen = set()
     run.head = run.saved_id = machine.checkpoint_id
     return commit
 
 
-def _frozen(run: Run, checkpoint: Checkpoint) -> Any:
-    """A whole checkpoint that shares nothing with the live state, for a saver that stores it later."""
-    serde = run.saver.serde  # type: ignore[union-attr]
+def freeze(run: Run, commit: Commit) -> None:
+    """Make the whole checkpoint of a commit now, sharing nothing with the live state: it is stored later."""
+    serde, checkpoint = run.saver.serde, commit.whole()  # type: ignore[union-attr]
     values = {name: serde.loads(serde.dumps(value)) for name, value in checkpoint["channel_values"].items()}
     copied = Checkpoint(**{**checkpoint, "channel_values": values})
-    return lambda: copied
+    commit.whole = lambda: copied

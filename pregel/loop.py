@@ -18,7 +18,7 @@ from .keep import cut, encode, encode_marks
 from .machine import Machine
 from .run import Run
 from .start import first_phase, load_machine, show_values
-from .task import Task, in_path_order, new_checkpoint_id
+from .task import Task, handler_of, in_path_order, new_checkpoint_id
 
 
 def supersteps(run: Run) -> Effects:
@@ -68,18 +68,31 @@ def _loop(run: Run, machine: Machine) -> Effects:
             return
         if run.stored:
             _restore(run, tasks)
-        if watched or run.stored:
-            yield from _run_tasks(run, tasks, effect)
-        else:
-            effect.tasks = tasks  # nobody looks until all have ended
-            yield effect
-        if run.watch is not None:
-            run.watch.check()
-        if not _all_finished(tasks):
-            tasks = yield from _handle_errors(run, tasks, effect)
-            if not _all_finished(tasks):
-                yield from _end_badly(run, machine, tasks)
-                return
+        try:
+            if watched or run.stored:
+                yield from _run_tasks(run, tasks, effect)
+            else:
+                effect.tasks = tasks  # nobody looks until all have ended
+                yield effect
+            if run.watch is not None:
+                run.watch.check()
+            ended = _all_finished(tasks)
+            if not ended:
+                tasks = yield from _handle_errors(run, tasks, effect)
+                ended = _all_finished(tasks)
+        except GeneratorExit:
+            raise
+        except BaseException:
+            # The reader left or the driver failed: what had finished by then is not run again. If that is everything,
+            # the superstep has ended: left half-way, nothing would be seen to come next, though its writes may lead on.
+            if _all_finished(tasks) and not run.abandoned:
+                yield from _end_superstep(run, machine, tasks)
+            else:
+                yield from _keep_ends(run, tasks)
+            raise
+        if not ended:
+            yield from _end_badly(run, machine, tasks)
+            return
         if unsaved:
             machine.apply(tasks)
         else:
@@ -164,24 +177,17 @@ def _run_tasks(run: Run, tasks: Sequence[Task], effect: RunTasks) -> Effects:
     if not effect.tasks:
         return
     early = run.saver is not None and not run.saver.in_memory and run.durability != "exit"
-    try:
-        while True:
-            yield effect
-            for stream in streams:
-                for task in effect.finished:
-                    stream.ended(task, step)
-                    if task.interrupts:
-                        stream.question(run.machine, task.interrupts)
-            if not effect.open:
-                return
-            if early:
-                yield from _record(run, [t for t in effect.finished if t.finished])
-    except GeneratorExit:
-        raise
-    except BaseException:
-        # The reader left or the driver failed: what had finished by then is not run again.
-        yield from _keep_ends(run, tasks)
-        raise
+    while True:
+        yield effect
+        for stream in streams:
+            for task in effect.finished:
+                stream.ended(task, step)
+                if task.interrupts:
+                    stream.question(run.machine, task.interrupts)
+        if not effect.open:
+            return
+        if early:
+            yield from _record(run, [t for t in effect.finished if t.finished])
 
 
 def _handle_errors(run: Run, tasks: Sequence[Task], effect: RunTasks) -> Generator[Effect, None, list[Task]]:
@@ -189,16 +195,13 @@ def _handle_errors(run: Run, tasks: Sequence[Task], effect: RunTasks) -> Generat
     failed = [t for t in tasks if t.error is not None and not t.fatal]
     if not failed:
         return list(tasks)
-    if run.saver is not None and run.saved_id is not None and run.durability != "exit":
+    if run.saver is not None:
         marks = [encode_marks(run, t, {ERROR: t.error, ERROR_SOURCE: t.name}) for t in failed if not t.restored]
-        if marks:
+        if run.durability == "exit":
+            run.late += marks
+        elif marks and run.saved_id is not None:
             yield Save(None, marks, run.saved_id)
-    handlers = []
-    for task in failed:
-        assert task.node.handler is not None
-        handler = Task(task.node.handler, (*task.path[:3], "node_error_handler", False), task.input)
-        handler.run, handler.cause = run, task
-        handlers.append(handler)
+    handlers = [handler_of(task) for task in failed]
     if run.stored:
         _restore(run, handlers)
     yield from _run_tasks(run, handlers, effect)
@@ -224,6 +227,7 @@ def _end_superstep(run: Run, machine: Machine, tasks: Sequence[Task]) -> Effects
         machine.apply(tasks)
         machine.checkpoint_id = new_checkpoint_id()
         run.source = "loop"
+        run.late.clear()
     else:
         # Encoded before they are applied: a reducer that works in place must not reach the history.
         writes = [encode(run, t) for t in tasks if not t.recorded]
@@ -299,8 +303,15 @@ def _loudest(failed: Sequence[Task]) -> BaseException:
     assert first.error is not None
     named = {t.path: t for t in others if t in errors and t is not first}
     for task in named.values():
-        first.error.add_note(f"Task {task.name!r} of the same superstep failed as well: {task.error!r}")
+        first.error.add_note(f"Task {task.name!r} of the same superstep failed as well: {_shown(task.error)}")
     return first.error
+
+
+def _shown(error: BaseException | None) -> str:
+    try:
+        return repr(error)
+    except Exception:  # no mistake of an error's own may hide another
+        return type(error).__name__
 
 
 def _is_cancelled(task: Task) -> bool:

@@ -9,18 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ..channels.base import MISSING, BaseChannel, EmptyChannelError
+from ..channels.base import MISSING, EmptyChannelError
 from ..checkpoint.base import CHECKPOINT_FORMAT, Checkpoint
+from .cells import Cells, Channel, grouped
 from .errors import InternalError, InvalidUpdateError, nearest
-from .program import Node, Program, Reader
+from .program import Node, Program
 from .task import Task, in_path_order
 from .types import INPUT, PUSH, TASKS
 from .writes import Pair
 
-Channel = BaseChannel[Any, Any, Any]
 
-
-class Machine:
+class Machine(Cells):
     """The live state of one run of one program.
 
     Attributes:
@@ -28,24 +27,19 @@ class Machine:
         changed: channels changed by the last `apply` that hold a value; None right after loading.
         unsaved: channels changed since the last checkpoint was taken.
         unsaved_seen: nodes whose `seen` changed since then.
-        remaining: supersteps this call may still take, the next one counted.
     """
 
     __slots__ = (
         "changed",
-        "channels",
         "checkpoint_id",
         "expiring",
         "held",
-        "program",
-        "remaining",
         "seen",
         "step",
         "tick",
         "unsaved",
         "unsaved_seen",
         "versions",
-        "views",
     )
 
     def __init__(self, program: Program, checkpoint: Checkpoint | None = None, step: int = -1) -> None:
@@ -56,7 +50,7 @@ class Machine:
         self.held: set[str] = set()
         self.unsaved: set[str] = set()
         self.unsaved_seen: set[str] = set()
-        self.views: dict[Reader, dict[str, Any]] = {}
+        self.views = {}
         self.checkpoint_id = ""
         self.versions: dict[str, int] = {}
         self.seen: dict[str, dict[str, int]] = {}
@@ -69,7 +63,7 @@ class Machine:
             self.changed = None
         self.tick = max(self.versions.values(), default=0)
         blank = program.blank
-        self.channels: dict[str, Channel] = {
+        self.channels = {
             name: template
             if name in blank and name not in stored
             else template.from_checkpoint(stored.get(name, MISSING))
@@ -162,60 +156,6 @@ class Machine:
                 raise
         tasks.append(Task(node, node.path, value))
 
-    # -- read -----------------------------------------------------------------------------------------------
-
-    def read(self, reader: Reader) -> dict[str, Any]:
-        """The selected channels that hold a value, as a dict of the caller's own."""
-        view = self.views.get(reader)
-        if view is None:
-            view = self.views[reader] = self.select(reader.keys)
-        values = view.copy()
-        for key, managed in reader.managed:
-            values[key] = managed.get(self.remaining)
-        return values
-
-    def preview(self, reader: Reader, writes: Sequence[Pair]) -> dict[str, Any]:
-        """`read` as it will be if these writes alone are applied. The channels stay as they are."""
-        values = self.read(reader)
-        readers = self.program.readers
-        for channel, updates in _grouped(writes).items():
-            if reader in readers.get(channel, ()):
-                image = self.channels[channel].copy()
-                image.update(updates)
-                try:
-                    values[channel] = image.get()
-                except EmptyChannelError:
-                    values.pop(channel, None)
-        return values
-
-    def select(self, keys: Iterable[str]) -> dict[str, Any]:
-        """The named channels that hold a value, in the order named."""
-        channels, values = self.channels, {}
-        for key in keys:
-            try:
-                values[key] = channels[key].get()
-            except EmptyChannelError:
-                continue
-        return values
-
-    def output(self, keys: str | Sequence[str]) -> Any:
-        """A bare value (None if there is none) for a str, else a dict."""
-        if isinstance(keys, str):
-            return self.select((keys,)).get(keys)
-        return self.select(keys)
-
-    def output_with(self, keys: str | Sequence[str], writes: Sequence[Pair]) -> Any:
-        """`output` as it would be with these writes applied. The channels stay as they are."""
-        images = {}
-        for name, values in _grouped(writes).items():
-            images[name] = self.channels[name].copy()
-            images[name].update(values)
-        live, self.channels = self.channels, {**self.channels, **images}
-        try:
-            return self.output(keys)
-        finally:
-            self.channels = live
-
     # -- apply ----------------------------------------------------------------------------------------------
 
     def apply(self, tasks: Sequence[Task]) -> None:
@@ -229,7 +169,7 @@ class Machine:
         fresh: dict[str, Channel] = {}
         changed: set[str] = set()
         moved = self._consumed(tasks, fresh, changed) if self.program.consuming else []
-        writes = _grouped(tasks[0].writes) if len(tasks) == 1 else _merged(tasks)
+        writes = grouped(tasks[0].writes) if len(tasks) == 1 else _merged(tasks)
         self._update(writes, fresh, (moved, changed), tasks)
         if self.program.finishers and not self._has_work(fresh, changed):
             self._finish(fresh, moved, changed)
@@ -244,7 +184,7 @@ class Machine:
         fresh: dict[str, Channel] = {}
         changed: set[str] = set()
         moved = self._consumed(discarded, fresh, changed)
-        self._update(_grouped(writes), fresh, (moved, changed), ())
+        self._update(grouped(writes), fresh, (moved, changed), ())
         self._see(discarded)
         self.seen.setdefault(INPUT, {})
         self.unsaved_seen.add(INPUT)
@@ -290,12 +230,12 @@ class Machine:
         fresh: dict[str, Channel] = {}
         moved: list[str] = []
         before = self.changed
-        grouped = _grouped(writes)
-        if TASKS in grouped and TASKS in self.expiring:
+        found = grouped(writes)
+        if TASKS in found and TASKS in self.expiring:
             # Sends that wait already keep their places before the new ones.
-            grouped[TASKS] = [*self.channels[TASKS].get(), *grouped[TASKS]]
+            found[TASKS] = [*self.channels[TASKS].get(), *found[TASKS]]
         changed: set[str] = set()
-        self._update(grouped, fresh, (moved, changed), (), expire=False)
+        self._update(found, fresh, (moved, changed), (), expire=False)
         self._swap(fresh, moved, changed)
         self.changed = None if before is None else {*before, *(self.changed or ())}
 
@@ -407,20 +347,8 @@ class Machine:
                 else:
                     expiring.discard(name)
             if name in readers:
-                self._refresh(name, fresh[name] if holds else None)
+                self.refresh(name, fresh[name] if holds else None)
         self.unsaved.update(moved)
-
-    def _refresh(self, name: str, channel: Channel | None) -> None:
-        """Carry a change into the views that show it; a key that comes or goes makes a view be read anew."""
-        views = self.views
-        for reader in self.program.readers[name]:
-            view = views.get(reader)
-            if view is None:
-                continue
-            if channel is not None and name in view:
-                view[name] = channel.get()
-            elif channel is not None or name in view:
-                del views[reader]
 
     def _has_work(self, fresh: Mapping[str, Channel], changed: set[str]) -> bool:
         """Whether anything can run without waking the channels that wait for the end."""
@@ -461,16 +389,5 @@ class Machine:
         )
 
 
-def _grouped(writes: Iterable[Pair]) -> dict[str, list[Any]]:
-    """channel → values, in write order."""
-    found: dict[str, list[Any]] = {}
-    for channel, value in writes:
-        if channel in found:
-            found[channel].append(value)
-        else:
-            found[channel] = [value]
-    return found
-
-
 def _merged(tasks: Iterable[Task]) -> dict[str, list[Any]]:
-    return _grouped(pair for task in tasks for pair in task.writes)
+    return grouped(pair for task in tasks for pair in task.writes)

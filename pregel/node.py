@@ -164,7 +164,7 @@ class NodeBuilder:
             channels=self._only if self._only is not None else tuple(self._reads),
             triggers=tuple(self._triggers),
             bound=tuple(self._bound),
-            writers=(ChannelWrite(tuple(self._writes)),),
+            writers=(ChannelWrite(tuple(self._writes)),) if self._writes else (),
             tags=tuple(self._tags),
             metadata=dict(self._metadata),
             retry_policy=tuple(self._retry),

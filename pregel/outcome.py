@@ -10,7 +10,7 @@ from typing import Any
 
 from ..store.keys import canonical_key, function_identity
 from .deadline import Watch
-from .errors import GraphBubbleUp, GraphInterrupt, ParentCommand, StepTimeoutError
+from .errors import GraphBubbleUp, GraphInterrupt, NodeCancelledError, ParentCommand, StepTimeoutError
 from .program import Node
 from .task import Task, in_path_order
 from .types import Command, TimeoutPolicy
@@ -20,9 +20,21 @@ CACHE_NS = "__pregel_ns_writes"
 FullKey = tuple[tuple[str, ...], str]
 
 
-def addressed_here(signal: ParentCommand) -> Command[Any]:
-    """The command that a nested graph sent to its parent, which this task's graph is."""
+def addressed_here(task: Task, signal: ParentCommand) -> Command[Any]:
+    """The command that a nested graph sent to its parent, which this task's graph is; a mid-task call hands it on to
+    its caller."""
+    if task.path[-1] is True:
+        raise signal
     return Command(update=signal.command.update, goto=signal.command.goto)
+
+
+def own_fault(task: Task, error: BaseException) -> BaseException:
+    """An asyncio.CancelledError that nobody asked for is the node's own failure. By name: asyncio may not be loaded."""
+    if type(error).__name__ != "CancelledError" or isinstance(error, Exception):
+        return error
+    mine = NodeCancelledError(task.name)
+    mine.__cause__ = error
+    return mine
 
 
 def keep_signal(task: Task, signal: GraphBubbleUp) -> None:
@@ -44,6 +56,10 @@ def keep_error(task: Task, error: BaseException) -> None:
         stop, error = error, RuntimeError(f"node {task.name!r} raised StopIteration")
         error.__cause__ = stop
     run = task.run
+    if isinstance(error, KeyError) and isinstance(task.input, dict) and error.args:
+        key = error.args[0]
+        if key not in task.input and key in run.program.channels:
+            error.add_note(f"State key {key!r} has no value yet: nothing has written it, and it has no reducer")
     thread = "" if run.thread_id is None else f" of thread {run.thread_id!r}"
     error.add_note(f"During task with name {task.name!r} and id {task.id!r}, in step {run.machine.step}{thread}")
     task.error = error

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..channels.base import MISSING
@@ -60,6 +60,8 @@ class Run:
 
     Attributes:
         input: what the caller gave.
+        answers: by question; `answer` is for the first question asked; `answer_task` is the task in which the only
+            pending question was asked, if the only answer was given without its id.
         ns: "" for a root graph, else the namespace of the task that called it.
         saver: where checkpoints go, or None.
         limit: supersteps of user nodes this call may take.
@@ -73,6 +75,7 @@ class Run:
         stored: per task id, what the loaded checkpoint knows of the task.
         watch: the watch of the attempt that runs this graph, or None.
         late: records of mid-task calls that are stored at the end of the call (durability "exit").
+        histories: namespace → the superstep and task that last ran a graph with a history of its own there.
         rewound: in a run that does an old checkpoint anew: that checkpoint, and the namespaces entered since.
         passed: the tick up to which breakpoints have been passed.
         paused: the questions that ended this call.
@@ -80,11 +83,11 @@ class Run:
     """
 
     __slots__ = (
-        "_calls", "after", "answer", "answers", "before", "cache", "check_input", "committed", "config", "context",
-        "control", "durability", "found", "head", "input", "keep_view", "last_view", "late", "limit", "live",
-        "machine", "metadata", "ns", "open_calls", "out", "output_keys", "output_set", "parent", "parents",
-        "passed", "paused", "program", "rewound", "run_id", "saved_id", "saver", "serde", "shown", "source",
-        "step_timeout", "store", "stored", "streams", "thread_id", "wake", "watch",
+        "_calls", "after", "answer", "answer_task", "answers", "before", "cache", "check_input", "committed",
+        "config", "context", "control", "durability", "found", "head", "histories", "input", "keep_view", "last_view",
+        "late", "limit", "live", "machine", "metadata", "ns", "open_calls", "out", "output_keys", "output_set",
+        "parent", "parents", "passed", "paused", "program", "rewound", "run_id", "saved_id", "saver", "serde",
+        "shown", "source", "step_timeout", "store", "stored", "streams", "thread_id", "wake", "watch",
     )  # fmt: skip
 
     def __init__(self, graph: Graph, input: Any, config: RunnableConfig | None, call: Call) -> None:
@@ -124,6 +127,7 @@ class Run:
         self.stored: dict[str, Stored] = {}
         self.answers: dict[str, Any] = {}
         self.answer: Any = MISSING
+        self.answer_task: str | None = None
         self.passed = -1
         self.paused: tuple[Any, ...] | None = None
         self.shown = False
@@ -154,6 +158,7 @@ class Run:
         configurable = self.config.get("configurable")
         self.run_id = self._run_id()
         self.parents: Mapping[str, str] = {}
+        self.histories: dict[str, tuple[str, str]] | None = None
         self.rewound: tuple[RunnableConfig, set[str]] | None = parent.run.rewound if parent is not None else None
         if parent is None:
             if own is True:
@@ -165,6 +170,12 @@ class Run:
             self.ns = ""
             if self.saver is not None:
                 self.thread_id: str | None = coordinates(self.config)[0]
+                ns, checkpoint_id = coordinates(self.config)[1:]
+                if ns and checkpoint_id and RUNNING.get() is None:
+                    raise ValueError(
+                        f"{checkpoint_id!r} is a checkpoint of the nested graph {ns!r}, which cannot be run by itself: run "
+                        "from a checkpoint of the whole graph; what is inside can be changed with update_state"
+                    )
             else:
                 named = (configurable or {}).get("thread_id")
                 self.thread_id = None if named is None else str(named)
@@ -176,6 +187,8 @@ class Run:
             around.program.nested.setdefault(known_as, graph)
             if self.saver is not None:
                 self.parents = {**around.parents, around.ns: around.machine.checkpoint_id}
+                if own is True:
+                    _claim(self.ns, parent)
         self.metadata = scalars(self.config, self.run_id) if self.saver is not None else {}
 
     def _durability(self, asked: Durability | None) -> Durability:
@@ -202,7 +215,7 @@ class Run:
         self.store: Any = graph.store if graph.store is not None or around is None else around.store
         self.serde: Serializer = graph.serde if self.saver is None else self.saver.serde
         self.cache: Any = graph.cache if graph.cache is not None or around is None else around.cache
-        self.control = call.control or (around.control if around is not None else RunControl())
+        self.control: RunControl = call.control or (around.control if around is not None else RunControl())
 
     def _names(self, names: All | Sequence[str]) -> All | Sequence[str]:
         return check_breakpoints(names, self.program)
@@ -269,14 +282,26 @@ class Run:
         """What an entrypoint saved on this thread."""
         return self.machine.output(PREVIOUS) if PREVIOUS in self.machine.channels else None
 
-    def take_answer(self, interrupt_id: str) -> tuple[Any, ...]:
-        """The answer to this question as a one-item tuple, empty if there is none; it can be taken once."""
+    def take_answer(self, interrupt_id: str, by: Task, inside: tuple[Run, ...] = ()) -> tuple[Any, ...]:
+        """The answer to this question as a one-item tuple, empty if there is none; it can be taken once.
+
+        Args:
+            by: the task of this run that asks, or in which a nested graph asks.
+            inside: the nested runs between that task and the question.
+        """
         if interrupt_id in self.answers:
             return (self.answers.pop(interrupt_id),)
         if self.answer is not MISSING:
             answer, self.answer = self.answer, MISSING
             return (answer,)
-        return self.parent.run.take_answer(interrupt_id) if self.parent is not None else ()
+        if inside and self.answer_task == by.id and not any(run.has_asked(self.answers) for run in inside):
+            # The nested graph was changed by hand and no longer knows the question: the next it asks is meant.
+            return (self.answers.popitem()[1],) if self.answers else ()
+        return self.parent.run.take_answer(interrupt_id, self.parent, (*inside, self)) if self.parent is not None else ()
+
+    def has_asked(self, ids: Container[str]) -> bool:
+        """Whether one of these questions was pending when this run was loaded."""
+        return any(question.id in ids for known in self.stored.values() for question in known.interrupts)
 
     def starts_before(self) -> RunnableConfig | None:
         """Where a nested graph with a history of its own starts when the run around it does an old checkpoint anew:
@@ -295,6 +320,26 @@ class Run:
 
 
 _OPENING = threading.Lock()  # parallel tasks may make a run's first call at the same time
+
+
+def _claim(ns: str, task: Task) -> None:
+    """Note that a task runs a graph whose history has this namespace.
+
+    Raises:
+        RuntimeError: another task of the same superstep does so too: each would take the other's steps for its own.
+    """
+    run = task.run
+    mine = (run.machine.checkpoint_id, task.id)
+    with _OPENING:
+        if run.histories is None:
+            run.histories = {}
+        last = run.histories.setdefault(ns, mine)
+        run.histories[ns] = mine
+    if last[0] == mine[0] and last != mine:
+        raise RuntimeError(
+            f"two tasks of one superstep run the graph of {ns!r}, which keeps one history (checkpointer=True): "
+            "compile it with checkpointer=None, or run it in nodes of different names"
+        )
 
 
 def is_own(config: RunnableConfig, task: Task) -> bool:

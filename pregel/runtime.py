@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, Protocol
+
+from typing_extensions import TypeVar
 
 from .types import RunnableConfig, StreamWriter
 
-ContextT = TypeVar("ContextT")
+ContextT = TypeVar("ContextT", default=Any)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from ..channels.base import MISSING
 from ..checkpoint.base import NULL_TASK_ID, CheckpointTuple, TaskWrites
 from .effects import Effects, Save
 from .errors import EmptyInputError, GraphChangedError, InvalidUpdateError, UnknownInterruptError
-from .history import Stored, known_only, lost_triggers, lost_work, read_stored
+from .history import Stored, known_only, lost_triggers, lost_work, read_stored, with_handlers
 from .interrupts import looks_like_answers, renamed
 from .keep import cut
 from .machine import Machine
@@ -38,6 +38,8 @@ def load_machine(run: Run, found: CheckpointTuple | None) -> Machine:
 def first_phase(run: Run, machine: Machine, found: CheckpointTuple | None) -> Effects:
     """Take the input, or make ready to go on."""
     given = run.input
+    if found is not None and (run.saved_id != run.head or _is_time_travel(run)) and not run.ns:
+        run.rewound = (_rewind_point(run), set())
     null = run.stored.get(NULL_TASK_ID)
     if null is not None:
         machine.apply_writes(known_only(null.writes, machine))
@@ -102,8 +104,6 @@ def _replay(run: Run, machine: Machine) -> Effects:
     tasks had left counts no more. Answers that are brought along reach the questions they name, in the branch; those
     given before the open questions stay."""
     stored, run.stored = run.stored, {}
-    if not run.ns:
-        run.rewound = (_rewind_point(run), set())
     made = run.found.metadata.get("source") in ("update", "fork")
     tasks = machine.plan(coerce=False)
     if not machine.unsaved and (not tasks or (made and not stored and run.saved_id == run.head)):
@@ -232,6 +232,8 @@ def _take_answers(run: Run, machine: Machine, answer: Any) -> None:
     superseded = run.saved_id != run.head  # its tasks run anew, so what was answered is open again
     for task in tasks:
         task.run = run
+    tasks = with_handlers(tasks, run.stored)
+    for task in tasks:
         known = run.stored.get(task.id)
         if known is not None and (superseded or not known.finished):
             pending.extend(q.id for q in known.interrupts)
@@ -247,6 +249,7 @@ def _take_answers(run: Run, machine: Machine, answer: Any) -> None:
         raise UnknownInterruptError("ambiguous", (), pending)
     elif pending:
         run.answers = {pending[0]: answer}
+        run.answer_task = next(t.id for t in tasks if run.stored.get(t.id, Stored()).interrupts)
     else:
         run.answer = answer
 

@@ -77,9 +77,8 @@ class StoredThreads:
             limit: at most so many.
         """
         saver, where = self._thread(config)
-        program = self.nested(_ns(where)).program
         for found in saver.list(where, filter=filter, before=before, limit=limit):
-            yield snapshot_of(program, found, live=False)
+            yield snapshot_of(self.nested(_ns(where)).program, found, live=False)
 
     async def aget_state_history(
         self,
@@ -91,9 +90,8 @@ class StoredThreads:
     ) -> AsyncIterator[StateSnapshot]:
         """`get_state_history` for coroutines."""
         saver, where = self._thread(config)
-        program = self.nested(_ns(where)).program
         async for found in saver.alist(where, filter=filter, before=before, limit=limit):
-            yield snapshot_of(program, found, live=False)
+            yield snapshot_of(self.nested(_ns(where)).program, found, live=False)
 
     def explain(self, config: RunnableConfig) -> dict[str, NodeStatus]:
         """For every node: would it run now, and if not, what it waits for.

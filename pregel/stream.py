@@ -156,7 +156,7 @@ class Stream:
 
     def ended(self, task: Task, step: int) -> None:
         """A task has finished, failed, paused, or was restored."""
-        if task.interrupts and len(task.path) < 4:  # a call's question is its parent's to ask
+        if task.interrupts and task.path[-1] is not True:  # a call's question is its parent's to ask
             self.emit("updates", {INTERRUPT: task.interrupts})
         elif task.finished and not task.node.hidden:
             self._returned(task)

@@ -258,6 +258,14 @@ class Task:
         return f"Task({self.name!r}, path={self.path!r})"
 
 
+def handler_of(task: Task) -> Task:
+    """The task of the error handler that takes a failed one's place in its superstep."""
+    assert task.node.handler is not None
+    handler = Task(task.node.handler, (*task.path[:3], "node_error_handler", False), task.input)
+    handler.run, handler.cause = task.run, task
+    return handler
+
+
 def in_path_order(tasks: Iterable[Task]) -> list[Task]:
     """Tasks in the order in which their writes are applied: updates from outside, nodes by name, Sends by index."""
     return sorted(tasks, key=_path)

@@ -146,7 +146,7 @@ class Driver:
             self._batch.work()
 
     def _end(self, task: Task) -> None:
-        """A task has ended, on its worker's thread. After a failure, which a signal is not, no further one is started."""
+        """A task has ended, on its worker's thread. After a failure (a signal is none) no further one is started."""
         if task.fatal and self._batch is not None and not isinstance(task.error, GraphBubbleUp):
             self._dropped += self._batch.cancel()
         self._ended.put(task)

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, ClassVar, Final, Generic, Literal, NamedTuple, NotRequired, TypeVar
+from typing import Any, ClassVar, Final, Generic, Literal, NamedTuple, NotRequired
 
-from typing_extensions import TypedDict
+from typing_extensions import TypedDict, TypeVar
 
 from ..channels.aggregate import Overwrite
 from ..channels.base import MISSING, Missing
@@ -115,7 +115,7 @@ class Send:
         return f"Send(node={self.node!r}, arg={self.arg!r}{timeout})"
 
 
-GotoT = TypeVar("GotoT")
+GotoT = TypeVar("GotoT", default=Any)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -128,7 +128,8 @@ class Command(Generic[GotoT]):
         resume: the answer to a pending `interrupt`, or a dict of interrupt id to answer. `None` is an answer.
         graph: None for the graph of the node, `Command.PARENT` for the one around it.
 
-    As a return annotation `Command[Literal["a", "b"]]` declares where a node may go, for checks and drawings.
+    As a return annotation `Command[Literal["a", "b"]]` declares where a node may go, for checks and drawings. It says
+    nothing of a command for the parent graph: give `destinations` to the node there that holds this graph.
 
     Raises:
         TypeError: `goto` is not made of names and Sends.

@@ -11,7 +11,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from .deadline import Watch
-from .errors import GraphBubbleUp, GraphInterrupt, ParentCommand
+from .errors import GraphBubbleUp, ParentCommand
 from .executors import POOL
 from .outcome import (
     FullKey,
@@ -20,6 +20,7 @@ from .outcome import (
     keep_error,
     keep_signal,
     limits,
+    own_fault,
     restore_cached,
     take_over,
     to_cache,
@@ -35,28 +36,32 @@ def run_task(task: Task) -> None:
     """Run a task to its end, retries included. Call it in a context of its own; it does not raise."""
     RUNNING.set(task)
     failures: dict[int, int] | None = None
+    left: tuple[Any, ...] = ()  # what earlier attempts have called
     while True:
         try:
             if task.node.guarded or (task.send is not None and task.send.timeout is not None):
                 _guarded(task)
             else:
                 attempt(task)
-            return
+            break
         except GraphBubbleUp as signal:
             keep_signal(task, signal)
-            return
-        except BaseException as error:
+            break
+        except BaseException as failure:
+            error = own_fault(task, failure)
             task.writes = []
             task.finished = False
             failures = {} if failures is None else failures
             wait = wait_before_retry(task.node.retry, failures, error) if task.node.retry else None
             if wait is None:
-                if task.calls:
-                    task.run.calls.leave(task)
+                left += tuple(task.calls or ())
                 keep_error(task, error)
-                return
+                break
             time.sleep(wait)
+            left += tuple(task.calls or ())
             task.begin_attempt()
+    if left:
+        task.run.calls.leave(left)
 
 
 def attempt(task: Task) -> None:
@@ -68,8 +73,8 @@ def attempt(task: Task) -> None:
         else:
             result = node.sync(task.input, **{name: get(task) for name, get in node.inject})
     except ParentCommand as signal:
-        result = addressed_here(signal)
-    except GraphInterrupt as signal:
+        result = addressed_here(task, signal)
+    except GraphBubbleUp as signal:
         if task.calls:
             task.run.calls.collect(task, signal)
         raise

@@ -173,11 +173,13 @@ class Vocabulary:
         keys: the state's keys that can be written; `{"__root__"}` for a graph whose state is one value.
         triggers: node name → the channel that makes it run.
         strict: refuse unknown keys instead of dropping them.
+        foreign: plain results may have keys of another graph's state, which are dropped; commands may not.
     """
 
     keys: frozenset[str]
     triggers: Mapping[str, str]
     strict: bool = True
+    foreign: bool = False
 
     @property
     def root(self) -> bool:
@@ -207,7 +209,7 @@ class StateWriter(Writer):
             for key in result:
                 if key in keys:
                     out.append((key, result[key]))
-                elif self.words.strict:
+                elif self.words.strict and not self.words.foreign:
                     self._unknown_key(key, task)
         elif result is not None:
             self._result(result, task)

@@ -5,7 +5,7 @@ finds); a cache keeps finished tasks' results (`cache`). Nothing here knows the 
 is imported by itself.
 """
 
-from importlib import import_module
+from importlib import import_module as _load
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -73,4 +73,4 @@ def __getattr__(name: str) -> Any:
     """Load a room when one of its names is first asked for: most programs keep no store and no cache."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f".{_ROOM_OF.get(name, 'base')}", __name__), name)
+    return getattr(_load(f".{_ROOM_OF.get(name, 'base')}", __name__), name)

@@ -26,7 +26,9 @@ def node(body: Any, *writes: Any, on: str = "a") -> NodeBuilder:
 def graph(nodes: dict[str, NodeBuilder], saver: Any = None, **kwargs: Any) -> Pregel:
     channels: dict[str, Any] = {k: LastValue(object) for k in "abc"}
     channels["log"] = BinaryOperatorAggregate(list, operator.add)
-    return Pregel(nodes=nodes, channels=channels, input_channels="a", output_channels="log", checkpointer=saver, **kwargs)
+    return Pregel(
+        nodes=nodes, channels=channels, input_channels="a", output_channels="log", checkpointer=saver, **kwargs
+    )
 
 
 def run(main: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
@@ -295,6 +297,41 @@ def test_a_cancelled_call_cancels_its_nodes_and_can_be_resumed(count: int, strea
     run(main)
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_had_finished_before_a_cancellation_is_not_run_again(stream: bool) -> None:
+    async def main() -> None:
+        runs: list[str] = []
+        wait = [True]
+
+        async def slow(_: Any) -> list[str]:
+            runs.append("slow")
+            if wait[0]:
+                await forever(_)
+            return ["slow"]
+
+        async def fast(_: Any) -> list[str]:
+            runs.append("fast")
+            return ["fast"]
+
+        app = graph({"fast": node(fast), "slow": node(slow)}, InMemorySaver())
+
+        async def read() -> None:
+            async for _ in app.astream(1, CONFIG, stream_mode="values"):
+                pass
+
+        call = asyncio.create_task(read() if stream else app.ainvoke(1, CONFIG))
+        await turns(10)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        wait[0] = False
+        assert (await app.aget_state(CONFIG)).next == ("slow",)
+        assert await app.ainvoke(None, CONFIG) == ["fast", "slow"]
+        assert (runs.count("fast"), runs.count("slow")) == (1, 2)
+
+    run(main)
+
+
 class Slow(InMemorySaver):
     """A saver whose every call takes a turn of the loop."""
 
@@ -349,7 +386,7 @@ def test_cancelled_at_any_await_a_run_goes_on_to_the_same_end(durability: Any, a
         return finished
 
     after = 0
-    while not run(lambda: main(after)):
+    while not asyncio.run(main(after)):
         after += 1
     assert after > 10
 
@@ -446,7 +483,9 @@ def test_abatch_bounds_how_many_runs_go_on_at_once() -> None:
             running[0] -= 1
             return [x]
 
-        assert await graph({"n": node(body)}).abatch([1, 2, 3, 4, 5], {"max_concurrency": 2}) == [[i] for i in range(1, 6)]
+        assert await graph({"n": node(body)}).abatch([1, 2, 3, 4, 5], {"max_concurrency": 2}) == [
+            [i] for i in range(1, 6)
+        ]
         assert most[0] == 2
 
     run(main)

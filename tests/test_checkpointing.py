@@ -86,7 +86,9 @@ def test_m20_a_checkpoint_per_superstep_with_its_parent_and_the_writes_that_led_
     assert set(found[0].checkpoint) == {
         "v", "id", "ts", "channel_values", "channel_versions", "versions_seen", "updated_channels",
     }  # fmt: skip
-    assert all(t.metadata["parents"] == {} and t.checkpoint["id"] == t.config["configurable"]["checkpoint_id"] for t in found)
+    assert all(
+        t.metadata["parents"] == {} and t.checkpoint["id"] == t.config["configurable"]["checkpoint_id"] for t in found
+    )
 
 
 def test_a_task_that_wrote_nothing_is_stored_as_finished(drive: Any) -> None:
@@ -149,7 +151,9 @@ def test_m19_a_resume_runs_only_what_failed(drive: Any, saver: Any, durability: 
     for attempt in (1, 2):
         with pytest.raises(ValueError, match=f"try {attempt}"):
             # One at a time, so that `ok` has ended when `slow_bad` fails, in both worlds.
-            drive.stream(app, given, {**CONFIG, "max_concurrency": 1}, durability=durability, stream_mode=watch or "values")
+            drive.stream(
+                app, given, {**CONFIG, "max_concurrency": 1}, durability=durability, stream_mode=watch or "values"
+            )
         given = None
         snapshot = drive.get_state(app, CONFIG)
         assert (snapshot.next, snapshot.values["log"], at(snapshot)) == (("slow_bad",), ["ok 36"], ("loop", 0))
@@ -236,14 +240,21 @@ def test_history_may_be_filtered_and_cut(drive: Any) -> None:
 
 
 def test_the_live_view_shows_finished_siblings_and_the_record_the_superstep_as_it_began(drive: Any) -> None:
-    app = graph({"bad": only("a").do(lambda _: 1 / 0).write_to("log"), "another": only("a").do(lambda _: ["ok"]).write_to("log")})
+    app = graph(
+        {
+            "bad": only("a").do(lambda _: 1 / 0).write_to("log"),
+            "another": only("a").do(lambda _: ["ok"]).write_to("log"),
+        }
+    )
     with pytest.raises(ZeroDivisionError):
         drive.invoke(app, 1, {**CONFIG, "max_concurrency": 1})
     live = drive.get_state(app, CONFIG)
     record = drive.get_state(app, live.config)
     assert (live.next, live.values["log"]) == (("bad",), ["ok"])
     assert (record.next, record.values["log"]) == (("another", "bad"), [])
-    assert [(t.id, t.result, repr(t.error)) for t in live.tasks] == [(t.id, t.result, repr(t.error)) for t in record.tasks]
+    assert [(t.id, t.result, repr(t.error)) for t in live.tasks] == [
+        (t.id, t.result, repr(t.error)) for t in record.tasks
+    ]
 
 
 def test_values_of_a_single_stream_channel_are_bare(drive: Any) -> None:
@@ -302,7 +313,9 @@ class Later(InMemorySaver):
 
 @pytest.mark.parametrize("saver", [InMemorySaver, Later])
 @pytest.mark.parametrize("durability", ["sync", "async"])
-def test_history_holds_what_was_then_also_for_reducers_that_work_in_place(drive: Any, saver: Any, durability: Any) -> None:
+def test_history_holds_what_was_then_also_for_reducers_that_work_in_place(
+    drive: Any, saver: Any, durability: Any
+) -> None:
     def extend(old: list[Any], new: list[Any]) -> list[Any]:
         old.extend(new)
         return old
@@ -453,7 +466,10 @@ def test_async_lets_one_superstep_run_ahead_and_no_more(drive: Any) -> None:
 
 def test_async_has_stored_all_it_will_when_an_error_reaches_the_caller(drive: Any) -> None:
     saver = Held()
-    nodes = {"n1": only("a").write_to(ChannelWriteEntry("b", 1)), "n2": only("b").do(lambda _: (saver.allowed.set(), 1 / 0))}
+    nodes = {
+        "n1": only("a").write_to(ChannelWriteEntry("b", 1)),
+        "n2": only("b").do(lambda _: (saver.allowed.set(), 1 / 0)),
+    }
     app = graph(nodes, saver)
     with pytest.raises(ZeroDivisionError):
         drive.invoke(app, 1, CONFIG, durability="async")
@@ -464,7 +480,9 @@ def test_async_has_stored_all_it_will_when_an_error_reaches_the_caller(drive: An
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
 @pytest.mark.parametrize("step", [-1, 0, 1, 2])
-def test_a_failed_save_stops_the_run_and_a_resume_goes_on_from_what_is_stored(drive: Any, durability: Any, step: int) -> None:
+def test_a_failed_save_stops_the_run_and_a_resume_goes_on_from_what_is_stored(
+    drive: Any, durability: Any, step: int
+) -> None:
     calls: Counter[str] = Counter()
     app = chain(Noting(step), calls)
     if durability == "exit" and step < 2:
@@ -523,7 +541,9 @@ def test_two_runs_on_one_thread_do_not_fork_it_silently(drive: Any, durability: 
         other.join(WAIT)
         return ["meddled"]
 
-    outer = graph({"n1": only("a").do(meddle).write_to("log", ChannelWriteEntry("b", 1)), "n2": only("b")}, app.checkpointer)
+    outer = graph(
+        {"n1": only("a").do(meddle).write_to("log", ChannelWriteEntry("b", 1)), "n2": only("b")}, app.checkpointer
+    )
     with pytest.raises(CheckpointConflictError, match="'1'") as caught:
         drive.invoke(outer, 1, CONFIG, durability=durability)
     head = drive.get_state(app, CONFIG)
@@ -536,7 +556,9 @@ def test_two_runs_on_one_thread_do_not_fork_it_silently(drive: Any, durability: 
 # -- clear errors (D15) ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("config", [None, {}, {"configurable": {}}, {"configurable": {"thread_id": None}}, {"configurable": {"x": 1}}])
+@pytest.mark.parametrize(
+    "config", [None, {}, {"configurable": {}}, {"configurable": {"thread_id": None}}, {"configurable": {"x": 1}}]
+)
 def test_a_missing_thread_id_is_asked_for(drive: Any, config: Any) -> None:
     with pytest.raises(ValueError, match="thread_id"):
         drive.invoke(chain(), 1, config)
@@ -704,7 +726,11 @@ def test_stopped_after_every_superstep_a_run_ends_as_if_never_stopped(drive: Any
         def pairs(result: Any) -> Any:
             if result is None:
                 return None
-            return [("log", [result["name"]]), *((t, result["left"]) for t in dict.fromkeys(targets)), ("left", result["left"])]
+            return [
+                ("log", [result["name"]]),
+                *((t, result["left"]) for t in dict.fromkeys(targets)),
+                ("left", result["left"]),
+            ]
 
         return ChannelWriteTupleEntry(pairs)
 
@@ -713,7 +739,12 @@ def test_stopped_after_every_superstep_a_run_ends_as_if_never_stopped(drive: Any
         for i, (source, targets) in enumerate(edges)
     } | {"src": only("in").write_to("a")}
     top: dict[str, Any] = {k: BinaryOperatorAggregate(int, max) for k in "abcd"}
-    channels = {**top, "in": LastValue(int), "left": BinaryOperatorAggregate(int, min), "log": BinaryOperatorAggregate(list, operator.add)}
+    channels = {
+        **top,
+        "in": LastValue(int),
+        "left": BinaryOperatorAggregate(int, min),
+        "log": BinaryOperatorAggregate(list, operator.add),
+    }
 
     def made() -> Pregel:
         return Pregel(nodes=nodes, channels=channels, input_channels=["in", "left"], output_channels=["log", "left"],

@@ -32,7 +32,7 @@ PREGEL = """
     writes
     node
     program
-    task
+    task cells
     interrupts retry machine config
     tokens
     stream

@@ -34,7 +34,9 @@ def only(channel: str) -> NodeBuilder:
 def graph(nodes: dict[str, NodeBuilder], saver: Any = None, **kwargs: Any) -> Pregel:
     channels: dict[str, Any] = {k: LastValue(int) for k in "abcd"}
     channels["log"] = BinaryOperatorAggregate(list, operator.add)
-    return Pregel(nodes=nodes, channels=channels, input_channels="a", output_channels="log", checkpointer=saver, **kwargs)
+    return Pregel(
+        nodes=nodes, channels=channels, input_channels="a", output_channels="log", checkpointer=saver, **kwargs
+    )
 
 
 def chain(saver: Any = None, **kwargs: Any) -> Pregel:
@@ -59,7 +61,7 @@ class Hand:
 
     Args:
         outcome: what becomes of each task; by default it finishes with the writes of WAYS.
-        together: whether all tasks of a superstep end at once, or one by one.
+        together: whether all tasks of a superstep end at once, or one by one where the loop wants to know of each.
     """
 
     def __init__(self, outcome: Callable[[Task], Any] | None = None, *, together: bool = True) -> None:
@@ -87,13 +89,13 @@ class Hand:
             self.notes.append("record " + " ".join(sorted({c for w in effect.writes for c, _ in w[2]})))
             saver.commit_writes(run.thread_id, run.ns, effect.checkpoint_id, effect.writes)
         else:
-            self.tasks(effect)
+            self.tasks(effect, together=self.together or not run.watched)
 
-    def tasks(self, effect: RunTasks) -> None:
+    def tasks(self, effect: RunTasks, *, together: bool) -> None:
         if not self.waiting:
             self.waiting = list(effect.tasks)
             self.notes.append("run " + " ".join(t.name for t in effect.tasks))
-        ended, self.waiting = (self.waiting, []) if self.together else (self.waiting[:1], self.waiting[1:])
+        ended, self.waiting = (self.waiting, []) if together else (self.waiting[:1], self.waiting[1:])
         for task in ended:
             self.end(task)
         effect.finished, effect.open = ended, len(self.waiting)
@@ -328,7 +330,9 @@ def test_a_failed_task_that_fails_again_shows_the_new_error() -> None:
     app = parallel(InMemorySaver())
     for text in ("first", "second"):
         with pytest.raises(ValueError, match=text):
-            Hand(lambda task, text=text: ValueError(text) if task.name == "y" else []).run(app, None if text == "second" else 1)
+            Hand(lambda task, text=text: ValueError(text) if task.name == "y" else []).run(
+                app, None if text == "second" else 1
+            )
     [error] = [task.error for task in app.get_state(CONFIG).tasks if task.error]
     assert (type(error), str(error)) == (ValueError, "second")
 
@@ -431,7 +435,9 @@ def test_a_second_input_goes_on_counting_steps() -> None:
     Hand().run(app, 1)
     hand = Hand()
     hand.run(app, 1)
-    assert [n for n in hand.notes if n.startswith("commit")] == [f"commit {s}" for s in ("input 3", "loop 4", "loop 5", "loop 6")]
+    assert [n for n in hand.notes if n.startswith("commit")] == [
+        f"commit {s}" for s in ("input 3", "loop 4", "loop 5", "loop 6")
+    ]
 
 
 def test_an_error_in_a_mapper_keeps_the_thread_as_it_was() -> None:

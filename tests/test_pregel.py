@@ -190,8 +190,10 @@ def test_forms_of_writing(drive: Any) -> None:
 
 
 def test_writes_come_in_the_order_declared(drive: Any) -> None:
-    node = only("a").write_to(ChannelWriteEntry("o", [1]), ChannelWriteEntry("o", [2]), o=[3]).write_to(
-        ChannelWriteEntry("o", [4])
+    node = (
+        only("a")
+        .write_to(ChannelWriteEntry("o", [1]), ChannelWriteEntry("o", [2]), o=[3])
+        .write_to(ChannelWriteEntry("o", [4]))
     )
     graph = app({"n": node}, {"a": LastValue(int), "o": BinaryOperatorAggregate(list, operator.add)})
     assert drive.invoke(graph, 0) == [1, 2, 3, 4]
@@ -200,7 +202,9 @@ def test_writes_come_in_the_order_declared(drive: Any) -> None:
 def test_a_written_send_runs_its_node_with_its_argument(drive: Any) -> None:
     nodes = {
         "plan": only("a").write_to(ChannelWriteTupleEntry(lambda n: [(TASKS, Send("work", i)) for i in range(n)])),
-        "work": PregelNode(channels="never", triggers=["never"], bound=lambda i: [i * i], writers=[ChannelWrite(["o"])]),
+        "work": PregelNode(
+            channels="never", triggers=["never"], bound=lambda i: [i * i], writers=[ChannelWrite(["o"])]
+        ),
     }
     channels = {**cells("a"), "never": LastValue(int), "o": BinaryOperatorAggregate(list, operator.add)}
     assert drive.invoke(app(nodes, channels), 12) == [i * i for i in range(12)]
@@ -250,7 +254,12 @@ def test_meta_reaches_the_config_of_the_task(drive: Any) -> None:
     found = drive.invoke(app({"n": node}, cells("ao")), 1, {"tags": ["call", "t1"], "metadata": {"mine": 1}})
     assert (found["tags"], found["run_name"]) == (["call", "t1", "t2"], "n")
     metadata = found["metadata"]
-    assert (metadata["mine"], metadata["k"], metadata["stategraph_node"], metadata["stategraph_step"]) == (1, "v", "n", 0)
+    assert (metadata["mine"], metadata["k"], metadata["stategraph_node"], metadata["stategraph_step"]) == (
+        1,
+        "v",
+        "n",
+        0,
+    )
     assert metadata["stategraph_triggers"] == ("a",)
     assert metadata["stategraph_path"] == ("__pregel_pull", "n")
 
@@ -341,7 +350,10 @@ def test_the_callers_channels_stay_as_they_were(drive: Any) -> None:
 
 def test_one_input_channel_takes_the_bare_value_and_a_list_takes_a_dict(drive: Any) -> None:
     assert drive.invoke(app({"n": only("a").write_to("o")}, cells("ao")), {"a": 1}) == {"a": 1}
-    assert drive.invoke(app({"n": only("a").write_to("o")}, cells("ao"), ["a"], ["o", "a"]), {"a": 1}) == {"o": 1, "a": 1}
+    assert drive.invoke(app({"n": only("a").write_to("o")}, cells("ao"), ["a"], ["o", "a"]), {"a": 1}) == {
+        "o": 1,
+        "a": 1,
+    }
 
 
 def test_a_dict_output_holds_only_what_has_a_value(drive: Any) -> None:
@@ -545,17 +557,26 @@ def test_m9_a_barrier_opens_when_all_names_were_seen(drive: Any) -> None:
 
 
 def test_m10_a_topic_holds_the_last_step_or_all_of_them(drive: Any) -> None:
-    nodes = {"x": only("a").do(lambda _: "1").write_to("foo", "bar", "b"), "y": only("b").do(lambda _: ["2", "3"]).write_to("foo", "bar")}
+    nodes = {
+        "x": only("a").do(lambda _: "1").write_to("foo", "bar", "b"),
+        "y": only("b").do(lambda _: ["2", "3"]).write_to("foo", "bar"),
+    }
     channels = {**cells("ab"), "foo": Topic(str), "bar": Topic(str, accumulate=True)}
     assert drive.invoke(app(nodes, channels, outputs=["foo", "bar"]), 1) == {"foo": ["2", "3"], "bar": ["1", "2", "3"]}
 
 
 def test_m11_a_single_node_doubles_a_string(drive: Any) -> None:
-    assert drive.invoke(app({"n": only("a").do(lambda x: x + x).write_to("o")}, cells("ao", EphemeralValue)), "foo") == "foofoo"
+    assert (
+        drive.invoke(app({"n": only("a").do(lambda x: x + x).write_to("o")}, cells("ao", EphemeralValue)), "foo")
+        == "foofoo"
+    )
 
 
 def test_m11_a_chain_of_nodes(drive: Any) -> None:
-    nodes = {"n1": only("a").do(lambda x: x + x).write_to("b"), "n2": on("b").do(lambda s: s["b"] + s["b"]).write_to("o")}
+    nodes = {
+        "n1": only("a").do(lambda x: x + x).write_to("b"),
+        "n2": on("b").do(lambda s: s["b"] + s["b"]).write_to("o"),
+    }
     channels = {"a": EphemeralValue(str), "b": LastValue(str), "o": EphemeralValue(str)}
     assert drive.invoke(app(nodes, channels, outputs=["b", "o"]), "foo") == {"b": "foofoo", "o": "foofoofoofoo"}
 
@@ -603,7 +624,9 @@ def test_m14_a_fresh_read_sees_ones_own_writes_and_nobody_elses(drive: Any) -> N
 
 
 def test_a_graph_with_settings_of_its_own_adds_the_calls(drive: Any) -> None:
-    graph = app({"n": only("a").do(lambda x, config: (config["tags"], config["metadata"]["k"])).write_to("o")}, cells("ao"))
+    graph = app(
+        {"n": only("a").do(lambda x, config: (config["tags"], config["metadata"]["k"])).write_to("o")}, cells("ao")
+    )
     bound = graph.with_config(tags=["own"], metadata={"k": 1})
     assert drive.invoke(bound, 0, {"tags": ["call"]}) == (["own", "call"], 1)
     assert graph.config == {}

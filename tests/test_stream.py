@@ -120,7 +120,10 @@ def test_values_only_when_a_shown_channel_was_written(drive: Any) -> None:
 
 
 def test_an_equal_value_written_again_still_shows(drive: Any) -> None:
-    nodes = {"n1": only("a").write_to(ChannelWriteEntry("c", 1), "b"), "n2": only("b").write_to(ChannelWriteEntry("c", 1))}
+    nodes = {
+        "n1": only("a").write_to(ChannelWriteEntry("c", 1), "b"),
+        "n2": only("b").write_to(ChannelWriteEntry("c", 1)),
+    }
     app = graph(nodes, stream_channels=["c"])
     assert drive.stream(app, {"a": 0}, stream_mode="values") == [{"c": 1}, {"c": 1}]
 
@@ -162,7 +165,10 @@ def test_updates_of_each_kind_of_result(drive: Any) -> None:
 
 
 def test_updates_are_limited_to_the_output_keys(drive: Any) -> None:
-    assert drive.stream(chain(), INPUT, stream_mode="updates", output_keys=["y"]) == [{"n1": None}, {"n2": {"y": ["2"]}}]
+    assert drive.stream(chain(), INPUT, stream_mode="updates", output_keys=["y"]) == [
+        {"n1": None},
+        {"n2": {"y": ["2"]}},
+    ]
     assert drive.stream(chain(), INPUT, stream_mode="updates", output_keys="x") == [{"n1": ["1"]}, {"n2": ["2"]}]
 
 
@@ -219,7 +225,9 @@ def test_a_restored_task_shows_its_update_as_cached(drive: Any) -> None:
 
 
 def test_tasks_show_start_and_result(drive: Any) -> None:
-    nodes = {"n": only("a").write_to(ChannelWriteEntry("x", ["1"]), ChannelWriteEntry("x", ["2"]), y=["3"]).meta("t", k=1)}
+    nodes = {
+        "n": only("a").write_to(ChannelWriteEntry("x", ["1"]), ChannelWriteEntry("x", ["2"]), y=["3"]).meta("t", k=1)
+    }
     start, end = drive.stream(graph(nodes), INPUT, {"metadata": {"u": 2}}, stream_mode="tasks")
     assert start == {"id": end["id"], "name": "n", "input": 0, "triggers": ("a",),
                      "metadata": {"u": 2, "k": 1, "tags": ["t"]}}  # fmt: skip
@@ -258,7 +266,10 @@ def test_checkpoints_need_a_saver(drive: Any) -> None:
 def test_the_last_checkpoint_shows_also_when_the_run_stops_early(drive: Any) -> None:
     def steps(**options: Any) -> list[tuple[int, list[str]]]:
         app = chain(InMemorySaver())
-        return [(c["metadata"]["step"], c["next"]) for c in drive.stream(app, INPUT, CONFIG, stream_mode="checkpoints", **options)]
+        return [
+            (c["metadata"]["step"], c["next"])
+            for c in drive.stream(app, INPUT, CONFIG, stream_mode="checkpoints", **options)
+        ]
 
     assert steps(interrupt_before=["n2"]) == [(-1, ["n1"]), (0, ["n2"])]
     assert steps(interrupt_after=["n1"]) == [(-1, ["n1"]), (0, ["n2"])]
@@ -267,7 +278,9 @@ def test_the_last_checkpoint_shows_also_when_the_run_stops_early(drive: Any) -> 
 def test_chunks_before_the_recursion_limit_are_delivered() -> None:
     chunks = []
     with pytest.raises(GraphRecursionError):
-        for chunk in chain(InMemorySaver()).stream(INPUT, {**CONFIG, "recursion_limit": 1}, stream_mode=["updates", "checkpoints"]):
+        for chunk in chain(InMemorySaver()).stream(
+            INPUT, {**CONFIG, "recursion_limit": 1}, stream_mode=["updates", "checkpoints"]
+        ):
             chunks.append(chunk[0])
     assert chunks == ["checkpoints", "updates", "checkpoints"]
 
@@ -328,7 +341,9 @@ def test_updates_come_as_tasks_finish_and_state_in_path_order(drive: Any) -> Non
 
 def test_a_finished_tasks_update_reaches_the_reader_while_its_sibling_runs() -> None:
     release = threading.Event()
-    app = graph({"fast": only("a").write_to(x=["f"]), "slow": only("a").do(lambda _: release.wait(5)).write_to(y=["s"])})
+    app = graph(
+        {"fast": only("a").write_to(x=["f"]), "slow": only("a").do(lambda _: release.wait(5)).write_to(y=["s"])}
+    )
     source = app.stream({"a": 0}, stream_mode="updates")
     assert next(source) == {"fast": {"x": ["f"]}}
     assert not release.is_set()
@@ -478,7 +493,9 @@ def test_subgraphs_show_under_their_tasks_namespace_before_the_parents_own_event
 @pytest.mark.parametrize("limit", [None, 1])
 def test_nested_graphs_in_parallel_nodes_stream_and_end(drive: Any, limit: Any) -> None:
     inner = nested()
-    app = graph({f"n{i}": only("a").do(lambda _: {"a": 0}).do(inner).do(lambda s: s["x"]).write_to("x") for i in range(4)})
+    app = graph(
+        {f"n{i}": only("a").do(lambda _: {"a": 0}).do(inner).do(lambda s: s["x"]).write_to("x") for i in range(4)}
+    )
     chunks = drive.stream(app, {"a": 0}, {"max_concurrency": limit}, stream_mode=["updates", "custom"], subgraphs=True)
     assert sum(m == "custom" for _, m, _ in chunks) == 4
     assert len({ns for ns, m, _ in chunks if m == "custom"}) == 4
@@ -497,7 +514,9 @@ def test_nothing_runs_before_the_first_chunk_is_asked_for() -> None:
 
 def test_the_next_superstep_waits_for_the_reader() -> None:
     ran: list[str] = []
-    app = graph({"n1": only("a").do(lambda _: ran.append("n1")).write_to("b"), "n2": only("b").do(lambda _: ran.append("n2"))})
+    app = graph(
+        {"n1": only("a").do(lambda _: ran.append("n1")).write_to("b"), "n2": only("b").do(lambda _: ran.append("n2"))}
+    )
     source = app.stream({"a": 0}, stream_mode="updates")
     next(source)
     assert ran == ["n1"]
@@ -560,7 +579,9 @@ def test_closing_an_async_stream_cancels_what_runs_and_keeps_what_has_ended() ->
             runs.append("fast")
             return ["fast"]
 
-        app = graph({"fast": only("a").do(fast).write_to("x"), "slow": only("a").do(slow).write_to("x")}, InMemorySaver())
+        app = graph(
+            {"fast": only("a").do(fast).write_to("x"), "slow": only("a").do(slow).write_to("x")}, InMemorySaver()
+        )
         source = app.astream({"a": 0}, CONFIG, stream_mode="updates")
         assert await anext(source) == {"fast": {"x": ["fast"]}}
         await source.aclose()

@@ -90,8 +90,10 @@ def test_the_order_of_triggers_in_a_declaration_does_not_change_an_id(drive: Any
 
 
 def graph_of_sends(saver: Any = None, body: Any = None) -> Pregel:
-    plan = NodeBuilder().subscribe_only("a").write_to(
-        ChannelWriteTupleEntry(lambda n: [(TASKS, Send("work", i)) for i in range(n)])
+    plan = (
+        NodeBuilder()
+        .subscribe_only("a")
+        .write_to(ChannelWriteTupleEntry(lambda n: [(TASKS, Send("work", i)) for i in range(n)]))
     )
     work = NodeBuilder().subscribe_only("never").do(body or (lambda i: i))
     return Pregel(nodes={"plan": plan, "work": work}, channels={"a": LastValue(int), "never": LastValue(int)},

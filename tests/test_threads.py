@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import operator
 import threading
 from contextvars import ContextVar
@@ -12,7 +13,15 @@ import pytest
 from stategraph.channels import BinaryOperatorAggregate, LastValue
 from stategraph.checkpoint import InMemorySaver
 from stategraph.checkpoint.errors import UnserializableError
-from stategraph.pregel import ChannelWriteEntry, ChannelWriteTupleEntry, InvalidUpdateError, NodeBuilder, Pregel
+from stategraph.pregel import (
+    ChannelWriteEntry,
+    ChannelWriteTupleEntry,
+    GraphInterrupt,
+    InvalidUpdateError,
+    NodeBuilder,
+    Pregel,
+    RetryPolicy,
+)
 from stategraph.pregel.executors import ThreadPool
 
 CONFIG = {"configurable": {"thread_id": "1"}}
@@ -28,7 +37,9 @@ def node(body: Any, *writes: Any) -> NodeBuilder:
 def graph(nodes: dict[str, NodeBuilder], saver: Any = None, **kwargs: Any) -> Pregel:
     channels: dict[str, Any] = {k: LastValue(object) for k in "ab"}
     channels["log"] = BinaryOperatorAggregate(list, operator.add)
-    return Pregel(nodes=nodes, channels=channels, input_channels="a", output_channels="log", checkpointer=saver, **kwargs)
+    return Pregel(
+        nodes=nodes, channels=channels, input_channels="a", output_channels="log", checkpointer=saver, **kwargs
+    )
 
 
 def many(count: int, body: Any, saver: Any = None) -> Pregel:
@@ -53,7 +64,10 @@ def test_threads_are_kept_and_used_again() -> None:
     barrier = threading.Barrier(8)
     app = many(8, lambda _: [(barrier.wait(WAIT), threading.current_thread())[1]])
     first, second = app.invoke(1), app.invoke(1)
-    assert all(thread.daemon and thread.name == "stategraph-worker" for thread in {*first, *second} - {threading.current_thread()})
+    assert all(
+        thread.daemon and thread.name == "stategraph-worker"
+        for thread in {*first, *second} - {threading.current_thread()}
+    )
 
 
 @pytest.mark.parametrize("limit", [1, 2, 5])
@@ -169,7 +183,9 @@ def test_of_several_failures_the_first_in_path_order_is_raised(watched: bool) ->
         raise KeyError("second")
 
     barrier = threading.Barrier(2)
-    app = graph({"a1": node(lambda x: (barrier.wait(WAIT), first(x))), "b2": node(lambda x: (barrier.wait(WAIT), second(x)))})
+    app = graph(
+        {"a1": node(lambda x: (barrier.wait(WAIT), first(x))), "b2": node(lambda x: (barrier.wait(WAIT), second(x)))}
+    )
     with pytest.raises(ValueError, match="first") as caught:
         list(app.stream(1, stream_mode="updates")) if watched else app.invoke(1)
     assert any("Task 'b2'" in note and "KeyError('second')" in note for note in caught.value.__notes__)
@@ -191,7 +207,10 @@ def test_an_exception_that_ends_the_process_reaches_the_caller(fatal: type[BaseE
 
 def test_stop_iteration_from_a_node_names_the_node(drive: Any) -> None:
     """Python turns it into a RuntimeError on its way through generators and coroutines."""
-    for nodes in ({"n": node(lambda _: next(iter(())))}, {"n": node(lambda _: next(iter(()))), "m": node(lambda _: [1])}):
+    for nodes in (
+        {"n": node(lambda _: next(iter(())))},
+        {"n": node(lambda _: next(iter(()))), "m": node(lambda _: [1])},
+    ):
         with pytest.raises(RuntimeError, match="StopIteration") as caught:
             drive.invoke(graph(nodes), 1)
         error: Any = caught.value
@@ -226,6 +245,58 @@ def test_errors_outside_the_body_name_node_or_key_and_leave_the_thread_as_it_was
         assert set(snapshot.values["log"]) <= {"ok"}
 
 
+class Unprintable(Exception):
+    """Cannot be shown."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no repr")
+
+
+class Noteless(Exception):
+    """Cannot take a note."""
+
+    def add_note(self, note: str) -> None:
+        raise RuntimeError("no notes")
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("error", [Unprintable, Noteless])
+def test_no_error_however_odd_leaves_a_run_hanging(error: type[Exception], count: int) -> None:
+    def body(_: Any) -> None:
+        raise error
+
+    with pytest.raises((error, RuntimeError)):
+        many(count, body).invoke(1)
+
+
+def test_an_error_that_takes_no_notes_leaves_no_async_run_hanging() -> None:
+    def body(_: Any) -> None:
+        raise Noteless
+
+    with pytest.raises((Noteless, RuntimeError)):
+        asyncio.run(many(3, body).ainvoke(1))
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_retry_policy_that_fails_itself_ends_the_run(drive: Any, count: int) -> None:
+    def body(_: Any) -> None:
+        raise ConnectionError("down")
+
+    policy = RetryPolicy(retry_on=lambda error: error.response.status == 500)  # type: ignore[attr-defined]
+    app = graph({f"n{i}": node(body).add_retry_policies(policy) for i in range(count)})
+    with pytest.raises(AttributeError, match="response"):
+        drive.invoke(app, 1)
+
+
+@pytest.mark.parametrize("questions", ["text", [1, 2]])
+def test_a_hand_made_interrupt_without_questions_is_refused(drive: Any, questions: Any) -> None:
+    def body(_: Any) -> None:
+        raise GraphInterrupt(questions)
+
+    with pytest.raises(TypeError, match="takes Interrupt objects"):
+        drive.invoke(many(2, body), 1)
+
+
 # -- context variables ----------------------------------------------------------------------------------------
 
 
@@ -251,7 +322,10 @@ def test_a_later_superstep_does_not_see_what_an_earlier_one_set(drive: Any) -> N
         VAR.set("changed")
         return [before]
 
-    nodes = {"n1": node(body, "log", ChannelWriteEntry("b", 1)), "n2": NodeBuilder().subscribe_only("b").do(body).write_to("log")}
+    nodes = {
+        "n1": node(body, "log", ChannelWriteEntry("b", 1)),
+        "n2": NodeBuilder().subscribe_only("b").do(body).write_to("log"),
+    }
     assert drive.invoke(graph(nodes), 1) == ["unset", "unset"]
 
 

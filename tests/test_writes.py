@@ -241,4 +241,6 @@ def test_several_commands_for_the_parent_leave_as_one() -> None:
     second = Command(graph=Command.PARENT, update=[("q", 2)], goto=[Send("w", 1)])
     with pytest.raises(ParentCommand) as caught:
         state([first, second])
-    assert caught.value.command == Command(graph=Command.PARENT, update=[("q", 1), ("q", 2)], goto=["out", Send("w", 1)])
+    assert caught.value.command == Command(
+        graph=Command.PARENT, update=[("q", 1), ("q", 2)], goto=["out", Send("w", 1)]
+    )

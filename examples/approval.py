@@ -1,0 +1,146 @@
+"""An approval: a draft is written, two people are asked at once, wishes lead to a new draft, two yeses publish it.
+
+    python -m stategraph.examples.approval
+    python -m stategraph.examples.approval --answers edit:"shorter" approve
+
+`interrupt` stops the run and stores it; the answers may come a second or a year later, here from the terminal or from
+the command line. An answer that does not fit its schema is refused, and the question stays open.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from itertools import chain, repeat
+from operator import add
+from typing import Annotated, Any, Literal, TypedDict
+
+from pydantic import BaseModel, ValidationError
+
+from stategraph import END, START, Command, CompiledStateGraph, InMemorySaver, Interrupt, StateGraph, interrupt
+from stategraph import RunnableConfig as Config
+
+PEOPLE = ("editor", "lawyer")
+
+
+class Verdict(BaseModel):
+    """What a person may answer; `interrupt` makes it of the dict that was given as the answer."""
+
+    decision: Literal["approve", "reject", "edit"]
+    wish: str = ""
+
+
+class State(TypedDict):
+    """Both people write `verdicts` in one superstep, so it has a reducer. It keeps those of all rounds."""
+
+    topic: str
+    draft: str
+    verdicts: Annotated[list[Verdict], add]
+    outcome: str
+
+
+def write(state: State) -> dict[str, Any]:
+    """A new draft, with every wish made so far."""
+    wishes = [verdict.wish for verdict in state["verdicts"] if verdict.decision == "edit"]
+    number = len(state["verdicts"]) // len(PEOPLE) + 1
+    return {"draft": ", ".join([f"About {state['topic']}, draft {number}", *wishes])}
+
+
+def ask(person: str) -> Callable[[State], dict[str, Any]]:
+    """A node that asks one person. On a resume it starts again from its first line; then `interrupt` returns."""
+
+    def node(state: State) -> dict[str, Any]:
+        verdict = interrupt({"to": person, "draft": state["draft"]}, response_schema=Verdict)
+        return {"verdicts": [verdict]}
+
+    return node
+
+
+def decide(state: State) -> Command[Literal["write", "publish", "__end__"]]:
+    """Runs when both have answered: the join waits for them."""
+    decisions = {verdict.decision for verdict in state["verdicts"][-len(PEOPLE) :]}
+    if "reject" in decisions:
+        return Command(goto=END, update={"outcome": "rejected"})
+    return Command(goto="write" if "edit" in decisions else "publish")
+
+
+def publish(state: State) -> dict[str, Any]:
+    """The last step, after both said yes."""
+    return {"outcome": f"published: {state['draft']}"}
+
+
+def build() -> CompiledStateGraph:
+    """Only a graph with a checkpointer can stop and go on."""
+    graph = StateGraph(State)
+    graph.add_node("write", write)
+    graph.add_node("decide", decide)
+    graph.add_node("publish", publish)
+    for person in PEOPLE:
+        graph.add_node(person, ask(person))
+        graph.add_edge("write", person)  # both run in the same superstep, so both questions are asked at once
+    graph.add_edge(START, "write")
+    graph.add_edge(PEOPLE, "decide")
+    graph.add_edge("publish", END)
+    return graph.compile(checkpointer=InMemorySaver(), name="approval")
+
+
+# -- the program ----------------------------------------------------------------------------------------------
+
+
+def answer(question: Interrupt, reply: Callable[[str], str]) -> dict[str, str]:
+    """Put a question to a person; `edit: shorter` becomes a decision and a wish."""
+    prompt = f"{question.value['to']}, do you approve of {question.value['draft']!r}? "
+    decision, _, wish = reply(prompt).partition(":")
+    return {"decision": decision.strip(), "wish": wish.strip()}
+
+
+def scripted(words: list[str]) -> Callable[[str], str]:
+    """A reply from a list. The last one is repeated."""
+    words_left = chain(words, repeat(words[-1]))
+
+    def reply(prompt: str) -> str:
+        word = next(words_left)
+        print(prompt + word)
+        return word
+
+    return reply
+
+
+def run(topic: str, reply: Callable[[str], str]) -> None:
+    """Run until nobody is asked any more, then show how it went."""
+    app = build()
+    thread: Config = {"configurable": {"thread_id": topic}}
+    result = app.invoke({"topic": topic}, thread)
+    while questions := result.get("__interrupt__"):
+        # Answers by the id of their question: the order does not matter, and they need not come all at once.
+        answers = {question.id: answer(question, reply) for question in questions}
+        try:
+            result = app.invoke(Command(resume=answers), thread)
+        except ValidationError as error:
+            print("  not understood:", error.errors()[0]["msg"])
+            result = {"__interrupt__": list(app.get_state(thread).interrupts)}  # what is still open
+    print(result["outcome"])
+
+    print("\nThe thread, oldest checkpoint first:")
+    for snapshot in reversed(list(app.get_state_history(thread))):
+        assert snapshot.metadata is not None
+        draft = snapshot.values.get("draft", "-")
+        print(f"{snapshot.metadata['step']:>3}  next: {', '.join(snapshot.next) or 'nothing':<15} draft: {draft}")
+
+
+def main() -> None:
+    """Ask at the terminal if there is one and no answers were given; else take the answers from the list."""
+    parser = argparse.ArgumentParser("approval", description="A draft that two people must approve.")
+    parser.add_argument("topic", nargs="?", default="tea")
+    form = "approve | reject | edit:WISH"
+    parser.add_argument("--answers", nargs="+", metavar=form, help="in the order asked; the last one is repeated")
+    asked = parser.parse_args()
+    if asked.answers is None and sys.stdin.isatty():
+        run(asked.topic, input)
+    else:
+        run(asked.topic, scripted(asked.answers or ["edit: shorter", "approve"]))
+
+
+if __name__ == "__main__":
+    main()
