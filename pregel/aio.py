@@ -179,8 +179,10 @@ class Driver:
         Raises:
             StepTimeoutError: none has until the superstep's limit. Nobody waits for its tasks any longer.
         """
-        await asyncio.wait([waiter], timeout=limit.left())
-        if not waiter.done():
+        while not waiter.done():
+            await asyncio.wait([waiter], timeout=limit.left())
+            if waiter.done() or limit.left() > 0:
+                continue
             if self._batch is not None:
                 self._batch.cancel()
             self._batch = None

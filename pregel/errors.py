@@ -172,7 +172,7 @@ class GraphInterrupt(GraphBubbleUp):
     def __init__(self, interrupts: Sequence[Any] = ()) -> None:
         super().__init__(interrupts)
         if isinstance(interrupts, str) or not all(hasattr(question, "id") for question in interrupts):
-            raise TypeError(f"GraphInterrupt takes Interrupt objects, not {interrupts!r}; interrupt(value) asks a question")
+            raise TypeError(f"GraphInterrupt takes Interrupt objects, not {interrupts!r}; to ask, use interrupt(value)")
         self.interrupts = tuple(interrupts)
 
 

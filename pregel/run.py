@@ -169,12 +169,12 @@ class Run:
             self.saver: BaseCheckpointSaver | None = own or None
             self.ns = ""
             if self.saver is not None:
-                self.thread_id: str | None = coordinates(self.config)[0]
-                ns, checkpoint_id = coordinates(self.config)[1:]
+                self.thread_id: str | None
+                self.thread_id, ns, checkpoint_id = coordinates(self.config)
                 if ns and checkpoint_id and RUNNING.get() is None:
                     raise ValueError(
-                        f"{checkpoint_id!r} is a checkpoint of the nested graph {ns!r}, which cannot be run by itself: run "
-                        "from a checkpoint of the whole graph; what is inside can be changed with update_state"
+                        f"{checkpoint_id!r} is a checkpoint of the nested graph {ns!r}, which cannot be run by itself: "
+                        "run from a checkpoint of the whole graph; what is inside can be changed with update_state"
                     )
             else:
                 named = (configurable or {}).get("thread_id")
@@ -297,7 +297,8 @@ class Run:
         if inside and self.answer_task == by.id and not any(run.has_asked(self.answers) for run in inside):
             # The nested graph was changed by hand and no longer knows the question: the next it asks is meant.
             return (self.answers.popitem()[1],) if self.answers else ()
-        return self.parent.run.take_answer(interrupt_id, self.parent, (*inside, self)) if self.parent is not None else ()
+        around = self.parent
+        return around.run.take_answer(interrupt_id, around, (*inside, self)) if around is not None else ()
 
     def has_asked(self, ids: Container[str]) -> bool:
         """Whether one of these questions was pending when this run was loaded."""

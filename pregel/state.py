@@ -100,21 +100,19 @@ class StoredThreads:
             node name → `NodeStatus`: "next", "waiting" or "idle", with a sentence that names triggers and open joins.
         """
         saver, where = self._thread(config)
-        return explain(self.nested(_ns(where)).program, saver.get_tuple(where))
+        return explain(self.nested(_ns(where)).program, _existing(where, saver.get_tuple(where)))
 
     async def aexplain(self, config: RunnableConfig) -> dict[str, NodeStatus]:
         """`explain` for coroutines."""
         saver, where = self._thread(config)
-        return explain(self.nested(_ns(where)).program, await saver.aget_tuple(where))
+        return explain(self.nested(_ns(where)).program, _existing(where, await saver.aget_tuple(where)))
 
     def _state(self, where: RunnableConfig, subgraphs: bool) -> Loads:
         """A snapshot and, below it, those of the nested graphs its tasks have run; asks for what it must load."""
-        found = yield where
-        checkpoint_id = where["configurable"].get("checkpoint_id")
+        found = _existing(where, (yield where))
         if found is None:
-            if checkpoint_id is not None:
-                raise ValueError(f"thread {where['configurable']['thread_id']!r} has no checkpoint {checkpoint_id!r}")
             return empty_snapshot(where)
+        checkpoint_id = where["configurable"].get("checkpoint_id")
         graph = self.nested(_ns(where))
         snapshot = snapshot_of(graph.program, found, live=checkpoint_id is None)
         tasks = []
@@ -220,6 +218,18 @@ class StoredThreads:
             raise ValueError("no checkpointer set: compile(checkpointer=...) to keep and inspect threads")
         merged = merge_configs(self.config, config)
         return self.checkpointer, address(*coordinates(merged))
+
+
+def _existing(where: RunnableConfig, found: CheckpointTuple | None) -> CheckpointTuple | None:
+    """What was found; nothing only if no checkpoint was named.
+
+    Raises:
+        ValueError: one was named.
+    """
+    wanted = where["configurable"].get("checkpoint_id")
+    if found is None and wanted is not None:
+        raise ValueError(f"thread {where['configurable']['thread_id']!r} has no checkpoint {wanted!r}")
+    return found
 
 
 def _ns(where: RunnableConfig) -> str:

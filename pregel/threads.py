@@ -171,14 +171,17 @@ class Driver:
         Raises:
             StepTimeoutError: nothing has until the superstep's limit. Nobody waits for its tasks any longer.
         """
-        try:
-            twin = self._ended.get(timeout=limit.left())
-        except Empty:
-            if self._batch is not None:
-                self._batch.cancel()
-            self._batch = None
-            raise limit.hit() from None
-        return None if twin is None else limit.admit(twin)
+        while True:
+            try:
+                twin = self._ended.get(timeout=limit.left())
+            except Empty:
+                if limit.left() > 0:
+                    continue
+                if self._batch is not None:
+                    self._batch.cancel()
+                self._batch = None
+                raise limit.hit() from None
+            return None if twin is None else limit.admit(twin)
 
     def abort(self, loop: Effects, error: BaseException) -> None:
         """Let running tasks end, then let the loop keep what was done. Its own end is not our concern."""

@@ -26,7 +26,6 @@ class Point:
     step: int
     parent: int | None
     log: tuple[Any, ...] = ()
-    n: int | None = None
     given: tuple[Any, ...] | None = None  # input that START has not spread yet
     pending: frozenset[str] = frozenset()
     joined: frozenset[str] = frozenset()
@@ -51,7 +50,7 @@ class Point:
 
     def shown(self) -> Any:
         """The row that history shows."""
-        return (self.source, self.step, self.parent, [*self.log, *self.update], self.n, self.tasks)
+        return (self.source, self.step, self.parent, [*self.log, *self.update], self.tasks)
 
     def live(self) -> Any:
         """What the head shows: log, next and open questions."""
@@ -65,6 +64,7 @@ class Thread:
 
     def __init__(self) -> None:
         self.points: list[Point] = []
+        self._forked = False
 
     @property
     def head(self) -> int:

@@ -483,9 +483,8 @@ def test_calls_that_have_not_started_are_dropped_when_the_body_fails(drive: Driv
 
     @entrypoint()
     def flow(x: int) -> None:
-        for n in range(3):
-            work(n)
-        threading.Timer(0.005, go.set).start()
+        *_, last = [work(n) for n in range(3)]
+        last.add_done_callback(lambda _: go.set())  # it is dropped after the others
         raise Oops
 
     with pytest.raises(Oops):
@@ -922,6 +921,30 @@ def test_a_drain_lets_calls_end(drive: Drive) -> None:
 # -- time limits around calls ---------------------------------------------------------------------------------
 
 
+class Clock:
+    """Time passes when a test says so."""
+
+    now = 0.0
+
+    def __init__(self) -> None:
+        self.watches: list[Watch] = []
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The clock of all time limits, which knows their watches."""
+    clock = Clock()
+
+    class OfThisTest(Watch):
+        def __init__(self, policy: TimeoutPolicy, above: Watch | None = None) -> None:
+            super().__init__(policy, above, lambda: clock.now)
+            clock.watches.append(self)
+
+    monkeypatch.setattr(work, "Watch", OfThisTest)
+    monkeypatch.setattr(awork, "Watch", OfThisTest)
+    return clock
+
+
 def timed_out(drive: Drive, flow: Pregel) -> Exception:
     with pytest.raises(Exception, match="timeout") as caught:
         limited(drive, flow, 1)
@@ -945,16 +968,17 @@ def test_a_task_has_a_time_limit_of_its_own(drive: Drive) -> None:
         go.set()
 
 
-def test_a_caller_that_is_out_of_time_does_not_wait_for_its_calls(drive: Drive) -> None:
+def test_a_caller_that_is_out_of_time_does_not_wait_for_its_calls(drive: Drive, clock: Clock) -> None:
     go = threading.Event()
     log: list[int] = []
 
     @task
     def slow(n: int) -> None:
         log.append(n)
+        clock.now += 1
         go.wait(WAIT)
 
-    @entrypoint(timeout=0.02)
+    @entrypoint(timeout=0.01)
     def flow(x: int) -> Any:
         return [f.result() for f in [slow(1), slow(2)]]
 
@@ -1009,26 +1033,16 @@ def test_an_attempt_that_is_out_of_time_starts_no_further_calls(drive: Drive) ->
     assert log == []
 
 
-def test_a_calls_signs_of_life_reach_the_caller(drive: Drive, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_calls_signs_of_life_reach_the_caller(drive: Drive, clock: Clock) -> None:
     """The idle limit of a caller that waits for a call starts anew with the call's events."""
-    now = [0.0]
-    watches: list[Watch] = []
-
-    class Known(Watch):
-        def __init__(self, policy: TimeoutPolicy, above: Watch | None = None) -> None:
-            super().__init__(policy, above, lambda: now[0])
-            watches.append(self)
-
-    monkeypatch.setattr(work, "Watch", Known)
-    monkeypatch.setattr(awork, "Watch", Known)
 
     @task
     def lively(writer: Callable[[Any], None], runtime: Any) -> list[float]:
         left = []
         for sign in (lambda: writer(1), runtime.heartbeat, lambda: double(1).result()):
-            now[0] += 50
+            clock.now += 50
             sign()
-            left.append(watches[0].left())
+            left.append(clock.watches[0].left())
         return left
 
     @entrypoint(timeout=TimeoutPolicy(idle_timeout=60))
