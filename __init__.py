@@ -91,7 +91,8 @@ __all__ = [
     # errors and signals
     "StateGraphError", "InvalidGraphError", "InvalidUpdateError", "InvalidRouteError", "EmptyInputError",
     "EmptyChannelError", "GraphRecursionError", "CheckpointConflictError", "UnknownInterruptError",
-    "NodeTimeoutError", "NodeCancelledError", "GraphChangedError", "GraphBubbleUp", "GraphInterrupt", "GraphDrained", "ParentCommand",
+    "NodeTimeoutError", "NodeCancelledError", "GraphChangedError",
+    "GraphBubbleUp", "GraphInterrupt", "GraphDrained", "ParentCommand",
 ]  # fmt: skip
 
 
