@@ -156,7 +156,7 @@ class Driver:
         """A task has ended; after a failure (a signal is none) its siblings are cancelled."""
         self._ended.append(task if self._limit is None else self._limit.admit(task))
         if task.fatal and self._batch is not None and not isinstance(task.error, GraphBubbleUp):
-            self._batch.cancel()
+            self._batch.stop()
         self._notice()
 
     async def _collect(self, effect: RunTasks, batch: Batch) -> None:
@@ -232,31 +232,38 @@ class Batch:
         done: told each task that has ended.
     """
 
-    __slots__ = ("_cancelled", "_coming", "_done", "_limit", "_waiting", "_workers", "open")
+    __slots__ = ("_coming", "_done", "_limit", "_waiting", "_workers", "open")
 
     def __init__(self, tasks: Sequence[Task], limit: int, done: Callable[[Task], None]) -> None:
         self._waiting = deque(tasks)
         self._limit = limit
         self._done = done
-        self._workers: set[asyncio.Task[None]] = set()
+        self._workers: dict[asyncio.Task[None], Task | None] = {}
         self._coming = False
-        self._cancelled = False
         self.open = len(tasks)
 
     def start(self) -> None:
         """Call the first worker."""
         self._call_worker()
 
+    def stop(self) -> None:
+        """After a failure: start no further task, and cancel the coroutines under way. A function on a worker thread
+        cannot be stopped; it is waited for and its result kept, as in a sync run."""
+        self._drop_waiting()
+        for worker, task in self._workers.items():
+            if worker is not asyncio.current_task() and (task is None or task.node.coro is not None):
+                worker.cancel()
+
     def cancel(self) -> None:
-        """Start no further task, and cancel those under way."""
-        if not self._cancelled:
-            self._cancelled = True
-            self.open -= len(self._waiting)
-            self._waiting.clear()
-            me = asyncio.current_task()
-            for worker in self._workers:
-                if worker is not me:
-                    worker.cancel()
+        """Start no further task, and wait for nothing that is under way."""
+        self._drop_waiting()
+        for worker in self._workers:
+            if worker is not asyncio.current_task():
+                worker.cancel()
+
+    def _drop_waiting(self) -> None:
+        self.open -= len(self._waiting)
+        self._waiting.clear()
 
     async def ended(self) -> None:
         """Wait until no worker is left."""
@@ -267,13 +274,15 @@ class Batch:
         if self._waiting and not self._coming and len(self._workers) < self._limit:
             self._coming = True
             worker = asyncio.get_running_loop().create_task(self._work())
-            self._workers.add(worker)
-            worker.add_done_callback(self._workers.discard)
+            self._workers[worker] = None
+            worker.add_done_callback(self._workers.pop)
 
     async def _work(self) -> None:
         self._coming = False
+        me = asyncio.current_task()
+        assert me is not None
         while self._waiting:
-            task = self._waiting.popleft()
+            self._workers[me] = task = self._waiting.popleft()
             try:
                 await in_context(copy_context(), run_task(task), self._call_worker)
             except BaseException as error:  # it must not raise; if it does, nobody may wait for ever

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from stategraph.channels import BinaryOperatorAggregate, LastValue
+from stategraph.channels import BinaryOperatorAggregate, LastValue, Topic
 from stategraph.checkpoint import InMemorySaver
 from stategraph.pregel import ChannelWriteEntry, NodeBuilder, NodeCancelledError, Pregel
 from stategraph.pregel.executors import MAX_THREADS
@@ -504,3 +504,37 @@ def test_one_graph_serves_several_event_loops() -> None:
     for user in users:
         user.join(WAIT)
     assert results == {n: [(n, i) for i in range(3)] for n in range(4)}
+
+
+# -- functions on threads beside a failure ------------------------------------------------------------------------
+
+
+def test_a_function_beside_a_failure_is_waited_for_and_not_run_again(drive: Any) -> None:
+    """In both worlds: a thread cannot be stopped, so its work is kept."""
+    started, failed = threading.Event(), threading.Event()
+    calls: list[str] = []
+
+    def slow(value: Any) -> str:
+        calls.append("slow")
+        started.set()
+        assert failed.wait(5)
+        return "slow"
+
+    def bad(value: Any) -> str:
+        calls.append("bad")
+        assert started.wait(5)
+        if not failed.is_set():
+            failed.set()
+            raise ValueError("once")
+        return "bad"
+
+    nodes = {name: NodeBuilder().subscribe_only("a").do(body).write_to("o") for name, body in
+             {"slow": slow, "bad": bad}.items()}  # fmt: skip
+    channels = {"a": LastValue(int), "o": Topic(str, accumulate=True)}
+    graph = Pregel(nodes=nodes, channels=channels, input_channels="a", output_channels="o", checkpointer=InMemorySaver())
+    config = {"configurable": {"thread_id": "1"}}
+    with pytest.raises(ValueError, match="once"):
+        drive.invoke(graph, 1, config)
+    assert drive.get_state(graph, config).next == ("bad",)
+    assert drive.invoke(graph, None, config) == ["bad", "slow"]
+    assert sorted(calls) == ["bad", "bad", "slow"]
