@@ -12,7 +12,7 @@ from typing import Any
 from ..checkpoint.base import NULL_TASK_ID, TaskWrites
 from .effects import Effects, Load, RunTasks, Save
 from .errors import GraphChangedError, InvalidUpdateError, nearest
-from .history import Stored, known_only, lost_triggers, lost_work
+from .history import Stored, known_only, lost_triggers, lost_work, with_handlers
 from .keep import cut, encode, freeze
 from .machine import Machine
 from .program import Node
@@ -134,12 +134,14 @@ def _update(run: Run, machine: Machine, updates: Sequence[StateUpdate]) -> Effec
 
 def _finished(run: Run, pending: Sequence[Task]) -> list[Task]:
     """Tasks of the open superstep whose writes are stored already, if they are shown: at the thread's head."""
-    found = []
-    for task in pending:
+    found: list[Task] = []
+    for task in with_handlers(pending, run.stored):
         known = run.stored.get(task.id, Stored())
         if known.finished and run.saved_id == run.head:
             task.writes = known_only(known.writes, run.machine)
             found.append(task)
+            if task.cause is not None:
+                found.append(task.cause)  # it failed, but its handler has dealt with that
     return found
 
 
@@ -202,8 +204,8 @@ def _clear(run: Run, machine: Machine) -> None:
         machine.apply_edit((), keep=())
         return
     pending = _planned(run, machine)
-    _finished(run, pending)
-    machine.apply(pending)
+    handled = [task for task in _finished(run, pending) if task not in pending]
+    machine.apply([*pending, *handled])
     step = machine.step
     while left := machine.plan(coerce=False):
         machine.apply(left)  # what the kept writes would have started is dropped as well
