@@ -15,7 +15,7 @@ from .cells import Cells, Channel, grouped
 from .errors import InternalError, InvalidUpdateError, nearest
 from .program import Node, Program
 from .task import Task, in_path_order
-from .types import INPUT, PUSH, TASKS
+from .types import INPUT, TASKS
 from .writes import Pair
 
 
@@ -96,7 +96,7 @@ class Machine(Cells):
                     raise InvalidUpdateError(
                         f"step {self.step}: a Send goes to unknown node {send.node!r}; {nearest(send.node, nodes)}"
                     )
-                task = Task(node, (PUSH, index, False), send.arg)
+                task = Task(node, index, send.arg)
                 task.send = send
                 tasks.append(task)
         for name in self._candidates(self.versions if changed is None else changed):
@@ -244,7 +244,7 @@ class Machine(Cells):
         moved: list[str] = []
         for task in tasks:
             for name in task.node.consumes:
-                if name not in fresh and task.path[0] != PUSH:  # a Send waits for no channel
+                if name not in fresh and task.send is None:  # a Send waits for no channel
                     channel = self.channels[name].copy()
                     if channel.consume():
                         fresh[name] = channel
@@ -321,7 +321,7 @@ class Machine(Cells):
         for task in tasks:
             node = task.node
             name = node.name
-            if task.path[0] == PUSH:
+            if task.send is not None:
                 if name not in seen:
                     seen[name] = {}
                     self.unsaved_seen.add(name)

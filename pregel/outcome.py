@@ -133,7 +133,7 @@ class StepLimit:
     def hit(self) -> StepTimeoutError:
         """Give up what has not ended; the error to raise."""
         self._watch.given_up = True
-        return StepTimeoutError([task.name for task in in_path_order(self._open.values())], self._seconds)
+        return StepTimeoutError([task.name for task in in_path_order([*self._open.values()])], self._seconds)
 
 
 _OUTCOME = ("answers", "attempt", "error", "finished", "interrupts", "paused", "rejected", "restored", "writes")

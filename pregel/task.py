@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -29,7 +29,7 @@ class Task:
     """One execution of `node`.
 
     Attributes:
-        path: its place in the order of its superstep.
+        place: its path, or for a Send its index.
         input: what the node is called with.
         writes: (channel, value) pairs of a successful attempt; a failed one leaves none.
         error: what the last attempt raised, or None.
@@ -62,8 +62,8 @@ class Task:
         "input",
         "interrupts",
         "node",
-        "path",
         "paused",
+        "place",
         "questions",
         "recorded",
         "rejected",
@@ -75,9 +75,9 @@ class Task:
         "writes",
     )
 
-    def __init__(self, node: Node, path: tuple[Any, ...], value: Any) -> None:
+    def __init__(self, node: Node, place: tuple[Any, ...] | int, value: Any) -> None:
         self.node = node
-        self.path = path
+        self.place = place
         self.input = value
         self.writes: list[Pair] = []
         self.error: BaseException | None = None
@@ -99,6 +99,12 @@ class Task:
         self.answers: dict[str, Any] | None = None
         self.rejected: Exception | None = None
         self._runtime: Runtime[Any] | None = None
+
+    @property
+    def path(self) -> tuple[Any, ...]:
+        """Its place in the order of its superstep. A Send's is made when asked for: there may be a great many."""
+        place = self.place
+        return place if place.__class__ is tuple else (PUSH, place, False)
 
     @property
     def name(self) -> str:
@@ -266,12 +272,17 @@ def handler_of(task: Task) -> Task:
     return handler
 
 
-def in_path_order(tasks: Iterable[Task]) -> list[Task]:
+def in_path_order(tasks: Sequence[Task]) -> list[Task]:
     """Tasks in the order in which their writes are applied: updates from outside, nodes by name, Sends by index."""
-    return sorted(tasks, key=_path)
+    sends = [task for task in tasks if task.place.__class__ is int]
+    rest = [task for task in tasks if task.place.__class__ is not int]
+    if sends and any(task.path[0] == PUSH for task in rest):  # a handler stands in for one of the Sends
+        return sorted(tasks, key=_path)
+    return sorted(rest, key=_place) + sorted(sends, key=_place)
 
 
 _path = attrgetter("path")  # "__input__" < "__pregel_pull" < "__pregel_push": the paths sort as they are
+_place = attrgetter("place")  # the same where all are paths, or all are indexes: no path need be made
 
 
 def task_id(checkpoint_id: str, ns: str, step: int, task: Task) -> str:
