@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Sequence
-from copy import copy
 from typing import Any
 
 from ..store.keys import canonical_key, function_identity
@@ -77,7 +76,7 @@ def twin_of(task: Task) -> Task:
     """A copy for an attempt that may have to be abandoned: nothing it does later can reach the task."""
     task.known_answers()
     task.first_attempt_time()
-    twin = copy(task)
+    twin = task.copy()
     twin.writes = []
     twin.answers = dict(task.known_answers())
     return twin

@@ -9,9 +9,10 @@ import os
 import random
 import time
 from collections.abc import Iterable, Sequence
+from copy import copy
 from hashlib import blake2b
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from .program import path_text
 from .runtime import ExecutionInfo, NodeError, Runtime
@@ -23,6 +24,29 @@ if TYPE_CHECKING:
     from .run import Run
 
 PUSH_TRIGGERS = (PUSH,)
+
+Field = TypeVar("Field")
+
+
+class Rare(Generic[Field]):
+    """A field that few tasks ever set. It takes no room until then: a superstep may have a hundred thousand tasks."""
+
+    __slots__ = ("default", "name")
+
+    def __init__(self, default: Field) -> None:
+        self.default = default
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, task: Any, owner: type | None = None) -> Field:
+        rare = task._rare
+        return self.default if rare is None else rare.get(self.name, self.default)
+
+    def __set__(self, task: Any, value: Field) -> None:
+        if task._rare is None:
+            task._rare = {}
+        task._rare[self.name] = value
 
 
 class Task:
@@ -50,28 +74,18 @@ class Task:
 
     __slots__ = (
         "_id",
-        "_runtime",
-        "answers",
-        "asked",
-        "attempt",
+        "_rare",
         "calls",
-        "cause",
-        "children",
         "error",
         "finished",
         "input",
-        "interrupts",
         "node",
-        "paused",
         "place",
         "questions",
         "recorded",
-        "rejected",
-        "restored",
         "run",
         "send",
         "started",
-        "watch",
         "writes",
     )
 
@@ -81,24 +95,31 @@ class Task:
         self.input = value
         self.writes: list[Pair] = []
         self.error: BaseException | None = None
-        self.interrupts: tuple[Any, ...] = ()
         self.finished = False
-        self.paused = False
         self.recorded = False
-        self.restored = False
         self.run: Run = None  # type: ignore[assignment]  # the loop sets it before the task runs
         self.send: Any = None
-        self._id: str | None = None
-        # Per-attempt counters and answers: absent until an attempt needs them.
-        self.attempt = 1
-        self.asked = 0
-        self.children = 0
         self.calls: list[Any] | None = None
-        self.watch: Any = None
-        self.cause: Task | None = None
-        self.answers: dict[str, Any] | None = None
-        self.rejected: Exception | None = None
-        self._runtime: Runtime[Any] | None = None
+        self._id: str | None = None
+        self._rare: dict[str, Any] | None = None
+
+    interrupts = Rare[tuple[Any, ...]](())
+    paused = Rare(False)
+    restored = Rare(False)
+    attempt = Rare(1)
+    asked = Rare(0)
+    children = Rare(0)
+    watch = Rare[Any](None)
+    cause: Rare[Task | None] = Rare(None)
+    answers = Rare[dict[str, Any] | None](None)
+    rejected = Rare[Exception | None](None)
+    _runtime = Rare[Runtime[Any] | None](None)
+
+    def copy(self) -> Task:
+        """A second record of the same execution."""
+        twin = copy(self)
+        twin._rare = None if self._rare is None else dict(self._rare)
+        return twin
 
     @property
     def path(self) -> tuple[Any, ...]:
