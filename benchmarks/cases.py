@@ -143,8 +143,11 @@ def p4(e: Engine) -> float:
 def p10(e: Engine) -> float:
     keys = {f"k{i}": int for i in range(1999)}
     app = loop(e, TypedDict("Wide", {"n": int, **keys}))  # type: ignore[operator]
-    given = {"n": 0, **dict.fromkeys(keys, 1)}
-    return best(lambda: app.invoke(given, LIMIT), STEPS)
+    given = dict.fromkeys(keys, 1)
+    # The input writes every key once; what that costs is taken off, for it is not the supersteps'.
+    whole = best(lambda: app.invoke({**given, "n": 0}, LIMIT), 1)
+    start = best(lambda: app.invoke({**given, "n": STEPS - 1}, LIMIT), 1)
+    return (whole - start) / (STEPS - 1)
 
 
 # -- many tasks -----------------------------------------------------------------------------------------------

@@ -97,7 +97,7 @@ def measure(python: Path, engine: str, case: str, quick: bool) -> float:
     """
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH" or engine == "ours"}
     env["BENCH_QUICK"] = "1" if quick else ""
-    env.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package has its bytecode; a checkout gets it at its first run
+    env.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package has its bytecode; a checkout makes it once
     command = [str(python), str(HERE / f"{engine}.py"), case]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
     if done.returncode:

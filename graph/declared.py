@@ -76,4 +76,6 @@ class Declared:
 
     def specs(self) -> dict[str, NodeSpec]:
         """The nodes with the defaults filled in."""
+        if self.defaults == Policies():
+            return dict(self.nodes)
         return {name: replace(spec, policies=spec.policies.over(self.defaults)) for name, spec in self.nodes.items()}

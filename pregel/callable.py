@@ -11,7 +11,7 @@ import sys
 import typing
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
-from types import FunctionType, MethodType, UnionType
+from types import CodeType, FunctionType, MethodType, UnionType
 from typing import Any
 
 from .runtime import ManagedValue, Runtime
@@ -76,7 +76,12 @@ def read_callable(obj: Any, name: str | None = None, *, first: bool = True, what
         )
     target = _function_of(obj)
     hints = _Hints(target)
-    inject, schema, flip = _read_parameters(_signature(obj), hints, what, first)
+    inject: Injected = ()
+    flip: str | None = None
+    if first and _takes_one(obj):
+        schema = hints.get(obj.__code__.co_varnames[0])
+    else:
+        inject, schema, flip = _read_parameters(_signature(obj), hints, what, first)
     sync: Callable[..., Any] | None = obj
     coro: Callable[..., Awaitable[Any]] | None = None
     if inspect.iscoroutinefunction(target):
@@ -224,6 +229,15 @@ def _fits(hint: Any, name: str) -> bool:
     return any(c is Callable or getattr(c, "__name__", "") == "StreamWriter" for c in classes)
 
 
+def _takes_one(obj: Any) -> bool:
+    """Whether this is a plain function of one parameter, as most nodes are: `inspect` need not be asked."""
+    if obj.__class__ is not FunctionType or obj.__dict__:
+        return False
+    code = obj.__code__
+    bare = not code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
+    return bare and code.co_argcount == 1 and code.co_kwonlyargcount == 0
+
+
 def _signature(obj: Any) -> inspect.Signature | None:
     try:
         return inspect.signature(obj)
@@ -239,23 +253,27 @@ class _Hints:
         if isinstance(function, type):
             function = function.__init__  # type: ignore[misc]
         self._raw: Mapping[str, Any] = getattr(function, "__annotations__", None) or {}
-        self._globals = getattr(function, "__globals__", None) or vars(
-            sys.modules.get(getattr(function, "__module__", ""), typing)
+        self._globals: dict[str, Any] = getattr(function, "__globals__", None) or dict(
+            vars(sys.modules.get(getattr(function, "__module__", ""), typing))
         )
         self._locals = _closure(function)
 
     def get(self, name: str) -> Any:
         hint = self._raw.get(name)
-        if isinstance(hint, str):
-            for names in self._scopes():
-                try:
-                    return eval(hint, dict(self._globals), names)
-                except NameError:
-                    continue
-                except Exception:  # an annotation may be any text; what cannot be resolved is no hint
-                    return None
-            return None
-        return hint
+        if not isinstance(hint, str):
+            return hint
+        try:
+            code = _compiled(hint)
+        except (SyntaxError, ValueError):
+            return None  # an annotation may be any text; what cannot be resolved is no hint
+        for names in self._scopes():
+            try:
+                return eval(code, self._globals, names)
+            except NameError:
+                continue
+            except Exception:
+                return None
+        return None
 
     def _scopes(self) -> Iterator[Mapping[str, Any]]:
         """Where a name may be found: the closure, then the functions being called that stand in the same module, for
@@ -266,6 +284,11 @@ class _Hints:
             if frame.f_globals is self._globals:
                 yield frame.f_locals
             frame = frame.f_back
+
+
+@functools.lru_cache(maxsize=256)
+def _compiled(hint: str) -> CodeType:
+    return compile(hint, "<annotation>", "eval")
 
 
 def _closure(function: Any) -> dict[str, Any]:

@@ -80,7 +80,8 @@ class Node:
     )
 
     def __init__(self, name: str, declared: PregelNode, reads: str | Reader, consumes: tuple[str, ...]) -> None:
-        body = chain(declared.bodies(name), name)
+        bodies = declared.bodies(name)
+        body = chain(bodies, name)
         self.name = name
         self.path = (PULL, name)
         self.triggers: tuple[str, ...] = tuple(sorted(declared.triggers))
@@ -98,7 +99,7 @@ class Node:
         self.source = body.source
         self.guarded = declared.timeout is not None or declared.cache_policy is not None
         self.handler: Node | None = None
-        self.inline = not declared.bodies(name)
+        self.inline = not bodies
         self.is_async = body.coro is not None or any(w.is_async for w in self.writers)
         self.retry: tuple[RetryPolicy, ...] = tuple(declared.retry_policy)
         self.cache_policy: CachePolicy | None = declared.cache_policy
@@ -374,7 +375,7 @@ def _node_mistakes(
                 yield f"reads unknown channel {key!r}; {nearest(key, known)}"
     for writer in node.writers:
         if isinstance(writer, Writer):
-            yield from writer.check({**cells, TASKS: None})
+            yield from writer.check(cells)
         else:
             yield f"has {type(writer).__name__} among its writers; entries go into a ChannelWrite([...])"
 
