@@ -24,6 +24,7 @@ from .run import Run
 from .runtime import ManagedValue
 from .state import StoredThreads
 from .types import (
+    NS_SEP,
     All,
     CachePolicy,
     GraphOutput,
@@ -338,7 +339,8 @@ class Pregel(StoredThreads):
 def hand_up(run: Run) -> None:
     """A nested run that paused makes the task around it pause."""
     if run.paused is not None and run.parent is not None:
-        raise asking(run.parent, run.paused)
+        number = run.ns.rpartition(NS_SEP)[2]
+        raise asking(run.parent, run.paused, (1, int(number) if number.isdigit() else 0))
 
 
 def escaped(run: Run, signal: ParentCommand) -> BaseException:

@@ -32,13 +32,14 @@ def interrupt(value: Any, *, response_schema: Any = None) -> Any:
     task: Task = running("interrupt()")
     holder = _holder(task)
     with _numbering:  # a node may ask from several threads
-        question_id = interrupt_id(task.ns, task.asked)
+        place = task.asked
+        question_id = interrupt_id(task.ns, place)
         task.asked += 1
     answers = holder.known_answers()
     if question_id not in answers:
         taken = holder.run.take_answer(question_id, *_way_to(holder, task))
         if not taken:
-            raise asking(task, (Interrupt(value, question_id, _json_schema(response_schema)),))
+            raise asking(task, (Interrupt(value, question_id, _json_schema(response_schema)),), (0, place))
         answers[question_id] = taken[0]
     answer = answers[question_id]
     if response_schema is None or isinstance(response_schema, dict):
@@ -54,10 +55,14 @@ def interrupt(value: Any, *, response_schema: Any = None) -> Any:
 _numbering = Lock()
 
 
-def asking(task: Task, questions: Sequence[Interrupt]) -> GraphInterrupt:
+def asking(task: Task, questions: Sequence[Interrupt], place: tuple[int, int]) -> GraphInterrupt:
     """The signal by which a task pauses with these questions. They are noted on the task as well: of several that are
-    asked side by side (`asyncio.gather`, threads) only one signal leaves the node, but all are shown."""
-    task.questions = [*getattr(task, "questions", ()), *questions]
+    asked side by side (`asyncio.gather`, threads) only one signal leaves the node, but all are shown.
+
+    Args:
+        place: where they are shown: a task's own by the order of its calls, then those of graphs it runs by theirs.
+    """
+    task.questions = [*getattr(task, "questions", ()), *((place, question) for question in questions)]
     return GraphInterrupt(questions)
 
 

@@ -41,7 +41,8 @@ def keep_signal(task: Task, signal: GraphBubbleUp) -> None:
     task.writes = []
     task.finished = False
     if isinstance(signal, GraphInterrupt):
-        asked = (*signal.interrupts, *getattr(task, "questions", ()))
+        noted = sorted(getattr(task, "questions", ()), key=lambda note: note[0])
+        asked = (*(question for _, question in noted), *signal.interrupts)
         task.interrupts = tuple({question.id: question for question in asked}.values())
         task.paused = True
         task.rejected = getattr(signal, "error", None)

@@ -67,7 +67,7 @@ class Task:
         cause: for an error handler, the task that failed.
         watch: the limits of the current attempt, or None.
         calls: what the current attempt has called with `@task`.
-        questions: what the current attempt has asked without an answer; not set until it asks.
+        questions: (place, question) of what the current attempt has asked without an answer; not set until it asks.
         rejected: why the answer to its question was not taken.
         attempt: which try this is, from 1.
     """
