@@ -13,7 +13,7 @@ from contextvars import copy_context
 from threading import Barrier
 from typing import Any
 
-from cases import INVOKES, SENDS, STEPS, abest, adouble, best, double
+from cases import FEW, INVOKES, MANY, SENDS, STEPS, abest, adouble, best, double
 
 
 def tick(state: dict[str, Any]) -> dict[str, Any]:
@@ -206,6 +206,27 @@ def p8() -> float:
         return best(work, SENDS)
 
 
+class Packet:
+    """A Send, with nothing but its content."""
+
+    __slots__ = ("arg", "node", "timeout")
+
+    def __init__(self, arg: int) -> None:
+        self.node, self.arg, self.timeout = "work", arg, None
+
+
+def p8_linear() -> float:
+    """A loop that keeps one packet and one result per Send, as any map-reduce must until its barrier: what is left is
+    the garbage collector, which looks at all of them again and again while they grow in number."""
+
+    def gather(count: int) -> list[int]:
+        packets = [Packet(i) for i in range(count)]
+        results = [double(packet.arg)["items"] for packet in packets]
+        return [item for items in results for item in items]
+
+    return best(lambda: gather(MANY), 1) / best(lambda: gather(FEW), 1)
+
+
 def p9() -> float:
     """One asyncio task per Send; results gathered in order."""
 
@@ -225,6 +246,7 @@ FLOORS = {
     "P7": p7,
     "P7-wait": p7_wait,
     "P8": p8,
+    "P8-linear": p8_linear,
     "P9": p9,
     "P10": p10,
 }
