@@ -387,5 +387,5 @@ class StateGraph(Declared):
     def _warn_if_compiled(self, what: str) -> None:
         if self.compiled:
             warnings.warn(
-                f"adding a {what} to a graph that was compiled already: compile again to see it", stacklevel=3
+                f"this {what} comes after compile(): compile again to see it", stacklevel=3
             )

@@ -134,7 +134,7 @@ def test_runs_of_two_compiled_graphs_share_nothing(drive: Any) -> None:
 def test_additions_after_compile_warn_and_count_for_the_next_compile(drive: Any) -> None:
     graph = chain("x")
     before = graph.compile()
-    with pytest.warns(UserWarning, match="adding a node .* compile again"):
+    with pytest.warns(UserWarning, match="this node .* compile again"):
         graph.add_node("y", logs("y"))
     with pytest.warns(UserWarning, match="adding an? edge"):
         graph.add_edge("x", "y")
