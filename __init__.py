@@ -33,6 +33,7 @@ from .pregel.errors import (
     GraphDrained,
     GraphInterrupt,
     GraphRecursionError,
+    InPlaceEditError,
     InvalidGraphError,
     InvalidRouteError,
     InvalidUpdateError,
@@ -91,7 +92,7 @@ __all__ = [
     # errors and signals
     "StateGraphError", "InvalidGraphError", "InvalidUpdateError", "InvalidRouteError", "EmptyInputError",
     "EmptyChannelError", "GraphRecursionError", "CheckpointConflictError", "UnknownInterruptError",
-    "NodeTimeoutError", "NodeCancelledError", "GraphChangedError",
+    "NodeTimeoutError", "NodeCancelledError", "InPlaceEditError", "GraphChangedError",
     "GraphBubbleUp", "GraphInterrupt", "GraphDrained", "ParentCommand",
 ]  # fmt: skip
 

@@ -321,6 +321,7 @@ class StateGraph(Declared):
         store: Any = None,
         interrupt_before: All | Sequence[str] | None = None,
         interrupt_after: All | Sequence[str] | None = None,
+        debug: bool = False,
         name: str | None = None,
     ) -> CompiledStateGraph:
         """Check the graph and make it runnable. The builder stays as it is and may be compiled again.
@@ -331,6 +332,7 @@ class StateGraph(Declared):
             cache: keeps results for nodes with a cache policy.
             store: lent to nodes that ask for it.
             interrupt_before, interrupt_after: nodes to stop at, or "*" for all.
+            debug: refuse nodes that change their input in place (`InPlaceEditError`); for tests, since it costs time.
             name: in drawings and errors; "StateGraph" by default.
 
         Raises:
@@ -345,7 +347,7 @@ class StateGraph(Declared):
         before = breakpoints_of("interrupt_before", interrupt_before)
         after = breakpoints_of("interrupt_after", interrupt_after)
         self.validate([node for names in (before, after) if names != "*" for node in names])
-        app = compile_graph(self, checkpointer, name or "StateGraph", (before, after))
+        app = compile_graph(self, checkpointer, name or "StateGraph", (before, after), debug)
         app.store, app.cache = store, cache
         self.compiled = True
         return app

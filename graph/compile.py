@@ -61,6 +61,7 @@ def compile_graph(
     checkpointer: BaseCheckpointSaver | bool | None,
     name: str,
     breakpoints: tuple[Any, Any],
+    debug: bool = False,
 ) -> CompiledStateGraph:
     """Make a Pregel of a valid builder."""
     specs = graph.specs()
@@ -77,6 +78,7 @@ def compile_graph(
         interrupt_after_nodes=breakpoints[1],
         stream_mode="updates",
         checkpointer=checkpointer,
+        debug=debug,
         context_schema=graph.context_schema,
         name=name,
         _words=layout.words,

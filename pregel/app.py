@@ -58,6 +58,7 @@ class Pregel(StoredThreads):
         context_schema: the class of `context`.
         name: in drawings and errors.
         step_timeout: seconds that a whole superstep may take, sync nodes included; then `StepTimeoutError`.
+        debug: refuse nodes that change their input in place; slower, since each input is compared before and after.
         stream_eager: keep the reader's thread free while a node runs, so that chunks reach it at once.
 
     Raises:
@@ -96,6 +97,7 @@ class Pregel(StoredThreads):
         context_schema: Any = None,
         name: str = "Pregel",
         step_timeout: float | None = None,
+        debug: bool = False,
         stream_eager: bool = False,
         _words: Vocabulary | None = None,
         _check_input: Callable[[Any], None] | None = None,
@@ -106,6 +108,8 @@ class Pregel(StoredThreads):
         }
         selections = (input_channels, output_channels, stream_channels)
         self.program: Program = freeze(name, self.nodes, channels, selections, _words, stream_eager)
+        for node in self.program.nodes.values() if debug else ():
+            node.debug = node.guarded = True
         self.channels = {**self.program.channels, **self.program.managed}
         self.input_channels = input_channels
         self.output_channels = output_channels

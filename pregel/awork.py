@@ -16,6 +16,8 @@ from .outcome import (
     FullKey,
     addressed_here,
     cache_key,
+    check_untouched,
+    image_of,
     keep_error,
     keep_signal,
     limits,
@@ -95,6 +97,16 @@ async def attempt(task: Task) -> None:
 
 
 async def _guarded(task: Task) -> None:
+    """An attempt under a deadline, one whose result may be cached, or one whose input is watched."""
+    if not task.node.debug:
+        await _limited(task)
+        return
+    before = image_of(task)
+    await _limited(task)
+    check_untouched(task, before)
+
+
+async def _limited(task: Task) -> None:
     """An attempt under a deadline, or one whose result may be cached."""
     key = cache_key(task)
     policy = limits(task)

@@ -22,6 +22,7 @@ __all__ = [
     "GraphDrained",
     "GraphInterrupt",
     "GraphRecursionError",
+    "InPlaceEditError",
     "InternalError",
     "InvalidGraphError",
     "InvalidRouteError",
@@ -94,6 +95,22 @@ class NodeCancelledError(StateGraphError):
     def __init__(self, node: str) -> None:
         super().__init__(f"node {node!r} raised CancelledError although its run was not cancelled")
         self.node = node
+
+
+class InPlaceEditError(StateGraphError, RuntimeError):
+    """With `debug=True`: a node changed its input in place. What it changed is the live state, which no reducer, no
+    checkpoint and no reader has heard of.
+
+    Attributes:
+        node: its name.
+        keys: the state keys whose values it changed.
+    """
+
+    def __init__(self, node: str, keys: Sequence[str]) -> None:
+        named = ", ".join(repr(key) for key in keys)
+        super().__init__(f"node {node!r} changed {named} of its input in place; return the change instead")
+        self.node = node
+        self.keys = tuple(keys)
 
 
 class InvalidRouteError(InvalidUpdateError, ValueError):

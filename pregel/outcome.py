@@ -9,7 +9,7 @@ from typing import Any
 
 from ..store.keys import canonical_key, function_identity
 from .deadline import Watch
-from .errors import GraphBubbleUp, GraphInterrupt, NodeCancelledError, ParentCommand, StepTimeoutError
+from .errors import GraphBubbleUp, GraphInterrupt, InPlaceEditError, NodeCancelledError, ParentCommand, StepTimeoutError
 from .program import Node
 from .task import Task, in_path_order
 from .types import Command, TimeoutPolicy
@@ -63,6 +63,34 @@ def keep_error(task: Task, error: BaseException) -> None:
     thread = "" if run.thread_id is None else f" of thread {run.thread_id!r}"
     error.add_note(f"During task with name {task.name!r} and id {task.id!r}, in step {run.machine.step}{thread}")
     task.error = error
+
+
+# -- inputs that must not be changed ----------------------------------------------------------------------------
+
+
+def image_of(task: Task) -> dict[str, Any]:
+    """What a task's input looks like, key by key; what cannot be encoded is left out."""
+    value = task.input
+    fields = value if isinstance(value, dict) else getattr(value, "__dict__", None) or {"input": value}
+    image = {}
+    for key, part in fields.items():
+        try:
+            image[str(key)] = task.run.serde.dumps(part)
+        except Exception:  # a client or a lock: no state to keep an eye on
+            continue
+    return image
+
+
+def check_untouched(task: Task, before: dict[str, Any]) -> None:
+    """Compare a task's input with what it looked like.
+
+    Raises:
+        InPlaceEditError: the node changed it; names the keys.
+    """
+    after = image_of(task)
+    changed = [key for key in before if key in after and after[key] != before[key]]
+    if changed:
+        raise InPlaceEditError(task.name, changed)
 
 
 # -- attempts that may be abandoned ---------------------------------------------------------------------------

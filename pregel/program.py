@@ -55,6 +55,7 @@ class Node:
         "cache_policy",
         "consumes",
         "coro",
+        "debug",
         "defer",
         "guarded",
         "handler",
@@ -99,6 +100,7 @@ class Node:
         self.source = body.source
         self.guarded = declared.timeout is not None or declared.cache_policy is not None
         self.handler: Node | None = None
+        self.debug = False
         self.inline = not bodies
         self.is_async = body.coro is not None or any(w.is_async for w in self.writers)
         self.retry: tuple[RetryPolicy, ...] = tuple(declared.retry_policy)

@@ -17,6 +17,8 @@ from .outcome import (
     FullKey,
     addressed_here,
     cache_key,
+    check_untouched,
+    image_of,
     keep_error,
     keep_signal,
     limits,
@@ -86,6 +88,16 @@ def attempt(task: Task) -> None:
 
 
 def _guarded(task: Task) -> None:
+    """An attempt under a deadline, one whose result may be cached, or one whose input is watched."""
+    if not task.node.debug:
+        _limited(task)
+        return
+    before = image_of(task)
+    _limited(task)
+    check_untouched(task, before)
+
+
+def _limited(task: Task) -> None:
     """An attempt under a deadline, or one whose result may be cached."""
     key = cache_key(task)
     policy = limits(task)
