@@ -114,7 +114,7 @@ class Driver:
                 self._run.out.clear()  # nobody is shown a step that could not be stored
                 raise
         elif isinstance(effect, Load):
-            effect.found, effect.head = await find(self._run.saver, place(self._run), effect.before)
+            effect.found, effect.head = await find(self._run.saver, effect.at or place(self._run), effect.before)
 
     async def _save(self, effect: Save) -> None:
         if self._run.saver.in_memory:  # type: ignore[union-attr]

@@ -10,13 +10,14 @@ from .task import Task
 
 
 class Load:
-    """Find the checkpoint that the run's config names, or the newest that is older than the one `before` names. Fills
-    `found`, and `head` with the thread's newest id."""
+    """Find the checkpoint that `at`, or else the run's config, names; or the newest that is older than the one
+    `before` names. Fills `found`, and `head` with the newest id of that thread and namespace."""
 
-    __slots__ = ("before", "found", "head")
+    __slots__ = ("at", "before", "found", "head")
 
-    def __init__(self, before: RunnableConfig | None = None) -> None:
+    def __init__(self, before: RunnableConfig | None = None, at: RunnableConfig | None = None) -> None:
         self.before = before
+        self.at = at
         self.found: CheckpointTuple | None = None
         self.head: str | None = None
 

@@ -10,14 +10,14 @@ from collections.abc import Generator, Sequence
 from typing import Any
 
 from ..checkpoint.base import ERROR, ERROR_SOURCE, INTERRUPT, RESUME, CheckpointTuple
-from .effects import Effect, Effects, Load, RunTasks, Save
+from .effects import Effect, Effects, RunTasks, Save
 from .errors import GraphDrained, GraphRecursionError, ParentCommand
 from .history import live_snapshot
 from .interrupts import listed, questions
 from .keep import cut, encode, encode_marks
 from .machine import Machine
 from .run import Run
-from .start import first_phase, load_machine, show_values
+from .start import first_phase, load_checkpoint, load_machine, show_values
 from .task import Task, handler_of, in_path_order, new_checkpoint_id
 
 
@@ -25,9 +25,7 @@ def supersteps(run: Run) -> Effects:
     """All of one call. Afterwards `run.machine` holds the final state and `run.paused` the open questions."""
     found: CheckpointTuple | None = None
     if run.saver is not None:
-        load = Load(run.starts_before())
-        yield load
-        found, run.head = load.found, load.head
+        found = yield from load_checkpoint(run)
     if run.watch is not None:
         run.watch.check()
     machine = run.machine = load_machine(run, found)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..channels.base import MISSING
-from ..checkpoint.base import BaseCheckpointSaver, Commit, TaskWrites, address, coordinates
+from ..checkpoint.base import BaseCheckpointSaver, CheckpointTuple, Commit, TaskWrites, address, coordinates
 from ..checkpoint.serde import Serializer
 from .config import (
     NO_CONFIG,
@@ -76,6 +76,9 @@ class Run:
         watch: the watch of the attempt that runs this graph, or None.
         late: records of mid-task calls that are stored at the end of the call (durability "exit").
         histories: namespace → the superstep and task that last ran a graph with a history of its own there.
+        inside: the nested checkpoint that the config names, from which the graph inside is to go on.
+        seeds: namespace without ids → the checkpoint that the next graph run there starts from; shared with nested
+            runs. `seeded` is set on the run that took one from another namespace than its own.
         rewound: in a run that does an old checkpoint anew: that checkpoint, and the namespaces entered since.
         passed: the tick up to which breakpoints have been passed.
         paused: the questions that ended this call.
@@ -84,10 +87,11 @@ class Run:
 
     __slots__ = (
         "_calls", "after", "answer", "answer_task", "answers", "before", "cache", "check_input", "committed",
-        "config", "context", "control", "durability", "found", "head", "histories", "input", "keep_view", "last_view",
-        "late", "limit", "live", "machine", "metadata", "ns", "open_calls", "out", "output_keys", "output_set",
-        "parent", "parents", "passed", "paused", "program", "rewound", "run_id", "saved_id", "saver", "serde",
-        "shown", "source", "step_timeout", "store", "stored", "streams", "thread_id", "wake", "watch",
+        "config", "context", "control", "durability", "found", "head", "histories", "input", "inside", "keep_view",
+        "last_view", "late", "limit", "live", "machine", "metadata", "ns", "open_calls", "out", "output_keys",
+        "output_set", "parent", "parents", "passed", "paused", "program", "rewound", "run_id", "saved_id", "saver",
+        "seeded", "seeds", "serde", "shown", "source", "step_timeout", "store", "stored", "streams", "thread_id",
+        "wake", "watch",
     )  # fmt: skip
 
     def __init__(self, graph: Graph, input: Any, config: RunnableConfig | None, call: Call) -> None:
@@ -159,6 +163,8 @@ class Run:
         self.run_id = self._run_id()
         self.parents: Mapping[str, str] = {}
         self.histories: dict[str, tuple[str, str]] | None = None
+        self.seeds: dict[str, RunnableConfig] = parent.run.seeds if parent is not None else {}
+        self.seeded = False
         self.rewound: tuple[RunnableConfig, set[str]] | None = parent.run.rewound if parent is not None else None
         if parent is None:
             if own is True:
@@ -168,19 +174,18 @@ class Run:
                 )
             self.saver: BaseCheckpointSaver | None = own or None
             self.ns = ""
+            self.inside: RunnableConfig | None = None
             if self.saver is not None:
                 self.thread_id: str | None
                 self.thread_id, ns, checkpoint_id = coordinates(self.config)
                 if ns and checkpoint_id and RUNNING.get() is None:
-                    raise ValueError(
-                        f"{checkpoint_id!r} is a checkpoint of the nested graph {ns!r}, which cannot be run by itself: "
-                        "run from a checkpoint of the whole graph; what is inside can be changed with update_state"
-                    )
+                    self.inside = address(self.thread_id, ns, checkpoint_id)
             else:
                 named = (configurable or {}).get("thread_id")
                 self.thread_id = None if named is None else str(named)
         else:
             around = parent.run
+            self.inside = None
             self.saver = None if own is False else own if isinstance(own, BaseCheckpointSaver) else around.saver
             self.thread_id = around.thread_id
             self.ns, known_as = _nested_ns(parent, stable=own is True)
@@ -304,6 +309,22 @@ class Run:
         """Whether one of these questions was pending when this run was loaded."""
         return any(question.id in ids for known in self.stored.values() for question in known.interrupts)
 
+    def start_inside(self, found: CheckpointTuple) -> None:
+        """Start from the checkpoints that enclosed a nested one, each on a branch of its own, down to that one."""
+        assert self.inside is not None and self.thread_id is not None
+        parents = found.metadata.get("parents", {})
+        if "" not in parents:
+            raise ValueError(f"nested checkpoint {found.checkpoint['id']!r} does not say what it is nested in")
+        chain = {**parents, coordinates(self.inside)[1]: found.checkpoint["id"]}
+        self.seeds.update({without_ids(ns): address(self.thread_id, ns, id) for ns, id in chain.items() if ns})
+        configurable = {**self.config["configurable"], "checkpoint_id": parents[""]}
+        del configurable["checkpoint_ns"]
+        self.config = {**self.config, "configurable": configurable}
+
+    def take_seed(self) -> RunnableConfig | None:
+        """The checkpoint that this nested run starts from, if it is to go on from one of another branch."""
+        return self.seeds.pop(without_ids(self.ns), None) if self.seeds and self.ns else None
+
     def starts_before(self) -> RunnableConfig | None:
         """Where a nested graph with a history of its own starts when the run around it does an old checkpoint anew:
         from its newest checkpoint before that one, the first time it is entered."""
@@ -366,6 +387,11 @@ def _nested_ns(parent: Task, *, stable: bool) -> tuple[str, str]:
     place = nested_place(parent.run.ns, parent.name, parent.id, stable=stable)
     number = f"{NS_SEP}{count}" if count else ""
     return place + number, parent.name + number
+
+
+def without_ids(ns: str) -> str:
+    """A namespace that is the same on every branch: the names of the nodes, with the numbers of their graphs."""
+    return NS_SEP.join(level.split(NS_END)[0] for level in ns.split(NS_SEP))
 
 
 def nested_place(ns: str, name: str, task_id: str, *, stable: bool) -> str:

@@ -5,12 +5,12 @@ Part of the loop: generators that ask for effects and perform none.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import Any
 
 from ..channels.base import MISSING
 from ..checkpoint.base import NULL_TASK_ID, CheckpointTuple, TaskWrites
-from .effects import Effects, Save
+from .effects import Effect, Effects, Load, Save
 from .errors import EmptyInputError, GraphChangedError, InvalidUpdateError, UnknownInterruptError
 from .history import Stored, known_only, lost_triggers, lost_work, read_stored, with_handlers
 from .interrupts import looks_like_answers, renamed
@@ -22,6 +22,27 @@ from .types import START, Command, RunnableConfig
 from .writes import Pair, StateWriter
 
 
+def load_checkpoint(run: Run) -> Generator[Effect, None, CheckpointTuple | None]:
+    """Find what the run starts from, and the newest checkpoint of its namespace."""
+    if run.inside is not None:
+        if run.input is not None and not isinstance(run.input, Command):
+            raise ValueError(
+                f"{run.inside['configurable']['checkpoint_id']!r} is a checkpoint of a nested graph and takes no new "
+                "input: go on from it with None or a Command, or give the input to a checkpoint of the whole graph"
+            )
+        inside = Load(at=run.inside)
+        yield inside
+        assert inside.found is not None  # the driver has refused an unknown one
+        run.start_inside(inside.found)
+    seed = run.take_seed()
+    load = Load(run.starts_before() if seed is None else None, seed)
+    yield load
+    run.head = load.head
+    if seed is not None and seed["configurable"]["checkpoint_ns"] != run.ns:
+        run.head, run.seeded = None, True
+    return load.found
+
+
 def load_machine(run: Run, found: CheckpointTuple | None) -> Machine:
     """The state that the run starts from."""
     if found is None:
@@ -30,6 +51,10 @@ def load_machine(run: Run, found: CheckpointTuple | None) -> Machine:
             machine.checkpoint_id = run.ns  # the same when the task around it runs again, so ids are the same too
         return machine
     run.found = found
+    if run.seeded:  # it goes on in a namespace of its own, where nothing is stored yet
+        machine = Machine(run.program, found.checkpoint, found.metadata["step"] + 2)
+        machine.mark_all_unsaved()
+        return machine
     run.saved_id = found.checkpoint["id"]
     run.stored = read_stored(found.pending_writes or ())
     return Machine(run.program, found.checkpoint, found.metadata["step"] + 1)
@@ -52,6 +77,8 @@ def first_phase(run: Run, machine: Machine, found: CheckpointTuple | None) -> Ef
                 f"nothing to do: the input is None and {_where(run)} has nothing stored to go on with"
             )
         check_unchanged(run, machine)
+        if run.seeded:
+            yield from save(run, machine, "fork", [])
     else:
         yield from _take_input(run, machine, given)
         return
@@ -89,6 +116,8 @@ def _goes_on(run: Run, found: CheckpointTuple | None) -> bool:
     """A nested run goes on where it stopped if the task around it runs again from the same checkpoint."""
     if run.parent is None or found is None:
         return False
+    if run.seeded:
+        return True
     around = run.parent.run
     return found.metadata.get("parents", {}).get(around.ns) == around.machine.checkpoint_id
 

@@ -106,7 +106,7 @@ class Driver:
                 self._run.out.clear()  # nobody is shown a step that could not be stored
                 raise
         elif isinstance(effect, Load):
-            config = place(self._run)
+            config = effect.at or place(self._run)
             effect.found, effect.head = find(saver, config, effect.before)
 
     def settle(self) -> None:

@@ -541,17 +541,35 @@ def test_the_history_of_a_graph_is_never_changed_by_a_replay(drive: Any) -> None
     assert rows(after)[-1] == ("loop", 1, ["s"], ())
 
 
-def test_running_a_nested_checkpoint_by_itself_is_an_error(drive: Any) -> None:
+def test_a_nested_checkpoint_takes_no_new_input_and_must_exist(drive: Any) -> None:
     app = graph({"sub": inner()}, (START, "sub"))
     drive.invoke(app, {}, CFG)
     nested = drive.get_state(app, CFG, subgraphs=True).tasks[0].state
     before = drive.history(app, CFG)
-    with pytest.raises(ValueError, match="is a checkpoint of the nested graph 'sub:.*run from a checkpoint of the whole"):
-        drive.invoke(app, None, nested.config)
+    with pytest.raises(ValueError, match="takes no new"):
+        drive.invoke(app, {}, nested.config)
+    unknown = {"configurable": {**nested.config["configurable"], "checkpoint_id": "nope"}}
+    with pytest.raises(ValueError, match="has no checkpoint 'nope'"):
+        drive.invoke(app, None, unknown)
     assert drive.history(app, CFG) == before
 
 
-@pytest.mark.xfail(strict=True, reason="not built: the root would fork from its own checkpoint of that time")
+def test_running_from_a_checkpoint_two_levels_down(drive: Any) -> None:
+    """Each level goes on from the checkpoint it had then; the old branch stays as it was."""
+    ran = Ran()
+    middle = graph({"m": says("m", ran), "in": inner(ran)}, (START, "m"), ("m", "in"), checkpointer=None)
+    app = graph({"a": says("a", ran), "mid": middle}, (START, "a"), ("a", "mid"))
+    drive.invoke(app, {}, CFG)
+    nested = drive.get_state(app, CFG, subgraphs=True).tasks[0].state.tasks[0].state
+    first = drive.invoke(app, Command(resume="A"), CFG)["log"]
+    before = drive.history(app, CFG)
+    ran.clear()
+    assert asked(drive.invoke(app, None, nested.config)) == ["i?"] and ran == ["i"]
+    again = drive.invoke(app, Command(resume="B"), CFG)["log"]
+    assert again == [("i", "B") if item == ("i", "A") else item for item in first]
+    assert drive.history(app, CFG)[-len(before) :] == before
+
+
 def test_running_from_a_nested_checkpoint_continues_it_under_a_fork_of_its_root(drive: Any) -> None:
     ran = Ran()
     app = graph({"sub": inner(ran), "z": says("z")}, (START, "sub"), ("sub", "z"))
