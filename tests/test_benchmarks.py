@@ -40,7 +40,8 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> Any:
 @pytest.mark.parametrize("name", list(cases.CASES))
 def test_a_case_gives_a_number(name: str, tiny: Any) -> None:
     value = cases.CASES[name](tiny)
-    assert value > 0
+    # P10 is the difference of two runs, which at this size may come out below zero.
+    assert value > 0 or name == "P10"
     assert math.isfinite(value)
 
 
