@@ -3,7 +3,7 @@
     python benchmarks/run.py [CASE ...] [--quick] [--repeat N] [--readme]
 
 Every number comes from a process of its own. Rounds are interleaved, so that a slow minute of the machine hits all
-alike; the median of the rounds counts. Writes results.json. Only the standard library is needed here.
+alike; the median of the rounds counts. A whole run writes results.json. Only the standard library is needed here.
 """
 
 from __future__ import annotations
@@ -236,7 +236,8 @@ def main() -> int:
     print(text, end="")
     print(f"{time.perf_counter() - began:.0f} s; {facts}")
     results = {"about": facts, "cases": {name: {"unit": CASES[name].unit, **samples[name]} for name in names}}
-    (HERE / "results.json").write_text(json.dumps(results, indent=1) + "\n")
+    if names == list(CASES) and not asked.quick:  # a look at some cases does not replace the record of all
+        (HERE / "results.json").write_text(json.dumps(results, indent=1) + "\n")
     if asked.readme:
         readme = HERE / "README.md"
         before, rest = readme.read_text().split(MARKS[0])
