@@ -484,3 +484,8 @@ def test_batch_takes_one_config_or_one_each(drive: Any) -> None:
     assert drive.batch(app, []) == []
     with pytest.raises(ValueError, match="2 inputs but 1 configs"):
         drive.batch(app, both, [{}])
+
+
+def test_a_misspelt_option_of_a_call_is_refused_with_the_one_that_was_meant(drive: Any) -> None:
+    with pytest.raises(TypeError, match="unknown option 'stream_mod'.*did you mean 'stream_mode'"):
+        drive.invoke(app_of(lambda state: None), {"a": 1}, stream_mod="values")

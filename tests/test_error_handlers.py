@@ -359,3 +359,14 @@ def test_several_failures_beside_a_fatal_one(drive: Drive) -> None:
         drive.invoke(app, {"n": 1}, ONE)
     broken.clear()
     assert sorted(drive.invoke(app, None, ONE)["log"]) == ["fatal", "handled"]
+
+
+@pytest.mark.parametrize(("node", "update", "log"), [("ask", ["by hand"], ["by hand", "handled"]), ("__end__", None, ["handled"])])
+def test_what_a_handler_wrote_beside_a_pause_outlives_an_edit(drive: Drive, node: str, update: Any, log: list[str]) -> None:
+    graph = StateGraph(State).add_node("node", fail, error_handler=say("handled"))
+    graph.add_node("ask", lambda state: {"log": [interrupt("?")]})
+    app = graph.add_edge(START, "node").add_edge(START, "ask").compile(checkpointer=InMemorySaver())
+    drive.invoke(app, {"log": []}, ONE)
+    drive.update_state(app, ONE, update and {"log": update}, as_node=node)
+    state = drive.get_state(app, ONE)
+    assert (state.values["log"], state.next) == (log, ())

@@ -579,3 +579,12 @@ def test_a_reducer_sees_answers_in_path_order(drive: Any) -> None:
     paused = drive.invoke(app, 1, CFG)
     assert asked(paused) == ["a", "b", "c"]
     assert drive.invoke(app, Command(resume={i: n for n, i in ids(paused).items()}), CFG) == ["a", "b", "c"]
+
+
+def test_after_one_of_two_answers_only_the_other_question_is_open_in_the_state(drive: Any) -> None:
+    app = graph({"n": asks("n"), "m": asks("m")}, (START, "n"), (START, "m"))
+    first = drive.invoke(app, {"a": 1}, CFG)
+    one = next(i for i in first["__interrupt__"] if i.value == "n?")
+    drive.invoke(app, Command(resume={one.id: "yes"}), CFG)
+    shown = {task.name: [i.value for i in task.interrupts] for task in drive.get_state(app, CFG).tasks}
+    assert shown == {"n": [], "m": ["m?"]}

@@ -410,3 +410,9 @@ def test_two_values_for_a_plain_key_from_one_node_are_refused(drive: Any) -> Non
 def test_a_coroutine_that_nobody_awaits_is_an_error_that_says_so(drive: Any) -> None:
     with pytest.raises(InvalidUpdateError, match="node 'n0'.*is an await missing"):
         drive.invoke(app_of(lambda state: coroutine(state)), {"a": 1})
+
+
+def test_a_node_that_reads_a_key_without_a_value_is_told_so(drive: Any) -> None:
+    with pytest.raises(KeyError) as caught:
+        drive.invoke(app_of(lambda state: {"log": [state["a"]]}), {"log": ["in"]})
+    assert any("'a' has no value yet" in note for note in caught.value.__notes__)

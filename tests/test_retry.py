@@ -15,6 +15,7 @@ from stategraph import (
     START,
     Command,
     InMemorySaver,
+    InvalidGraphError,
     NodeCancelledError,
     NodeTimeoutError,
     RetryPolicy,
@@ -429,3 +430,9 @@ def test_siblings_are_not_touched_by_a_retry(drive: Drive) -> None:
     app = graph.add_edge(START, "shaky").add_edge(START, "calm").compile()
     assert drive.invoke(app, {"n": 1})["log"] == [1, 2]
     assert calm.calls == 1
+
+
+@pytest.mark.parametrize("policy", [RetryPolicy(max_attempts=0), RetryPolicy(initial_interval=-1)])
+def test_a_policy_that_cannot_be_followed_is_refused_where_it_is_given(policy: RetryPolicy) -> None:
+    with pytest.raises(InvalidGraphError, match="node"):
+        app_of(Fails(), retry_policy=policy)

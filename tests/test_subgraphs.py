@@ -579,3 +579,10 @@ def test_running_from_a_nested_checkpoint_continues_it_under_a_fork_of_its_root(
     ran.clear()
     assert asked(drive.invoke(app, None, nested.config)) == ["i?"] and ran == ["i"]
     assert drive.invoke(app, Command(resume="B"), CFG)["log"] == ["s", ("i", "B"), "z"]
+
+
+def test_a_key_that_the_parent_does_not_know_is_refused_also_from_a_graph_as_a_node(drive: Any) -> None:
+    child = graph({"s": lambda state: Command(graph=Command.PARENT, update={"aa": 1})}, (START, "s"))
+    app = graph({"sub": child}, (START, "sub"))
+    with pytest.raises(InvalidUpdateError, match="'aa'"):
+        drive.invoke(app, {"log": []}, CFG)
