@@ -98,20 +98,9 @@ async def attempt(task: Task) -> None:
 
 async def _guarded(task: Task) -> None:
     """An attempt under a deadline, one whose result may be cached, or one whose input is watched."""
-    if not task.node.debug:
-        await _limited(task)
-        return
-    before = image_of(task)
-    await _limited(task)
-    check_untouched(task, before)
-
-
-async def _limited(task: Task) -> None:
-    """An attempt under a deadline, or one whose result may be cached."""
     key = cache_key(task)
-    policy = limits(task)
     if key is None:
-        await (attempt(task) if policy is None else _timed(task, policy))
+        await _watched(task)
         return
     cache = task.run.cache
     async with _one_at_a_time((id(cache), key)):
@@ -119,8 +108,17 @@ async def _limited(task: Task) -> None:
         if key in known:
             restore_cached(task, known[key])
             return
-        await (attempt(task) if policy is None else _timed(task, policy))
+        await _watched(task)
         await cache.aset(to_cache(task, key))
+
+
+async def _watched(task: Task) -> None:
+    """An attempt under its deadline. With `debug`, it fails if it edits its input, before anything is cached."""
+    policy = limits(task)
+    before = image_of(task) if task.node.debug else None
+    await (attempt(task) if policy is None else _timed(task, policy))
+    if before is not None:
+        check_untouched(task, before)
 
 
 async def _timed(task: Task, policy: TimeoutPolicy) -> None:

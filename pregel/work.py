@@ -89,20 +89,9 @@ def attempt(task: Task) -> None:
 
 def _guarded(task: Task) -> None:
     """An attempt under a deadline, one whose result may be cached, or one whose input is watched."""
-    if not task.node.debug:
-        _limited(task)
-        return
-    before = image_of(task)
-    _limited(task)
-    check_untouched(task, before)
-
-
-def _limited(task: Task) -> None:
-    """An attempt under a deadline, or one whose result may be cached."""
     key = cache_key(task)
-    policy = limits(task)
     if key is None:
-        attempt(task) if policy is None else _timed(task, policy)
+        _watched(task)
         return
     cache = task.run.cache
     with _one_at_a_time((id(cache), key)):
@@ -110,8 +99,17 @@ def _limited(task: Task) -> None:
         if key in known:
             restore_cached(task, known[key])
             return
-        attempt(task) if policy is None else _timed(task, policy)
+        _watched(task)
         cache.set(to_cache(task, key))
+
+
+def _watched(task: Task) -> None:
+    """An attempt under its deadline. With `debug`, it fails if it edits its input, before anything is cached."""
+    policy = limits(task)
+    before = image_of(task) if task.node.debug else None
+    attempt(task) if policy is None else _timed(task, policy)
+    if before is not None:
+        check_untouched(task, before)
 
 
 def _timed(task: Task, policy: TimeoutPolicy) -> None:

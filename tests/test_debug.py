@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypedDict
 
 import pytest
 
-from stategraph import START, InPlaceEditError, RetryPolicy, StateGraph
+from stategraph import START, CachePolicy, InMemoryCache, InPlaceEditError, RetryPolicy, StateGraph
 
 
 class State(TypedDict):
@@ -70,3 +70,12 @@ def test_good_nodes_and_what_cannot_be_compared_pass(drive: Any) -> None:
 def test_without_debug_nobody_looks(drive: Any) -> None:
     quiet = StateGraph(State).add_node("n", appends).add_edge(START, "n").compile()
     assert drive.invoke(quiet, {"items": ["a"]}) == {"items": ["a", "in place"]}
+
+
+def test_what_such_a_node_returned_is_not_cached(drive: Any) -> None:
+    """Else the next call would find the result and run on as if nothing had happened."""
+    graph = StateGraph(State).add_node("n", appends, cache_policy=CachePolicy()).add_edge(START, "n")
+    watched = graph.compile(debug=True, cache=InMemoryCache())
+    for _ in range(2):
+        with pytest.raises(InPlaceEditError):
+            drive.invoke(watched, {"items": ["a"]})
