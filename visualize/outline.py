@@ -1,0 +1,257 @@
+"""A compiled graph → the Shape of its drawing, read from the very table that runs. No user code is called.
+
+What cannot be known is not guessed: a router that does not say where it goes leads to a node of kind `unknown`.
+"""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from ..graph.branch import Branch, literals
+from ..graph.compile import CompiledStateGraph
+from ..graph.compile import join as join_name
+from ..pregel.app import Pregel
+from ..pregel.program import Node as ProgramNode
+from ..pregel.types import END, JOIN, NS_END, NS_SEP, START, TASKS, TO_NODE, Send
+from ..pregel.writes import ChannelWrite, ChannelWriteEntry, ChannelWriteTupleEntry, StateWriter
+from .shape import Edge, EdgeKind, Node, Shape
+
+_LABELS = {START: "START", END: "END"}
+
+
+def outline(app: Pregel, xray: bool | int = False) -> Shape:
+    """What a drawing of this graph shows.
+
+    Args:
+        xray: show the graphs inside nodes: True for all, a number for so many levels. A graph that a function runs is
+            known once it has run in this process.
+    """
+    levels = -1 if xray is True else int(xray)
+    if xray is not True and levels < 0:
+        raise ValueError(f"xray is False, True or a number of levels, not {xray!r}")
+    nodes: list[Node] = []
+    edges: list[Edge] = []
+    for part in _level(app, "", levels, (app.program,)):
+        nodes.extend((part,) if isinstance(part, Node) else ())
+        edges.extend((part,) if isinstance(part, Edge) else ())
+    edges = _merged(edges)
+    reached = _reached(edges)
+    nodes = [node if node.id in reached or node.kind == "cluster" else node._replace(reached=False) for node in nodes]
+    clusters = tuple(node for node in nodes if node.kind == "cluster")
+    return Shape(app.program.name, tuple(n for n in nodes if n.kind != "cluster"), tuple(edges), clusters)
+
+
+def _level(app: Pregel, inside: str, levels: int, above: tuple[Any, ...]) -> Iterator[Node | Edge]:
+    """One graph, and the graphs inside it so far as `levels` goes; `inside` is the id of the node that holds it."""
+    program, place = app.program, inside or None
+    edges = [*_edges(app)]
+    if any(edge.target.endswith(_ANYWHERE) for edge in edges):
+        led_to = {edge.target for edge in edges}
+        lost = [n.name for n in program.nodes.values() if n.name not in led_to and n.name != START and not _handles(n)]
+        unknown = dict.fromkeys(edge.target for edge in edges if edge.target.endswith(_ANYWHERE))
+        edges += [Edge(anywhere, name, "conditional") for anywhere in unknown for name in lost]
+    used = dict.fromkeys(end for edge in edges for end in (edge.source, edge.target))
+    entries: dict[str, list[str]] = {}
+    exits: dict[str, list[str]] = {}
+    yield Node(_id(inside, START), _LABELS[START], "start", place)
+    for node in program.nodes.values():
+        if node.name == START:
+            continue
+        shown = _node(app, node, inside)
+        nested = _nested(app, node.name) if levels else []
+        nested = [(key, graph) for key, graph in nested if graph.program not in above]
+        if not nested:
+            yield shown
+            continue
+        yield shown._replace(kind="cluster")
+        for key, graph in nested:
+            holder = _id(inside, key)
+            if key != node.name:
+                yield shown._replace(id=holder, label=key, kind="cluster", inside=shown.id)
+            yield from _level(graph, holder, levels - 1, (*above, graph.program))
+            entries.setdefault(node.name, []).append(f"{holder}{NS_END}{START}")
+            exits.setdefault(node.name, []).append(f"{holder}{NS_END}{END}")
+    for name in used:
+        if name.startswith(JOIN) and NS_END in name:
+            yield Node(_id(inside, name), "all", "join", place)
+        elif name.endswith(_ANYWHERE):
+            yield Node(_id(inside, name), "?", "unknown", place)
+    if END in used or inside:
+        yield Node(_id(inside, END), _LABELS[END], "end", place)
+    for edge in edges:
+        for source in exits.get(edge.source, (_id(inside, edge.source),)):
+            for target in entries.get(edge.target, (_id(inside, edge.target),)):
+                yield edge._replace(source=source, target=target)
+
+
+def _node(app: Pregel, node: ProgramNode, inside: str) -> Node:
+    return Node(
+        _id(inside, node.name),
+        _handler_label(node) if _handles(node) else node.name,
+        "subgraph" if getattr(node.source, "is_stategraph", False) else "node",
+        inside or None,
+        deferred=node.defer,
+        handler=_handles(node),
+        before=_listed(node.name, app.interrupt_before),
+        after=_listed(node.name, app.interrupt_after),
+        metadata=node.metadata,
+    )
+
+
+def _handles(node: ProgramNode) -> bool:
+    """Whether the node is there for the errors of others only: nothing triggers it."""
+    return not node.triggers and node.name != START
+
+
+def _handler_label(node: ProgramNode) -> str:
+    name = getattr(node.source, "__name__", "")
+    return name if name.isidentifier() else "on error"
+
+
+def _listed(name: str, names: str | Sequence[str]) -> bool:
+    return names == "*" or name in names
+
+
+def _nested(app: Pregel, name: str) -> list[tuple[str, Pregel]]:
+    """The graphs that a node holds, or has been seen to run."""
+    found = app.program.nested
+    return [(key, graph) for key, graph in found.items() if key == name or key.startswith(name + NS_SEP)]
+
+
+def _id(inside: str, name: str) -> str:
+    return f"{inside}{NS_END}{name}" if inside else name
+
+
+_ANYWHERE = f"{NS_SEP}?"  # no node can have such a name
+
+
+def _anywhere(source: str) -> str:
+    return source + _ANYWHERE
+
+
+def _reached(edges: Iterable[Edge]) -> set[str]:
+    """The ids that arrows from the start lead to; the start itself."""
+    onward: dict[str, list[str]] = {}
+    for edge in edges:
+        onward.setdefault(edge.source, []).append(edge.target)
+    found, waiting = {START}, [START]
+    while waiting:
+        for target in onward.get(waiting.pop(), ()):
+            if target not in found:
+                found.add(target)
+                waiting.append(target)
+    return found
+
+
+def _merged(edges: Iterable[Edge]) -> list[Edge]:
+    """One edge per pair and kind, with the labels of all."""
+    found: dict[tuple[str, str, str], Edge] = {}
+    for edge in edges:
+        key = edge[:3]
+        known = found.setdefault(key, edge)
+        if edge.label and edge.label not in known.label.split(" / "):
+            found[key] = known._replace(label=" / ".join(filter(None, (known.label, edge.label))))
+    return list(found.values())
+
+
+# -- the edges of one graph -----------------------------------------------------------------------------------
+
+
+def _edges(app: Pregel) -> Iterator[Edge]:
+    yield from _state_edges(app) if isinstance(app, CompiledStateGraph) else _raw_edges(app)
+    for node in app.program.nodes.values():
+        if node.handler is not None:
+            yield Edge(node.name, node.handler.name, "error")
+
+
+def _state_edges(app: CompiledStateGraph) -> Iterator[Edge]:
+    """In the order of the nodes; of each node fixed edges first, then its routers', then where its commands go."""
+    builder = app.builder
+    to_end = {start for starts, end in builder.waiting_edges if end == END for start in starts}
+    for node in app.program.nodes.values():
+        declared = builder.nodes[node.name].ends if node.name in builder.nodes else {}
+        mine = [*_written(node), *(Edge(node.name, end, "goto", label) for end, label in declared.items())]
+        mine += [
+            Edge(node.name, join_name(starts, end), "join")
+            for starts, end in builder.waiting_edges
+            if end == END and node.name in starts
+        ]
+        last = not mine and not _handles(node)
+        if (node.name, END) in builder.edges or (last and node.name not in to_end):
+            mine.append(Edge(node.name, END))
+        yield from mine
+    for starts, end in builder.waiting_edges:
+        yield Edge(join_name(starts, end), end, "join")
+
+
+def _written(node: ProgramNode) -> Iterator[Edge]:
+    """Where a node's own writers lead: to the nodes whose trigger they write, or to a join."""
+    for writer in node.writers:
+        if isinstance(writer, StateWriter):
+            for channel, _ in writer.fixed:
+                if channel.startswith(TO_NODE):
+                    yield Edge(node.name, channel.removeprefix(TO_NODE))
+                else:
+                    yield Edge(node.name, channel, "join")
+        elif isinstance(writer, Branch):
+            yield from _chosen(node.name, writer)
+
+
+def _chosen(source: str, router: Branch) -> Iterator[Edge]:
+    """Where a router may go: as declared, else anywhere."""
+    names, sends = set(literals(router.body.returns)), _sends(router.body.returns)
+    if router.ends is None:
+        yield Edge(source, _anywhere(source), "send" if sends == "only" else "conditional", router.name)
+        return
+    for answer, end in router.ends.items():
+        sent = sends == "only" or (sends == "some" and bool(names) and answer not in names)
+        kind: EdgeKind = "send" if sent and end != END else "conditional"
+        yield Edge(source, end, kind, "" if answer == end else str(answer))
+
+
+def _sends(hint: Any) -> typing.Literal["no", "some", "only"]:
+    """Whether a router's return annotation speaks of `Send`s, and of nothing else."""
+    if hint is Send:
+        return "only"
+    parts = [arg for arg in typing.get_args(hint) if arg is not Ellipsis and not isinstance(arg, str)]
+    if typing.get_origin(hint) is typing.Literal or not parts:
+        return "no"
+    found = {_sends(part) for part in parts}
+    return "only" if found == {"only"} else "no" if found == {"no"} else "some"
+
+
+# -- the edges of a raw Pregel --------------------------------------------------------------------------------
+
+
+def _raw_edges(app: Pregel) -> Iterator[Edge]:
+    """Through channels, whose names they bear: from the input, between nodes, to the output."""
+    program = app.program
+    for channel in _several(program.inputs):
+        yield from (Edge(START, end, label=channel) for end in program.triggers.get(channel, ()))
+    outputs = set(_several(program.outputs))
+    for node in program.nodes.values():
+        for writer in node.writers:
+            if not isinstance(writer, ChannelWrite):
+                yield Edge(node.name, _anywhere(node.name), "conditional")
+                continue
+            for entry in writer.writes:
+                if isinstance(entry, Send):
+                    yield Edge(node.name, entry.node, "send")
+                elif isinstance(entry, ChannelWriteTupleEntry):
+                    yield Edge(node.name, _anywhere(node.name), "conditional")
+                elif entry.channel != TASKS:
+                    yield from _through(app, node, entry, outputs)
+
+
+def _through(app: Pregel, node: ProgramNode, entry: ChannelWriteEntry, outputs: set[str]) -> Iterator[Edge]:
+    kind: EdgeKind = "conditional" if entry.skip_none or entry.mapper is not None else "plain"
+    for end in app.program.triggers.get(entry.channel, ()):
+        yield Edge(node.name, end, kind, entry.channel)
+    if entry.channel in outputs:
+        yield Edge(node.name, END, kind, entry.channel)
+
+
+def _several(names: str | Iterable[str]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)

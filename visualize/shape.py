@@ -1,0 +1,102 @@
+"""What a drawing shows, as plain records: nodes, edges and the boxes around nested graphs.
+
+Nothing is read from a graph and nothing is rendered here: `outline` makes a Shape, the renderers take one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    import networkx
+
+NodeKind = Literal["start", "end", "node", "subgraph", "join", "unknown", "cluster"]
+"""`join` waits for all that lead to it; `unknown` stands for wherever a router without declared ends may go; `cluster`
+is a node whose graph is shown inside it."""
+
+EdgeKind = Literal["plain", "join", "conditional", "goto", "send", "error"]
+"""`plain`: always taken. `join`: to or from a join. `conditional`: a router decides. `goto`: a `Command` decides.
+`send`: a router sends any number of tasks. `error`: taken when the node fails."""
+
+
+class Node(NamedTuple):
+    """A node as drawn.
+
+    Attributes:
+        id: unique in the drawing; the name, below the ids of the nodes it is nested in: `holder:inner`.
+        label: what stands in it.
+        inside: the id of the cluster that it is drawn in; None at the top.
+        deferred: it waits until nothing else is left to run.
+        handler: it takes over when another node fails.
+        before, after: a static breakpoint stops the run there.
+        reached: False if nothing declared leads here.
+        metadata: as given to `add_node`.
+    """
+
+    id: str
+    label: str
+    kind: NodeKind = "node"
+    inside: str | None = None
+    deferred: bool = False
+    handler: bool = False
+    before: bool = False
+    after: bool = False
+    reached: bool = True
+    metadata: Mapping[str, Any] = {}
+
+
+class Edge(NamedTuple):
+    """An arrow, by the ids of its ends. `label` is what decides, or the channel in a raw `Pregel`."""
+
+    source: str
+    target: str
+    kind: EdgeKind = "plain"
+    label: str = ""
+
+    @property
+    def certain(self) -> bool:
+        """Whether it is always taken."""
+        return self.kind in ("plain", "join")
+
+    @property
+    def conditional(self) -> bool:
+        """Whether something decides if it is taken."""
+        return not self.certain
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A graph as drawn. Equal graphs give equal shapes: everything is in order of declaration.
+
+    Attributes:
+        name: of the graph.
+        nodes: without clusters. No edge leads to a cluster: it leads to the start inside.
+        clusters: nodes whose graphs are drawn inside them, outer ones first.
+    """
+
+    name: str
+    nodes: tuple[Node, ...]
+    edges: tuple[Edge, ...]
+    clusters: tuple[Node, ...] = field(default=())
+
+    @cached_property
+    def nx(self) -> networkx.MultiDiGraph[str]:
+        """The same as a `networkx.MultiDiGraph`: the fields of `Node` and `Edge` are attributes, an edge's key is its
+        kind; `graph["name"]` is the name, `graph["clusters"]` the clusters by id, as dicts."""
+        import networkx
+
+        graph: networkx.MultiDiGraph[str] = networkx.MultiDiGraph(
+            name=self.name, clusters={cluster.id: _fields(cluster) for cluster in self.clusters}
+        )
+        for node in self.nodes:
+            graph.add_node(node.id, **_fields(node))
+        for edge in self.edges:
+            graph.add_edge(edge.source, edge.target, key=edge.kind, kind=edge.kind, label=edge.label)
+        return graph
+
+
+def _fields(node: Node) -> dict[str, Any]:
+    return {name: value for name, value in node._asdict().items() if name != "id"}
