@@ -1,0 +1,97 @@
+"""How much room text and nodes take, in px: estimated, so that no font is needed. Whoever lays out and whoever paints
+takes the sizes from here, so that they agree.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from itertools import accumulate, takewhile
+from typing import Final, NamedTuple
+
+from .shape import Node
+
+FONT: Final = 13.0
+"""Of nodes and clusters."""
+SMALL: Final = 11.0
+"""Of the labels of edges, and of badges."""
+
+LONGEST: Final = 220.0
+"""A node's text is cut to this width."""
+LONGEST_LABEL: Final = 150.0
+"""An edge's label is cut to this width."""
+
+DEFERRED_MARK: Final = 16.0
+"""Room for the hour-glass in a deferred node."""
+
+
+class Size(NamedTuple):
+    """Width and height."""
+
+    width: float
+    height: float
+
+
+# Widths of a common sans font, in hundredths of its size.
+_WIDTHS: Final = {
+    **dict.fromkeys("ijl|'!.,:;I", 28),
+    **dict.fromkeys(' ()[]{}frt-/\\"`', 37),
+    **dict.fromkeys("abcdeghknopqsuvxyz_0123456789J?*", 57),
+    **dict.fromkeys("ABEFKLPSTVXYZ$#+<>=~^", 66),
+    **dict.fromkeys("CDGHNOQRUw&", 74),
+    **dict.fromkeys("mMW%@", 92),
+}
+
+
+def text_width(text: str, size: float = FONT) -> float:
+    """The width of one line of text; rather too wide than too narrow."""
+    return sum(map(_width, text)) * size / 100
+
+
+def _width(character: str) -> int:
+    known = _WIDTHS.get(character)
+    if known is not None:
+        return known
+    if unicodedata.combining(character) or unicodedata.category(character) in ("Cf", "Mn", "Me"):
+        return 0
+    if character > "\u02ff" and (unicodedata.east_asian_width(character) in "WF" or ord(character) > 0xFFFF):
+        return 125
+    return 68
+
+
+def one_line(text: str) -> str:
+    """The text with every run of white space, and of what cannot be shown, as one space."""
+    shown = "".join(" " if unicodedata.category(c) in ("Cc", "Cs", "Cn", "Co", "Zl", "Zp") else c for c in text)
+    return " ".join(shown.split())
+
+
+def fitted(text: str, longest: float = LONGEST, size: float = FONT) -> str:
+    """One line that is no wider than `longest`: cut, with an ellipsis, if need be."""
+    text = one_line(text)
+    if text_width(text, size) <= longest:
+        return text
+    room = longest - text_width("…", size)
+    widths = accumulate(text_width(character, size) for character in text)
+    return text[: sum(1 for _ in takewhile(lambda width: width <= room, widths))].rstrip() + "…"
+
+
+def node_size(node: Node) -> Size:
+    """The room of a node's box."""
+    if node.kind == "join":
+        return Size(32, 32)
+    if node.kind == "unknown":
+        return Size(44, 34)
+    if node.kind in ("start", "end"):
+        return Size(max(64, text_width(fitted(node.label), SMALL) + 32), 28)
+    extra = (DEFERRED_MARK if node.deferred else 0) + (8 if node.kind == "subgraph" else 0)
+    return Size(max(64, round(text_width(fitted(node.label))) + 32 + extra), 38)
+
+
+def label_size(text: str) -> Size:
+    """The room of an edge's label; nothing for no label."""
+    text = fitted(text, LONGEST_LABEL, SMALL)
+    return Size(round(text_width(text, SMALL)) + 12, 18) if text else Size(0, 0)
+
+
+def title_size(node: Node) -> Size:
+    """The room of the title of a cluster."""
+    return Size(round(text_width(fitted(node.label), SMALL + 1)) + 8, 18)
