@@ -87,15 +87,23 @@ class CheckpointMetadata(TypedDict, total=False):
 PendingWrite = tuple[str, str, Any]
 """(task id, channel, value)"""
 
+Span = tuple[float, float]
+"""(began, took): when an attempt at a task began, in seconds since the epoch, and the seconds it took"""
+
 
 class CheckpointTuple(NamedTuple):
-    """A stored checkpoint and what hangs on it. `pending_writes` are ordered by task path, task id, position."""
+    """A stored checkpoint and what hangs on it.
+
+    `pending_writes` are ordered by task path, task id, position. `spans` tells when the tasks that wrote them ran: task
+    id → one (began, took) per attempt, in seconds since the epoch and seconds; None from savers that do not keep it.
+    """
 
     config: RunnableConfig
     checkpoint: Checkpoint
     metadata: CheckpointMetadata
     parent_config: RunnableConfig | None = None
     pending_writes: list[PendingWrite] | None = None
+    spans: Mapping[str, Sequence[Span]] | None = None
 
 
 class CheckpointConflictError(StateGraphError):
@@ -120,11 +128,13 @@ class CheckpointConflictError(StateGraphError):
 
 
 class TaskWrites(NamedTuple):
-    """What one task wrote, encoded: `writes` are (channel, blob) in write order."""
+    """What one task wrote, encoded: `writes` are (channel, blob) in write order, `spans` its attempts since it was
+    last recorded."""
 
     task_id: str
     task_path: str
     writes: list[tuple[str, Blob]]
+    spans: Sequence[Span] = ()
 
 
 @dataclass(slots=True)
@@ -254,7 +264,7 @@ class BaseCheckpointSaver:
         loads = self.serde.loads
         parent = address(commit.thread_id, commit.checkpoint_ns, commit.parent_id)
         if commit.parent_id is not None:
-            for task_id, task_path, writes in commit.writes:
+            for task_id, task_path, writes, _ in commit.writes:
                 self.put_writes(parent, [(name, loads(blob)) for name, blob in writes], task_id, task_path)
         self.put(parent, commit.whole(), CheckpointMetadata(**commit.metadata), commit.versions)  # type: ignore[typeddict-item]
 
@@ -263,7 +273,7 @@ class BaseCheckpointSaver:
     ) -> None:
         """Record tasks that ended while their superstep goes on, or that failed or paused."""
         config = address(thread_id, checkpoint_ns, checkpoint_id)
-        for task_id, task_path, pairs in writes:
+        for task_id, task_path, pairs, _ in writes:
             self.put_writes(config, [(name, self.serde.loads(blob)) for name, blob in pairs], task_id, task_path)
 
     def delete_thread(self, thread_id: str) -> None:

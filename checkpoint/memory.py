@@ -28,7 +28,19 @@ from .base import (
 )
 from .errors import UnserializableError
 from .inline import InlineSaver
-from .records import KEYFRAME, KeptWrites, Namespace, Record, anchored, changed_values, image_of, rebuilt, record_of
+from .records import (
+    KEYFRAME,
+    KeptWrites,
+    Namespace,
+    Record,
+    anchored,
+    changed_values,
+    image_of,
+    merged,
+    rebuilt,
+    record_of,
+    spans_of,
+)
 from .serde import Blob, Serializer
 
 
@@ -144,14 +156,15 @@ class InMemorySaver(InlineSaver):
         thread_id, checkpoint_ns, record = place
         with self._lock:
             space = self._space(thread_id, checkpoint_ns)
-            kept = space.kept(record.id) if space else {}
+            tasks = [*space.writes.get(record.id, ())] if space else []
         parent_id = record.parent_id
         return CheckpointTuple(
             address(thread_id, checkpoint_ns, record.id),
             self._checkpoint(record),
             cast(CheckpointMetadata, _own(record.metadata)),
             None if parent_id is None else address(thread_id, checkpoint_ns, parent_id),
-            self._pending(kept),
+            self._pending(merged(tasks)),
+            spans_of(tasks),
         )
 
     def _checkpoint(self, record: Record) -> Checkpoint:
@@ -213,7 +226,7 @@ class InMemorySaver(InlineSaver):
         """Record tasks that ended while their superstep goes on, or that failed or paused."""
         with self._lock:
             space = self._threads.setdefault(thread_id, {}).setdefault(checkpoint_ns, Namespace())
-            space.keep(checkpoint_id, writes)
+            space.keep(checkpoint_id, [*writes])
 
     def put(
         self,

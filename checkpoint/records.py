@@ -7,12 +7,12 @@ is never changed, only replaced.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from .base import CHECKPOINT_FORMAT, Checkpoint, TaskWrites, write_index
+from .base import CHECKPOINT_FORMAT, Checkpoint, Span, TaskWrites, write_index
 from .serde import Blob
 
 KEYFRAME = 32
@@ -56,7 +56,7 @@ class Namespace:
     """The checkpoints of one graph in one thread, in the order of their commits, and the writes beside each."""
 
     records: dict[str, Record] = field(default_factory=dict)
-    writes: dict[str, KeptWrites | tuple[TaskWrites, ...]] = field(default_factory=dict)
+    writes: dict[str, list[TaskWrites]] = field(default_factory=dict)
     head: str | None = None
 
     def add(self, record: Record) -> None:
@@ -65,35 +65,31 @@ class Namespace:
         self.records[record.id] = record
         self.head = record.id
 
-    def keep(self, checkpoint_id: str, tasks: Sequence[TaskWrites]) -> None:
-        """Keep what tasks wrote beside a checkpoint: the first write at each place, but of control writes the last."""
-        found = self.writes.get(checkpoint_id)
-        if found is None:
-            self.writes[checkpoint_id] = (*tasks,)  # as they came, for most checkpoints get theirs once
-            return
-        if isinstance(found, tuple):
-            found = self.writes[checkpoint_id] = _merged(found)
-        _merge(found, tasks)
-
-    def kept(self, checkpoint_id: str) -> KeptWrites:
-        """The writes beside a checkpoint, in a dict that belongs to the caller."""
-        return _merged(self.writes.get(checkpoint_id, ()))
+    def keep(self, checkpoint_id: str, tasks: list[TaskWrites]) -> None:
+        """Keep what tasks wrote beside a checkpoint, as it came; the list becomes the namespace's own."""
+        found = self.writes.setdefault(checkpoint_id, tasks)
+        if found is not tasks:
+            found.extend(tasks)
 
 
-def _merged(found: KeptWrites | tuple[TaskWrites, ...]) -> KeptWrites:
-    if isinstance(found, dict):
-        return found.copy()
+def merged(tasks: Iterable[TaskWrites]) -> KeptWrites:
+    """The first write at each place, but of control writes the last."""
     kept: KeptWrites = {}
-    _merge(kept, found)
-    return kept
-
-
-def _merge(kept: KeptWrites, tasks: Sequence[TaskWrites]) -> None:
-    for task_id, task_path, writes in tasks:
+    for task_id, task_path, writes, _ in tasks:
         for position, (channel, blob) in enumerate(writes):
             index = write_index(position, channel)
             if index < 0 or (task_id, index) not in kept:
                 kept[task_id, index] = (task_path, channel, blob)
+    return kept
+
+
+def spans_of(tasks: Iterable[TaskWrites]) -> dict[str, tuple[Span, ...]]:
+    """Task id → its attempts, in the order recorded."""
+    found: dict[str, tuple[Span, ...]] = {}
+    for task in tasks:
+        if task.spans:
+            found[task.task_id] = (*found.get(task.task_id, ()), *task.spans)
+    return found
 
 
 def image_of(record: Record | None) -> Image:
@@ -194,7 +190,7 @@ def rebuilt(space: Namespace, kept: Collection[str]) -> Namespace:
             renewed[id(record)] = fresh
             new.add(fresh)
     new.writes = {
-        checkpoint_id: copy(writes)
+        checkpoint_id: [*writes]
         for checkpoint_id, writes in space.writes.items()
         if checkpoint_id in kept or checkpoint_id not in space.records
     }

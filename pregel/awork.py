@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Generator
 from contextlib import asynccontextmanager
 from contextvars import Context, copy_context
 from types import coroutine
+from time import perf_counter
 from typing import Any
 
 from .deadline import Watch
@@ -38,12 +39,18 @@ async def run_task(task: Task) -> None:
     RUNNING.set(task)
     failures: dict[int, int] | None = None
     left: tuple[Any, ...] = ()  # what earlier attempts have called
+    timed = task.run.saver is not None
     while True:
+        began = perf_counter() if timed else 0.0
         try:
-            if task.node.guarded or (task.send is not None and task.send.timeout is not None):
-                await _guarded(task)
-            else:
-                await attempt(task)
+            try:
+                if task.node.guarded or (task.send is not None and task.send.timeout is not None):
+                    await _guarded(task)
+                else:
+                    await attempt(task)
+            finally:
+                if timed:
+                    task.ran(began)
             break
         except GraphBubbleUp as signal:
             keep_signal(task, signal)

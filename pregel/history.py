@@ -21,6 +21,7 @@ from ..checkpoint.base import (
     RETURN,
     CheckpointTuple,
     PendingWrite,
+    Span,
     address,
 )
 from .machine import Machine
@@ -49,6 +50,7 @@ class Stored:
     digest: str | None = None
     interrupts: tuple[Interrupt, ...] = ()
     answers: Mapping[str, Any] = field(default_factory=dict)
+    spans: tuple[Span, ...] = ()
 
     @property
     def finished(self) -> bool:
@@ -139,6 +141,9 @@ def view(program: Program, found: CheckpointTuple, *, live: bool) -> View:
     """Bring a stored checkpoint to life, with the tasks that follow it."""
     machine = Machine(program, found.checkpoint, found.metadata.get("step", -1) + 1)
     stored = read_stored(found.pending_writes or ())
+    for task_id, spans in (found.spans or {}).items():
+        if task_id in stored:
+            stored[task_id].spans = tuple(spans)
     null = stored.get(NULL_TASK_ID)
     if null is not None:
         machine.apply_writes(known_only(null.writes, machine))
@@ -219,6 +224,7 @@ def describe(task: Task, known: Stored | None, program: Program, *, live: bool =
         error=known.error,
         interrupts=() if known.finished and live else known.interrupts,
         result=_result(known, program) if known.finished else None,
+        spans=known.spans,
     )
 
 

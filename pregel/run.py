@@ -6,6 +6,7 @@ Settling only: what a call means is in `loop`, how it is carried out in the driv
 from __future__ import annotations
 
 import threading
+import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Container, Mapping, Sequence
@@ -71,6 +72,7 @@ class Run:
         wake: tells a waiting driver that `out` has something.
         machine: set once the checkpoint is loaded.
         committed: the last checkpoint cut by this call, until readers have been shown it.
+        epoch: what makes seconds since the epoch of `perf_counter`; only kept for a saver.
         head: the newest checkpoint id this run knows of; `saved_id` the one it builds on.
         stored: per task id, what the loaded checkpoint knows of the task.
         watch: the watch of the attempt that runs this graph, or None.
@@ -87,7 +89,7 @@ class Run:
 
     __slots__ = (
         "_calls", "after", "answer", "answer_task", "answers", "before", "cache", "check_input", "committed",
-        "config", "context", "control", "durability", "found", "head", "histories", "input", "inside", "keep_view",
+        "config", "context", "control", "durability", "epoch", "found", "head", "histories", "input", "inside", "keep_view",
         "last_view", "late", "limit", "live", "machine", "metadata", "ns", "open_calls", "out", "output_keys",
         "output_set", "parent", "parents", "passed", "paused", "program", "rewound", "run_id", "saved_id", "saver",
         "seeded", "seeds", "serde", "shown", "source", "step_timeout", "store", "stored", "streams", "thread_id",
@@ -194,7 +196,10 @@ class Run:
                 self.parents = {**around.parents, around.ns: around.machine.checkpoint_id}
                 if own is True:
                     _claim(self.ns, parent)
-        self.metadata = scalars(self.config, self.run_id) if self.saver is not None else {}
+        self.metadata: dict[str, Any] = {}
+        if self.saver is not None:
+            self.metadata = scalars(self.config, self.run_id)
+            self.epoch = time.time() - time.perf_counter()
 
     def _durability(self, asked: Durability | None) -> Durability:
         """The call's, else the enclosing run's, else "sync"."""

@@ -291,6 +291,7 @@ class PregelTask(NamedTuple):
         interrupts: its questions.
         state: the nested graph's config or snapshot, if it ran one.
         result: what it wrote, as a dict of state keys; None if it has not finished.
+        spans: its attempts, as (began, took): seconds since the epoch, and seconds; () if nobody kept them.
     """
 
     id: str
@@ -300,6 +301,7 @@ class PregelTask(NamedTuple):
     interrupts: tuple[Interrupt, ...] = ()
     state: Any = None
     result: Any = None
+    spans: tuple[tuple[float, float], ...] = ()
 
 
 class StateSnapshot(NamedTuple):

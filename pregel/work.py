@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import copy_context
 from queue import Empty, SimpleQueue
+from time import perf_counter
 from typing import Any
 
 from .deadline import Watch
@@ -39,12 +40,18 @@ def run_task(task: Task) -> None:
     RUNNING.set(task)
     failures: dict[int, int] | None = None
     left: tuple[Any, ...] = ()  # what earlier attempts have called
+    timed = task.run.saver is not None
     while True:
+        began = perf_counter() if timed else 0.0
         try:
-            if task.node.guarded or (task.send is not None and task.send.timeout is not None):
-                _guarded(task)
-            else:
-                attempt(task)
+            try:
+                if task.node.guarded or (task.send is not None and task.send.timeout is not None):
+                    _guarded(task)
+                else:
+                    attempt(task)
+            finally:
+                if timed:
+                    task.ran(began)
             break
         except GraphBubbleUp as signal:
             keep_signal(task, signal)
