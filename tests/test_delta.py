@@ -1,0 +1,92 @@
+"""Deltas: whatever two payloads are, the second comes back exactly; what grew by a little costs a little."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stategraph.checkpoint import Serializer
+from stategraph.checkpoint.delta import delta_of, outweighed, patched
+
+serializer = Serializer()
+
+TEXTS = st.text(max_size=20)
+ITEMS = st.one_of(TEXTS, st.integers(), st.booleans(), st.none(), st.dictionaries(TEXTS, TEXTS, max_size=3))
+VALUES = st.one_of(st.lists(ITEMS, max_size=80), st.dictionaries(TEXTS, ITEMS, max_size=80), st.sets(TEXTS, max_size=80))
+
+
+def payload(value: Any) -> bytes:
+    return serializer.dumps(value)[1]
+
+
+@given(st.lists(VALUES, min_size=2, max_size=6))
+def test_a_chain_of_deltas_gives_every_payload_back(values: list[Any]) -> None:
+    whole, deltas = payload(values[0]), []
+    last = whole
+    for value in values[1:]:
+        new = payload(value)
+        delta = delta_of(last, new)
+        if delta is None:
+            whole, deltas = new, []
+        else:
+            deltas.append(delta)
+        assert patched(whole, deltas) == new
+        last = new
+
+
+@given(st.binary(max_size=400), st.binary(max_size=400), st.binary(max_size=400))
+def test_any_bytes_can_be_told_apart(front: bytes, middle: bytes, back: bytes) -> None:
+    old, new = front + back, front + middle + back
+    for a, b in ((old, new), (new, old)):
+        delta = delta_of(a, b)
+        assert delta is None or patched(a, [delta]) == b
+
+
+BIG = [f"item {n}" for n in range(1000)]
+CHANGES = {
+    "list append": (BIG, [*BIG, "one more"]),
+    "list append over a length that takes more bytes": ([text * 5 for text in BIG[:15]], [text * 5 for text in BIG[:16]]),
+    "list item replaced": (BIG, [*BIG[:500], "other", *BIG[501:]]),
+    "list item removed": (BIG, [*BIG[:500], *BIG[501:]]),
+    "dict key set": (dict.fromkeys(BIG, 1), {**dict.fromkeys(BIG, 1), BIG[500]: 2}),
+    "dict key added": (dict.fromkeys(BIG, 1), {**dict.fromkeys(BIG, 1), "new": 2}),
+    "dict key deleted": (dict.fromkeys(BIG, 1), dict.fromkeys([*BIG[:500], *BIG[501:]], 1)),
+    "set item added": (set(BIG), {*BIG, "new"}),
+    "text grown": ("x" * 1000, "x" * 1000 + "y"),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_small_change_is_a_small_delta(name: str) -> None:
+    old, new = map(payload, CHANGES[name])
+    delta = delta_of(old, new)
+    assert delta is not None and len(delta) < 60
+    assert patched(old, [delta]) == new
+
+
+def test_what_differs_everywhere_is_stored_whole() -> None:
+    assert delta_of(payload(BIG), payload([text.upper() for text in BIG])) is None
+
+
+def test_a_nested_edit_is_seen_though_the_outer_object_is_the_same() -> None:
+    value = [{"n": [1]} for _ in range(100)]
+    old = payload(value)
+    value[50]["n"].append(2)
+    delta = delta_of(old, payload(value))
+    assert delta is not None and serializer.loads(("msgpack", patched(old, [delta]))) == value
+
+
+def test_deltas_give_way_once_they_weigh_more_than_the_whole() -> None:
+    assert not outweighed(1000, 3, 5000)
+    assert outweighed(5000, 3, 5000)
+    assert outweighed(10, 1001, 5_000_000)
+
+
+def test_a_delta_for_something_longer_is_refused() -> None:
+    delta = delta_of(payload(BIG), payload([*BIG, 1]))
+    assert delta is not None
+    with pytest.raises(ValueError, match="does not fit"):
+        patched(b"short", [delta])
