@@ -1,0 +1,321 @@
+"""A timeline as SVG: a row per node, a column per superstep, a bar per attempt. Only draws what the records say."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from html import escape
+from itertools import groupby
+from typing import TYPE_CHECKING, NamedTuple
+
+from .scale import Room, Scale, arrange
+from .values import TIMES, duration, many, plain
+
+if TYPE_CHECKING:
+    from .timeline import Bar, Call, Gap, Timeline
+
+LANES = 6
+"""Tasks of one node that are drawn below each other; more become one bar with their number."""
+
+_HEAD, _ROW, _LANE, _GAP = 50.0, 26.0, 9.0, 54.0
+_LIGHT = "--bg:#ffffff;--band:#f3f5f8;--ink:#1f2733;--dim:#667085;--line:#d5dae1;--done:#3b82c4;--failed:#c8453c;"
+_LIGHT += "--paused:#d58a11;--gap:#eceff3;"
+_DARK = "--bg:#14181f;--band:#1b212a;--ink:#e3e8ef;--dim:#95a0b0;--line:#323b48;--done:#5aa2e4;--failed:#ee6a5f;"
+_DARK += "--paused:#eaa938;--gap:#232a35;"
+_RULES = """
+text{font:12px system-ui,sans-serif;fill:var(--ink)}.dim{fill:var(--dim);font-size:11px}
+.band{fill:var(--bg)}.odd{fill:var(--band)}.gap{fill:var(--gap)}.rule{stroke:var(--line)}
+.done{fill:var(--done)}.failed{fill:url(#sg-failed-THEME)}.paused{fill:var(--paused)}
+.waiting{fill:none;stroke:var(--dim);stroke-dasharray:3 2}.hatch{stroke:var(--bg);stroke-width:2;opacity:.55}
+.wait{stroke:var(--dim);stroke-dasharray:2 2}.asked{stroke:var(--paused);stroke-dasharray:2 3;stroke-width:1.5}
+.in{fill:#fff;font-size:10.5px;pointer-events:none}.call{fill:none;stroke:var(--dim)}
+"""
+_CALLS = {"input": "input", "resume": "resumed", "update": "update_state", "fork": "fork"}
+_WORDS = {"done": "ran", "failed": "failed", "paused": "asked, then waited for an answer", "waiting": "not run yet"}
+_GAPS = {"answer": "answer", "idle": "idle", "retry": "retry"}
+_CHAR = 6.7  # the width of a character of the labels, on average
+
+
+class _Row(NamedTuple):
+    """A node's row: where it stands and the lanes of its tasks; a task beyond them has none."""
+
+    y: float
+    height: float
+    lanes: dict[tuple[int, str], int]
+    crowded: frozenset[int]
+
+
+def draw_svg(timeline: Timeline, *, theme: str = "auto", width: int | None = None) -> str:
+    """The picture; see `Timeline.draw_svg`.
+
+    Raises:
+        ValueError: the theme is not known.
+    """
+    if theme not in ("auto", "light", "dark"):
+        raise ValueError(f"theme is 'auto', 'light' or 'dark', not {theme!r}")
+    labels = {row: _label(row) for row in timeline.rows}
+    left = min(max((len(label) * _CHAR + 12 * row.count(":") for row, label in labels.items()), default=0), 190) + 24
+    across = width - left if width else min(max(30.0 * len(timeline.steps), 640.0), 1800.0)
+    scale = arrange(timeline, Room(max(across - 12, 120.0), 36.0, _GAP))
+    rows = _rows(timeline)
+    bottom = _HEAD + sum(row.height for row in rows.values()) + 6
+    total = left + max(scale.width, 420.0) + 12
+    body = [
+        *_bands(timeline, scale, bottom),
+        *(_gap(piece.gap, piece.x, bottom) for pieces in scale.steps for piece in pieces if piece.gap),
+        *_calls(timeline, scale),
+        *(_name(row, labels[row], rows[row]) for row in timeline.rows),
+        f'<g transform="translate({left:.0f} 0)">{"".join(_bars(timeline, scale, rows))}</g>',
+        *_legend(timeline, bottom + 16, left),
+    ]
+    moved = [part.replace("<g>", f'<g transform="translate({left:.0f} 0)">', 1) for part in body]
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="sg-timeline sg-{theme}" role="img" width="{total:.0f}" '
+        f'height="{bottom + 44:.0f}" viewBox="0 0 {total:.0f} {bottom + 44:.0f}">'
+        f"<title>{escape(plain(f'Timeline of {timeline.name}, thread {timeline.thread}: {timeline.summary}'))}</title>"
+        f"<style>{_style(theme)}</style>"
+        f'<defs><pattern id="sg-failed-{theme}" width="6" height="6" patternUnits="userSpaceOnUse" '
+        'patternTransform="rotate(45)"><rect width="6" height="6" style="fill:var(--failed)"/>'
+        '<path class="hatch" d="M0 0V6"/></pattern></defs>'
+        f'<rect class="band" width="100%" height="100%"/>{"".join(moved)}</svg>'
+    )
+
+
+def _style(theme: str) -> str:
+    chosen = f".sg-{theme}{{{_DARK if theme == 'dark' else _LIGHT}}}"
+    if theme == "auto":
+        chosen += f"@media(prefers-color-scheme:dark){{.sg-auto{{{_DARK}}}}}"
+    rules = (rule for rule in _RULES.replace("\n", "").split("}") if rule)
+    return chosen + "".join(f".sg-{theme} {rule}}}".replace("THEME", theme) for rule in rules)
+
+
+# -- the frame ------------------------------------------------------------------------------------------------
+
+
+def _label(row: str) -> str:
+    name = plain(row.rpartition(":")[2], 200)
+    return name if len(name) <= 28 else name[:27] + "…"
+
+
+def _name(row: str, label: str, place: _Row) -> str:
+    indent = 12 + 12 * row.count(":")
+    return (
+        f'<g class="row" data-node="{escape(row)}"><title>{escape(plain(row, 300))}</title>'
+        f'<text x="{indent}" y="{place.y + place.height / 2 + 4:.1f}">{escape(label)}</text></g>'
+    )
+
+
+def _bands(timeline: Timeline, scale: Scale, bottom: float) -> Iterator[str]:
+    """A column per step, with its number; neighbours that are too narrow to be seen are put together."""
+    free = 0.0
+    shade = 0
+    place, count = 0, len(timeline.steps)
+    while place < count:
+        start, stop = scale.span(place)
+        first, last = place, place
+        while stop - start < 4 and last + 1 < count:
+            last += 1
+            stop = scale.span(last)[1]
+        shade += 1
+        label, title = _step_words(timeline, first, last)
+        room = stop - start
+        yield (
+            f'<g><g class="step" data-step="{first}" data-last="{last}"><title>{escape(title)}</title>'
+            f'<rect class="{"odd" if shade % 2 else "band"}" x="{start:.1f}" y="22" width="{room:.1f}" '
+            f'height="{bottom - 22:.1f}" opacity=".6"/>'
+        )
+        if start >= free:
+            took = title.rpartition(" · ")[2] if room > 74 and " · " in title and first == last else ""
+            yield f'<text class="dim" x="{start + 3:.1f}" y="36">{label}</text>'
+            if took and room > len(label + took) * 6 + 18:
+                yield f'<text class="dim" x="{stop - 4:.1f}" y="36" text-anchor="end">{took}</text>'
+            free = start + len(label) * 6.5 + 10
+        yield "</g></g>"
+        place = last + 1
+
+
+def _step_words(timeline: Timeline, first: int, last: int) -> tuple[str, str]:
+    one, other = timeline.steps[first], timeline.steps[last]
+    if first != last:
+        return f"{one.number}", f"steps {one.number} to {other.number}"
+    spans = [(began, began + took) for task in one.tasks for began, took in task.spans]
+    title = f"step {one.number}: {many(len(one.tasks), 'task')}"
+    if spans and not any(gap.step == first and gap.began >= min(spans)[0] for gap in timeline.gaps):
+        title += f" · {duration(max(stop for _, stop in spans) - min(spans)[0])}"
+    return f"{one.number}", title
+
+
+def _gap(gap: Gap, x: float, bottom: float) -> str:
+    """A silence that is drawn shorter than it was."""
+    middle = x + _GAP / 2
+    words = duration(gap.took).split(" ")
+    text = " ".join(words[:2])
+    return (
+        f'<g><g class="silence"><title>{escape(f"{_GAPS[gap.kind]}: nothing ran for {duration(gap.took)}")}</title>'
+        f'<rect class="gap" x="{x + 2:.1f}" y="22" width="{_GAP - 4:.1f}" height="{bottom - 22:.1f}"/>'
+        f'<text class="dim" x="{middle:.1f}" y="36" text-anchor="middle">{escape(text)}</text></g></g>'
+    )
+
+
+def _calls(timeline: Timeline, scale: Scale) -> Iterator[str]:
+    """What set the thread going, above the steps; names that would run into each other are left out."""
+    free = -1.0
+    for number, call in enumerate(timeline.calls, 1):
+        x = _began(call, scale)
+        name = _CALLS[call.source]
+        label = f"{number} {name}"
+        yield f'<g><path class="call" d="M{x:.1f} 22V10H{x + 6:.1f}"><title>{escape(f"call {label}")}</title></path>'
+        if x >= free:
+            yield f'<text class="dim" x="{x + 9:.1f}" y="14">{escape(label)}</text>'
+            free = x + 16 + len(label) * 6.2
+        yield "</g>"
+
+
+def _began(call: Call, scale: Scale) -> float:
+    return max(scale.place(call.step, call.began), scale.span(call.step)[0])
+
+
+def _legend(timeline: Timeline, y: float, left: float) -> Iterator[str]:
+    found = {bar.state for bar in timeline.bars}
+    x = 12.0
+    for state in ("done", "failed", "paused", "waiting"):
+        if state in found:
+            word = _WORDS[state] if timeline.timed or state != "done" else "ran (times not stored)"
+            yield f'<rect class="{state}" x="{x:.0f}" y="{y - 9:.0f}" width="14" height="10" rx="2"/>'
+            yield f'<text class="dim" x="{x + 19:.0f}" y="{y:.0f}">{word}</text>'
+            x += 34 + len(word) * 6.1
+    yield f'<text class="dim" x="12" y="{y + 18:.0f}">{escape(plain(timeline.summary))}</text>'
+
+
+# -- the bars -------------------------------------------------------------------------------------------------
+
+
+def _rows(timeline: Timeline) -> dict[str, _Row]:
+    """Each node's row, with a lane for every task that ran beside another."""
+    lanes: dict[str, dict[tuple[int, str], int]] = {row: {} for row in timeline.rows}
+    crowded: dict[str, set[int]] = {row: set() for row in timeline.rows}
+    for (row, step), found in groupby(sorted(timeline.bars, key=lambda b: (b.row, b.step)), lambda b: (b.row, b.step)):
+        given = _lanes(list(found))
+        if max(given.values()) >= LANES:
+            crowded[row].add(step)
+        else:
+            lanes[row].update({(step, task): lane for task, lane in given.items()})
+    rows: dict[str, _Row] = {}
+    y = _HEAD
+    for row in timeline.rows:
+        most = max(lanes[row].values(), default=0) + 1
+        height = _ROW if most <= 2 else most * _LANE + 8
+        rows[row] = _Row(y, height, lanes[row], frozenset(crowded[row]))
+        y += height
+    return rows
+
+
+def _lanes(bars: list[Bar]) -> dict[str, int]:
+    """The lane of each task: the first that is free when it begins."""
+    tasks: dict[str, tuple[float, float]] = {}
+    for bar in bars:
+        start, stop = tasks.get(bar.task, (bar.began, bar.ended))
+        tasks[bar.task] = min(start, bar.began), max(stop, bar.ended)
+    ends: list[float] = []
+    found: dict[str, int] = {}
+    for task, (start, stop) in sorted(tasks.items(), key=lambda item: item[1]):
+        lane = next((lane for lane, end in enumerate(ends) if end <= start), len(ends))
+        ends[lane:] = [stop, *ends[lane + 1 :]]
+        found[task] = lane
+    return found
+
+
+def _bars(timeline: Timeline, scale: Scale, rows: dict[str, _Row]) -> Iterator[str]:
+    titles = len(timeline.bars) <= 2000
+    grouped = groupby(sorted(timeline.bars, key=lambda b: (b.row, b.step)), lambda b: (b.row, b.step))
+    for (name, step), found in grouped:
+        row, bars = rows[name], list(found)
+        drawn = _bundle(bars, scale, row) if step in row.crowded else _single(bars, scale, row, titles)
+        yield f'<g class="bar" data-node="{escape(name)}" data-step="{step}">{"".join(drawn)}</g>'
+
+
+def _single(bars: list[Bar], scale: Scale, row: _Row, titles: bool) -> Iterator[str]:
+    """The attempts of a few tasks of one node and step, each task in its lane; slivers on one spot become one."""
+    most = max(row.lanes.values()) + 1
+    height = 14.0 if most == 1 else 9.0 if most == 2 else _LANE - 1
+    top = row.y + (row.height - (most * (height + 1) - 1)) / 2
+    drawn: dict[tuple[int, str], float] = {}
+    before: dict[str, tuple[str, float]] = {}  # of each task: how its last attempt ended, and where
+    for bar in sorted(bars, key=lambda bar: bar.began):
+        lane = row.lanes[bar.step, bar.task]
+        y = top + lane * (height + 1)
+        start, stop = _ends(bar, scale)
+        if bar.task in before:
+            state, ended = before[bar.task]
+            kind = "asked" if state == "paused" else "wait"
+            yield f'<path class="{kind}" d="M{ended:.1f} {y + height / 2:.1f}H{start:.1f}"/>'
+        before[bar.task] = bar.state, stop
+        if stop > drawn.get((lane, bar.state), -1.0):
+            drawn[lane, bar.state] = stop
+            yield from _attempt(bar, _Box(start, y, stop - start, height), titles)
+
+
+def _ends(bar: Bar, scale: Scale) -> tuple[float, float]:
+    """Where a bar begins and ends; what is too short to be seen is made a little longer, within its step."""
+    left, right = scale.span(bar.step)
+    if not bar.attempts and bar.took == 0:
+        return (left + 4, min(left + 24, right - 4)) if right - left > 10 else (left, right)
+    start, stop = scale.place(bar.step, bar.began), scale.place(bar.step, bar.ended)
+    thin = min(2.5, right - left)
+    if stop - start < thin:
+        stop = min(start + thin, max(right, start + 0.3))
+        start = stop - thin
+    return start, stop
+
+
+def _attempt(bar: Bar, box: _Box, titles: bool) -> Iterator[str]:
+    if not titles:
+        yield _rect(bar.state, box)
+        return
+    took = duration(bar.took)
+    title = f"{plain(bar.row, 80)}: {_WORDS[bar.state]}{f', {took}' if bar.attempts else ''}"
+    title += f", attempt {bar.attempt} of {bar.attempts}" if bar.attempts > 1 else ""
+    yield _rect(bar.state, box, title)
+    if bar.state == "done" and bar.attempts and box.height > 12 and box.width > len(took) * 5.6 + 8:
+        yield _inside(box, took)
+    if bar.state == "paused" and box.height > 8:
+        right, bottom = box.x + box.width, box.y + box.height
+        yield f'<text x="{right + 3:.1f}" y="{bottom - 2:.1f}" style="font-size:11px">?</text>'
+
+
+def _bundle(bars: list[Bar], scale: Scale, row: _Row) -> Iterator[str]:
+    """Many tasks of one node and step as one bar with their number; failed attempts as marks on it."""
+    ends = [(*_ends(bar, scale), bar.state) for bar in bars]
+    left, right = min(start for start, _, _ in ends), max(stop for _, stop, _ in ends)
+    states = {bar.task: bar.state for bar in sorted(bars, key=lambda bar: bar.began)}
+    counts: Counter[str] = Counter(states.values())
+    words = ", ".join(f"{counts[state]:,} {_WORDS[state]}" for state in _WORDS if counts[state])
+    box = _Box(left, row.y + 5, max(right - left, 2.5), row.height - 10)
+    look = "paused" if counts["paused"] else "waiting" if len(counts) == counts["waiting"] == 1 else "done"
+    yield _rect(look, box, f"{plain(bars[0].row, 80)}: {len(states):,} tasks: {words}")
+    free = left - 9
+    for start, stop, state in sorted(ends):
+        if state == "failed" and start > free:
+            free = max(stop, start + 3)
+            yield _rect("failed", box._replace(x=start, width=max(stop - start, 2.5)))
+    if box.width > 34:
+        yield _inside(box, f"{TIMES}{len(states):,}")
+
+
+class _Box(NamedTuple):
+    x: float
+    y: float
+    width: float
+    height: float
+
+
+def _rect(look: str, box: _Box, title: str = "") -> str:
+    x, y, width, height = box
+    end = f"><title>{escape(title)}</title></rect>" if title else "/>"
+    place = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" rx="{min(2, width / 2):.1f}"'
+    return f'<rect class="{look}" {place}{end}'
+
+
+def _inside(box: _Box, text: str) -> str:
+    x, y = box.x + box.width / 2, box.y + box.height / 2 + 3.8
+    return f'<text class="in" x="{x:.1f}" y="{y:.1f}" text-anchor="middle">{escape(text)}</text>'

@@ -1,0 +1,127 @@
+"""Time → place along a line: each step has a stretch of its own, long silences are short. Nothing is drawn here.
+
+Within a step distances are true; between steps they are not, so that a step of a microsecond is still seen beside one
+of a minute.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from .timeline import Bar, Gap, Timeline
+
+
+class Piece(NamedTuple):
+    """A stretch of the line, from `x` to `x + width`; with a gap, one in which nothing ran."""
+
+    began: float
+    ended: float
+    x: float
+    width: float
+    gap: Gap | None = None
+
+
+class Room(NamedTuple):
+    """What there is to share.
+
+    Attributes:
+        width: of the whole line.
+        least: of a step, however short; less if there are very many.
+        gap: of a silence, however long.
+    """
+
+    width: float
+    least: float
+    gap: float
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Where everything is on the line. `steps` holds the pieces of each step, in order."""
+
+    steps: tuple[tuple[Piece, ...], ...]
+    width: float
+
+    def span(self, step: int) -> tuple[float, float]:
+        """Where a step begins and ends, without the silence before it."""
+        pieces = [piece for piece in self.steps[step] if piece.gap is None or piece is not self.steps[step][0]]
+        return pieces[0].x, pieces[-1].x + pieces[-1].width
+
+    def place(self, step: int, time: float) -> float:
+        """Where a time within a step is."""
+        pieces = self.steps[step]
+        piece = pieces[max(bisect_right(pieces, time, key=lambda piece: piece.began) - 1, 0)]
+        if piece.ended <= piece.began:
+            return piece.x
+        return piece.x + piece.width * min(max((time - piece.began) / (piece.ended - piece.began), 0.0), 1.0)
+
+
+def arrange(timeline: Timeline, room: Room) -> Scale:
+    """Share the room between the steps of a timeline, in proportion to the time they took."""
+    windows = _windows(timeline)
+    short = _shortened(timeline, windows)
+    parts = [_parts(window, short.get(place, [])) for place, window in enumerate(windows)]
+    silences = sum(gap is not None for cut in parts for _, _, gap in cut)
+    least = min(room.least, room.width * 0.6 / max(len(windows), 1))
+    busy = sum(stop - start for cut in parts for start, stop, gap in cut if gap is None)
+    free = max(room.width - least * len(windows) - room.gap * silences, room.width * 0.2)
+    rate = free / busy if busy else 0.0
+    x = 0.0
+    steps: list[tuple[Piece, ...]] = []
+    for cut in parts:
+        share = least / max(sum(gap is None for _, _, gap in cut), 1)
+        pieces: list[Piece] = []
+        for start, stop, gap in cut:
+            width = room.gap if gap is not None else share + (stop - start) * rate
+            pieces.append(Piece(start, stop, x, width, gap))
+            x += width
+        steps.append(tuple(pieces))
+    return Scale(tuple(steps), x)
+
+
+def _windows(timeline: Timeline) -> list[tuple[float, float]]:
+    """When each step began and ended; one without times stands where the one before it ended."""
+    bars: dict[int, list[Bar]] = {}
+    for bar in timeline.bars:
+        if bar.attempts or not timeline.timed:
+            bars.setdefault(bar.step, []).append(bar)
+    found: list[tuple[float, float]] = []
+    last = 0.0
+    for place in range(len(timeline.steps)):
+        mine = bars.get(place)
+        began = min(bar.began for bar in mine) if mine else last if timeline.timed else float(place)
+        last = max(bar.ended for bar in mine) if mine else began
+        found.append((began, last))
+    return found
+
+
+def _shortened(timeline: Timeline, windows: Sequence[tuple[float, float]]) -> dict[int, list[Gap]]:
+    """The gaps that are not drawn at their length, by step: between calls all of them, of others the longest."""
+    kept = [gap for gap in timeline.gaps if gap.kind != "retry"]
+    total = sum(stop - start for start, stop in windows)
+    total -= sum(gap.took for gap in kept if gap.began >= windows[gap.step][0])
+    for gap in sorted((g for g in timeline.gaps if g.kind == "retry"), key=lambda g: -g.took):
+        if gap.took > 0.4 * total:
+            kept.append(gap)
+            total -= gap.took
+    found: dict[int, list[Gap]] = {}
+    for gap in sorted(kept):
+        found.setdefault(gap.step, []).append(gap)
+    return found
+
+
+def _parts(window: tuple[float, float], gaps: Sequence[Gap]) -> list[tuple[float, float, Gap | None]]:
+    """A step cut at its gaps: (began, ended, None or the gap)."""
+    start, stop = window
+    found: list[tuple[float, float, Gap | None]] = []
+    for gap in gaps:
+        if gap.began > start:
+            found.append((start, gap.began, None))
+        found.append((gap.began, gap.ended, gap))
+        start = max(start, gap.ended)
+    found.append((start, max(start, stop), None))
+    return found

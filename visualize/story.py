@@ -1,0 +1,344 @@
+"""A thread's stored history → plain records: its steps, their tasks, and where other branches leave.
+
+Only reads, through the faces that every graph with a saver has. Nothing is measured, compared or drawn here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, Literal, NamedTuple
+
+from ..checkpoint.base import RunnableConfig, address, coordinates
+from ..pregel.app import Pregel
+from ..pregel.run import nested_place
+from ..pregel.state import StoredThreads
+from ..pregel.types import NS_END, NS_SEP, START, Interrupt, PregelTask, StateSnapshot
+
+TaskState = Literal["done", "failed", "paused", "waiting"]
+"""`paused`: it has asked and waits for an answer. `waiting`: it has not been started, or was cut off."""
+
+Source = Literal["input", "loop", "update", "fork", "dropped", "open"]
+"""How a step came to be, as its checkpoint's metadata say. `dropped`: begun, then a new input came instead. `open`: it
+has made no checkpoint yet."""
+
+MOST_NESTED = 200
+"""So many histories of nested graphs are read at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One task of a step.
+
+    Attributes:
+        node: the node's id in a drawing: the name, below the ids of the nodes it is nested in.
+        spans: of each attempt when it began, in seconds since the epoch, and how many seconds it took.
+        waits: after each attempt, for how many seconds at most the node's policies let it wait for the next one.
+        wrote: the keys that it wrote.
+        steps: of the nested graph that it ran.
+    """
+
+    id: str
+    node: str
+    name: str
+    state: TaskState
+    spans: tuple[tuple[float, float], ...] = ()
+    waits: tuple[float, ...] = ()
+    error: BaseException | None = None
+    questions: tuple[Interrupt, ...] = ()
+    wrote: tuple[str, ...] = ()
+    steps: tuple[Step, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One superstep: the tasks that ran, and the checkpoint that they made.
+
+    Attributes:
+        number: as in the checkpoint's metadata.
+        checkpoint: the id of what it made; None if it is open.
+        at: when that was stored, in seconds since the epoch.
+        stopped: a breakpoint that the graph was compiled with stands before it.
+    """
+
+    number: int
+    source: Source
+    tasks: tuple[Task, ...]
+    checkpoint: str | None
+    at: float | None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    stopped: bool = False
+
+
+class Branch(NamedTuple):
+    """Checkpoints beside the line that is told.
+
+    Attributes:
+        parent: the checkpoint on the line that they leave; None if they leave nothing of it.
+        source: of the first of them.
+        size: how many they are.
+        tip: the id of the newest.
+    """
+
+    parent: str | None
+    source: str
+    size: int
+    tip: str
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """A thread, the oldest step first.
+
+    Attributes:
+        checkpoint: the id of the newest checkpoint on the line; None for an empty thread.
+        whole: whether that is the thread's newest one.
+        questions: that wait for an answer.
+        next: the nodes that would run now.
+        unread: nested graphs whose history was left out.
+    """
+
+    name: str
+    thread: str
+    checkpoint: str | None
+    steps: tuple[Step, ...]
+    branches: tuple[Branch, ...] = ()
+    whole: bool = True
+    questions: tuple[Interrupt, ...] = ()
+    next: tuple[str, ...] = ()
+    unread: int = 0
+
+    @property
+    def state(self) -> Literal["done", "failed", "paused", "waiting", "empty"]:
+        """How the thread stands."""
+        open_tasks = [task for step in self.steps if step.source == "open" for task in step.tasks]
+        for state in _STOPPED:
+            if any(task.state == state for task in open_tasks):
+                return state
+        if not self.steps:
+            return "empty"
+        return "waiting" if self.next else "done"
+
+
+_STOPPED: tuple[Literal["failed", "paused"], ...] = ("failed", "paused")
+
+Look = Callable[[Step, Any, Any], None]
+"""Called with every step, newest first, and the state before and after it."""
+
+
+def read(app: Pregel, config: RunnableConfig, look: Look | None = None) -> Story:
+    """A thread's line up to the checkpoint that `config` names, else to its newest.
+
+    States are handed to `look` one after another and not kept: a long thread never lies in memory as a whole.
+
+    Raises:
+        ValueError: the graph has no saver, or the config names no thread or an unknown checkpoint.
+    """
+    return _Reader(app, config).read(look or (lambda step, before, after: None))
+
+
+@dataclass(slots=True)
+class _Link:
+    """Two neighbours on a line, and whether the older one has also been gone on from elsewhere."""
+
+    before: StateSnapshot | None
+    after: StateSnapshot
+    ran_elsewhere: bool
+
+
+class _Reader:
+    """Reads one thread. `left` counts down how many nested histories may still be read."""
+
+    def __init__(self, app: Pregel, config: RunnableConfig) -> None:
+        self.app = app
+        self.config = config
+        self.left = MOST_NESTED
+
+    def read(self, look: Look) -> Story:
+        snapshot = self.app.get_state(self.config)
+        thread_id, ns, _ = coordinates(snapshot.config)
+        graph = self.app.nested(ns)
+        name, wanted = graph.program.name, _id(snapshot.config)
+        if snapshot.metadata is None:
+            return Story(name, thread_id, None, ())
+        place = _Place(graph, thread_id, ns, "")
+        beside: list[StateSnapshot] = []
+        links = _links(self.app.get_state_history(address(thread_id, ns)), wanted, beside)
+        steps = list(self._steps(place, links, look))
+        whole = not any(_parent(other) == wanted for other in beside)
+        if snapshot.next and whole:
+            head = self.app.get_state(address(thread_id, ns))
+            opened = self._open(place, head)
+            look(opened, self.app.get_state(head.config).values, head.values)
+            steps.insert(0, opened)
+        line = {step.checkpoint for step in steps}
+        return Story(
+            name, thread_id, wanted, tuple(reversed(steps)), _branches(beside, line), whole, snapshot.interrupts,
+            snapshot.next, max(-self.left, 0),
+        )  # fmt: skip
+
+    def _steps(self, place: _Place, links: Iterator[_Link], look: Look) -> Iterator[Step]:
+        """Newest first. An input's own checkpoint, which only starts the graph, is one with the step that takes it."""
+        held: tuple[Step, Any] | None = None
+        for link in links:
+            before = link.before.values if link.before else {}
+            step, after = self._step(place, link), link.after.values
+            if held is not None:  # by this input
+                whole = replace(held[0], source="input")
+                look(whole, before, held[1])
+                yield whole
+                held = None
+                if not step.tasks:
+                    continue
+                step, after = replace(step, source="dropped"), before
+            elif [task.name for task in step.tasks] == [START] and _source(link.before) == "input":
+                held = step, after
+                continue
+            look(step, before, after)
+            yield step
+
+    def _step(self, place: _Place, link: _Link) -> Step:
+        source = _source(link.after)
+        shown = link.before.tasks if link.before else ()
+        if source != "loop":
+            # What had been started before the thread was changed from outside, unless another branch went on from it.
+            shown = tuple(t for t in shown if t.spans and not link.ran_elsewhere)
+        base = _id(link.before.config) if link.before else ""
+        tasks = tuple(self._task(place, task, base, ended=source == "loop") for task in shown)
+        metadata = link.after.metadata or {}
+        return Step(
+            int(metadata.get("step", -1)), source, tasks, _id(link.after.config), _seconds(link.after.created_at),
+            metadata, place.stops(link.before, tasks),
+        )  # fmt: skip
+
+    def _open(self, place: _Place, head: StateSnapshot) -> Step:
+        """The step that the newest checkpoint leads to, and that has not made one."""
+        base = _id(head.config)
+        tasks = tuple(self._task(place, task, base, ended=task.name not in head.next) for task in head.tasks)
+        number = int((head.metadata or {}).get("step", -1)) + 1
+        return Step(number, "open", tasks, None, None, {}, place.stops(head, tasks))
+
+    def _task(self, place: _Place, task: PregelTask, base: str, *, ended: bool) -> Task:
+        state: TaskState = "failed" if task.error is not None else "done"
+        if task.error is None and not ended and task.result is None:
+            state = "paused" if task.interrupts else "waiting"
+        return Task(
+            task.id,
+            f"{place.inside}{NS_END}{task.name}" if place.inside else task.name,
+            task.name,
+            state,
+            task.spans,
+            place.waits(task),
+            task.error,
+            task.interrupts,
+            tuple(map(str, task.result)) if isinstance(task.result, dict) else (),
+            tuple(self._nested(place, task, base)),
+        )
+
+    def _nested(self, place: _Place, task: PregelTask, base: str) -> Iterator[Step]:
+        """The steps of the graphs that a task has run, the oldest first."""
+        for key, child in place.graph.program.nested.items():
+            name, _, number = key.partition(NS_SEP)
+            if name != task.name or child.checkpointer is False or not (task.spans or task.result is not None):
+                continue
+            self.left -= 1
+            if self.left < 0:
+                continue
+            ns = nested_place(place.ns, task.name, task.id, stable=child.checkpointer is True)
+            ns += f"{NS_SEP}{number}" if number else ""
+            history = self.app.get_state_history(address(place.thread_id, ns))
+            mine = (s for s in history if (s.metadata or {}).get("parents", {}).get(place.ns) == base)
+            inner = _Place(child, place.thread_id, ns, f"{place.inside}{NS_END}{key}" if place.inside else key)
+            found: list[StateSnapshot] = []
+            links = _links(_keep_first(mine, found), None, [])
+            steps = list(self._steps(inner, links, lambda step, before, after: None))
+            if found and found[0].next and task.result is None:
+                yield from reversed([self._open(inner, self.app.get_state(address(place.thread_id, ns))), *steps])
+            else:
+                yield from reversed(steps)
+
+
+class _Place(NamedTuple):
+    """Whose history is read: the graph, its thread and namespace, and the id of the node that holds it."""
+
+    graph: StoredThreads
+    thread_id: str
+    ns: str
+    inside: str
+
+    def waits(self, task: PregelTask) -> tuple[float, ...]:
+        node = self.graph.program.nodes.get(task.name)
+        policies = node.retry if node is not None else ()
+        return tuple(
+            max((min(p.max_interval, p.initial_interval * p.backoff_factor**n) for p in policies), default=0.0)
+            for n in range(len(task.spans))
+        )
+
+    def stops(self, base: StateSnapshot | None, tasks: tuple[Task, ...]) -> bool:
+        before = getattr(self.graph, "interrupt_before", ())
+        return bool(before) and any(before == "*" or task.name in before for task in tasks if task.name != START)
+
+
+def _links(history: Iterator[StateSnapshot], wanted: str | None, beside: list[StateSnapshot]) -> Iterator[_Link]:
+    """The line that ends with the checkpoint `wanted`, else the newest; newest first. What is not on it: `beside`."""
+    after: StateSnapshot | None = None
+    ran: set[str | None] = set()  # checkpoints from which another branch went on
+    for snapshot in history:
+        here = _id(snapshot.config)
+        wanted = here if wanted is None else wanted
+        if here != wanted:
+            beside.append(_without_values(snapshot))
+            if _source(snapshot) == "loop":
+                ran.add(_parent(snapshot))
+            continue
+        if after is not None:
+            yield _Link(snapshot, after, here in ran)
+        after, wanted = snapshot, _parent(snapshot) or ""
+    if after is not None:
+        yield _Link(None, after, False)
+
+
+def _branches(beside: list[StateSnapshot], line: set[str | None]) -> tuple[Branch, ...]:
+    """What is beside the line, put together by where it leaves it; the oldest first."""
+    roots: dict[str, str] = {}
+    found: dict[str, Branch] = {}
+    for snapshot in reversed(beside):
+        here, parent = _id(snapshot.config), _parent(snapshot)
+        root = roots[here] = roots.get(parent or "", here)
+        old = found.get(root)
+        parent = old.parent if old else parent
+        source = old.source if old else _source(snapshot)
+        found[root] = Branch(parent, source, (old.size if old else 0) + 1, here)
+    return tuple(found.values())
+
+
+def _keep_first(history: Iterator[StateSnapshot], found: list[StateSnapshot]) -> Iterator[StateSnapshot]:
+    for snapshot in history:
+        if not found:
+            found.append(snapshot)
+        yield snapshot
+
+
+def _without_values(snapshot: StateSnapshot) -> StateSnapshot:
+    return snapshot._replace(values=None, tasks=())
+
+
+def _id(config: RunnableConfig | None) -> str:
+    return str((config or {}).get("configurable", {}).get("checkpoint_id") or "")
+
+
+def _parent(snapshot: StateSnapshot) -> str | None:
+    return _id(snapshot.parent_config) or None
+
+
+def _source(snapshot: StateSnapshot | None) -> Source:
+    found = (snapshot.metadata or {}).get("source", "loop") if snapshot else "loop"
+    return found if found in ("input", "loop", "update", "fork") else "loop"
+
+
+def _seconds(created_at: str | None) -> float | None:
+    try:
+        return datetime.fromisoformat(created_at).timestamp() if created_at else None
+    except ValueError:  # a saver of the user's may write what it likes
+        return None

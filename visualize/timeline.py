@@ -1,0 +1,297 @@
+"""When everything in a thread ran, as plain records: bars, calls and the gaps between them; from stored times alone.
+
+Nothing is drawn here but a few lines of text; `gantt` makes the picture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple
+
+from ..checkpoint.base import RunnableConfig
+from ..pregel.app import Pregel
+from ..pregel.types import START
+from . import gantt, gantt_text
+from .story import Branch, Source, Step, Story, Task, TaskState, read
+from .values import duration, many
+
+GapKind = Literal["answer", "idle", "retry"]
+"""Why nothing ran: it waited for an answer to a question; nobody ran it; all that was left waited for its next try."""
+
+CallSource = Literal["input", "resume", "update", "fork"]
+
+IDLE = 1.0
+"""Seconds between two supersteps after which they belong to two calls; nothing that is stored says so."""
+
+LATE = 0.5
+"""Seconds by which a retry may come later than its policy says."""
+
+
+class Bar(NamedTuple):
+    """One attempt of a task.
+
+    Attributes:
+        row: the node's id.
+        step: the place of its step in `Timeline.steps`.
+        began: seconds since the epoch; in a timeline without times the place of its step.
+        took: seconds.
+        attempt, attempts: the first is 1; 0 of 0 if no time is known, as for a task that has not begun.
+        task: its id.
+    """
+
+    row: str
+    step: int
+    began: float
+    took: float
+    state: TaskState
+    attempt: int
+    attempts: int
+    task: str
+
+    @property
+    def ended(self) -> float:
+        """When it ended."""
+        return self.began + self.took
+
+
+class Gap(NamedTuple):
+    """A time in which nothing ran. `step` is the place of the step that goes on after it."""
+
+    step: int
+    began: float
+    ended: float
+    kind: GapKind
+
+    @property
+    def took(self) -> float:
+        """Seconds."""
+        return self.ended - self.began
+
+
+class Call(NamedTuple):
+    """What set the thread going: from this step on, or from the time within it at which an answer came."""
+
+    source: CallSource
+    step: int
+    began: float
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """A thread's run through time.
+
+    Attributes:
+        rows: the ids of the nodes, in the order in which they first ran; below a node those of its nested graph.
+        timed: whether times are stored; if not, every step is one unit wide.
+        branches: what is beside the line that is shown.
+    """
+
+    name: str
+    thread: str
+    state: str
+    steps: tuple[Step, ...]
+    rows: tuple[str, ...]
+    bars: tuple[Bar, ...]
+    gaps: tuple[Gap, ...]
+    calls: tuple[Call, ...]
+    branches: tuple[Branch, ...]
+    timed: bool
+
+    @property
+    def ran(self) -> float:
+        """Seconds in which something ran, or waited for a retry."""
+        blocks = _blocks(bar for bar in self.bars if bar.attempts)
+        return sum(stop - start for start, stop in blocks) + self._sum("retry")
+
+    @property
+    def waited(self) -> float:
+        """Seconds spent waiting for answers."""
+        return self._sum("answer")
+
+    def _sum(self, kind: GapKind) -> float:
+        return sum(gap.took for gap in self.gaps if gap.kind == kind)
+
+    @property
+    def summary(self) -> str:
+        """The run in one line."""
+        parts = [many(len(self.steps), "step"), many(len(self.calls), "call")]
+        if self.timed:
+            parts.append(f"ran {duration(self.ran)}")
+        if self.waited:
+            parts.append(f"waited {duration(self.waited)} for answers")
+        if not self.timed and self.bars:
+            parts.append("times not stored: every step is drawn equally wide")
+        if self.branches:
+            parts.append(f"{many(len(self.branches), 'other branch', 'es')} not shown")
+        return " · ".join(parts)
+
+    def draw_svg(self, *, theme: str = "auto", width: int | None = None) -> str:
+        """The picture as SVG.
+
+        Args:
+            theme: "light", "dark", or "auto" for what the reader's browser prefers.
+            width: in pixels; by default it grows with the number of steps.
+        """
+        return gantt.draw_svg(self, theme=theme, width=width)
+
+    def draw_text(self, width: int = 100) -> str:
+        """The picture in characters, at most about `width` wide."""
+        return gantt_text.draw_text(self, width)
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        return {"image/svg+xml": self.draw_svg(), "text/plain": self.draw_text()}
+
+    def __repr__(self) -> str:
+        return f"<Timeline of {self.name!r}, thread {self.thread!r}: {self.summary}>"
+
+
+def timeline(app: Pregel, config: RunnableConfig) -> Timeline:
+    """When everything in a thread ran, read from what its saver has stored.
+
+    Retries and the waits between them are seen from the times of the attempts. Why nothing ran for a while is not
+    stored; it is read off: a task with a question waited for its answer; between the attempts of a task that has a
+    retry policy it waited as that says; a second or more between two supersteps means that another call went on.
+
+    Args:
+        config: the thread; with a `checkpoint_id` the line that leads to that checkpoint, else to the newest.
+
+    Raises:
+        ValueError: the graph has no saver, or the config names no thread or an unknown checkpoint.
+    """
+    return of_story(read(app, config))
+
+
+def of_story(story: Story) -> Timeline:
+    """The timeline of a thread that has been read already."""
+    timed = any(task.spans for step in story.steps for task in step.tasks)
+    gaps, calls = _Clock(timed).tell(story.steps)
+    bars = [bar for place, step in enumerate(story.steps) for bar in _bars(place, step, gaps, timed)]
+    return Timeline(
+        story.name, story.thread, story.state, story.steps, _rows(story.steps), tuple(bars), gaps, calls,
+        story.branches, timed,
+    )  # fmt: skip
+
+
+# -- bars -----------------------------------------------------------------------------------------------------
+
+
+def _bars(place: int, step: Step, gaps: Iterable[Gap], timed: bool) -> Iterator[Bar]:
+    answers = [gap.ended for gap in gaps if gap.step == place and gap.kind == "answer"]
+    for task in _all_tasks(step):
+        if task.name == START:
+            continue
+        count = len(task.spans)
+        if not count:
+            yield Bar(task.node, place, float(place), 0.0 if timed else 1.0, task.state, 0, 0, task.id)
+        for number, (began, took) in enumerate(task.spans, 1):
+            state = task.state
+            if number < count:
+                asked = bool(task.questions) and any(began + took <= a <= task.spans[number][0] for a in answers)
+                state = "paused" if asked else "failed"
+            yield Bar(task.node, place, began, max(took, 0.0), state, number, count, task.id)
+
+
+def _all_tasks(step: Step) -> Iterator[Task]:
+    """A step's tasks, and behind each those of the graph that it ran."""
+    for task in step.tasks:
+        yield task
+        for inner in task.steps:
+            yield from (t for t in _all_tasks(inner) if t.name != START)
+
+
+def _rows(steps: Iterable[Step]) -> tuple[str, ...]:
+    """Nodes in the order in which they are first seen, those of a nested graph below the node that holds it."""
+    seen: dict[str, dict[str, Any]] = {}
+    for step in steps:
+        for task in _all_tasks(step):
+            level = seen
+            for part in task.node.split(":"):
+                level = level.setdefault(part, {})
+    ran = {task.node for step in steps for task in _all_tasks(step) if task.name != START}
+    return tuple(row for row in _paths(seen, "") if row in ran)
+
+
+def _paths(level: dict[str, dict[str, Any]], above: str) -> Iterator[str]:
+    for name, below in level.items():
+        path = f"{above}:{name}" if above else name
+        yield path
+        yield from _paths(below, path)
+
+
+# -- calls and gaps -------------------------------------------------------------------------------------------
+
+
+class _Clock:
+    """Walks through the steps and says where calls began and where nothing ran."""
+
+    def __init__(self, timed: bool) -> None:
+        self.timed = timed
+        self.gaps: list[Gap] = []
+        self.calls: list[Call] = []
+        self.ended: float | None = None  # when the last thing ended
+        self.run_id: Any = None
+
+    def tell(self, steps: Iterable[Step]) -> tuple[tuple[Gap, ...], tuple[Call, ...]]:
+        for place, step in enumerate(steps):
+            blocks = _blocks(_spans(step.tasks)) if self.timed else []
+            began = blocks[0][0] if blocks else step.at if step.at is not None and self.timed else None
+            self._enter(place, step, began)
+            for (_, stop), (start, _) in pairwise(blocks):
+                kind = _why(step, stop, start)
+                self.gaps.append(Gap(place, stop, start, kind))
+                if kind != "retry":
+                    self.calls.append(Call("resume", place, start))
+            if not self.timed and any(task.questions and task.state == "done" for task in step.tasks):
+                self.calls.append(Call("resume", place, float(place)))
+            if blocks:
+                self.ended = blocks[-1][1]
+            elif began is not None:
+                self.ended = max(began, self.ended or began)
+        return tuple(self.gaps), tuple(self.calls)
+
+    def _enter(self, place: int, step: Step, began: float | None) -> None:
+        """A step begins: a call of its own if it came from outside, or after a stop."""
+        run_id, known = step.metadata.get("run_id", self.run_id), self.run_id
+        self.run_id = run_id
+        quiet = began - self.ended if began is not None and self.ended is not None else 0.0
+        source: Source | CallSource = step.source
+        if source not in ("input", "update", "fork"):
+            new = not self.calls or step.stopped or quiet > IDLE or (known is not None and run_id != known)
+            source = "resume"
+            if step.source == "dropped" or not new:
+                return
+        if began is not None and self.ended is not None and quiet > 0:
+            self.gaps.append(Gap(place, self.ended, began, "idle"))
+        when = float(place) if not self.timed else began if began is not None else self.ended or 0.0
+        self.calls.append(Call(source, place, when))
+
+
+def _spans(tasks: Iterable[Task]) -> list[tuple[float, float]]:
+    return [(began, began + took) for task in tasks for began, took in task.spans]
+
+
+def _blocks(spans: Iterable[Any]) -> list[tuple[float, float]]:
+    """The times in which something ran, put together where they meet; bars or (began, ended) pairs."""
+    pairs = sorted((s.began, s.ended) if isinstance(s, Bar) else s for s in spans)
+    found: list[tuple[float, float]] = []
+    for start, stop in pairs:
+        if found and start <= found[-1][1]:
+            found[-1] = found[-1][0], max(found[-1][1], stop)
+        else:
+            found.append((start, stop))
+    return found
+
+
+def _why(step: Step, stopped: float, went_on: float) -> GapKind:
+    """Why nothing of a step ran for a while: by the tasks that went on after it."""
+    late = False
+    block_end = min((b for b, _ in _blocks(_spans(step.tasks)) if b > went_on), default=float("inf"))
+    for task in step.tasks:
+        for number, ((began, took), (again, _)) in enumerate(pairwise(task.spans)):
+            if began + took <= stopped and went_on <= again < block_end:
+                if task.questions:
+                    return "answer"
+                late = late or again - began - took > task.waits[number] + LATE
+    return "idle" if late else "retry"

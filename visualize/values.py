@@ -1,0 +1,156 @@
+"""Any value → short text that is safe to show: never raises, however odd the value; never longer than asked. Also
+counts and time spans in words.
+
+Nothing is compared or drawn here. Text is made harmless for a reader (no control or direction marks), not for HTML.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+TIMES = "\u00d7"  # the sign, not the letter
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+_JOINERS = "\u200c\u200d"  # part of how scripts and emoji are written
+_ITEMS = 200
+_DEPTH = 12
+
+
+def shown(value: Any, limit: int = 200) -> str:
+    """A value on one line, as Python writes it, of at most about `limit` characters.
+
+    >>> shown({"a": [1, 2.5, None]})
+    "{'a': [1, 2.5, None]}"
+    >>> shown("x" * 1_000_000, 20)
+    "'xxxxxxxxxx… (1,000,000 characters)'"
+    """
+    if isinstance(value, str):
+        return quoted(value, limit)
+    writer = _Writer(limit)
+    try:
+        writer.write(value, 0)
+    except _FullError:
+        pass
+    return "".join(writer.parts)
+
+
+def quoted(text: str, limit: int = 200) -> str:
+    """A string in quotes, shortened."""
+    if len(text) <= limit:
+        return repr(str(text))
+    kept = repr(text[: max(limit - 10, 8)])
+    return f"{kept[:-1]}… ({len(text):,} characters){kept[-1]}"
+
+
+def plain(text: str, limit: int = 2000) -> str:
+    """Text as it is, but without marks that could upset a terminal or turn the reading direction; shortened."""
+    kept = text[:limit]
+    if not kept.isprintable():
+        kept = "".join(c if c.isprintable() or c in "\n\t" or c in _JOINERS else _escape(c) for c in kept)
+    return kept if len(text) <= limit else f"{kept}… ({len(text):,} characters)"
+
+
+def without_address(text: str) -> str:
+    """The default repr of an object, without where it lay in memory: that tells nothing and differs every time."""
+    return _ADDRESS.sub("", text)
+
+
+def _escape(char: str) -> str:
+    return repr(char)[1:-1]
+
+
+def duration(seconds: float) -> str:
+    """A time span as people say it.
+
+    >>> [duration(s) for s in (0, 0.0000042, 0.0123, 1.5, 75, 4000, 200000)]
+    ['0 s', '4 µs', '12 ms', '1.5 s', '1 min 15 s', '1 h 7 min', '2 d 8 h']
+    """
+    if seconds < 0.0000005:
+        return "0 s"
+    for unit, size in (("µs", 1e-6), ("ms", 1e-3)):
+        if seconds < size * 999.5:
+            value = seconds / size
+            return f"{value:.1f} {unit}" if value < 9.95 and unit == "ms" else f"{value:.0f} {unit}"
+    if seconds < 59.5:
+        return f"{seconds:.2f} s" if seconds < 1.2 else f"{seconds:.1f} s".replace(".0 ", " ")
+    for big, small, size, part in (("min", "s", 60, 1), ("h", "min", 3600, 60), ("d", "h", 86400, 3600)):
+        if seconds < size * (60 if big != "h" else 24) or big == "d":
+            whole, rest = divmod(round(seconds / part), size // part)
+            return f"{whole:,} {big} {rest} {small}" if rest else f"{whole:,} {big}"
+    raise AssertionError
+
+
+def many(count: int, word: str, plural: str = "s") -> str:
+    """A count with its noun: `1 step`, `2 steps`."""
+    return f"{count:,} {word}{'' if count == 1 else plural}"
+
+
+class _FullError(Exception):
+    """No room is left."""
+
+
+class _Writer:
+    """Gathers pieces of text until there is no room."""
+
+    def __init__(self, room: int) -> None:
+        self.parts: list[str] = []
+        self.room = room
+
+    def put(self, text: str) -> None:
+        if len(text) > self.room:
+            self.parts.append(text[: max(self.room, 0)] + "…")
+            raise _FullError
+        self.room -= len(text)
+        self.parts.append(text)
+
+    def write(self, value: Any, depth: int) -> None:
+        try:
+            kind = type(value)
+            if kind is str:
+                self.put(quoted(value, max(self.room, 8)))
+            elif kind in (bytes, bytearray) and len(value) > 40:
+                self.put(f"<{len(value):,} bytes>")
+            elif kind in _BRACKETS and value and depth < _DEPTH:
+                self._container(value, depth)
+            elif kind in _BRACKETS and value:
+                self.put("…")
+            elif isinstance(value, BaseException):
+                self.put(f"{kind.__name__}: {value}" if str(value) else kind.__name__)
+            else:
+                self.put(plain(without_address(repr(value)), max(self.room, 8) + 40))
+        except _FullError:
+            raise
+        except Exception:  # a foreign __repr__, __len__, … may do anything
+            self.put(f"<{type(value).__name__}>")
+
+    def _container(self, value: Any, depth: int) -> None:
+        before, after = _BRACKETS[type(value)]
+        self.put(before)
+        for position, item in enumerate(_ordered(value)):
+            if position:
+                self.put(", ")
+            if position == _ITEMS:
+                self.put(f"… {len(value):,} in all")
+                break
+            self.write(item, depth + 1)
+            if isinstance(value, Mapping):
+                self.put(": ")
+                self.write(value[item], depth + 1)
+        self.put(",)" if before == "(" and len(value) == 1 else after)
+
+
+_BRACKETS: dict[type, tuple[str, str]] = {
+    dict: ("{", "}"),
+    list: ("[", "]"),
+    tuple: ("(", ")"),
+    set: ("{", "}"),
+    frozenset: ("{", "}"),
+}
+
+
+def _ordered(value: Iterable[Any]) -> Iterable[Any]:
+    """Sets have no order of their own; a shown one must not change from run to run."""
+    if isinstance(value, set | frozenset) and len(value) <= _ITEMS:
+        return sorted(value, key=lambda item: shown(item, 60))
+    return value
