@@ -1,0 +1,127 @@
+"""The x of every cell, after Brandes and Köpf, "Fast and Simple Horizontal Coordinate Assignment" (2001).
+
+Cells are aligned with the middle one of their neighbours into straight columns, once for each corner of the drawing;
+the mean of the two middle results is taken. Long edges stay straight. Here edges may end off a cell's axis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import pairwise
+
+from .grid import Grid
+
+Neighbours = list[list[int]]
+Gap = Callable[[int, int], float]
+
+
+def columns(grid: Grid, above: Neighbours, below: Neighbours, real: int, gap: Gap) -> list[float]:
+    """The x of each cell's axis, so that no two in a row come nearer than `gap` to each other.
+
+    Args:
+        above, below: the neighbours to be aligned with.
+        real: cells below this number stand for nodes; the others are to be straight before all.
+        gap: how far apart two neighbouring cells are to be at least.
+    """
+    crossed = _bent(grid, above, real)
+    found = []
+    for down in (True, False):
+        for leftwards in (True, False):
+            found.append(_corner(grid, above if down else below, crossed, (down, leftwards), gap))
+    spans = [max(xs, default=0) - min(xs, default=0) for xs in found]
+    narrowest = found[spans.index(min(spans))]
+    for number, xs in enumerate(found):
+        leftwards = number % 2 == 0
+        edge: Callable[[Iterable[float]], float] = min if leftwards else max
+        shift = edge(narrowest) - edge(xs) if xs else 0
+        found[number] = [x + shift for x in xs]
+    return [sum(sorted(four)[1:3]) / 2 for four in zip(*found, strict=True)]
+
+
+def _bent(grid: Grid, above: Neighbours, real: int) -> set[tuple[int, int]]:
+    """The edges, as (upper, lower), that cross a piece of a long edge: these give way."""
+    found = set()
+    place = {cell: number for row in grid.rows for number, cell in enumerate(row)}
+    for upper_row, row in pairwise(grid.rows):
+        start, scanned = 0, 0
+        for number, cell in enumerate(row):
+            inner = next((n for n in above[cell] if cell >= real and n >= real), None)
+            if inner is None and number < len(row) - 1:
+                continue
+            end = len(upper_row) if inner is None else place[inner]
+            for other in row[scanned : number + 1]:
+                for n in above[other]:
+                    if not start <= place[n] <= end and not (n >= real and other >= real):
+                        found.add((n, other))
+            start, scanned = (start if inner is None else place[inner]), number + 1
+    return found
+
+
+def _corner(
+    grid: Grid, neighbours: Neighbours, crossed: set[tuple[int, int]], corner: tuple[bool, bool], gap: Gap
+) -> list[float]:
+    """The coordinates that one of the four alignments gives."""
+    down, leftwards = corner
+    rows = [row if leftwards else row[::-1] for row in grid.rows]
+    root, shift = _aligned(grid, rows if down else rows[::-1], neighbours, crossed, corner)
+    sign = 1 if leftwards else -1
+    apart: dict[int, dict[int, float]] = {}
+    for row in rows:
+        for one, other in pairwise(row):
+            left, right = (one, other) if leftwards else (other, one)
+            room = grid.items[left].right + gap(left, right) + grid.items[right].left
+            room += sign * (shift[one] - shift[other])
+            known = apart.setdefault(root[one], {})
+            known[root[other]] = max(known.get(root[other], room), room)
+    x = _compact(root, apart)
+    return [sign * x[root[cell]] + shift[cell] for cell in range(len(root))]
+
+
+def _aligned(
+    grid: Grid, rows: list[list[int]], neighbours: Neighbours, crossed: set[tuple[int, int]], corner: tuple[bool, bool]
+) -> tuple[list[int], list[float]]:
+    """The first cell of the column that each one belongs to, and how far to the right of that one's axis it stands."""
+    down = corner[0]
+    root = list(range(len(grid.row)))
+    shift = [0.0] * len(root)
+    place = {cell: number for row in rows for number, cell in enumerate(row)}
+    for row in rows:
+        reached = -1
+        for cell in row:
+            near = sorted(neighbours[cell], key=place.__getitem__)
+            middle = dict.fromkeys(near[(len(near) - 1) // 2 : len(near) // 2 + 1])
+            for other in middle:
+                pair = (other, cell) if down else (cell, other)
+                if root[cell] != cell or place[other] <= reached or pair in crossed:
+                    continue
+                root[cell] = root[other]
+                shift[cell] = shift[other] + _offset(grid, *pair, down)
+                reached = place[other]
+    return root, shift
+
+
+def _offset(grid: Grid, upper: int, lower: int, down: bool) -> float:
+    """How far the axis of the next cell stands to the right if the edge between them is straight."""
+    offset = grid.items[upper].below - grid.items[lower].above
+    return offset if down else -offset
+
+
+def _compact(root: list[int], apart: dict[int, dict[int, float]]) -> dict[int, float]:
+    """The coordinate of each column: as small as can be, then near to what comes after it."""
+    missing = dict.fromkeys(root, 0)
+    for after in apart.values():
+        for other in after:
+            missing[other] += 1
+    order = [column for column, number in missing.items() if not number]
+    x = dict.fromkeys(missing, 0.0)
+    for column in order:
+        for other, room in apart.get(column, {}).items():
+            x[other] = max(x[other], x[column] + room)
+            missing[other] -= 1
+            if not missing[other]:
+                order.append(other)
+    for column in reversed(order):
+        after = apart.get(column)
+        if after:
+            x[column] = max(x[column], min(x[other] - room for other, room in after.items()))
+    return x

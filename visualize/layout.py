@@ -1,0 +1,308 @@
+"""Where the parts of a drawing go, without Graphviz: layers from top to bottom, after Sugiyama.
+
+Each graph is arranged for itself, the nested ones first: to the graph around it such a one is a single large node. The
+steps are in `grid`, `layers`, `order`, `columns`, `ports` and `routes`; here they are put together. The same shape
+always gives the same layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from .columns import columns
+from .grid import Grid, Item, Link, build
+from .measure import Size, label_size, node_size, title_size
+from .order import arrange_rows
+from .places import Box, Layout, Route
+from .ports import LEFT, RIGHT, Sides, choose_sides, gather
+from .routes import Sheet, ports, route, row_tops, self_routes
+from .shape import Edge, Node, Shape
+
+MARGIN: Final = 16.0
+APART: Final = 40.0  # between parts that nothing connects
+ASIDE: Final = 36.0  # from a node to its error handler
+WIDEST: Final = 1200.0  # parts that nothing connects begin a new line beyond
+INSET: Final = 16.0  # from a cluster's border to what is in it
+TITLE: Final = 30.0  # the same at its top
+
+
+def arrange(shape: Shape) -> Layout:
+    """Where each node, cluster and edge of a shape goes."""
+    drawing = _Drawing(shape)
+    part = drawing.level(None)
+    dx, dy = MARGIN, MARGIN
+    width, height = part.width + 2 * MARGIN, part.height + 2 * MARGIN
+    moved = part.moved(dx, dy)
+    clusters = {cluster.id: moved.clusters[cluster.id] for cluster in shape.clusters}
+    boxes = {node.id: moved.boxes[node.id] for node in shape.nodes}
+    return Layout(width, height, boxes, clusters, tuple(moved.routes[number] for number in range(len(shape.edges))))
+
+
+@dataclass(slots=True)
+class _Part:
+    """An arranged piece of the drawing, from its own top left corner; routes by the number of the edge."""
+
+    width: float = 0.0
+    height: float = 0.0
+    boxes: dict[str, Box] = field(default_factory=dict)
+    clusters: dict[str, Box] = field(default_factory=dict)
+    routes: dict[int, Route] = field(default_factory=dict)
+
+    def moved(self, dx: float, dy: float) -> _Part:
+        """The same, further right and down."""
+        boxes, clusters = (
+            {key: box._replace(x=box.x + dx, y=box.y + dy) for key, box in some.items()}
+            for some in (self.boxes, self.clusters)
+        )
+        routes = {number: _moved(way, dx, dy) for number, way in self.routes.items()}
+        return _Part(self.width, self.height, boxes, clusters, routes)
+
+    def take(self, other: _Part) -> None:
+        """Put in what the other holds; the size stays."""
+        self.boxes.update(other.boxes)
+        self.clusters.update(other.clusters)
+        self.routes.update(other.routes)
+
+
+def _moved(way: Route, dx: float, dy: float) -> Route:
+    label_at = way.label_at and (way.label_at[0] + dx, way.label_at[1] + dy)
+    return Route(way.edge, tuple((x + dx, y + dy) for x, y in way.points), label_at)
+
+
+def _beside(parts: Sequence[_Part], widest: float) -> _Part:
+    """Parts from left to right, in lines."""
+    whole = _Part()
+    x = y = line = 0.0
+    for part in parts:
+        if x and x + part.width > widest:
+            x, y, line = 0.0, y + line + APART, 0.0
+        whole.take(part.moved(x, y))
+        line = max(line, part.height)
+        whole.width = max(whole.width, x + part.width)
+        whole.height = max(whole.height, y + part.height)
+        x += part.width + APART
+    return whole
+
+
+@dataclass(slots=True)
+class _Things:
+    """The items of one level by number, and in which of them each node is."""
+
+    items: list[Item] = field(default_factory=list)
+    parts: list[_Part] = field(default_factory=list)  # what is in each, around its axis
+    number: dict[str, int] = field(default_factory=dict)
+
+    def add(self, item: Item, part: _Part) -> None:
+        self.number.update(dict.fromkeys(part.boxes, len(self.items)))
+        self.items.append(item)
+        self.parts.append(part)
+
+
+class _Drawing:
+    """A shape on its way to a layout: which node is in which cluster, which edge belongs to which level."""
+
+    def __init__(self, shape: Shape) -> None:
+        self.nodes = {node.id: node for node in shape.nodes}
+        self.edges = shape.edges
+        self.inside: dict[str | None, list[Node]] = {}
+        for node in (*shape.nodes, *shape.clusters):
+            self.inside.setdefault(node.inside, []).append(node)
+        above = {node.id: node.inside for node in (*shape.nodes, *shape.clusters)}
+        self.of_level: dict[str | None, list[int]] = {}
+        for number, edge in enumerate(shape.edges):
+            self.of_level.setdefault(_common(edge, above), []).append(number)
+        self.hosts = self._hosts()
+
+    def _hosts(self) -> dict[str, str]:
+        """Error handlers that stand beside the one node that they handle, and that node."""
+        into: dict[str, list[Edge]] = {}
+        out: dict[str, set[str]] = {}
+        for edge in self.edges:
+            into.setdefault(edge.target, []).append(edge)
+            out.setdefault(edge.source, set()).add(edge.target)
+        found: dict[str, str] = {}
+        for node in self.nodes.values():
+            edges = into.get(node.id, [])
+            host = edges[0].source if len(edges) == 1 and edges[0].kind == "error" else node.id
+            free = host not in found and host not in found.values() and host not in out.get(node.id, ())
+            if free and host != node.id and self.nodes[host].kind == "node" and self.nodes[host].inside == node.inside:
+                found[node.id] = host
+        return found
+
+    def level(self, cluster: str | None) -> _Part:
+        """What is in a cluster, or in none, arranged."""
+        things = self._things(cluster)
+        numbers = [n for n in self.of_level.get(cluster, ()) if not self._is_aside(self.edges[n])]
+        parts = []
+        for group in _connected(len(things.items), [self._ends(n, things) for n in numbers]):
+            within = set(group)
+            parts.append(self._component(things, group, [n for n in numbers if self._ends(n, things)[0] in within]))
+        return _beside(parts, max([WIDEST, *(part.width for part in parts)]) if cluster is None else float("inf"))
+
+    def _is_aside(self, edge: Edge) -> bool:
+        return self.hosts.get(edge.target) == edge.source
+
+    def _ends(self, number: int, things: _Things) -> tuple[int, int]:
+        edge = self.edges[number]
+        return things.number[edge.source], things.number[edge.target]
+
+    def _things(self, cluster: str | None) -> _Things:
+        """The items of a level: those with the start first, so that nothing is left of it."""
+        things = _Things()
+        handlers = {host: handler for handler, host in self.hosts.items()}
+        for node in sorted(self.inside.get(cluster, ()), key=lambda node: node.kind != "start"):
+            if node.kind == "cluster":
+                things.add(*self._cluster(node))
+            elif node.id in handlers:
+                things.add(*self._with_handler(node, self.nodes[handlers[node.id]]))
+            elif node.id not in self.hosts:
+                width, height = node_size(node)
+                part = _Part(width, height, {node.id: Box(node.id, -width / 2, 0, width, height)})
+                things.add(Item(width / 2, width / 2, height), part)
+        return things
+
+    def _with_handler(self, node: Node, handler: Node) -> tuple[Item, _Part]:
+        size, other = node_size(node), node_size(handler)
+        height = max(size.height, other.height)
+        number = next(n for n, edge in enumerate(self.edges) if edge.target == handler.id)
+        label = label_size(self.edges[number].label)
+        start = size.width / 2
+        end = start + ASIDE + label.width
+        part = _Part(start * 2, height)
+        part.boxes[node.id] = Box(node.id, -start, (height - size.height) / 2, *size)
+        part.boxes[handler.id] = Box(handler.id, end, (height - other.height) / 2, *other)
+        xs = (start, start + (end - start) / 3, end - (end - start) / 3, end)
+        label_at = ((start + end) / 2 - 4, height / 2) if label.width else None
+        part.routes[number] = Route(self.edges[number], tuple((x, height / 2) for x in xs), label_at)
+        return Item(start, end + other.width, height), part
+
+    def _cluster(self, cluster: Node) -> tuple[Item, _Part]:
+        """A nested graph with its border and title, as one item whose axis goes through its start."""
+        inner = self.level(cluster.id)
+        starts = [box for key, box in inner.boxes.items() if self.nodes[key].kind == "start"]
+        ends = [box for key, box in inner.boxes.items() if self.nodes[key].kind == "end"]
+        title = title_size(cluster).width
+        entry = min((box.middle[0] for box in starts), default=title + INSET)
+        indent = max(INSET, title + INSET + 10 - entry)  # no edge leads through the title
+        axis = indent + entry
+        width = max(indent + inner.width, title + INSET) + INSET
+        height = inner.height + TITLE + INSET
+        part = inner.moved(indent - axis, TITLE)
+        part.clusters = {cluster.id: Box(cluster.id, -axis, 0, width, height), **part.clusters}
+        below = indent + ends[0].middle[0] - axis if ends else 0.0
+        return Item(axis, width - axis, height, 0.0, below), part
+
+    def _component(self, things: _Things, group: list[int], numbers: list[int]) -> _Part:
+        """Items that hang together, arranged."""
+        local = {item: n for n, item in enumerate(group)}
+        links = []
+        for number in numbers:
+            source, target = self._ends(number, things)
+            links.append(Link(self.edges[number], local[source], local[target], label_size(self.edges[number].label)))
+        parts = [things.parts[item] for item in group]
+        alone = {kind: self._alone(parts, kind) for kind in ("start", "end")}
+        grid = build([things.items[item] for item in group], links, alone["start"], alone["end"])
+        arrange_rows(grid)
+        spots = [part.boxes for part in parts]
+        sides = choose_sides(grid, links, spots)
+        _make_room(grid, links, sides)
+        x = columns(grid, *_to_align(grid, links, sides), len(group), _gap(len(group)))
+        part = _Part()
+        for item, piece in enumerate(parts):
+            part.take(piece.moved(x[item], 0))
+        sheet = Sheet(grid, links, x, self.nodes, part.boxes)
+        rows = row_tops(sheet, ports(sheet, sides))
+        for item, piece in enumerate(parts):
+            row = grid.row[item]
+            slack = rows.bottom[row] - rows.top[row] - grid.items[item].height
+            part.take(piece.moved(x[item], rows.top[row] + slack / 2))
+        found = ports(sheet, sides)
+        loops = self_routes(sheet, sides)
+        for n, number in enumerate(numbers):
+            part.routes[number] = loops[n] if n in loops else route(sheet, n, found, rows)
+        left = min(x[cell] - grid.items[cell].left for cell in range(len(x)))
+        part.width = max(x[cell] + grid.items[cell].right for cell in range(len(x))) - left
+        part.height = rows.bottom[-1]
+        return part.moved(-left, 0)
+
+    def _alone(self, parts: Iterable[_Part], kind: str) -> int | None:
+        """The item that is the start, or the end."""
+        for number, part in enumerate(parts):
+            if not part.clusters and any(self.nodes[key].kind == kind for key in part.boxes):
+                return number
+        return None
+
+
+def _common(edge: Edge, above: Mapping[str, str | None]) -> str | None:
+    """The innermost cluster that both ends of an edge are in."""
+    around: set[str | None] = set()
+    place: str | None = above[edge.source]
+    while place is not None:
+        around.add(place)
+        place = above[place]
+    place = above[edge.target]
+    while place is not None and place not in around:
+        place = above[place]
+    return place
+
+
+def _connected(count: int, pairs: Sequence[tuple[int, int]]) -> list[list[int]]:
+    """The numbers that hang together, in their order."""
+    near: list[list[int]] = [[] for _ in range(count)]
+    for one, other in pairs:
+        near[one].append(other)
+        near[other].append(one)
+    found: list[list[int]] = []
+    seen: set[int] = set()
+    for number in range(count):
+        if number in seen:
+            continue
+        seen.add(number)
+        group = [number]
+        for member in group:
+            fresh = dict.fromkeys(other for other in near[member] if other not in seen)
+            seen.update(fresh)
+            group.extend(fresh)
+        found.append(sorted(group))
+    return found
+
+
+def _make_room(grid: Grid, links: Sequence[Link], sides: Sides) -> None:
+    """Widen the items by the loops beside them."""
+    room: dict[tuple[int, int], float] = {}
+    for (_, side), beside in gather(grid, links, sides).items():
+        numbers = [*beside.own, *beside.down, *beside.up]
+        item = links[numbers[0]].upper if numbers[0] not in beside.up else links[numbers[0]].lower
+        room[item, side] = max(room.get((item, side), 0.0), beside.room(links))
+    for (item, side), width in room.items():
+        old = grid.items[item]
+        left = old.left + (width if side == LEFT else 0)
+        right = old.right + (width if side == RIGHT else 0)
+        grid.items[item] = Item(left, right, old.height, old.above, old.below)
+
+
+def _to_align(grid: Grid, links: Sequence[Link], sides: Sides) -> tuple[list[list[int]], list[list[int]]]:
+    """The neighbours of each cell that it is to stand in line with: loops beside a node are not in line with it."""
+    above: list[list[int]] = [[] for _ in grid.row]
+    below: list[list[int]] = [[] for _ in grid.row]
+    for number, link in enumerate(links):
+        first = 1 if (number, True) in sides else 0
+        last = len(link.cells) - (1 if (number, False) in sides else 0)
+        cells = link.cells[first:last]
+        for upper, lower in zip(cells, cells[1:], strict=False):
+            below[upper].append(lower)
+            above[lower].append(upper)
+    return above, below
+
+
+def _gap(real: int):  # type: ignore[no-untyped-def]
+    def gap(left: int, right: int) -> float:
+        nodes = (left < real) + (right < real)
+        return (12.0, 18.0, 32.0)[nodes]
+
+    return gap
+
+
+def _unused(size: Size) -> None: ...

@@ -1,0 +1,163 @@
+"""The order of the cells in each row: few crossings. Deterministic; among equally good orders the declared one stays."""
+
+from __future__ import annotations
+
+import random
+from bisect import bisect_right, insort
+from collections.abc import Callable
+
+from .grid import Grid
+
+Rows = list[list[int]]
+_EFFORT = 6000  # cells looked at, more or less: small grids get many tries, large ones few
+
+
+def arrange_rows(grid: Grid) -> int:
+    """Order the rows of the grid; how many crossings are left."""
+    cells = len(grid.row)
+    tries = max(1, min(16, _EFFORT // max(1, cells)))
+    best, fewest = grid.rows, crossings(grid, grid.rows) + 1
+    for start in _starts(grid, tries):
+        rows, number = _improved(grid, start, max(4, min(24, 60_000 // max(1, cells))))
+        if number < fewest:
+            best, fewest = rows, number
+        if not fewest:
+            break
+    grid.rows = best
+    return fewest
+
+
+def crossings(grid: Grid, rows: Rows) -> int:
+    """How many pairs of edges between neighbouring rows cross."""
+    place = _places(grid, rows)
+    return sum(_crossings_below(grid, row, place) for row in rows[:-1])
+
+
+def _crossings_below(grid: Grid, row: list[int], place: list[int]) -> int:
+    number = 0
+    seen: list[int] = []
+    for cell in row:
+        ends = [place[n] for n in grid.below[cell]]
+        for end in ends:
+            number += len(seen) - bisect_right(seen, end)
+        for end in ends:
+            insort(seen, end)
+    return number
+
+
+def _places(grid: Grid, rows: Rows) -> list[int]:
+    place = [0] * len(grid.row)
+    for row in rows:
+        for number, cell in enumerate(row):
+            place[cell] = number
+    return place
+
+
+def _starts(grid: Grid, tries: int) -> list[Rows]:
+    """Orders to begin with: as a walk from the top meets the cells, as one from the bottom does, and shuffled ones."""
+    found = [_walked(grid, grid.below, range(len(grid.row)))]
+    if tries > 1:
+        found.append(_walked(grid, grid.above, sorted(range(len(grid.row)), key=lambda cell: -grid.row[cell])))
+        found.append([list(reversed(row)) for row in found[0]])
+    for number in range(3, tries):
+        shuffled = [list(row) for row in found[0]]
+        chance = random.Random(number)
+        for row in shuffled:
+            chance.shuffle(row)
+        found.append(shuffled)
+    return found
+
+
+def _walked(grid: Grid, onward: list[list[int]], begin: range | list[int]) -> Rows:
+    """The cells of each row in the order in which a walk, depth first, meets them."""
+    rows: Rows = [[] for _ in grid.rows]
+    seen = [False] * len(grid.row)
+    for start in begin:
+        waiting = [start]
+        while waiting:
+            cell = waiting.pop()
+            if not seen[cell]:
+                seen[cell] = True
+                rows[grid.row[cell]].append(cell)
+                waiting.extend(reversed(onward[cell]))
+    return rows
+
+
+def _improved(grid: Grid, rows: Rows, rounds: int) -> tuple[Rows, int]:
+    """Sweeps down and up, as long as they help; the best rows that came up, and their crossings."""
+    rows = [list(row) for row in rows]
+    place = _places(grid, rows)
+    _transpose(grid, rows, place)
+    best, fewest, idle = [list(row) for row in rows], crossings(grid, rows), 0
+    for number in range(rounds):
+        if not fewest or idle > 4:
+            break
+        key = _median if number % 4 < 2 else _mean
+        _sweep(grid, rows, place, down=number % 2 == 0, key=key)
+        _transpose(grid, rows, place)
+        found = crossings(grid, rows)
+        idle += 1
+        if found < fewest:
+            best, fewest, idle = [list(row) for row in rows], found, 0
+    return best, fewest
+
+
+def _sweep(grid: Grid, rows: Rows, place: list[int], *, down: bool, key: Callable[[list[int]], float]) -> None:
+    """Each row in turn, sorted by where its cells' neighbours in the row before stand; cells without any keep theirs."""
+    neighbours = grid.above if down else grid.below
+    for row in rows[1:] if down else rows[-2::-1]:
+        bound = [cell for cell in row if neighbours[cell]]
+        keys = {cell: key(sorted([place[n] for n in neighbours[cell]])) for cell in bound}
+        bound.sort(key=keys.__getitem__)
+        following = iter(bound)
+        row[:] = [next(following) if neighbours[cell] else cell for cell in row]
+        for number, cell in enumerate(row):
+            place[cell] = number
+
+
+def _median(places: list[int]) -> float:
+    """The middle one; of an even number, between the two middle ones but nearer to the denser side."""
+    half = len(places) // 2
+    if len(places) % 2:
+        return places[half]
+    if len(places) == 2:
+        return (places[0] + places[1]) / 2
+    left, right = places[half - 1] - places[0], places[-1] - places[half]
+    if not left + right:
+        return (places[half - 1] + places[half]) / 2
+    return (places[half - 1] * right + places[half] * left) / (left + right)
+
+
+def _mean(places: list[int]) -> float:
+    return sum(places) / len(places)
+
+
+def _transpose(grid: Grid, rows: Rows, place: list[int]) -> None:
+    """Swap neighbours in a row as long as that saves crossings."""
+    for _ in range(6):
+        saved = False
+        for row in rows:
+            for number in range(len(row) - 1):
+                one, other = row[number], row[number + 1]
+                if _saved(grid, one, other, place) > 0:
+                    row[number], row[number + 1] = other, one
+                    place[one], place[other] = number + 1, number
+                    saved = True
+        if not saved:
+            return
+
+
+def _saved(grid: Grid, one: int, other: int, place: list[int]) -> int:
+    """How many crossings fewer there are with the two swapped."""
+    saved = 0
+    for neighbours in (grid.above, grid.below):
+        theirs = neighbours[other]
+        for a in neighbours[one]:
+            here = place[a]
+            for b in theirs:
+                there = place[b]
+                if here > there:
+                    saved += 1
+                elif here < there:
+                    saved -= 1
+    return saved

@@ -1,0 +1,207 @@
+"""The way of each edge through the grid, as smooth curves: straight down through the rows, and to the side only in the
+free room between two rows, where all curves have the same form. So an edge touches no box but its own, and two edges
+cross only if their order changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from .grid import Grid, Link
+from .places import Box, Point, Route
+from .ports import RIGHT, End, Port, Sides, border_y, flat, gather, node_of, side_ports, spread
+from .shape import Node
+
+ROW_GAP: Final = 44.0  # between two rows of nodes
+LABEL_GAP: Final = 20.0  # between nodes and a row of labels
+
+
+class Rows(NamedTuple):
+    """The top and bottom of each row."""
+
+    top: list[float]
+    bottom: list[float]
+
+
+class Sheet(NamedTuple):
+    """What routes are drawn on.
+
+    Attributes:
+        x: of each cell's axis.
+        nodes: by id.
+        boxes: of all nodes; y counts from the top of their row's first item.
+    """
+
+    grid: Grid
+    links: Sequence[Link]
+    x: list[float]
+    nodes: Mapping[str, Node]
+    boxes: dict[str, Box]
+
+
+def ports(sheet: Sheet, sides: Sides) -> dict[End, Port]:
+    """Where each end of each link meets its node."""
+    found: dict[End, Port] = {}
+    for (node, side), beside in gather(sheet.grid, sheet.links, sides).items():
+        found.update(side_ports(sheet.boxes[node], side, beside, sheet.links))
+    for upper in (True, False):
+        for node, numbers in _plain_ends(sheet, sides, upper).items():
+            box = sheet.boxes[node]
+            middle = box.middle[0]
+            half = flat(sheet.nodes[node], box)
+            wanted = [_wanted(sheet, number, upper, found) - middle for number in numbers]
+            for number, x in zip(numbers, spread(wanted, half), strict=True):
+                y = border_y(sheet.nodes[node], box, middle + x, top=not upper)
+                found[number, upper] = Port(middle + x, y, middle + x)
+    return found
+
+
+def _plain_ends(sheet: Sheet, sides: Sides, upper: bool) -> dict[str, list[int]]:
+    """The links that meet each node at its bottom or top, from left to right."""
+    place = {cell: number for row in sheet.grid.rows for number, cell in enumerate(row)}
+    found: dict[str, list[int]] = {}
+    for number, link in enumerate(sheet.links):
+        if link.cells and (number, upper) not in sides:
+            found.setdefault(node_of(link, upper), []).append(number)
+    for numbers in found.values():
+        numbers.sort(key=lambda number: (place[_next(sheet.links[number], upper)], sheet.links[number].back, number))
+    return found
+
+
+def _next(link: Link, upper: bool) -> int:
+    return link.cells[1 if upper else -2]
+
+
+def _wanted(sheet: Sheet, number: int, upper: bool, known: Mapping[End, Port]) -> float:
+    """The x at which the edge would be straight here."""
+    link = sheet.links[number]
+    if len(link.cells) > 2:
+        return sheet.x[_next(link, upper)]
+    if (number, not upper) in known:
+        return known[number, not upper].x
+    return sheet.boxes[node_of(link, not upper)].middle[0]
+
+
+def row_tops(sheet: Sheet, found: Mapping[End, Port]) -> Rows:
+    """Where each row stands: the farther the edges between two rows go aside, the farther apart these are."""
+    grid = sheet.grid
+    wide = [0.0] * len(grid.rows)
+    for number, link in enumerate(sheet.links):
+        xs = _columns(sheet, number, found) if link.cells else []
+        for row, (x, next_x) in enumerate(zip(xs, xs[1:], strict=False), grid.row[link.upper]):
+            wide[row] = max(wide[row], abs(next_x - x))
+    labels = {grid.row[link.label_cell] for link in sheet.links if link.label_cell is not None}
+    top, bottom, y = [], [], 0.0
+    for number, row in enumerate(grid.rows):
+        top.append(y)
+        bottom.append(y + max((grid.items[cell].height for cell in row), default=0))
+        between = LABEL_GAP if number in labels or number + 1 in labels else ROW_GAP
+        y = bottom[-1] + between + min(60.0, wide[number] / 9)
+    return Rows(top, bottom)
+
+
+def _columns(sheet: Sheet, number: int, found: Mapping[End, Port]) -> list[float]:
+    inner = [sheet.x[cell] for cell in sheet.links[number].cells[1:-1]]
+    return [found[number, True].x, *inner, found[number, False].x]
+
+
+def route(sheet: Sheet, number: int, found: Mapping[End, Port], rows: Rows) -> Route:
+    """The way of one link between two items."""
+    link, grid = sheet.links[number], sheet.grid
+    start, end = found[number, True], found[number, False]
+    path = _Path((start.edge_x, start.y))
+    if start.edge_x != start.x:
+        path.corner((start.x, start.y), _radius(start, rows.bottom[grid.row[link.upper]]))
+    xs = _columns(sheet, number, found)
+    for row, (x, next_x) in enumerate(zip(xs, xs[1:], strict=False), grid.row[link.upper]):
+        path.down((x, rows.bottom[row]))
+        path.aside((next_x, rows.top[row + 1]))
+    if end.edge_x == end.x:
+        path.down((end.x, end.y))
+    else:
+        radius = _radius(end, rows.top[grid.row[link.lower]])
+        path.down((end.x, end.y - radius))
+        path.corner_in((end.edge_x, end.y), radius)
+    points = path.points[::-1] if link.back else path.points
+    label_at = None
+    if link.label_cell is not None:
+        row = grid.row[link.label_cell]
+        label_at = (sheet.x[link.label_cell], (rows.top[row] + rows.bottom[row]) / 2)
+    return Route(link.edge, tuple(points), label_at)
+
+
+def self_routes(sheet: Sheet, sides: Sides) -> dict[int, Route]:
+    """The ways of the edges from a node to itself, by the numbers of their links."""
+    found = {}
+    for (node, _), beside in gather(sheet.grid, sheet.links, sides).items():
+        box = sheet.boxes[node]
+        x, (_, y) = box.x + box.width, box.middle
+        for nested, number in enumerate(beside.own):
+            out = (LOOP_OUT + nested * 15) / 0.75
+            rise = 7 + 3 * nested
+            points = ((x, y - rise), (x + out, y - rise - 12), (x + out, y + rise + 12), (x, y + rise))
+            label = sheet.links[number].label
+            label_at = (x + beside.own_room(sheet.links) - label.width / 2, y) if label.width else None
+            found[number] = Route(sheet.links[number].edge, points, label_at)
+    return found
+
+
+LOOP_OUT: Final = 22.0
+
+
+def _radius(port: Port, border: float) -> float:
+    """Of the corner where a loop turns; it is round before it leaves the row."""
+    return min(12.0, abs(port.x - port.edge_x), abs(border - port.y))
+
+
+class _Path:
+    """Curves end to end; straight pieces on one line become one."""
+
+    def __init__(self, start: Point) -> None:
+        self.points = [start]
+        self._straight = False
+
+    def _line(self, end: Point) -> None:
+        x, y = self.points[-1]
+        if abs(end[0] - x) + abs(end[1] - y) < 0.01:
+            return
+        if self._straight and abs(self.points[-4][0] - end[0]) < 0.01 and abs(x - end[0]) < 0.01:
+            del self.points[-3:]
+            x, y = self.points[-1]
+        third = ((end[0] - x) / 3, (end[1] - y) / 3)
+        self.points += [(x + third[0], y + third[1]), (end[0] - third[0], end[1] - third[1]), end]
+        self._straight = True
+
+    def _curve(self, a: Point, b: Point, end: Point) -> None:
+        self.points += [a, b, end]
+        self._straight = False
+
+    def down(self, end: Point) -> None:
+        """Straight to a point below."""
+        self._line(end)
+
+    def aside(self, end: Point) -> None:
+        """To a point below and aside, beginning and ending upright."""
+        x, y = self.points[-1]
+        if abs(end[0] - x) < 0.5:
+            self._line(end)
+            return
+        half = (end[1] - y) / 2
+        self._curve((x, y + half), (end[0], end[1] - half), end)
+
+    def corner(self, turn: Point, radius: float) -> None:
+        """Sideways to a point, then down around it."""
+        x, y = self.points[-1]
+        side = RIGHT if turn[0] > x else -RIGHT
+        self._line((turn[0] - side * radius, y))
+        half = radius / 2
+        self._curve((turn[0] - side * half, y), (turn[0], y + half), (turn[0], y + radius))
+
+    def corner_in(self, end: Point, radius: float) -> None:
+        """Around a corner from above, then sideways to the end."""
+        x, y = self.points[-1]
+        side = RIGHT if end[0] > x else -RIGHT
+        half = radius / 2
+        self._curve((x, y + half), (x + side * half, end[1]), (x + side * radius, end[1]))
+        self._line(end)

@@ -1,0 +1,320 @@
+"""A Shape and its Layout → one self-contained SVG text. Where things go is decided before, how they look in `look`.
+
+Other pages may restyle it: each node is `<g class="node …" data-node="ID">`, each cluster `<g class="cluster"
+data-node="ID">`, each edge `<g class="edge KIND" data-source="ID" data-target="ID" data-kind="KIND">`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
+from typing import Final, Literal, NamedTuple, get_args
+
+from .layout import arrange
+from .look import FONTS, LIGHT, Theme, look
+from .measure import DEFERRED_MARK, FONT, LONGEST_LABEL, SMALL, fitted, text_width
+from .places import Box, Layout, Point, Route
+from .shape import Node, Shape
+from .words import EDGE_KINDS, NODE_KINDS, notes, traits
+
+State = Literal["waiting", "running", "done", "failed", "paused"]
+
+ANYWHERE: Final = "may go anywhere: give the router a path map or a Literal return annotation"
+UNREACHED: Final = "nothing declared leads here: it runs only if a Command or a Send names it"
+
+
+MANY: Final = "\u00d7n"
+
+
+class Mark(NamedTuple):
+    """How a node stands in a run.
+
+    Attributes:
+        state: its colour.
+        text: a short note at its corner, such as "3/200".
+    """
+
+    state: State
+    text: str = ""
+
+
+def draw_svg(
+    shape: Shape, layout: Layout | None = None, *, theme: Theme = "auto", marks: Mapping[str, Mark] | None = None
+) -> str:
+    """The drawing as one SVG text; equal arguments give the same text.
+
+    Args:
+        layout: where everything goes; made here if it is None.
+        theme: `light`, `dark`, or `auto`, which follows the page that shows it.
+        marks: how nodes and clusters stand in a run, by id. Ids that are not drawn are left out.
+
+    Raises:
+        ValueError: there is no such theme, or no such state of a mark.
+    """
+    layout = arrange(shape) if layout is None else layout
+    marks = marks or {}
+    for node, mark in marks.items():
+        if mark.state not in get_args(State):
+            raise ValueError(f"the state of {node!r} is one of {', '.join(get_args(State))}, not {mark.state!r}")
+    name, css = look(theme)
+    width, height = _number(layout.width), _number(layout.height)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="stategraph {name}" role="img" '
+        f'aria-label="{_text(shape.name or "graph")}" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+        f'style="max-width:100%;height:auto" font-family="{FONTS}" font-size="{_number(FONT)}" text-anchor="middle">',
+        f"<style>\n{css}</style>",
+        f'<rect class="page" width="{width}" height="{height}" rx="8" {_fill("page")}/>',
+        *(_cluster(node, layout.clusters[node.id], marks.get(node.id)) for node in shape.clusters),
+        *map(_edge, layout.routes),
+        *(_node(node, layout.boxes[node.id], marks.get(node.id)) for node in shape.nodes),
+        "</svg>",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+# -- nodes ----------------------------------------------------------------------------------------------------
+
+
+def _cluster(node: Node, box: Box, mark: Mark | None) -> str:
+    classes = " ".join(["cluster", *traits(node), *_state(mark)])
+    fill, line = LIGHT["cluster"], LIGHT["cluster-line"]
+    return "".join(
+        [
+            f'<g class="{classes}" data-node="{_text(node.id)}">{_title(_tooltip(node))}',
+            f'<rect class="shape" {_rect(box)} rx="10" fill="{fill}" stroke="{line}"/>',
+            _words(fitted(node.label), (box.x + 12, box.y + 15), SMALL + 1, 'class="name" text-anchor="start"'),
+            *_stops(node, box),
+            *_badge(box, mark),
+            "</g>",
+        ]
+    )
+
+
+def _node(node: Node, box: Box, mark: Mark | None) -> str:
+    classes = " ".join(["node", *(t for t in traits(node) if t != "breakpoint"), *_state(mark)])
+    x, y = box.middle
+    if node.deferred:
+        x += DEFERRED_MARK / 2
+    size = SMALL if node.kind in ("start", "end", "join") else FONT
+    ink = LIGHT["pill-ink" if node.kind in ("start", "end") else "ink"]
+    return "".join(
+        [
+            f'<g class="{classes}" data-node="{_text(node.id)}">{_title(_tooltip(node))}',
+            *_outline(node, box),
+            *([_hour_glass((box.x + 18, y))] if node.deferred else []),
+            _words(fitted(node.label), (x, y), size, f'class="name" fill="{ink}"'),
+            *_stops(node, box),
+            *_badge(box, mark),
+            "</g>",
+        ]
+    )
+
+
+def _outline(node: Node, box: Box) -> Iterator[str]:
+    colour = {"start": "pill", "end": "pill", "subgraph": "sub", "unknown": "doubt"}.get(node.kind, "node")
+    paint = f'class="shape" fill="{LIGHT[colour]}" stroke="{LIGHT.get(f"{colour}-line", LIGHT["line"])}"'
+    x, y = box.middle
+    if node.kind == "join":
+        yield f'<circle cx="{_number(x)}" cy="{_number(y)}" r="{_number(box.width / 2)}" {paint}/>'
+    elif node.kind == "unknown":
+        right, low = box.x + box.width, box.y + box.height
+        corners = [
+            (box.x, y),
+            (box.x + 11, box.y),
+            (right - 11, box.y),
+            (right, y),
+            (right - 11, low),
+            (box.x + 11, low),
+        ]
+        yield f'<path d="{_closed(corners)}" stroke-linejoin="round" {paint}/>'
+    else:
+        radius = box.height / 2 if node.kind in ("start", "end") else 8
+        yield f'<rect {_rect(box)} rx="{_number(radius)}" {paint}/>'
+    if node.kind == "subgraph":
+        inner = Box("", box.x + 3.5, box.y + 3.5, box.width - 7, box.height - 7)
+        yield f'<rect {_rect(inner)} rx="5" class="inner" fill="none" stroke="{LIGHT["sub-line"]}"/>'
+
+
+def _tooltip(node: Node) -> str:
+    """Everything that is known of a node, a line each."""
+    said = {"unknown": ANYWHERE, "unreached": UNREACHED}
+    plain = {"start", "end", "breakpoint"}
+    kinds = [said.get(trait, NODE_KINDS[trait]) for trait in traits(node) if trait not in plain]
+    whole = [] if node.kind in ("start", "end", "join", "unknown") else [node.label]
+    return "\n".join([*whole, *kinds, *notes(node)])
+
+
+def _stops(node: Node, box: Box) -> Iterator[str]:
+    """A pause sign at the upper corner if the run stops before the node, at the lower one if it does after it."""
+    for on, y in ((node.before, box.y + 2), (node.after, box.y + box.height - 2)):
+        if on:
+            x = box.x + 2
+            bars = f"M{_number(x - 2.2)} {_number(y - 2.8)}v5.6M{_number(x + 2.2)} {_number(y - 2.8)}v5.6"
+            yield (
+                f'<g class="stop"><circle cx="{_number(x)}" cy="{_number(y)}" r="7.5" {_fill("paused")} '
+                f'stroke="{LIGHT["paused-line"]}"/><path d="{bars}" stroke="{LIGHT["paused-line"]}"/></g>'
+            )
+
+
+def _hour_glass(middle: Point) -> str:
+    x, y = middle
+    path = f"M{_number(x - 3.5)} {_number(y - 5.5)}h7l-7 11h7z"
+    return f'<path class="glass" d="{path}" fill="none" stroke="{LIGHT["soft"]}"/>'
+
+
+def _state(mark: Mark | None) -> list[str]:
+    return [f"is-{mark.state}"] if mark else []
+
+
+def _badge(box: Box, mark: Mark | None) -> Iterator[str]:
+    text = fitted(mark.text, LONGEST_LABEL, SMALL) if mark else ""
+    if text:
+        width = max(16.0, round(text_width(text, SMALL)) + 10)
+        place = Box("", max(box.x - 4, box.x + box.width + 8 - width), box.y - 8, width, 16)
+        yield (
+            f'<g class="badge"><rect {_rect(place)} rx="8" {_fill("soft")}/>'
+            f"{_words(text, place.middle, SMALL, _fill('page'))}</g>"
+        )
+
+
+# -- edges ----------------------------------------------------------------------------------------------------
+
+
+def _edge(route: Route) -> str:
+    edge = route.edge
+    colour = LIGHT.get(edge.kind, LIGHT["line"])
+    what = " ".join(filter(None, (f"{_short(edge.source)} → {_short(edge.target)}", edge.label and f"[{edge.label}]")))
+    tips, points = _tips(route)
+    dashes = {"conditional": "5 4", "goto": "5 4", "error": "0.1 4.5"}.get(edge.kind)
+    return "".join(
+        [
+            f'<g class="edge {edge.kind}" data-source="{_text(edge.source)}" data-target="{_text(edge.target)}" '
+            f'data-kind="{edge.kind}">{_title(f"{what}: {EDGE_KINDS[edge.kind]}")}',
+            f'<path class="line" d="{_curves(points)}" fill="none" stroke="{colour}"',
+            f' stroke-dasharray="{dashes}"/>' if dashes else "/>",
+            *(f'<path class="tip" d="{tip}" fill="{"none" if edge.kind == "goto" else colour}"/>' for tip in tips),
+            *_start_mark(route, colour),
+            *_label(route),
+            "</g>",
+        ]
+    )
+
+
+def _short(node: str) -> str:
+    return node.strip("_")
+
+
+def _tips(route: Route) -> tuple[list[str], Sequence[Point]]:
+    """The heads of an edge's arrow, and its way up to them."""
+    end, (dx, dy) = route.points[-1], _direction(route.points)
+    kind = route.edge.kind
+
+    def at(back: float, aside: float, start: Point = end) -> Point:
+        return start[0] - dx * back - dy * aside, start[1] - dy * back + dx * aside
+
+    if kind == "goto":
+        wings = f"M{_point(at(7, -4))}L{_point(end)}L{_point(at(7, 4))}"
+        return [wings], _trimmed(route.points, 1.5)
+    heads = (0, 5.5, 11) if kind == "send" else (0,)
+    tips = [_closed([at(back, 0), at(back + 8, -4), at(back + 6, 0), at(back + 8, 4)]) for back in heads]
+    return tips, _trimmed(route.points, 6.0 + heads[-1])
+
+
+def _direction(points: Sequence[Point]) -> Point:
+    """Of the end, as a step of length 1."""
+    end = points[-1]
+    for point in reversed(points[:-1]):
+        dx, dy = end[0] - point[0], end[1] - point[1]
+        length = (dx * dx + dy * dy) ** 0.5
+        if length > 0.01:
+            return dx / length, dy / length
+    return 0.0, 1.0
+
+
+def _trimmed(points: Sequence[Point], length: float) -> Sequence[Point]:
+    """The way without the last piece of this length."""
+    kept = list(points)
+    dx, dy = _direction(points)
+    while len(kept) > 4:
+        last = ((kept[-1][0] - kept[-4][0]) ** 2 + (kept[-1][1] - kept[-4][1]) ** 2) ** 0.5
+        if last > length:
+            break
+        length -= last
+        del kept[-3:]
+    kept[-2:] = [(x - dx * length, y - dy * length) for x, y in kept[-2:]]
+    return kept
+
+
+def _start_mark(route: Route, colour: str) -> Iterator[str]:
+    """A dot where a Command decides, a number of copies where a Send does."""
+    x, y = route.points[0]
+    if route.edge.kind == "goto":
+        yield f'<circle class="dot" cx="{_number(x)}" cy="{_number(y)}" r="3" fill="{colour}"/>'
+    elif route.edge.kind == "send":
+        dx, dy = _direction(route.points[3::-1])
+        middle = (x - dx * 11, y - dy * 11)
+        place = Box("", middle[0] - 11, middle[1] - 6.5, 22, 13)
+        yield (
+            f'<g class="many"><rect {_rect(place)} rx="6.5" {_fill("page")} stroke="{colour}"/>'
+            f"{_words(MANY, middle, 9.5, _fill('send'))}</g>"
+        )
+
+
+def _label(route: Route) -> Iterator[str]:
+    text = fitted(route.edge.label, LONGEST_LABEL, SMALL)
+    if text and route.label_at:
+        (x, y), width = route.label_at, round(text_width(text, SMALL)) + 8
+        place = Box("", x - width / 2, y - 8, width, 16)
+        yield (
+            f'<g class="label"><rect {_rect(place)} rx="4" {_fill("page")}/>'
+            f"{_words(text, (x, y), SMALL, _fill('soft'))}</g>"
+        )
+
+
+# -- text -----------------------------------------------------------------------------------------------------
+
+
+def _words(text: str, middle: Point, size: float, more: str) -> str:
+    x, y = middle
+    return f'<text x="{_number(x)}" y="{_number(y)}" dy=".35em" font-size="{_number(size)}" {more}>{_text(text)}</text>'
+
+
+def _fill(colour: str) -> str:
+    """For where no style sheet is read."""
+    return f'fill="{LIGHT[colour]}"'
+
+
+def _title(text: str) -> str:
+    return f"<title>{_text(text)}</title>" if text else ""
+
+
+_ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def _text(text: str) -> str:
+    """As text or an attribute of XML; what XML cannot hold is a �."""
+    return escape(_ILLEGAL.sub("\ufffd", text))
+
+
+def _number(value: float) -> str:
+    return f"{value:.1f}".removesuffix(".0")
+
+
+def _point(point: Point) -> str:
+    return f"{_number(point[0])} {_number(point[1])}"
+
+
+def _closed(points: Sequence[Point]) -> str:
+    return "M" + "L".join(map(_point, points)) + "Z"
+
+
+def _curves(points: Sequence[Point]) -> str:
+    return f"M{_point(points[0])}" + "".join(
+        "C" + ",".join(map(_point, points[n : n + 3])) for n in range(1, len(points), 3)
+    )
+
+
+def _rect(box: Box) -> str:
+    x, y, width, height = map(_number, box[1:])
+    return f'x="{x}" y="{y}" width="{width}" height="{height}"'
