@@ -24,7 +24,6 @@ from typing import Annotated, Any, TypedDict
 
 from stategraph import END, START, CompiledStateGraph, InMemorySaver, RunnableConfig, Send, StateGraph, StreamWriter
 from stategraph.channels import EphemeralValue
-from stategraph.visualize.mermaid import draw_mermaid
 
 SKIPPED = {"__pycache__", "site-packages", "dist-packages", "test", "tests", "idle_test"}
 Module = tuple[str, Path]  # dotted name, and its .py file or its folder
@@ -186,7 +185,7 @@ def run(folder: Path, out: Path) -> None:
     assert snapshot.metadata is not None
     checkpoints = len(list(app.get_state_history(config)))
     print(f"\n{snapshot.metadata['step']} supersteps, {checkpoints} checkpoints, {seconds:.1f} s")
-    out.write_text(draw_mermaid(app), encoding="utf-8")
+    out.write_text(app.get_graph().draw_mermaid(), encoding="utf-8")
     print(f"the graph as Mermaid text: {out}")
 
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from types import UnionType
-from typing import Any, Self, get_origin
+from typing import TYPE_CHECKING, Any, Self, get_origin
 
 from typing_extensions import Unpack
 
@@ -33,6 +33,9 @@ from .types import (
     StreamMode,
 )
 from .writes import Vocabulary
+
+if TYPE_CHECKING:
+    from ..visualize.drawing import Drawing
 
 Channels = Mapping[str, BaseChannel[Any, Any, Any] | type[ManagedValue]]
 
@@ -309,6 +312,30 @@ class Pregel(StoredThreads):
             if name not in known:
                 raise ValueError(f"clear_cache: there is no node {name!r}; {nearest(name, known)}")
         return [cache_namespace(known[name]) for name in names if known[name].cache_policy is not None]
+
+    # -- look -----------------------------------------------------------------------------------------------
+
+    def get_graph(self, config: RunnableConfig | None = None, *, xray: bool | int = False) -> Drawing:
+        """Its drawing, read from what will run; no code of the user's is called.
+
+        Args:
+            config: not looked at: the drawing is the same for all.
+            xray: show the graphs inside nodes: True for all, a number for so many levels.
+        """
+        from ..visualize.drawing import Drawing
+        from ..visualize.outline import outline
+
+        return Drawing(outline(self, xray))
+
+    async def aget_graph(self, config: RunnableConfig | None = None, *, xray: bool | int = False) -> Drawing:
+        """`get_graph` for coroutines."""
+        return self.get_graph(config, xray=xray)
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        """How Jupyter shows it: as its drawing."""
+        from ..visualize.drawing import bundle
+
+        return bundle(self.get_graph, include, exclude)
 
     # -- derive ---------------------------------------------------------------------------------------------
 

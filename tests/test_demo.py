@@ -28,7 +28,9 @@ longest function   big.deep.core.f, 3 lines (from line 5)
 most imported      os (3), sys (1)
 could not be read  0
 """
-MERMAID = ["plan --> summarize", "plan -.-> read", "read --> summarize", "read -.-> read", "summarize --> __end__"]
+MERMAID = [
+    "plan --> summarize", 'plan -.->|"\u00d7n"| read', "read --> summarize", 'read -.->|"\u00d7n"| read', "summarize --> __end__",
+]  # fmt: skip
 
 
 def write(folder: Path, tree: dict[str, str]) -> Path:

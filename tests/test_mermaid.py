@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal, NoReturn, TypedDict
 from stategraph import END, START, Command, NodeBuilder, Pregel, Send, StateGraph
 from stategraph.channels import EphemeralValue, LastValue
 from stategraph.pregel import ChannelWrite, ChannelWriteEntry, ChannelWriteTupleEntry, PregelNode
-from stategraph.visualize.mermaid import draw_mermaid
 
 
 class State(TypedDict):
@@ -28,8 +27,15 @@ def graph(*names: str) -> StateGraph:
 
 
 def lines(builder: StateGraph | Pregel) -> list[str]:
+    """Of its drawing, without the styles at the end."""
     app = builder.compile() if isinstance(builder, StateGraph) else builder
-    return [line.strip() for line in draw_mermaid(app).splitlines()]
+    drawn = [line.strip() for line in app.get_graph().draw_mermaid().splitlines()]
+    return [line for line in drawn if not line.startswith("class")]
+
+
+def styles(builder: StateGraph) -> list[str]:
+    drawn = [line.strip() for line in builder.compile().get_graph().draw_mermaid().splitlines()]
+    return [line for line in drawn if line.startswith("class")]
 
 
 def arrows(builder: StateGraph | Pregel) -> list[str]:
@@ -38,7 +44,7 @@ def arrows(builder: StateGraph | Pregel) -> list[str]:
 
 def test_a_chain_with_rounded_ends() -> None:
     builder = graph("a", "b").add_edge("a", "b").add_edge("b", END)
-    assert draw_mermaid(builder.compile()) == (
+    assert builder.compile().get_graph().draw_mermaid() == (
         "graph TD\n"
         '    __start__(["START"])\n'
         '    a["a"]\n'
@@ -47,6 +53,10 @@ def test_a_chain_with_rounded_ends() -> None:
         "    __start__ --> a\n"
         "    a --> b\n"
         "    b --> __end__\n"
+        "    classDef first font-weight:bold\n"
+        "    class __start__ first\n"
+        "    classDef last font-weight:bold\n"
+        "    class __end__ last\n"
     )
 
 
@@ -85,8 +95,9 @@ def test_a_router_that_does_not_say_where_it_goes() -> None:
 
     builder = graph("a", "b").add_conditional_edges("a", anywhere)
     found = lines(builder)
-    assert 'node_4{"?"}' in found
-    assert 'a -.->|"anywhere"| node_4' in found
+    assert 'a_{"?"}' in found
+    assert 'a -.->|"anywhere"| a_' in found
+    assert "a_ -.-> b" in found
 
 
 def test_a_join_is_a_circle_that_all_lead_to() -> None:
@@ -96,20 +107,20 @@ def test_a_join_is_a_circle_that_all_lead_to() -> None:
         'a["a"]',
         'b["b"]',
         'c["c"]',
-        'node_4(("all"))',
+        'join_a_b_c(("all"))',
         '__end__(["END"])',
         "__start__ --> a",
         "__start__ --> b",
-        "a --> node_4",
-        "b --> node_4",
+        "a --> join_a_b_c",
+        "b --> join_a_b_c",
         "c --> __end__",
-        "node_4 --> c",
+        "join_a_b_c --> c",
     ]
 
 
 def test_deferred_nodes_have_a_style() -> None:
     builder = graph("a").add_node("late", node, defer=True).add_edge("a", "late")
-    assert lines(builder)[-2:] == ["classDef deferred stroke-dasharray: 5 5", "class late deferred"]
+    assert styles(builder)[-2:] == ["classDef deferred stroke-dasharray:5 5", "class late deferred"]
 
 
 def test_where_commands_may_go_is_dashed() -> None:
@@ -122,34 +133,34 @@ def test_where_commands_may_go_is_dashed() -> None:
 
 
 def test_names_that_mermaid_would_trip_over() -> None:
-    builder = graph("end", 'say "hi" <now> #1 & go').add_edge("end", 'say "hi" <now> #1 & go')
-    assert lines(builder)[2:] == [
-        'node_1["end"]',
-        'node_2["say #quot;hi#quot; #lt;now#gt; #35;1 #amp; go"]',
+    hostile = 'say "hi" <now> #1 & *go* %%{\\n}'
+    assert lines(graph("end", hostile).add_edge("end", hostile))[2:] == [
+        'node_end["end"]',
+        'say_hi_now_1_go_n["say #quot;hi#quot; #lt;now#gt; #35;1 #amp; #42;go#42; #37;#37;{#92;n}"]',
         '__end__(["END"])',
-        "__start__ --> node_1",
-        "node_1 --> node_2",
-        "node_2 --> __end__",
+        "__start__ --> node_end",
+        "node_end --> say_hi_now_1_go_n",
+        "say_hi_now_1_go_n --> __end__",
     ]
 
 
 def test_ids_made_up_clash_with_no_name() -> None:
-    found = lines(graph("node_2", "class").add_edge("node_2", "class"))
-    assert found[2:4] == ['node_2["node_2"]', 'node_2_["class"]']
+    found = lines(graph("a b", "a_b", "a  b", "数").add_edge("a b", "a_b").add_edge("a b", "a  b").add_edge("a b", "数"))
+    assert found[2:6] == ['a_b_["a b"]', 'a_b["a_b"]', 'a_b__["a  b"]', 'node_4["数"]']
 
 
 def test_two_compiles_draw_the_same() -> None:
     builder = graph("a", "b", "c", "d").add_edge("a", "d").add_edge("a", "c").add_edge("a", "b")
     builder.add_edge(["b", "c"], "d")
-    assert draw_mermaid(builder.compile()) == draw_mermaid(builder.compile())
+    assert builder.compile().get_graph().draw_mermaid() == builder.compile().get_graph().draw_mermaid()
 
 
 def test_edges_added_after_compile_are_not_drawn() -> None:
     builder = graph("a", "b").add_edge("a", "b")
     app = builder.compile()
-    before = draw_mermaid(app)
+    before = app.get_graph().draw_mermaid()
     builder.edges.add(("b", "a"))
-    assert draw_mermaid(app) == before
+    assert app.get_graph().draw_mermaid() == before
 
 
 def test_a_raw_pregel_shows_its_channels_on_the_arrows() -> None:
@@ -176,6 +187,6 @@ def test_writes_that_may_be_left_out_are_dashed() -> None:
     assert arrows(app)[1:] == [
         'one -.->|"a"| one',
         'one -.->|"a"| __end__',
-        "one -.-> one",
-        "one -.-> node_3",
+        'one -.->|"\u00d7n"| one',
+        "one -.-> one_",
     ]

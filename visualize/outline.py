@@ -12,6 +12,7 @@ from typing import Any
 from ..graph.branch import Branch, literals
 from ..graph.compile import CompiledStateGraph
 from ..graph.compile import join as join_name
+from ..graph.functional import EntryWriter
 from ..pregel.app import Pregel
 from ..pregel.program import Node as ProgramNode
 from ..pregel.types import END, JOIN, NS_END, NS_SEP, START, TASKS, TO_NODE, Send
@@ -170,9 +171,12 @@ def _state_edges(app: CompiledStateGraph) -> Iterator[Edge]:
     """In the order of the nodes; of each node fixed edges first, then its routers', then where its commands go."""
     builder = app.builder
     to_end = {start for starts, end in builder.waiting_edges if end == END for start in starts}
+    order = {name: place for place, name in enumerate(app.program.nodes)}
     for node in app.program.nodes.values():
         declared = builder.nodes[node.name].ends if node.name in builder.nodes else {}
-        mine = [*_written(node), *(Edge(node.name, end, "goto", label) for end, label in declared.items())]
+        # Plain edges are kept by name; as declared, part_2 comes before part_10. Joins and routers keep their places.
+        plain = sorted(_written(node), key=lambda edge: order[edge.target] if edge.kind == "plain" else len(order))
+        mine = [*plain, *(Edge(node.name, end, "goto", label) for end, label in declared.items())]
         mine += [
             Edge(node.name, join_name(starts, end), "join")
             for starts, end in builder.waiting_edges
@@ -229,10 +233,14 @@ def _raw_edges(app: Pregel) -> Iterator[Edge]:
     """Through channels, whose names they bear: from the input, between nodes, to the output."""
     program = app.program
     for channel in _several(program.inputs):
-        yield from (Edge(START, end, label=channel) for end in program.triggers.get(channel, ()))
+        label = "" if channel == START else channel
+        yield from (Edge(START, end, label=label) for end in program.triggers.get(channel, ()))
     outputs = set(_several(program.outputs))
     for node in program.nodes.values():
         for writer in node.writers:
+            if isinstance(writer, EntryWriter):
+                yield Edge(node.name, END)
+                continue
             if not isinstance(writer, ChannelWrite):
                 yield Edge(node.name, _anywhere(node.name), "conditional")
                 continue

@@ -1,0 +1,230 @@
+"""A Shape → DOT text, and what Graphviz makes of it where it is installed: a layout, a PNG.
+
+Graphviz runs as a program of its own, `dot` or the one that pygraphviz brings, so it can be slow, broken or killed
+without harm to us. Nothing is read from a graph here.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from typing import Any, Final
+
+from ..pregel.errors import StateGraphError
+from .measure import label_size, node_size, title_size
+from .places import Box, Layout, Point, Route
+from .shape import Node, Shape
+from .words import edge_text, notes, plain_ids, traits
+
+TIMEOUT: Final = 20.0
+"""Seconds that Graphviz may take."""
+
+_NODES: Final[dict[str, dict[str, str]]] = {
+    "start": {"shape": "box", "style": "rounded,filled,bold"},
+    "end": {"shape": "box", "style": "rounded,filled,bold"},
+    "subgraph": {"peripheries": "2"},
+    "join": {"shape": "circle", "margin": "0.02"},
+    "unknown": {"shape": "diamond", "style": "dashed"},
+    "deferred": {"style": "rounded,filled,dashed"},
+    "handler": {"color": "#cc3333"},
+    "breakpoint": {"color": "#e08000", "penwidth": "2.5"},
+    "unreached": {"color": "#999999", "fontcolor": "#999999"},
+}
+_EDGES: Final[dict[str, dict[str, str]]] = {
+    "conditional": {"style": "dashed"},
+    "goto": {"style": "dashed", "arrowhead": "vee"},
+    "send": {"style": "dashed", "arrowhead": "normalnormal"},
+    "error": {"style": "dashed", "color": "#cc3333", "fontcolor": "#cc3333"},
+}
+
+
+class GraphvizMissingError(StateGraphError, RuntimeError):
+    """There is no Graphviz, and what was asked for needs it."""
+
+
+class GraphvizWarning(UserWarning):
+    """Graphviz is installed and does not work."""
+
+
+def draw_dot(shape: Shape) -> str:
+    """The drawing as DOT text; equal shapes give the same text. No `dot` program is needed."""
+    return str(_digraph(shape).source)
+
+
+def draw_png(shape: Shape, dpi: int = 96) -> bytes:
+    """The drawing as a PNG picture, made by Graphviz.
+
+    Raises:
+        GraphvizMissingError: no Graphviz is installed, or none works.
+    """
+    picture = run_graphviz(draw_dot(shape), "png", f"-Gdpi={int(dpi)}")
+    if picture is None:
+        state = "does not work (see the warning)" if any(_programs()) else "is not installed"
+        raise GraphvizMissingError(
+            f"a PNG needs Graphviz, which {state}: `apt install graphviz` (or https://graphviz.org/download), or "
+            "`pip install stategraph[graphviz]`. draw_svg() and draw_html() need nothing"
+        )
+    return picture
+
+
+def arrange_with_graphviz(shape: Shape) -> Layout | None:
+    """Where everything stands if Graphviz decides; None if there is no Graphviz, or none that works."""
+    plan = run_graphviz(_sized(shape), "json")
+    return None if plan is None else _layout(shape, json.loads(plan))
+
+
+# -- the program ----------------------------------------------------------------------------------------------
+
+_PYGRAPHVIZ = """
+import sys, pygraphviz
+graph = pygraphviz.AGraph(string=sys.stdin.buffer.read().decode())
+for option in sys.argv[2:]:
+    graph.graph_attr[option[2:].partition("=")[0]] = option.partition("=")[2]
+sys.stdout.buffer.write(graph.draw(format=sys.argv[1], prog="dot"))
+"""
+
+
+def _programs() -> Iterator[Callable[[str], list[str]]]:
+    """Who could draw, the best first: each gives the command for a format."""
+    dot = shutil.which("dot")
+    if dot is not None:
+        yield lambda form: [dot, f"-T{form}"]
+    if find_spec("pygraphviz") is not None:
+        yield lambda form: [sys.executable, "-c", _PYGRAPHVIZ, form]
+
+
+def run_graphviz(source: str, form: str, *options: str) -> bytes | None:
+    """What Graphviz makes of DOT text; None if it is not there, or does not work, of which it is warned.
+
+    Args:
+        form: the format: "png", "json", ...
+        options: of the form "-Gname=value".
+    """
+    for program in _programs():
+        command = [*program(form), *options]
+        try:
+            done = subprocess.run(command, input=source.encode(), capture_output=True, timeout=TIMEOUT, check=False)
+        except (OSError, subprocess.SubprocessError) as error:
+            reason = str(error)
+        else:
+            if done.returncode == 0 and done.stdout:
+                return done.stdout
+            reason = f"exit code {done.returncode}: {done.stderr.decode(errors='replace').strip()[-300:]}"
+        warnings.warn(f"Graphviz does not work ({command[0]}): {reason}", GraphvizWarning, stacklevel=4)
+    return None
+
+
+# -- the text -------------------------------------------------------------------------------------------------
+
+
+def _digraph(shape: Shape) -> Any:
+    import graphviz  # type: ignore[import-untyped]  # it has no annotations
+
+    graph = graphviz.Digraph(shape.name)
+    font = {"fontname": "Helvetica,Arial,sans-serif"}
+    graph.attr("graph", **font, rankdir="TB", fontsize="11", color="#999999", style="rounded")
+    graph.attr("node", **font, shape="box", style="rounded,filled", fillcolor="white", fontsize="12")
+    graph.attr("edge", **font, fontsize="10")
+    ids = plain_ids(node.id for node in (*shape.nodes, *shape.clusters))
+    _fill(graph, shape, ids, None)
+    for edge in shape.edges:
+        label = {"label": _plain(f" {edge_text(edge)} ")} if edge_text(edge) else {}
+        graph.edge(ids[edge.source], ids[edge.target], **label, **_EDGES.get(edge.kind, {}))
+    return graph
+
+
+def _fill(graph: Any, shape: Shape, ids: dict[str, str], holder: str | None) -> None:
+    """Add the nodes and clusters that a cluster holds, or those at the top."""
+    for node in shape.nodes:
+        if node.inside == holder:
+            style: dict[str, str] = {}
+            for trait in traits(node):
+                style |= _NODES.get(trait, {})
+            graph.node(ids[node.id], _text(node), **style)
+    for cluster in shape.clusters:
+        if cluster.inside == holder:
+            with graph.subgraph(name=f"cluster_{ids[cluster.id]}") as inner:
+                inner.attr(label=_text(cluster))
+                _fill(inner, shape, ids, cluster.id)
+
+
+def _text(node: Node) -> Any:
+    return _plain("\n".join((node.label, *notes(node))))
+
+
+def _plain(text: str) -> Any:
+    """Text that stands for itself: DOT gives backslashes and angle brackets a meaning."""
+    import graphviz
+
+    return graphviz.nohtml(graphviz.escape(text).replace("\n", "\\n"))
+
+
+# -- the layout -----------------------------------------------------------------------------------------------
+
+
+def _sized(shape: Shape) -> str:
+    """DOT text of boxes without words, as large as our own renderer draws them; one point is one px."""
+    lines = ["digraph {", "graph [nodesep=0.45 ranksep=0.5];", "edge [arrowhead=none fontsize=1];"]
+    lines.append('node [shape=box fixedsize=true label=""];')
+    names = {part.id: f"n{number}" for number, part in enumerate((*shape.nodes, *shape.clusters))}
+    lines += _sized_parts(shape, names, None)
+    for number, edge in enumerate(shape.edges):
+        label = f" label={_room(*label_size(edge.label))}" if edge.label else ""
+        lines.append(f"{names[edge.source]} -> {names[edge.target]} [id=e{number}{label}];")
+    return "\n".join([*lines, "}"])
+
+
+def _sized_parts(shape: Shape, names: dict[str, str], holder: str | None) -> Iterator[str]:
+    for node in shape.nodes:
+        if node.inside == holder:
+            width, height = node_size(node)
+            round_ = " shape=ellipse" if node.kind == "join" else ""
+            yield f"{names[node.id]} [width={width / 72:.4f} height={height / 72:.4f}{round_}];"
+    for cluster in shape.clusters:
+        if cluster.inside == holder:
+            yield f"subgraph cluster_{names[cluster.id]} {{ margin=12; labeljust=l;"
+            yield f"label={_room(*title_size(cluster))};"
+            yield from _sized_parts(shape, names, cluster.id)
+            yield "}"
+
+
+def _room(width: float, height: float) -> str:
+    """A label that takes so much room."""
+    size = f'FIXEDSIZE="TRUE" WIDTH="{width:.0f}" HEIGHT="{height:.0f}"'
+    return f'<<TABLE BORDER="0" CELLBORDER="0" CELLPADDING="0" CELLSPACING="0" {size}><TR><TD></TD></TR></TABLE>>'
+
+
+def _layout(shape: Shape, plan: dict[str, Any]) -> Layout:
+    """Graphviz's JSON as a Layout: its y goes upwards, ours downwards."""
+    _, _, width, height = _numbers(plan["bb"])
+    placed = {item["name"]: item for item in plan["objects"]}
+
+    def flipped(text: str) -> Point:
+        x, y = _numbers(text)
+        return x, height - y
+
+    names = {part.id: f"n{number}" for number, part in enumerate((*shape.nodes, *shape.clusters))}
+    boxes, clusters = {}, {}
+    for node in shape.nodes:
+        (x, y), (wide, high) = flipped(placed[names[node.id]]["pos"]), node_size(node)
+        boxes[node.id] = Box(node.id, x - wide / 2, y - high / 2, wide, high)
+    for cluster in shape.clusters:
+        left, low, right, top = _numbers(placed[f"cluster_{names[cluster.id]}"]["bb"])
+        clusters[cluster.id] = Box(cluster.id, left, height - top, right - left, top - low)
+    drawn = {item["id"]: item for item in plan.get("edges", ())}
+    routes = []
+    for number, edge in enumerate(shape.edges):
+        item = drawn[f"e{number}"]
+        points = tuple(flipped(point) for point in item["pos"].split())
+        routes.append(Route(edge, points, flipped(item["lp"]) if "lp" in item else None))
+    return Layout(width, height, boxes, clusters, tuple(routes))
+
+
+def _numbers(text: str) -> tuple[float, ...]:
+    return tuple(float(number) for number in text.split(","))
+

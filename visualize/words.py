@@ -1,0 +1,104 @@
+"""What all drawings say alike: ids that any syntax accepts, notes of a node, words for kinds. Only text is made."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from .shape import Edge, Node
+
+# Words that Mermaid or DOT take for their own, in any case.
+RESERVED = {"end", "graph", "subgraph", "flowchart", "class", "classdef", "click", "style", "linkstyle", "default"}
+RESERVED |= {"direction", "call", "href", "interpolate", "_self", "_blank", "_parent", "_top"}
+RESERVED |= {"digraph", "node", "edge", "strict"}
+
+EDGE_KINDS = {
+    "plain": "always taken",
+    "join": "waits for all",
+    "conditional": "a router decides",
+    "goto": "a Command decides",
+    "send": "sends any number of tasks",
+    "error": "taken on failure",
+}
+"""What each kind of edge means."""
+
+NODE_KINDS = {
+    "start": "start",
+    "end": "end",
+    "node": "node",
+    "subgraph": "a graph as a node",
+    "join": "waits for all that lead here",
+    "unknown": "somewhere: the router does not say",
+    "cluster": "a graph, shown inside",
+    "deferred": "deferred: runs when nothing else is left",
+    "handler": "error handler",
+    "breakpoint": "breakpoint: the run stops here",
+    "unreached": "nothing declared leads here",
+}
+"""What each kind of node, and each of its `traits`, means."""
+
+LONGEST_NOTE = 40  # characters of a metadata value
+
+MANY = "\u00d7n"
+"""Beside an edge that sends any number of tasks."""
+
+
+def plain_ids(names: Iterable[str]) -> dict[str, str]:
+    """A word of letters, digits and _ for every name, that no other has: the name itself where that can be."""
+    names = list(names)
+    ids = {name: name for name in names if re.fullmatch(r"[A-Za-z_]\w*", name, re.A) and name.lower() not in RESERVED}
+    taken = set(ids)
+    for position, name in enumerate(names):
+        if name in ids:
+            continue
+        word = re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_")
+        if not re.match(r"[A-Za-z]", word) or word.lower() in RESERVED:
+            word = f"node_{word or position}"
+        while word in taken:
+            word += "_"
+        taken.add(word)
+        ids[name] = word
+    return ids
+
+
+def traits(node: Node) -> list[str]:
+    """What sets a node apart from a plain one, as keys of `NODE_KINDS`."""
+    found = {
+        node.kind: node.kind not in ("node", "cluster"),
+        "deferred": node.deferred,
+        "handler": node.handler,
+        "breakpoint": node.before or node.after,
+        "unreached": not node.reached,
+    }
+    return [trait for trait, holds in found.items() if holds]
+
+
+def notes(node: Node) -> list[str]:
+    """What else is known of a node: its metadata, where it is plain data, and its breakpoints."""
+    found = [f"{key} = {_short(value)}" for key, value in plain(dict(node.metadata)).items()]
+    stops = [word for word, on in (("before", node.before), ("after", node.after)) if on]
+    return [*found, f"stops {' and '.join(stops)}"] if stops else found
+
+
+def _short(value: object) -> str:
+    text = " ".join(str(value).split())
+    return text if len(text) <= LONGEST_NOTE else text[: LONGEST_NOTE - 1] + "…"
+
+
+def plain(value: object) -> Any:
+    """A value of a node's metadata as data that JSON can carry; what is not plain data is named by its type."""
+    if type(value) in (str, int, float, bool, type(None)):
+        return value
+    if type(value) in (list, tuple):
+        return [plain(item) for item in value]  # type: ignore[attr-defined]
+    if type(value) is dict:
+        return {key if type(key) is str else f"<{type(key).__name__}>": plain(item) for key, item in value.items()}
+    # Its repr() would be code of the user's.
+    return f"<{type(value).__name__}>"
+
+
+def edge_text(edge: Edge, many: str = MANY) -> str:
+    """An edge's label, with a mark for a fan-out and a word for an error."""
+    mark = {"send": many, "error": "on error"}.get(edge.kind, "")
+    return " ".join(filter(None, (edge.label, mark)))
