@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from itertools import pairwise
 
-from .grid import Grid
+from .grid import Grid, places
 
 Neighbours = list[list[int]]
 Gap = Callable[[int, int], float]
@@ -41,7 +41,7 @@ def columns(grid: Grid, above: Neighbours, below: Neighbours, real: int, gap: Ga
 def _bent(grid: Grid, above: Neighbours, real: int) -> set[tuple[int, int]]:
     """The edges, as (upper, lower), that cross a piece of a long edge: these give way."""
     found = set()
-    place = {cell: number for row in grid.rows for number, cell in enumerate(row)}
+    place = grid.places()
     for upper_row, row in pairwise(grid.rows):
         start, scanned = 0, 0
         for number, cell in enumerate(row):
@@ -84,7 +84,7 @@ def _aligned(
     down = corner[0]
     root = list(range(len(grid.row)))
     shift = [0.0] * len(root)
-    place = {cell: number for row in rows for number, cell in enumerate(row)}
+    place = places(rows)
     for row in rows:
         reached = -1
         for cell in row:

@@ -1,5 +1,5 @@
 """The grid of a layered drawing: rows of cells. A cell stands for a node, for the label of an edge, or for the place
-where a long edge goes through a row; so every edge leads from row to row. What is decided about it is decided elsewhere.
+where a long edge goes through a row; so every edge leads from row to row. All decisions about it are made elsewhere.
 """
 
 from __future__ import annotations
@@ -66,12 +66,26 @@ class Grid:
 
     def add(self, item: Item, row: int) -> int:
         """A new cell, at the end of its row."""
+        return self.insert(item, row, len(self.rows[row]))
+
+    def insert(self, item: Item, row: int, place: int) -> int:
+        """A new cell, at this place in its row."""
+        self.rows[row].insert(place, len(self.row))
         self.items.append(item)
         self.row.append(row)
-        self.rows[row].append(len(self.row) - 1)
         self.above.append([])
         self.below.append([])
         return len(self.row) - 1
+
+    def places(self) -> list[int]:
+        """The place of each cell in its row."""
+        return places(self.rows)
+
+
+def places(rows: Iterable[Iterable[int]]) -> list[int]:
+    """The place of each cell in its row."""
+    found = {cell: number for row in rows for number, cell in enumerate(row)}
+    return [found[cell] for cell in range(len(found))]
 
 
 def build(items: list[Item], links: Sequence[Link], first: int | None, last: int | None) -> Grid:

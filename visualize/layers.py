@@ -89,17 +89,14 @@ def _sorted(before: list[list[int]], after: list[list[int]]) -> list[int]:
 def _shorten(
     found: list[int], order: list[int], before: list[list[int]], after: list[list[int]], first: int | None
 ) -> None:
-    """Move nodes, alone and then with all that hangs on them tightly, as long as the edges get shorter."""
+    """Move nodes, one at a time, as long as the edges get shorter."""
     for _ in range(8):
         moved = False
         for node in reversed(order):
             pull = len(after[node]) - len(before[node])
             if node == first or not pull:
                 continue
-            if pull > 0:
-                place = min(found[n] for n in after[node]) - 1
-            else:
-                place = max(found[n] for n in before[node]) + 1
+            place = min(found[n] for n in after[node]) - 1 if pull > 0 else max(found[n] for n in before[node]) + 1
             moved |= place != found[node]
             found[node] = place
         if not moved:

@@ -7,8 +7,9 @@ always gives the same layout.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Final
 
 from .columns import columns
@@ -16,7 +17,9 @@ from .grid import Grid, Item, Link, build
 from .measure import Size, label_size, node_size, title_size
 from .order import arrange_rows
 from .places import Box, Layout, Route
-from .ports import LEFT, RIGHT, Sides, choose_sides, gather
+from .ports import APART as PORT
+from .ports import APART_SEND as SEND_PORT
+from .ports import choose_sides, enclosed, gather, make_turns
 from .routes import Sheet, ports, route, row_tops, self_routes
 from .shape import Edge, Node, Shape
 
@@ -25,6 +28,7 @@ APART: Final = 40.0  # between parts that nothing connects
 ASIDE: Final = 36.0  # from a node to its error handler
 WIDEST: Final = 1200.0  # parts that nothing connects begin a new line beyond
 INSET: Final = 16.0  # from a cluster's border to what is in it
+MOST_ROOM: Final = 200.0  # how far a node is widened for its edges
 TITLE: Final = 30.0  # the same at its top
 
 
@@ -114,6 +118,22 @@ class _Drawing:
         for number, edge in enumerate(shape.edges):
             self.of_level.setdefault(_common(edge, above), []).append(number)
         self.hosts = self._hosts()
+        self.room = self._room()
+
+    def _room(self) -> dict[str, float]:
+        """How wide each node has to be for the edges that meet it at its top or at its bottom."""
+        ends = [((edge.target, True), PORT) for edge in self.edges]
+        ends += [((edge.source, False), SEND_PORT if edge.kind == "send" else PORT) for edge in self.edges]
+        found: dict[tuple[str, bool], float] = {}
+        for end, width in ends:
+            found[end] = min(MOST_ROOM, found.get(end, 0.0) + width)
+        return {node: max(found.get((node, True), 0.0), found.get((node, False), 0.0)) for node in self.nodes}
+
+    def _size(self, node: Node) -> Size:
+        width, height = node_size(node)
+        return Size(
+            max(width, self.room[node.id] + 16) if node.kind in ("start", "end", "node", "subgraph") else width, height
+        )
 
     def _hosts(self) -> dict[str, str]:
         """Error handlers that stand beside the one node that they handle, and that node."""
@@ -158,13 +178,13 @@ class _Drawing:
             elif node.id in handlers:
                 things.add(*self._with_handler(node, self.nodes[handlers[node.id]]))
             elif node.id not in self.hosts:
-                width, height = node_size(node)
+                width, height = self._size(node)
                 part = _Part(width, height, {node.id: Box(node.id, -width / 2, 0, width, height)})
                 things.add(Item(width / 2, width / 2, height), part)
         return things
 
     def _with_handler(self, node: Node, handler: Node) -> tuple[Item, _Part]:
-        size, other = node_size(node), node_size(handler)
+        size, other = self._size(node), self._size(handler)
         height = max(size.height, other.height)
         number = next(n for n, edge in enumerate(self.edges) if edge.target == handler.id)
         label = label_size(self.edges[number].label)
@@ -181,8 +201,7 @@ class _Drawing:
     def _cluster(self, cluster: Node) -> tuple[Item, _Part]:
         """A nested graph with its border and title, as one item whose axis goes through its start."""
         inner = self.level(cluster.id)
-        starts = [box for key, box in inner.boxes.items() if self.nodes[key].kind == "start"]
-        ends = [box for key, box in inner.boxes.items() if self.nodes[key].kind == "end"]
+        starts, ends = self._gates(cluster, inner, "start"), self._gates(cluster, inner, "end")
         title = title_size(cluster).width
         entry = min((box.middle[0] for box in starts), default=title + INSET)
         indent = max(INSET, title + INSET + 10 - entry)  # no edge leads through the title
@@ -194,6 +213,12 @@ class _Drawing:
         below = indent + ends[0].middle[0] - axis if ends else 0.0
         return Item(axis, width - axis, height, 0.0, below), part
 
+    def _gates(self, cluster: Node, inner: _Part, kind: str) -> list[Box]:
+        """Where edges come in, or go out."""
+        found = [key for key in inner.boxes if self.nodes[key].kind == kind]
+        own = [key for key in found if self.nodes[key].inside == cluster.id]
+        return [inner.boxes[key] for key in own or found]
+
     def _component(self, things: _Things, group: list[int], numbers: list[int]) -> _Part:
         """Items that hang together, arranged."""
         local = {item: n for n, item in enumerate(group)}
@@ -204,22 +229,22 @@ class _Drawing:
         parts = [things.parts[item] for item in group]
         alone = {kind: self._alone(parts, kind) for kind in ("start", "end")}
         grid = build([things.items[item] for item in group], links, alone["start"], alone["end"])
-        arrange_rows(grid)
         spots = [part.boxes for part in parts]
-        sides = choose_sides(grid, links, spots)
-        _make_room(grid, links, sides)
-        x = columns(grid, *_to_align(grid, links, sides), len(group), _gap(len(group)))
+        arrange_rows(grid, lambda: enclosed(grid, links, spots))
+        besides = gather(grid, links, choose_sides(grid, links, spots))
+        make_turns(grid, links, besides)
+        x = columns(grid, *_to_align(grid, links), len(group), _gap(len(group)))
         part = _Part()
         for item, piece in enumerate(parts):
             part.take(piece.moved(x[item], 0))
-        sheet = Sheet(grid, links, x, self.nodes, part.boxes)
-        rows = row_tops(sheet, ports(sheet, sides))
+        sheet = Sheet(grid, links, x, self.nodes, part.boxes, besides)
+        rows = row_tops(sheet, ports(sheet))
         for item, piece in enumerate(parts):
             row = grid.row[item]
             slack = rows.bottom[row] - rows.top[row] - grid.items[item].height
             part.take(piece.moved(x[item], rows.top[row] + slack / 2))
-        found = ports(sheet, sides)
-        loops = self_routes(sheet, sides)
+        found = ports(sheet)
+        loops = self_routes(sheet)
         for n, number in enumerate(numbers):
             part.routes[number] = loops[n] if n in loops else route(sheet, n, found, rows)
         left = min(x[cell] - grid.items[cell].left for cell in range(len(x)))
@@ -269,40 +294,17 @@ def _connected(count: int, pairs: Sequence[tuple[int, int]]) -> list[list[int]]:
     return found
 
 
-def _make_room(grid: Grid, links: Sequence[Link], sides: Sides) -> None:
-    """Widen the items by the loops beside them."""
-    room: dict[tuple[int, int], float] = {}
-    for (_, side), beside in gather(grid, links, sides).items():
-        numbers = [*beside.own, *beside.down, *beside.up]
-        item = links[numbers[0]].upper if numbers[0] not in beside.up else links[numbers[0]].lower
-        room[item, side] = max(room.get((item, side), 0.0), beside.room(links))
-    for (item, side), width in room.items():
-        old = grid.items[item]
-        left = old.left + (width if side == LEFT else 0)
-        right = old.right + (width if side == RIGHT else 0)
-        grid.items[item] = Item(left, right, old.height, old.above, old.below)
-
-
-def _to_align(grid: Grid, links: Sequence[Link], sides: Sides) -> tuple[list[list[int]], list[list[int]]]:
-    """The neighbours of each cell that it is to stand in line with: loops beside a node are not in line with it."""
+def _to_align(grid: Grid, links: Sequence[Link]) -> tuple[list[list[int]], list[list[int]]]:
+    """The neighbours of each cell that it is to stand in line with."""
     above: list[list[int]] = [[] for _ in grid.row]
     below: list[list[int]] = [[] for _ in grid.row]
-    for number, link in enumerate(links):
-        first = 1 if (number, True) in sides else 0
-        last = len(link.cells) - (1 if (number, False) in sides else 0)
-        cells = link.cells[first:last]
-        for upper, lower in zip(cells, cells[1:], strict=False):
+    for link in links:
+        for upper, lower in pairwise(link.cells):
             below[upper].append(lower)
             above[lower].append(upper)
     return above, below
 
 
-def _gap(real: int):  # type: ignore[no-untyped-def]
-    def gap(left: int, right: int) -> float:
-        nodes = (left < real) + (right < real)
-        return (12.0, 18.0, 32.0)[nodes]
-
-    return gap
-
-
-def _unused(size: Size) -> None: ...
+def _gap(real: int) -> Callable[[int, int], float]:
+    """How far apart two neighbours in a row are: more if they stand for nodes."""
+    return lambda left, right: (12.0, 18.0, 32.0)[(left < real) + (right < real)]

@@ -33,12 +33,12 @@ class Size(NamedTuple):
 
 # Widths of a common sans font, in hundredths of its size.
 _WIDTHS: Final = {
-    **dict.fromkeys("ijl|'!.,:;I", 28),
-    **dict.fromkeys(' ()[]{}frt-/\\"`', 37),
-    **dict.fromkeys("abcdeghknopqsuvxyz_0123456789J?*", 57),
-    **dict.fromkeys("ABEFKLPSTVXYZ$#+<>=~^", 66),
-    **dict.fromkeys("CDGHNOQRUw&", 74),
-    **dict.fromkeys("mMW%@", 92),
+    **dict.fromkeys("ijl|'!.,:;I", 31),
+    **dict.fromkeys(' ()[]{}frt-/\\"`', 40),
+    **dict.fromkeys("abcdeghknopqsuvxyz_0123456789J?*", 62),
+    **dict.fromkeys("ABEFKLPSTVXYZ$#+<>=~^", 70),
+    **dict.fromkeys("CDGHNOQRUw&", 79),
+    **dict.fromkeys("mMW%@", 98),
 }
 
 

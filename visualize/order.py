@@ -1,4 +1,4 @@
-"""The order of the cells in each row: few crossings. Deterministic; among equally good orders the declared one stays."""
+"""The order of the cells in each row: few crossings. Deterministic; of equally good orders the declared one stays."""
 
 from __future__ import annotations
 
@@ -6,30 +6,31 @@ import random
 from bisect import bisect_right, insort
 from collections.abc import Callable
 
-from .grid import Grid
+from .grid import Grid, places
 
 Rows = list[list[int]]
 _EFFORT = 6000  # cells looked at, more or less: small grids get many tries, large ones few
 
 
-def arrange_rows(grid: Grid) -> int:
-    """Order the rows of the grid; how many crossings are left."""
+def arrange_rows(grid: Grid, flaws: Callable[[], int]) -> None:
+    """Order the rows of the grid.
+
+    Args:
+        flaws: how many there are besides crossings, with the rows as they are.
+    """
     cells = len(grid.row)
-    tries = max(1, min(16, _EFFORT // max(1, cells)))
-    best, fewest = grid.rows, crossings(grid, grid.rows) + 1
-    for start in _starts(grid, tries):
-        rows, number = _improved(grid, start, max(4, min(24, 60_000 // max(1, cells))))
-        if number < fewest:
-            best, fewest = rows, number
-        if not fewest:
+    found: list[tuple[tuple[int, int], Rows]] = []
+    for start in _starts(grid, max(1, min(16, _EFFORT // max(1, cells)))):
+        grid.rows, number = _improved(grid, start, max(4, min(24, 60_000 // max(1, cells))))
+        found.append(((number, flaws()), grid.rows))
+        if found[-1][0] == (0, 0):
             break
-    grid.rows = best
-    return fewest
+    _, grid.rows = min(found, key=lambda one: one[0])
 
 
 def crossings(grid: Grid, rows: Rows) -> int:
     """How many pairs of edges between neighbouring rows cross."""
-    place = _places(grid, rows)
+    place = places(rows)
     return sum(_crossings_below(grid, row, place) for row in rows[:-1])
 
 
@@ -43,14 +44,6 @@ def _crossings_below(grid: Grid, row: list[int], place: list[int]) -> int:
         for end in ends:
             insort(seen, end)
     return number
-
-
-def _places(grid: Grid, rows: Rows) -> list[int]:
-    place = [0] * len(grid.row)
-    for row in rows:
-        for number, cell in enumerate(row):
-            place[cell] = number
-    return place
 
 
 def _starts(grid: Grid, tries: int) -> list[Rows]:
@@ -86,7 +79,7 @@ def _walked(grid: Grid, onward: list[list[int]], begin: range | list[int]) -> Ro
 def _improved(grid: Grid, rows: Rows, rounds: int) -> tuple[Rows, int]:
     """Sweeps down and up, as long as they help; the best rows that came up, and their crossings."""
     rows = [list(row) for row in rows]
-    place = _places(grid, rows)
+    place = places(rows)
     _transpose(grid, rows, place)
     best, fewest, idle = [list(row) for row in rows], crossings(grid, rows), 0
     for number in range(rounds):
@@ -103,7 +96,7 @@ def _improved(grid: Grid, rows: Rows, rounds: int) -> tuple[Rows, int]:
 
 
 def _sweep(grid: Grid, rows: Rows, place: list[int], *, down: bool, key: Callable[[list[int]], float]) -> None:
-    """Each row in turn, sorted by where its cells' neighbours in the row before stand; cells without any keep theirs."""
+    """Sort each row by where its cells' neighbours in the row before stand; cells without any keep their places."""
     neighbours = grid.above if down else grid.below
     for row in rows[1:] if down else rows[-2::-1]:
         bound = [cell for cell in row if neighbours[cell]]

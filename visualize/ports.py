@@ -1,14 +1,15 @@
-"""Where on its nodes an edge begins and ends: at the top and bottom, a little apart from each other; loops at the sides.
-
-Sides are chosen before the columns are, since a loop takes room beside a node; the exact places after it.
+"""Where on its nodes an edge begins and ends: at the top and bottom, a little apart from each other; loops at the
+sides. Sides are chosen before the columns are, since a loop takes room beside a node; the exact places after it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
 from typing import Final, NamedTuple
 
-from .grid import Grid, Link
+from .grid import Grid, Item, Link
 from .places import Box
 from .shape import Node
 
@@ -16,9 +17,10 @@ LEFT: Final = -1
 RIGHT: Final = 1
 
 APART: Final = 16.0  # between two edges at one border
-OUT: Final = 16.0  # from a node's side to the first loop beside it
-LOOP: Final = 26.0  # how far an edge from a node to itself goes out
-NESTED: Final = 11.0  # between loops beside a node
+APART_SEND: Final = 28.0  # the same for those that bear a mark there
+LOOP: Final = 24.0  # how far an edge from a node to itself goes out
+NESTED: Final = 15.0  # between two of these
+FAN: Final = 3  # who leads to so many nodes is led back to in pairs of straight edges
 
 
 class Port(NamedTuple):
@@ -39,6 +41,8 @@ End = tuple[int, bool]
 """The number of a link, and whether its upper end is meant."""
 Sides = dict[End, int]
 """At which side a loop meets its node; what is not in it is met at the top or bottom."""
+Spots = Sequence[Mapping[str, Box]]
+"""For each item the boxes of the nodes in it, around its axis."""
 
 
 def node_of(link: Link, upper: bool) -> str:
@@ -46,46 +50,73 @@ def node_of(link: Link, upper: bool) -> str:
     return link.edge.source if upper != link.back else link.edge.target
 
 
-def choose_sides(grid: Grid, links: Sequence[Link], spots: Sequence[Mapping[str, Box]]) -> Sides:
-    """Where loops meet their nodes, so that they cross none of the other edges there.
+class _Around(NamedTuple):
+    """What lies around the ends of loops.
 
-    Args:
-        spots: for each item the boxes of the nodes in it, around its axis.
+    Attributes:
+        forward: the places that edges other than loops lead to, from the bottom or top of each item.
     """
-    place = {cell: number for row in grid.rows for number, cell in enumerate(row)}
-    beside: dict[tuple[int, bool], list[int]] = {}
+
+    place: list[int]
+    forward: dict[tuple[int, bool], list[int]]
+    spots: Spots
+
+    def open_sides(self, link: Link, upper: bool) -> list[int]:
+        """The sides where a loop meets its node without crossing any other edge there; the better one first."""
+        item, cell = (link.upper, link.cells[1]) if upper else (link.lower, link.cells[-2])
+        others = [other - self.place[cell] for other in self.forward.get((item, upper), ())]
+        free = self.free_sides(item, node_of(link, upper))
+        return [side for side in free if not any(side * other > 0 for other in others)]
+
+    def fans_out(self, link: Link) -> bool:
+        """Whether it leads straight back to one that leads to many."""
+        return len(link.cells) == 2 and len(set(self.forward.get((link.upper, True), ()))) >= FAN
+
+    def free_sides(self, item: int, node: str) -> list[int]:
+        """The sides where nothing else of the same item stands."""
+        box = self.spots[item][node]
+        level = [b for b in self.spots[item].values() if b.y < box.y + box.height and box.y < b.y + b.height]
+        right, left = all(b.x <= box.x for b in level), all(b.x >= box.x for b in level)
+        return [side for side, free in ((RIGHT, right), (LEFT, left)) if free]
+
+
+def _around(grid: Grid, links: Iterable[Link], spots: Spots) -> _Around:
+    found = _Around(grid.places(), {}, spots)
     for link in links:
-        if not link.back and link.cells:
-            beside.setdefault((link.upper, True), []).append(place[link.cells[1]])
-            beside.setdefault((link.lower, False), []).append(place[link.cells[-2]])
+        if link.cells and not link.back:
+            found.forward.setdefault((link.upper, True), []).append(found.place[link.cells[1]])
+            found.forward.setdefault((link.lower, False), []).append(found.place[link.cells[-2]])
+    return found
+
+
+def choose_sides(grid: Grid, links: Sequence[Link], spots: Spots) -> Sides:
+    """Where loops meet their nodes, so that they cross none of the other edges there."""
+    around = _around(grid, links, spots)
     found: Sides = {}
     for number, link in enumerate(links):
         if link.upper == link.lower:
-            found[number, True] = found[number, False] = RIGHT
+            free = around.free_sides(link.upper, link.edge.source)
+            found[number, True] = found[number, False] = (free or [RIGHT])[0]
         elif link.back:
-            here, there = place[link.cells[1]], place[link.cells[-2]]
-            top = _open_sides(here, beside.get((link.upper, True), ()), spots[link.upper], node_of(link, True))
-            low = _open_sides(there, beside.get((link.lower, False), ()), spots[link.lower], node_of(link, False))
+            top, low = around.open_sides(link, True), around.open_sides(link, False)
             both = [side for side in top if side in low]
-            if both:
-                found[number, True] = found[number, False] = both[0]
-            elif len(link.cells) > 2:
-                found.update({(number, True): side for side in top[:1]})
-                found.update({(number, False): side for side in low[:1]})
+            direct = len(link.cells) == 2
+            if both and not around.fans_out(link):
+                top = low = both
+            elif direct:
+                continue
+            if top:
+                found[number, True] = top[0]
+            if low:
+                found[number, False] = low[0]
     return found
 
 
-def _open_sides(place: int, others: Iterable[int], spots: Mapping[str, Box], node: str) -> list[int]:
-    """The sides of a node where a loop that comes from this place crosses none of the others; the better one first."""
-    others = list(others)
-    box = spots[node]
-    level = [b for b in spots.values() if b.y < box.y + box.height and box.y < b.y + b.height]
-    found = []
-    if not any(other > place for other in others) and all(b.x <= box.x for b in level):
-        found.append(RIGHT)
-    if not any(other < place for other in others) and all(b.x >= box.x for b in level):
-        found.append(LEFT)
-    return found
+def enclosed(grid: Grid, links: Sequence[Link], spots: Spots) -> int:
+    """How many ends of loops cannot be at a side, for other edges lie around them."""
+    around = _around(grid, links, spots)
+    loops = [link for link in links if link.back and link.cells and not around.fans_out(link)]
+    return sum(not around.open_sides(link, upper) for link in loops for upper in (True, False))
 
 
 class Beside(NamedTuple):
@@ -95,21 +126,10 @@ class Beside(NamedTuple):
     up: list[int]
     own: list[int]
 
-    def room(self, links: Sequence[Link]) -> float:
-        """How far they reach out, in px."""
-        own = self.own_room(links)
-        nested = max(len(self.down), len(self.up))
-        return own + (OUT + (nested - 1) * NESTED if nested else 0)
-
-    def own_room(self, links: Sequence[Link]) -> float:
-        """How far the edges to itself reach out, with their labels."""
-        labels = max((links[number].label.width for number in self.own), default=0)
-        return (LOOP + (len(self.own) - 1) * NESTED + labels + (4 if labels else 0)) if self.own else 0
-
 
 def gather(grid: Grid, links: Sequence[Link], sides: Sides) -> dict[tuple[str, int], Beside]:
     """The loops beside each node, by its id and the side."""
-    place = {cell: number for row in grid.rows for number, cell in enumerate(row)}
+    place = grid.places()
     found: dict[tuple[str, int], Beside] = {}
     for (number, upper), side in sides.items():
         link = links[number]
@@ -124,19 +144,41 @@ def gather(grid: Grid, links: Sequence[Link], sides: Sides) -> dict[tuple[str, i
     return found
 
 
-def side_ports(box: Box, side: int, beside: Beside, links: Sequence[Link]) -> dict[End, Port]:
-    """The ports of the loops at one side of a node; of two that lead the same way the outer one goes around the inner."""
+def own_room(beside: Beside, links: Sequence[Link]) -> float:
+    """How far the edges from a node to itself reach out, with their labels."""
+    labels = max((links[number].label.width for number in beside.own), default=0)
+    return LOOP + (len(beside.own) - 1) * NESTED + labels if beside.own else 0.0
+
+
+def make_turns(grid: Grid, links: Sequence[Link], besides: Mapping[tuple[str, int], Beside]) -> None:
+    """Give each loop a cell beside its node, where it turns; a loop begins and ends with these instead of its nodes."""
+    for (_, side), beside in besides.items():
+        for numbers, upper in ((beside.down, True), (beside.up, False)):
+            for nested, number in enumerate(numbers):
+                link = links[number]
+                item = link.upper if upper else link.lower
+                at = grid.rows[grid.row[item]].index(item) + (nested + 1 if side == RIGHT else -nested)
+                link.cells[0 if upper else -1] = grid.insert(Item(0, 0, 0), grid.row[item], at)
+        if beside.own:
+            item = grid.items[links[beside.own[0]].upper]
+            grid.items[links[beside.own[0]].upper] = replace(item, right=item.right + own_room(beside, links))
+
+
+def side_ports(box: Box, side: int, beside: Beside, at: Mapping[End, float]) -> dict[End, Port]:
+    """The ports of the loops at one side of a node; of two that lead the same way the outer one goes around the inner.
+
+    Args:
+        at: the x at which they turn.
+    """
     _, middle = box.middle
     border = box.x + (box.width if side == RIGHT else 0)
-    start = border + side * (beside.own_room(links) + OUT)
     first = 11.0 if beside.own else 5.0 if beside.down and beside.up else 0.0
     found = {}
     for numbers, upper, sign in ((beside.down, True, 1), (beside.up, False, -1)):
         step = min(8.0, (box.height / 2 - 4 - first) / max(1, len(numbers) - (0 if first else 1)))
         for nested, number in enumerate(numbers):
             out = len(numbers) - 1 - nested
-            y = middle + sign * (first + step * out)
-            found[number, upper] = Port(start + side * nested * NESTED, y, border)
+            found[number, upper] = Port(at[number, upper], middle + sign * (first + step * out), border)
     return found
 
 
@@ -161,21 +203,25 @@ def border_y(node: Node, box: Box, x: float, top: bool) -> float:
     return box.y if top else box.y + box.height
 
 
-def spread(wanted: Sequence[float], half: float) -> list[float]:
-    """Places near the wanted ones, in the same order and apart from each other, not farther than half from 0.
+def spread(wanted: Sequence[float], widths: Sequence[float], half: float) -> list[float]:
+    """Places near the wanted ones, in the same order, not farther than half from 0, with so much room for each.
 
     What is wanted beyond half is led to from afar: it takes what is left.
     """
-    count = len(wanted)
-    apart = min(APART, 2 * half / (count - 1)) if count > 1 else 0.0
+    if not wanted:
+        return []
+    slots = [0.0]
+    for one, other in pairwise(widths):
+        slots.append(slots[-1] + (one + other) / 2)
+    scale = min(1.0, 2 * half / slots[-1]) if slots[-1] else 1.0
+    slots = [slot * scale for slot in slots]
     groups: list[tuple[float, float, int]] = []  # weight, mean, how many: equal means are a group (pool adjacent)
-    for number, x in enumerate(wanted):
-        near = abs(x) <= half
-        group = (1.0, x - number * apart, 1) if near else (0.001, -(count - 1) / 2 * apart, 1)
+    for x, slot in zip(wanted, slots, strict=True):
+        group = (1.0, x - slot, 1) if abs(x) <= half else (0.001, -slots[-1] / 2, 1)
         while groups and groups[-1][1] >= group[1]:
             weight, mean, size = groups.pop()
             total = weight + group[0]
             group = (total, (weight * mean + group[0] * group[1]) / total, size + group[2])
         groups.append(group)
     means = [mean for _, mean, size in groups for _ in range(size)]
-    return [min(max(mean, -half), half - (count - 1) * apart) + number * apart for number, mean in enumerate(means)]
+    return [min(max(mean, -half), half - slots[-1]) + slot for mean, slot in zip(means, slots, strict=True)]

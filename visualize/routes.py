@@ -6,15 +6,28 @@ cross only if their order changes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from .grid import Grid, Link
 from .places import Box, Point, Route
-from .ports import RIGHT, End, Port, Sides, border_y, flat, gather, node_of, side_ports, spread
+from .ports import (
+    LOOP,
+    NESTED,
+    RIGHT,
+    Beside,
+    End,
+    Port,
+    own_room,
+    side_ports,
+)
 from .shape import Node
 
 ROW_GAP: Final = 44.0  # between two rows of nodes
+SEND_MARK: Final = 16.0  # more for the marks of a Send
 LABEL_GAP: Final = 20.0  # between nodes and a row of labels
+NEAR: Final = 32.0  # an edge that goes less far to the side is drawn straight if it can be
+FAR: Final = 1e6
 
 
 class Rows(NamedTuple):
@@ -31,6 +44,7 @@ class Sheet(NamedTuple):
         x: of each cell's axis.
         nodes: by id.
         boxes: of all nodes; y counts from the top of their row's first item.
+        besides: the loops beside each node.
     """
 
     grid: Grid
@@ -38,28 +52,33 @@ class Sheet(NamedTuple):
     x: list[float]
     nodes: Mapping[str, Node]
     boxes: dict[str, Box]
+    besides: Mapping[tuple[str, int], Beside]
 
 
-def ports(sheet: Sheet, sides: Sides) -> dict[End, Port]:
+def ports(sheet: Sheet) -> dict[End, Port]:
     """Where each end of each link meets its node."""
     found: dict[End, Port] = {}
-    for (node, side), beside in gather(sheet.grid, sheet.links, sides).items():
-        found.update(side_ports(sheet.boxes[node], side, beside, sheet.links))
+    for (node, side), beside in sheet.besides.items():
+        turns = {(number, True): sheet.x[sheet.links[number].cells[0]] for number in beside.down}
+        turns.update({(number, False): sheet.x[sheet.links[number].cells[-1]] for number in beside.up})
+        found.update(side_ports(sheet.boxes[node], side, beside, turns))
     for upper in (True, False):
-        for node, numbers in _plain_ends(sheet, sides, upper).items():
+        for node, numbers in _plain_ends(sheet, found, upper).items():
             box = sheet.boxes[node]
             middle = box.middle[0]
-            half = flat(sheet.nodes[node], box)
             wanted = [_wanted(sheet, number, upper, found) - middle for number in numbers]
-            for number, x in zip(numbers, spread(wanted, half), strict=True):
+            sends = [upper != sheet.links[n].back and sheet.links[n].edge.kind == "send" for n in numbers]
+            widths = [APART_SEND if marked else APART for marked in sends]
+            xs = spread(wanted, widths, flat(sheet.nodes[node], box))
+            for number, x in zip(numbers, xs, strict=True):
                 y = border_y(sheet.nodes[node], box, middle + x, top=not upper)
                 found[number, upper] = Port(middle + x, y, middle + x)
     return found
 
 
-def _plain_ends(sheet: Sheet, sides: Sides, upper: bool) -> dict[str, list[int]]:
+def _plain_ends(sheet: Sheet, sides: Mapping[End, Port], upper: bool) -> dict[str, list[int]]:
     """The links that meet each node at its bottom or top, from left to right."""
-    place = {cell: number for row in sheet.grid.rows for number, cell in enumerate(row)}
+    place = sheet.grid.places()
     found: dict[str, list[int]] = {}
     for number, link in enumerate(sheet.links):
         if link.cells and (number, upper) not in sides:
@@ -74,13 +93,14 @@ def _next(link: Link, upper: bool) -> int:
 
 
 def _wanted(sheet: Sheet, number: int, upper: bool, known: Mapping[End, Port]) -> float:
-    """The x at which the edge would be straight here."""
+    """The x at which the edge would be straight here, if it is not far to the side."""
     link = sheet.links[number]
+    if (number, not upper) in known and len(link.cells) == 2:
+        return known[number, not upper].x
     if len(link.cells) > 2:
         return sheet.x[_next(link, upper)]
-    if (number, not upper) in known:
-        return known[number, not upper].x
-    return sheet.boxes[node_of(link, not upper)].middle[0]
+    here, there = sheet.boxes[node_of(link, upper)].middle[0], sheet.boxes[node_of(link, not upper)].middle[0]
+    return (here + there) / 2 if abs(here - there) < NEAR else FAR
 
 
 def row_tops(sheet: Sheet, found: Mapping[End, Port]) -> Rows:
@@ -89,16 +109,31 @@ def row_tops(sheet: Sheet, found: Mapping[End, Port]) -> Rows:
     wide = [0.0] * len(grid.rows)
     for number, link in enumerate(sheet.links):
         xs = _columns(sheet, number, found) if link.cells else []
-        for row, (x, next_x) in enumerate(zip(xs, xs[1:], strict=False), grid.row[link.upper]):
+        for row, (x, next_x) in enumerate(pairwise(xs), grid.row[link.upper]):
             wide[row] = max(wide[row], abs(next_x - x))
-    labels = {grid.row[link.label_cell] for link in sheet.links if link.label_cell is not None}
+    gaps = _gaps(grid, sheet.links)
     top, bottom, y = [], [], 0.0
     for number, row in enumerate(grid.rows):
         top.append(y)
         bottom.append(y + max((grid.items[cell].height for cell in row), default=0))
-        between = LABEL_GAP if number in labels or number + 1 in labels else ROW_GAP
-        y = bottom[-1] + between + min(60.0, wide[number] / 9)
+        y = bottom[-1] + gaps[number] + min(60.0, wide[number] / 9)
     return Rows(top, bottom)
+
+
+def _gaps(grid: Grid, links: Sequence[Link]) -> list[float]:
+    """The room below each row, for edges that go straight down."""
+    found = [ROW_GAP] * len(grid.rows)
+    for link in links:
+        if link.label_cell is not None:
+            row = grid.row[link.label_cell]
+            found[row - 1] = found[row] = LABEL_GAP
+    marked = [0.0] * len(found)
+    for link in links:
+        if link.edge.kind == "send" and link.cells:
+            upper, lower = grid.row[link.upper], grid.row[link.lower] - 1
+            marked[upper] = max(marked[upper], SEND_MARK)
+            marked[lower] = max(marked[lower], SEND_MARK if upper != lower else SEND_MARK * 1.5)
+    return [gap + more for gap, more in zip(found, marked, strict=True)]
 
 
 def _columns(sheet: Sheet, number: int, found: Mapping[End, Port]) -> list[float]:
@@ -114,7 +149,7 @@ def route(sheet: Sheet, number: int, found: Mapping[End, Port], rows: Rows) -> R
     if start.edge_x != start.x:
         path.corner((start.x, start.y), _radius(start, rows.bottom[grid.row[link.upper]]))
     xs = _columns(sheet, number, found)
-    for row, (x, next_x) in enumerate(zip(xs, xs[1:], strict=False), grid.row[link.upper]):
+    for row, (x, next_x) in enumerate(pairwise(xs), grid.row[link.upper]):
         path.down((x, rows.bottom[row]))
         path.aside((next_x, rows.top[row + 1]))
     if end.edge_x == end.x:
@@ -131,23 +166,21 @@ def route(sheet: Sheet, number: int, found: Mapping[End, Port], rows: Rows) -> R
     return Route(link.edge, tuple(points), label_at)
 
 
-def self_routes(sheet: Sheet, sides: Sides) -> dict[int, Route]:
+def self_routes(sheet: Sheet) -> dict[int, Route]:
     """The ways of the edges from a node to itself, by the numbers of their links."""
     found = {}
-    for (node, _), beside in gather(sheet.grid, sheet.links, sides).items():
+    for (node, side), beside in sheet.besides.items():
         box = sheet.boxes[node]
-        x, (_, y) = box.x + box.width, box.middle
+        (x, y), half = box.middle, box.width / 2
         for nested, number in enumerate(beside.own):
-            out = (LOOP_OUT + nested * 15) / 0.75
+            out = side * (half + (LOOP - 4 + nested * NESTED) / 0.75)
             rise = 7 + 3 * nested
-            points = ((x, y - rise), (x + out, y - rise - 12), (x + out, y + rise + 12), (x, y + rise))
+            start, end = x + side * half, x + out
+            points = ((start, y - rise), (end, y - rise - 12), (end, y + rise + 12), (start, y + rise))
             label = sheet.links[number].label
-            label_at = (x + beside.own_room(sheet.links) - label.width / 2, y) if label.width else None
+            label_at = (x + side * (half + own_room(beside, sheet.links) - label.width / 2), y) if label.width else None
             found[number] = Route(sheet.links[number].edge, points, label_at)
     return found
-
-
-LOOP_OUT: Final = 22.0
 
 
 def _radius(port: Port, border: float) -> float:

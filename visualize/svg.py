@@ -26,6 +26,8 @@ UNREACHED: Final = "nothing declared leads here: it runs only if a Command or a 
 
 MANY: Final = "\u00d7n"
 
+BOLD: Final = 1.08  # how much wider bold text is
+
 
 class Mark(NamedTuple):
     """How a node stands in a run.
@@ -57,6 +59,7 @@ def draw_svg(
     for node, mark in marks.items():
         if mark.state not in get_args(State):
             raise ValueError(f"the state of {node!r} is one of {', '.join(get_args(State))}, not {mark.state!r}")
+    unreached = {node.id for node in shape.nodes if not node.reached}
     name, css = look(theme)
     width, height = _number(layout.width), _number(layout.height)
     parts = [
@@ -66,7 +69,7 @@ def draw_svg(
         f"<style>\n{css}</style>",
         f'<rect class="page" width="{width}" height="{height}" rx="8" {_fill("page")}/>',
         *(_cluster(node, layout.clusters[node.id], marks.get(node.id)) for node in shape.clusters),
-        *map(_edge, layout.routes),
+        *(_edge(route, route.edge.source not in unreached) for route in layout.routes),
         *(_node(node, layout.boxes[node.id], marks.get(node.id)) for node in shape.nodes),
         "</svg>",
     ]
@@ -170,7 +173,7 @@ def _state(mark: Mark | None) -> list[str]:
 def _badge(box: Box, mark: Mark | None) -> Iterator[str]:
     text = fitted(mark.text, LONGEST_LABEL, SMALL) if mark else ""
     if text:
-        width = max(16.0, round(text_width(text, SMALL)) + 10)
+        width = max(16.0, round(text_width(text, SMALL) * BOLD) + 12)
         place = Box("", max(box.x - 4, box.x + box.width + 8 - width), box.y - 8, width, 16)
         yield (
             f'<g class="badge"><rect {_rect(place)} rx="8" {_fill("soft")}/>'
@@ -181,15 +184,16 @@ def _badge(box: Box, mark: Mark | None) -> Iterator[str]:
 # -- edges ----------------------------------------------------------------------------------------------------
 
 
-def _edge(route: Route) -> str:
+def _edge(route: Route, reached: bool) -> str:
     edge = route.edge
+    classes = f"edge {edge.kind}" if reached else f"edge {edge.kind} unreached"
     colour = LIGHT.get(edge.kind, LIGHT["line"])
     what = " ".join(filter(None, (f"{_short(edge.source)} → {_short(edge.target)}", edge.label and f"[{edge.label}]")))
     tips, points = _tips(route)
     dashes = {"conditional": "5 4", "goto": "5 4", "error": "0.1 4.5"}.get(edge.kind)
     return "".join(
         [
-            f'<g class="edge {edge.kind}" data-source="{_text(edge.source)}" data-target="{_text(edge.target)}" '
+            f'<g class="{classes}" data-source="{_text(edge.source)}" data-target="{_text(edge.target)}" '
             f'data-kind="{edge.kind}">{_title(f"{what}: {EDGE_KINDS[edge.kind]}")}',
             f'<path class="line" d="{_curves(points)}" fill="none" stroke="{colour}"',
             f' stroke-dasharray="{dashes}"/>' if dashes else "/>",
