@@ -12,14 +12,20 @@ from typing import Final, NamedTuple
 from .grid import Grid, Link
 from .places import Box, Point, Route
 from .ports import (
+    APART,
+    APART_SEND,
     LOOP,
     NESTED,
     RIGHT,
     Beside,
     End,
     Port,
+    border_y,
+    flat,
+    node_of,
     own_room,
     side_ports,
+    spread,
 )
 from .shape import Node
 
