@@ -15,7 +15,8 @@ from .base import (
     RunnableConfig,
     TaskWrites,
 )
-from .errors import DamagedError, StoredError, UnknownTypeError, UnserializableError
+from .errors import DamagedError, StorageError, StoredError, UnknownTypeError, UnserializableError
+from .limits import Retention
 from .memory import InMemorySaver, MemorySaver
 from .registry import Registry, register
 from .serde import Blob, Serializer
@@ -44,4 +45,6 @@ __all__ = [
     "UnknownTypeError",
     "DamagedError",
     "StoredError",
+    "StorageError",
+    "Retention",
 ]

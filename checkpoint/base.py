@@ -7,8 +7,10 @@ or not at all, and only while its head is still the one named (compare-and-swap)
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import partial
 from typing import Any, Literal, NamedTuple, TypeVar
 from uuid import UUID
 
@@ -158,7 +160,7 @@ class Commit:
     id: str
     head: str | None
     parent_id: str | None
-    ts: float
+    ts: float | str
     metadata: dict[str, Any]
     values: dict[str, Blob | None]
     versions: dict[str, int]
@@ -166,6 +168,7 @@ class Commit:
     updated: list[str] | None
     writes: list[TaskWrites]
     whole: Callable[[], Checkpoint] = field(repr=False)
+    v: int = CHECKPOINT_FORMAT
 
 
 class BaseCheckpointSaver:
@@ -280,6 +283,43 @@ class BaseCheckpointSaver:
         """Forget a thread with all its namespaces; an unknown one is no error."""
         raise NotImplementedError(f"{type(self).__name__} must define delete_thread()")
 
+    def delete_for_runs(self, run_ids: Collection[str]) -> None:
+        """Forget the checkpoints, with their writes, whose metadata names one of these runs.
+
+        Where the head goes, the newest checkpoint left becomes the head.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must define delete_for_runs()")
+
+    def prune(
+        self,
+        thread_ids: Collection[str] | None = None,
+        *,
+        keep_last: int | None = None,
+        older_than: timedelta | None = None,
+    ) -> None:
+        """Forget old checkpoints, with their writes. Without limits all but the newest of each namespace go.
+
+        What stays can be read and gone on from as before. The history of a nested graph that one task ran goes with the
+        checkpoint around it.
+
+        Args:
+            thread_ids: None for all threads.
+            keep_last: that many of each namespace stay, the newest; 0 keeps none.
+            older_than: what is older goes, but the newest of each namespace stays.
+
+        Raises:
+            ValueError: `keep_last` is negative.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must define prune()")
+
+    def copy_thread(self, source: str, target: str) -> None:
+        """Copy a thread whole: all namespaces, checkpoints with their ids and order, and writes.
+
+        Raises:
+            ValueError: there is no such thread, or the target is one already.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must define copy_thread()")
+
     # -- the same, async ----------------------------------------------------------------------------------
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
@@ -344,6 +384,24 @@ class BaseCheckpointSaver:
     async def adelete_thread(self, thread_id: str) -> None:
         """`delete_thread` for coroutines."""
         await in_thread(self.delete_thread, thread_id)
+
+    async def adelete_for_runs(self, run_ids: Collection[str]) -> None:
+        """`delete_for_runs` for coroutines."""
+        await in_thread(self.delete_for_runs, run_ids)
+
+    async def aprune(
+        self,
+        thread_ids: Collection[str] | None = None,
+        *,
+        keep_last: int | None = None,
+        older_than: timedelta | None = None,
+    ) -> None:
+        """`prune` for coroutines."""
+        await in_thread(partial(self.prune, thread_ids, keep_last=keep_last, older_than=older_than))
+
+    async def acopy_thread(self, source: str, target: str) -> None:
+        """`copy_thread` for coroutines."""
+        await in_thread(self.copy_thread, source, target)
 
 
 def coordinates(config: RunnableConfig) -> tuple[str, str, str | None]:

@@ -52,6 +52,11 @@ class DamagedError(StateGraphError, ValueError):
     """Stored bytes that cannot be read, or that do not fit the type they name."""
 
 
+class StorageError(StateGraphError):
+    """The database could not do what was asked: it is full, locked, gone or read-only. What was asked was not done, not
+    even in part; the cause has the database's own words."""
+
+
 class StoredError(StateGraphError):
     """Stands for a stored exception whose own type is not registered, or whose content could not be stored.
 

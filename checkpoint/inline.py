@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
 from .base import (
@@ -72,3 +73,21 @@ class InlineSaver(BaseCheckpointSaver):
     async def adelete_thread(self, thread_id: str) -> None:
         """`delete_thread` for coroutines."""
         self.delete_thread(thread_id)
+
+    async def adelete_for_runs(self, run_ids: Collection[str]) -> None:
+        """`delete_for_runs` for coroutines."""
+        self.delete_for_runs(run_ids)
+
+    async def aprune(
+        self,
+        thread_ids: Collection[str] | None = None,
+        *,
+        keep_last: int | None = None,
+        older_than: timedelta | None = None,
+    ) -> None:
+        """`prune` for coroutines."""
+        self.prune(thread_ids, keep_last=keep_last, older_than=older_than)
+
+    async def acopy_thread(self, source: str, target: str) -> None:
+        """`copy_thread` for coroutines."""
+        self.copy_thread(source, target)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import timedelta
 from heapq import merge
 from itertools import islice
 from operator import attrgetter
@@ -28,6 +28,7 @@ from .base import (
 )
 from .errors import UnserializableError
 from .inline import InlineSaver
+from .limits import Limits, several
 from .records import (
     KEYFRAME,
     KeptWrites,
@@ -36,6 +37,7 @@ from .records import (
     anchored,
     changed_values,
     image_of,
+    iso,
     merged,
     rebuilt,
     record_of,
@@ -173,7 +175,7 @@ class InMemorySaver(InlineSaver):
         return {
             "v": record.v,
             "id": record.id,
-            "ts": _iso(record.ts),
+            "ts": iso(record.ts),
             "channel_values": {name: loads(blob) for name, blob in values.items() if blob is not None},
             "channel_versions": versions,
             "versions_seen": {node: dict(each) for node, each in seen.items()},
@@ -308,26 +310,31 @@ class InMemorySaver(InlineSaver):
 
         Where the head goes, the newest checkpoint left becomes the head.
         """
-        runs = _several(run_ids, "run_ids")
+        runs = several(run_ids, "run_ids")
         with self._lock:
             for thread_id in tuple(self._threads):
                 for checkpoint_ns, space in tuple(self._threads[thread_id].items()):
                     kept = {r.id for r in space.records.values() if r.metadata.get("run_id") not in runs}
                     self._keep_only(thread_id, checkpoint_ns, kept)
 
-    def prune(self, thread_ids: Collection[str], *, keep_last: int = 1) -> None:
-        """Forget all but the newest checkpoints of each namespace of these threads; 0 forgets all.
-
-        Raises:
-            ValueError: `keep_last` is negative.
-        """
-        if keep_last < 0:
-            raise ValueError(f"keep_last must be 0 or more, not {keep_last}")
+    def prune(
+        self,
+        thread_ids: Collection[str] | None = None,
+        *,
+        keep_last: int | None = None,
+        older_than: timedelta | None = None,
+    ) -> None:
+        """Forget old checkpoints, with their writes; see `BaseCheckpointSaver.prune`."""
+        limits = Limits(keep_last, older_than)
         with self._lock:
-            for thread_id in _several(thread_ids, "thread_ids"):
-                for checkpoint_ns, space in tuple(self._threads.get(thread_id, {}).items()):
-                    newest = islice(reversed(space.records), keep_last)
-                    self._keep_only(thread_id, checkpoint_ns, set(newest))
+            for thread_id in several([*self._threads] if thread_ids is None else thread_ids, "thread_ids"):
+                kept: dict[str, Collection[str]] = {}
+                for name, space in sorted(self._threads.get(thread_id, {}).items(), key=lambda each: len(each[0])):
+                    newest = next(reversed(space.records.values()), None)
+                    parents = newest.metadata.get("parents", {}) if newest else {}
+                    stamped = [(record.id, record.ts) for record in space.records.values()]
+                    kept[name] = limits.kept(name, stamped, parents, kept)
+                    self._keep_only(thread_id, name, kept[name])
 
     def copy_thread(self, source: str, target: str) -> None:
         """Copy a thread whole: all namespaces, checkpoints with their ids and order, and writes.
@@ -357,20 +364,6 @@ class InMemorySaver(InlineSaver):
         if not spaces:
             del self._threads[thread_id]
 
-    # -- the same, async ----------------------------------------------------------------------------------
-
-    async def adelete_for_runs(self, run_ids: Collection[str]) -> None:
-        """`delete_for_runs` for coroutines."""
-        self.delete_for_runs(run_ids)
-
-    async def aprune(self, thread_ids: Collection[str], *, keep_last: int = 1) -> None:
-        """`prune` for coroutines."""
-        self.prune(thread_ids, keep_last=keep_last)
-
-    async def acopy_thread(self, source: str, target: str) -> None:
-        """`copy_thread` for coroutines."""
-        self.copy_thread(source, target)
-
 
 MemorySaver = InMemorySaver
 """The same saver under its other name."""
@@ -384,10 +377,6 @@ def _newest_first(found: _Space, wanted: str | None) -> Iterator[_Place]:
     return (_Place(thread_id, name, space.records[each]) for each in (wanted,) if each in space.records)
 
 
-def _iso(ts: float | str) -> str:
-    return ts if isinstance(ts, str) else datetime.fromtimestamp(ts, UTC).isoformat()
-
-
 def _own(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Metadata that belongs to the caller, down to what is nested in it."""
     return {k: copy.deepcopy(v) if isinstance(v, (dict, list)) else v for k, v in metadata.items()}
@@ -395,9 +384,3 @@ def _own(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 def _matches(metadata: Mapping[str, Any], wanted: Mapping[str, Any] | None) -> bool:
     return not wanted or all(metadata.get(key, MISSING) == value for key, value in wanted.items())
-
-
-def _several(names: Collection[str], what: str) -> frozenset[str]:
-    if isinstance(names, str):
-        raise TypeError(f"{what} takes several: pass [{names!r}]")
-    return frozenset(names)

@@ -7,9 +7,10 @@ is never changed, only replaced.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any
 
 from .base import CHECKPOINT_FORMAT, Checkpoint, Span, TaskWrites, write_index
@@ -90,6 +91,11 @@ def spans_of(tasks: Iterable[TaskWrites]) -> dict[str, tuple[Span, ...]]:
         if task.spans:
             found[task.task_id] = (*found.get(task.task_id, ()), *task.spans)
     return found
+
+
+def iso(ts: float | str) -> str:
+    """When a checkpoint was made, as ISO-8601; it is kept as it was given."""
+    return ts if isinstance(ts, str) else datetime.fromtimestamp(ts, UTC).isoformat()
 
 
 def image_of(record: Record | None) -> Image:

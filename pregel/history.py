@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ..checkpoint.base import (
@@ -24,6 +23,7 @@ from ..checkpoint.base import (
     Span,
     address,
 )
+from ..checkpoint.records import iso
 from .machine import Machine
 from .program import Program
 from .stream import result_of
@@ -254,8 +254,3 @@ def live_snapshot(run: Run, tasks: Sequence[Task]) -> StateSnapshot:
         tasks=shown,
         interrupts=(),
     )
-
-
-def iso(ts: float) -> str:
-    """Seconds since the epoch as ISO-8601 UTC."""
-    return datetime.fromtimestamp(ts, UTC).isoformat()

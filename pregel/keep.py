@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..channels.base import MISSING
 from ..checkpoint.base import ERROR, NO_WRITES, RESUME, BaseCheckpointSaver, Checkpoint, Commit, TaskWrites
+from ..checkpoint.records import iso
 from ..checkpoint.serde import Blob
-from .history import iso
 from .task import Task
 
 if TYPE_CHECKING:

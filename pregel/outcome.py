@@ -164,7 +164,9 @@ class StepLimit:
         return StepTimeoutError([task.name for task in in_path_order([*self._open.values()])], self._seconds)
 
 
-_OUTCOME = ("answers", "attempt", "error", "finished", "interrupts", "paused", "rejected", "restored", "spans", "writes")
+_OUTCOME = (
+    "answers", "attempt", "error", "finished", "interrupts", "paused", "rejected", "restored", "spans", "writes",
+)  # fmt: skip
 
 
 # -- results that may be reused -------------------------------------------------------------------------------

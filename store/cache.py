@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from .base import Namespace
-from .database import Database, Target
+from ..checkpoint.database import Database, Target
 from .keys import canonical_key, function_identity
 from .namespaces import encode_namespace
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from .base import IndexConfig, Namespace, Result, TTLConfig
 from .batch import LocalStore, Plan, Row
-from .database import Database, Target
+from ..checkpoint.database import Database, Target
 from .namespaces import below, decode_namespace, encode_namespace
 from .values import to_json
 from .vectors import Vectors

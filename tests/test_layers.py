@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 MAY_IMPORT = {
     "channels": [],
     "checkpoint": [".channels"],
-    "store": [".channels", ".checkpoint.serde"],
+    "store": [".channels", ".checkpoint.serde", ".checkpoint.database"],
     "pregel": [".channels", ".checkpoint", ".store"],
     "graph": [".channels", ".checkpoint", ".store", ".pregel"],
     "visualize": [".channels", ".checkpoint", ".pregel", ".graph"],
@@ -60,12 +60,14 @@ RANK = {name: rank for rank, line in enumerate(PREGEL.splitlines()) for name in 
 DEFERRED = {
     ("*", "networkx"): "heavy: loaded when somebody draws",
     ("*", "graphviz"): "heavy: loaded when somebody draws",
+    ("*", "rich*"): "an optional extra: loaded when somebody watches a run in a terminal",
+    ("*", "IPython*"): "an optional extra: loaded when somebody watches a run in a notebook",
     ("*", "pydantic*"): "heavy: loaded when a schema is a pydantic model",
     (".pregel.app", ".pregel.aio"): "asyncio is loaded by those who await",
     (".pregel.state", ".pregel.aio"): "asyncio is loaded by those who await",
     (".checkpoint.base", "asyncio"): "asyncio is loaded by those who await",
     (".checkpoint.serde", ".checkpoint.builtin_types"): "a dozen standard modules, loaded with the first Serializer",
-    (".store.database", "sqlite3"): "loaded when somebody opens a database",
+    (".checkpoint.database", "sqlite3"): "loaded when somebody opens a database",
     (".pregel.app", ".visualize*"): "a graph can draw itself, though drawing sits above the engine",
 }
 MOST_LINES = 450  # the fence; the compass is 400

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,6 +31,7 @@ from stategraph.checkpoint import (
 )
 from stategraph.checkpoint.base import ERROR, INTERRUPT, RESUME, address
 from stategraph.checkpoint.records import KEYFRAME
+from stategraph.checkpoint.sqlite import SqliteSaver
 
 TS = "2024-01-01T00:00:00+00:00"
 
@@ -98,9 +100,22 @@ def checkpoint(id: str, values: dict[str, Any], versions: dict[str, int]) -> Che
     }
 
 
+@pytest.fixture(params=["memory", "sqlite"])
+def saver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    if request.param == "memory":
+        yield InMemorySaver()
+    else:
+        with SqliteSaver.from_conn_string(str(tmp_path / "threads.db"), synchronous="off") as opened:
+            yield opened
+
+
+IN_MEMORY = pytest.mark.parametrize("saver", ["memory"], indirect=True)
+"""For tests that look into the saver in memory."""
+
+
 @pytest.fixture
-def desk(drive: Drive) -> Desk:
-    return Desk(drive, InMemorySaver())
+def desk(drive: Drive, saver: Any) -> Desk:
+    return Desk(drive, saver)
 
 
 # -- put --------------------------------------------------------------------------------------------------------
@@ -393,6 +408,7 @@ def test_delete_thread(shelf: Desk) -> None:
     assert shelf.pending() == []
 
 
+@IN_MEMORY
 def test_delete_for_runs(desk: Desk) -> None:
     desk.put("1", {"a": 1}, run_id="r1")
     desk.put("2", {"a": 1, "b": 2}, parent="1", versions={"a": 1, "b": 2}, new={"b": 2}, run_id="r2")
@@ -437,6 +453,7 @@ def test_prune_keeps_the_newest_of_each_namespace(shelf: Desk) -> None:
         shelf.call("prune", ["t"], keep_last=-1)
 
 
+@IN_MEMORY
 def test_prune_lets_go_of_what_it_drops(desk: Desk) -> None:
     for step in range(10):
         desk.put(str(step), {"a": step}, parent=str(step - 1) if step else None)
@@ -571,6 +588,7 @@ def test_the_loser_of_a_race_gets_the_name_of_the_winner_and_stores_nothing(desk
     assert desk.pending("1") == []
 
 
+@IN_MEMORY
 def test_a_conflict_on_an_empty_thread_leaves_no_thread(desk: Desk, run: Run) -> None:
     run.head, run.expected = "gone", {"gone": checkpoint("gone", {}, {})}
     with pytest.raises(CheckpointConflictError):
@@ -672,6 +690,7 @@ def long_run(run: Run, steps: int = 200, keys: int = 10) -> None:
         run.step(f"{step}", **changed)
 
 
+@IN_MEMORY
 def test_every_checkpoint_of_a_long_thread_reads_back(desk: Desk, run: Run) -> None:
     long_run(run)
     check(desk, run)
@@ -721,6 +740,7 @@ def stored_entries(saver: InMemorySaver) -> int:
     return sum(len(r.values) + len(r.versions) + len(r.seen) for r in records)
 
 
+@IN_MEMORY
 def test_memory_grows_with_what_changed(desk: Desk) -> None:
     keys, steps = 64, 320
     run = Run(desk.call, desk.saver)

@@ -1,4 +1,4 @@
-"""One SQLite connection, for the store and the cache kept in it.
+"""One SQLite connection, for the savers, stores and caches kept in it.
 
 Opening, closing and transactions; no table is known here. No text of a user's ever becomes SQL: the modules that
 use this hold their statements as constants and bind every value.
@@ -6,10 +6,13 @@ use this hold their statements as constants and bind every value.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any, Literal, Union
+
+from .errors import StorageError
 
 if TYPE_CHECKING:
     import sqlite3
@@ -20,11 +23,21 @@ Target = Union[str, Path, "sqlite3.Connection"]
 BUSY_SECONDS = 30.0
 """How long to wait for another process that writes to the same file."""
 
+Synchronous = Literal["off", "normal", "full", "extra"]
+"""How much is on the disk when a commit returns. `full`: all of it. `normal`: a loss of power may take the last
+commits, whole ones only; a crash of the process takes nothing. `off`: a loss of power may damage the file."""
+
 _BEGIN = "BEGIN"
 _BEGIN_WRITE = "BEGIN IMMEDIATE"
 _COMMIT = "COMMIT"
 _ROLLBACK = "ROLLBACK"
 _WAL = "PRAGMA journal_mode=WAL"
+_SYNCHRONOUS = {
+    "off": "PRAGMA synchronous=OFF",
+    "normal": "PRAGMA synchronous=NORMAL",
+    "full": "PRAGMA synchronous=FULL",
+    "extra": "PRAGMA synchronous=EXTRA",
+}
 
 
 class Database:
@@ -33,32 +46,58 @@ class Database:
     Args:
         target: what to open; a connection is used as it is, and left open by `close`.
         schema: the statements that make the tables, if they are not there.
+        synchronous: by name; None leaves it as it is.
+        timeout: seconds to wait for another writer.
+
+    Raises:
+        StorageError: it cannot be opened.
+        ValueError: `synchronous` is none of the names.
     """
 
-    def __init__(self, target: Target, schema: Sequence[str]) -> None:
+    def __init__(
+        self,
+        target: Target,
+        schema: Sequence[str],
+        synchronous: Synchronous | None = None,
+        timeout: float = BUSY_SECONDS,
+    ) -> None:
         # Deferred: importing this package must not cost a database that nobody opens.
         import sqlite3
 
+        if synchronous is not None and synchronous not in _SYNCHRONOUS:
+            raise ValueError(f"synchronous is one of {', '.join(_SYNCHRONOUS)}, not {synchronous!r}")
+        self.process = os.getpid()
+        self.error: type[Exception] = sqlite3.Error
         self.owned = not isinstance(target, sqlite3.Connection)
         if isinstance(target, sqlite3.Connection):
             self.connection = target
         else:
             name = str(target)
-            self.connection = sqlite3.connect(
-                name,
-                timeout=BUSY_SECONDS,
-                isolation_level=None,
-                check_same_thread=False,
-                uri=name.startswith("file:"),
-            )
+            self.connection = self._connect(name, timeout)
         try:
-            self._prepare(schema)
+            self._prepare(schema, synchronous)
         except BaseException:
             self.close()
             raise
 
-    def _prepare(self, schema: Sequence[str]) -> None:
+    def _connect(self, name: str, timeout: float) -> sqlite3.Connection:
+        import sqlite3
+
+        try:
+            return sqlite3.connect(
+                name,
+                timeout=timeout,
+                isolation_level=None,
+                check_same_thread=False,
+                uri=name.startswith("file:"),
+            )
+        except sqlite3.Error as error:
+            raise StorageError(f"{name!r} cannot be opened as an SQLite database: {error}") from error
+
+    def _prepare(self, schema: Sequence[str], synchronous: Synchronous | None) -> None:
         self.execute(_WAL).close()
+        if synchronous is not None:
+            self.execute(_SYNCHRONOUS[synchronous]).close()
         with self.transaction(write=True):
             for statement in schema:
                 self.execute(statement)

@@ -1,0 +1,101 @@
+"""Which checkpoints of a thread stay when it is pruned: pure decisions, the same for every saver."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+PER_CALL = ":"
+"""In a namespace: it belongs to one task of the graph around it."""
+
+
+EVERY = 32
+"""A saver with a `Retention` prunes at every so many commits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """What a saver forgets by itself as runs go on. Up to `EVERY` checkpoints more than that may be there at a time.
+
+    Args:
+        keep_last: that many checkpoints of each namespace stay, the newest; None for no such limit.
+        older_than: what is older goes, but the newest of each namespace stays; None for no such limit.
+
+    Raises:
+        ValueError: neither is given, or `keep_last` is less than 1.
+        TypeError: `older_than` is no timedelta.
+    """
+
+    keep_last: int | None = None
+    older_than: timedelta | None = None
+
+    def __post_init__(self) -> None:
+        if self.keep_last is None and self.older_than is None:
+            raise ValueError("Retention needs keep_last, older_than, or both")
+        if self.keep_last is not None and self.keep_last < 1:
+            raise ValueError(f"Retention: keep_last must be 1 or more, not {self.keep_last}: a run goes on from there")
+        Limits(self.keep_last, self.older_than)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much of a thread to keep; both None keeps the newest checkpoint of each namespace.
+
+    Args:
+        keep_last: that many checkpoints of each namespace, the newest; 0 keeps none.
+        older_than: what is older goes, but the newest of each namespace stays.
+
+    Raises:
+        ValueError: `keep_last` is negative.
+        TypeError: `older_than` is no timedelta.
+    """
+
+    keep_last: int | None = None
+    older_than: timedelta | None = None
+
+    def __post_init__(self) -> None:
+        if self.keep_last is not None and self.keep_last < 0:
+            raise ValueError(f"keep_last must be 0 or more, not {self.keep_last}")
+        if self.older_than is not None and not isinstance(self.older_than, timedelta):
+            raise TypeError(f"older_than is a timedelta, not {self.older_than!r}")
+
+    def kept(
+        self,
+        checkpoint_ns: str,
+        stamped: Sequence[tuple[str, float | str]],
+        parents: Mapping[str, str],
+        around: Mapping[str, Collection[str]],
+    ) -> Collection[str]:
+        """The ids of the checkpoints that stay in a namespace.
+
+        Args:
+            stamped: (id, when it was made) of all, oldest first.
+            parents: namespace around → the checkpoint in which the newest of these was made.
+            around: namespace → what stays there.
+        """
+        if PER_CALL in checkpoint_ns and any(id not in around.get(ns, (id,)) for ns, id in parents.items()):
+            return frozenset()  # the run it was part of is gone
+        most = 1 if self.keep_last is None and self.older_than is None else self.keep_last
+        kept = stamped if most is None else stamped[max(len(stamped) - most, 0) :]
+        if self.older_than is not None:
+            edge = datetime.now(UTC) - self.older_than
+            kept = [each for each in kept[:-1] if _when(each[1]) >= edge] + [*kept[-1:]]
+        return {id for id, _ in kept}
+
+
+def _when(ts: float | str) -> datetime:
+    when = datetime.fromisoformat(ts) if isinstance(ts, str) else datetime.fromtimestamp(ts, UTC)
+    return when if when.tzinfo is not None else when.replace(tzinfo=UTC)
+
+
+def several(names: Collection[str], what: str) -> frozenset[str]:
+    """A collection of names.
+
+    Raises:
+        TypeError: it is a single string.
+    """
+    if isinstance(names, str):
+        raise TypeError(f"{what} takes several: pass [{names!r}]")
+    return frozenset(names)
+

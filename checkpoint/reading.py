@@ -1,0 +1,163 @@
+"""Finding checkpoints in the rows of a database: from named statements to images. Decodes no user's value."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from .base import RunnableConfig, TaskWrites, coordinates
+from .rows import (
+    BlobRow,
+    Body,
+    CheckpointRow,
+    Image,
+    Place,
+    Values,
+    image_after,
+    image_of_chain,
+    read_body,
+    read_writes,
+)
+from .seal import Seal
+from .upkeep import Session
+
+PAGE = 16
+"""Checkpoints read at once when a thread is listed."""
+
+NEWEST = 2**62
+"""A sequence beyond all."""
+
+
+@dataclass(slots=True)
+class Space:
+    """A namespace of a thread, as the database has it now. `head` is the sequence of its newest checkpoint."""
+
+    id: int
+    thread_id: str
+    checkpoint_ns: str
+    head: int | None
+    head_id: str | None
+
+    def place(self, seal: Seal) -> Place:
+        """Its names, to open and close rows with."""
+        return Place(self.thread_id, self.checkpoint_ns, seal)
+
+
+@dataclass(slots=True)
+class Found:
+    """A checkpoint as read, with what its tasks wrote."""
+
+    place: Place
+    row: CheckpointRow
+    body: Body
+    image: Image
+    tasks: list[TaskWrites]
+
+
+def space_of(session: Session, thread_id: str, checkpoint_ns: str) -> Space | None:
+    """The space of these names."""
+    rows = session.rows("space", thread_id, checkpoint_ns)
+    return Space(*rows[0]) if rows else None
+
+
+def spaces_of(session: Session, config: RunnableConfig | None) -> list[Space]:
+    """The namespaces that a config may mean; None means all of all threads."""
+    if config is None:
+        return [Space(*row) for row in session.rows("every_space")]
+    thread_id = coordinates(config)[0]
+    only = config["configurable"].get("checkpoint_ns")
+    spaces = [Space(*row) for row in session.rows("spaces", thread_id)]
+    return [space for space in spaces if only is None or space.checkpoint_ns == only]
+
+
+def edge_of(session: Session, before: RunnableConfig, spaces: Iterable[Space]) -> int:
+    """The sequence of the checkpoint that `before` names, by its thread or among what is listed.
+
+    Raises:
+        ValueError: there is none.
+    """
+    configurable = before.get("configurable") or {}
+    wanted = configurable.get("checkpoint_id")
+    if "thread_id" in configurable:
+        thread_id, checkpoint_ns, wanted = coordinates(before)
+        space = space_of(session, thread_id, checkpoint_ns)
+        spaces = () if space is None else (space,)
+    for space in spaces:
+        for row in session.rows("by_id", space.id, wanted or space.head_id):
+            return CheckpointRow(*row).seq
+    raise ValueError(f"before: there is no checkpoint {wanted!r} here")
+
+
+def find(session: Session, space: Space, checkpoint_id: str | None, seal: Seal) -> Found | None:
+    """A checkpoint of a space, the head by default.
+
+    Raises:
+        DamagedError: what is stored is not what was written.
+    """
+    place = space.place(seal)
+    wanted = checkpoint_id or space.head_id
+    if wanted is None:
+        return None
+    row = next((CheckpointRow(*row) for row in session.rows("by_id", space.id, wanted)), None)
+    if checkpoint_id is None and (row is None or row.seq != space.head):
+        raise place.damaged(f"its newest checkpoint, {wanted!r}, is missing")
+    if row is None:
+        return None
+    image, body = image_of_chain(place, _chain(session, row))
+    found = Found(place, row, body, image, [])
+    _fill(session, space.id, [found])
+    return found
+
+
+def page(session: Session, spaces: Mapping[int, Space], edge: int, seal: Seal) -> list[Found]:
+    """The next checkpoints of some spaces, newest first, that are older than a sequence: `PAGE` of them if there are.
+
+    Raises:
+        DamagedError: what is stored is not what was written.
+    """
+    rows = [CheckpointRow(*row) for row in session.rows("page", json.dumps([*spaces]), edge, PAGE)]
+    images: dict[int, Image] = {}
+    found: dict[int, Found] = {}
+    for row in reversed(rows):
+        place = spaces[row.space].place(seal)
+        if row.link is None or row.link in images:  # made from the one before, where that is among these
+            body = read_body(place, row)
+            image = image_after(images.get(row.link or 0), row, body)
+        else:
+            image, body = image_of_chain(place, _chain(session, row))
+        images[row.seq] = image
+        found[row.seq] = Found(place, row, body, image, [])
+    for space in {row.space for row in rows}:
+        _fill(session, space, [each for each in found.values() if each.row.space == space])
+    return [found[row.seq] for row in rows]
+
+
+def _chain(session: Session, row: CheckpointRow) -> list[CheckpointRow]:
+    """A row and those it builds on, back to a complete one."""
+    if row.link is None:
+        return [row]
+    return [row, *(CheckpointRow(*each) for each in session.rows("chain", row.space, row.link, row.space))]
+
+
+def _fill(session: Session, space: int, found: Sequence[Found]) -> None:
+    """Read the long values of some checkpoints of one space, oldest first, and the writes beside them."""
+    place = found[0].place
+    wanted = {
+        (cell.at.owner, name)
+        for each in found
+        for name, cell in each.image.cells.items()
+        if cell.blob is None and cell.at is not None
+    }
+    rows: Iterable[BlobRow] = ()
+    if wanted:
+        pairs = json.dumps([{"owner": owner, "channel": name} for owner, name in sorted(wanted)])
+        rows = (BlobRow(*row) for row in session.rows("values", pairs, space, space))
+    values = Values(place, rows)
+    written: dict[str, list[bytes]] = {}
+    for checkpoint_id, data in session.rows("writes", space, json.dumps([each.row.checkpoint_id for each in found])):
+        written.setdefault(checkpoint_id, []).append(data)
+    for each in found:
+        values.fill(each.image)
+        checkpoint_id = each.row.checkpoint_id
+        each.tasks = read_writes(place, checkpoint_id, written.get(checkpoint_id, ()))

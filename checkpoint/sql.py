@@ -1,0 +1,424 @@
+"""What savers on SQL databases have in common: which statements answer which call. The texts, and how a connection is
+had, are each database's own. All that is user data is bound; no text of a user's ever becomes SQL.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+from itertools import islice
+from typing import Any, NamedTuple, cast
+
+from ..channels.base import MISSING
+from .base import (
+    BaseCheckpointSaver,
+    Checkpoint,
+    CheckpointConflictError,
+    CheckpointMetadata,
+    CheckpointTuple,
+    Commit,
+    RunnableConfig,
+    TaskWrites,
+    address,
+    coordinates,
+)
+from .errors import UnserializableError
+from .limits import EVERY, Limits, Retention, several
+from .reading import NEWEST, PAGE, Found, Space, edge_of, find, page, space_of, spaces_of
+from .records import iso, merged, spans_of
+from .rows import Body, CheckpointRow, Image, NewRows, Place, packed_writes, rows_of
+from .seal import Seal
+from .serde import Blob, Serializer
+from .upkeep import Choose, Session, copy_spaces, keep_only
+
+KNOWN = 128
+"""How many spaces' newest images are kept, so that a run's next commit need not read the one before."""
+
+
+class Known(NamedTuple):
+    """The newest image of a space, which has this id."""
+
+    space: int
+    image: Image
+
+
+class SqlSaver(BaseCheckpointSaver):
+    """A saver on rows. Subclasses give the connection.
+
+    Args:
+        serde: turns values into bytes and back.
+        seal: closes rows; by default with a checksum.
+        retention: which checkpoints to forget as runs go on; None keeps all.
+    """
+
+    def __init__(
+        self, *, serde: Serializer | None = None, seal: Seal | None = None, retention: Retention | None = None
+    ) -> None:
+        super().__init__(serde=serde)
+        self._retention = retention
+        self._seal = seal or Seal()
+        self._known: OrderedDict[tuple[str, str], Known] = OrderedDict()
+        self._known_lock = threading.Lock()
+
+    # -- what a database gives ----------------------------------------------------------------------------
+
+    def _session(self, *, write: bool) -> AbstractContextManager[Session]:
+        """A transaction that sees one state of the database; a writing one is kept whole or not at all."""
+        raise NotImplementedError
+
+
+    # -- read ---------------------------------------------------------------------------------------------
+
+    def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """The checkpoint that `config` names by `checkpoint_id`, else the thread's head; None if there is none.
+
+        Raises:
+            DamagedError: what is stored is not what was written.
+            StorageError: the database cannot be read.
+        """
+        thread_id, checkpoint_ns, checkpoint_id = coordinates(config)
+        with self._session(write=False) as session:
+            space = space_of(session, thread_id, checkpoint_ns)
+            found = find(session, space, checkpoint_id, self._seal) if space else None
+        if found is None:
+            return None
+        if checkpoint_id is None:
+            self._remember(found.place, found.row.space, found.image)
+        return self._tuple(found)
+
+    def head(self, config: RunnableConfig) -> str | None:
+        """The id of the newest checkpoint of the thread and namespace in `config`, or None."""
+        thread_id, checkpoint_ns, _ = coordinates(config)
+        with self._session(write=False) as session:
+            space = space_of(session, thread_id, checkpoint_ns)
+        return space.head_id if space else None
+
+    def list(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: Mapping[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> Iterator[CheckpointTuple]:
+        """Checkpoints, the newest first. All namespaces of the thread, unless `config` names one.
+
+        Raises:
+            ValueError: `config` names no thread, `before` no stored checkpoint, or `limit` is negative.
+            DamagedError: what is stored is not what was written.
+            StorageError: the database cannot be read.
+        """
+        if limit is not None and limit < 0:
+            raise ValueError(f"limit must be 0 or more, not {limit}")
+        wanted = coordinates(config)[2] if config is not None else None
+        with self._session(write=False) as session:
+            spaces = {space.id: space for space in spaces_of(session, config)}
+            edge = NEWEST if before is None else edge_of(session, before, spaces.values())
+        chosen = (
+            found
+            for found in self._newest_first(spaces, edge)
+            if (wanted is None or found.row.checkpoint_id == wanted) and self._fits(found, filter)
+        )
+        return map(self._tuple, islice(chosen, limit))
+
+    def _newest_first(self, spaces: Mapping[int, Space], edge: int) -> Iterator[Found]:
+        while True:
+            with self._session(write=False) as session:
+                found = page(session, spaces, edge, self._seal)
+            yield from found
+            if len(found) < PAGE:
+                return
+            edge = found[-1].row.seq
+
+    def _fits(self, found: Found, wanted: Mapping[str, Any] | None) -> bool:
+        if not wanted:
+            return True
+        metadata = self.serde.loads(found.body.metadata)
+        return all(metadata.get(key, MISSING) == value for key, value in wanted.items())
+
+    def _tuple(self, found: Found) -> CheckpointTuple:
+        loads, place, row, image, body = self.serde.loads, found.place, found.row, found.image, found.body
+        kept = merged(found.tasks)
+        ordered = sorted((path, task_id, index) for (task_id, index), (path, _, _) in kept.items())
+        checkpoint: Checkpoint = {
+            "v": body.v,
+            "id": row.checkpoint_id,
+            "ts": iso(body.ts),
+            "channel_values": {name: loads(cast(Blob, cell.blob)) for name, cell in image.cells.items()},
+            "channel_versions": dict(image.versions),
+            "versions_seen": {node: dict(each) for node, each in image.seen.items()},
+            "updated_channels": body.updated,
+        }
+        writes = [(task_id, *kept[task_id, index][1:]) for _, task_id, index in ordered]
+        return CheckpointTuple(
+            address(place.thread_id, place.checkpoint_ns, row.checkpoint_id),
+            checkpoint,
+            cast(CheckpointMetadata, loads(body.metadata)),
+            None if row.parent_id is None else address(place.thread_id, place.checkpoint_ns, row.parent_id),
+            [(task_id, channel, loads(blob)) for task_id, channel, blob in writes],
+            spans_of(found.tasks),
+        )
+
+    # -- write --------------------------------------------------------------------------------------------
+
+    def commit(self, commit: Commit) -> None:
+        """Store one superstep in one transaction: the parent's writes, the checkpoint and the new head.
+
+        Raises:
+            CheckpointConflictError: the head is not the one the commit names.
+            StorageError: the database refused; nothing of the step is stored.
+        """
+        place = Place(commit.thread_id, commit.checkpoint_ns, self._seal)
+        metadata = self._dumps("metadata", commit.metadata)
+        known = self._take(place)
+        if known is not None and known.image.id == commit.parent_id == commit.head:
+            new = rows_of(place, known.image, commit, metadata)
+            seq = self._append(known.space, known.image.seq, new)
+            if seq is not None:
+                self._stored(place, known.space, new.amend(seq))
+                return
+        with self._session(write=True) as session:
+            space = self._own_space(session, place)
+            if space.head_id != commit.head:
+                raise CheckpointConflictError(place.thread_id, place.checkpoint_ns, commit.head, space.head_id)
+            found = find(session, space, commit.parent_id, self._seal) if commit.parent_id is not None else None
+            if found is None and commit.parent_id is not None:
+                commit = self._complete(commit)  # pruned meanwhile: what changed since is not enough
+            new = rows_of(place, found.image if found else None, commit, metadata)
+            seq = self._insert(session, space.id, new)
+        self._stored(place, space.id, new.amend(seq))
+
+    def _stored(self, place: Place, space: int, image: Image) -> None:
+        self._remember(place, space, image)
+        limits = self._retention
+        if limits is not None and image.seq % EVERY == 0:
+            self.prune([place.thread_id], keep_last=limits.keep_last, older_than=limits.older_than)
+
+    def _append(self, space: int, head: int, new: NewRows) -> int | None:
+        """Store a commit's rows in a transaction of their own, if the head still has this sequence; theirs, or None."""
+        with self._session(write=True) as session:
+            if [(head,)] != [tuple(row) for row in session.rows("head", space)]:
+                return None
+            return self._insert(session, space, new)
+
+    def _insert(self, session: Session, space: int, new: NewRows) -> int:
+        """Store a commit's rows as the new head of a space; its sequence."""
+        if new.writes is not None:
+            session.run("add_writes", space, new.parent_id, new.writes)
+        seq = session.add("add_row", space, new.checkpoint_id, new.parent_id, new.link, new.run_id, new.body)
+        for channel, base, data in new.blobs:
+            session.run("add_value", space, seq, channel, base, data)
+        session.run("set_head", seq, new.checkpoint_id, space)
+        return seq
+
+    def commit_writes(
+        self, thread_id: str, checkpoint_ns: str, checkpoint_id: str, writes: Sequence[TaskWrites]
+    ) -> None:
+        """Record tasks that ended while their superstep goes on, or that failed or paused.
+
+        Raises:
+            StorageError: the database refused; nothing is recorded.
+        """
+        place = Place(thread_id, checkpoint_ns, self._seal)
+        data = packed_writes(place, checkpoint_id, writes)
+        with self._session(write=True) as session:
+            space = self._own_space(session, place)
+            session.run("add_writes", space.id, checkpoint_id, data)
+
+    def _own_space(self, session: Session, place: Place) -> Space:
+        """The space of these names, made if it is not there; nobody else changes it before this transaction ends."""
+        session.run("new_space", place.thread_id, place.checkpoint_ns)
+        return Space(*session.rows("own_space", place.thread_id, place.checkpoint_ns)[0])
+
+    def _take(self, place: Place) -> Known | None:
+        """The newest image of a space, if it is known here; the caller's own until it is given back."""
+        with self._known_lock:
+            return self._known.pop((place.thread_id, place.checkpoint_ns), None)
+
+    def _remember(self, place: Place, space: int, image: Image) -> None:
+        with self._known_lock:
+            self._known[place.thread_id, place.checkpoint_ns] = Known(space, image)
+            if len(self._known) > KNOWN:
+                self._known.popitem(last=False)
+
+    def _complete(self, commit: Commit) -> Commit:
+        """A commit whose parent is gone, with everything that is true after it."""
+        checkpoint = commit.whole()
+        values = checkpoint["channel_values"]
+        return replace(
+            commit,
+            values={name: self._dumps(f"[{name!r}]", value) for name, value in values.items()},
+            versions=dict(checkpoint["channel_versions"]),
+            seen=dict(checkpoint["versions_seen"]),
+        )
+
+    def _dumps(self, where: str, value: Any) -> Blob:
+        try:
+            return self.serde.dumps(value)
+        except UnserializableError as exc:
+            raise exc.inside(where) from exc.__cause__
+
+    def put(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: Mapping[str, int],
+    ) -> RunnableConfig:
+        """Store a checkpoint as the new head, whoever moved it last.
+
+        A value is stored if it is in `new_versions` or the parent has none; else the parent's is kept.
+
+        Raises:
+            UnserializableError: names the channel and the place in its value.
+            StorageError: the database refused; nothing is stored.
+        """
+        thread_id, checkpoint_ns, parent_id = coordinates(config)
+        place = Place(thread_id, checkpoint_ns, self._seal)
+        encoded = self._dumps("metadata", dict(metadata))
+        with self._session(write=True) as session:
+            space = self._own_space(session, place)
+            found = find(session, space, parent_id, self._seal) if parent_id is not None else None
+            image = found.image if found else None
+            commit, image = self._commit_of(place, parent_id, image, (checkpoint, metadata, new_versions))
+            new = rows_of(place, image, commit, encoded)
+            if session.rows("by_id", space.id, commit.id):
+                others = lambda rows: [r.checkpoint_id for r, _ in rows if r.checkpoint_id != commit.id]  # noqa: E731
+                keep_only(session, place, space.id, others, replaced=commit.id)
+            self._insert(session, space.id, new)
+        self._take(place)
+        return address(thread_id, checkpoint_ns, checkpoint["id"])
+
+    def _commit_of(
+        self,
+        place: Place,
+        parent_id: str | None,
+        image: Image | None,
+        given: tuple[Checkpoint, CheckpointMetadata, Mapping[str, int]],
+    ) -> tuple[Commit, Image | None]:
+        """A complete checkpoint as a commit, and the image of its parent to build on."""
+        checkpoint, metadata, new_versions = given
+        old, found = image.cells if image else {}, checkpoint["channel_values"]
+        versions, seen = checkpoint["channel_versions"], checkpoint["versions_seen"]
+        values: dict[str, Blob | None] = {}
+        for name in versions:
+            if name in found and (name in new_versions or name not in old):
+                values[name] = self._dumps(f"[{name!r}]", found[name])
+            elif name in new_versions and name in old:
+                values[name] = None
+        if image is not None and (image.versions.keys() - versions.keys() or image.seen.keys() - seen.keys()):
+            # A row cannot say that something is gone, so this one holds everything that is left.
+            values = {**{name: cell.blob for name, cell in old.items() if name in versions}, **values}
+            image = None
+        changed = {name: each for name, each in versions.items() if image is None or image.versions.get(name) != each}
+        viewed = {node: dict(each) for node, each in seen.items() if image is None or image.seen.get(node) != each}
+        updated = checkpoint.get("updated_channels")
+        commit = Commit(
+            place.thread_id, place.checkpoint_ns, checkpoint["id"], None, parent_id, checkpoint["ts"],
+            dict(metadata), values, changed, viewed, updated, [], lambda: checkpoint, checkpoint["v"],
+        )  # fmt: skip
+        return commit, image
+
+    def put_writes(
+        self,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str = "",
+    ) -> None:
+        """Keep what a task wrote beside the checkpoint that `config` names, which may arrive later.
+
+        Raises:
+            ValueError: `config` names no checkpoint.
+            UnserializableError: names the channel and the place in its value.
+            StorageError: the database refused; nothing is stored.
+        """
+        thread_id, checkpoint_ns, checkpoint_id = coordinates(config)
+        if checkpoint_id is None:
+            raise ValueError("put_writes() needs a checkpoint_id in the config")
+        encoded = [(channel, self._dumps(f"[{channel!r}]", value)) for channel, value in writes]
+        self.commit_writes(thread_id, checkpoint_ns, checkpoint_id, [TaskWrites(task_id, task_path, encoded)])
+
+    # -- forget and copy ----------------------------------------------------------------------------------
+
+    def delete_thread(self, thread_id: str) -> None:
+        """Forget a thread with all its namespaces; an unknown one is no error."""
+        with self._session(write=True) as session:
+            for space in self._own_spaces(session, str(thread_id)):
+                for statement in ("forget_values", "forget_writes", "forget_rows", "drop_space"):
+                    session.run(statement, space.id)
+                self._take(space.place(self._seal))
+
+    def delete_for_runs(self, run_ids: Collection[str]) -> None:
+        """Forget the checkpoints, with their writes, whose metadata names one of these runs.
+
+        Where the head goes, the newest checkpoint left becomes the head.
+        """
+        runs = several(run_ids, "run_ids")
+        wanted = json.dumps(sorted(runs))
+        with self._session(write=True) as session:
+            for (thread_id,) in session.rows("threads_of_runs", wanted):
+                for space in self._own_spaces(session, thread_id):
+                    self._keep(session, space, lambda rows: [r.checkpoint_id for r, _ in rows if r.run_id not in runs])
+
+    def prune(
+        self,
+        thread_ids: Collection[str] | None = None,
+        *,
+        keep_last: int | None = None,
+        older_than: timedelta | None = None,
+    ) -> None:
+        """Forget old checkpoints, with their writes; see `BaseCheckpointSaver.prune`."""
+        limits = Limits(keep_last, older_than)
+        with self._session(write=True) as session:
+            threads = {s.thread_id for s in spaces_of(session, None)} if thread_ids is None else thread_ids
+            for thread_id in sorted(several(threads, "thread_ids")):
+                kept: dict[str, Collection[str]] = {}
+                for space in sorted(self._own_spaces(session, thread_id), key=lambda space: len(space.checkpoint_ns)):
+                    self._keep(session, space, partial(self._choose, limits, kept, space.checkpoint_ns))
+
+    def _choose(
+        self,
+        limits: Limits,
+        kept: dict[str, Collection[str]],
+        checkpoint_ns: str,
+        rows: Sequence[tuple[CheckpointRow, Body]],
+    ) -> Collection[str]:
+        """Which checkpoints of a namespace stay; `kept` knows those of the namespaces around it."""
+        parents = self.serde.loads(rows[-1][1].metadata).get("parents", {}) if rows else {}
+        stamped = [(row.checkpoint_id, body.ts) for row, body in rows]
+        kept[checkpoint_ns] = limits.kept(checkpoint_ns, stamped, parents, kept)
+        return kept[checkpoint_ns]
+
+    def copy_thread(self, source: str, target: str) -> None:
+        """Copy a thread whole: all namespaces, checkpoints with their ids and order, and writes.
+
+        Raises:
+            ValueError: there is no such thread, or the target is one already.
+        """
+        with self._session(write=True) as session:
+            spaces = self._own_spaces(session, source)
+            if not spaces:
+                raise ValueError(f"there is no thread {source!r} to copy")
+            if session.rows("spaces", target):
+                raise ValueError(f"thread {target!r} exists already")
+            pairs = []
+            for space in spaces:
+                to = Place(target, space.checkpoint_ns, self._seal)
+                pairs.append((space.place(self._seal), space.id, to, self._own_space(session, to).id))
+            copy_spaces(session, pairs)
+
+    def _keep(self, session: Session, space: Space, choose: Choose) -> None:
+        place = space.place(self._seal)
+        keep_only(session, place, space.id, choose)
+        self._take(place)
+
+    def _own_spaces(self, session: Session, thread_id: str) -> Sequence[Space]:
+        """A thread's spaces; nobody else changes them before this transaction ends."""
+        return [Space(*row) for row in session.rows("own_spaces", thread_id)]

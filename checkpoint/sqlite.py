@@ -1,0 +1,224 @@
+"""`SqliteSaver`: threads in an SQLite file. Only the tables, their statements, which are constants, and the connection;
+what a commit means is in `rows` and `sql`."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from .database import BUSY_SECONDS, Database, Synchronous, Target
+from .errors import StorageError
+from .limits import Retention
+from .seal import Seal
+from .serde import Serializer
+from .sql import SqlSaver
+
+__all__ = ["SqliteSaver"]
+
+# `seq` orders all checkpoints of the file. A value belongs to the checkpoint that wrote it (`owner`), and stays as long
+# as any checkpoint builds on it. `link` and `base` are what a row is a change to; NULL where it is whole.
+_SCHEMA = (
+    """
+    CREATE TABLE IF NOT EXISTS spaces (
+        id INTEGER PRIMARY KEY,
+        thread_id TEXT NOT NULL,
+        checkpoint_ns TEXT NOT NULL,
+        head INTEGER,
+        head_id TEXT,
+        UNIQUE (thread_id, checkpoint_ns)
+    )
+    """,
+    """
+    CREATE TABLE IF NOT EXISTS checkpoints (
+        seq INTEGER PRIMARY KEY AUTOINCREMENT,
+        space INTEGER NOT NULL,
+        checkpoint_id TEXT NOT NULL,
+        parent_id TEXT,
+        link INTEGER,
+        run_id TEXT,
+        body BLOB NOT NULL
+    )
+    """,
+    "CREATE UNIQUE INDEX IF NOT EXISTS checkpoints_by_id ON checkpoints (space, checkpoint_id)",
+    "CREATE INDEX IF NOT EXISTS checkpoints_by_space ON checkpoints (space)",
+    "CREATE INDEX IF NOT EXISTS checkpoints_by_run ON checkpoints (run_id) WHERE run_id IS NOT NULL",
+    """
+    CREATE TABLE IF NOT EXISTS channel_values (
+        space INTEGER NOT NULL,
+        owner INTEGER NOT NULL,
+        channel TEXT NOT NULL,
+        base INTEGER,
+        data BLOB NOT NULL
+    )
+    """,
+    "CREATE UNIQUE INDEX IF NOT EXISTS channel_values_by_owner ON channel_values (space, owner, channel)",
+    """
+    CREATE TABLE IF NOT EXISTS writes (
+        seq INTEGER PRIMARY KEY,
+        space INTEGER NOT NULL,
+        checkpoint_id TEXT NOT NULL,
+        data BLOB NOT NULL
+    )
+    """,
+    "CREATE INDEX IF NOT EXISTS writes_by_checkpoint ON writes (space, checkpoint_id)",
+)
+_SPACE = "SELECT id, thread_id, checkpoint_ns, head, head_id FROM spaces"
+_ROW = "SELECT space, seq, checkpoint_id, parent_id, link, run_id, body FROM checkpoints"
+_STATEMENTS = {
+    "space": f"{_SPACE} WHERE thread_id = ? AND checkpoint_ns = ?",
+    "own_space": f"{_SPACE} WHERE thread_id = ? AND checkpoint_ns = ?",
+    "spaces": f"{_SPACE} WHERE thread_id = ? ORDER BY id",
+    "own_spaces": f"{_SPACE} WHERE thread_id = ? ORDER BY id",
+    "every_space": f"{_SPACE} ORDER BY id",
+    "head": "SELECT head FROM spaces WHERE id = ?",
+    "new_space": "INSERT OR IGNORE INTO spaces (thread_id, checkpoint_ns) VALUES (?, ?)",
+    "set_head": "UPDATE spaces SET head = ?, head_id = ? WHERE id = ?",
+    "drop_space": "DELETE FROM spaces WHERE id = ?",
+    "by_id": f"{_ROW} WHERE space = ? AND checkpoint_id = ?",
+    "all_rows": f"{_ROW} WHERE space = ? ORDER BY seq",
+    "page": f"{_ROW} WHERE space IN (SELECT value FROM json_each(?)) AND seq < ? ORDER BY seq DESC LIMIT ?",
+    "chain": """
+        WITH RECURSIVE chain (space, seq, checkpoint_id, parent_id, link, run_id, body) AS (
+            SELECT space, seq, checkpoint_id, parent_id, link, run_id, body FROM checkpoints
+            WHERE space = ? AND seq = ?
+            UNION ALL
+            SELECT c.space, c.seq, c.checkpoint_id, c.parent_id, c.link, c.run_id, c.body
+            FROM checkpoints AS c JOIN chain ON c.seq = chain.link WHERE c.space = ?
+        )
+        SELECT * FROM chain ORDER BY seq DESC
+    """,
+    "add_row": """
+        INSERT INTO checkpoints (space, checkpoint_id, parent_id, link, run_id, body) VALUES (?, ?, ?, ?, ?, ?)
+    """,
+    "rewrite": "UPDATE checkpoints SET parent_id = ?, link = NULL, body = ? WHERE seq = ?",
+    "drop_rows": "DELETE FROM checkpoints WHERE space = ? AND seq IN (SELECT value FROM json_each(?))",
+    "forget_rows": "DELETE FROM checkpoints WHERE space = ?",
+    "threads_of_runs": """
+        SELECT DISTINCT thread_id FROM checkpoints JOIN spaces ON spaces.id = space
+        WHERE run_id IN (SELECT value FROM json_each(?))
+    """,
+    "values": """
+        WITH RECURSIVE found (owner, channel, base, data) AS (
+            SELECT v.owner, v.channel, v.base, v.data FROM json_each(?) AS wanted
+            JOIN channel_values AS v ON v.space = ? AND v.owner = json_extract(wanted.value, '$.owner')
+                AND v.channel = json_extract(wanted.value, '$.channel')
+            UNION
+            SELECT v.owner, v.channel, v.base, v.data
+            FROM found JOIN channel_values AS v
+                ON v.space = ? AND v.owner = found.base AND v.channel = found.channel
+        )
+        SELECT owner, channel, base, data FROM found
+    """,
+    "one_value": """
+        SELECT owner, channel, base, data FROM channel_values WHERE space = ? AND owner = ? AND channel = ?
+    """,
+    "all_values": "SELECT owner, channel, base FROM channel_values WHERE space = ?",
+    "add_value": "INSERT INTO channel_values (space, owner, channel, base, data) VALUES (?, ?, ?, ?, ?)",
+    "drop_values": """
+        DELETE FROM channel_values WHERE rowid IN (
+            SELECT v.rowid FROM json_each(?2) AS gone JOIN channel_values AS v
+            ON v.space = ?1 AND v.owner = json_extract(gone.value, '$.owner')
+                AND v.channel = json_extract(gone.value, '$.channel')
+        )
+    """,
+    "forget_values": "DELETE FROM channel_values WHERE space = ?",
+    "writes": """
+        SELECT checkpoint_id, data FROM writes
+        WHERE space = ? AND checkpoint_id IN (SELECT value FROM json_each(?)) ORDER BY seq
+    """,
+    "all_writes": "SELECT checkpoint_id, data FROM writes WHERE space = ? ORDER BY seq",
+    "add_writes": "INSERT INTO writes (space, checkpoint_id, data) VALUES (?, ?, ?)",
+    "drop_writes": "DELETE FROM writes WHERE space = ? AND checkpoint_id IN (SELECT value FROM json_each(?))",
+    "forget_writes": "DELETE FROM writes WHERE space = ?",
+}
+
+
+class SqliteSaver(SqlSaver):
+    """Keeps threads in an SQLite file, shared by threads, event loops and processes of one machine.
+
+    The tables are made when it is opened. The async methods wait on a worker thread.
+
+    Args:
+        conn: what to open: a file name, `":memory:"`, a `file:` URI; or an open connection that serves this saver
+            alone, was opened with `check_same_thread=False`, and stays open after `close`.
+        synchronous: how much is on the disk when a step's chunk reaches the reader. "full": the step is. "normal", four
+            times faster: a loss of power may take the last steps, whole ones only.
+        timeout: seconds to wait for another process that writes to the file.
+        serde: turns values into bytes and back.
+        seal: closes rows; by default with a checksum.
+        retention: which checkpoints to forget as runs go on; None keeps all.
+
+    Raises:
+        StorageError: the file cannot be opened.
+
+    >>> with SqliteSaver.from_conn_string(":memory:") as saver:
+    ...     print(saver.get({"configurable": {"thread_id": "1"}}))
+    None
+    """
+
+    def __init__(
+        self,
+        conn: Target,
+        *,
+        synchronous: Synchronous = "full",
+        timeout: float = BUSY_SECONDS,
+        serde: Serializer | None = None,
+        seal: Seal | None = None,
+        retention: Retention | None = None,
+    ) -> None:
+        super().__init__(serde=serde, seal=seal, retention=retention)
+        self._lock = threading.RLock()
+        self._database = Database(conn, _SCHEMA, synchronous, timeout)
+
+    @classmethod
+    @contextmanager
+    def from_conn_string(cls, conn_string: str, **options: Any) -> Iterator[SqliteSaver]:
+        """Open a saver for the length of a `with` block, then close it; options as for the class."""
+        saver = cls(conn_string, **options)
+        try:
+            yield saver
+        finally:
+            saver.close()
+
+    def setup(self) -> None:
+        """Nothing to do: the tables were made when the saver opened. Here for programs that call it."""
+
+    def close(self) -> None:
+        """Close the connection, unless it was handed in."""
+        with self._lock:
+            self._database.close()
+
+    @contextmanager
+    def _session(self, *, write: bool) -> Iterator[_Session]:
+        database = self._database
+        if database.process != os.getpid():
+            raise StorageError("an SQLite connection does not survive a fork: open a SqliteSaver in the new process")
+        with self._lock:
+            try:
+                with database.transaction(write):
+                    yield _Session(database)
+            except database.error as error:
+                raise StorageError(f"the SQLite database refused: {error}. Nothing of this step was stored") from error
+
+
+class _Session:
+    """The statements of one transaction."""
+
+    __slots__ = ("_execute",)
+
+    def __init__(self, database: Database) -> None:
+        self._execute = database.connection.execute
+
+    def rows(self, statement: str, *values: Any) -> list[Any]:
+        return self._execute(_STATEMENTS[statement], values).fetchall()
+
+    def run(self, statement: str, *values: Any) -> int:
+        return self._execute(_STATEMENTS[statement], values).rowcount
+
+    def add(self, statement: str, *values: Any) -> int:
+        seq = self._execute(_STATEMENTS[statement], values).lastrowid
+        assert seq is not None
+        return seq

@@ -1,0 +1,207 @@
+"""Forgetting and copying, on the rows of a thread: what stays is complete afterwards, deltas included. No SQL texts."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import count
+from typing import Any, Protocol
+
+from .rows import (
+    SELF,
+    BlobRow,
+    Body,
+    Cell,
+    CheckpointRow,
+    Image,
+    Place,
+    Pointer,
+    closed_body,
+    image_after,
+    packed_writes,
+    read_body,
+    read_writes,
+)
+
+CHUNK = 500
+"""Rows dropped by one statement."""
+
+
+class Session(Protocol):
+    """One transaction: named statements with their values bound."""
+
+    def rows(self, statement: str, *values: Any) -> list[Any]:
+        """All rows of a query."""
+
+    def run(self, statement: str, *values: Any) -> int:
+        """Execute; how many rows it touched."""
+
+    def add(self, statement: str, *values: Any) -> int:
+        """Insert one row; its sequence."""
+
+
+# -- forgetting -----------------------------------------------------------------------------------------------
+
+
+Choose = Callable[[Sequence[tuple[CheckpointRow, Body]]], Collection[str]]
+"""Checkpoints, oldest first → the ids of those to keep."""
+
+
+def keep_only(session: Session, place: Place, space: int, choose: Choose, replaced: str | None = None) -> None:
+    """Forget all checkpoints of a space but those chosen, with their writes, and the values that none of them needs.
+
+    A checkpoint whose parent goes gets its nearest ancestor that is left.
+
+    Args:
+        replaced: the id of one that goes and comes back at once: it stays the parent of its children.
+    """
+    rows = [CheckpointRow(*row) for row in session.rows("all_rows", space)]
+    kept = choose([(row, read_body(place, row)) for row in rows])
+    staying = {row.seq: row for row in rows if row.checkpoint_id in kept}
+    if len(staying) == len(rows):
+        return
+    parents = {row.checkpoint_id: row.parent_id for row in rows}
+    names = {*kept, replaced}
+    needed: set[tuple[int, str]] = set()
+    for row, body, image in _images(place, rows):
+        if row.seq not in staying:
+            continue
+        needed.update((cell.at.owner, name) for name, cell in image.cells.items() if cell.at is not None)
+        parent = _ancestor_left(parents, row.parent_id, names)
+        if parent != row.parent_id or (row.link is not None and row.link not in staying):
+            whole = body._replace(cells=image.cells, versions=image.versions, seen=image.seen)
+            data = closed_body(place, row.checkpoint_id, parent, whole, complete=True)
+            session.run("rewrite", parent, data, row.seq)
+    _drop_values(session, space, needed)
+    _drop(session, "drop_rows", space, [row.seq for row in rows if row.seq not in staying])
+    _drop(session, "drop_writes", space, [r.checkpoint_id for r in rows if r.seq not in staying])
+    last = max(staying, default=None)
+    session.run("set_head", last, None if last is None else staying[last].checkpoint_id, space)
+    if last is None and replaced is None and not session.rows("all_writes", space):
+        session.run("drop_space", space)
+
+
+def _images(place: Place, rows: Sequence[CheckpointRow]) -> Iterator[tuple[CheckpointRow, Body, Image]]:
+    """The image of each, in order; none is held longer than others build on it."""
+    waiting = Counter(row.link for row in rows)
+    images: dict[int, Image] = {}
+    for row in rows:
+        body = read_body(place, row)
+        if row.link is not None and row.link not in images:
+            raise place.damaged(f"checkpoint {row.parent_id!r} is missing, on which others build")
+        image = image_after(images.get(row.link or 0), row, body)
+        if waiting[row.seq]:
+            images[row.seq] = image
+        waiting[row.link] -= 1
+        if row.link is not None and not waiting[row.link]:
+            del images[row.link]
+        yield row, body, image
+
+
+def _ancestor_left(parents: Mapping[str, str | None], parent: str | None, kept: Collection[str | None]) -> str | None:
+    passed = set()
+    while parent is not None and parent not in kept:
+        if parent in passed:
+            return None
+        passed.add(parent)
+        parent = parents.get(parent)
+    return parent
+
+
+def _drop_values(session: Session, space: int, needed: set[tuple[int, str]]) -> None:
+    """Drop the values that are not needed, nor built on by needed ones."""
+    bases = {(owner, channel): base for owner, channel, base in session.rows("all_values", space)}
+    waiting = [*needed]
+    while waiting:
+        owner, channel = waiting.pop()
+        base = bases.get((owner, channel))
+        if base is not None and (base, channel) not in needed:
+            needed.add((base, channel))
+            waiting.append((base, channel))
+    gone = [{"owner": owner, "channel": channel} for owner, channel in bases if (owner, channel) not in needed]
+    _drop(session, "drop_values", space, gone)
+
+
+def _drop(session: Session, statement: str, space: int, gone: Sequence[Any]) -> None:
+    for start in range(0, len(gone), CHUNK):
+        session.run(statement, space, json.dumps(gone[start : start + CHUNK]))
+
+
+# -- copying --------------------------------------------------------------------------------------------------
+
+
+def copy_spaces(session: Session, pairs: Iterable[tuple[Place, int, Place, int]]) -> None:
+    """Copy spaces whole, the order among all their checkpoints included.
+
+    Args:
+        pairs: (place, id) of each source and its target, which is empty.
+    """
+    copies = {source: _Copy(session, place, source, to, target) for place, source, to, target in pairs}
+    work = [(owner, source) for source, copy in copies.items() for owner in copy.owners()]
+    for owner, source in sorted(work, key=lambda each: (each[0] > 0, abs(each[0]))):  # what others build on first
+        copies[source].move(owner)
+    for copy in copies.values():
+        copy.finish()
+
+
+class _Copy:
+    """One space on its way to another."""
+
+    def __init__(self, session: Session, place: Place, source: int, to: Place, target: int) -> None:
+        self._session, self._place, self._source, self._to, self._target = session, place, source, to, target
+        self._rows = {row.seq: row for row in (CheckpointRow(*row) for row in session.rows("all_rows", source))}
+        self._owners: dict[int, list[str]] = {seq: [] for seq in self._rows}
+        for owner, channel, _ in session.rows("all_values", source):
+            self._owners.setdefault(owner, []).append(channel)
+        # Values outlive the checkpoints that wrote them; such owners get numbers that no checkpoint has.
+        self._lost = count(min([0, *self._owners]) - 1, -1)
+        self._moved: dict[tuple[int, str], Pointer] = {}
+        self._seqs: dict[int, int] = {}
+
+    def owners(self) -> Iterable[int]:
+        """The checkpoints, and the owners of values whose checkpoints are gone."""
+        return self._owners
+
+    def move(self, owner: int) -> None:
+        """Copy one checkpoint with the values it wrote; all that they build on is there already."""
+        values = [self._value(owner, channel) for channel in self._owners[owner]]
+        row = self._rows.get(owner)
+        seq = next(self._lost) if row is None else self._checkpoint(row)
+        for value in values:
+            self._session.run("add_value", self._target, seq, value.channel, value.base, value.data)
+            self._moved[owner, value.channel] = Pointer(seq, value.data[-self._to.seal.mark :])
+        self._seqs[owner] = seq
+
+    def _value(self, owner: int, channel: str) -> BlobRow:
+        rows = self._session.rows("one_value", self._source, owner, channel)
+        form, base, mark, payload = self._place.open("value", [channel], BlobRow(*rows[0]).data)
+        if base is not None:
+            base, mark = self._moved[base, channel]
+        data = self._to.close("value", [channel], [form, base, mark, payload])
+        self._moved[owner, channel] = Pointer(SELF, data[-self._to.seal.mark :])
+        return BlobRow(0, channel, base, data)
+
+    def _checkpoint(self, row: CheckpointRow) -> int:
+        body = read_body(self._place, row)
+        cells = {name: self._cell(name, cell) for name, cell in body.cells.items()}
+        link = None if row.link is None else self._seqs[row.link]
+        data = closed_body(self._to, row.checkpoint_id, row.parent_id, body._replace(cells=cells), link is None)
+        return self._session.add(
+            "add_row", self._target, row.checkpoint_id, row.parent_id, link, row.run_id, data
+        )
+
+    def _cell(self, name: str, cell: Cell | None) -> Cell | None:
+        if cell is None or cell.at is None:
+            return cell
+        return Cell(None, self._moved[cell.at.owner, name])
+
+    def finish(self) -> None:
+        """Copy the writes, and set the head."""
+        session = self._session
+        for checkpoint_id, data in session.rows("all_writes", self._source):
+            tasks = read_writes(self._place, checkpoint_id, [data])
+            session.run("add_writes", self._target, checkpoint_id, packed_writes(self._to, checkpoint_id, tasks))
+        if self._rows:
+            last = max(self._rows)
+            session.run("set_head", self._seqs[last], self._rows[last].checkpoint_id, self._target)
