@@ -313,7 +313,7 @@ def draw_text(changes: Iterable[Change]) -> str:
 
 def _headline(change: Change) -> str:
     if change.kind == "more":
-        return f"{change.after} more changes"
+        return f"{change.after} more change{'' if change.after == '1' else 's'}"
     if change.kind == "changed":
         return f"{change.where}: {change.before} → {change.after}"
     return f"{change.where}: {_count(change) or change.before + change.after}"
@@ -334,19 +334,23 @@ def draw_html(changes: Iterable[Change]) -> str:
     return "".join(_html(change) for change in changes)
 
 
+def _escaped(text: str) -> str:
+    return escape(text, quote=False)
+
+
 def _html(change: Change) -> str:
     if change.kind == "more":
-        return f"<p><i>… {escape(_headline(change))}</i></p>"
-    name = f"<b>{escape(change.where)}</b>"
-    gone = f" <del>{escape(change.before)}</del>"
-    come = f" <ins>{escape(change.after)}</ins>"
+        return f"<p><i>… {_escaped(_headline(change))}</i></p>"
+    name = f"<b>{_escaped(change.where)}</b>"
+    gone = f" <del>{_escaped(change.before)}</del>"
+    come = f" <ins>{_escaped(change.after)}</ins>"
     if change.kind in ("added", "removed"):
         return f"<p>{name}{come if change.kind == 'added' else gone}</p>"
     if change.kind == "changed":
         return f"<p>{name}{gone}{come}</p>"
-    return f"<p>{name} <i>{escape(_count(change))}</i></p><pre>{''.join(map(_html_line, change.lines))}</pre>"
+    return f"<p>{name} <i>{_escaped(_count(change))}</i></p><pre>{''.join(map(_html_line, change.lines))}</pre>"
 
 
 def _html_line(line: str) -> str:
     tag = {"+ ": "ins", "- ": "del"}.get(line[:2], "span")
-    return f"<{tag}>{escape(line)}</{tag}>\n"
+    return f"<{tag}>{_escaped(line)}</{tag}>\n"

@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from .scale import Room, Scale, arrange
-from .values import TIMES, duration, many, plain
+from .values import TIMES, duration, legal, many, plain
 
 if TYPE_CHECKING:
     from .timeline import Bar, Call, Gap, Timeline
@@ -17,18 +17,21 @@ if TYPE_CHECKING:
 LANES = 6
 """Tasks of one node that are drawn below each other; more become one bar with their number."""
 
+NARROW = 4.0
+"""Pixels below which steps share a column."""
+
 _HEAD, _ROW, _LANE, _GAP = 50.0, 26.0, 9.0, 54.0
 _LIGHT = "--bg:#ffffff;--band:#f3f5f8;--ink:#1f2733;--dim:#667085;--line:#d5dae1;--done:#3b82c4;--failed:#c8453c;"
-_LIGHT += "--paused:#d58a11;--gap:#eceff3;"
+_LIGHT += "--paused:#d58a11;--gap:#eceff3;--in:#ffffff;"
 _DARK = "--bg:#14181f;--band:#1b212a;--ink:#e3e8ef;--dim:#95a0b0;--line:#323b48;--done:#5aa2e4;--failed:#ee6a5f;"
-_DARK += "--paused:#eaa938;--gap:#232a35;"
+_DARK += "--paused:#eaa938;--gap:#232a35;--in:#0d1218;"
 _RULES = """
 text{font:12px system-ui,sans-serif;fill:var(--ink)}.dim{fill:var(--dim);font-size:11px}
 .band{fill:var(--bg)}.odd{fill:var(--band)}.gap{fill:var(--gap)}.rule{stroke:var(--line)}
 .done{fill:var(--done)}.failed{fill:url(#sg-failed-THEME)}.paused{fill:var(--paused)}
 .waiting{fill:none;stroke:var(--dim);stroke-dasharray:3 2}.hatch{stroke:var(--bg);stroke-width:2;opacity:.55}
 .wait{stroke:var(--dim);stroke-dasharray:2 2}.asked{stroke:var(--paused);stroke-dasharray:2 3;stroke-width:1.5}
-.in{fill:#fff;font-size:10.5px;pointer-events:none}.call{fill:none;stroke:var(--dim)}
+.in{fill:var(--in);font-size:10.5px;pointer-events:none}.call{fill:none;stroke:var(--dim)}
 """
 _CALLS = {"input": "input", "resume": "resumed", "update": "update_state", "fork": "fork"}
 _WORDS = {"done": "ran", "failed": "failed", "paused": "asked, then waited for an answer", "waiting": "not run yet"}
@@ -60,12 +63,14 @@ def draw_svg(timeline: Timeline, *, theme: str = "auto", width: int | None = Non
     rows = _rows(timeline)
     bottom = _HEAD + sum(row.height for row in rows.values()) + 6
     total = left + max(scale.width, 420.0) + 12
+    columns = _columns(scale)
     body = [
-        *_bands(timeline, scale, bottom),
+        *_bands(timeline, scale, columns, bottom),
         *(_gap(piece.gap, piece.x, bottom) for pieces in scale.steps for piece in pieces if piece.gap),
+        *_numbers(timeline, scale, columns),
         *_calls(timeline, scale),
         *(_name(row, labels[row], rows[row]) for row in timeline.rows),
-        f'<g transform="translate({left:.0f} 0)">{"".join(_bars(timeline, scale, rows))}</g>',
+        f'<g transform="translate({left:.0f} 0)">{"".join(_bars(timeline, scale, columns, rows))}</g>',
         *_legend(timeline, bottom + 16, left),
     ]
     moved = [part.replace("<g>", f'<g transform="translate({left:.0f} 0)">', 1) for part in body]
@@ -97,52 +102,72 @@ def _label(row: str) -> str:
     return name if len(name) <= 28 else name[:27] + "…"
 
 
+def _name_of(row: str) -> str:
+    return escape(legal(row))
+
+
 def _name(row: str, label: str, place: _Row) -> str:
     indent = 12 + 12 * row.count(":")
     return (
-        f'<g class="row" data-node="{escape(row)}"><title>{escape(plain(row, 300))}</title>'
+        f'<g class="row" data-node="{_name_of(row)}"><title>{escape(plain(row, 300))}</title>'
         f'<text x="{indent}" y="{place.y + place.height / 2 + 4:.1f}">{escape(label)}</text></g>'
     )
 
 
-def _bands(timeline: Timeline, scale: Scale, bottom: float) -> Iterator[str]:
-    """A column per step, with its number; neighbours that are too narrow to be seen are put together."""
-    free = 0.0
-    shade = 0
-    place, count = 0, len(timeline.steps)
-    while place < count:
-        start, stop = scale.span(place)
-        first, last = place, place
-        while stop - start < 4 and last + 1 < count:
-            last += 1
-            stop = scale.span(last)[1]
-        shade += 1
-        label, title = _step_words(timeline, first, last)
-        room = stop - start
+def _columns(scale: Scale) -> list[tuple[int, int]]:
+    """The first and last step of each column; neighbours that are too narrow to be seen share one."""
+    found: list[tuple[int, int]] = []
+    for step in range(len(scale.steps)):
+        stop = scale.span(step)[1]
+        if found and stop - scale.span(found[-1][0])[0] < NARROW:
+            found[-1] = found[-1][0], step
+        else:
+            found.append((step, step))
+    return found
+
+
+def _bands(timeline: Timeline, scale: Scale, columns: list[tuple[int, int]], bottom: float) -> Iterator[str]:
+    """A column per step."""
+    for shade, (first, last) in enumerate(columns):
+        start, stop = scale.span(first)[0], scale.span(last)[1]
+        title, shade_of = escape(_step_title(timeline, first, last)), "band" if shade % 2 else "odd"
         yield (
-            f'<g><g class="step" data-step="{first}" data-last="{last}"><title>{escape(title)}</title>'
-            f'<rect class="{"odd" if shade % 2 else "band"}" x="{start:.1f}" y="22" width="{room:.1f}" '
-            f'height="{bottom - 22:.1f}" opacity=".6"/>'
+            f'<g><g class="step" data-step="{first}" data-last="{last}"><title>{title}</title><rect class="{shade_of}" '
+            f'x="{start:.1f}" y="22" width="{stop - start:.1f}" height="{bottom - 22:.1f}"/></g></g>'
         )
-        if start >= free:
-            took = title.rpartition(" · ")[2] if room > 74 and " · " in title and first == last else ""
-            yield f'<text class="dim" x="{start + 3:.1f}" y="36">{label}</text>'
-            if took and room > len(label + took) * 6 + 18:
-                yield f'<text class="dim" x="{stop - 4:.1f}" y="36" text-anchor="end">{took}</text>'
-            free = start + len(label) * 6.5 + 10
-        yield "</g></g>"
-        place = last + 1
 
 
-def _step_words(timeline: Timeline, first: int, last: int) -> tuple[str, str]:
+def _numbers(timeline: Timeline, scale: Scale, columns: list[tuple[int, int]]) -> Iterator[str]:
+    """Above the columns the numbers of the steps and how long they took, where there is room."""
+    free = 0.0
+    for first, last in columns:
+        start, stop = scale.span(first)[0], scale.span(last)[1]
+        if start < free:
+            continue
+        label, took = f"{timeline.steps[first].number}", _took(timeline, first) if first == last else ""
+        yield f'<g><text class="dim" x="{start + 3:.1f}" y="36">{label}</text>'
+        if took and stop - start > len(label + took) * 6 + 18:
+            yield f'<text class="dim" x="{stop - 4:.1f}" y="36" text-anchor="end">{took}</text>'
+        yield "</g>"
+        free = start + len(label) * 6.5 + 10
+
+
+def _step_title(timeline: Timeline, first: int, last: int) -> str:
     one, other = timeline.steps[first], timeline.steps[last]
     if first != last:
-        return f"{one.number}", f"steps {one.number} to {other.number}"
-    spans = [(began, began + took) for task in one.tasks for began, took in task.spans]
-    title = f"step {one.number}: {many(len(one.tasks), 'task')}"
-    if spans and not any(gap.step == first and gap.began >= min(spans)[0] for gap in timeline.gaps):
-        title += f" · {duration(max(stop for _, stop in spans) - min(spans)[0])}"
-    return f"{one.number}", title
+        return f"steps {one.number} to {other.number}"
+    took = _took(timeline, first)
+    return f"step {one.number}: {many(len(one.tasks), 'task')}{', ' if took else ''}{took}"
+
+
+def _took(timeline: Timeline, place: int) -> str:
+    """How long a step took; nothing is said of one that stopped midway."""
+    spans = [(began, began + took) for task in timeline.steps[place].tasks for began, took in task.spans]
+    if not spans or any(
+        gap.step == place and gap.began >= min(spans)[0] for gap in timeline.gaps if gap.kind != "retry"
+    ):
+        return ""
+    return duration(max(stop for _, stop in spans) - min(spans)[0])
 
 
 def _gap(gap: Gap, x: float, bottom: float) -> str:
@@ -225,13 +250,29 @@ def _lanes(bars: list[Bar]) -> dict[str, int]:
     return found
 
 
-def _bars(timeline: Timeline, scale: Scale, rows: dict[str, _Row]) -> Iterator[str]:
+def _bars(timeline: Timeline, scale: Scale, columns: list[tuple[int, int]], rows: dict[str, _Row]) -> Iterator[str]:
     titles = len(timeline.bars) <= 2000
-    grouped = groupby(sorted(timeline.bars, key=lambda b: (b.row, b.step)), lambda b: (b.row, b.step))
-    for (name, step), found in grouped:
-        row, bars = rows[name], list(found)
-        drawn = _bundle(bars, scale, row) if step in row.crowded else _single(bars, scale, row, titles)
-        yield f'<g class="bar" data-node="{escape(name)}" data-step="{step}">{"".join(drawn)}</g>'
+    column = {step: place for place, (first, last) in enumerate(columns) for step in range(first, last + 1)}
+
+    def where(bar: Bar) -> tuple[str, int]:
+        return bar.row, column[bar.step]
+
+    for (name, place), found in groupby(sorted(timeline.bars, key=where), where):
+        row, bars, (first, last) = rows[name], list(found), columns[place]
+        if first != last:
+            drawn = _slivers(bars, scale, row)
+        else:
+            drawn = _bundle(bars, scale, row) if first in row.crowded else _single(bars, scale, row, titles)
+        yield f'<g class="bar" data-node="{_name_of(name)}" data-step="{first}">{"".join(drawn)}</g>'
+
+
+def _slivers(bars: list[Bar], scale: Scale, row: _Row) -> Iterator[str]:
+    """The bars of many narrow steps: one for all that ran, and on it one for all that did not end well."""
+    for good in (True, False):
+        ends = [(*_ends(bar, scale), bar.state) for bar in bars if (bar.state == "done") == good]
+        if ends:
+            left, right = min(start for start, _, _ in ends), max(stop for _, stop, _ in ends)
+            yield _rect(ends[0][2], _Box(left, row.y + 6, max(right - left, 1.5), row.height - 12))
 
 
 def _single(bars: list[Bar], scale: Scale, row: _Row, titles: bool) -> Iterator[str]:

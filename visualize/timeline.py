@@ -240,8 +240,9 @@ class _Clock:
             self._enter(place, step, began)
             for (_, stop), (start, _) in pairwise(blocks):
                 kind = _why(step, stop, start)
-                self.gaps.append(Gap(place, stop, start, kind))
-                if kind != "retry":
+                if kind is not None:
+                    self.gaps.append(Gap(place, stop, start, kind))
+                if kind in ("answer", "idle"):
                     self.calls.append(Call("resume", place, start))
             if not self.timed and any(task.questions and task.state == "done" for task in step.tasks):
                 self.calls.append(Call("resume", place, float(place)))
@@ -284,14 +285,15 @@ def _blocks(spans: Iterable[Any]) -> list[tuple[float, float]]:
     return found
 
 
-def _why(step: Step, stopped: float, went_on: float) -> GapKind:
-    """Why nothing of a step ran for a while: by the tasks that went on after it."""
-    late = False
-    block_end = min((b for b, _ in _blocks(_spans(step.tasks)) if b > went_on), default=float("inf"))
+def _why(step: Step, stopped: float, went_on: float) -> GapKind | None:
+    """Why nothing of a step ran for a while: by the tasks that had another try after it. None: no task had."""
+    found: GapKind | None = None
+    ends = min((stop for start, stop in _blocks(_spans(step.tasks)) if start >= went_on), default=went_on)
     for task in step.tasks:
         for number, ((began, took), (again, _)) in enumerate(pairwise(task.spans)):
-            if began + took <= stopped and went_on <= again < block_end:
+            if began + took <= stopped and went_on <= again <= ends:
                 if task.questions:
                     return "answer"
-                late = late or again - began - took > task.waits[number] + LATE
-    return "idle" if late else "retry"
+                late = again - began - took > task.waits[number] + LATE
+                found = "idle" if late or found == "idle" else "retry"
+    return found

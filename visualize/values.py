@@ -7,12 +7,16 @@ Nothing is compared or drawn here. Text is made harmless for a reader (no contro
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 TIMES = "\u00d7"  # the sign, not the letter
+INSIDE = " \u203a "  # between the name of a nested graph's node and that of the node that holds it
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _JOINERS = "\u200c\u200d"  # part of how scripts and emoji are written
+_ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_LINE = 110
+_PARTED = (dict, list, tuple, str)
 _ITEMS = 200
 _DEPTH = 12
 
@@ -49,6 +53,52 @@ def plain(text: str, limit: int = 2000) -> str:
     if not kept.isprintable():
         kept = "".join(c if c.isprintable() or c in "\n\t" or c in _JOINERS else _escape(c) for c in kept)
     return kept if len(text) <= limit else f"{kept}… ({len(text):,} characters)"
+
+
+def block(value: Any, limit: int = 4000) -> str:
+    """A value over several lines where one is not enough, of at most about `limit` characters; texts line by line.
+
+    >>> print(block({"name": "n" * 60, "log": [{"text": "t" * 60}, {"text": "done"}]}))
+    name: 'nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn'
+    log: [{'text': 'tttttttttttttttttttttttttttttttttttttttttttttttttttttttttttt'}, {'text': 'done'}]
+    """
+    lines: list[str] = []
+    room = limit
+    for line in _lines(value, "", "", limit):
+        lines.append(line)
+        room -= len(line) + 1
+        if room < 0:
+            lines.append("…")
+            break
+    return "\n".join(lines)
+
+
+def _lines(value: Any, name: str, indent: str, limit: int) -> Iterator[str]:
+    """The lines of a value; `name` stands in front of the first."""
+    kind = type(value)
+    if kind is str and not name:
+        yield plain(value, limit)
+        return
+    whole = shown(value, _LINE)
+    flat = kind not in (dict, list, tuple) or not any(isinstance(item, _PARTED) for item in _inner(value)[:_ITEMS])
+    if (len(whole) < _LINE and "…" not in whole) or (flat and kind is not dict) or len(indent) > 2 * _DEPTH:
+        yield f"{indent}{name}{whole if len(whole) < _LINE else shown(value, limit)}"
+        return
+    if name:
+        yield f"{indent}{name.rstrip()}"
+        indent += "  "
+    for key, item in value.items() if kind is dict else enumerate(value):
+        label = f"{plain(key, 80) if isinstance(key, str) else shown(key, 80)}: " if kind is dict else "- "
+        yield from _lines(item, label, indent, limit)
+
+
+def _inner(value: Any) -> list[Any]:
+    return list(value.values()) if isinstance(value, dict) else list(value)
+
+
+def legal(text: str) -> str:
+    """Text without what neither XML nor UTF-8 can hold."""
+    return _ILLEGAL.sub("\ufffd", text)
 
 
 def without_address(text: str) -> str:

@@ -1,0 +1,35 @@
+"""Values that do harm to whoever touches them, and ordinary ones at random. Only what several tests share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+
+class Broken:
+    """Everything that a reader could touch raises."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no repr")
+
+    def __eq__(self, other: object) -> bool:
+        raise RuntimeError("no eq")
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __len__(self) -> int:
+        raise RuntimeError("no len")
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError("no " + name)
+
+
+class BrokenError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no str")
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
+)

@@ -1,0 +1,194 @@
+"""What changed between two states."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from odd import JSON, Broken, BrokenError
+from pydantic import BaseModel
+
+from stategraph.visualize.diff import Change, Limits, diff, draw_html, draw_text
+
+
+@dataclass
+class Point:
+    x: int
+    y: int
+
+
+class Model(BaseModel):
+    name: str
+    tags: list[str] = []
+
+
+class Plain:
+    def __init__(self, **fields: Any) -> None:
+        vars(self).update(fields)
+
+
+class Array:
+    """Compares item by item, and has no truth, as arrays do."""
+
+    def __init__(self, *items: int) -> None:
+        self.items = items
+
+    def __eq__(self, other: object) -> Any:
+        return Array(*(one == two for one, two in zip(self.items, other.items, strict=True)))  # type: ignore[attr-defined]
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Array{self.items}"
+
+    def __bool__(self) -> bool:
+        raise ValueError("ambiguous")
+
+
+def told(before: Any, after: Any, limits: Limits | None = None) -> list[str]:
+    return draw_text(diff(before, after, limits or Limits())).split("\n")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "lines"),
+    [
+        ({"a": 1}, {"a": 1}, [""]),
+        ({}, {"a": 1}, ["+ a: 1"]),
+        ({"a": 1}, {}, ["- a: 1"]),
+        ({"a": 1}, {"a": 2}, ["~ a: 1 → 2"]),
+        ({"a": {"b": {"c": 1}, "d": 2}}, {"a": {"b": {"c": 3}, "d": 2}}, ["~ a.b.c: 1 → 3"]),
+        ({"a": [1, 2]}, {"a": [1, 2, 3]}, ["~ a: 1 appended, 3 in all", "    + 3"]),
+        ({"a": []}, {"a": [1]}, ["~ a: 1 appended", "    + 1"]),
+        ({"a": [1, 2, 3]}, {"a": [1, 5, 3]}, ["~ a[1]: 2 → 5"]),
+        ({"a": [{"b": 1}]}, {"a": [{"b": 2}]}, ["~ a[0].b: 1 → 2"]),
+        ({"a": [1, 2, 3, 4]}, {"a": [1, 4]}, ["~ a[1]: 4 → 2", "    - 2", "    - 3"]),
+        ({"a": {1, 2}}, {"a": {2, 3}}, ["~ a: edited", "    - 1", "    + 3"]),
+        ({"a": (1,)}, {"a": (1, 2)}, ["~ a: 1 appended, 2 in all", "    + 2"]),
+        ({"a": Point(1, 2)}, {"a": Point(1, 3)}, ["~ a.y: 2 → 3"]),
+        ({"a": Model(name="x")}, {"a": Model(name="y")}, ["~ a.name: 'x' → 'y'"]),
+        ({"a": Plain(b=1)}, {"a": Plain(b=2)}, ["~ a.b: 1 → 2"]),
+        ({"a": Plain(b=1)}, {"a": Plain(b=1)}, [""]),
+        ({"a": None}, {"a": []}, ["~ a: None → []"]),
+        (3, 4, ["~ value: 3 → 4"]),
+        ([1], [1, 2], ["~ value: 1 appended, 2 in all", "    + 2"]),
+        ({"a": float("nan")}, {"a": float("nan")}, [""]),
+        ({"a": Array(1)}, {"a": Array(1)}, [""]),
+        ({"a": Array(1)}, {"a": Array(2)}, ["~ a: Array(1,) → Array(2,)"]),
+        ({"": 1, 2: 1}, {"": 2, 2: 3}, ["~ '': 1 → 2", "~ 2: 1 → 3"]),
+    ],
+)  # fmt: skip
+def test_a_change_is_told_where_it_is_and_as_small_as_it_is(before: Any, after: Any, lines: list[str]) -> None:
+    assert told(before, after) == lines
+
+
+def test_of_a_text_with_lines_the_lines_that_changed_are_told() -> None:
+    lines = [f"line {n} of a text" for n in range(8)]
+    other = [*lines[:3], "new", *lines[4:]]
+    found = told({"a": "\n".join(lines)}, {"a": "\n".join(other)})
+    assert found == [
+        "~ a: edited",
+        "      line 2 of a text",
+        "    - line 3 of a text",
+        "    + new",
+        "      line 4 of a text",
+    ]
+
+
+def test_long_texts_are_shown_where_they_begin_to_differ() -> None:
+    [line] = told({"a": "x" * 5000 + "y" + "z" * 500}, {"a": "x" * 5000 + "!" + "z" * 500})
+    assert "xyz" in line and "x!z" in line and len(line) < 500
+
+
+def test_messages_are_told_apart_by_their_ids() -> None:
+    one, two = {"id": "1", "role": "user", "content": "hi"}, {"id": "2", "role": "assistant", "content": "hello"}
+    new = {"id": "3", "role": "user", "content": "more"}
+    assert told({"m": [one]}, {"m": [one, two]}) == ["~ m: 1 appended, 2 in all", "    + assistant: hello"]
+    changed = {**two, "content": "hello!"}
+    assert told({"m": [one, two]}, {"m": [changed, new]}) == [
+        "~ m: edited", "    - user: hi", "    + user: more", "~ m[2].content: 'hello' → 'hello!'",
+    ]  # fmt: skip
+
+
+def test_changes_beyond_the_limit_are_counted() -> None:
+    found = diff({}, {str(n): n for n in range(500)}, Limits(changes=3))
+    assert len(found) == 4
+    assert draw_text(found).endswith("… 497 more changes")
+
+
+def test_lines_beyond_the_limit_are_counted() -> None:
+    [change] = diff({"a": []}, {"a": list(range(500))}, Limits(lines=3))
+    assert change.lines == ("+ 0", "+ 1", "+ 2", "  … 497 more")
+
+
+def test_a_million_characters_and_a_hundred_thousand_items_stay_small() -> None:
+    before = {"text": "a\n" * 500_000, "items": list(range(100_000)), "keys": {str(n): n for n in range(20_000)}}
+    after = {"text": "b\n" * 500_000, "items": list(range(1, 100_001)), "keys": {str(n): -n for n in range(20_000)}}
+    assert len(draw_html(diff(before, after))) < 30_000
+
+
+@pytest.mark.parametrize(
+    "make", [Broken, BrokenError, lambda: [Broken()], object, lambda: 10**5000, lambda: type, lambda: print]
+)
+def test_odd_objects_do_no_harm(make: Callable[[], Any]) -> None:
+    odd = make()
+    for before, after in ((odd, 1), (1, odd), (odd, odd), ([odd], [odd, 1]), ({"a": odd}, {"a": type(odd)})):
+        draw_text(diff({"a": before}, {"a": after}))
+        draw_html(diff(before, after))
+
+
+def test_what_holds_itself_does_no_harm() -> None:
+    one: dict[str, Any] = {"a": 1}
+    one["self"] = one
+    two: dict[str, Any] = {"a": 2}
+    two["self"] = two
+    assert "~ a: 1 → 2" in told(one, two)
+
+
+@given(JSON, JSON)
+def test_equal_states_have_no_changes_and_different_ones_have_some(before: Any, after: Any) -> None:
+    assert diff(before, before) == ()
+    if repr(before) != repr(after):
+        assert diff(before, after) or before == after
+
+
+class Tags(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: set[str] = set()
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self.seen.add(tag)
+        assert not attrs
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+HOSTILE = st.text(alphabet="<>&'\"/scripton=!-é\n\u202e\x00")
+
+
+@given(st.dictionaries(HOSTILE, HOSTILE | st.lists(HOSTILE)), st.dictionaries(HOSTILE, HOSTILE | st.lists(HOSTILE)))
+def test_no_text_of_a_state_becomes_markup(before: Any, after: Any) -> None:
+    page = Tags()
+    page.feed(draw_html(diff(before, after)))
+    page.close()
+    assert page.seen <= {"p", "b", "del", "ins", "i", "pre", "span"}
+    assert "\u202e" not in page.text
+
+
+def test_html_marks_what_came_and_what_went_with_words_of_their_own() -> None:
+    html = draw_html(diff({"a": 1, "b": 1}, {"a": 2, "c": [1]}))
+    assert html == (
+        "<p><b>b</b> <del>1</del></p><p><b>a</b> <del>1</del> <ins>2</ins></p><p><b>c</b> <ins>[1]</ins></p>"
+    )
+
+
+def test_a_change_names_its_place() -> None:
+    assert Change(("docs", "[3]", "title"), "changed").where == "docs[3].title"
+    assert Change((), "changed").where == "value"

@@ -1,0 +1,195 @@
+"""A thread as one HTML page that needs nothing but a browser: graph, timeline, steps with changes, questions, errors.
+
+Only puts together what others have read and drawn. Everything that comes from a graph or a state is escaped here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+
+from ..checkpoint.base import RunnableConfig, coordinates
+from ..pregel.app import Pregel
+from .outline import outline
+from .report_data import Report, Trouble, gather
+from .story import Step, Story, Task
+from .svg import Mark, State, draw_svg
+from .values import INSIDE, TIMES, legal, many, plain
+
+_CALM = {
+    "done": "done",
+    "failed": "failed",
+    "paused": "waits for an answer",
+    "waiting": "not finished",
+    "empty": "empty",
+}
+_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+)
+
+
+def report(app: Pregel, config: RunnableConfig, path: str | Path) -> Path:
+    """Write what a thread went through as one HTML page: readable offline, with nothing loaded from anywhere.
+
+    The page holds text from the states, so keep it as you keep the thread itself. Long texts are shortened, the more
+    the longer the thread; the page says to what length.
+
+    Args:
+        config: the thread; with a `checkpoint_id` the line that leads to that checkpoint, else to the newest.
+        path: the file to write.
+
+    Returns:
+        The path.
+
+    Raises:
+        ValueError: the graph has no saver, or the config names no thread or an unknown checkpoint.
+    """
+    path = Path(path)
+    path.write_text(draw_report(app, config), encoding="utf-8")
+    return path
+
+
+def draw_report(app: Pregel, config: RunnableConfig) -> str:
+    """The page as text; see `report`."""
+    told = gather(app, config)
+    story = told.story
+    held = app.nested(coordinates(config)[1])
+    shape = outline(held if isinstance(held, Pregel) else app, xray=True)
+    across = 1180 if len(told.story.steps) <= 40 else None
+    graph = draw_svg(shape, marks=_marks(story, {node.id for node in (*shape.nodes, *shape.clusters)}))
+    title = f"{story.name} · thread {story.thread}"
+    return "".join(
+        [
+            '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">',
+            f'<meta http-equiv="Content-Security-Policy" content="{escape(_POLICY)}">',
+            '<meta name="viewport" content="width=device-width,initial-scale=1">',
+            f"<title>{_text(title)}</title><style>{_asset('report.css')}</style></head><body>\n",
+            *_header(told),
+            "<main>",
+            *(_trouble(question, "question", "asks") for question in told.questions),
+            *(_trouble(error, "failure", "failed") for error in told.errors if _is_open(told, error)),
+            _card("time", "Timeline", f'<div class="scroll">{told.timeline.draw_svg(width=across)}</div>'),
+            f'<div class="columns">{_card("graph", "Graph", graph)}{_card("told", "Steps", _STEPS)}</div>',
+            *_handled(told),
+            *_branches(story),
+            "</main>",
+            f"<footer>{_footer(told)}</footer>",
+            f'<script type="application/json" id="data">{_data(told)}</script>\n',
+            f"<script>{_asset('report.js')}</script></body></html>\n",
+        ]
+    )
+
+
+_STEPS = """<div class="bar-line"><input id="search" type="search" placeholder="Search the steps" aria-label="Search">
+<button id="filter" hidden></button><span class="sub" id="count" role="status"></span>
+<button id="older" title="Older steps">&lsaquo;</button><span class="sub" id="page"></span>
+<button id="newer" title="Newer steps">&rsaquo;</button></div><ol class="steps" id="steps"></ol>
+<noscript>The steps need JavaScript; everything else does not.</noscript>"""
+
+
+def _asset(name: str) -> str:
+    return files(__package__).joinpath(name).read_text(encoding="utf-8")
+
+
+def _data(told: Report) -> str:
+    """JSON that no HTML parser can mistake for the end of the script."""
+    text = json.dumps({"steps": told.steps, "values": told.values}, ensure_ascii=False, separators=(",", ":"))
+    return (
+        text.replace("&", "\\u0026").replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    )
+
+
+def _text(text: str, limit: int = 400) -> str:
+    return escape(legal(plain(text, limit)))
+
+
+def _card(name: str, title: str, body: str) -> str:
+    return f'<section class="card" id="{name}"><h2>{title}</h2>{body}</section>\n'
+
+
+def _header(told: Report) -> Iterator[str]:
+    story = told.story
+    yield f'<header><h1>{_text(story.name, 120)}</h1><span class="chip {story.state}">{_CALM[story.state]}</span>'
+    yield f'<p class="sub">thread <bdi>{_text(story.thread, 200)}</bdi> · {_text(told.timeline.summary)}</p>'
+    if not story.whole:
+        yield '<p class="sub">Shown up to the checkpoint that was asked for; the thread goes on after it.</p>'
+    yield "</header>\n"
+
+
+def _trouble(told: Trouble, look: str, verb: str) -> str:
+    """A question or an error, with a button that leads to its step."""
+    name = _text(told.node.replace(":", INSIDE), 120)
+    return (
+        f'<section class="card {look}"><p><b>{name}</b> {verb} '
+        f'<button data-go="{told.step}">go to the step</button></p>'
+        f'<pre>{escape(told.text)}</pre><p class="chk">{escape(told.title)}</p></section>\n'
+    )
+
+
+def _is_open(told: Report, error: Trouble) -> bool:
+    return told.story.steps[error.step].source == "open"
+
+
+def _handled(told: Report) -> Iterator[str]:
+    """Errors that are over: an error handler took them, or the thread went on another way."""
+    handled = [error for error in told.errors if not _is_open(told, error)]
+    if handled:
+        rows = "".join(
+            f"<details><summary>{_text(error.node, 120)} {escape(error.title)}: {_text(error.text, 120)}</summary>"
+            f'<p><button data-go="{error.step}">go to the step</button></p><pre>{escape(error.text)}</pre></details>'
+            for error in handled
+        )
+        yield _card("handled", "Errors that were handled", rows)
+    if told.unheard:
+        yield f'<p class="sub">{many(told.unheard, "more error")} not shown.</p>'
+
+
+def _branches(story: Story) -> Iterator[str]:
+    """Where the thread has other branches."""
+    places = {step.checkpoint: (place, step.number) for place, step in enumerate(story.steps)}
+    rows = []
+    for branch in story.branches[:100]:
+        place = places.get(branch.parent)
+        where = f'after step {place[1]} <button data-go="{place[0]}">go to the step</button>' if place else "elsewhere"
+        how = {"loop": "by a run", "update": "by update_state", "input": "by a new input", "fork": "by a replay"}
+        rows.append(
+            f"<tr><td>{where}</td><td>{how.get(branch.source, '')}</td><td>{many(branch.size, 'checkpoint')}</td>"
+            f"<td><code>{_text(branch.tip)}</code></td></tr>"
+        )
+    if rows:
+        note = '<p class="sub">Each can be looked at by its newest checkpoint: put its id as checkpoint_id.</p>'
+        yield _card("branches", "Other branches", f"{note}<table>{''.join(rows)}</table>")
+
+
+def _footer(told: Report) -> str:
+    keys = (
+        "<kbd>j</kbd> <kbd>k</kbd> next and previous step · <kbd>Enter</kbd> open · <kbd>[</kbd> <kbd>]</kbd> pages · "
+    )
+    keys += "<kbd>/</kbd> search · <kbd>Esc</kbd> show all · click a node to see only its steps"
+    unread = f" · {many(told.story.unread, 'nested run')} not read" if told.story.unread else ""
+    checkpoint = f" · checkpoint <code>{_text(told.story.checkpoint)}</code>" if told.story.checkpoint else ""
+    return f"{keys}<br>Values are shortened to {told.limit:,} characters{unread}{checkpoint}"
+
+
+def _marks(story: Story, drawn: set[str]) -> dict[str, Mark]:
+    """How each node stands at the end, and how many tasks it had."""
+    counts: dict[str, int] = {}
+    states: dict[str, State] = {}
+    for task in _tasks(story.steps):
+        counts[task.node] = counts.get(task.node, 0) + 1
+        states[task.node] = task.state
+    return {
+        node: Mark(state, f"{TIMES}{counts[node]:,}" if counts[node] > 1 else "")
+        for node, state in states.items()
+        if node in drawn and node.rpartition(":")[2] != "__start__"
+    }
+
+
+def _tasks(steps: Iterable[Step]) -> Iterator[Task]:
+    for step in steps:
+        for task in step.tasks:
+            yield task
+            yield from _tasks(task.steps)
