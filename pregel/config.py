@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 from uuid import UUID
 
 from typing_extensions import TypedDict
@@ -14,6 +14,9 @@ from .errors import InvalidGraphError, nearest
 from .program import Program
 from .runtime import RunControl
 from .types import DEFAULT_RECURSION_LIMIT, All, Durability, RunnableConfig, StreamMode
+
+if TYPE_CHECKING:
+    from .stream import Stream
 
 COORDINATES = ("thread_id", "checkpoint_id", "checkpoint_ns", "checkpoint_map")
 _NOT_METADATA = frozenset((*COORDINATES, "run_id"))
@@ -44,6 +47,8 @@ class Options(TypedDict, total=False):
         control: a `RunControl`, to ask for a drain from outside.
         subgraphs: show the chunks of nested graphs too; each chunk then comes with its namespace.
         version: "v2" makes every chunk a dict of type, ns and data, and `invoke` return a `GraphOutput`.
+        observer: one more reader, called as each task starts and ends, on the thread where that happens; it must not
+            raise. It takes no chunks, so it fits `invoke` too. What `visualize.watch` shows comes from one.
     """
 
     context: Any
@@ -55,6 +60,7 @@ class Options(TypedDict, total=False):
     control: RunControl | None
     subgraphs: bool
     version: Literal["v1", "v2"]
+    observer: Stream | None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -70,6 +76,7 @@ class Call:
     control: RunControl | None = None
     subgraphs: bool = False
     version: Literal["v1", "v2"] = "v1"
+    observer: Stream | None = None
 
     def __post_init__(self) -> None:
         if self.version not in ("v1", "v2"):

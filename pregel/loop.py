@@ -97,9 +97,10 @@ def _loop(run: Run, machine: Machine) -> Effects:
             yield from _end_superstep(run, machine, tasks)
         if run.after and listed(tasks, run.after):
             if streams:
-                _show_checkpoint(run, _planned(run, machine))
-            for stream in streams:
-                stream.breakpoint()
+                following = _planned(run, machine)
+                _show_checkpoint(run, following)
+                for stream in streams:
+                    stream.breakpoint(following)
             run.paused = ()
             return
 
@@ -141,7 +142,7 @@ def _held_back(run: Run, machine: Machine, tasks: Sequence[Task]) -> bool:
     """Whether a breakpoint stops this superstep before it starts; or a drain, which raises."""
     if run.before and machine.tick > run.passed and listed(tasks, run.before):
         for stream in run.streams:
-            stream.breakpoint()
+            stream.breakpoint(tasks)
         return True
     if run.control.drain_requested:
         raise GraphDrained(run.control.drain_reason or "")

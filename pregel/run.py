@@ -89,11 +89,11 @@ class Run:
 
     __slots__ = (
         "_calls", "after", "answer", "answer_task", "answers", "before", "cache", "check_input", "committed",
-        "config", "context", "control", "durability", "epoch", "found", "head", "histories", "input", "inside", "keep_view",
-        "last_view", "late", "limit", "live", "machine", "metadata", "ns", "open_calls", "out", "output_keys",
-        "output_set", "parent", "parents", "passed", "paused", "program", "rewound", "run_id", "saved_id", "saver",
-        "seeded", "seeds", "serde", "shown", "source", "step_timeout", "store", "stored", "streams", "thread_id",
-        "wake", "watch",
+        "config", "context", "control", "durability", "epoch", "found", "head", "histories", "input", "inside",
+        "keep_view", "last_view", "late", "limit", "live", "machine", "metadata", "ns", "open_calls", "out",
+        "output_keys", "output_set", "parent", "parents", "passed", "paused", "program", "rewound", "run_id",
+        "saved_id", "saver", "seeded", "seeds", "serde", "shown", "source", "step_timeout", "store", "stored",
+        "streams", "thread_id", "wake", "watch",
     )  # fmt: skip
 
     def __init__(self, graph: Graph, input: Any, config: RunnableConfig | None, call: Call) -> None:
@@ -149,6 +149,8 @@ class Run:
         self.machine: Machine = None  # type: ignore[assignment]  # the loop loads it
         if parent is not None and parent.run.streams:
             self._report_to(parent)
+        if call.observer is not None:
+            self.streams = (*self.streams, call.observer)
 
     def show(self, keys: str | Sequence[str]) -> None:
         """Select the channels that make up the output."""
@@ -232,8 +234,8 @@ class Run:
 
     def _report_to(self, parent: Task) -> None:
         """Let the readers of the enclosing run see this one too."""
-        level = self.ns[len(parent.run.ns) :].lstrip(NS_SEP) if self.ns.startswith(parent.run.ns) else self.ns
-        levels = level.split(NS_SEP)
+        levels = self.ns.split(NS_SEP)
+        levels = levels[-2 if levels[-1].isdigit() else -1 :]
         self.streams = tuple(s.below(self.program.stream, (*s.ns, *levels), self.watch) for s in parent.run.streams)
 
     def read_by(self, call: Call, modes: StreamMode | Sequence[StreamMode]) -> None:

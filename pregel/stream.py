@@ -183,8 +183,8 @@ class Stream:
                 chunk["__metadata__"] = {"cached": True}
             self.emit("updates", chunk)
 
-    def breakpoint(self) -> None:
-        """The run stops at an `interrupt_before` or `interrupt_after`."""
+    def breakpoint(self, following: Sequence[Task]) -> None:
+        """The run stops at an `interrupt_before` or `interrupt_after`, with these tasks to follow."""
         self.emit("updates", {INTERRUPT: ()})
 
     def checkpoint(self, state: StateSnapshot) -> None:
