@@ -1,1 +1,18 @@
 """Looking at graphs and runs. Reads the compiled program and stored checkpoints; runs no user code."""
+
+from importlib import import_module as _load
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .live import awatch, watch
+
+_HOMES = {"watch": ".live", "awatch": ".live"}
+
+__all__ = ["awatch", "watch"]
+
+
+def __getattr__(name: str) -> Any:
+    """Load what is asked for, and nothing else."""
+    if name in _HOMES:
+        return getattr(_load(_HOMES[name], __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,414 @@
+"""`watch` gives what `invoke` gives, and shows what happens meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+import warnings
+from operator import add
+from typing import Annotated, Any
+
+import pytest
+from conftest import Drive
+from described import Described, build, history, plain
+from described import given as taken
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from random_graphs import graphs
+from typing_extensions import TypedDict
+
+import stategraph
+from stategraph import (
+    END,
+    START,
+    Command,
+    GraphDrained,
+    InMemorySaver,
+    RetryPolicy,
+    RunControl,
+    Send,
+    StateGraph,
+    entrypoint,
+    interrupt,
+    task,
+)
+from stategraph.visualize import live
+from stategraph.visualize.live import PERIOD, watch
+from stategraph.visualize.progress import Progress
+from stategraph.visualize.values import TIMES
+
+THREAD = {"configurable": {"thread_id": "1"}}
+PATIENCE = 10.0  # seconds until a test that waits for a view gives up
+
+
+class State(TypedDict):
+    log: Annotated[list[str], add]
+
+
+class Seen:
+    """A view that keeps what it was given to draw. `on_draw` is called each time."""
+
+    def __init__(self, on_draw: Any = None) -> None:
+        self.on_draw = on_draw
+        self.headlines: list[str] = []
+        self.marks: list[dict[str, tuple[str, str]]] = []
+
+    def draw(self, progress: Progress, now: float) -> None:
+        self.progress = progress
+        self.headlines.append(progress.headline(now))
+        self.marks.append({id: (mark.state, mark.text) for id, mark in progress.marks().items()})
+        if self.on_draw is not None:
+            self.on_draw(self)
+
+    @property
+    def states(self) -> dict[str, str]:
+        """The last state of each node."""
+        return {id: state for id, (state, _) in self.marks[-1].items()}
+
+
+def graph(*names: str, **bodies: Any) -> StateGraph[Any, Any, Any, Any]:
+    """A chain of nodes in the order of the alphabet: those that have no body log their name."""
+    builder = StateGraph(State)
+    chain = sorted([*names, *bodies])
+    for name in chain:
+        builder.add_node(name, bodies.get(name, lambda state, name=name: {"log": [name]}))
+    for start, end in zip([START, *chain], [*chain, END], strict=True):
+        builder.add_edge(start, end)
+    return builder
+
+
+def shown(drive: Drive, app: Any, value: Any, config: Any = None, **options: Any) -> tuple[Any, Seen]:
+    """What `watch` returns, and what the view has seen."""
+    seen = options.setdefault("view", Seen())
+    return drive.call(live, "watch", app, value, config, **options), seen
+
+
+# -- the run is the same --------------------------------------------------------------------------------------
+
+
+def told(drive: Drive, described: Described, owner: Any, method: str, **options: Any) -> Any:
+    """How each input ends on one thread, up to the first error, and the thread's history."""
+    app = build(described, stategraph, is_async=drive.is_async, saver=InMemorySaver())
+    config = {**THREAD, "recursion_limit": 7}  # nested graphs double what they are given
+    ends: list[Any] = []
+    for value in described["inputs"]:
+        call = (owner or app, method, *([app] if owner else []), taken(value, stategraph), config)
+        try:
+            ends.append(plain(drive.call(*call, **options)))
+        except Exception as error:
+            ends.append((type(error).__name__, str(error)))
+            break
+    return ends, history(app, config)
+
+
+@pytest.mark.filterwarnings("ignore::stategraph.GraphWarning")
+@settings(max_examples=max(1, settings.default.max_examples // 2), suppress_health_check=[*HealthCheck])
+@given(described=graphs(failures=True), xray=st.booleans())
+def test_watching_any_graph_gives_the_same_result_and_the_same_history(drive: Drive, described: Described, xray: bool) -> None:
+    seen = Seen()
+    watched = told(drive, described, live, "watch", xray=xray, view=seen)
+    assert watched == told(drive, described, None, "invoke")
+    assert seen.progress.over and "running" not in seen.states.values()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"stream_mode": "updates"},
+        {"stream_mode": ["updates", "tasks"], "subgraphs": True, "version": "v2"},
+        {"version": "v2"},
+        {"output_keys": "log"},
+        {"interrupt_before": ["b"]},
+        {"durability": "exit"},
+    ],
+    ids=str,
+)
+def test_options_of_invoke_mean_the_same(drive: Drive, options: Any) -> None:
+    watched, _ = shown(drive, graph("a", "b").compile(checkpointer=InMemorySaver()), {"log": []}, THREAD, **options)
+    plain_app = graph("a", "b").compile(checkpointer=InMemorySaver())
+    invoked = drive.invoke(plain_app, {"log": []}, THREAD, **options)
+    if "tasks" in options.get("stream_mode", ()):
+        watched, invoked = [[(p["type"], p["ns"]) for p in parts] for parts in (watched, invoked)]
+    assert watched == invoked
+
+
+def test_a_lone_node_runs_on_the_thread_that_it_runs_on_without_a_view() -> None:
+    threads: list[Any] = []
+    app = graph(a=lambda state: threads.append(threading.current_thread())).compile()
+    watch(app, {"log": []}, view=Seen())
+    assert threads == [threading.current_thread()]
+
+
+def test_a_question_comes_back_as_from_invoke_and_is_shown(drive: Drive) -> None:
+    app = graph("b", a=lambda state: {"log": [interrupt("really?")]}).compile(checkpointer=InMemorySaver())
+    result, seen = shown(drive, app, {"log": []}, THREAD)
+    assert [question.value for question in result["__interrupt__"]] == ["really?"]
+    assert seen.states == {"a": "paused", "b": "waiting"}
+    assert seen.progress.notes() == ["a asks: really?"]
+    result, seen = shown(drive, app, Command(resume="yes"), THREAD)
+    assert result == {"log": ["yes", "b"]}
+    assert seen.states == {"a": "done", "b": "done"} and not seen.progress.notes()
+
+
+def test_an_error_is_raised_as_it_is_and_shown(drive: Drive) -> None:
+    wrong = ValueError("no luck")
+
+    def fail(state: State) -> None:
+        raise wrong
+
+    seen = Seen()
+    with pytest.raises(ValueError) as caught:
+        shown(drive, graph("b", a=fail).compile(), {"log": []}, view=seen)
+    assert caught.value is wrong
+    assert seen.marks[-1] == {"a": ("failed", "ValueError"), "b": ("waiting", "")}
+    assert seen.progress.state == "failed" and seen.progress.notes() == ["ValueError: no luck"]
+
+
+def test_ctrl_c_in_a_node_ends_the_run_and_the_view_says_so() -> None:
+    def stop(state: State) -> None:
+        raise KeyboardInterrupt
+
+    seen = Seen()
+    with pytest.raises(KeyboardInterrupt):
+        watch(graph("a", b=stop).compile(), {"log": []}, view=seen)
+    assert seen.progress.state == "stopped" and seen.states["b"] == "failed"
+    assert seen.headlines[-1].startswith("stopped in superstep 2")
+
+
+def test_a_cancelled_run_is_shown_as_stopped() -> None:
+    seen = Seen()
+
+    async def run() -> None:
+        entered = asyncio.Event()
+
+        async def hang(state: State) -> None:
+            entered.set()
+            await asyncio.Event().wait()
+
+        watching = asyncio.create_task(live.awatch(graph(a=hang).compile(), {"log": []}, view=seen))
+        await entered.wait()
+        watching.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await watching
+
+    asyncio.run(run())
+    assert seen.progress.state == "stopped" and seen.marks[-1]["a"][0] == "failed"
+
+
+def test_a_drained_run_is_shown_as_stopped(drive: Drive) -> None:
+    control = RunControl()
+    app = graph("b", a=lambda state: control.request_drain("enough")).compile()
+    seen = Seen()
+    with pytest.raises(GraphDrained):
+        shown(drive, app, {"log": []}, control=control, view=seen)
+    assert seen.progress.state == "stopped" and seen.states == {"a": "done", "b": "waiting"}
+
+
+def test_a_graph_watched_inside_a_node_pauses_the_graph_around_it() -> None:
+    inner = graph(ask=lambda state: {"log": [interrupt("really?")]}).compile()
+    seen = Seen()
+    outer = graph(a=lambda state: watch(inner, {"log": []}, view=seen)).compile(checkpointer=InMemorySaver())
+    assert outer.invoke({"log": []}, THREAD)["__interrupt__"][0].value == "really?"
+    assert seen.progress.state == "paused" and seen.progress.notes() == ["ask asks: really?"]
+    assert outer.invoke(Command(resume="yes"), THREAD) == {"log": ["yes"]}
+
+
+# -- what is shown --------------------------------------------------------------------------------------------
+
+
+def test_a_view_sees_a_node_while_it_runs(drive: Drive) -> None:
+    """The node waits until it has been drawn as running."""
+    drawn = threading.Event()
+    seen = Seen(lambda seen: drawn.set() if seen.marks[-1]["b"][0] == "running" else None)
+    app = graph("a", b=lambda state: {"log": [str(drawn.wait(PATIENCE))]}).compile()
+    result, _ = shown(drive, app, {"log": []}, view=seen)
+    assert result == {"log": ["a", "True"]}
+    assert {"a": ("done", seen.marks[-1]["a"][1]), "b": ("running", "")} in seen.marks
+
+
+def test_a_fan_out_is_counted_in_one_node(drive: Drive) -> None:
+    builder = StateGraph(State)
+    builder.add_node("count", lambda state: {"log": ["x"]})
+    builder.add_conditional_edges(START, lambda state: [Send("count", {"log": []})] * 3000, ["count"])
+    result, seen = shown(drive, builder.compile(), {"log": []})
+    assert len(result["log"]) == 3000
+    assert seen.marks[-1]["count"] == ("done", f"{TIMES}3,000")
+    assert seen.headlines[-1].startswith("done · 1 superstep · 3,000 tasks · ")
+
+
+def test_the_last_state_is_drawn_however_quick_the_run(drive: Drive) -> None:
+    result, seen = shown(drive, graph("a").compile(), {"log": []})
+    assert result == {"log": ["a"]}
+    assert seen.states == {"a": "done"} and seen.headlines[-1].startswith("done")
+
+
+def test_it_is_drawn_some_ten_times_a_second_and_no_more(drive: Drive) -> None:
+    builder = StateGraph(State)
+    builder.add_node("a", lambda state: {"log": ["x"]})
+    builder.add_edge(START, "a")
+    builder.add_conditional_edges("a", lambda state: "a" if len(state["log"]) < 2000 else END, ["a", END])
+    started = time.monotonic()
+    _, seen = shown(drive, builder.compile(), {"log": []})
+    assert len(seen.progress.supersteps) == 2000
+    assert len(seen.headlines) <= 3 + (time.monotonic() - started) / PERIOD
+
+
+def test_time_goes_on_in_the_view_while_nothing_else_happens() -> None:
+    twice = threading.Event()
+    seen = Seen(lambda seen: twice.set() if sum("superstep 1" in line for line in seen.headlines) > 2 else None)
+    app = graph(a=lambda state: {"log": [str(twice.wait(PATIENCE))]}).compile()
+    assert watch(app, {"log": []}, view=seen) == {"log": ["True"]}
+
+
+NESTINGS = [(None, None), (True, None), (None, True), (True, True)]
+
+
+@pytest.mark.parametrize(("outer", "inner"), NESTINGS, ids=str)
+def test_nested_tasks_are_shown_in_their_place_whatever_keeps_their_history(drive: Drive, outer: Any, inner: Any) -> None:
+    leaf = graph("leaf").compile(checkpointer=inner)
+    middle = graph(middle=leaf).compile(checkpointer=outer)
+    app = graph(top=middle).compile(checkpointer=InMemorySaver())
+    result, seen = shown(drive, app, {"log": []}, THREAD, xray=True)
+    assert result == {"log": ["leaf"]}
+    assert seen.states == {"top": "done", "top:middle": "done", "top:middle:leaf": "done"}
+    assert seen.progress.tasks == 3
+
+
+def test_graphs_that_a_function_runs_are_shown_once_they_are_known() -> None:
+    first, second = graph("x").compile(), graph("y").compile()
+
+    def both(state: State) -> Any:
+        return {"log": first.invoke(state)["log"] + second.invoke(state)["log"]}
+
+    app = graph(both=both).compile()
+    seen = Seen()
+    watch(app, {"log": []}, xray=True, view=seen)
+    assert seen.states == {"both": "done"} and seen.progress.tasks == 3
+    watch(app, {"log": []}, xray=True, view=seen)
+    assert {id: state for id, state in seen.states.items() if id in ("both:x", "both|1:y")} == {"both:x": "done", "both|1:y": "done"}
+
+
+@pytest.mark.parametrize("options", [{"interrupt_before": ["b"]}, {"interrupt_after": ["a"]}], ids=str)
+def test_a_breakpoint_marks_the_nodes_that_it_holds(drive: Drive, options: Any) -> None:
+    result, seen = shown(drive, graph("a", "b", "c").compile(), {"log": []}, **options)
+    assert result == {"log": ["a"]}
+    assert seen.marks[-1]["b"] == ("paused", "breakpoint") and seen.states["c"] == "waiting"
+    assert seen.progress.state == "paused"
+
+
+def test_a_breakpoint_inside_marks_the_node_around_it_too(drive: Drive) -> None:
+    inner = graph("x", "y").compile(interrupt_before=["y"])
+    app = graph(sub=inner).compile(checkpointer=InMemorySaver())
+    _, seen = shown(drive, app, {"log": []}, THREAD, xray=True)
+    assert seen.states == {"sub": "paused", "sub:x": "done", "sub:y": "paused"}
+    assert seen.progress.state == "paused"
+
+
+def test_retries_and_handlers_are_shown(drive: Drive) -> None:
+    tries: list[int] = []
+
+    def flaky(state: State) -> Any:
+        tries.append(1)
+        if len(tries) < 3:
+            raise ConnectionError
+        return {"log": ["flaky"]}
+
+    def fail(state: State) -> Any:
+        raise OSError("disk")
+
+    builder = StateGraph(State)
+    builder.add_node("flaky", flaky, retry_policy=RetryPolicy(initial_interval=0.001, jitter=False))
+    builder.add_node("fail", fail, error_handler=lambda state, error: {"log": ["handled"]})
+    builder.add_edge(START, "flaky")
+    builder.add_edge(START, "fail")
+    result, seen = shown(drive, builder.compile(), {"log": []})
+    assert sorted(result["log"]) == ["flaky", "handled"]
+    assert seen.marks[-1]["flaky"] == ("done", "2 retries")
+    assert seen.marks[-1]["fail"] == ("failed", "OSError")
+    assert seen.states["__error_handler__fail"] == "done"
+    assert seen.progress.state == "done" and len(seen.progress.supersteps) == 1
+
+
+def test_functions_that_an_entrypoint_calls_are_counted(drive: Drive) -> None:
+    if drive.is_async:
+
+        @task
+        async def square(n: int) -> int:
+            return n * n
+
+        @entrypoint()
+        async def total(ns: list[int]) -> int:
+            return sum(await asyncio.gather(*(square(n) for n in ns)))
+    else:
+
+        @task
+        def square(n: int) -> int:
+            return n * n
+
+        @entrypoint()
+        def total(ns: list[int]) -> int:
+            return sum(future.result() for future in [square(n) for n in ns])
+
+    result, seen = shown(drive, total, [1, 2, 3])
+    assert result == 14
+    assert [(row.label, row.runs) for row in seen.progress.rows(0.0)] == [("total", 1), ("square", 3)]
+
+
+# -- when the view breaks -------------------------------------------------------------------------------------
+
+
+def test_a_view_that_breaks_is_left_alone_with_one_warning(drive: Drive) -> None:
+    def broken(seen: Seen) -> None:
+        raise OSError("the screen is gone")
+
+    seen = Seen(broken)
+    with pytest.warns(RuntimeWarning, match="the view of this run broke.*OSError: the screen is gone") as caught:
+        result, _ = shown(drive, graph("a", "b").compile(), {"log": []}, view=seen)
+    assert result == {"log": ["a", "b"]}
+    assert len(seen.headlines) == 1 and len(caught) == 1
+
+
+def test_where_warnings_are_errors_a_broken_view_still_does_not_reach_the_run(drive: Drive) -> None:
+    class Broken:
+        def draw(self, progress: Progress, now: float) -> None:
+            raise OSError
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert shown(drive, graph("a").compile(), {"log": []}, view=Broken())[0] == {"log": ["a"]}
+
+
+class Unspeakable:
+    """A value and an error that cannot be shown."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError
+
+    __str__ = __repr__
+
+
+def test_values_and_errors_that_cannot_be_shown_are_named_by_their_type() -> None:
+    assert "Unspeakable" in live.said(Unspeakable())
+    assert live.told(type("Mute", (Exception,), {"__str__": Unspeakable.__repr__})()) == "Mute"
+
+
+# -- mistakes -------------------------------------------------------------------------------------------------
+
+
+def test_what_cannot_be_watched_is_refused_before_anything_runs() -> None:
+    with pytest.raises(TypeError, match=r"watch takes a compiled graph, not StateGraph: compile\(\) it first"):
+        watch(graph("a"), {"log": []})  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match='view is "notebook", "table", "lines" or an object with a draw method'):
+        watch(graph("a").compile(), {"log": []}, view="picture")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="unknown option 'streem_mode'"):
+        watch(graph("a").compile(), {"log": []}, view=Seen(), streem_mode="values")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="watch brings an observer of its own"):
+        watch(graph("a").compile(), {"log": []}, view=Seen(), observer=live.Observer(lambda event: None))
+
+
+def test_outside_a_notebook_and_a_terminal_the_view_is_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    assert watch(graph("a", "b").compile(), {"log": []}) == {"log": ["a", "b"]}
+    out, err = capsys.readouterr()
+    assert out == "" and "\x1b" not in err
+    assert [line.split(" (")[0].split(" · ")[0] for line in err.splitlines()] == ["superstep 1: a", "superstep 2: b", "done"]

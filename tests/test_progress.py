@@ -1,0 +1,228 @@
+"""What is said of a run while it goes: node states, counts, times and words, from events alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stategraph.visualize.progress import Ended, Event, Held, Progress, Row, Started, Superstep
+from stategraph.visualize.shape import Node, Shape
+from stategraph.visualize.values import TIMES
+
+FLAT = Shape("flat", (Node("__start__", "START", "start"), Node("a", "a"), Node("b", "b"), Node("__end__", "END", "end")), ())
+NESTED = Shape(
+    "nested",
+    (
+        Node("__start__", "START", "start"),
+        Node("a", "a"),
+        Node("sub:__start__", "START", "start", "sub"),
+        Node("sub:x", "x", inside="sub"),
+        Node("sub:y", "y", inside="sub"),
+        Node("b", "b"),
+    ),
+    (),
+    (Node("sub", "sub", "cluster"),),
+)
+
+
+def on(at: float, name: str, step: int = 1, place: tuple[str, ...] = ()) -> Started:
+    return Started(at, place, name, step)
+
+
+def off(at: float, name: str, place: tuple[str, ...] = (), **more: Any) -> Ended:
+    return Ended(at, place, name, **more)
+
+
+def after(*events: Event, shape: Shape = FLAT) -> Progress:
+    progress = Progress(shape, 0.0)
+    for event in events:
+        progress.take(event)
+    return progress
+
+
+def marked(progress: Progress) -> dict[str, tuple[str, str]]:
+    return {id: tuple(mark) for id, mark in progress.marks().items()}
+
+
+def row(progress: Progress, label: str, now: float = 0.0) -> Row:
+    return next(row for row in progress.rows(now) if row.label == label)
+
+
+# -- states of nodes ------------------------------------------------------------------------------------------
+
+
+def test_before_the_first_task_all_nodes_wait_and_start_and_end_are_not_marked() -> None:
+    progress = after()
+    assert marked(progress) == {"a": ("waiting", ""), "b": ("waiting", "")}
+    assert progress.headline(0.5) == "starting · 500 ms"
+    assert progress.share == 0.0
+
+
+def test_a_node_is_running_from_its_first_task_to_its_last() -> None:
+    events = [on(0.0, "a"), off(1.0, "a"), on(1.0, "b", 2)]
+    assert marked(after(*events[:1]))["a"] == ("running", "")
+    assert marked(after(*events))["a"] == ("done", "1.00 s")
+    assert marked(after(*events))["b"] == ("running", "")
+
+
+def test_a_fan_out_is_one_node_with_a_count() -> None:
+    progress = after(*[on(0.0, "a")] * 5000, *[off(1.0, "a")] * 3)
+    assert marked(progress)["a"] == ("running", "3/5,000")
+    assert row(progress, "a") == Row("a", 0, progress.marks()["a"], 3, 4997, 0.0)
+    assert progress.headline(1.0) == "superstep 1 · 3 of 5,000 tasks · 1.00 s"
+    for _ in range(4997):
+        progress.take(off(2.0, "a"))
+    assert marked(progress)["a"] == ("done", f"{TIMES}5,000")
+
+
+def test_a_loop_counts_runs_over_all_supersteps_and_progress_within_one() -> None:
+    progress = after(on(0.0, "a", 1), on(0.0, "a", 1), off(1.0, "a"), off(1.0, "a"), on(1.0, "b", 2), off(2.0, "b"))
+    progress.take(on(2.0, "a", 3))
+    assert marked(progress)["a"] == ("running", "")
+    assert progress.headline(2.0) == "superstep 3 · 0 of 1 task · 2 s"
+    progress.take(off(3.0, "a"))
+    assert marked(progress)["a"] == ("done", f"{TIMES}3")
+
+
+def test_a_node_that_failed_says_with_what() -> None:
+    progress = after(on(0.0, "a"), off(1.0, "a", failure="ValueError: no\nluck"))
+    assert marked(progress)["a"] == ("failed", "ValueError")
+    assert row(progress, "a").runs == 0
+
+
+def test_a_failure_in_a_fan_out_is_seen_while_the_others_run_and_stays() -> None:
+    progress = after(*[on(0.0, "a")] * 3, off(1.0, "a", failure="KeyError: 'k'"))
+    assert marked(progress)["a"] == ("running", "1/3 · 1 failed")
+    progress.take(off(1.0, "a"))
+    progress.take(off(1.0, "a"))
+    assert marked(progress)["a"] == ("failed", "3/3 · 1 failed · KeyError")
+
+
+def test_a_failed_node_that_its_handler_stood_in_for_stays_red_until_it_runs_again() -> None:
+    progress = after(on(0.0, "a"), off(1.0, "a", failure="OSError"), on(1.0, "__error_handler__a"))
+    progress.take(off(1.0, "__error_handler__a"))
+    assert len(progress.supersteps) == 1  # the handler belongs to the same superstep
+    progress.take(on(1.0, "b", 2))
+    assert marked(progress)["a"] == ("failed", "OSError")
+    progress.take(on(2.0, "a", 3))
+    assert marked(progress)["a"] == ("running", "")
+
+
+def test_a_paused_node_says_how_many_questions_it_asks() -> None:
+    asked = (("1", "really?"), ("2", "why?"))
+    progress = after(on(0.0, "a"), off(0.0, "a", paused=True, questions=asked))
+    assert marked(progress)["a"] == ("paused", f"asks {TIMES}2")
+    progress.end(1.0)
+    assert progress.state == "paused"
+    assert progress.headline(9.0) == "paused in superstep 1 · 1 task · 2 questions · 1.00 s"
+    assert progress.notes() == ["a asks: really?", "a asks: why?"]
+
+
+def test_a_node_held_by_a_breakpoint_is_paused_until_it_starts() -> None:
+    progress = after(on(0.0, "a"), off(0.0, "a"), Held(0.0, (), ("b",)))
+    assert marked(progress)["b"] == ("paused", "breakpoint")
+    progress.end(0.0)
+    assert progress.state == "paused"
+    assert marked(after(Held(0.0, (), ("b",)), on(1.0, "b")))["b"] == ("running", "")
+
+
+def test_what_was_still_running_when_the_run_ended_is_marked_as_stopped() -> None:
+    progress = after(*[on(0.0, "a")] * 3, off(1.0, "a"), on(0.0, "b"), off(1.0, "b", failure="OSError: disk"))
+    progress.end(1.0, "failed", "OSError: disk")
+    assert marked(progress)["a"] == ("failed", "1/3 · stopped")
+    assert progress.headline(1.0) == "failed in superstep 1 · 2 tasks · 1.00 s"
+    assert progress.notes() == ["OSError: disk"]
+    assert row(progress, "a").left == 0
+
+
+def test_retries_are_told_when_the_task_has_ended() -> None:
+    assert marked(after(on(0.0, "a"), off(3.0, "a", tries=3)))["a"] == ("done", "3 s · 2 retries")
+
+
+# -- nested graphs --------------------------------------------------------------------------------------------
+
+
+def test_nested_tasks_count_towards_their_node_where_its_inside_is_not_shown() -> None:
+    progress = after(on(0.0, "a"), on(0.0, "x", 1, ("a",)), off(1.0, "x", ("a",)), on(1.0, "y", 2, ("a", "deep")))
+    assert marked(progress) == {"a": ("running", "1 task inside"), "b": ("waiting", "")}
+    progress.take(off(2.0, "y", ("a", "deep")))
+    progress.take(off(2.0, "a"))
+    assert marked(progress)["a"] == ("done", "2 s")
+    assert [row.label for row in progress.rows(2.0)] == ["a", "b"]
+    assert progress.tasks == 3 and len(progress.supersteps) == 1
+
+
+def test_nested_tasks_have_marks_of_their_own_where_the_inside_is_shown() -> None:
+    progress = after(on(0.0, "sub"), on(0.0, "x", 1, ("sub",)), off(1.0, "x", ("sub",)), on(1.0, "y", 2, ("sub",)), shape=NESTED)
+    assert marked(progress) == {
+        "a": ("waiting", ""), "sub": ("running", ""), "sub:x": ("done", "1.00 s"), "sub:y": ("running", ""), "b": ("waiting", ""),
+    }  # fmt: skip
+    assert [(row.label, row.depth) for row in progress.rows(2.0)] == [("a", 0), ("sub", 0), ("x", 1), ("y", 1), ("b", 0)]
+
+
+def test_many_runs_of_one_nested_graph_are_counted_together() -> None:
+    progress = after(*[on(0.0, "sub")] * 2, *[on(0.0, "x", 1, ("sub",))] * 2, off(1.0, "x", ("sub",)), shape=NESTED)
+    progress.take(on(1.0, "y", 2, ("sub",)))
+    assert (marked(progress)["sub:x"], marked(progress)["sub"]) == (("running", "1/2"), ("running", "0/2"))
+
+
+def test_a_question_from_inside_is_asked_once_and_marks_all_around_it() -> None:
+    asked = (("id", "really?"),)
+    progress = after(
+        on(0.0, "sub"), on(0.0, "x", 1, ("sub",)),
+        off(1.0, "x", ("sub",), paused=True, questions=asked), off(1.0, "sub", paused=True, questions=asked), shape=NESTED,
+    )  # fmt: skip
+    assert marked(progress)["sub"] == marked(progress)["sub:x"] == ("paused", "asks")
+    assert progress.notes() == ["x asks: really?"]
+
+
+def test_a_nested_breakpoint_marks_what_it_holds_and_the_node_around() -> None:
+    progress = after(on(0.0, "sub"), Held(0.0, ("sub",), ("y",)), off(0.0, "sub", paused=True), shape=NESTED)
+    progress.end(0.0)
+    assert progress.state == "paused"
+    assert marked(progress)["sub"] == marked(progress)["sub:y"] == ("paused", "breakpoint")
+
+
+def test_what_a_failed_attempt_left_open_inside_is_closed_with_the_node_around_it() -> None:
+    progress = after(on(0.0, "sub"), on(0.0, "x", 1, ("sub",)), off(2.0, "sub", failure="NodeTimeoutError"), shape=NESTED)
+    assert marked(progress)["sub:x"] == ("failed", "stopped")
+    assert row(progress, "x", 9.0).seconds == 2.0
+
+
+def test_functions_called_by_a_node_have_rows_of_their_own_below_the_nodes() -> None:
+    progress = after(on(0.0, "a"), *[on(0.1, "fetch")] * 3, off(1.0, "fetch"))
+    assert [row.label for row in progress.rows(1.0)] == ["a", "b", "fetch"]
+    assert tuple(row(progress, "fetch").mark) == ("running", "1/3")
+    assert "fetch" not in marked(progress)
+
+
+# -- the run as a whole ---------------------------------------------------------------------------------------
+
+
+def test_the_bar_shows_the_superstep_since_nobody_knows_how_many_are_to_come() -> None:
+    progress = after(*[on(0.0, "a")] * 4, off(1.0, "a"))
+    assert progress.share == 0.25
+    progress.take(on(2.0, "b", 2))
+    assert progress.share == 0.0
+    progress.take(off(2.0, "b"))
+    progress.end(2.0)
+    assert progress.share == 1.0
+    assert progress.headline(99.0) == "done · 2 supersteps · 2 tasks · 2 s"
+
+
+def test_a_run_without_tasks_is_done() -> None:
+    progress = after()
+    progress.end(0.0)
+    assert progress.headline(0.0) == "done · 0 supersteps · 0 tasks · 0 s"
+
+
+def test_each_superstep_is_kept_with_its_tasks_and_its_time() -> None:
+    progress = after(on(1.0, "a", 7), on(1.0, "b", 7), off(3.0, "a"), off(2.0, "b", failure="OSError"), on(3.0, "a", 8))
+    assert progress.supersteps[0] == Superstep(7, 1.0, 2.0, 2, 2, {"a": 1, "b": 1}, {"b": "failed"})  # type: ignore[arg-type]
+    assert [step.number for step in progress.supersteps] == [7, 8]
+
+
+def test_a_stopped_run_says_so() -> None:
+    progress = after(on(0.0, "a"))
+    progress.end(3.0, "stopped", "KeyboardInterrupt")
+    assert progress.headline(9.0) == "stopped in superstep 1 · 0 tasks · 3 s"
+    assert marked(progress)["a"] == ("failed", "stopped")

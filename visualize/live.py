@@ -1,0 +1,272 @@
+"""Watching a run while it goes: the same call as `invoke`, with a view of the graph kept up to date beside it.
+
+The run is not touched: it reports to an observer that appends to a queue; a thread of its own draws. A view that breaks
+is left alone, with one warning.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import copy_context
+from typing import Any, Final, Literal, Protocol
+
+from typing_extensions import Unpack
+
+from ..pregel.app import Pregel
+from ..pregel.config import Options
+from ..pregel.errors import GraphInterrupt, ParentCommand
+from ..pregel.stream import Envelope, Stream
+from ..pregel.task import Task
+from ..pregel.types import NS_END, NS_SEP, RunnableConfig
+from .live_notebook import Picture
+from .live_terminal import Lines, Table, can_draw
+from .measure import one_line
+from .outline import outline
+from .progress import Ended, Event, Held, Progress, RunState, Started
+from .shape import Shape
+from .values import plain, shown
+
+PERIOD: Final = 0.1
+"""Seconds between two redraws."""
+IDLE_PERIOD: Final = 0.5
+"""The same while nothing happens but time."""
+LONGEST: Final = 240
+"""Characters of a question or an error that are shown."""
+SIGNALS: Final = (GraphInterrupt, ParentCommand)
+"""How a run inside a node ends well, for the graph around it."""
+
+
+class View(Protocol):
+    """Something that shows a run."""
+
+    def draw(self, progress: Progress, now: float) -> None:
+        """Show how things stand. It is called again and again, with the same progress, and once when it is over."""
+
+
+ViewName = Literal["notebook", "table", "lines"]
+
+
+def watch(
+    app: Pregel,
+    input: Any,
+    config: RunnableConfig | None = None,
+    *,
+    xray: bool | int = False,
+    view: ViewName | View | None = None,
+    **options: Unpack[Options],
+) -> Any:
+    """Run as `app.invoke(input, config, **options)` does, showing the graph at work.
+
+    Args:
+        xray: show the graphs inside nodes too: True for all, a number for so many levels.
+        view: "notebook" for a picture below the cell, "table" for a live table in a terminal (it takes `rich`),
+            "lines" for plain lines, one per superstep, or an object with a `View`'s method. None takes what fits.
+
+    Returns:
+        What `invoke` returns.
+
+    Raises:
+        TypeError: `app` is no compiled graph.
+        ValueError: there is no such view.
+        Exception: whatever `invoke` raises.
+    """
+    with observed(app, xray, view, options):
+        return app.invoke(input, config, **options)
+
+
+async def awatch(
+    app: Pregel,
+    input: Any,
+    config: RunnableConfig | None = None,
+    *,
+    xray: bool | int = False,
+    view: ViewName | View | None = None,
+    **options: Unpack[Options],
+) -> Any:
+    """`watch` for coroutines."""
+    with observed(app, xray, view, options):
+        return await app.ainvoke(input, config, **options)
+
+
+@contextmanager
+def observed(app: Pregel, xray: bool | int, view: ViewName | View | None, options: Options) -> Iterator[None]:
+    """While the block runs, show what the observer is told that the options are given."""
+    if options.get("observer") is not None:
+        raise TypeError("watch brings an observer of its own: give yours to invoke")
+    if not isinstance(app, Pregel):
+        hint = ": compile() it first" if hasattr(app, "compile") else ""
+        raise TypeError(f"watch takes a compiled graph, not {type(app).__name__}{hint}")
+    show = Show(outline(app, xray), choose(view))
+    options["observer"] = Observer(show.put, show.clock)
+    show.start()
+    try:
+        yield
+    except BaseException as error:
+        show.end(error)
+        raise
+    else:
+        show.end(None)
+
+
+def choose(view: ViewName | View | None) -> View:
+    """The view of this name; with None the one that fits where we are."""
+    if view is None:
+        view = "notebook" if in_notebook() else "table" if can_draw(sys.stderr) else "lines"
+    if view == "notebook":
+        return Picture()
+    if view == "table":
+        return Table()
+    if view == "lines":
+        return Lines()
+    if isinstance(view, str) or not hasattr(view, "draw"):
+        raise ValueError(f'view is "notebook", "table", "lines" or an object with a draw method, not {view!r}')
+    return view
+
+
+def in_notebook() -> bool:
+    """Whether there is a kernel whose frontend shows what is displayed."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return hasattr(shell, "kernel")
+
+
+class Observer(Stream):
+    """A reader that takes no chunks: it makes an event of each task that starts or ends, wherever that happens.
+
+    Args:
+        put: takes the event; may be called from any thread.
+        clock: seconds.
+        ns: the namespace of the graph it is told about.
+    """
+
+    __slots__ = ("_clock", "_place", "_take")
+
+    def __init__(
+        self, put: Callable[[Event], None], clock: Callable[[], float] = time.monotonic, ns: tuple[str, ...] = ()
+    ) -> None:
+        super().__init__((), Envelope(True, True, False), put, (), ns)
+        self._take, self._clock, self._place = put, clock, place_of(ns)
+
+    def below(self, keys: str | Sequence[str], ns: tuple[str, ...], watch: Any = None) -> Observer:
+        """The observer of a nested run."""
+        return Observer(self._take if watch is None else watch.fence(self._take), self._clock, ns)
+
+    def started(self, task: Task, step: int) -> None:
+        """A task is about to run."""
+        if not task.node.hidden:
+            self._take(Started(self._clock(), self._place, task.name, step))
+
+    def ended(self, task: Task, step: int) -> None:
+        """A task has finished, failed, paused, or was restored."""
+        if task.node.hidden:
+            return
+        failure = "" if task.error is None or isinstance(task.error, ParentCommand) else told(task.error)
+        asked = tuple((question.id, said(question.value)) for question in task.interrupts)
+        paused = task.paused or bool(asked)
+        self._take(Ended(self._clock(), self._place, task.name, failure, paused, asked, task.attempt))
+
+    def breakpoint(self, following: Sequence[Task]) -> None:
+        """The run stops, with these tasks to follow."""
+        names = tuple(dict.fromkeys(task.name for task in following if not task.node.hidden))
+        self._take(Held(self._clock(), self._place, names))
+
+
+def place_of(ns: tuple[str, ...]) -> tuple[str, ...]:
+    """The nodes that a graph's namespace names; the second graph that a node runs is `node|1`.
+
+    >>> place_of(("agents:1d44", "call:46e4", "1"))
+    ('agents', 'call|1')
+    """
+    place: list[str] = []
+    for level in ns:
+        if level.isdigit() and place:
+            place[-1] += NS_SEP + level
+        else:
+            place.append(level.split(NS_END)[0])
+    return tuple(place)
+
+
+def said(value: Any) -> str:
+    """A question in one line, shortened."""
+    return one_line(plain(value, LONGEST) if isinstance(value, str) else shown(value, LONGEST))
+
+
+def told(error: BaseException) -> str:
+    """An error in one line, shortened: "Type: message"."""
+    try:
+        text = one_line(plain(str(error), LONGEST))
+    except Exception:  # no mistake of an error's own may hide it
+        text = ""
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+class Show:
+    """Takes events from a run and draws what they come to, on a thread of its own, so that the run never waits.
+
+    Args:
+        clock: seconds.
+    """
+
+    def __init__(self, shape: Shape, view: View, clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock = clock
+        self._view = view
+        self._progress = Progress(shape, clock())
+        self._events: deque[Event] = deque()
+        self.put = self._events.append
+        self._over = threading.Event()
+        self._broken: Exception | None = None
+        self._drawn = -IDLE_PERIOD
+        # In the caller's context, by which a notebook knows the cell.
+        self._thread = threading.Thread(
+            target=copy_context().run, args=(self._work,), name="stategraph-watch", daemon=True
+        )
+
+    def start(self) -> None:
+        """Begin to draw."""
+        self._thread.start()
+
+    def end(self, error: BaseException | None) -> None:
+        """Draw the last state, however the run ended. A broken view is told of here, in one warning."""
+        self._over.set()
+        self._thread.join()
+        state = state_after(error)
+        self._draw(lambda: self._progress.end(self.clock(), state, told(error) if state and error else ""))
+        if self._broken is not None:
+            with suppress(Warning):  # where warnings are errors, it still must not become the run's
+                warnings.warn(
+                    f"the view of this run broke; the run did not: {told(self._broken)}", RuntimeWarning, stacklevel=5
+                )
+
+    def _work(self) -> None:
+        self._draw()
+        while not self._over.wait(PERIOD):
+            if self._events or self.clock() - self._drawn >= IDLE_PERIOD:
+                self._draw()
+
+    def _draw(self, last: Callable[[], None] | None = None) -> None:
+        """Take in what has happened since, and draw it."""
+        events = [self._events.popleft() for _ in range(len(self._events))]
+        if self._broken is not None:
+            return
+        try:
+            for event in events:
+                self._progress.take(event)
+            if last is not None:
+                last()
+            self._drawn = self.clock()
+            self._view.draw(self._progress, self._drawn)
+        except Exception as error:
+            self._broken = error
+
+
+def state_after(error: BaseException | None) -> RunState | None:
+    """What a run that ended so has come to; None if it returned."""
+    if error is None or isinstance(error, SIGNALS):
+        return None
+    return "failed" if isinstance(error, Exception) else "stopped"

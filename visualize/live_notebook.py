@@ -1,0 +1,109 @@
+"""A run shown in a notebook: the graph's picture below the cell, painted anew as the run goes on.
+
+How a Progress looks as one SVG, and how it gets to the frontend; nothing else. Where things stand is decided once.
+"""
+
+from __future__ import annotations
+
+from html import escape
+from textwrap import wrap
+from typing import Any, Final
+
+from .layout import arrange
+from .look import FONTS, look
+from .measure import FONT, text_width
+from .places import Layout
+from .progress import Progress
+from .svg import draw_svg
+from .values import legal
+
+HEAD: Final = 54.0
+"""Height of what stands above the graph: the headline and the bar."""
+LINE: Final = 19.0
+"""Height of a line of text below it."""
+MARGIN: Final = 16.0
+LEAST: Final = 420.0
+"""The picture is at least so wide, for the headline's sake; and this wide if there is something to read below."""
+LEAST_WITH_NOTES: Final = 640.0
+MOST_LINES: Final = 3
+"""Of one note."""
+COLOURS: Final = {"stopped": "failed", "starting": "waiting"}
+"""States of a run that are painted as another."""
+
+
+class Picture:
+    """The output of one cell. While the run goes on it is HTML, which frontends replace without flicker; the last
+    picture is SVG, which they also show in a notebook that was only opened."""
+
+    def __init__(self) -> None:
+        self._layout: Layout | None = None
+        self._handle: Any = None
+
+    def draw(self, progress: Progress, now: float) -> None:
+        """Show it, or put it in the place of what was shown last."""
+        if self._layout is None:
+            self._layout = arrange(progress.shape)
+        svg = picture(progress, now, self._layout)
+        shown = {"image/svg+xml" if progress.over else "text/html": svg, "text/plain": in_words(progress, now)}
+        if self._handle is None:
+            from IPython import display
+
+            self._handle = display.display(shown, raw=True, display_id=True)  # type: ignore[no-untyped-call]  # theirs
+        else:
+            self._handle.update(shown, raw=True)
+
+
+def picture(progress: Progress, now: float, layout: Layout) -> str:
+    """A run as one SVG text: headline and bar, the graph, and below it what is asked and what went wrong."""
+    notes = [(note, "failed" if note == progress.error else "paused") for note in progress.notes()]
+    width = max(layout.width, LEAST_WITH_NOTES if notes else LEAST)
+    lines = [(line, state, not n) for note, state in notes for n, line in enumerate(_wrapped(note, width))]
+    height = HEAD + layout.height + (len(lines) * LINE + MARGIN if lines else 0.0)
+    headline = progress.headline(now)
+    graph = draw_svg(progress.shape, layout, marks=progress.marks())
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" class="stategraph {look("auto").name}" role="img" '
+            f'aria-label="{escape(headline)}" viewBox="0 0 {width:g} {height:g}" width="{width:g}" height="{height:g}" '
+            f'style="max-width:100%;height:auto" font-family="{FONTS}" font-size="{FONT:g}" text-anchor="middle">',
+            f'<rect class="page" width="{width:g}" height="{height:g}" rx="8" fill="#ffffff"/>',
+            f'<g transform="translate(0 {HEAD:g})">',
+            graph[graph.index(">") + 1 : graph.rindex("</svg>")].strip(),
+            "</g>",
+            _text(headline, MARGIN, 21),
+            *_bar(progress, width - 2 * MARGIN),
+            *(_note(*line, HEAD + layout.height + n * LINE) for n, line in enumerate(lines)),
+            "</svg>",
+        ]
+    )
+
+
+def in_words(progress: Progress, now: float) -> str:
+    """The same where no picture can be shown."""
+    rows = [f"{'  ' * row.depth}{row.label}: {' · '.join(filter(None, row.mark))}" for row in progress.rows(now)]
+    return "\n".join([progress.headline(now), *rows, *progress.notes()])
+
+
+def _bar(progress: Progress, width: float) -> list[str]:
+    state = COLOURS.get(progress.state, progress.state)
+    place = f'x="{MARGIN:g}" y="36" height="6" rx="3"'
+    done = f'<rect {place} width="{max(6.0, width * progress.share):.1f}" fill="#64748b"/>'
+    return [
+        f'<g class="cluster"><rect class="shape" {place} width="{width:g}" fill="#f8fafc" stroke="#cbd5e1"/></g>',
+        f'<g class="is-{state}"><g class="badge">{done}</g></g>' if progress.share else "",
+    ]
+
+
+def _note(line: str, state: str, first: bool, y: float) -> str:
+    dot = f'<rect x="{MARGIN:g}" y="{y + 6:g}" width="8" height="8" rx="4" fill="#64748b"/>'
+    return (f'<g class="is-{state}"><g class="badge">{dot}</g></g>' if first else "") + _text(line, MARGIN + 16, y + 10)
+
+
+def _text(text: str, x: float, y: float) -> str:
+    return f'<text x="{x:g}" y="{y:g}" dy=".35em" text-anchor="start">{escape(legal(text))}</text>'
+
+
+def _wrapped(note: str, width: float) -> list[str]:
+    room = width - 2 * MARGIN - 16
+    letters = max(20, int(len(note) * room / max(room, text_width(note))))
+    return wrap(note, letters, max_lines=MOST_LINES, placeholder="…") or [""]

@@ -1,0 +1,176 @@
+"""A run shown in a terminal: a table kept up to date where `rich` is installed, else plain lines.
+
+How a Progress looks as text, and nothing else. It goes to stderr, so that what a program prints stays its own.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final, TextIO
+
+from .progress import Progress, Row, Superstep
+from .values import TIMES, duration
+
+if TYPE_CHECKING:
+    from rich.console import Group
+    from rich.live import Live
+
+SIGNS: Final = {"waiting": "○", "running": "▶", "done": "✔", "failed": "✘", "paused": "‖"}
+STYLES: Final = {
+    "waiting": "dim", "running": "bold cyan", "done": "green", "failed": "bold red", "paused": "bold yellow",
+    "starting": "dim", "stopped": "bold red",
+}  # fmt: skip
+AROUND: Final = 8
+"""Lines of a terminal that are kept for what stands around the rows."""
+PLAIN: Final = str.maketrans({"·": "-", TIMES: "x", "…": "..."})
+"""Signs for terminals that know ASCII only."""
+
+
+def can_draw(file: TextIO) -> bool:
+    """Whether a live table can be shown there."""
+    encoding = (getattr(file, "encoding", "") or "").lower()
+    return file.isatty() and encoding.startswith("utf") and find_spec("rich") is not None
+
+
+class Lines:
+    """One line per superstep once it is over, and what the run has come to in the end. No control codes.
+
+    Args:
+        file: None for stderr.
+    """
+
+    def __init__(self, file: TextIO | None = None) -> None:
+        self._file = file
+        self._told = 0
+
+    def draw(self, progress: Progress, now: float) -> None:
+        """Write the lines that have not been written yet."""
+        steps = progress.supersteps
+        whole = len(steps) if progress.over else max(0, len(steps) - 1)
+        for number in range(self._told, whole):
+            self._write(f"superstep {number + 1}: {in_words(steps[number])}")
+        self._told = whole
+        if progress.over:
+            for line in (progress.headline(now), *progress.notes()):
+                self._write(line)
+
+    def _write(self, line: str) -> None:
+        file = self._file or sys.stderr
+        encoding = getattr(file, "encoding", None) or "utf-8"
+        if not encoding.lower().startswith("utf"):
+            line = line.translate(PLAIN).encode(encoding, "replace").decode(encoding)
+        print(line, file=file, flush=True)
+
+
+def in_words(step: Superstep) -> str:
+    """What ran in a superstep, and for how long.
+
+    >>> from collections import Counter
+    >>> in_words(Superstep(2, 1.0, 2.5, 2, 2, Counter(count=1, log=1), {"log": "failed"}))
+    'count, log failed (1.5 s)'
+    """
+    shown = []
+    for name, count in step.tasks.items():
+        times = f" {TIMES}{count:,}" if count > 1 else ""
+        shown.append(f"{name}{times} {step.halted.get(name, '')}".rstrip())
+    return f"{', '.join(shown)} ({duration(step.ended - step.started)})"
+
+
+class Table:
+    """A live table of the nodes. The last state stays on the screen.
+
+    Args:
+        file: None for stderr.
+    """
+
+    def __init__(self, file: TextIO | None = None) -> None:
+        self._file = file
+        self._live: Live | None = None
+
+    def draw(self, progress: Progress, now: float) -> None:
+        """Draw over what was drawn last."""
+        live = self._live = self._live or self._open()
+        try:
+            room = None if progress.over else max(3, live.console.height - AROUND - len(progress.notes()))
+            live.update(rendered(progress, now, room), refresh=True)
+        except BaseException:
+            live.stop()  # it gives stdout back
+            raise
+        if progress.over:
+            live.stop()
+
+    def _open(self) -> Live:
+        from rich.console import Console
+        from rich.live import Live
+
+        file = self._file or sys.stderr
+        # What nodes print appears above the table; where stdout goes elsewhere it is left alone.
+        live = Live(console=Console(file=file), auto_refresh=False, redirect_stdout=sys.stdout.isatty())
+        live.start()
+        return live
+
+
+def rendered(progress: Progress, now: float, room: int | None = None) -> Group:
+    """A Progress for `rich`.
+
+    Args:
+        room: the most rows to show; None for all.
+    """
+    from rich.console import Group
+    from rich.text import Text
+
+    parts: list[Any] = [Text(progress.headline(now), style=STYLES[progress.state])]
+    parts += [_bar(progress), _table(progress.rows(now), room)]
+    style = STYLES["failed"] if progress.error else STYLES["paused"]
+    parts += [Text(note, style=style) for note in progress.notes()]
+    return Group(*parts)
+
+
+def _bar(progress: Progress) -> Any:
+    from rich.progress_bar import ProgressBar
+
+    style = STYLES[progress.state if progress.over else "running"].removeprefix("bold ")
+    return ProgressBar(total=1.0, completed=progress.share, width=40, complete_style=style, finished_style=style)
+
+
+def _table(rows: list[Row], room: int | None) -> Any:
+    from rich import box
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("node", overflow="ellipsis", no_wrap=True, min_width=12)
+    table.add_column("state", min_width=24)  # so that columns stand still
+    for title in ("runs", "left", "time"):
+        table.add_column(title, justify="right", no_wrap=True, min_width=6)
+    shown, rest = most_telling(rows, room)
+    for row in shown:
+        mark = row.mark
+        state = Text(f"{SIGNS[mark.state]} {mark.state}", style=STYLES[mark.state])
+        detail = detail_of(row)
+        if detail:
+            state.append(f"  {detail}", style="default" if mark.state != "failed" else "red")
+        name = Text("  " * row.depth + row.label, style="dim" if mark.state == "waiting" else "")
+        spent = duration(row.seconds) if row.mark.state != "waiting" else ""
+        table.add_row(name, state, f"{row.runs:,}" if row.runs else "", f"{row.left:,}" if row.left else "", spent)
+    if rest:
+        counts = {state: sum(row.mark.state == state for row in rest) for state in SIGNS}
+        words = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
+        table.add_row(Text(f"… {len(rest)} more", style="dim"), Text(words, style="dim"))
+    return table
+
+
+def detail_of(row: Row) -> str:
+    """What is said beside the state; how often a node is done and for how long has columns of its own."""
+    parts = row.mark.text.split(" · ")
+    return " · ".join(p for p in parts if row.mark.state != "done" or "retr" in p)
+
+
+def most_telling(rows: list[Row], room: int | None) -> tuple[list[Row], list[Row]]:
+    """The rows that are shown where there is room for so many, in their order, and the others."""
+    if room is None or len(rows) <= room:
+        return rows, []
+    urgency = ["failed", "paused", "running", "done", "waiting"]
+    best = sorted(range(len(rows)), key=lambda n: (urgency.index(rows[n].mark.state), n))[:room]
+    return [rows[n] for n in sorted(best)], [rows[n] for n in range(len(rows)) if n not in set(best)]

@@ -1,0 +1,362 @@
+"""What each node of a running graph is doing, from what was seen of its tasks: states, counts, times, in words.
+
+Pure: the caller's clock stamps the events and says what time it is; nothing is displayed, awaited or locked here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from ..pregel.types import NS_END, NS_SEP
+from .shape import Node, Shape
+from .svg import Mark
+from .values import TIMES, duration, many
+
+RunState = Literal["starting", "running", "done", "paused", "failed", "stopped"]
+"""`stopped`: from outside, by Ctrl-C, a cancellation or a drain."""
+
+MARKED = frozenset(("node", "subgraph", "cluster"))
+"""The kinds of node that have tasks."""
+NOTABLE = 0.05
+"""Seconds that a node must have taken for its mark to tell."""
+
+
+class Started(NamedTuple):
+    """A task is about to run, or waits for a free worker.
+
+    Attributes:
+        at: seconds by the caller's clock.
+        place: the nodes around it, outermost first.
+        name: of its node.
+        step: the number of the superstep, in the graph it belongs to.
+    """
+
+    at: float
+    place: tuple[str, ...]
+    name: str
+    step: int = 0
+
+
+class Ended(NamedTuple):
+    """A task has run to its end, failed or paused.
+
+    Attributes:
+        failure: what it raised, as "Type: message"; empty if nothing.
+        paused: it waits for answers, or for a graph in it that stopped at a breakpoint.
+        questions: (id, text) of what it asks.
+        tries: attempts that it took.
+    """
+
+    at: float
+    place: tuple[str, ...]
+    name: str
+    failure: str = ""
+    paused: bool = False
+    questions: tuple[tuple[str, str], ...] = ()
+    tries: int = 1
+
+
+class Held(NamedTuple):
+    """A breakpoint has stopped the graph at `place`, with the nodes of these names to follow."""
+
+    at: float
+    place: tuple[str, ...]
+    names: tuple[str, ...]
+
+
+Event = Started | Ended | Held
+
+
+@dataclass(slots=True)
+class Tally:
+    """What is known of one node. `total`, `done`, `failed` and `paused` count this superstep's tasks, `runs` and
+    `retries` those of the whole call; `open` have not ended; `inside` counts tasks of graphs that are not shown."""
+
+    runs: int = 0
+    retries: int = 0
+    open: int = 0
+    superstep: int = 0
+    total: int = 0
+    done: int = 0
+    failed: int = 0
+    paused: int = 0
+    inside: int = 0
+    held: bool = False
+    failure: str = ""
+    seconds: float = 0.0
+    since: float = 0.0
+
+    def spent(self, now: float) -> float:
+        """Seconds during which at least one of its tasks was open."""
+        return self.seconds + (now - self.since if self.open else 0.0)
+
+
+@dataclass(slots=True)
+class Superstep:
+    """One superstep of the outermost graph: its tasks by node, mid-task calls among them; `halted` says which nodes
+    failed or paused."""
+
+    number: int
+    started: float
+    ended: float = 0.0
+    total: int = 0
+    done: int = 0
+    tasks: Counter[str] = field(default_factory=Counter)
+    halted: dict[str, str] = field(default_factory=dict)
+
+
+class Row(NamedTuple):
+    """One node as a table shows it: `depth` counts the nodes around it, `runs` the tasks that have run to their end,
+    `left` those that run or wait for a free worker."""
+
+    label: str
+    depth: int
+    mark: Mark
+    runs: int
+    left: int
+    seconds: float
+
+
+class Progress:
+    """A run as far as it has been seen.
+
+    Args:
+        shape: the nodes that are shown. Tasks of graphs inside a node that does not show them count towards it.
+        at: when the run began.
+
+    Attributes:
+        state: of the run as a whole.
+        supersteps: of the outermost graph, oldest first; only those of this call.
+        tasks: how many have ended, nested ones included.
+        questions: node and text of each open question, by its id.
+        error: what ended the run, as "Type: message".
+    """
+
+    def __init__(self, shape: Shape, at: float = 0.0) -> None:
+        self.shape = shape
+        self.state: RunState = "starting"
+        self.supersteps: list[Superstep] = []
+        self.tasks = 0
+        self.questions: dict[str, tuple[str, str]] = {}
+        self.error = ""
+        self._known = {n.id: n for n in (*shape.nodes, *shape.clusters)}
+        self._tallies: dict[str, Tally] = {}
+        self._ids: dict[tuple[tuple[str, ...], str], tuple[str, bool]] = {}
+        self._from = at
+        self._until: float | None = None
+
+    # -- what happens -------------------------------------------------------------------------------------------
+
+    def take(self, event: Event) -> None:
+        """Note what has happened. Events come in the order in which they happened."""
+        if isinstance(event, Held):
+            self.state = "paused" if not event.place else self.state
+            for name in event.names:
+                key, own = self._id(event.place, name)
+                self._tally(key).held = own
+            return
+        key, own = self._id(event.place, event.name)
+        if isinstance(event, Started):
+            self._start(event, self._tally(key) if own else None)
+        else:
+            self._end(event, key, own)
+
+    def end(self, at: float, state: RunState | None = None, error: str = "") -> None:
+        """The run is over.
+
+        Args:
+            state: how it ended; None if it returned: it has paused or is done.
+            error: what it raised, as "Type: message".
+        """
+        paused = self.state == "paused" or bool(self.questions)
+        paused = paused or any(t.paused and t.superstep == len(self.supersteps) for t in self._tallies.values())
+        self.state = state or ("paused" if paused else "done")
+        self.error = error
+        self._until = at
+
+    def _start(self, event: Started, tally: Tally | None) -> None:
+        self.state = "running"
+        if not event.place:
+            step = self.supersteps[-1] if self.supersteps else None
+            if step is None or step.number != event.step:
+                step = Superstep(event.step, event.at, event.at)
+                self.supersteps.append(step)
+            step.total += 1
+            step.tasks[event.name] += 1
+        if tally is None:
+            return
+        if tally.superstep != len(self.supersteps):
+            tally.superstep = len(self.supersteps)
+            tally.total = tally.done = tally.failed = tally.paused = tally.inside = 0
+        tally.held = False
+        tally.since = tally.since if tally.open else event.at
+        tally.open += 1
+        tally.total += 1
+
+    def _end(self, event: Ended, key: str, own: bool) -> None:
+        self.tasks += 1
+        if not event.place and self.supersteps:
+            step = self.supersteps[-1]
+            step.ended = event.at
+            step.done += 1
+            if event.failure or event.paused:
+                step.halted[event.name] = "failed" if event.failure else "paused"
+        for id, text in event.questions:
+            self.questions.setdefault(id, (key, text))
+        tally = self._tally(key)
+        tally.retries += event.tries - 1
+        if not own:
+            tally.inside += 1
+            return
+        tally.open -= 1
+        tally.done += 1
+        tally.seconds += 0.0 if tally.open else event.at - tally.since
+        if event.failure:
+            tally.failed += 1
+            tally.failure = event.failure
+        elif event.paused:
+            tally.paused += 1
+        else:
+            tally.runs += 1
+        if not tally.open and self._opened(key):
+            self._close(key, event.at)
+
+    def _close(self, holder: str, at: float) -> None:
+        """Nothing runs inside a node that has ended: what has not been seen to end was given up with its attempt."""
+        for id, tally in self._tallies.items():
+            if tally.open and id.startswith((holder + NS_END, holder + NS_SEP)):
+                tally.seconds = tally.spent(at)
+                if not tally.done:
+                    tally.failed, tally.failure = tally.open, "stopped"
+                tally.open = 0
+
+    def _id(self, place: tuple[str, ...], name: str) -> tuple[str, bool]:
+        """The id of the node that a task counts towards, and whether it is the task's own: else that of the nearest
+        node around it that is shown."""
+        found = self._ids.get((place, name))
+        if found is None:
+            holders = [NS_END.join(place[:depth]) for depth in range(1, len(place) + 1)]
+            hidden = next((n for n, holder in enumerate(holders) if not self._opened(holder)), None)
+            found = (NS_END.join((*place, name)), True) if hidden is None else (holders[hidden], False)
+            self._ids[place, name] = found
+        return found
+
+    def _opened(self, holder: str) -> bool:
+        """Whether what is inside this node is shown."""
+        return holder in self._known and self._known[holder].kind == "cluster"
+
+    def _tally(self, id: str) -> Tally:
+        return self._tallies.setdefault(id, Tally())
+
+    # -- what is shown ------------------------------------------------------------------------------------------
+
+    @property
+    def over(self) -> bool:
+        """Whether the run has ended."""
+        return self._until is not None
+
+    def elapsed(self, now: float) -> float:
+        """Seconds since the run began, or that it took."""
+        return self._at(now) - self._from
+
+    @property
+    def share(self) -> float:
+        """How much of the current superstep is done, from 0 to 1. How many are to come nobody knows."""
+        if self.state == "done":
+            return 1.0
+        step = self.supersteps[-1] if self.supersteps else None
+        return step.done / step.total if step is not None else 0.0
+
+    def marks(self) -> dict[str, Mark]:
+        """What to paint on each node that has tasks."""
+        return {id: self._mark(id) for id, node in self._known.items() if node.kind in MARKED}
+
+    def rows(self, now: float) -> list[Row]:
+        """The nodes that have tasks, each below what it is in; then the functions that nodes have called."""
+        shown = self._in_order()
+        listed = {node.id for node in shown}
+        called = [Node(id, id.rpartition(NS_END)[2]) for id in self._tallies if id not in listed]
+        return [self._row(node, now) for node in (*shown, *called)]
+
+    def headline(self, now: float) -> str:
+        """The run as a whole, in one line."""
+        count, step = len(self.supersteps), self.supersteps[-1] if self.supersteps else None
+        if self.state == "done":
+            parts = ["done", many(count, "superstep"), many(self.tasks, "task")]
+        elif step is None:
+            parts = [self.state]
+        elif self.state == "running":
+            parts = [f"superstep {count}", f"{step.done:,} of {many(step.total, 'task')}"]
+        else:
+            parts = [f"{self.state} in superstep {count}", many(self.tasks, "task")]
+        if self.questions:
+            parts.append(many(len(self.questions), "question"))
+        return " · ".join((*parts, duration(self.elapsed(now))))
+
+    def notes(self) -> list[str]:
+        """What needs somebody's eye: what is asked, and what went wrong."""
+        asked = [f"{self._label(id)} asks: {text}" for id, text in self.questions.values()]
+        return [*asked, self.error] if self.error else asked
+
+    def _at(self, now: float) -> float:
+        return now if self._until is None else self._until
+
+    def _mark(self, id: str) -> Mark:
+        tally = self._tallies.get(id)
+        if tally is None:
+            return Mark("waiting")
+        if tally.open and not self.over:
+            return Mark("running", _counted(tally))
+        if tally.failed:
+            return Mark("failed", _joined(_counted(tally), tally.failure.partition(":")[0]))
+        if tally.open:
+            return Mark("failed", _joined(_counted(tally), "stopped"))
+        if tally.paused:
+            return Mark("paused", self._asked(id) or "breakpoint")
+        if tally.held:
+            return Mark("paused", "breakpoint")
+        if not tally.runs:
+            return Mark("waiting")
+        retries = "" if not tally.retries else "1 retry" if tally.retries == 1 else f"{tally.retries:,} retries"
+        time = duration(tally.seconds) if tally.seconds >= NOTABLE else ""
+        return Mark("done", _joined(f"{TIMES}{tally.runs:,}" if tally.runs > 1 else time, retries))
+
+    def _asked(self, id: str) -> str:
+        inside = id + NS_END
+        count = sum(by == id or by.startswith(inside) for by, _ in self.questions.values())
+        return f"asks {TIMES}{count}" if count > 1 else "asks" if count else ""
+
+    def _row(self, node: Node, now: float) -> Row:
+        tally = self._tallies.get(node.id) or Tally()
+        left = 0 if self.over else tally.open
+        spent = tally.spent(self._at(now))
+        return Row(node.label, len(self._around(node)), self._mark(node.id), tally.runs, left, spent)
+
+    def _in_order(self) -> list[Node]:
+        found: dict[str, Node] = {}
+        for node in self.shape.nodes:
+            for one in (*self._around(node), node):
+                if one.kind in MARKED:
+                    found.setdefault(one.id, one)
+        return [*found.values()]
+
+    def _around(self, node: Node) -> list[Node]:
+        """What a node is in, outermost first."""
+        holder = self._known[node.inside] if node.inside is not None else None
+        return [] if holder is None else [*self._around(holder), holder]
+
+    def _label(self, id: str) -> str:
+        return self._known[id].label if id in self._known else id.rpartition(NS_END)[2]
+
+
+def _counted(tally: Tally) -> str:
+    """How far a node's tasks have come, if there are several."""
+    if tally.total > 1:
+        return _joined(f"{tally.done:,}/{tally.total:,}", f"{tally.failed} failed" if tally.failed else "")
+    return f"{many(tally.inside, 'task')} inside" if tally.inside else ""
+
+
+def _joined(*parts: str) -> str:
+    return " · ".join(filter(None, parts))
