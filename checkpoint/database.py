@@ -28,8 +28,8 @@ Synchronous = Literal["off", "normal", "full", "extra"]
 commits, whole ones only; a crash of the process takes nothing. `off`: a loss of power may damage the file."""
 
 _BEGIN = "BEGIN"
-_BEGIN_WRITE = "BEGIN IMMEDIATE"
-_COMMIT = "COMMIT"
+BEGIN_WRITE = "BEGIN IMMEDIATE"
+COMMIT = "COMMIT"
 _ROLLBACK = "ROLLBACK"
 _WAL = "PRAGMA journal_mode=WAL"
 _SYNCHRONOUS = {
@@ -112,14 +112,18 @@ class Database:
 
         A writer takes the file's write lock at once, so that it cannot find out too late that it lost it.
         """
-        self.execute(_BEGIN_WRITE if write else _BEGIN)
+        self.execute(BEGIN_WRITE if write else _BEGIN)
         try:
             yield
-            self.execute(_COMMIT)
+            self.execute(COMMIT)
         except BaseException:
-            if self.connection.in_transaction:  # SQLite ends it by itself on some errors, such as a full disk
-                self.execute(_ROLLBACK)
+            self.roll_back()
             raise
+
+    def roll_back(self) -> None:
+        """Undo what the open transaction has done; SQLite ends it by itself on some errors, such as a full disk."""
+        if self.connection.in_transaction:
+            self.execute(_ROLLBACK)
 
     def close(self) -> None:
         """Close the connection, if it was opened here."""

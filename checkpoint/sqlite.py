@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from .database import BUSY_SECONDS, Database, Synchronous, Target
+from .database import BEGIN_WRITE, BUSY_SECONDS, COMMIT, Database, Synchronous, Target
 from .errors import StorageError
 from .limits import Retention
+from .rows import NewRows
 from .seal import Seal
 from .serde import Serializer
 from .sql import SqlSaver
@@ -73,9 +74,9 @@ _STATEMENTS = {
     "spaces": f"{_SPACE} WHERE thread_id = ? ORDER BY id",
     "own_spaces": f"{_SPACE} WHERE thread_id = ? ORDER BY id",
     "every_space": f"{_SPACE} ORDER BY id",
-    "head": "SELECT head FROM spaces WHERE id = ?",
     "new_space": "INSERT OR IGNORE INTO spaces (thread_id, checkpoint_ns) VALUES (?, ?)",
     "set_head": "UPDATE spaces SET head = ?, head_id = ? WHERE id = ?",
+    "move_head": "UPDATE spaces SET head = ?, head_id = ? WHERE id = ? AND head = ?",
     "drop_space": "DELETE FROM spaces WHERE id = ?",
     "by_id": f"{_ROW} WHERE space = ? AND checkpoint_id = ?",
     "all_rows": f"{_ROW} WHERE space = ? ORDER BY seq",
@@ -191,17 +192,53 @@ class SqliteSaver(SqlSaver):
         with self._lock:
             self._database.close()
 
+    def _append(self, space: int, head: int, new: NewRows) -> int | None:
+        database = self._database
+        execute = database.connection.execute
+        self._check_process()
+        with self._lock:
+            try:
+                execute(BEGIN_WRITE)
+                try:
+                    row = (space, new.checkpoint_id, new.parent_id, new.link, new.run_id, new.body)
+                    seq = execute(_STATEMENTS["add_row"], row).lastrowid
+                    moved = (seq, new.checkpoint_id, space, head)
+                    if execute(_STATEMENTS["move_head"], moved).rowcount != 1:
+                        database.roll_back()
+                        return None
+                    if new.writes is not None:
+                        execute(_STATEMENTS["add_writes"], (space, new.parent_id, new.writes))
+                    for channel, base, data in new.blobs:
+                        execute(_STATEMENTS["add_value"], (space, seq, channel, base, data))
+                    execute(COMMIT)
+                except BaseException:
+                    database.roll_back()
+                    raise
+            except database.error as error:
+                raise _refused(error) from error
+        return seq
+
+    def _check_process(self) -> None:
+        if self._database.process != os.getpid():
+            raise StorageError("an SQLite connection does not survive a fork: open a SqliteSaver in the new process")
+
     @contextmanager
     def _session(self, *, write: bool) -> Iterator[_Session]:
         database = self._database
-        if database.process != os.getpid():
-            raise StorageError("an SQLite connection does not survive a fork: open a SqliteSaver in the new process")
+        self._check_process()
         with self._lock:
             try:
                 with database.transaction(write):
                     yield _Session(database)
             except database.error as error:
-                raise StorageError(f"the SQLite database refused: {error}. Nothing of this step was stored") from error
+                raise _refused(error) from error
+
+
+def _refused(error: Exception) -> StorageError:
+    return StorageError(
+        f"the SQLite database refused: {error}. Nothing of this call was stored; once the cause is mended, "
+        "invoke(None) on the thread goes on from its last step"
+    )
 
 
 class _Session:
