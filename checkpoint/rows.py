@@ -8,7 +8,7 @@ that wrote it) and the last bytes of its seal, so that nothing can take its plac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -142,7 +142,7 @@ class NewRows:
         link: the row it builds on, or None.
         blobs: long values: (channel, base, data).
         writes: the parent's tasks, sealed, or None.
-        amend: brings the parent's image to this checkpoint, once it is stored under a sequence.
+        cells: the new values, for `amended`, which changes `image` in place.
     """
 
     checkpoint_id: str
@@ -152,7 +152,8 @@ class NewRows:
     body: bytes
     blobs: list[tuple[str, int | None, bytes]]
     writes: bytes | None
-    amend: Callable[[int], Image]
+    cells: dict[str, Cell | None]
+    image: Image
 
 
 def rows_of(place: Place, image: Image | None, commit: Commit, metadata: Blob) -> NewRows:
@@ -165,27 +166,12 @@ def rows_of(place: Place, image: Image | None, commit: Commit, metadata: Blob) -
     complete = image is None or image.distance + 1 >= KEYFRAME
     image = image or Image(0, "", -1)
     cells, blobs = _stored(place, image, commit.values)
-    body = Body(commit.ts, commit.v, metadata, commit.updated, cells, commit.versions, commit.seen)
+    shown: Mapping[str, Cell | None] = cells
+    versions, seen = commit.versions, commit.seen
     if complete:
-        body = body._replace(
-            cells={name: cell for name, cell in {**image.cells, **cells}.items() if cell is not None},
-            versions={**image.versions, **commit.versions},
-            seen={**image.seen, **commit.seen},
-        )
-
-    def amend(seq: int) -> Image:
-        for name, cell in cells.items():
-            if cell is None:
-                image.cells.pop(name, None)
-                continue
-            if cell.at is not None:
-                cell.at = Pointer(seq, cell.at.mark)
-            image.cells[name] = cell
-        image.versions.update(commit.versions)
-        image.seen.update(commit.seen)
-        image.seq, image.id, image.distance = seq, commit.id, 0 if complete else image.distance + 1
-        return image
-
+        shown = {name: cell for name, cell in {**image.cells, **cells}.items() if cell is not None}
+        versions, seen = {**image.versions, **versions}, {**image.seen, **seen}
+    body = Body(commit.ts, commit.v, metadata, commit.updated, shown, versions, seen)
     return NewRows(
         commit.id,
         commit.parent_id,
@@ -194,8 +180,25 @@ def rows_of(place: Place, image: Image | None, commit: Commit, metadata: Blob) -
         closed_body(place, commit.id, commit.parent_id, body, complete),
         blobs,
         packed_writes(place, commit.parent_id, commit.writes) if commit.writes and commit.parent_id else None,
-        amend,
+        cells,
+        image,
     )
+
+
+def amended(new: NewRows, commit: Commit, seq: int) -> Image:
+    """The parent's image brought to the commit that was stored under this sequence."""
+    image, cells = new.image, new.cells
+    for name, cell in cells.items():
+        if cell is None:
+            image.cells.pop(name, None)
+        else:
+            if cell.at is not None:
+                cell.at = Pointer(seq, cell.at.mark)
+            image.cells[name] = cell
+    image.versions.update(commit.versions)
+    image.seen.update(commit.seen)
+    image.seq, image.id, image.distance = seq, commit.id, 0 if new.link is None else image.distance + 1
+    return image
 
 
 def closed_body(place: Place, checkpoint_id: str, parent_id: str | None, body: Body, complete: bool) -> bytes:

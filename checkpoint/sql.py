@@ -32,7 +32,7 @@ from .errors import UnserializableError
 from .limits import EVERY, Limits, Retention, several
 from .reading import NEWEST, PAGE, Found, Space, edge_of, find, page, space_of, spaces_of
 from .records import iso, merged, spans_of
-from .rows import Body, CheckpointRow, Image, NewRows, Place, packed_writes, rows_of
+from .rows import Body, CheckpointRow, Image, NewRows, Place, amended, packed_writes, rows_of
 from .seal import Seal
 from .serde import Blob, Serializer
 from .upkeep import Choose, Session, copy_spaces, keep_only
@@ -181,7 +181,7 @@ class SqlSaver(BaseCheckpointSaver):
             new = rows_of(place, known.image, commit, metadata)
             seq = self._append(known.space, known.image.seq, new)
             if seq is not None:
-                self._stored(place, known.space, new.amend(seq))
+                self._stored(place, known.space, amended(new, commit, seq))
                 return
         with self._session(write=True) as session:
             space = self._own_space(session, place)
@@ -192,7 +192,7 @@ class SqlSaver(BaseCheckpointSaver):
                 commit = self._complete(commit)  # pruned meanwhile: what changed since is not enough
             new = rows_of(place, found.image if found else None, commit, metadata)
             seq = self._insert(session, space.id, new)
-        self._stored(place, space.id, new.amend(seq))
+        self._stored(place, space.id, amended(new, commit, seq))
 
     def _stored(self, place: Place, space: int, image: Image) -> None:
         self._remember(place, space, image)
