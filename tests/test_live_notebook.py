@@ -1,0 +1,164 @@
+"""A run in a notebook: what the cell shows while it goes, and what the saved notebook keeps."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from typing import Any
+
+import pytest
+
+from stategraph.visualize.layout import arrange
+from stategraph.visualize.live_notebook import in_words, picture
+from stategraph.visualize.progress import Ended, Progress, Started
+from stategraph.visualize.shape import Node, Shape
+from stategraph.visualize.values import TIMES
+
+SHAPE = Shape("g", (Node("__start__", "START", "start"), Node("a", "a & <b>"), Node("c", "c")), ())
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def progressed(*events: Any) -> Progress:
+    progress = Progress(SHAPE)
+    for event in events:
+        progress.take(event)
+    return progress
+
+
+def texts(svg: str) -> list[str]:
+    return [element.text or "" for element in ET.fromstring(svg).iter(SVG + "text")]
+
+
+def drawn(progress: Progress, now: float = 0.0) -> str:
+    return picture(progress, now, arrange(SHAPE))
+
+
+# -- the picture ----------------------------------------------------------------------------------------------
+
+
+def test_the_picture_is_one_svg_with_headline_graph_and_marks() -> None:
+    svg = drawn(progressed(*[Started(0.0, (), "a")] * 200, *[Ended(1.0, (), "a")] * 3), 1.5)
+    assert svg.count("<svg") == svg.count("</svg>") == 1
+    said = texts(svg)
+    assert "superstep 1 · 3 of 200 tasks · 1.5 s" in said and "3/200" in said and "a & <b>" in said
+    assert 'class="node is-running" data-node="a"' in svg and 'class="node is-waiting" data-node="c"' in svg
+
+
+def test_what_is_asked_and_what_went_wrong_stand_below_the_graph() -> None:
+    progress = progressed(Started(0.0, (), "a"), Ended(0.0, (), "a", paused=True, questions=(("1", "why " * 200),)))
+    progress.end(0.0, "failed", "ValueError: \x00 <no>")
+    said = texts(drawn(progress))
+    assert said[-1] == "ValueError: \ufffd <no>"
+    asked = [line for line in said if "why why" in line]
+    assert asked[0].startswith("a & <b> asks: why") and len(asked) == 3 and asked[-1].endswith("…")
+
+
+def test_the_picture_is_as_high_as_what_is_in_it() -> None:
+    plain, failed = progressed(), progressed()
+    failed.end(0.0, "failed", "ValueError: no")
+    heights = [float(ET.fromstring(drawn(progress)).get("height", "")) for progress in (plain, failed)]
+    assert heights[0] < heights[1]
+    for element in ET.fromstring(drawn(failed)).iter(SVG + "text"):
+        assert float(element.get("y", "0")) < heights[1]
+
+
+def test_where_no_picture_can_be_shown_the_same_is_said_in_words() -> None:
+    progress = progressed(*[Started(0.0, (), "a"), Ended(0.0, (), "a")] * 2)
+    progress.end(2.0, "failed", "ValueError: no")
+    assert in_words(progress, 9.0).splitlines() == [
+        "failed in superstep 1 · 2 tasks · 2 s", f"a & <b>: done · {TIMES}2", "c: waiting", "ValueError: no",
+    ]  # fmt: skip
+
+
+# -- in a real kernel -----------------------------------------------------------------------------------------
+
+GRAPH = """
+import threading
+from typing import TypedDict
+from stategraph import END, START, StateGraph
+from stategraph.visualize import awatch, watch
+
+class State(TypedDict):
+    n: int
+
+def build(body):
+    builder = StateGraph(State)
+    builder.add_node("first", lambda state: {"n": state["n"] + 1})
+    builder.add_node("second", body)
+    builder.add_edge(START, "first")
+    builder.add_edge("first", "second")
+    return builder.compile()
+
+def second(state):
+    print("printed by a node")
+    return {"n": state["n"] * 10}
+
+def fail(state):
+    raise ValueError("no luck")
+"""
+
+
+@pytest.fixture(scope="module")
+def cells() -> Any:
+    """The outputs of a notebook's cells, after it was run by nbclient; the messages of each cell as they came."""
+    nbformat = pytest.importorskip("nbformat")
+    nbclient = pytest.importorskip("nbclient")
+    pytest.importorskip("ipykernel")
+    sources = [
+        GRAPH,
+        "watch(build(second), {'n': 1})",
+        "await awatch(build(second), {'n': 2})",
+        "watch(build(fail), {'n': 1})",
+        # Slow enough to be drawn while it runs: the node waits for the view.
+        "from stategraph.visualize import live_notebook\n"
+        "drawn, paint = threading.Event(), live_notebook.picture\n"
+        "def telling(progress, *rest):\n"
+        "    svg = paint(progress, *rest)\n"
+        "    if 'node is-running\" data-node=\"second' in svg: drawn.set()\n"
+        "    return svg\n"
+        "live_notebook.picture = telling\n"
+        "watch(build(lambda state: {'n': int(drawn.wait(10))}), {'n': 1})",
+    ]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
+    messages: dict[int, list[Any]] = {}
+
+    class Client(nbclient.NotebookClient):  # type: ignore[misc,name-defined]
+        def process_message(self, msg: Any, cell: Any, cell_index: int) -> Any:
+            messages.setdefault(cell_index, []).append(msg)
+            return super().process_message(msg, cell, cell_index)
+
+    Client(notebook, timeout=60, allow_errors=True, kernel_name="python3").execute()
+    return notebook.cells, messages
+
+
+def pictures(cell: Any) -> list[Any]:
+    return [output for output in cell.outputs if output.output_type == "display_data"]
+
+
+def test_the_saved_notebook_keeps_the_last_picture_and_the_result(cells: Any) -> None:
+    cell = cells[0][1]
+    (output,) = pictures(cell)
+    assert set(output.data) == {"image/svg+xml", "text/plain"}
+    assert texts(output.data["image/svg+xml"])[-1].startswith("done · 2 supersteps · 2 tasks · ")
+    assert output.data["text/plain"].splitlines()[1:] == ["first: done", "second: done"]
+    assert [o.data["text/plain"] for o in cell.outputs if o.output_type == "execute_result"] == ["{'n': 20}"]
+    assert [o.text for o in cell.outputs if o.output_type == "stream"] == ["printed by a node\n"]
+
+
+def test_a_coroutine_is_watched_on_the_loop_of_the_kernel(cells: Any) -> None:
+    (output,) = pictures(cells[0][2])
+    assert texts(output.data["image/svg+xml"])[-1].startswith("done · 2 supersteps")
+    assert [o.data["text/plain"] for o in cells[0][2].outputs if o.output_type == "execute_result"] == ["{'n': 30}"]
+
+
+def test_a_run_that_fails_leaves_its_picture_above_the_error(cells: Any) -> None:
+    shown, error = [o for o in cells[0][3].outputs if o.output_type != "stream"]
+    assert "ValueError: no luck" in texts(shown.data["image/svg+xml"])
+    assert error.output_type == "error" and error.ename == "ValueError"
+
+
+def test_the_picture_is_updated_in_place_while_the_run_goes_on(cells: Any) -> None:
+    (output,) = pictures(cells[0][4])
+    assert texts(output.data["image/svg+xml"])[-1].startswith("done")
+    sent = [m["content"]["data"] for m in cells[1][4] if m["msg_type"] in ("display_data", "update_display_data")]
+    assert [m["msg_type"] for m in cells[1][4]].count("display_data") == 1
+    assert any('is-running" data-node="second' in data.get("text/html", "") for data in sent)

@@ -1,0 +1,163 @@
+"""A run in a terminal: plain lines anywhere, a table where there is `rich`."""
+
+from __future__ import annotations
+
+import io
+import sys
+from typing import Any
+
+import pytest
+
+from stategraph.visualize.live_terminal import Lines, Table, can_draw, most_telling, rendered
+from stategraph.visualize.progress import Ended, Progress, Row, Started
+from stategraph.visualize.shape import Node, Shape
+from stategraph.visualize.svg import Mark
+from stategraph.visualize.values import TIMES
+
+NODES = ("plan", "count", "sum")
+
+
+def progressed(*events: Any, names: tuple[str, ...] = NODES) -> Progress:
+    progress = Progress(Shape("g", tuple(Node(name, name) for name in names), ()))
+    for event in events:
+        progress.take(event)
+    return progress
+
+
+FIRST = [Started(0.0, (), "plan", 1), Ended(0.5, (), "plan")]
+SECOND = [*[Started(0.5, (), "count", 2)] * 3, *[Ended(2.0, (), "count")] * 3]
+
+
+class Terminal(io.StringIO):
+    """A terminal of this encoding."""
+
+    def __init__(self, encoding: str) -> None:
+        super().__init__()
+        self.shown_encoding = encoding
+
+    encoding = property(lambda self: self.shown_encoding)  # type: ignore[assignment]
+
+    def isatty(self) -> bool:
+        return True
+
+
+# -- plain lines ----------------------------------------------------------------------------------------------
+
+
+def test_each_superstep_becomes_one_line_once_it_is_over() -> None:
+    file, progress = io.StringIO(), progressed()
+    lines = Lines(file)
+    for event in [*FIRST, *SECOND[:3]]:
+        progress.take(event)
+        lines.draw(progress, 0.0)
+    assert file.getvalue() == "superstep 1: plan (500 ms)\n"
+    for event in SECOND[3:]:
+        progress.take(event)
+    progress.end(2.0)
+    lines.draw(progress, 9.0)
+    assert file.getvalue().splitlines()[1:] == [
+        f"superstep 2: count {TIMES}3 (1.5 s)",
+        "done · 2 supersteps · 4 tasks · 2 s",
+    ]
+
+
+def test_lines_say_what_failed_and_what_is_asked() -> None:
+    asked = (("1", "really?"),)
+    events = [Started(0.0, (), "plan"), Started(0.0, (), "sum"), Ended(0.0, (), "plan", paused=True, questions=asked)]
+    file, progress = io.StringIO(), progressed(*events, Ended(0.0, (), "sum", "ValueError: no"))
+    progress.end(0.0, "failed", "ValueError: no")
+    Lines(file).draw(progress, 0.0)
+    assert file.getvalue().splitlines() == [
+        "superstep 1: plan paused, sum failed (0 s)",
+        "failed in superstep 1 · 2 tasks · 1 question · 0 s",
+        "plan asks: really?",
+        "ValueError: no",
+    ]
+
+
+def test_lines_fit_the_encoding_of_the_terminal() -> None:
+    raw = io.BytesIO()
+    progress = progressed(*SECOND, Started(3.0, (), "日本", 3))
+    progress.end(3.0)
+    file = io.TextIOWrapper(raw, encoding="ascii", write_through=True)
+    Lines(file).draw(progress, 0.0)
+    assert raw.getvalue().decode().splitlines() == [
+        "superstep 1: count x3 (1.5 s)", "superstep 2: ?? (0 s)", "done - 2 supersteps - 3 tasks - 3 s",
+    ]  # fmt: skip
+
+
+def test_a_table_needs_rich_a_terminal_and_its_signs(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not can_draw(io.StringIO())
+    assert not can_draw(Terminal("ascii"))
+    monkeypatch.setitem(sys.modules, "rich", None)
+    assert not can_draw(Terminal("utf-8"))
+
+
+# -- the table ------------------------------------------------------------------------------------------------
+
+
+def as_text(progress: Progress, now: float, room: int | None = None) -> list[str]:
+    console = pytest.importorskip("rich.console").Console(file=io.StringIO(), width=100, height=40)
+    console.print(rendered(progress, now, room))
+    return [line.rstrip() for line in console.file.getvalue().splitlines() if line.strip()]
+
+
+def test_the_table_tells_state_runs_what_is_left_and_time() -> None:
+    lines = as_text(progressed(*FIRST, *SECOND[:4]), 2.5)
+    assert lines[0] == "superstep 2 · 1 of 3 tasks · 2.5 s"
+    assert [line.split() for line in lines[2:]][0] == ["node", "state", "runs", "left", "time"]
+    assert [line.split() for line in lines[4:]] == [
+        ["plan", "✔", "done", "1", "500", "ms"],
+        ["count", "▶", "running", "1/3", "1", "2", "2", "s"],
+        ["sum", "○", "waiting"],
+    ]
+
+
+def test_questions_and_the_error_stand_below_the_table() -> None:
+    asked = (("1", "really [bold]?"),)
+    progress = progressed(Started(0.0, (), "plan"), Ended(0.0, (), "plan", paused=True, questions=asked))
+    progress.end(0.0, "failed", "ValueError: [/] no")
+    assert as_text(progress, 0.0)[-2:] == ["plan asks: really [bold]?", "ValueError: [/] no"]
+
+
+def row(state: Any) -> Row:
+    return Row(state, 0, Mark(state), 0, 0, 0.0)
+
+
+def test_where_there_is_no_room_the_most_telling_rows_are_shown_in_their_order() -> None:
+    rows = [row(state) for state in ("done", "waiting", "running", "done", "failed", "paused")]
+    shown, rest = most_telling(rows, 4)
+    assert [r.label for r in shown] == ["done", "running", "failed", "paused"]
+    assert [r.label for r in rest] == ["waiting", "done"]
+    assert most_telling(rows, 6) == (rows, []) == most_telling(rows, None)
+
+
+def test_the_rows_that_are_left_out_are_counted() -> None:
+    names = tuple(f"n{n}" for n in range(50))
+    lines = as_text(progressed(Started(0.0, (), "n40"), names=names), 0.0, 3)
+    assert lines[-1].split() == ["…", "47", "more", "47", "waiting"]
+    assert any(line.split()[0] == "n40" for line in lines)
+
+
+def test_the_last_table_stays_and_stdout_is_given_back() -> None:
+    pytest.importorskip("rich")
+    file, stdout = Terminal("utf-8"), sys.stdout
+    table, progress = Table(file), progressed(*FIRST)
+    table.draw(progress, 0.5)
+    progress.end(0.5)
+    table.draw(progress, 9.0)
+    assert sys.stdout is stdout
+    assert "done · 1 superstep · 1 task · 500 ms" in file.getvalue()
+
+
+def test_a_table_that_breaks_gives_stdout_back() -> None:
+    pytest.importorskip("rich")
+
+    class Broken(Progress):
+        def headline(self, now: float) -> str:
+            raise OSError("broken")
+
+    stdout = sys.stdout
+    with pytest.raises(OSError, match="broken"):
+        Table(Terminal("utf-8")).draw(Broken(Shape("g", (), ())), 0.0)
+    assert sys.stdout is stdout
