@@ -31,6 +31,7 @@ from .inline import InlineSaver
 from .limits import Limits, several
 from .records import (
     KEYFRAME,
+    Kept,
     KeptWrites,
     Namespace,
     Record,
@@ -42,6 +43,7 @@ from .records import (
     rebuilt,
     record_of,
     spans_of,
+    whole,
 )
 from .serde import Blob, Serializer
 
@@ -176,7 +178,7 @@ class InMemorySaver(InlineSaver):
             "v": record.v,
             "id": record.id,
             "ts": iso(record.ts),
-            "channel_values": {name: loads(blob) for name, blob in values.items() if blob is not None},
+            "channel_values": {name: loads(whole(kept)) for name, kept in values.items() if kept is not None},
             "channel_versions": versions,
             "versions_seen": {node: dict(each) for node, each in seen.items()},
             "updated_channels": None if record.updated is None else [*record.updated],
@@ -213,7 +215,7 @@ class InMemorySaver(InlineSaver):
                     parent.distance + 1 if parent else 0,
                     commit.ts,
                     commit.metadata,
-                    commit.values,
+                    cast("dict[str, Kept | None]", commit.values),
                     commit.versions,
                     commit.seen,
                     commit.updated,
@@ -274,6 +276,7 @@ class InMemorySaver(InlineSaver):
 
     def _add(self, thread_id: str, checkpoint_ns: str, space: Namespace, record: Record) -> None:
         """Make a record the head of its namespace. The last thing a commit does, and it cannot fail."""
+        space.shrink(record)
         if record.distance >= KEYFRAME:
             record = anchored(record)
         self._sequence += 1

@@ -11,13 +11,36 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 from .base import CHECKPOINT_FORMAT, Checkpoint, Span, TaskWrites, write_index
+from .delta import LEAST, delta_of, outweighed, patched
 from .serde import Blob
 
 KEYFRAME = 32
 """The most records that have to be walked to read a checkpoint."""
+
+
+class Grown(NamedTuple):
+    """A long value kept as a delta on the one before it; `size` and `steps` are the bytes and number of its deltas."""
+
+    base: Kept
+    delta: bytes
+    size: int
+    steps: int
+
+
+Kept = Blob | Grown
+"""A value as it is kept."""
+
+
+def whole(kept: Kept) -> Blob:
+    """A kept value's bytes."""
+    deltas = []
+    while isinstance(kept, Grown):
+        deltas.append(kept.delta)
+        kept = kept.base
+    return (kept[0], patched(kept[1], reversed(deltas))) if deltas else kept
 
 
 @dataclass(slots=True)
@@ -38,14 +61,14 @@ class Record:
     distance: int
     ts: float | str
     metadata: dict[str, Any]
-    values: dict[str, Blob | None]
+    values: dict[str, Kept | None]
     versions: dict[str, int]
     seen: dict[str, dict[str, int]]
     updated: list[str] | None
     v: int = CHECKPOINT_FORMAT
 
 
-Image = tuple[dict[str, Blob | None], dict[str, int], dict[str, dict[str, int]]]
+Image = tuple[dict[str, "Kept | None"], dict[str, int], dict[str, dict[str, int]]]
 """(values, versions, seen), complete"""
 
 KeptWrites = dict[tuple[str, int], tuple[str, str, Blob]]
@@ -59,6 +82,21 @@ class Namespace:
     records: dict[str, Record] = field(default_factory=dict)
     writes: dict[str, list[TaskWrites]] = field(default_factory=dict)
     head: str | None = None
+    long: dict[str, tuple[Kept, Blob]] = field(default_factory=dict)
+    """The long values that the head's last steps wrote: as kept, and whole."""
+
+    def shrink(self, record: Record) -> None:
+        """Keep a new record's long values as deltas on those of the head, if it builds on that."""
+        if record.link is None or record.link.id != self.head:
+            self.long.clear()
+        for name, blob in record.values.items():
+            if blob is None or len(blob[1]) < LEAST or isinstance(blob, Grown):
+                self.long.pop(name, None)
+                continue
+            old = self.long.get(name)
+            kept: Kept = blob if old is None else _grown(*old, blob)
+            record.values[name] = kept
+            self.long[name] = (kept, blob)
 
     def add(self, record: Record) -> None:
         """Make this record the newest and the head, in place of one with the same id."""
@@ -71,6 +109,16 @@ class Namespace:
         found = self.writes.setdefault(checkpoint_id, tasks)
         if found is not tasks:
             found.extend(tasks)
+
+
+def _grown(kept: Kept, old: Blob, new: Blob) -> Kept:
+    """A new value as a delta on the old one, where that saves."""
+    delta = delta_of(old[1], new[1]) if old[0] == new[0] else None
+    if delta is None:
+        return new
+    size, steps = (kept.size, kept.steps) if isinstance(kept, Grown) else (0, 0)
+    grown = Grown(kept, delta, size + len(delta), steps + 1)
+    return new if outweighed(grown.size, grown.steps, len(new[1])) else grown
 
 
 def merged(tasks: Iterable[TaskWrites]) -> KeptWrites:
@@ -99,12 +147,12 @@ def iso(ts: float | str) -> str:
 
 
 def image_of(record: Record | None) -> Image:
-    """Everything that was true at a record, in dicts that belong to the caller."""
+    """Everything that was true at a record, in dicts that belong to the caller. Values are as they are kept."""
     chain = []
     while record is not None:
         chain.append(record)
         record = record.link
-    values: dict[str, Blob | None] = {}
+    values: dict[str, Kept | None] = {}
     versions: dict[str, int] = {}
     seen: dict[str, dict[str, int]] = {}
     for each in reversed(chain):
@@ -163,7 +211,7 @@ def record_of(
         parent.distance + 1 if parent else 0,
         checkpoint["ts"],
         metadata,
-        changed,
+        cast("dict[str, Kept | None]", changed),
         {name: version for name, version in versions.items() if old_versions.get(name) != version},
         {node: each for node, each in seen.items() if old_seen.get(node) != each},
         copy(checkpoint.get("updated_channels")),
