@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 
 from .examples import index_library
+from .visualize import command as draw_command
 
 
 def main(given: Sequence[str] | None = None) -> int:
@@ -13,6 +14,8 @@ def main(given: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     demo = commands.add_parser("demo", help="index a folder of Python with a graph", description="Index a folder.")
     index_library.add_arguments(demo).set_defaults(parser=demo, run=index_library.main)
+    draw = commands.add_parser("draw", help="draw a graph", description="Draw a graph.")
+    draw_command.add_arguments(draw).set_defaults(parser=draw, run=draw_command.main)
     asked = parser.parse_args(given)
     return int(asked.run(asked.parser, asked))
 

@@ -352,6 +352,12 @@ class StateGraph(Declared):
         self.compiled = True
         return app
 
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        """How Jupyter shows it: as its drawing, with the mistakes that it still has."""
+        from ..visualize.sketch import show
+
+        return show(self, include, exclude)
+
     def _add_schema(self, schema: Any) -> Schema:
         """Read a schema and merge its keys with those known.
 

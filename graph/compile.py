@@ -6,7 +6,7 @@ The names of the channels are part of what is stored, so they must not change.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..channels import EphemeralValue, LastValueAfterFinish, NamedBarrierValue, NamedBarrierValueAfterFinish
 from ..checkpoint.base import BaseCheckpointSaver
@@ -20,14 +20,30 @@ from .declared import Declared, NodeSpec
 from .schema import Channel, Schema
 
 
+class Exits(NamedTuple):
+    """What wakes nobody and so is not in the Program, as it was at compile; for drawings.
+
+    Attributes:
+        to_end: the nodes with an edge to END.
+        joins: all of them, those into END too.
+        destinations: where a node's `Command` may go, with labels.
+    """
+
+    to_end: frozenset[str]
+    joins: tuple[tuple[tuple[str, ...], str], ...]
+    destinations: Mapping[str, Mapping[str, str]]
+
+
 class CompiledStateGraph(Pregel):
     """A compiled `StateGraph`: a `Pregel` that remembers its builder.
 
     Attributes:
         builder: the StateGraph it was compiled from.
+        exits: what was declared and wakes nobody.
     """
 
     builder: Declared
+    exits: Exits
 
     def coerce_output(self, value: Any) -> Any:
         """The output as an instance of the output schema, where that is a pydantic model or dataclass."""
@@ -85,6 +101,11 @@ def compile_graph(
         _check_input=None if state.root else check_input,
     )
     app.builder = graph
+    app.exits = Exits(
+        frozenset(start for start, end in graph.edges if end == END),
+        tuple(graph.waiting_edges),
+        {name: spec.ends for name, spec in specs.items()},
+    )
     for schema in graph.schemas:
         app.serde.register_schema(schema)
     return app

@@ -331,7 +331,7 @@ class Pregel(StoredThreads):
         """`get_graph` for coroutines."""
         return self.get_graph(config, xray=xray)
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         """How Jupyter shows it: as its drawing."""
         from ..visualize.drawing import bundle
 

@@ -11,6 +11,8 @@ from stategraph import END, START, Command, NodeBuilder, Pregel, Send, StateGrap
 from stategraph.channels import EphemeralValue, LastValue, Topic
 from stategraph.visualize.drawing import Drawing
 
+MODEL = object()
+
 
 class State(TypedDict):
     seen: Annotated[list[str], operator.add]
@@ -157,7 +159,7 @@ def two_routers() -> Drawing:
 
 
 def metadata() -> Drawing:
-    about = {"owner": "Ada", "level": 3, "tags": ["x", "y"], "model": object(), "note": "long " * 20}
+    about = {"owner": "Ada", "level": 3, "tags": ["x", "y"], "model": MODEL, "note": "long " * 20}
     return graph("a", metadata=about).compile().get_graph()
 
 

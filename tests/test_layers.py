@@ -69,6 +69,7 @@ DEFERRED = {
     (".checkpoint.serde", ".checkpoint.builtin_types"): "a dozen standard modules, loaded with the first Serializer",
     (".checkpoint.database", "sqlite3"): "loaded when somebody opens a database",
     (".pregel.app", ".visualize*"): "a graph can draw itself, though drawing sits above the engine",
+    (".graph.builder", ".visualize*"): "a builder can show itself, though drawing sits above it",
 }
 MOST_LINES = 450  # the fence; the compass is 400
 

@@ -18,11 +18,13 @@ from typing import Any, Final
 from ..pregel.errors import StateGraphError
 from .measure import label_size, node_size, title_size
 from .places import Box, Layout, Point, Route
-from .shape import Node, Shape
+from .shape import Edge, Node, Shape
 from .words import edge_text, notes, plain_ids, traits
 
 TIMEOUT: Final = 20.0
 """Seconds that Graphviz may take."""
+MARGIN: Final = 16.0
+"""Around a layout, in px."""
 
 _NODES: Final[dict[str, dict[str, str]]] = {
     "start": {"shape": "box", "style": "rounded,filled,bold"},
@@ -75,7 +77,13 @@ def draw_png(shape: Shape, dpi: int = 96) -> bytes:
 def arrange_with_graphviz(shape: Shape) -> Layout | None:
     """Where everything stands if Graphviz decides; None if there is no Graphviz, or none that works."""
     plan = run_graphviz(_sized(shape), "json")
-    return None if plan is None else _layout(shape, json.loads(plan))
+    if plan is None:
+        return None
+    try:
+        return _layout(shape, json.loads(plan))
+    except (ValueError, LookupError, TypeError) as error:
+        warnings.warn(f"what Graphviz says cannot be read: {error!r}", GraphvizWarning, stacklevel=3)
+        return None
 
 
 # -- the program ----------------------------------------------------------------------------------------------
@@ -125,14 +133,14 @@ def run_graphviz(source: str, form: str, *options: str) -> bytes | None:
 def _digraph(shape: Shape) -> Any:
     import graphviz  # type: ignore[import-untyped]  # it has no annotations
 
-    graph = graphviz.Digraph(shape.name)
+    graph = graphviz.Digraph(_plain(shape.name))
     font = {"fontname": "Helvetica,Arial,sans-serif"}
     graph.attr("graph", **font, rankdir="TB", fontsize="11", color="#999999", style="rounded")
     graph.attr("node", **font, shape="box", style="rounded,filled", fillcolor="white", fontsize="12")
     graph.attr("edge", **font, fontsize="10")
     ids = plain_ids(node.id for node in (*shape.nodes, *shape.clusters))
     _fill(graph, shape, ids, None)
-    for edge in shape.edges:
+    for edge in _outer_first(shape):
         label = {"label": _plain(f" {edge_text(edge)} ")} if edge_text(edge) else {}
         graph.edge(ids[edge.source], ids[edge.target], **label, **_EDGES.get(edge.kind, {}))
     return graph
@@ -151,6 +159,15 @@ def _fill(graph: Any, shape: Shape, ids: dict[str, str], holder: str | None) -> 
             with graph.subgraph(name=f"cluster_{ids[cluster.id]}") as inner:
                 inner.attr(label=_text(cluster))
                 _fill(inner, shape, ids, cluster.id)
+
+
+def _outer_first(shape: Shape) -> list[Edge]:
+    """The edges, those of nested graphs after those around them: Graphviz cuts circles at the edges that come last."""
+    holders: dict[str | None, int] = {None: 0}
+    for cluster in shape.clusters:  # outer ones come first
+        holders[cluster.id] = holders[cluster.inside] + 1
+    depth = {node.id: holders[node.inside] for node in shape.nodes}
+    return sorted(shape.edges, key=lambda edge: min(depth[edge.source], depth[edge.target]))
 
 
 def _text(node: Node) -> Any:
@@ -173,9 +190,10 @@ def _sized(shape: Shape) -> str:
     lines.append('node [shape=box fixedsize=true label=""];')
     names = {part.id: f"n{number}" for number, part in enumerate((*shape.nodes, *shape.clusters))}
     lines += _sized_parts(shape, names, None)
-    for number, edge in enumerate(shape.edges):
+    numbers = {edge: number for number, edge in enumerate(shape.edges)}
+    for edge in _outer_first(shape):
         label = f" label={_room(*label_size(edge.label))}" if edge.label else ""
-        lines.append(f"{names[edge.source]} -> {names[edge.target]} [id=e{number}{label}];")
+        lines.append(f"{names[edge.source]} -> {names[edge.target]} [id=e{numbers[edge]}{label}];")
     return "\n".join([*lines, "}"])
 
 
@@ -201,12 +219,12 @@ def _room(width: float, height: float) -> str:
 
 def _layout(shape: Shape, plan: dict[str, Any]) -> Layout:
     """Graphviz's JSON as a Layout: its y goes upwards, ours downwards."""
-    _, _, width, height = _numbers(plan["bb"])
+    _, _, width, height = (number + 2 * MARGIN for number in _numbers(plan["bb"]))
     placed = {item["name"]: item for item in plan["objects"]}
 
     def flipped(text: str) -> Point:
         x, y = _numbers(text)
-        return x, height - y
+        return x + MARGIN, height - MARGIN - y
 
     names = {part.id: f"n{number}" for number, part in enumerate((*shape.nodes, *shape.clusters))}
     boxes, clusters = {}, {}
@@ -215,7 +233,7 @@ def _layout(shape: Shape, plan: dict[str, Any]) -> Layout:
         boxes[node.id] = Box(node.id, x - wide / 2, y - high / 2, wide, high)
     for cluster in shape.clusters:
         left, low, right, top = _numbers(placed[f"cluster_{names[cluster.id]}"]["bb"])
-        clusters[cluster.id] = Box(cluster.id, left, height - top, right - left, top - low)
+        clusters[cluster.id] = Box(cluster.id, *flipped(f"{left},{top}"), right - left, top - low)
     drawn = {item["id"]: item for item in plan.get("edges", ())}
     routes = []
     for number, edge in enumerate(shape.edges):

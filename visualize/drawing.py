@@ -5,15 +5,20 @@ What it shows was read when it was made. No user code runs, and nothing here tou
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import cached_property
+from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, get_args
 
-from .dot import draw_dot, draw_png
+from .dot import GraphvizMissingError, arrange_with_graphviz, draw_dot, draw_png
+from .look import Theme
 from .mermaid import draw_mermaid
+from .page import draw_html
 from .shape import Edge, Node, Shape
+from .svg import draw_svg
 from .text import draw_ascii
 from .words import plain
 
@@ -21,6 +26,8 @@ if TYPE_CHECKING:
     import networkx
 
 Made = TypeVar("Made", str, bytes)
+Arranger = Literal["auto", "graphviz", "builtin"]
+"""Who says where things go: Graphviz, we ourselves, or Graphviz where it is installed."""
 
 
 class Drawing:
@@ -104,6 +111,39 @@ class Drawing:
 
     # -- pictures -------------------------------------------------------------------------------------------
 
+    def draw_svg(
+        self, path: str | Path | None = None, *, theme: Theme = "auto", layout: Arranger = "auto"
+    ) -> str:
+        """The drawing as one SVG text, also written to `path` if that is given.
+
+        Args:
+            theme: light, dark, or auto: as the page or system that shows it.
+            layout: who says where things go: "graphviz", "builtin", or "auto": Graphviz where it is installed.
+
+        Raises:
+            GraphvizMissingError: the layout is to be by Graphviz, and there is none that works.
+            ValueError: there is no such theme or layout.
+        """
+        if layout not in get_args(Arranger):
+            raise ValueError(f"layout is one of {', '.join(get_args(Arranger))}, not {layout!r}")
+        places = None if layout == "builtin" else arrange_with_graphviz(self.shape)
+        if layout == "graphviz" and places is None:
+            raise GraphvizMissingError('layout="graphviz"')
+        return _kept(draw_svg(self.shape, places, theme=theme), path)
+
+    def draw_html(self, path: str | Path | None = None, *, theme: Theme = "auto") -> str:
+        """The drawing as a web page to move about in, also written to `path`; it needs no network and nothing else.
+
+        Raises:
+            ValueError: there is no such theme.
+        """
+        svg = self.draw_svg(theme=theme)
+        return _kept(draw_html(self.shape, svg, theme), path)
+
+    @cached_property
+    def _svg(self) -> str:
+        return self.draw_svg()
+
     def draw_png(self, path: str | Path | None = None, *, dpi: int = 96) -> bytes:
         """The drawing as a PNG picture, also written to `path` if that is given.
 
@@ -111,6 +151,28 @@ class Drawing:
             GraphvizMissingError: no Graphviz is installed; `draw_svg` and `draw_html` need none.
         """
         return _kept(draw_png(self.shape, dpi), path)
+
+    def save(self, path: str | Path, *, theme: Theme = "auto") -> None:
+        """Write the drawing to a file, in the form that its ending names: svg, png, html, mmd, dot or txt.
+
+        Raises:
+            GraphvizMissingError: it is to be a PNG, and there is no Graphviz.
+            ValueError: there is no such form or theme.
+        """
+        ending = Path(path).suffix.lower()
+        if ending == ".png":
+            self.draw_png(path)
+            return
+        texts: dict[str, Callable[[], str]] = {
+            ".svg": lambda: self.draw_svg(theme=theme),
+            ".html": lambda: self.draw_html(theme=theme),
+            ".mmd": self.draw_mermaid,
+            ".dot": self.draw_dot,
+            ".txt": self.draw_ascii,
+        }
+        if ending not in texts:
+            raise ValueError(f"{path}: a drawing's file ends with .png, {', '.join(texts)}")
+        _kept(texts[ending](), path)
 
     def draw_mermaid_png(self, *_: Any, **__: Any) -> NoReturn:
         """Not there: it would have to ask a server.
@@ -137,25 +199,32 @@ class Drawing:
 
 
 def bundle(
-    drawing: Callable[[], Drawing],
+    draw: Callable[[], Drawing],
     include: Collection[str] | None = None,
     exclude: Collection[str] | None = None,
     remark: str = "",
 ) -> dict[str, str]:
-    """The drawing in the forms that notebooks choose from. A form that fails is left out: showing never raises.
+    """The drawing in the forms that notebooks choose from. What fails is left out, but for plain text: never raises.
 
-    Of what is here JupyterLab, VS Code, GitHub and nbconvert all take HTML first, which is an image only, so that it is
-    shown in notebooks which are not trusted, too.
+    JupyterLab prefers HTML to Mermaid, and Mermaid to SVG, and shows an SVG only in notebooks that are trusted. So the
+    HTML is the SVG as an image, which all show: JupyterLab, VS Code, nbconvert and GitHub.
 
     Args:
         include, exclude: MIME types.
-        remark: text that goes before the drawing.
+        remark: text that is shown above the drawing; then only in forms that can hold both.
     """
+    forms = FORMS if not remark else {mime: FORMS[mime] for mime in ("text/html", "text/plain")}
     found: dict[str, str] = {}
-    for mime, draw in FORMS.items():
-        if (not include or mime in include) and (not exclude or mime not in exclude):
+    try:
+        drawing: Drawing | None = draw()
+    except Exception:
+        drawing = None
+    for mime, form in forms.items():
+        if drawing is not None and (not include or mime in include) and mime not in (exclude or ()):
             with suppress(Exception):
-                found[mime] = draw(drawing(), remark)
+                found[mime] = form(drawing, remark)
+    if not found and (not include or "text/plain" in include):
+        found["text/plain"] = remark or "a graph that cannot be drawn"
     return found
 
 
@@ -163,8 +232,16 @@ def _as_text(drawing: Drawing, remark: str) -> str:
     return (f"{remark}\n\n" if remark else "") + drawing.draw_ascii().rstrip()
 
 
+def _as_image(drawing: Drawing, remark: str) -> str:
+    picture = b64encode(drawing._svg.encode()).decode()
+    said = f"<pre>{escape(remark)}</pre>" if remark else ""
+    return f'{said}<img alt="{escape(repr(drawing))}" src="data:image/svg+xml;base64,{picture}"/>'
+
+
 FORMS: dict[str, Callable[[Drawing, str], str]] = {
-    "text/vnd.mermaid": lambda drawing, remark: drawing.draw_mermaid(),
+    "text/html": _as_image,
+    "image/svg+xml": lambda drawing, _: drawing._svg,
+    "text/vnd.mermaid": lambda drawing, _: drawing.draw_mermaid(),
     "text/plain": _as_text,
 }
 

@@ -169,24 +169,17 @@ def _edges(app: Pregel) -> Iterator[Edge]:
 
 def _state_edges(app: CompiledStateGraph) -> Iterator[Edge]:
     """In the order of the nodes; of each node fixed edges first, then its routers', then where its commands go."""
-    builder = app.builder
-    to_end = {start for starts, end in builder.waiting_edges if end == END for start in starts}
+    to_end, joins, destinations = app.exits
     order = {name: place for place, name in enumerate(app.program.nodes)}
     for node in app.program.nodes.values():
-        declared = builder.nodes[node.name].ends if node.name in builder.nodes else {}
         # Plain edges are kept by name; as declared, part_2 comes before part_10. Joins and routers keep their places.
-        plain = sorted(_written(node), key=lambda edge: order[edge.target] if edge.kind == "plain" else len(order))
-        mine = [*plain, *(Edge(node.name, end, "goto", label) for end, label in declared.items())]
-        mine += [
-            Edge(node.name, join_name(starts, end), "join")
-            for starts, end in builder.waiting_edges
-            if end == END and node.name in starts
-        ]
-        last = not mine and not _handles(node)
-        if (node.name, END) in builder.edges or (last and node.name not in to_end):
+        mine = sorted(_written(node), key=lambda edge: order[edge.target] if edge.kind == "plain" else len(order))
+        mine += [Edge(node.name, end, "goto", label) for end, label in destinations.get(node.name, {}).items()]
+        mine += [Edge(node.name, join_name(s, end), "join") for s, end in joins if end == END and node.name in s]
+        if node.name in to_end or not (mine or _handles(node)):
             mine.append(Edge(node.name, END))
         yield from mine
-    for starts, end in builder.waiting_edges:
+    for starts, end in joins:
         yield Edge(join_name(starts, end), end, "join")
 
 

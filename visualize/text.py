@@ -64,9 +64,10 @@ def draw_ascii(shape: Shape, *, unicode: bool = False) -> str:
         unicode: draw with line characters instead of ASCII ones.
     """
     pen = UNICODE if unicode else ASCII
-    rows = _Picture(shape, pen).rows(None)
+    picture = _Picture(shape, pen)
+    rows = picture.rows(None)
     wide = any(len(row) > WIDEST for row in rows)
-    lines = _listed(shape, pen, None, "") if wide else ("".join(row) for row in rows)
+    lines = picture.listed(None) if wide else ("".join(row) for row in rows)
     return "".join(f"{line.rstrip()}\n" for line in lines)
 
 
@@ -130,6 +131,23 @@ class _Picture:
         rows = [[border[5], *_centred(row, wide), border[5]] for row in inner]
         head = [*title, *border[4] * (wide - len(title))]
         return [[border[0], *head, border[1]], *rows, [border[2], *border[4] * wide, border[3]]]
+
+    def listed(self, holder: str | None, indent: str = "") -> Iterator[str]:
+        """The same as a list: each node with the arrows that leave it, and with the graph inside it."""
+        for node in self.nodes.values():
+            if node.inside == holder and node.kind != "end":
+                remarks = ", ".join(_remarks(node))
+                yield f"{indent}{one_line(node.label)}{f'  ({remarks})' if remarks else ''}"
+                yield from (f"{indent}  {self._arrow(edge)}" for edge in self.edges if edge.source == node.id)
+                if node.kind == "cluster":
+                    yield f"{indent}  inside:"
+                    yield from self.listed(node.id, indent + "    ")
+
+    def _arrow(self, edge: Edge) -> str:
+        level = self.pen.lines[E + W + (0 if edge.certain else DASHED)]
+        label = edge_text(edge, self.pen.many)
+        end = one_line(self.nodes[edge.target].label)
+        return f"{level * 2}{self.pen.arrows[3]} {end}{f'  ({label})' if label else ''}"
 
 
 def _remarks(node: Node) -> list[str]:
@@ -245,27 +263,3 @@ def _cut(text: str, longest: int) -> str:
 def _centred(row: Row, width: int) -> Row:
     left = (width - len(row)) // 2
     return [*" " * left, *row, *" " * (width - len(row) - left)]
-
-
-def _listed(shape: Shape, pen: Pen, holder: str | None, indent: str) -> Iterator[str]:
-    """Each node with the arrows that leave it; nested graphs below their node, indented."""
-    labels = {node.id: one_line(node.label) for node in (*shape.nodes, *shape.clusters)}
-    for node in shape.nodes:
-        if node.inside == holder and node.kind != "end":
-            remarks = ", ".join(_remarks(node))
-            yield f"{indent}{labels[node.id]}{f'  ({remarks})' if remarks else ''}"
-            yield from _arrows(shape, pen, node, indent)
-    for cluster in shape.clusters:
-        if cluster.inside == holder:
-            yield f"{indent}{labels[cluster.id]}, a graph:"
-            yield from _listed(shape, pen, cluster.id, indent + "    ")
-
-
-def _arrows(shape: Shape, pen: Pen, source: Node, indent: str) -> Iterator[str]:
-    parts = {node.id: node for node in (*shape.nodes, *shape.clusters)}
-    for edge in shape.edges:
-        if edge.source == source.id:
-            level = pen.lines[E + W + (0 if edge.certain else DASHED)]
-            label = edge_text(edge, pen.many)
-            end = one_line(parts[edge.target].label)
-            yield f"{indent}  {level * 2}{pen.arrows[3]} {end}{f'  ({label})' if label else ''}"

@@ -228,7 +228,8 @@ def _ports(grid: Grid, gaps: list[list[Step]]) -> Ports:
         lines.sort()
     for (key, _), lines in sides.items():
         if isinstance(key, str):
-            grid.widths[key] = max(grid.widths[key], sum(_wants(lines)) + 2)
+            more = sum(_wants(lines)) + 2 - grid.widths[key]
+            grid.widths[key] += max(0, more + more % 2)  # by twos, so that its label stays in the middle
     for (key, bottom), lines in sides.items():
         wants = _wants(lines)
         spare = grid.widths[key] - sum(wants)
@@ -242,7 +243,7 @@ def _ports(grid: Grid, gaps: list[list[Step]]) -> Ports:
 
 def _wants(lines: list[tuple[int, int, int]]) -> list[int]:
     """How many columns each line needs, up to the next: itself, its label and a space. The last label may hang over."""
-    return [*(room + 3 if room else 2 for _, _, room in lines[:-1]), 1]
+    return [*(room + 3 if room else 3 for _, _, room in lines[:-1]), 1]
 
 
 def _place(grid: Grid, gaps: list[list[Step]], ports: Ports, room: Mapping[Key, int]) -> None:

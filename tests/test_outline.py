@@ -1,0 +1,291 @@
+"""What a drawing shows, on random graphs and on each kind of part: exactly what was declared, and no user code is run."""
+
+from __future__ import annotations
+
+import asyncio
+import operator
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, NoReturn, TypedDict
+
+import pytest
+from described import Described, build
+from drawn import DRAWN, State, graph, inner, joined, nested, node, router
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_graphs import graphs
+
+import stategraph
+from stategraph import END, START, InMemorySaver, NodeBuilder, Pregel, Send, StateGraph
+from stategraph.channels import LastValue
+from stategraph.visualize.outline import outline
+from stategraph.visualize.shape import Edge, Shape
+
+Edges = set[tuple[str, str, str, str]]
+
+
+def refuse(name: str, given: Any) -> NoReturn:
+    raise AssertionError("a node was called")
+
+
+# -- the whole ------------------------------------------------------------------------------------------------
+
+
+def declared(described: Described, levels: int, inside: str = "") -> tuple[set[str], Edges]:
+    """The ids and edges that a drawing of the described graph must have; thought out anew, from the description alone."""
+    names = [node["name"] for node in described["nodes"]]
+    edges: Edges = {(start, end, "plain", "") for start, end in described["edges"]}
+    for starts, end in described["joins"]:
+        gate = f"join:{'+'.join(starts)}:{end}"
+        edges |= {(start, gate, "join", "") for start in starts} | {(gate, end, "join", "")}
+    guesses: dict[str, list[str]] = {}
+    for number, asked in enumerate(described["routers"]):
+        if asked["mapped"]:
+            edges |= {(asked["source"], end, "conditional", f"to {end}") for end in (*names, END)}
+        else:
+            guesses.setdefault(asked["source"], []).append(f"route{number}")
+    for source, labels in guesses.items():
+        edges.add((source, f"{source}|?", "conditional", " / ".join(labels)))
+    edges |= {(name, END, "plain", "") for name in names if not any(source == name for source, *_ in edges)}
+    led_to = {end for _, end, *_ in edges}
+    edges |= {(f"{source}|?", name, "conditional", "") for source in guesses for name in names if name not in led_to}
+    subs = {node["name"]: node["sub"] for node in described["nodes"] if node["sub"] is not None} if levels else {}
+    ids = {START, *names, *(END for _, end, *_ in edges if end == END), *(end for ends in edges for end in ends[:2])}
+    ids |= {END} if inside else set()
+    prefix = f"{inside}:" if inside else ""
+
+    def begin(name: str) -> str:
+        return f"{prefix}{name}:{START}" if name in subs else prefix + name
+
+    def finish(name: str) -> str:
+        return f"{prefix}{name}:{END}" if name in subs else prefix + name
+
+    found = {(finish(source), begin(end), kind, label) for source, end, kind, label in edges}
+    within = {prefix + name for name in ids if name not in subs}
+    for name, sub in subs.items():
+        more_ids, more_edges = declared(sub, levels - 1, prefix + name)
+        within |= more_ids
+        found |= more_edges
+    return within, found
+
+
+@given(graphs(), st.sampled_from([False, True, 0, 1, 2]))
+@settings(max_examples=150)
+@pytest.mark.filterwarnings("ignore::stategraph.graph.GraphWarning")
+def test_a_drawing_shows_what_was_declared_and_nothing_else(described: Described, xray: bool | int) -> None:
+    drawing = build(described, stategraph, probe=refuse).get_graph(xray=xray)
+    ids, edges = declared(described, -1 if xray is True else xray)
+    assert set(drawing.nodes) == ids and len(drawing.shape.nodes) == len(ids)
+    assert {tuple(edge) for edge in drawing.edges} == edges and len(drawing.edges) == len(edges)
+    assert set(drawing.clusters) == {holder for name in ids for holder in holders(name)}
+
+
+def holders(name: str) -> list[str]:
+    if name.startswith("join:"):
+        return []
+    above = name.split(":join:")[0] + ":join" if ":join:" in name else name
+    parts = above.split(":")[:-1]
+    return [":".join(parts[: n + 1]) for n in range(len(parts))]
+
+
+@given(graphs())
+@settings(max_examples=50)
+@pytest.mark.filterwarnings("ignore::stategraph.graph.GraphWarning")
+def test_the_networkx_graph_is_the_same(described: Described) -> None:
+    drawing = build(described, stategraph, probe=refuse).get_graph(xray=True)
+    assert list(drawing.nx.nodes) == list(drawing.nodes)
+    triples = [(source, end, kind) for source, end, kind in drawing.nx.edges(keys=True)]
+    assert sorted(triples) == sorted(edge[:3] for edge in drawing.edges)
+    for name, fields in drawing.nx.nodes(data=True):
+        assert {"id": name, **fields} == drawing.nodes[name]._asdict()
+
+
+@given(graphs())
+@settings(max_examples=50)
+@pytest.mark.filterwarnings("ignore::stategraph.graph.GraphWarning")
+def test_every_edge_leads_between_nodes_that_are_drawn(described: Described) -> None:
+    drawing = build(described, stategraph, probe=refuse).get_graph(xray=True)
+    assert {end for edge in drawing.edges for end in edge[:2]} <= set(drawing.nodes)
+    assert {node.inside for node in drawing.shape.nodes} <= {None, *drawing.clusters}
+
+
+@pytest.mark.parametrize("name", DRAWN)
+@pytest.mark.filterwarnings("ignore")
+def test_drawing_twice_gives_the_same(name: str) -> None:
+    assert DRAWN[name]().shape == DRAWN[name]().shape
+
+
+# -- parts ----------------------------------------------------------------------------------------------------
+
+
+def shape(built: StateGraph | Pregel, xray: bool | int = False, **options: Any) -> Shape:
+    return outline(built.compile(**options) if isinstance(built, StateGraph) else built, xray)
+
+
+def edges(built: StateGraph | Pregel, xray: bool | int = False) -> list[Edge]:
+    return list(shape(built, xray).edges)
+
+
+def kinds(built: StateGraph) -> dict[str, str]:
+    """Of the edges, by their ends."""
+    return {f"{edge.source} {edge.target}": edge.kind for edge in edges(built)}
+
+
+def test_a_router_that_returns_nothing_but_sends() -> None:
+    for hint in (Send, list[Send], tuple[Send, ...], Sequence[Send]):
+        assert kinds(graph("a", "b").add_conditional_edges("a", router("r", hint), ["b"]))["a b"] == "send", hint
+
+
+def test_a_router_that_returns_names_and_sends() -> None:
+    built = graph("a", "b", "c")
+    built.add_conditional_edges("a", router("r", list[Send] | Literal["c", "__end__"]), ["b", "c", END])
+    assert kinds(built) == {
+        "__start__ a": "plain", "a b": "send", "a c": "conditional", "a __end__": "conditional", "b __end__": "plain",
+        "c __end__": "plain",
+    }  # fmt: skip
+
+
+def test_a_join_into_the_end() -> None:
+    built = joined(graph("a", "b"), ("a", "b")).add_edge(["a", "b"], END)
+    assert edges(built)[1:] == [
+        Edge("a", "b"), Edge("a", "join:a+b:__end__", "join"), Edge("b", "join:a+b:__end__", "join"),
+        Edge("join:a+b:__end__", END, "join"),
+    ]  # fmt: skip
+
+
+def test_plain_edges_come_in_the_order_in_which_their_nodes_were_added() -> None:
+    names = [f"n{number}" for number in range(12)]
+    built = joined(graph("a", *names), *(("a", name) for name in reversed(names)))
+    assert [edge.target for edge in edges(built) if edge.source == "a"] == names
+
+
+def test_labels_of_edges_between_the_same_nodes_are_put_together() -> None:
+    built = graph("a", "b").add_conditional_edges("a", router("one"), {"x": "b", "y": "b"})
+    built.add_conditional_edges("a", router("two"), {"y": "b", "z": "b"})
+    assert Edge("a", "b", "conditional", "x / y / z") in edges(built)
+
+
+def test_an_edge_of_each_kind_may_lead_between_two_nodes() -> None:
+    built = graph("b").add_node("a", node, destinations=["b"]).add_edge("b", "a").add_edge("a", "b")
+    built.add_conditional_edges("a", router("r"), ["b"])
+    assert [edge.kind for edge in edges(built) if edge[:2] == ("a", "b")] == ["plain", "conditional", "goto"]
+
+
+def test_breakpoints_of_all_nodes() -> None:
+    drawn = {node.id: (node.before, node.after) for node in shape(graph("a"), interrupt_before="*").nodes}
+    assert drawn["a"] == (True, False)
+
+
+def test_start_and_end_have_no_breakpoint() -> None:
+    nodes = shape(graph("a"), interrupt_before="*", interrupt_after="*").nodes
+    assert [node.id for node in nodes if node.before or node.after] == ["a"]
+
+
+def test_an_error_handler_is_drawn_beside_its_node() -> None:
+    def mend(state: State) -> NoReturn:
+        raise AssertionError("a handler was called")
+
+    drawn = shape(StateGraph(State).add_node("a", node, error_handler=mend).add_edge(START, "a"))
+    (handler,) = [node for node in drawn.nodes if node.handler]
+    assert (handler.label, handler.reached) == ("mend", True)
+    assert [edge for edge in drawn.edges if edge.target == handler.id] == [Edge("a", handler.id, "error")]
+
+
+def test_no_arrow_leads_from_an_error_handler_that_has_no_edges() -> None:
+    built = joined(StateGraph(State).add_node("a", node, error_handler=router("mend")).add_node("b", node), (START, "a"), ("a", "b"))
+    assert [edge[:2] for edge in edges(built) if edge.kind == "plain"] == [(START, "a"), ("a", "b"), ("b", END)]
+
+
+def test_what_is_not_reached_is_marked() -> None:
+    with pytest.warns(stategraph.graph.GraphWarning):
+        drawn = shape(joined(graph("a", "b", "c"), ("b", "c"), ("c", "b")))
+    assert [node.id for node in drawn.nodes if not node.reached] == ["b", "c"]
+
+
+def test_metadata_goes_along() -> None:
+    (drawn,) = [node for node in shape(graph("a", metadata={"owner": "Ada"})).nodes if node.id == "a"]
+    assert drawn.metadata == {"owner": "Ada"}
+
+
+def test_the_shape_does_not_change_with_the_builder() -> None:
+    built = graph("a", "b")
+    with pytest.warns(stategraph.graph.GraphWarning):
+        app = built.compile()
+    before = outline(app)
+    built.edges.add(("a", "b"))
+    built.waiting_edges.append((("a",), "b"))
+    assert outline(app) == before
+
+
+# -- nested graphs --------------------------------------------------------------------------------------------
+
+
+def test_as_many_levels_are_opened_as_asked_for() -> None:
+    opened = [[c.id for c in shape(nested(), xray).clusters] for xray in (False, 0, 1, 2, 5, True)]
+    assert opened == [[], [], ["sub"], ["sub", "sub:deep"], ["sub", "sub:deep"], ["sub", "sub:deep"]]
+
+
+def test_arrows_lead_to_the_start_inside_and_from_the_end_inside() -> None:
+    drawn = edges(nested(), xray=1)
+    assert Edge("a", "sub:__start__") in drawn and Edge("sub:__end__", "z") in drawn
+
+
+def test_a_graph_that_a_function_runs_is_known_once_it_has_run() -> None:
+    class Numbers(TypedDict):
+        seen: Annotated[list[int], operator.add]
+
+    child = StateGraph(Numbers).add_node("add", lambda state: {"seen": [1]}).add_edge(START, "add").compile(name="child")
+    app = StateGraph(Numbers).add_node("holder", lambda state: child.invoke({"seen": []})).add_edge(START, "holder").compile()
+    assert shape(app, xray=True).clusters == ()
+    app.invoke({"seen": []})
+    assert [c.id for c in shape(app, xray=True).clusters] == ["holder"]
+    assert Edge(START, "holder:__start__") in edges(app, xray=True)
+
+
+def test_a_graph_that_runs_itself_is_opened_once() -> None:
+    class Depth(TypedDict):
+        n: int
+
+    def again(state: Depth) -> Any:
+        return {"n": app.invoke({"n": state["n"] - 1})["n"]} if state["n"] else {"n": 0}
+
+    app = StateGraph(Depth).add_node("again", again).add_edge(START, "again").compile()
+    app.invoke({"n": 2})
+    assert len(shape(app, xray=True).nodes) <= 5
+
+
+def test_a_wrong_number_of_levels_is_refused() -> None:
+    with pytest.raises(ValueError, match="xray is False, True or a number of levels, not -1"):
+        shape(nested(), xray=-1)
+
+
+# -- other graphs ---------------------------------------------------------------------------------------------
+
+
+def test_a_functional_graph_is_its_one_function() -> None:
+    @stategraph.entrypoint(checkpointer=InMemorySaver())
+    def work(x: int) -> NoReturn:
+        raise AssertionError("an entrypoint was called")
+
+    assert edges(work) == [Edge(START, "work"), Edge("work", END)]
+
+
+def test_a_raw_graph_is_drawn_through_its_channels() -> None:
+    app = Pregel(
+        nodes={"one": NodeBuilder().subscribe_to("a", "b").do(lambda x: x).write_to("b", "out")},
+        channels={"a": LastValue(int), "b": LastValue(int), "out": LastValue(int)},
+        input_channels=["a", "b"],
+        output_channels=["out"],
+    )
+    assert edges(app) == [
+        Edge(START, "one", label="a / b"), Edge("one", "one", label="b"), Edge("one", END, label="out"),
+    ]  # fmt: skip
+
+
+def test_get_graph_is_there_for_coroutines() -> None:
+    app = graph("a").compile()
+    assert asyncio.run(app.aget_graph(xray=True)).shape == app.get_graph(xray=True).shape
+
+
+def test_a_copy_of_a_graph_is_drawn_alike() -> None:
+    app = joined(graph("a").add_node("sub", inner()), ("a", "sub")).compile()
+    assert app.with_config({"tags": ["x"]}).get_graph(xray=True).shape == app.get_graph(xray=True).shape

@@ -1,0 +1,155 @@
+"""The drawing in plain characters: boxes and lines that a person can follow, and none that lie on each other."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+import warnings
+from typing import Any
+
+import pytest
+from described import Described, build
+from drawn import graph, inner, joined, node, router
+from hypothesis import given, settings
+from random_graphs import graphs
+
+import stategraph
+from stategraph import END, StateGraph
+from stategraph.visualize.shape import Edge, Node, Shape
+from stategraph.visualize.text import draw_ascii
+
+# The ways out of a cell: to the right, down, left, up.
+WAYS = {"E": (1, 0), "S": (0, 1), "W": (-1, 0), "N": (0, -1)}
+LINES = {
+    "│": "NS", "┆": "NS", "─": "EW", "┄": "EW", "┌": "ES", "┐": "SW", "└": "NE", "┘": "NW", "┼": "NESW",
+    "▼": "N", "▲": "S", "◀": "E", "▶": "W",
+}  # fmt: skip
+
+
+def lines(built: StateGraph, xray: bool | int = False, **options: Any) -> list[str]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return built.compile(**options).get_graph(xray=xray).draw_ascii().splitlines()
+
+
+def test_a_loop_with_its_label_and_arrows() -> None:
+    built = graph("think").add_conditional_edges("think", router("r"), {"again": "think", "done": END})
+    assert lines(built) == [
+        "( START )",
+        "    |",
+        "    v",
+        "+-------+<.+",
+        "| think |  : again",
+        "+-------+..+",
+        "    :",
+        "    v done",
+        " ( END )",
+    ]
+
+
+def test_an_arrow_up_has_its_tip_at_the_upper_end() -> None:
+    assert lines(joined(graph("a", "b"), ("a", "b"), ("b", "a")))[3:] == [
+        " +-----+",
+        " |  a  |",
+        " +-----+",
+        "  |   ^",
+        "  v   |",
+        " +-----+",
+        " |  b  |",
+        " +-----+",
+    ]
+
+
+def test_what_is_known_of_a_node_stands_in_its_box() -> None:
+    built = graph("a").add_node("late", node, defer=True).add_edge("a", "late")
+    text = "\n".join(lines(built, interrupt_before=["late"], interrupt_after=["late"]))
+    assert ":        deferred        :" in text and ": stops before and after :" in text
+
+
+def test_a_nested_graph_is_a_box_with_a_title() -> None:
+    drawn = lines(joined(graph("a").add_node("sub", inner()), ("a", "sub")), xray=True)
+    (top,) = [line for line in drawn if " sub " in line]
+    assert top.strip().startswith("+ sub ---")
+    assert drawn[drawn.index(top) + 1].strip("| ") == "( START )"
+
+
+def test_lines_that_cross_are_drawn_as_a_bridge() -> None:
+    built = joined(graph("a", "b", "c", "d", "e"), ("a", "b"), ("a", "c"), ("b", "d"), ("c", "e"), ("b", "e"), ("c", "d"))
+    drawn = "\n".join(lines(built))
+    assert "+|---" in drawn and "---+|" not in drawn
+
+
+def test_wide_characters_take_two_columns() -> None:
+    drawn = lines(joined(graph("数据", "b"), ("数据", "b")))
+    box = [line for line in drawn[:6] if line.strip()[0] in "+|" and len(line.strip()) > 1]
+    ends = {sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in line) for line in box}
+    assert len(ends) == 1
+
+
+def test_a_graph_that_is_too_wide_is_told_as_a_list() -> None:
+    many = [f"node_with_a_long_name_{number}" for number in range(9)]
+    built = joined(graph("a", *many), *(("a", name) for name in many[:-1]))
+    built.add_conditional_edges("a", router("r"), {"last one": many[-1]})
+    drawn = lines(built)
+    assert drawn[:3] == ["START", "  --> a", "a"]
+    assert "  ..> node_with_a_long_name_8  (last one)" in drawn
+    assert max(map(len, drawn)) <= 100
+
+
+def test_nested_graphs_in_a_list_are_indented() -> None:
+    many = [f"node_with_a_long_name_{number}" for number in range(9)]
+    child = joined(graph("a", *many), *(("a", name) for name in many)).compile()
+    drawn = lines(graph("x").add_node("sub", child).add_edge("x", "sub"), xray=True)
+    assert drawn[:8] == ["START", "  --> x", "x", "  --> sub", "sub", "  --> END", "  inside:", "    START"]
+    assert drawn[8:11] == ["      --> a", "    a", "      --> node_with_a_long_name_0"]
+
+
+def test_an_empty_shape_is_an_empty_drawing() -> None:
+    assert draw_ascii(Shape("nothing", (), ())) == ""
+
+
+@given(graphs())
+@settings(max_examples=60)
+@pytest.mark.filterwarnings("ignore::stategraph.graph.GraphWarning")
+def test_every_line_leads_from_a_box_to_a_box(described: Described) -> None:
+    """Follows each line of the drawing from its arrow's tip, cell by cell, to where it comes from."""
+    shape = build(described, stategraph).get_graph(xray=1).shape
+    text = draw_ascii(shape, unicode=True)
+    if "──▶" in text:
+        return  # told as a list
+    cells = drawn_cells(text)
+    tips = [place for place, c in cells.items() if c in "▼▲"]
+    loops = [place for place, c in cells.items() if c == "◀"]
+    assert len(tips) + len(loops) == len(shape.edges)
+    for place in tips:
+        assert follow(cells, place) is not None, text
+
+
+def drawn_cells(text: str) -> dict[tuple[int, int], str]:
+    """The characters of a drawing; the blanks inside of ends and joins as dots."""
+    text = re.sub(r"[(<] +\S+ +[)>]", lambda found: found[0].replace(" ", "."), text)
+    return {(x, y): c for y, line in enumerate(text.splitlines()) for x, c in enumerate(line)}
+
+
+def follow(cells: dict[tuple[int, int], str], tip: tuple[int, int]) -> tuple[int, int] | None:
+    """Where the line of a tip comes from: the cell of a box, beyond its last one."""
+    way = "N" if cells[tip] == "▼" else "S"
+    x, y = tip
+    for _ in range(10_000):
+        x, y = x + WAYS[way][0], y + WAYS[way][1]
+        here, back = cells.get((x, y), " "), {"N": "S", "S": "N", "E": "W", "W": "E"}[way]
+        if here == " " or here not in LINES or back not in LINES[here]:
+            return (x, y) if here != " " and way in "NS" else None
+        if here == "┼":
+            continue
+        way = LINES[here].replace(back, "")
+    return None
+
+
+def test_two_lines_that_swap_columns_do_not_lie_on_each_other() -> None:
+    nodes = tuple(Node(name, name) for name in "abcd")
+    crossed = Shape("x", nodes, (Edge("a", "d"), Edge("b", "c"), Edge("a", "c"), Edge("b", "d")))
+    text = draw_ascii(crossed, unicode=True)
+    cells = drawn_cells(text)
+    tips = [place for place, c in cells.items() if c == "▼"]
+    assert len(tips) == 4 and all(follow(cells, tip) for tip in tips), text

@@ -1,0 +1,154 @@
+"""`python -m stategraph draw`: finds a graph by name, and writes its drawing. The drawing itself is made elsewhere."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import sys
+import traceback
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any, get_args
+
+from ..graph.builder import StateGraph
+from ..graph.validate import GraphWarning
+from ..pregel.app import Pregel
+from ..pregel.errors import StateGraphError, nearest
+from .dot import GraphvizWarning
+from .drawing import Drawing
+from .look import Theme
+
+
+class NotFoundError(StateGraphError):
+    """What the command line names is not there, or is no graph."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    """What the command can be told."""
+    what = "module:name or path/to/file.py:name of a graph, a builder, or a function that returns one"
+    parser.add_argument("graph", help=what)
+    out = "a .svg, .png, .html, .mmd, .dot or .txt file (default: text is printed)"
+    parser.add_argument("-o", "--out", type=Path, metavar="FILE", help=out)
+    xray = "show the graphs inside nodes: all, or so many levels"
+    parser.add_argument("--xray", nargs="?", type=int, const=True, default=False, metavar="LEVELS", help=xray)
+    parser.add_argument("--theme", choices=get_args(Theme), default="auto", help="of .svg and .html (%(default)s)")
+    return parser
+
+
+def main(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
+    """Do as asked; ends with exit code 2 and a sentence if that cannot be."""
+    try:
+        with warnings.catch_warnings(record=True) as advice:
+            warnings.simplefilter("always")
+            drawing = draw(asked.graph, asked.xray)
+            if asked.out is not None:
+                drawing.save(asked.out, theme=asked.theme)
+    except OSError as error:
+        parser.error(f"{asked.out} cannot be written: {error.strerror}")
+    except (StateGraphError, ValueError) as error:
+        parser.error(str(error))
+    for one in advice:
+        if issubclass(one.category, GraphWarning | GraphvizWarning):
+            print(f"warning: {one.message}", file=sys.stderr)
+    if asked.out is None:
+        encoding = sys.stdout.encoding or "utf-8"
+        print(drawing.draw_ascii().encode(encoding, "replace").decode(encoding), end="")
+    return 0
+
+
+def draw(target: str, xray: bool | int = False) -> Drawing:
+    """The drawing of a graph.
+
+    Args:
+        target: "module:name" or "path/to/file.py:name". Without a name: the only graph that the module has.
+
+    Raises:
+        InvalidGraphError: it is a builder with mistakes.
+        NotFoundError: there is no such graph, or what should bring it forth fails.
+    """
+    place, _, name = target.rpartition(":") if ":" in target else (target, "", "")
+    module = load(place)
+    found = pick(module, name or only(module), place)
+    app = found.compile() if isinstance(found, StateGraph) else found
+    return app.get_graph(xray=xray)
+
+
+def load(place: str) -> ModuleType:
+    """A module, by name or by the path of its file. The current folder is looked into first.
+
+    Raises:
+        NotFoundError: it is not there, or fails.
+    """
+    path = Path(place)
+    is_file = path.suffix == ".py"
+    if is_file and not path.is_file():
+        raise NotFoundError(f"there is no file {place}")
+    for folder in [str(Path.cwd()), *([str(path.parent.resolve())] if is_file else [])]:
+        if folder not in sys.path:
+            sys.path.insert(0, folder)
+    try:
+        return _run_file(path) if is_file else importlib.import_module(place)
+    except ModuleNotFoundError as error:
+        if not is_file and error.name and f"{place}.".startswith(f"{error.name}."):
+            raise NotFoundError(f"there is no module {error.name}, looked for from {Path.cwd()}") from error
+        raise NotFoundError(_failed(f"{place} cannot be imported", error)) from error
+    except Exception as error:
+        raise NotFoundError(_failed(f"{place} cannot be imported", error)) from error
+
+
+def _run_file(path: Path) -> ModuleType:
+    name = f"{path.stem}_" if path.stem in sys.modules else path.stem
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # annotations are resolved through it
+    spec.loader.exec_module(module)
+    return module
+
+
+def _failed(what: str, error: Exception) -> str:
+    """What happened and in which line."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{what}: {type(error).__name__}: {error} ({last.filename}, line {last.lineno})"
+
+
+def pick(module: ModuleType, name: str, place: str) -> Pregel | StateGraph:
+    """What the name stands for in the module; a function is called.
+
+    Raises:
+        NotFoundError: there is no such name, it is no graph, or the function fails.
+    """
+    found: Any = module
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise NotFoundError(f"{place} has no {name!r}; {nearest(name, list(_graphs(module)) or vars(module))}")
+        found = getattr(found, part)
+    if not isinstance(found, Pregel | StateGraph) and callable(found):
+        try:
+            found = found()
+        except Exception as error:
+            raise NotFoundError(_failed(f"{place}:{name}() fails", error)) from error
+    if not isinstance(found, Pregel | StateGraph):
+        kind = type(found).__name__
+        raise NotFoundError(f"{place}:{name} is no graph, no builder and no function that returns one: a {kind}")
+    return found
+
+
+def only(module: ModuleType) -> str:
+    """The name of the only graph in a module.
+
+    Raises:
+        NotFoundError: there is none, or several.
+    """
+    names = _graphs(module)
+    if len(names) != 1:
+        which = f"one of {', '.join(names)}" if names else "a graph, or a function that returns one"
+        raise NotFoundError(f"say which: {module.__name__}:NAME, where NAME is {which}")
+    return names[0]
+
+
+def _graphs(module: ModuleType) -> Sequence[str]:
+    return [name for name, value in vars(module).items() if isinstance(value, Pregel | StateGraph)]

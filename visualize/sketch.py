@@ -1,0 +1,60 @@
+"""A builder that is not compiled yet → its drawing, so far as one can be made, and its mistakes. It stays as it is."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Collection
+from dataclasses import replace
+
+from ..graph.builder import StateGraph
+from ..graph.compile import compile_graph
+from ..graph.declared import NodeSpec
+from ..graph.validate import successors
+from ..pregel.callable import read_callable
+from ..pregel.errors import InvalidGraphError
+from ..pregel.types import END, START
+from .drawing import Drawing, bundle
+from .outline import outline
+
+
+def mistakes(builder: StateGraph) -> tuple[str, ...]:
+    """What is wrong with it as a whole, in sentences."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # advice is for those who compile
+            builder.validate()
+    except InvalidGraphError as error:
+        return error.mistakes
+    return ()
+
+
+def sketch(builder: StateGraph) -> Drawing:
+    """Its drawing. Names that edges speak of and that are no nodes are drawn as unknown, with a question mark.
+
+    Raises:
+        InvalidGraphError: it is so wrong that nothing can be drawn.
+    """
+    leads = successors(builder)
+    named = {*leads, *(end for ends in leads.values() for end in ends)} - {START, END, "*"}
+    missing = sorted(named - set(builder.nodes))
+    blank = NodeSpec(read_callable(lambda state: None, "unknown"), builder.schemas[builder.state_schema])
+    filled = copy.copy(builder)
+    filled.nodes = {**builder.nodes, **dict.fromkeys(missing, blank)}
+    shape = outline(compile_graph(filled, None, "StateGraph", ((), ())))
+    nodes = tuple(
+        node._replace(kind="unknown", label=f"{node.label}?") if node.id in missing else node for node in shape.nodes
+    )
+    # In a drawing a node without edges leads to END; here it may get some yet.
+    open_ends = {*missing, START} - {source for source, ends in leads.items() if END in ends}
+    edges = tuple(edge for edge in shape.edges if edge.source not in open_ends or edge.target != END)
+    return Drawing(replace(shape, nodes=nodes, edges=edges))
+
+
+def show(
+    builder: StateGraph, include: Collection[str] | None = None, exclude: Collection[str] | None = None
+) -> dict[str, str]:
+    """How notebooks show it: its drawing, under its mistakes if it has any. Never raises."""
+    wrong = mistakes(builder)
+    remark = "\n".join(["This graph cannot be compiled yet:", *(f"  - {sentence}" for sentence in wrong)])
+    return bundle(lambda: sketch(builder), include, exclude, remark if wrong else "")
