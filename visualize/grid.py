@@ -47,6 +47,10 @@ class Link:
     cells: list[int] = field(default_factory=list)
     label_cell: int | None = None
 
+    def turn_back(self) -> None:
+        """Let it lead upwards."""
+        self.upper, self.lower, self.back = self.lower, self.upper, True
+
 
 @dataclass(slots=True)
 class Grid:
@@ -94,11 +98,13 @@ def build(items: list[Item], links: Sequence[Link], first: int | None, last: int
     Args:
         first, last: items that have the first and the last row to themselves.
     """
+    for link in links:
+        if link.upper != link.lower and (link.lower == first or link.upper == last):
+            link.turn_back()
     pairs = [(link.upper, link.lower) for link in links]
     order = range(len(items)) if first is None else [first, *(n for n in range(len(items)) if n != first)]
     for number in loops(len(items), pairs, order):
-        link = links[number]
-        link.upper, link.lower, link.back = link.lower, link.upper, True
+        links[number].turn_back()
     between = [link for link in links if link.upper != link.lower]
     layer = layers(len(items), [(link.upper, link.lower) for link in between], first, last)
     rows = _rows_of_layers(layer, between)

@@ -146,7 +146,7 @@ class _Drawing:
         for node in self.nodes.values():
             edges = into.get(node.id, [])
             host = edges[0].source if len(edges) == 1 and edges[0].kind == "error" else node.id
-            free = host not in found and host not in found.values() and host not in out.get(node.id, ())
+            free = not {host, node.id} & {*found, *found.values()} and host not in out.get(node.id, ())
             if free and host != node.id and self.nodes[host].kind == "node" and self.nodes[host].inside == node.inside:
                 found[node.id] = host
         return found
@@ -229,7 +229,7 @@ class _Drawing:
         parts = [things.parts[item] for item in group]
         alone = {kind: self._alone(parts, kind) for kind in ("start", "end")}
         grid = build([things.items[item] for item in group], links, alone["start"], alone["end"])
-        spots = [part.boxes for part in parts]
+        spots = [part.clusters | part.boxes for part in parts]
         arrange_rows(grid, lambda: enclosed(grid, links, spots))
         besides = gather(grid, links, choose_sides(grid, links, spots))
         make_turns(grid, links, besides)

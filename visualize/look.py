@@ -148,20 +148,23 @@ class Look(NamedTuple):
 
 
 @cache
-def look(theme: Theme) -> Look:
+def look(theme: Theme, rules: str = _RULES) -> Look:
     """The style sheet of a theme.
+
+    Args:
+        rules: of another kind of picture: one a line, colours by their names as `$ink`.
 
     Raises:
         ValueError: there is no such theme.
     """
     if theme not in get_args(Theme):
         raise ValueError(f"theme is one of {', '.join(get_args(Theme))}, not {theme!r}")
-    name = f"sg-{theme}-{zlib.crc32(repr((LIGHT, DARK, _RULES)).encode()):08x}"
+    name = f"sg-{theme}-{zlib.crc32(repr((LIGHT, DARK, rules)).encode()):08x}"
     if theme == "auto":
-        variables = re.sub(r"\$([a-z-]+)", r"var(--\1)", _RULES)
+        variables = re.sub(r"\$([a-z-]+)", r"var(--\1)", rules)
         return Look(name, _auto(name) + _scoped(variables, name))
     colours: Mapping[str, str] = LIGHT if theme == "light" else DARK
-    return Look(name, _scoped(re.sub(r"\$([a-z-]+)", lambda found: colours[found[1]], _RULES), name))
+    return Look(name, _scoped(re.sub(r"\$([a-z-]+)", lambda found: colours[found[1]], rules), name))
 
 
 def _auto(name: str) -> str:

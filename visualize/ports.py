@@ -42,7 +42,7 @@ End = tuple[int, bool]
 Sides = dict[End, int]
 """At which side a loop meets its node; what is not in it is met at the top or bottom."""
 Spots = Sequence[Mapping[str, Box]]
-"""For each item the boxes of the nodes in it, around its axis."""
+"""For each item the boxes of the nodes and clusters in it, around its axis."""
 
 
 def node_of(link: Link, upper: bool) -> str:
@@ -68,6 +68,19 @@ class _Around(NamedTuple):
         free = self.free_sides(item, node_of(link, upper))
         return [side for side in free if not any(side * other > 0 for other in others)]
 
+    def hidden(self, link: Link, upper: bool) -> bool:
+        """Whether other nodes of the same item stand between this end and the border, as in a cluster."""
+        spots = self.spots[link.upper if upper else link.lower]
+        own = spots[node_of(link, upper)]
+        return any(b.y > own.y + own.height if upper else b.y + b.height < own.y for b in spots.values())
+
+    def sides(self, link: Link, upper: bool) -> list[int]:
+        """The sides where a loop may meet its node, if any."""
+        found = self.open_sides(link, upper)
+        if not found and self.hidden(link, upper):
+            found = self.free_sides(link.upper if upper else link.lower, node_of(link, upper))
+        return found
+
     def fans_out(self, link: Link) -> bool:
         """Whether it leads straight back to one that leads to many."""
         return len(link.cells) == 2 and len(set(self.forward.get((link.upper, True), ()))) >= FAN
@@ -75,8 +88,9 @@ class _Around(NamedTuple):
     def free_sides(self, item: int, node: str) -> list[int]:
         """The sides where nothing else of the same item stands."""
         box = self.spots[item][node]
+        end = box.x + box.width
         level = [b for b in self.spots[item].values() if b.y < box.y + box.height and box.y < b.y + b.height]
-        right, left = all(b.x <= box.x for b in level), all(b.x >= box.x for b in level)
+        right, left = all(b.x < end for b in level), all(b.x + b.width > box.x for b in level)
         return [side for side, free in ((RIGHT, right), (LEFT, left)) if free]
 
 
@@ -98,12 +112,12 @@ def choose_sides(grid: Grid, links: Sequence[Link], spots: Spots) -> Sides:
             free = around.free_sides(link.upper, link.edge.source)
             found[number, True] = found[number, False] = (free or [RIGHT])[0]
         elif link.back:
-            top, low = around.open_sides(link, True), around.open_sides(link, False)
+            top, low = around.sides(link, True), around.sides(link, False)
             both = [side for side in top if side in low]
-            direct = len(link.cells) == 2
-            if both and not around.fans_out(link):
+            hidden = around.hidden(link, True) or around.hidden(link, False)
+            if both and (hidden or not around.fans_out(link)):
                 top = low = both
-            elif direct:
+            elif len(link.cells) == 2 and not hidden:
                 continue
             if top:
                 found[number, True] = top[0]
@@ -146,8 +160,8 @@ def gather(grid: Grid, links: Sequence[Link], sides: Sides) -> dict[tuple[str, i
 
 def own_room(beside: Beside, links: Sequence[Link]) -> float:
     """How far the edges from a node to itself reach out, with their labels."""
-    labels = max((links[number].label.width for number in beside.own), default=0)
-    return LOOP + (len(beside.own) - 1) * NESTED + labels if beside.own else 0.0
+    loops = LOOP + (len(beside.own) - 1) * NESTED if beside.own else 0.0
+    return loops + sum(links[number].label.width for number in beside.own)
 
 
 def make_turns(grid: Grid, links: Sequence[Link], besides: Mapping[tuple[str, int], Beside]) -> None:
@@ -160,8 +174,10 @@ def make_turns(grid: Grid, links: Sequence[Link], besides: Mapping[tuple[str, in
                 at = grid.rows[grid.row[item]].index(item) + (nested + 1 if side == RIGHT else -nested)
                 link.cells[0 if upper else -1] = grid.insert(Item(0, 0, 0), grid.row[item], at)
         if beside.own:
-            item = grid.items[links[beside.own[0]].upper]
-            grid.items[links[beside.own[0]].upper] = replace(item, right=item.right + own_room(beside, links))
+            number, room = links[beside.own[0]].upper, own_room(beside, links)
+            item = grid.items[number]
+            wider = replace(item, right=item.right + room) if side == RIGHT else replace(item, left=item.left + room)
+            grid.items[number] = wider
 
 
 def side_ports(box: Box, side: int, beside: Beside, at: Mapping[End, float]) -> dict[End, Port]:

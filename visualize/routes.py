@@ -178,13 +178,15 @@ def self_routes(sheet: Sheet) -> dict[int, Route]:
     for (node, side), beside in sheet.besides.items():
         box = sheet.boxes[node]
         (x, y), half = box.middle, box.width / 2
+        label_x = half + own_room(beside, sheet.links)
         for nested, number in enumerate(beside.own):
             out = side * (half + (LOOP - 4 + nested * NESTED) / 0.75)
             rise = 7 + 3 * nested
             start, end = x + side * half, x + out
             points = ((start, y - rise), (end, y - rise - 12), (end, y + rise + 12), (start, y + rise))
             label = sheet.links[number].label
-            label_at = (x + side * (half + own_room(beside, sheet.links) - label.width / 2), y) if label.width else None
+            label_at = (x + side * (label_x - label.width / 2), y) if label.width else None
+            label_x -= label.width
             found[number] = Route(sheet.links[number].edge, points, label_at)
     return found
 
