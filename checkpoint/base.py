@@ -32,8 +32,9 @@ ERROR_SOURCE = "__error_source_node__"
 NO_WRITES = "__no_writes__"
 RETURN = "__return__"
 DIGEST = "__digest__"
+CLAIM = "__claim__"
 
-CONTROL_WRITES = {ERROR: -1, ERROR_SOURCE: -2, INTERRUPT: -3, RESUME: -4}
+CONTROL_WRITES = {ERROR: -1, ERROR_SOURCE: -2, INTERRUPT: -3, RESUME: -4, CLAIM: -5}
 """Writes that describe a task instead of being its output, with their fixed place: a new one replaces the old."""
 
 
@@ -98,6 +99,7 @@ class CheckpointTuple(NamedTuple):
 
     `pending_writes` are ordered by task path, task id, position. `spans` tells when the tasks that wrote them ran: task
     id → one (began, took) per attempt, in seconds since the epoch and seconds; None from savers that do not keep it.
+    `stamp` changes whenever something is recorded beside it, for `claim`.
     """
 
     config: RunnableConfig
@@ -106,10 +108,11 @@ class CheckpointTuple(NamedTuple):
     parent_config: RunnableConfig | None = None
     pending_writes: list[PendingWrite] | None = None
     spans: Mapping[str, Sequence[Span]] | None = None
+    stamp: int | None = None
 
 
 class CheckpointConflictError(StateGraphError):
-    """Another run moved the thread on since this run read it. Nothing of this commit was stored.
+    """Another run moved the thread on since this run read it, or has begun to. Nothing of this step was stored.
 
     Attributes:
         thread_id: the thread both wanted to move on.
@@ -119,10 +122,13 @@ class CheckpointConflictError(StateGraphError):
 
     def __init__(self, thread_id: str, checkpoint_ns: str, expected: str | None, actual: str | None) -> None:
         where = f"thread {thread_id!r}" + (f", namespace {checkpoint_ns!r}" if checkpoint_ns else "")
-        super().__init__(
-            f"{where}: another run committed checkpoint {actual} while this one was working from {expected}. "
-            "Nothing of this step was stored; read the thread again and repeat the call."
+        what = (
+            f"another run has begun to answer checkpoint {expected}. Nothing was run or stored by this call"
+            if expected == actual
+            else f"another run committed checkpoint {actual} while this one was working from {expected}. "
+            "Nothing of this step was stored"
         )
+        super().__init__(f"{where}: {what}; read the thread again and repeat the call.")
         self.thread_id = thread_id
         self.checkpoint_ns = checkpoint_ns
         self.expected = expected
@@ -279,6 +285,25 @@ class BaseCheckpointSaver:
         for task_id, task_path, pairs, _ in writes:
             self.put_writes(config, [(name, self.serde.loads(blob)) for name, blob in pairs], task_id, task_path)
 
+    def claim(self, config: RunnableConfig, stamp: int | None, writes: Sequence[TaskWrites]) -> None:
+        """Record that a run is about to answer the head's questions, if nobody has recorded anything beside it since it
+        was read: of several runs that bring an answer at once, one goes on. The inherited one does not look.
+
+        Args:
+            config: names the head.
+            stamp: what `get_tuple` gave.
+
+        Raises:
+            CheckpointConflictError: another was first. Nothing is recorded.
+        """
+        thread_id, checkpoint_ns, checkpoint_id = coordinates(config)
+        self.commit_writes(thread_id, checkpoint_ns, checkpoint_id or "", writes)
+
+    def run_of(self, config: RunnableConfig, run_id: str) -> CheckpointTuple | None:
+        """The newest checkpoint of the thread and namespace in `config` that a run of this id made, or None."""
+        thread_id, checkpoint_ns, _ = coordinates(config)
+        return next(iter(self.list(address(thread_id, checkpoint_ns), filter={"run_id": run_id}, limit=1)), None)
+
     def delete_thread(self, thread_id: str) -> None:
         """Forget a thread with all its namespaces; an unknown one is no error."""
         raise NotImplementedError(f"{type(self).__name__} must define delete_thread()")
@@ -380,6 +405,14 @@ class BaseCheckpointSaver:
     ) -> None:
         """`commit_writes` for coroutines."""
         await in_thread(self.commit_writes, thread_id, checkpoint_ns, checkpoint_id, writes)
+
+    async def aclaim(self, config: RunnableConfig, stamp: int | None, writes: Sequence[TaskWrites]) -> None:
+        """`claim` for coroutines."""
+        await in_thread(self.claim, config, stamp, writes)
+
+    async def arun_of(self, config: RunnableConfig, run_id: str) -> CheckpointTuple | None:
+        """`run_of` for coroutines."""
+        return await in_thread(self.run_of, config, run_id)
 
     async def adelete_thread(self, thread_id: str) -> None:
         """`delete_thread` for coroutines."""

@@ -70,6 +70,14 @@ class InlineSaver(BaseCheckpointSaver):
         """`commit_writes` for coroutines."""
         self.commit_writes(thread_id, checkpoint_ns, checkpoint_id, writes)
 
+    async def aclaim(self, config: RunnableConfig, stamp: int | None, writes: Sequence[TaskWrites]) -> None:
+        """`claim` for coroutines."""
+        self.claim(config, stamp, writes)
+
+    async def arun_of(self, config: RunnableConfig, run_id: str) -> CheckpointTuple | None:
+        """`run_of` for coroutines."""
+        return self.run_of(config, run_id)
+
     async def adelete_thread(self, thread_id: str) -> None:
         """`delete_thread` for coroutines."""
         self.delete_thread(thread_id)

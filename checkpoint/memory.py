@@ -169,6 +169,7 @@ class InMemorySaver(InlineSaver):
             None if parent_id is None else address(thread_id, checkpoint_ns, parent_id),
             self._pending(merged(tasks)),
             spans_of(tasks),
+            len(tasks),
         )
 
     def _checkpoint(self, record: Record) -> Checkpoint:
@@ -230,6 +231,16 @@ class InMemorySaver(InlineSaver):
         """Record tasks that ended while their superstep goes on, or that failed or paused."""
         with self._lock:
             space = self._threads.setdefault(thread_id, {}).setdefault(checkpoint_ns, Namespace())
+            space.keep(checkpoint_id, [*writes])
+
+    def claim(self, config: RunnableConfig, stamp: int | None, writes: Sequence[TaskWrites]) -> None:
+        """Record that a run is about to answer the head's questions; see `BaseCheckpointSaver.claim`."""
+        thread_id, checkpoint_ns, checkpoint_id = coordinates(config)
+        with self._lock:
+            space = self._space(thread_id, checkpoint_ns) or Namespace()
+            known = space.writes.get(checkpoint_id or "", ())
+            if checkpoint_id is None or space.head != checkpoint_id or len(known) != stamp:
+                raise CheckpointConflictError(thread_id, checkpoint_ns, checkpoint_id, space.head)
             space.keep(checkpoint_id, [*writes])
 
     def put(

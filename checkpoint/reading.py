@@ -46,13 +46,14 @@ class Space:
 
 @dataclass(slots=True)
 class Found:
-    """A checkpoint as read, with what its tasks wrote."""
+    """A checkpoint as read, with what its tasks wrote; `stamp` is how often something was recorded beside it."""
 
     place: Place
     row: CheckpointRow
     body: Body
     image: Image
     tasks: list[TaskWrites]
+    stamp: int = 0
 
 
 def space_of(session: Session, thread_id: str, checkpoint_ns: str) -> Space | None:
@@ -160,4 +161,5 @@ def _fill(session: Session, space: int, found: Sequence[Found]) -> None:
     for each in found:
         values.fill(each.image)
         checkpoint_id = each.row.checkpoint_id
-        each.tasks = read_writes(place, checkpoint_id, written.get(checkpoint_id, ()))
+        batches = written.get(checkpoint_id, ())
+        each.tasks, each.stamp = read_writes(place, checkpoint_id, batches), len(batches)

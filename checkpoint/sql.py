@@ -163,6 +163,7 @@ class SqlSaver(BaseCheckpointSaver):
             None if row.parent_id is None else address(place.thread_id, place.checkpoint_ns, row.parent_id),
             [(task_id, channel, loads(blob)) for task_id, channel, blob in writes],
             spans_of(found.tasks),
+            found.stamp,
         )
 
     # -- write --------------------------------------------------------------------------------------------
@@ -228,6 +229,25 @@ class SqlSaver(BaseCheckpointSaver):
         with self._session(write=True) as session:
             space = self._own_space(session, place)
             session.run("add_writes", space.id, checkpoint_id, data)
+
+    def claim(self, config: RunnableConfig, stamp: int | None, writes: Sequence[TaskWrites]) -> None:
+        """Record that a run is about to answer the head's questions; see `BaseCheckpointSaver.claim`."""
+        thread_id, checkpoint_ns, checkpoint_id = coordinates(config)
+        place = Place(thread_id, checkpoint_ns, self._seal)
+        with self._session(write=True) as session:
+            space = self._own_space(session, place)
+            ((known,),) = session.rows("count_writes", space.id, checkpoint_id)
+            if checkpoint_id is None or space.head_id != checkpoint_id or known != stamp:
+                raise CheckpointConflictError(thread_id, checkpoint_ns, checkpoint_id, space.head_id)
+            session.run("add_writes", space.id, checkpoint_id, packed_writes(place, checkpoint_id, writes))
+
+    def run_of(self, config: RunnableConfig, run_id: str) -> CheckpointTuple | None:
+        """The newest checkpoint of the thread and namespace in `config` that a run of this id made, or None."""
+        thread_id, checkpoint_ns, _ = coordinates(config)
+        with self._session(write=False) as session:
+            space = space_of(session, thread_id, checkpoint_ns)
+            rows = session.rows("by_run", space.id, run_id) if space is not None else ()
+        return self.get_tuple(address(thread_id, checkpoint_ns, rows[0][0])) if rows else None
 
     def _own_space(self, session: Session, place: Place) -> Space:
         """The space of these names, made if it is not there; nobody else changes it before this transaction ends."""

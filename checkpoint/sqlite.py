@@ -91,6 +91,7 @@ _STATEMENTS = {
         )
         SELECT * FROM chain ORDER BY seq DESC
     """,
+    "by_run": "SELECT checkpoint_id FROM checkpoints WHERE run_id = ?2 AND space = ?1 ORDER BY seq DESC LIMIT 1",
     "add_row": """
         INSERT INTO checkpoints (space, checkpoint_id, parent_id, link, run_id, body) VALUES (?, ?, ?, ?, ?, ?)
     """,
@@ -131,6 +132,7 @@ _STATEMENTS = {
         WHERE space = ? AND checkpoint_id IN (SELECT value FROM json_each(?)) ORDER BY seq
     """,
     "all_writes": "SELECT checkpoint_id, data FROM writes WHERE space = ? ORDER BY seq",
+    "count_writes": "SELECT count(*) FROM writes WHERE space = ? AND checkpoint_id = ?",
     "add_writes": "INSERT INTO writes (space, checkpoint_id, data) VALUES (?, ?, ?)",
     "drop_writes": "DELETE FROM writes WHERE space = ? AND checkpoint_id IN (SELECT value FROM json_each(?))",
     "forget_writes": "DELETE FROM writes WHERE space = ?",

@@ -14,7 +14,7 @@ from typing import Any
 from ..checkpoint.base import coordinates
 from .acalls import AsyncCalls
 from .awork import in_context, run_task
-from .effects import Effects, Load, RunTasks, Save
+from .effects import Claim, Effects, Load, RunTasks, Save
 from .errors import GraphBubbleUp
 from .executors import MAX_THREADS
 from .loop import supersteps
@@ -114,7 +114,15 @@ class Driver:
                 self._run.out.clear()  # nobody is shown a step that could not be stored
                 raise
         elif isinstance(effect, Load):
-            effect.found, effect.head = await find(self._run.saver, effect.at or place(self._run), effect.before)
+            saver, config = self._run.saver, effect.at or place(self._run)
+            assert saver is not None
+            if effect.made_by is not None:
+                effect.found = await saver.arun_of(config, effect.made_by)
+            else:
+                effect.found, effect.head = await find(saver, config, effect.before)
+        elif isinstance(effect, Claim):
+            assert self._run.saver is not None
+            await self._run.saver.aclaim(self._run.config_of(self._run.head), effect.stamp, effect.writes)
 
     async def _save(self, effect: Save) -> None:
         if self._run.saver.in_memory:  # type: ignore[union-attr]

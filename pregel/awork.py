@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator
 from contextlib import asynccontextmanager
 from contextvars import Context, copy_context
-from types import coroutine
 from time import perf_counter
+from types import coroutine
 from typing import Any
 
 from .deadline import Watch

@@ -11,13 +11,17 @@ from .task import Task
 
 class Load:
     """Find the checkpoint that `at`, or else the run's config, names; or the newest that is older than the one
-    `before` names. Fills `found`, and `head` with the newest id of that thread and namespace."""
+    `before` names, or the newest that the run `made_by` made. Fills `found`, and `head` with the newest id of that
+    thread and namespace."""
 
-    __slots__ = ("at", "before", "found", "head")
+    __slots__ = ("at", "before", "found", "head", "made_by")
 
-    def __init__(self, before: RunnableConfig | None = None, at: RunnableConfig | None = None) -> None:
+    def __init__(
+        self, before: RunnableConfig | None = None, at: RunnableConfig | None = None, made_by: str | None = None
+    ) -> None:
         self.before = before
         self.at = at
+        self.made_by = made_by
         self.found: CheckpointTuple | None = None
         self.head: str | None = None
 
@@ -49,5 +53,15 @@ class Save:
         self.checkpoint_id = checkpoint_id
 
 
-Effect = Load | RunTasks | Save
+class Claim:
+    """Record that this run brings answers to the head, if nobody else has recorded anything since it was loaded."""
+
+    __slots__ = ("stamp", "writes")
+
+    def __init__(self, writes: Sequence[TaskWrites], stamp: int | None) -> None:
+        self.writes = writes
+        self.stamp = stamp
+
+
+Effect = Load | RunTasks | Save | Claim
 Effects = Generator[Effect, None, None]

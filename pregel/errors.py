@@ -128,8 +128,8 @@ class UnknownInterruptError(StateGraphError, RuntimeError):
     """An answer that fits no pending question.
 
     Attributes:
-        reason: "not_pending", "ambiguous" or "nested" (several answers were brought to an old checkpoint, and some
-            are for nested graphs, which start over there).
+        reason: "not_pending", "ambiguous", "answered" (another run has brought an answer and not ended yet) or "nested"
+            (several answers were brought to an old checkpoint, and some are for nested graphs, which start over there).
         interrupt_ids: the ids that the answer named.
         pending_ids: the ids that wait for one.
     """
@@ -141,6 +141,8 @@ class UnknownInterruptError(StateGraphError, RuntimeError):
         pending = ", ".join(self.pending_ids) or "none"
         text = {
             "ambiguous": "several questions are pending: answer by id with Command(resume={id: answer})",
+            "answered": f"{', '.join(self.interrupt_ids)} got an answer already, and the run that brought it has not "
+            "ended: wait for it, or if its process died, invoke(None) goes on with that answer",
             "nested": "nested graphs start over when an old checkpoint runs again, so their questions get new ids: run "
             "it with None, then answer",
         }.get(reason, f"no question is pending under {', '.join(self.interrupt_ids) or 'any id'}")

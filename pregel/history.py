@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..checkpoint.base import (
+    CLAIM,
     DIGEST,
     ERROR,
     ERROR_SOURCE,
@@ -51,6 +52,7 @@ class Stored:
     interrupts: tuple[Interrupt, ...] = ()
     answers: Mapping[str, Any] = field(default_factory=dict)
     spans: tuple[Span, ...] = ()
+    claim: Mapping[str, Any] | None = None  # answers that a run has brought and not come to the end with
 
     @property
     def finished(self) -> bool:
@@ -73,6 +75,8 @@ def read_stored(pending: Iterable[PendingWrite]) -> dict[str, Stored]:
             stored.interrupts = tuple(value)
         elif channel == RESUME:
             stored.answers = value
+        elif channel == CLAIM:
+            stored.claim = value
         else:
             stored.wrote = True
             if channel != NO_WRITES:

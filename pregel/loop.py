@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import Any
 
-from ..checkpoint.base import ERROR, ERROR_SOURCE, INTERRUPT, RESUME, CheckpointTuple
+from ..checkpoint.base import CLAIM, ERROR, ERROR_SOURCE, INTERRUPT, RESUME, CheckpointTuple, TaskWrites
 from .effects import Effect, Effects, RunTasks, Save
 from .errors import GraphDrained, GraphRecursionError, ParentCommand
 from .history import live_snapshot
@@ -30,6 +30,9 @@ def supersteps(run: Run) -> Effects:
         run.watch.check()
     machine = run.machine = load_machine(run, found)
     yield from first_phase(run, machine, found)
+    if run.repeated:
+        return
+    start = run.saved_id
     try:
         yield from _loop(run, machine)
     except GeneratorExit:
@@ -37,8 +40,10 @@ def supersteps(run: Run) -> Effects:
     except BaseException:
         # Whatever ends the run, the last finished superstep is kept.
         yield from _save_at_exit(run)
+        yield from _end_claims(run, start)
         raise
     yield from _save_at_exit(run)
+    yield from _end_claims(run, start)
 
 
 # -- the loop -------------------------------------------------------------------------------------------------
@@ -47,7 +52,8 @@ def supersteps(run: Run) -> Effects:
 def _loop(run: Run, machine: Machine) -> Effects:
     """Superstep after superstep, until nothing is left, a question is open, or the limit is reached."""
     effect, taken, streams = RunTasks(), 0, run.streams
-    watched, unsaved = run.watched, run.saver is None and not streams and not run.keep_view
+    unsaved = run.saver is None and not streams and not run.keep_view
+    seen, watched = bool(streams) or run.live, run.watched
     while True:
         machine.remaining = run.limit - taken
         tasks = machine.plan()
@@ -67,7 +73,7 @@ def _loop(run: Run, machine: Machine) -> Effects:
         if run.stored:
             _restore(run, tasks)
         try:
-            if watched or run.stored:
+            if seen or run.stored or (watched and len(tasks) > 1):
                 yield from _run_tasks(run, tasks, effect)
             else:
                 effect.tasks = tasks  # nobody looks until all have ended
@@ -315,6 +321,14 @@ def _shown(error: BaseException | None) -> str:
 
 def _is_cancelled(task: Task) -> bool:
     return type(task.error).__name__ == "CancelledError"
+
+
+def _end_claims(run: Run, start: str | None) -> Effects:
+    """Tell other runs that the questions this one answered are open to them, if it got no further."""
+    if run.claimed and start is not None and run.saved_id == start and not run.abandoned:
+        assert run.saver is not None
+        none = [(CLAIM, run.saver.serde.dumps(None))]
+        yield Save(None, [TaskWrites(task_id, path, none) for task_id, path in run.claimed.items()], start)
 
 
 def _save_at_exit(run: Run) -> Effects:

@@ -71,6 +71,8 @@ class Run:
         live: chunks may come while a node runs, so no node may hold up the reader's thread.
         wake: tells a waiting driver that `out` has something.
         machine: set once the checkpoint is loaded.
+        claimed: task id → path of the tasks whose questions this call brings answers to.
+        repeated: it is one that came before, and that others have followed: it does nothing.
         committed: the last checkpoint cut by this call, until readers have been shown it.
         epoch: what makes seconds since the epoch of `perf_counter`; only kept for a saver.
         head: the newest checkpoint id this run knows of; `saved_id` the one it builds on.
@@ -88,12 +90,12 @@ class Run:
     """
 
     __slots__ = (
-        "_calls", "after", "answer", "answer_task", "answers", "before", "cache", "check_input", "committed",
-        "config", "context", "control", "durability", "epoch", "found", "head", "histories", "input", "inside",
-        "keep_view", "last_view", "late", "limit", "live", "machine", "metadata", "ns", "open_calls", "out",
-        "output_keys", "output_set", "parent", "parents", "passed", "paused", "program", "rewound", "run_id",
-        "saved_id", "saver", "seeded", "seeds", "serde", "shown", "source", "step_timeout", "store", "stored",
-        "streams", "thread_id", "wake", "watch",
+        "_calls", "after", "answer", "answer_task", "answers", "before", "cache", "check_input", "claimed",
+        "committed", "config", "context", "control", "durability", "epoch", "found", "head", "histories", "input",
+        "inside", "keep_view", "last_view", "late", "limit", "live", "machine", "metadata", "ns", "open_calls", "out",
+        "output_keys", "output_set", "parent", "parents", "passed", "paused", "program", "repeated", "rewound",
+        "run_id", "saved_id", "saver", "seeded", "seeds", "serde", "shown", "source", "step_timeout", "store",
+        "stored", "streams", "thread_id", "wake", "watch",
     )  # fmt: skip
 
     def __init__(self, graph: Graph, input: Any, config: RunnableConfig | None, call: Call) -> None:
@@ -146,6 +148,8 @@ class Run:
         self._calls: Any = None
         self.open_calls: Callable[[Run], Any] | None = None
         self.found: Any = None
+        self.repeated = False
+        self.claimed: dict[str, str] = {}
         self.machine: Machine = None  # type: ignore[assignment]  # the loop loads it
         if parent is not None and parent.run.streams:
             self._report_to(parent)

@@ -5,12 +5,12 @@ Part of the loop: generators that ask for effects and perform none.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 from ..channels.base import MISSING
-from ..checkpoint.base import NULL_TASK_ID, CheckpointTuple, TaskWrites
-from .effects import Effect, Effects, Load, Save
+from ..checkpoint.base import CLAIM, NULL_TASK_ID, CheckpointTuple, TaskWrites
+from .effects import Claim, Effect, Effects, Load, Save
 from .errors import EmptyInputError, GraphChangedError, InvalidUpdateError, UnknownInterruptError
 from .history import Stored, known_only, lost_triggers, lost_work, read_stored, with_handlers
 from .interrupts import looks_like_answers, renamed
@@ -40,7 +40,18 @@ def load_checkpoint(run: Run) -> Generator[Effect, None, CheckpointTuple | None]
     run.head = load.head
     if seed is not None and seed["configurable"]["checkpoint_ns"] != run.ns:
         run.head, run.seeded = None, True
+    if load.found is not None and _may_repeat(run, load.found):
+        again = Load(made_by=run.run_id)
+        yield again
+        run.repeated = again.found is not None
+        return again.found or load.found
     return load.found
+
+
+def _may_repeat(run: Run, head: CheckpointTuple) -> bool:
+    """Whether the call may be one that came before, and that others have followed since."""
+    addressed = (run.config.get("configurable") or {}).get("checkpoint_id") is not None
+    return run.run_id is not None and run.input is not None and not run.ns and not addressed and not _made(run, head)
 
 
 def load_machine(run: Run, found: CheckpointTuple | None) -> Machine:
@@ -63,6 +74,10 @@ def load_machine(run: Run, found: CheckpointTuple | None) -> Machine:
 def first_phase(run: Run, machine: Machine, found: CheckpointTuple | None) -> Effects:
     """Take the input, or make ready to go on."""
     given = run.input
+    if run.repeated:  # what it did is shown again, and nothing is done
+        for stream in run.streams:
+            stream.values(machine, always=True)
+        return
     if found is not None and (run.saved_id != run.head or _is_time_travel(run)) and not run.ns:
         run.rewound = (_rewind_point(run), set())
     null = run.stored.get(NULL_TASK_ID)
@@ -77,6 +92,7 @@ def first_phase(run: Run, machine: Machine, found: CheckpointTuple | None) -> Ef
                 f"nothing to do: the input is None and {_where(run)} has nothing stored to go on with"
             )
         check_unchanged(run, machine)
+        _take_claimed(run)
         if run.seeded:
             yield from save(run, machine, "fork", [])
     else:
@@ -109,7 +125,11 @@ def _where(run: Run) -> str:
 
 def _is_reconnect(run: Run, found: CheckpointTuple | None) -> bool:
     """The same run id again is the same run again: its input was taken before."""
-    return found is not None and not run.ns and run.run_id is not None and found.metadata.get("run_id") == run.run_id
+    return found is not None and not run.ns and run.run_id is not None and _made(run, found)
+
+
+def _made(run: Run, found: CheckpointTuple) -> bool:
+    return found.metadata.get("run_id") == run.run_id
 
 
 def _goes_on(run: Run, found: CheckpointTuple | None) -> bool:
@@ -222,13 +242,20 @@ def _take_command(run: Run, machine: Machine, command: Command[Any]) -> Effects:
     if command.update is None and not command.steps() and command.resume is MISSING:
         raise EmptyInputError("the Command given as input is empty: it has no update, no goto and no resume")
     if command.resume is not MISSING:
-        _take_answers(run, machine, command.resume)
+        try:
+            _take_answers(run, machine, command.resume)
+        except UnknownInterruptError:
+            if not _is_reconnect(run, run.found):
+                raise
+            return  # the same run again: its answer was taken before
     target = _CommandTask()
     try:
         StateWriter(run.program.words).write(Command(update=command.update, goto=command.goto), target)
     except InvalidUpdateError as error:
         error.add_note("in the Command given as input")
         raise
+    if run.claimed:
+        yield Claim([*_claims(run)], run.found.stamp)
     if run.found is None:
         machine.apply_input(target.writes, ())
         yield from save(run, machine, "input", [])
@@ -262,12 +289,20 @@ def _take_answers(run: Run, machine: Machine, answer: Any) -> None:
     for task in tasks:
         task.run = run
     tasks = with_handlers(tasks, run.stored)
+    answered: list[str] = []
     for task in tasks:
         known = run.stored.get(task.id)
         if known is not None and (superseded or not known.finished):
+            if known.claim is not None and not superseded:
+                answered.extend(known.claim["answers"])
             pending.extend(q.id for q in known.interrupts)
             own = renamed(task.ns, "", len(known.answers) + len(known.interrupts))
             nested.update(q.id for q in known.interrupts if q.id not in own)
+    if answered:
+        if run.run_id is None or any(each.claim and each.claim["run_id"] != run.run_id for each in run.stored.values()):
+            raise UnknownInterruptError("answered", answered, pending)
+        _take_claimed(run)
+        return
     if isinstance(answer, dict) and answer and set(answer) <= set(pending):
         run.answers = dict(answer)
         if superseded and len(answer) > 1 and nested.intersection(answer):
@@ -281,6 +316,38 @@ def _take_answers(run: Run, machine: Machine, answer: Any) -> None:
         run.answer_task = next(t.id for t in tasks if run.stored.get(t.id, Stored()).interrupts)
     else:
         run.answer = answer
+    if not superseded and run.found is not None:
+        _claim(run, tasks)
+
+
+def _claim(run: Run, tasks: Sequence[Task]) -> None:
+    """Prepare to tell other runs that these answers are being taken: each beside the task that asked."""
+    for task in tasks:
+        known = run.stored.setdefault(task.id, Stored())
+        mine = {q.id: run.answers[q.id] for q in known.interrupts if q.id in run.answers}
+        if mine or (run.answer is not MISSING and not run.claimed):
+            known.claim = {"answers": mine or {ANY: run.answer}, "run_id": run.run_id}
+            run.claimed[task.id] = task.path_text
+
+
+def _claims(run: Run) -> Iterator[TaskWrites]:
+    assert run.saver is not None
+    for task_id, path in run.claimed.items():
+        yield TaskWrites(task_id, path, [(CLAIM, run.saver.serde.dumps(run.stored[task_id].claim))])
+
+
+def _take_claimed(run: Run) -> None:
+    """Take over the answers of a run that did not come to its end."""
+    for known in run.stored.values():
+        if known.claim is not None and not known.finished:
+            answers = dict(known.claim["answers"])
+            if ANY in answers:
+                run.answer = answers.pop(ANY)
+            run.answers.update(answers)
+
+
+ANY = ""
+"""In place of a question's id: the first that is asked."""
 
 
 def save(run: Run, machine: Machine, source: str, writes: list[TaskWrites]) -> Effects:

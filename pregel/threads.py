@@ -10,7 +10,7 @@ from typing import Any
 
 from ..checkpoint.base import coordinates
 from .calls import Calls
-from .effects import Effects, Load, RunTasks, Save
+from .effects import Claim, Effects, Load, RunTasks, Save
 from .errors import GraphBubbleUp
 from .executors import MAX_THREADS, POOL, Batch
 from .loop import supersteps
@@ -107,7 +107,12 @@ class Driver:
                 raise
         elif isinstance(effect, Load):
             config = effect.at or place(self._run)
-            effect.found, effect.head = find(saver, config, effect.before)
+            if effect.made_by is not None:
+                effect.found = saver.run_of(config, effect.made_by)
+            else:
+                effect.found, effect.head = find(saver, config, effect.before)
+        elif isinstance(effect, Claim):
+            saver.claim(self._run.config_of(self._run.head), effect.stamp, effect.writes)
 
     def settle(self) -> None:
         """Wait for what is still being saved.
