@@ -110,9 +110,10 @@ def _run_file(path: Path) -> ModuleType:
 
 
 def _failed(what: str, error: Exception) -> str:
-    """What happened and in which line."""
+    """What happened, and in which line unless it is ours."""
     last = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{what}: {type(error).__name__}: {error} ({last.filename}, line {last.lineno})"
+    where = f" (line {last.lineno} of {last.filename})" if last.filename != __file__ else ""
+    return f"{what}: {type(error).__name__}: {error}{where}"
 
 
 def pick(module: ModuleType, name: str, place: str) -> Pregel | StateGraph:

@@ -48,6 +48,13 @@ _EDGES: Final[dict[str, dict[str, str]]] = {
 class GraphvizMissingError(StateGraphError, RuntimeError):
     """There is no Graphviz, and what was asked for needs it."""
 
+    def __init__(self, what: str) -> None:
+        state = "does not work (see the warning)" if any(_programs()) else "is not installed"
+        super().__init__(
+            f"{what} needs Graphviz, which {state}: `apt install graphviz` (or https://graphviz.org/download), or "
+            "`pip install stategraph[graphviz]`. draw_svg() and draw_html() do without"
+        )
+
 
 class GraphvizWarning(UserWarning):
     """Graphviz is installed and does not work."""
@@ -66,11 +73,7 @@ def draw_png(shape: Shape, dpi: int = 96) -> bytes:
     """
     picture = run_graphviz(draw_dot(shape), "png", f"-Gdpi={int(dpi)}")
     if picture is None:
-        state = "does not work (see the warning)" if any(_programs()) else "is not installed"
-        raise GraphvizMissingError(
-            f"a PNG needs Graphviz, which {state}: `apt install graphviz` (or https://graphviz.org/download), or "
-            "`pip install stategraph[graphviz]`. draw_svg() and draw_html() need nothing"
-        )
+        raise GraphvizMissingError("a PNG")
     return picture
 
 

@@ -1,0 +1,260 @@
+"""The drawing as its user holds it: what it tells, how it is saved, and how notebooks show graphs, builders, drawings."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import warnings
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NoReturn
+from xml.etree import ElementTree
+
+import pytest
+from drawn import DRAWN, State, graph, joined, metadata, nested, node, router, subgraph_two_levels, tool_agent
+
+from stategraph import END, START, StateGraph, entrypoint
+from stategraph.visualize import dot
+from stategraph.visualize.drawing import Drawing
+from stategraph.visualize.layout import arrange
+from stategraph.visualize.sketch import mistakes, sketch
+from stategraph.visualize.svg import draw_svg
+
+HTML, SVG, MERMAID, PLAIN = "text/html", "image/svg+xml", "text/vnd.mermaid", "text/plain"
+needs_graphviz = pytest.mark.skipif(
+    shutil.which("dot") is None and find_spec("pygraphviz") is None, reason="no Graphviz"
+)
+
+
+@pytest.fixture
+def no_graphviz(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(dot, "find_spec", lambda name: None)
+
+
+# -- what it tells --------------------------------------------------------------------------------------------
+
+
+def test_nodes_edges_and_clusters_are_at_hand() -> None:
+    drawing = nested().compile(name="outer").get_graph(xray=1)
+    assert (drawing.name, repr(drawing)) == ("outer", "Drawing('outer', 8 nodes, 7 edges)")
+    assert drawing.nodes["sub:before"].inside == "sub" and list(drawing.clusters) == ["sub"]
+    assert ("z", END) in [edge[:2] for edge in drawing.edges] and drawing.nx.has_edge("a", "sub:__start__")
+
+
+def test_as_json_it_holds_everything_and_nothing_but_plain_data() -> None:
+    data = json.loads(json.dumps(metadata().to_json()))
+    (told,) = [record for record in data["nodes"] if record["id"] == "a"]
+    assert told["metadata"] == {
+        "owner": "Ada", "level": 3, "tags": ["x", "y"], "model": "<object>", "note": "long " * 20,
+    }  # fmt: skip
+    assert data["edges"][0] == {"source": START, "target": "a", "kind": "plain", "label": ""}
+    assert set(data) == {"name", "nodes", "edges", "clusters"}
+
+
+@pytest.mark.parametrize("name", DRAWN)
+@pytest.mark.filterwarnings("ignore::stategraph.graph.GraphWarning")
+def test_json_takes_every_drawing(name: str) -> None:
+    drawing = DRAWN[name]()
+    data = json.loads(json.dumps(drawing.to_json()))
+    assert [record["id"] for record in data["nodes"]] == list(drawing.nodes)
+
+
+class Loud:
+    """A value whose every method is code of the user's."""
+
+    def __repr__(self) -> NoReturn:
+        raise AssertionError("code of the user's was called")
+
+    __str__ = __eq__ = __bool__ = __len__ = __iter__ = __repr__  # type: ignore[assignment]
+    __hash__ = object.__hash__
+
+
+def test_metadata_of_any_kind_is_drawn_without_running_its_code() -> None:
+    drawing = graph("a", metadata={"loud": Loud(), "in a list": [Loud()], "in a dict": {"x": Loud()}}).compile().get_graph()
+    for draw in (drawing.draw_mermaid, drawing.draw_dot, drawing.draw_ascii, drawing.draw_svg, drawing.draw_html, drawing.to_json):
+        assert draw()
+
+
+def test_drawing_opens_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> NoReturn:
+        raise AssertionError("a connection was opened")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    drawing = subgraph_two_levels()
+    assert len(drawing._repr_mimebundle_()) == 4 and drawing.draw_html()
+
+
+# -- how it is drawn ------------------------------------------------------------------------------------------
+
+
+def test_without_graphviz_our_own_layout_is_drawn(no_graphviz: None) -> None:
+    drawing = tool_agent()
+    own = draw_svg(drawing.shape, arrange(drawing.shape))
+    assert drawing.draw_svg() == own == drawing.draw_svg(layout="builtin")
+    with pytest.raises(dot.GraphvizMissingError, match="needs Graphviz, which is not installed"):
+        drawing.draw_svg(layout="graphviz")
+    with pytest.raises(dot.GraphvizMissingError, match="apt install graphviz"):
+        drawing.draw_png()
+
+
+@needs_graphviz
+def test_where_there_is_graphviz_its_layout_is_drawn_by_us() -> None:
+    drawing = tool_agent()
+    assert drawing.draw_svg() == drawing.draw_svg(layout="graphviz") != drawing.draw_svg(layout="builtin")
+    assert 'data-source="think" data-target="call_tool"' in drawing.draw_svg()
+
+
+@needs_graphviz
+def test_a_png_is_a_picture_and_goes_to_a_file_too(tmp_path: Path) -> None:
+    small, large = tool_agent().draw_png(tmp_path / "x.png"), tool_agent().draw_png(dpi=192)
+    assert (tmp_path / "x.png").read_bytes() == small and small.startswith(b"\x89PNG\r\n")
+    assert int.from_bytes(large[16:20], "big") > 1.8 * int.from_bytes(small[16:20], "big")
+
+
+def test_wrong_options_are_refused() -> None:
+    with pytest.raises(ValueError, match="layout is one of auto, graphviz, builtin, not 'dot'"):
+        tool_agent().draw_svg(layout="dot")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="theme is one of auto, light, dark, not 'blue'"):
+        tool_agent().draw_svg(theme="blue")  # type: ignore[arg-type]
+
+
+def test_the_picture_that_would_need_a_server_says_what_to_use() -> None:
+    with pytest.raises(NotImplementedError, match=r"draw_png\(\) makes a picture right here"):
+        tool_agent().draw_mermaid_png()
+
+
+def test_each_ending_of_a_file_is_a_form(tmp_path: Path) -> None:
+    drawing = tool_agent()
+    for ending, drawn in {
+        "svg": drawing.draw_svg(theme="dark"), "html": drawing.draw_html(theme="dark"), "mmd": drawing.draw_mermaid(),
+        "dot": drawing.draw_dot(), "txt": drawing.draw_ascii(),
+    }.items():  # fmt: skip
+        drawing.save(tmp_path / f"x.{ending}", theme="dark")
+        assert (tmp_path / f"x.{ending}").read_text(encoding="utf-8") == drawn
+    with pytest.raises(ValueError, match=r"x\.gif: a drawing's file ends with \.png, \.svg"):
+        drawing.save(tmp_path / "x.gif")
+
+
+def test_plain_text_can_be_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    tool_agent().print_ascii()
+    assert capsys.readouterr().out == tool_agent().draw_ascii()
+
+
+# -- notebooks ------------------------------------------------------------------------------------------------
+
+
+def test_a_graph_and_its_builder_and_its_drawing_show_alike() -> None:
+    builder = joined(graph("a", "b"), ("a", "b"))
+    app = builder.compile()
+    assert app._repr_mimebundle_() == builder._repr_mimebundle_() == app.get_graph()._repr_mimebundle_()
+
+
+def test_showing_a_builder_leaves_it_as_it_was() -> None:
+    builder = graph("a")
+    builder._repr_mimebundle_()
+    assert builder.compiled is False
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        joined(builder.add_node("b", node), ("a", "b")).compile()
+
+
+def test_all_forms_are_offered_the_picture_first() -> None:
+    drawing = tool_agent()
+    shown = drawing._repr_mimebundle_()
+    assert list(shown) == [HTML, SVG, MERMAID, PLAIN]
+    picture = re.fullmatch(r'<img alt="(.*?)" src="data:image/svg\+xml;base64,(.*)"/>', shown[HTML])
+    assert picture is not None and base64.b64decode(picture[2]).decode() == shown[SVG] == drawing.draw_svg()
+    ElementTree.fromstring(shown[SVG])
+    assert shown[MERMAID] == drawing.draw_mermaid() and shown[PLAIN] == drawing.draw_ascii().rstrip()
+
+
+def test_only_the_forms_asked_for_are_made() -> None:
+    app = graph("a").compile()
+    assert list(app._repr_mimebundle_(include={PLAIN, MERMAID})) == [MERMAID, PLAIN]
+    assert list(app._repr_mimebundle_(exclude=[HTML, SVG])) == [MERMAID, PLAIN]
+    assert list(app._repr_mimebundle_(include=[SVG, PLAIN], exclude=[SVG])) == [PLAIN]
+
+
+def test_mistakes_are_told_with_a_picture_of_what_there_is() -> None:
+    builder = graph("a", "b").add_edge("a", "bee").add_conditional_edges("b", router("r"), {"x": "sea"})
+    shown = builder._repr_mimebundle_()
+    assert list(shown) == [HTML, PLAIN]
+    for sentence in ("'a' -> 'bee' leads to an unknown node", "its router 'r' leads to unknown node 'sea'"):
+        assert sentence in shown[PLAIN] and sentence.replace("'", "&#x27;").replace(">", "&gt;") in shown[HTML]
+    assert "< bee? >" in shown[PLAIN] and "<img" in shown[HTML]
+    assert [n.id for n in sketch(builder).shape.nodes if n.kind == "unknown"] == ["bee", "sea"]
+    assert len(mistakes(builder)) == 2
+
+
+def test_an_empty_builder_can_be_shown() -> None:
+    assert "the graph has no entry point" in StateGraph(State)._repr_mimebundle_()[PLAIN]
+    assert [edge.target for edge in sketch(StateGraph(State).add_node("a", node)).edges] == [END]
+
+
+def test_a_builder_of_which_nothing_can_be_drawn_shows_its_mistakes() -> None:
+    builder = graph("a")
+    builder.edges.add(("a", "no:such"))
+    shown = builder._repr_mimebundle_()
+    assert "'no:such'" in shown[PLAIN] and "( START )" not in shown[PLAIN]
+
+
+def test_showing_never_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = graph("a").compile()
+    monkeypatch.setattr(app, "program", None)
+    assert app._repr_mimebundle_() == {PLAIN: "a graph that cannot be drawn"}
+
+
+def test_a_functional_graph_shows_itself() -> None:
+    @entrypoint()
+    def work(x: int) -> NoReturn:
+        raise AssertionError("an entrypoint was called")
+
+    assert "| work |" in work._repr_mimebundle_()[PLAIN]
+
+
+def test_ipython_takes_every_form() -> None:
+    formatters = pytest.importorskip("IPython.core.formatters")
+    formatter = formatters.DisplayFormatter()
+    for shown in (graph("a").compile(), graph("a"), tool_agent()):
+        data, _ = formatter.format(shown)
+        assert {HTML, SVG, MERMAID, PLAIN} <= set(data) and data[PLAIN].lstrip().startswith("( START )")
+    data, _ = formatter.format(graph("a"), include={PLAIN})
+    assert list(data) == [PLAIN]
+
+
+def test_a_notebook_shows_a_graph() -> None:
+    nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
+    pytest.importorskip("ipykernel")
+    cells = [
+        "from stategraph import *\nbuilder = StateGraph(int).add_node('twice', lambda n: 2 * n)",
+        "builder",
+        "builder.add_edge(START, 'twice').compile()",
+    ]
+    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(text) for text in cells])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the client's own
+        nbclient.NotebookClient(book, kernel_name="python3", timeout=60).execute()
+    wrong, right = book.cells[1].outputs[0].data, book.cells[2].outputs[0].data
+    assert "no entry point" in wrong[PLAIN] and "no entry point" in wrong[HTML]
+    assert {HTML, SVG, MERMAID, PLAIN} <= set(right) and "| twice |" in right[PLAIN]
+
+
+def test_a_plain_interpreter_shows_one_line() -> None:
+    assert "\n" not in repr(graph("a").compile())
+
+
+def test_drawing_is_loaded_when_somebody_draws(tmp_path: Path) -> None:
+    code = "import sys, stategraph; print([m for m in sys.modules if m.startswith('stategraph.visualize')])"
+    assert subprocess.check_output([sys.executable, "-c", code], cwd=tmp_path, text=True) == "[]\n"
+
+
+def test_get_graph_takes_a_config_like_the_others() -> None:
+    app = graph("a").compile()
+    assert isinstance(asyncio.run(app.aget_graph({"configurable": {}})), Drawing)
