@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import sys
 import threading
 import time
 import warnings
@@ -254,6 +256,18 @@ def test_it_is_drawn_some_ten_times_a_second_and_no_more(drive: Drive) -> None:
     assert len(seen.headlines) <= 3 + (time.monotonic() - started) / PERIOD
 
 
+def test_a_view_that_is_slow_to_draw_is_drawn_less_often() -> None:
+    def pause(seconds: float) -> float:
+        clock = itertools.count(0.0, seconds).__next__
+        show = live.Show(live.outline(graph("a").compile()), Seen(), clock)
+        show.start()
+        show.end(None)
+        return show.pause
+
+    assert pause(0.001) == PERIOD
+    assert pause(0.5) == 0.5 / live.SHARE
+
+
 def test_time_goes_on_in_the_view_while_nothing_else_happens() -> None:
     twice = threading.Event()
     seen = Seen(lambda seen: twice.set() if sum("superstep 1" in line for line in seen.headlines) > 2 else None)
@@ -405,6 +419,12 @@ def test_what_cannot_be_watched_is_refused_before_anything_runs() -> None:
         watch(graph("a").compile(), {"log": []}, view=Seen(), streem_mode="values")  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="watch brings an observer of its own"):
         watch(graph("a").compile(), {"log": []}, view=Seen(), observer=live.Observer(lambda event: None))
+
+
+def test_a_view_that_needs_what_is_not_installed_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "rich", None)
+    with pytest.raises(ModuleNotFoundError, match=r'view="table" needs rich: pip install "stategraph\[rich\]"'):
+        watch(graph("a").compile(), {"log": []}, view="table")
 
 
 def test_outside_a_notebook_and_a_terminal_the_view_is_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:

@@ -141,7 +141,8 @@ def test_the_saved_notebook_keeps_the_last_picture_and_the_result(cells: Any) ->
     assert texts(output.data["image/svg+xml"])[-1].startswith("done · 2 supersteps · 2 tasks · ")
     assert output.data["text/plain"].splitlines()[1:] == ["first: done", "second: done"]
     assert [o.data["text/plain"] for o in cell.outputs if o.output_type == "execute_result"] == ["{'n': 20}"]
-    assert [o.text for o in cell.outputs if o.output_type == "stream"] == ["printed by a node\n"]
+    assert [o.output_type for o in cell.outputs] == ["display_data", "stream", "execute_result"]
+    assert cell.outputs[1].text == "printed by a node\n"
 
 
 def test_a_coroutine_is_watched_on_the_loop_of_the_kernel(cells: Any) -> None:

@@ -105,7 +105,7 @@ def as_text(progress: Progress, now: float, room: int | None = None) -> list[str
 def test_the_table_tells_state_runs_what_is_left_and_time() -> None:
     lines = as_text(progressed(*FIRST, *SECOND[:4]), 2.5)
     assert lines[0] == "superstep 2 · 1 of 3 tasks · 2.5 s"
-    assert [line.split() for line in lines[2:]][0] == ["node", "state", "runs", "left", "time"]
+    assert lines[2].split() == ["node", "state", "runs", "left", "time"]
     assert [line.split() for line in lines[4:]] == [
         ["plan", "✔", "done", "1", "500", "ms"],
         ["count", "▶", "running", "1/3", "1", "2", "2", "s"],

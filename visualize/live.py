@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
+from importlib.util import find_spec
 from typing import Any, Final, Literal, Protocol
 
 from typing_extensions import Unpack
@@ -33,7 +34,9 @@ from .shape import Shape
 from .values import plain, shown
 
 PERIOD: Final = 0.1
-"""Seconds between two redraws."""
+"""Seconds between two redraws, at least."""
+SHARE: Final = 0.05
+"""The part of the time that may go into drawing."""
 IDLE_PERIOD: Final = 0.5
 """The same while nothing happens but time."""
 LONGEST: Final = 240
@@ -50,6 +53,12 @@ class View(Protocol):
 
 
 ViewName = Literal["notebook", "table", "lines"]
+VIEWS: Final[dict[str, tuple[Callable[[], View], str, str]]] = {
+    "notebook": (Picture, "IPython", "notebook"),
+    "table": (Table, "rich", "rich"),
+    "lines": (Lines, "", ""),
+}
+"""By name: the view, the package that it needs, and the extra that brings it."""
 
 
 def watch(
@@ -73,6 +82,7 @@ def watch(
 
     Raises:
         TypeError: `app` is no compiled graph.
+        ModuleNotFoundError: the view needs a package that is not there.
         ValueError: there is no such view.
         Exception: whatever `invoke` raises.
     """
@@ -118,12 +128,11 @@ def choose(view: ViewName | View | None) -> View:
     """The view of this name; with None the one that fits where we are."""
     if view is None:
         view = "notebook" if in_notebook() else "table" if can_draw(sys.stderr) else "lines"
-    if view == "notebook":
-        return Picture()
-    if view == "table":
-        return Table()
-    if view == "lines":
-        return Lines()
+    if isinstance(view, str) and view in VIEWS:
+        kind, needs, extra = VIEWS[view]
+        if needs and find_spec(needs) is None:
+            raise ModuleNotFoundError(f'view="{view}" needs {needs}: pip install "stategraph[{extra}]"')
+        return kind()
     if isinstance(view, str) or not hasattr(view, "draw"):
         raise ValueError(f'view is "notebook", "table", "lines" or an object with a draw method, not {view!r}')
     return view
@@ -211,6 +220,10 @@ class Show:
 
     Args:
         clock: seconds.
+
+    Attributes:
+        put: takes an event; may be called from any thread.
+        pause: seconds until the next redraw; the longer the last one took, the longer.
     """
 
     def __init__(self, shape: Shape, view: View, clock: Callable[[], float] = time.monotonic) -> None:
@@ -221,14 +234,17 @@ class Show:
         self.put = self._events.append
         self._over = threading.Event()
         self._broken: Exception | None = None
-        self._drawn = -IDLE_PERIOD
+        self._drawn = 0.0
+        self.pause = PERIOD
         # In the caller's context, by which a notebook knows the cell.
         self._thread = threading.Thread(
             target=copy_context().run, args=(self._work,), name="stategraph-watch", daemon=True
         )
 
     def start(self) -> None:
-        """Begin to draw."""
+        """Draw the graph as it waits, so that the picture stands above what nodes print; then go on beside the run."""
+        self._draw()
+        self._progress.began = self.clock()
         self._thread.start()
 
     def end(self, error: BaseException | None) -> None:
@@ -244,8 +260,7 @@ class Show:
                 )
 
     def _work(self) -> None:
-        self._draw()
-        while not self._over.wait(PERIOD):
+        while not self._over.wait(self.pause):
             if self._events or self.clock() - self._drawn >= IDLE_PERIOD:
                 self._draw()
 
@@ -261,6 +276,7 @@ class Show:
                 last()
             self._drawn = self.clock()
             self._view.draw(self._progress, self._drawn)
+            self.pause = max(PERIOD, (self.clock() - self._drawn) / SHARE)
         except Exception as error:
             self._broken = error
 

@@ -124,7 +124,7 @@ class Progress:
 
     Args:
         shape: the nodes that are shown. Tasks of graphs inside a node that does not show them count towards it.
-        at: when the run began.
+        began: when the run began, by the caller's clock.
 
     Attributes:
         state: of the run as a whole.
@@ -134,7 +134,7 @@ class Progress:
         error: what ended the run, as "Type: message".
     """
 
-    def __init__(self, shape: Shape, at: float = 0.0) -> None:
+    def __init__(self, shape: Shape, began: float = 0.0) -> None:
         self.shape = shape
         self.state: RunState = "starting"
         self.supersteps: list[Superstep] = []
@@ -144,7 +144,7 @@ class Progress:
         self._known = {n.id: n for n in (*shape.nodes, *shape.clusters)}
         self._tallies: dict[str, Tally] = {}
         self._ids: dict[tuple[tuple[str, ...], str], tuple[str, bool]] = {}
-        self._from = at
+        self.began = began
         self._until: float | None = None
 
     # -- what happens -------------------------------------------------------------------------------------------
@@ -259,7 +259,7 @@ class Progress:
 
     def elapsed(self, now: float) -> float:
         """Seconds since the run began, or that it took."""
-        return self._at(now) - self._from
+        return self._at(now) - self.began
 
     @property
     def share(self) -> float:
@@ -320,7 +320,8 @@ class Progress:
         if not tally.runs:
             return Mark("waiting")
         retries = "" if not tally.retries else "1 retry" if tally.retries == 1 else f"{tally.retries:,} retries"
-        time = duration(tally.seconds) if tally.seconds >= NOTABLE else ""
+        exact, rough = duration(tally.seconds), f"{tally.seconds:.1f} s"
+        time = "" if tally.seconds < NOTABLE else rough if tally.seconds < 1 else exact
         return Mark("done", _joined(f"{TIMES}{tally.runs:,}" if tally.runs > 1 else time, retries))
 
     def _asked(self, id: str) -> str:
