@@ -38,7 +38,7 @@ LIGHT: Final = {
     "running": "#dbeafe",
     "running-line": "#2563eb",
     "done": "#dcfce7",
-    "done-line": "#16a34a",
+    "done-line": "#15803d",
     "failed": "#fee2e2",
     "failed-line": "#dc2626",
     "paused": "#fef3c7",
@@ -127,7 +127,7 @@ _DARK_PAGES: Final = (
     '[data-jp-theme-light="false"]',
     ".vscode-dark",
     "body.vscode-dark",
-    ".vscode-high-contrast",
+    ".vscode-high-contrast:not(.vscode-high-contrast-light)",
     '[data-theme="dark"]',
     '[theme="dark"]',
 )
@@ -162,7 +162,7 @@ def look(theme: Theme, rules: str = _RULES) -> Look:
     name = f"sg-{theme}-{zlib.crc32(repr((LIGHT, DARK, rules)).encode()):08x}"
     if theme == "auto":
         variables = re.sub(r"\$([a-z-]+)", r"var(--\1)", rules)
-        return Look(name, _auto(name) + _scoped(variables, name))
+        return Look(name, _auto(name) + _scoped(variables, name) + _beat(name))
     colours: Mapping[str, str] = LIGHT if theme == "light" else DARK
     return Look(name, _scoped(re.sub(r"\$([a-z-]+)", lambda found: colours[found[1]], rules), name))
 
@@ -172,6 +172,14 @@ def _auto(name: str) -> str:
     pages = {light: _LIGHT_PAGES, dark: _DARK_PAGES}
     said = "".join(f"{','.join(f'{page} .{name}' for page in some)}{{{values}}}\n" for values, some in pages.items())
     return f".{name}{{{light}}}\n@media (prefers-color-scheme:dark){{.{name}{{{dark}}}}}\n{said}"
+
+
+def _beat(name: str) -> str:
+    """What runs is seen to run, but for those who want no motion."""
+    return (
+        f"@keyframes {name}{{50%{{stroke-opacity:.35}}}}\n@media (prefers-reduced-motion:no-preference)"
+        f"{{.{name} .is-running .shape{{animation:{name} 1.6s ease-in-out infinite}}}}\n"
+    )
 
 
 def _scoped(rules: str, name: str) -> str:

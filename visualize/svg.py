@@ -174,7 +174,8 @@ def _badge(box: Box, mark: Mark | None) -> Iterator[str]:
     text = fitted(mark.text, LONGEST_LABEL, SMALL) if mark else ""
     if text:
         width = max(16.0, round(text_width(text, SMALL) * BOLD) + 12)
-        place = Box("", max(box.x - 4, box.x + box.width + 8 - width), box.y - 8, width, 16)
+        x = max(box.middle[0] + 10, box.x + box.width + 8 - width)  # beside the arrow that comes in
+        place = Box("", x, box.y - 8, width, 16)
         yield (
             f'<g class="badge"><rect {_rect(place)} rx="8" {_fill("soft")}/>'
             f"{_words(text, place.middle, SMALL, _fill('page'))}</g>"
