@@ -12,6 +12,7 @@ import subprocess
 import sys
 import warnings
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn
 from xml.etree import ElementTree
@@ -109,6 +110,21 @@ def test_where_there_is_graphviz_its_layout_is_drawn_by_us() -> None:
     drawing = tool_agent()
     assert drawing.draw_svg() == drawing.draw_svg(layout="graphviz") != drawing.draw_svg(layout="builtin")
     assert 'data-source="think" data-target="call_tool"' in drawing.draw_svg()
+
+
+def test_a_large_graph_does_not_wait_for_graphviz(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "dot"
+    program.write_text("#!/bin/sh\necho called >>calls\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(dot, "find_spec", lambda name: None)
+    monkeypatch.chdir(tmp_path)
+    names = [f"n{number}" for number in range(300)]
+    drawing = joined(graph(*names), *pairwise(names)).compile().get_graph()
+    assert drawing.draw_svg().count('class="node"') == 300 and not (tmp_path / "calls").exists()
+    with pytest.warns(dot.GraphvizWarning):
+        tool_agent().draw_svg()
+    assert (tmp_path / "calls").exists()
 
 
 @needs_graphviz

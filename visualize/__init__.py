@@ -4,11 +4,14 @@ from importlib import import_module as _load
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .dot import GraphvizMissingError, GraphvizWarning
+    from .drawing import Drawing
     from .live import awatch, watch
 
-_HOMES = {"watch": ".live", "awatch": ".live"}
+_HOMES = {"watch": ".live", "awatch": ".live", "Drawing": ".drawing"}
+_HOMES |= {"GraphvizMissingError": ".dot", "GraphvizWarning": ".dot"}
 
-__all__ = ["awatch", "watch"]
+__all__ = ["Drawing", "GraphvizMissingError", "GraphvizWarning", "awatch", "watch"]
 
 
 def __getattr__(name: str) -> Any:

@@ -16,9 +16,10 @@ from importlib.util import find_spec
 from typing import Any, Final
 
 from ..pregel.errors import StateGraphError
+from .levels import turned_at_clusters
 from .measure import label_size, node_size, title_size
 from .places import Box, Layout, Point, Route
-from .shape import Edge, Node, Shape
+from .shape import Node, Shape
 from .words import edge_text, notes, plain_ids, traits
 
 TIMEOUT: Final = 20.0
@@ -138,14 +139,21 @@ def _digraph(shape: Shape) -> Any:
 
     graph = graphviz.Digraph(_plain(shape.name))
     font = {"fontname": "Helvetica,Arial,sans-serif"}
-    graph.attr("graph", **font, rankdir="TB", fontsize="11", color="#999999", style="rounded")
+    graph.attr("graph", **font, rankdir="TB", fontsize="11", color="#999999", style="rounded", labeljust="l")
     graph.attr("node", **font, shape="box", style="rounded,filled", fillcolor="white", fontsize="12")
     graph.attr("edge", **font, fontsize="10")
     ids = plain_ids(node.id for node in (*shape.nodes, *shape.clusters))
     _fill(graph, shape, ids, None)
-    for edge in _outer_first(shape):
+    turned = turned_at_clusters(shape)
+    for edge in shape.edges:
         label = {"label": _plain(f" {edge_text(edge)} ")} if edge_text(edge) else {}
-        graph.edge(ids[edge.source], ids[edge.target], **label, **_EDGES.get(edge.kind, {}))
+        style = label | _EDGES.get(edge.kind, {})
+        if edge in turned:
+            # Graphviz would cut the circle anywhere, and stand the cluster above what leads to it.
+            tip = {"arrowtail": style.pop("arrowhead", "normal"), "dir": "back"}
+            graph.edge(ids[edge.target], ids[edge.source], **style, **tip)
+        else:
+            graph.edge(ids[edge.source], ids[edge.target], **style)
     return graph
 
 
@@ -162,15 +170,6 @@ def _fill(graph: Any, shape: Shape, ids: dict[str, str], holder: str | None) -> 
             with graph.subgraph(name=f"cluster_{ids[cluster.id]}") as inner:
                 inner.attr(label=_text(cluster))
                 _fill(inner, shape, ids, cluster.id)
-
-
-def _outer_first(shape: Shape) -> list[Edge]:
-    """The edges, those of nested graphs after those around them: Graphviz cuts circles at the edges that come last."""
-    holders: dict[str | None, int] = {None: 0}
-    for cluster in shape.clusters:  # outer ones come first
-        holders[cluster.id] = holders[cluster.inside] + 1
-    depth = {node.id: holders[node.inside] for node in shape.nodes}
-    return sorted(shape.edges, key=lambda edge: min(depth[edge.source], depth[edge.target]))
 
 
 def _text(node: Node) -> Any:
@@ -193,10 +192,11 @@ def _sized(shape: Shape) -> str:
     lines.append('node [shape=box fixedsize=true label=""];')
     names = {part.id: f"n{number}" for number, part in enumerate((*shape.nodes, *shape.clusters))}
     lines += _sized_parts(shape, names, None)
-    numbers = {edge: number for number, edge in enumerate(shape.edges)}
-    for edge in _outer_first(shape):
+    turned = turned_at_clusters(shape)
+    for number, edge in enumerate(shape.edges):
         label = f" label={_room(*label_size(edge.label))}" if edge.label else ""
-        lines.append(f"{names[edge.source]} -> {names[edge.target]} [id=e{numbers[edge]}{label}];")
+        upper, lower = (edge.target, edge.source) if edge in turned else edge[:2]
+        lines.append(f"{names[upper]} -> {names[lower]} [id=e{number}{label}];")
     return "\n".join([*lines, "}"])
 
 
@@ -238,10 +238,11 @@ def _layout(shape: Shape, plan: dict[str, Any]) -> Layout:
         left, low, right, top = _numbers(placed[f"cluster_{names[cluster.id]}"]["bb"])
         clusters[cluster.id] = Box(cluster.id, *flipped(f"{left},{top}"), right - left, top - low)
     drawn = {item["id"]: item for item in plan.get("edges", ())}
-    routes = []
+    routes, turned = [], turned_at_clusters(shape)
     for number, edge in enumerate(shape.edges):
         item = drawn[f"e{number}"]
         points = tuple(flipped(point) for point in item["pos"].split())
+        points = points[::-1] if edge in turned else points
         routes.append(Route(edge, points, flipped(item["lp"]) if "lp" in item else None))
     return Layout(width, height, boxes, clusters, tuple(routes))
 

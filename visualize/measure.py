@@ -79,7 +79,7 @@ def node_size(node: Node) -> Size:
     if node.kind == "join":
         return Size(32, 32)
     if node.kind == "unknown":
-        return Size(44, 34)
+        return Size(max(44, round(text_width(fitted(node.label))) + 30), 34)
     if node.kind in ("start", "end"):
         return Size(max(64, text_width(fitted(node.label), SMALL) + 32), 28)
     extra = (DEFERRED_MARK if node.deferred else 0) + (8 if node.kind == "subgraph" else 0)

@@ -48,7 +48,8 @@ def sketch(builder: StateGraph) -> Drawing:
     # In a drawing a node without edges leads to END; here it may get some yet.
     open_ends = {*missing, START} - {source for source, ends in leads.items() if END in ends}
     edges = tuple(edge for edge in shape.edges if edge.source not in open_ends or edge.target != END)
-    return Drawing(replace(shape, nodes=nodes, edges=edges))
+    ends = {edge.target for edge in edges}
+    return Drawing(replace(shape, nodes=tuple(n for n in nodes if n.kind != "end" or n.id in ends), edges=edges))
 
 
 def show(

@@ -6,6 +6,7 @@ import unicodedata
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from .levels import lifted
 from .measure import one_line
 from .shape import Edge, Node, Shape
 from .text_grid import Bend, Grid, Key, Link, arrange_text
@@ -81,22 +82,7 @@ class _Picture:
     def __init__(self, shape: Shape, pen: Pen) -> None:
         self.pen = pen
         self.nodes = {node.id: node for node in (*shape.nodes, *shape.clusters)}
-        self.edges = list(dict.fromkeys(map(self._lifted, shape.edges)))
-
-    def _lifted(self, edge: Edge) -> Edge:
-        """An edge as one of a single level: what leads to the start inside a cluster leads to the cluster."""
-        source, target = self.nodes[edge.source], self.nodes[edge.target]
-        begins = source.inside if source.kind == "end" and source.inside else source.id
-        ends = target.inside if target.kind == "start" and target.inside else target.id
-        ways = [*self._holders(begins), begins], [*self._holders(ends), ends]
-        common = sum(a == b for a, b in zip(*ways, strict=False))
-        begins, ends = (way[min(common, len(way) - 1)] for way in ways)
-        return edge._replace(source=begins, target=ends)
-
-    def _holders(self, name: str) -> list[str]:
-        """The clusters around a node, outer ones first."""
-        inside = self.nodes[name].inside
-        return [*self._holders(inside), inside] if inside is not None else []
+        self.edges = list(dict.fromkeys(lifted(shape)))
 
     def rows(self, holder: str | None) -> list[Row]:
         """The graph inside a cluster, or the one at the top."""
