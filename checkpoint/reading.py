@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from .base import RunnableConfig, TaskWrites, coordinates
 from .rows import (
@@ -42,6 +42,15 @@ class Space:
     def place(self, seal: Seal) -> Place:
         """Its names, to open and close rows with."""
         return Place(self.thread_id, self.checkpoint_ns, seal)
+
+
+class Look(NamedTuple):
+    """The rows of one checkpoint: its own and those it builds on, none if it is not there; and, if they were read with
+    it, those of what its tasks wrote."""
+
+    space: Space
+    chain: Sequence[CheckpointRow]
+    written: list[bytes] | None = None
 
 
 @dataclass(slots=True)
@@ -96,18 +105,24 @@ def find(session: Session, space: Space, checkpoint_id: str | None, seal: Seal) 
     Raises:
         DamagedError: what is stored is not what was written.
     """
-    place = space.place(seal)
     wanted = checkpoint_id or space.head_id
     if wanted is None:
         return None
     row = next((CheckpointRow(*row) for row in session.rows("by_id", space.id, wanted)), None)
-    if checkpoint_id is None and (row is None or row.seq != space.head):
-        raise place.damaged(f"its newest checkpoint, {wanted!r}, is missing")
-    if row is None:
+    return found_in(session, Look(space, [] if row is None else _chain(session, row)), checkpoint_id, seal)
+
+
+def found_in(session: Session, look: Look, checkpoint_id: str | None, seal: Seal) -> Found | None:
+    """The checkpoint of some rows, complete; see `find`."""
+    space, chain, written = look
+    place = space.place(seal)
+    if checkpoint_id is None and space.head is not None and (not chain or chain[0].seq != space.head):
+        raise place.damaged(f"its newest checkpoint, {space.head_id!r}, is missing")
+    if not chain:
         return None
-    image, body = image_of_chain(place, _chain(session, row))
-    found = Found(place, row, body, image, [])
-    _fill(session, space.id, [found])
+    image, body = image_of_chain(place, chain)
+    found = Found(place, chain[0], body, image, [])
+    _fill(session, space.id, [found], written)
     return found
 
 
@@ -117,7 +132,7 @@ def page(session: Session, spaces: Mapping[int, Space], edge: int, seal: Seal) -
     Raises:
         DamagedError: what is stored is not what was written.
     """
-    rows = [CheckpointRow(*row) for row in session.rows("page", json.dumps([*spaces]), edge, PAGE)]
+    rows = [CheckpointRow(*row) for row in session.rows("page", [*spaces], edge, PAGE)]
     images: dict[int, Image] = {}
     found: dict[int, Found] = {}
     for row in reversed(rows):
@@ -141,8 +156,9 @@ def _chain(session: Session, row: CheckpointRow) -> list[CheckpointRow]:
     return [row, *(CheckpointRow(*each) for each in session.rows("chain", row.space, row.link, row.space))]
 
 
-def _fill(session: Session, space: int, found: Sequence[Found]) -> None:
-    """Read the long values of some checkpoints of one space, oldest first, and the writes beside them."""
+def _fill(session: Session, space: int, found: Sequence[Found], known: list[bytes] | None = None) -> None:
+    """Read the long values of some checkpoints of one space, oldest first, and the writes beside them, unless those of
+    the only one are `known`."""
     place = found[0].place
     wanted = {
         (cell.at.owner, name)
@@ -152,11 +168,11 @@ def _fill(session: Session, space: int, found: Sequence[Found]) -> None:
     }
     rows: Iterable[BlobRow] = ()
     if wanted:
-        pairs = json.dumps([{"owner": owner, "channel": name} for owner, name in sorted(wanted)])
-        rows = (BlobRow(*row) for row in session.rows("values", pairs, space, space))
+        rows = (BlobRow(*row) for row in session.rows("values", space, sorted(wanted)))
     values = Values(place, rows)
-    written: dict[str, list[bytes]] = {}
-    for checkpoint_id, data in session.rows("writes", space, json.dumps([each.row.checkpoint_id for each in found])):
+    ids = [each.row.checkpoint_id for each in found]
+    written: dict[str, list[bytes]] = {} if known is None else {ids[0]: known}
+    for checkpoint_id, data in session.rows("writes", space, ids) if known is None else ():
         written.setdefault(checkpoint_id, []).append(data)
     for each in found:
         values.fill(each.image)

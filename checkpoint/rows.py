@@ -172,11 +172,12 @@ def rows_of(place: Place, image: Image | None, commit: Commit, metadata: Blob) -
         shown = {name: cell for name, cell in {**image.cells, **cells}.items() if cell is not None}
         versions, seen = {**image.versions, **versions}, {**image.seen, **seen}
     body = Body(commit.ts, commit.v, metadata, commit.updated, shown, versions, seen)
+    run_id = commit.metadata.get("run_id")
     return NewRows(
         commit.id,
         commit.parent_id,
         None if complete else image.seq,
-        commit.metadata.get("run_id"),
+        run_id if isinstance(run_id, str) else None,
         closed_body(place, commit.id, commit.parent_id, body, complete),
         blobs,
         packed_writes(place, commit.parent_id, commit.writes) if commit.writes and commit.parent_id else None,

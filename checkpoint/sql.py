@@ -4,7 +4,6 @@ had, are each database's own. All that is user data is bound; no text of a user'
 
 from __future__ import annotations
 
-import json
 import threading
 from collections import OrderedDict
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -72,7 +71,6 @@ class SqlSaver(BaseCheckpointSaver):
         """A transaction that sees one state of the database; a writing one is kept whole or not at all."""
         raise NotImplementedError
 
-
     # -- read ---------------------------------------------------------------------------------------------
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
@@ -83,14 +81,18 @@ class SqlSaver(BaseCheckpointSaver):
             StorageError: the database cannot be read.
         """
         thread_id, checkpoint_ns, checkpoint_id = coordinates(config)
-        with self._session(write=False) as session:
-            space = space_of(session, thread_id, checkpoint_ns)
-            found = find(session, space, checkpoint_id, self._seal) if space else None
+        found = self._find(thread_id, checkpoint_ns, checkpoint_id)
         if found is None:
             return None
         if checkpoint_id is None:
             self._remember(found.place, found.row.space, found.image)
         return self._tuple(found)
+
+    def _find(self, thread_id: str, checkpoint_ns: str, checkpoint_id: str | None) -> Found | None:
+        """A checkpoint of a thread, the head by default."""
+        with self._session(write=False) as session:
+            space = space_of(session, thread_id, checkpoint_ns)
+            return find(session, space, checkpoint_id, self._seal) if space else None
 
     def head(self, config: RunnableConfig) -> str | None:
         """The id of the newest checkpoint of the thread and namespace in `config`, or None."""
@@ -129,12 +131,16 @@ class SqlSaver(BaseCheckpointSaver):
 
     def _newest_first(self, spaces: Mapping[int, Space], edge: int) -> Iterator[Found]:
         while True:
-            with self._session(write=False) as session:
-                found = page(session, spaces, edge, self._seal)
+            found = self._page(spaces, edge)
             yield from found
             if len(found) < PAGE:
                 return
             edge = found[-1].row.seq
+
+    def _page(self, spaces: Mapping[int, Space], edge: int) -> Sequence[Found]:
+        """The next checkpoints of some spaces that are older than a sequence."""
+        with self._session(write=False) as session:
+            return page(session, spaces, edge, self._seal)
 
     def _fits(self, found: Found, wanted: Mapping[str, Any] | None) -> bool:
         if not wanted:
@@ -379,9 +385,8 @@ class SqlSaver(BaseCheckpointSaver):
         Where the head goes, the newest checkpoint left becomes the head.
         """
         runs = several(run_ids, "run_ids")
-        wanted = json.dumps(sorted(runs))
         with self._session(write=True) as session:
-            for (thread_id,) in session.rows("threads_of_runs", wanted):
+            for (thread_id,) in session.rows("threads_of_runs", sorted(runs)):
                 for space in self._own_spaces(session, thread_id):
                     self._keep(session, space, lambda rows: [r.checkpoint_id for r, _ in rows if r.run_id not in runs])
 

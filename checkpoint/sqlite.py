@@ -3,9 +3,10 @@ what a commit means is in `rows` and `sql`."""
 
 from __future__ import annotations
 
+import json
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -104,13 +105,13 @@ _STATEMENTS = {
     """,
     "values": """
         WITH RECURSIVE found (owner, channel, base, data) AS (
-            SELECT v.owner, v.channel, v.base, v.data FROM json_each(?) AS wanted
-            JOIN channel_values AS v ON v.space = ? AND v.owner = json_extract(wanted.value, '$.owner')
-                AND v.channel = json_extract(wanted.value, '$.channel')
+            SELECT v.owner, v.channel, v.base, v.data FROM json_each(?2) AS wanted
+            JOIN channel_values AS v ON v.space = ?1 AND v.owner = json_extract(wanted.value, '$[0]')
+                AND v.channel = json_extract(wanted.value, '$[1]')
             UNION
             SELECT v.owner, v.channel, v.base, v.data
             FROM found JOIN channel_values AS v
-                ON v.space = ? AND v.owner = found.base AND v.channel = found.channel
+                ON v.space = ?1 AND v.owner = found.base AND v.channel = found.channel
         )
         SELECT owner, channel, base, data FROM found
     """,
@@ -122,8 +123,8 @@ _STATEMENTS = {
     "drop_values": """
         DELETE FROM channel_values WHERE rowid IN (
             SELECT v.rowid FROM json_each(?2) AS gone JOIN channel_values AS v
-            ON v.space = ?1 AND v.owner = json_extract(gone.value, '$.owner')
-                AND v.channel = json_extract(gone.value, '$.channel')
+            ON v.space = ?1 AND v.owner = json_extract(gone.value, '$[0]')
+                AND v.channel = json_extract(gone.value, '$[1]')
         )
     """,
     "forget_values": "DELETE FROM channel_values WHERE space = ?",
@@ -243,6 +244,11 @@ def _refused(error: Exception) -> StorageError:
     )
 
 
+def _bound(values: Sequence[Any]) -> Sequence[Any]:
+    """Values as SQLite takes them: a list becomes JSON."""
+    return [json.dumps(value) if type(value) is list else value for value in values]
+
+
 class _Session:
     """The statements of one transaction."""
 
@@ -252,10 +258,10 @@ class _Session:
         self._execute = database.connection.execute
 
     def rows(self, statement: str, *values: Any) -> list[Any]:
-        return self._execute(_STATEMENTS[statement], values).fetchall()
+        return self._execute(_STATEMENTS[statement], _bound(values)).fetchall()
 
     def run(self, statement: str, *values: Any) -> int:
-        return self._execute(_STATEMENTS[statement], values).rowcount
+        return self._execute(_STATEMENTS[statement], _bound(values)).rowcount
 
     def add(self, statement: str, *values: Any) -> int:
         seq = self._execute(_STATEMENTS[statement], values).lastrowid

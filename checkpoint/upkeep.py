@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import count
@@ -29,7 +28,7 @@ CHUNK = 500
 
 
 class Session(Protocol):
-    """One transaction: named statements with their values bound."""
+    """One transaction: named statements with their values bound. A value may be a list, of names, numbers or pairs."""
 
     def rows(self, statement: str, *values: Any) -> list[Any]:
         """All rows of a query."""
@@ -119,13 +118,13 @@ def _drop_values(session: Session, space: int, needed: set[tuple[int, str]]) -> 
         if base is not None and (base, channel) not in needed:
             needed.add((base, channel))
             waiting.append((base, channel))
-    gone = [{"owner": owner, "channel": channel} for owner, channel in bases if (owner, channel) not in needed]
+    gone = [each for each in bases if each not in needed]
     _drop(session, "drop_values", space, gone)
 
 
 def _drop(session: Session, statement: str, space: int, gone: Sequence[Any]) -> None:
     for start in range(0, len(gone), CHUNK):
-        session.run(statement, space, json.dumps(gone[start : start + CHUNK]))
+        session.run(statement, space, [*gone[start : start + CHUNK]])
 
 
 # -- copying --------------------------------------------------------------------------------------------------
