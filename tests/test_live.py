@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 import warnings
+from collections import Counter
 from operator import add
 from typing import Annotated, Any
 
@@ -15,7 +16,7 @@ import pytest
 from conftest import Drive
 from described import Described, build, history, plain
 from described import given as taken
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
 from random_graphs import graphs
 from typing_extensions import TypedDict
@@ -37,7 +38,7 @@ from stategraph import (
 )
 from stategraph.visualize import live
 from stategraph.visualize.live import PERIOD, watch
-from stategraph.visualize.progress import Progress
+from stategraph.visualize.progress import Ended, Progress, Started
 from stategraph.visualize.values import TIMES
 
 THREAD = {"configurable": {"thread_id": "1"}}
@@ -112,6 +113,27 @@ def test_watching_any_graph_gives_the_same_result_and_the_same_history(drive: Dr
     watched = told(drive, described, live, "watch", xray=xray, view=seen)
     assert watched == told(drive, described, None, "invoke")
     assert seen.progress.over and "running" not in seen.states.values()
+
+
+@pytest.mark.filterwarnings("ignore::stategraph.GraphWarning")
+@settings(max_examples=max(1, settings.default.max_examples // 2), suppress_health_check=[*HealthCheck])
+@given(described=graphs(), xray=st.booleans())
+def test_what_is_marked_as_done_is_what_was_called(drive: Drive, described: Described, xray: bool) -> None:
+    """Each node as often as its body was called; nodes of graphs that are not shown, for the node around them."""
+    calls: Counter[str] = Counter()
+    app = build(described, stategraph, is_async=drive.is_async, probe=lambda name, given: calls.update([name]))
+    seen = Seen()
+    try:
+        shown(drive, app, taken(described["inputs"][0], stategraph), {"recursion_limit": 7}, view=seen, xray=xray)
+    except Exception as error:
+        event(f"ends with {type(error).__name__}")
+    assume(seen.progress.state == "done")
+    bodies = {name.replace("/", ":") if xray else name.split("/")[0] for name in calls}
+    holders = {name.rpartition(":")[0] for name in bodies} - {""}
+    assert {id for id, state in seen.states.items() if state == "done"} == bodies | holders
+    rows = seen.progress.rows(0.0)
+    assert all(row.runs == calls[row.label] for row in rows if row.depth == 0 and calls[row.label])
+    assert not any(row.left for row in rows)
 
 
 @pytest.mark.parametrize(
@@ -287,6 +309,17 @@ def test_nested_tasks_are_shown_in_their_place_whatever_keeps_their_history(driv
     assert result == {"log": ["leaf"]}
     assert seen.states == {"top": "done", "top:middle": "done", "top:middle:leaf": "done"}
     assert seen.progress.tasks == 3
+    again = {"configurable": {"thread_id": "2"}}
+    chunks = drive.stream(app, {"log": []}, again, stream_mode="tasks", subgraphs=True)
+    assert [live.place_of(ns) for ns, data in chunks if "triggers" in data] == [(), ("top",), ("top", "middle")]
+
+
+def test_a_stream_can_be_observed_beside_its_reader(drive: Drive) -> None:
+    events: list[Any] = []
+    observer = live.Observer(events.append, lambda: 0.0)
+    app = graph("a").compile()
+    assert drive.stream(app, {"log": []}, stream_mode="updates", observer=observer) == [{"a": {"log": ["a"]}}]
+    assert events == [Started(0.0, (), "a", 1), Ended(0.0, (), "a")]
 
 
 def test_graphs_that_a_function_runs_are_shown_once_they_are_known() -> None:
