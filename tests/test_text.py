@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 import unicodedata
 import warnings
@@ -16,7 +17,7 @@ from random_graphs import graphs
 import stategraph
 from stategraph import END, StateGraph
 from stategraph.visualize.shape import Edge, Node, Shape
-from stategraph.visualize.text import draw_ascii
+from stategraph.visualize.text import UNICODE, _Picture, draw_ascii
 
 # The ways out of a cell: to the right, down, left, up.
 WAYS = {"E": (1, 0), "S": (0, 1), "W": (-1, 0), "N": (0, -1)}
@@ -123,6 +124,23 @@ def test_every_line_leads_from_a_box_to_a_box(described: Described) -> None:
     assert len(tips) + len(loops) == len(shape.edges)
     for place in tips:
         assert follow(cells, place) is not None, text
+
+
+def test_no_line_gets_lost_however_the_edges_lie() -> None:
+    """Shapes with any edges, which no builder would allow: circles, labels on all, many between the same nodes."""
+    for seed in range(200):
+        chance = random.Random(seed)
+        names = [f"{'x' * chance.randint(1, 9)}{number}" for number in range(chance.randint(2, 12))]
+        nodes = tuple(Node(name, name, chance.choice(["node", "subgraph"])) for name in names)
+        pairs = {(chance.choice(names), chance.choice(names)) for _ in range(chance.randint(1, 20))}
+        lines = [(chance.choice(["plain", "send", "error"]), chance.choice(["", "yes", "a long label"])) for _ in pairs]
+        shape = Shape("", nodes, tuple(Edge(*ends, *line) for ends, line in zip(sorted(pairs), lines, strict=True)))
+        text = "\n".join("".join(row) for row in _Picture(shape, UNICODE).rows(None))
+        cells = drawn_cells(text)
+        tips = [place for place, c in cells.items() if c in "▼▲"]
+        assert len(tips) + text.count("◀") == len(shape.edges), text
+        begins = [follow(cells, tip) for tip in tips]
+        assert None not in begins and len(set(begins)) == len(begins), text
 
 
 def drawn_cells(text: str) -> dict[tuple[int, int], str]:

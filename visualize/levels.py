@@ -1,4 +1,4 @@
-"""A Shape's edges as those of its levels: what leads to the start inside a cluster leads, one level up, to the cluster."""
+"""A Shape's edges as those of its levels: what leads to the start inside a cluster leads to the cluster, a level up."""
 
 from __future__ import annotations
 
