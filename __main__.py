@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from .examples import index_library
 from .visualize import command as draw_command
+from .visualize import report_command
 
 
 def main(given: Sequence[str] | None = None) -> int:
@@ -16,6 +17,8 @@ def main(given: Sequence[str] | None = None) -> int:
     index_library.add_arguments(demo).set_defaults(parser=demo, run=index_library.main)
     draw = commands.add_parser("draw", help="draw a graph", description="Draw a graph.")
     draw_command.add_arguments(draw).set_defaults(parser=draw, run=draw_command.main)
+    told = commands.add_parser("report", help="a stored thread as one HTML page", description="Tell a thread's run.")
+    report_command.add_arguments(told).set_defaults(parser=told, run=report_command.main)
     asked = parser.parse_args(given)
     return int(asked.run(asked.parser, asked))
 

@@ -75,9 +75,16 @@ class Browser:
 
     def open(self, path: Path) -> float:
         """Open a file; returns the seconds until it was loaded and its scripts had run."""
+        return self._load("Page.navigate", url=path.as_uri())
+
+    def open_again(self) -> float:
+        """Load the same address again."""
+        return self._load("Page.reload")
+
+    def _load(self, method: str, **params: Any) -> float:
         self.loaded = False
         began = time.monotonic()
-        self.tell("Page.navigate", url=path.as_uri())
+        self.tell(method, **params)
         while not self.loaded:
             self._note(self._read(began + PATIENCE))
         return time.monotonic() - began

@@ -111,10 +111,10 @@ def nested() -> Told:
     return app, THREAD
 
 
-def long(steps: int = 2000) -> Told:
-    """A loop whose list grows by one in each step."""
+def long(steps: int = 2000, growing: bool = True) -> Told:
+    """A loop, whose list grows by one in each step."""
     graph = StateGraph(Log)
-    graph.add_node("tick", lambda state: {"log": [f"tick {state['count']}"], "count": state["count"] + 1})
+    graph.add_node("tick", lambda s: {"log": [f"tick {s['count']}"] if growing else [], "count": s["count"] + 1})
     graph.add_edge(START, "tick")
     graph.add_conditional_edges("tick", lambda state: "tick" if state["count"] < steps else END, ["tick", END])
     app = compiled(graph, "loop")

@@ -8,6 +8,7 @@ from html import escape
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
+from .look import FONTS, Theme, look
 from .scale import Room, Scale, arrange
 from .values import TIMES, duration, legal, many, plain
 
@@ -21,17 +22,23 @@ NARROW = 4.0
 """Pixels below which steps share a column."""
 
 _HEAD, _ROW, _LANE, _GAP = 50.0, 26.0, 9.0, 54.0
-_LIGHT = "--bg:#ffffff;--band:#f3f5f8;--ink:#1f2733;--dim:#667085;--line:#d5dae1;--done:#3b82c4;--failed:#c8453c;"
-_LIGHT += "--paused:#d58a11;--gap:#eceff3;--in:#ffffff;"
-_DARK = "--bg:#14181f;--band:#1b212a;--ink:#e3e8ef;--dim:#95a0b0;--line:#323b48;--done:#5aa2e4;--failed:#ee6a5f;"
-_DARK += "--paused:#eaa938;--gap:#232a35;--in:#0d1218;"
 _RULES = """
-text{font:12px system-ui,sans-serif;fill:var(--ink)}.dim{fill:var(--dim);font-size:11px}
-.band{fill:var(--bg)}.odd{fill:var(--band)}.gap{fill:var(--gap)}.rule{stroke:var(--line)}
-.done{fill:var(--done)}.failed{fill:url(#sg-failed-THEME)}.paused{fill:var(--paused)}
-.waiting{fill:none;stroke:var(--dim);stroke-dasharray:3 2}.hatch{stroke:var(--bg);stroke-width:2;opacity:.55}
-.wait{stroke:var(--dim);stroke-dasharray:2 2}.asked{stroke:var(--paused);stroke-dasharray:2 3;stroke-width:1.5}
-.in{fill:var(--in);font-size:10.5px;pointer-events:none}.call{fill:none;stroke:var(--dim)}
+text{font:12px $FONTS;fill:$ink}
+.dim{fill:$soft;font-size:11px}
+.band{fill:$page}
+.odd{fill:$cluster}
+.silence{fill:$node}
+.done{fill:$running-line;fill-opacity:.8}
+.failed{fill:url(#sg-failed-THEME)}
+.solid{fill:$failed-line}
+.hatch{stroke:$page;stroke-width:2;opacity:.55}
+.paused{fill:$paused;stroke:$paused-line;stroke-width:1.2}
+.waiting{fill:none;stroke:$soft;stroke-dasharray:3 2}
+.wait{stroke:$soft;stroke-dasharray:2 2}
+.asked{stroke:$paused-line;stroke-dasharray:2 3;stroke-width:1.5}
+.in{fill:$page;font-size:10.5px;pointer-events:none}
+.mark{font-size:11px}
+.call{fill:none;stroke:$soft}
 """
 _CALLS = {"input": "input", "resume": "resumed", "update": "update_state", "fork": "fork"}
 _WORDS = {"done": "ran", "failed": "failed", "paused": "asked, then waited for an answer", "waiting": "not run yet"}
@@ -48,14 +55,13 @@ class _Row(NamedTuple):
     crowded: frozenset[int]
 
 
-def draw_svg(timeline: Timeline, *, theme: str = "auto", width: int | None = None) -> str:
+def draw_svg(timeline: Timeline, *, theme: Theme = "auto", width: int | None = None) -> str:
     """The picture; see `Timeline.draw_svg`.
 
     Raises:
         ValueError: the theme is not known.
     """
-    if theme not in ("auto", "light", "dark"):
-        raise ValueError(f"theme is 'auto', 'light' or 'dark', not {theme!r}")
+    name, css = look(theme, _RULES.replace("THEME", theme).replace("$FONTS", FONTS))
     labels = {row: _label(row) for row in timeline.rows}
     left = min(max((len(label) * _CHAR + 12 * row.count(":") for row, label in labels.items()), default=0), 190) + 24
     across = width - left if width else min(max(30.0 * len(timeline.steps), 640.0), 1800.0)
@@ -75,23 +81,15 @@ def draw_svg(timeline: Timeline, *, theme: str = "auto", width: int | None = Non
     ]
     moved = [part.replace("<g>", f'<g transform="translate({left:.0f} 0)">', 1) for part in body]
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="sg-timeline sg-{theme}" role="img" width="{total:.0f}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="{name}" role="img" width="{total:.0f}" '
         f'height="{bottom + 44:.0f}" viewBox="0 0 {total:.0f} {bottom + 44:.0f}">'
         f"<title>{escape(plain(f'Timeline of {timeline.name}, thread {timeline.thread}: {timeline.summary}'))}</title>"
-        f"<style>{_style(theme)}</style>"
+        f"<style>{css}</style>"
         f'<defs><pattern id="sg-failed-{theme}" width="6" height="6" patternUnits="userSpaceOnUse" '
-        'patternTransform="rotate(45)"><rect width="6" height="6" style="fill:var(--failed)"/>'
+        'patternTransform="rotate(45)"><rect class="solid" width="6" height="6"/>'
         '<path class="hatch" d="M0 0V6"/></pattern></defs>'
         f'<rect class="band" width="100%" height="100%"/>{"".join(moved)}</svg>'
     )
-
-
-def _style(theme: str) -> str:
-    chosen = f".sg-{theme}{{{_DARK if theme == 'dark' else _LIGHT}}}"
-    if theme == "auto":
-        chosen += f"@media(prefers-color-scheme:dark){{.sg-auto{{{_DARK}}}}}"
-    rules = (rule for rule in _RULES.replace("\n", "").split("}") if rule)
-    return chosen + "".join(f".sg-{theme} {rule}}}".replace("THEME", theme) for rule in rules)
 
 
 # -- the frame ------------------------------------------------------------------------------------------------
@@ -176,8 +174,8 @@ def _gap(gap: Gap, x: float, bottom: float) -> str:
     words = duration(gap.took).split(" ")
     text = " ".join(words[:2])
     return (
-        f'<g><g class="silence"><title>{escape(f"{_GAPS[gap.kind]}: nothing ran for {duration(gap.took)}")}</title>'
-        f'<rect class="gap" x="{x + 2:.1f}" y="22" width="{_GAP - 4:.1f}" height="{bottom - 22:.1f}"/>'
+        f"<g><g><title>{escape(f'{_GAPS[gap.kind]}: nothing ran for {duration(gap.took)}')}</title>"
+        f'<rect class="silence" x="{x + 2:.1f}" y="22" width="{_GAP - 4:.1f}" height="{bottom - 22:.1f}"/>'
         f'<text class="dim" x="{middle:.1f}" y="36" text-anchor="middle">{escape(text)}</text></g></g>'
     )
 
@@ -321,7 +319,7 @@ def _attempt(bar: Bar, box: _Box, titles: bool) -> Iterator[str]:
         yield _inside(box, took)
     if bar.state == "paused" and box.height > 8:
         right, bottom = box.x + box.width, box.y + box.height
-        yield f'<text x="{right + 3:.1f}" y="{bottom - 2:.1f}" style="font-size:11px">?</text>'
+        yield f'<text x="{right + 3:.1f}" y="{bottom - 2:.1f}" class="mark">?</text>'
 
 
 def _bundle(bars: list[Bar], scale: Scale, row: _Row) -> Iterator[str]:
@@ -336,7 +334,7 @@ def _bundle(bars: list[Bar], scale: Scale, row: _Row) -> Iterator[str]:
     yield _rect(look, box, f"{plain(bars[0].row, 80)}: {len(states):,} tasks: {words}")
     free = left - 9
     for start, stop, state in sorted(ends):
-        if state == "failed" and start > free:
+        if state == "failed" and start >= free:
             free = max(stop, start + 3)
             yield _rect("failed", box._replace(x=start, width=max(stop - start, 2.5)))
     if box.width > 34:

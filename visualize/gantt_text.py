@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from .timeline import Bar, Timeline
 
 _MARKS = {"done": "█", "failed": "✗", "paused": "?", "waiting": "░"}
-_WORDS = {"█": "ran", "✗": "failed", "?": "asked", "░": "not run yet", "─": "waits to retry", "┊": "nothing ran"}
+_WORDS = {"█": "ran", "✗": "failed", "?": "asked", "░": "not run yet", "─": "waits", "┊": "nothing ran"}
 _CALLS = {"input": "input", "resume": "resumed", "update": "update", "fork": "fork"}
 
 

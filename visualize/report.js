@@ -31,7 +31,7 @@
     });
     page = 0;
     filter.hidden = node === null;
-    filter.textContent = node === null ? "" : "only " + node.replaceAll(":", " › ") + " ✕";
+    filter.textContent = node === null ? "" : "only " + node.replaceAll(":", " \u203a ") + " ✕";
     light();
     draw();
   }
@@ -60,7 +60,7 @@
     const keys = Object.keys(step.v || {}).filter(Boolean).concat(step.x || []);
     if (keys.length) name.append(make("small", "", keys.slice(0, 6).join(", ") + (keys.length > 6 ? ", …" : "")));
     head.append(make("span", "n", step.n), name);
-    if (step.f) head.append(make("span", "f", "⑂ " + step.f));
+    if (step.f) head.append(make("span", "f", step.f + (step.f === 1 ? " branch" : " branches")));
     if (step.t) head.append(make("span", "t", step.t));
     head.onclick = () => toggle(place);
     item.append(head);
@@ -78,7 +78,7 @@
     if (who.length) body.append(make("p", "sub", who.map(([key, names]) => names + " wrote " + key).join(" · ")));
     if (step.k) body.append(make("h3", "", "Tasks"), table(step.k));
     body.append(state(place));
-    if (step.f) body.append(make("p", "sub", "⑂ " + step.f + (step.f === 1 ? " other branch leaves" : " other branches leave") + " here: see the end of the page."));
+    if (step.f) body.append(make("p", "sub", step.f + (step.f === 1 ? " other branch leaves" : " other branches leave") + " here: see the end of the page."));
     const facts = [step.c ? "checkpoint " + step.c : "no checkpoint yet", step.a ? new Date(step.a).toLocaleString() : "", step.m || ""];
     body.append(make("p", "chk", facts.filter(Boolean).join(" · ")));
     item.append(body);
@@ -188,7 +188,7 @@
   for (const part of document.querySelectorAll("#graph .node, #graph .cluster")) {
     part.setAttribute("tabindex", "0");
     part.setAttribute("role", "button");
-    part.setAttribute("aria-label", "show only the steps of " + part.dataset.node.replaceAll(":", " › "));
+    part.setAttribute("aria-label", "show only the steps of " + part.dataset.node.replaceAll(":", " \u203a "));
   }
 
   // -- keys and buttons ----------------------------------------------------------------------------------------

@@ -232,7 +232,7 @@ def _gather_troubles(report: Report) -> None:
     """Errors of all steps, and the questions that are open."""
     for place, step in enumerate(report.story.steps):
         for task in _tasks(step):
-            if task.error is not None and not any(inner.error is task.error for inner in _below(task)):
+            if task.error is not None and not any(_alike(inner.error, task.error) for inner in _below(task)):
                 if len(report.errors) < MOST:
                     report.errors.append(_error(place, step.number, task))
                 else:
@@ -247,6 +247,11 @@ def _gather_troubles(report: Report) -> None:
 def _below(task: Task) -> Iterator[Task]:
     for step in task.steps:
         yield from _tasks(step)
+
+
+def _alike(one: BaseException | None, other: BaseException) -> bool:
+    """Whether an error is the one that came up from below: they were stored apart."""
+    return one is not None and shown(one, 2000) == shown(other, 2000)
 
 
 def _error(place: int, number: int, task: Task) -> Trouble:

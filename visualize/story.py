@@ -124,7 +124,7 @@ class Story:
 _STOPPED: tuple[Literal["failed", "paused"], ...] = ("failed", "paused")
 
 Look = Callable[[Step, Any, Any], None]
-"""Called with every step, newest first, and the state before and after it."""
+"""Called with every step, the newest first but an open one last, and the state before and after it."""
 
 
 def read(app: Pregel, config: RunnableConfig, look: Look | None = None) -> Story:

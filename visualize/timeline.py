@@ -14,6 +14,7 @@ from ..checkpoint.base import RunnableConfig
 from ..pregel.app import Pregel
 from ..pregel.types import START
 from . import gantt, gantt_text
+from .look import Theme
 from .story import Branch, Source, Step, Story, Task, TaskState, read
 from .values import duration, many
 
@@ -127,11 +128,11 @@ class Timeline:
             parts.append(f"{many(len(self.branches), 'other branch', 'es')} not shown")
         return " · ".join(parts)
 
-    def draw_svg(self, *, theme: str = "auto", width: int | None = None) -> str:
+    def draw_svg(self, *, theme: Theme = "auto", width: int | None = None) -> str:
         """The picture as SVG.
 
         Args:
-            theme: "light", "dark", or "auto" for what the reader's browser prefers.
+            theme: "light", "dark", or "auto", which follows the page that shows it.
             width: in pixels; by default it grows with the number of steps.
         """
         return gantt.draw_svg(self, theme=theme, width=width)

@@ -1,0 +1,208 @@
+"""When everything in a thread ran: bars, gaps, calls, and the picture of them in characters."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import threads_told as told
+from test_story import Timeless
+
+from stategraph import Interrupt
+from stategraph.visualize.story import Source, Step, Story, Task, TaskState
+from stategraph.visualize.timeline import Timeline, of_story, timeline
+
+QUESTION = Interrupt("ok?", "q1")
+
+
+def task(node: str, *spans: tuple[float, float], state: TaskState = "done", **kwargs: Any) -> Task:
+    waits = (kwargs.pop("wait", 0.0),) * len(spans)
+    return Task(kwargs.pop("id", node), node, node.rpartition(":")[2], state, spans, waits, **kwargs)
+
+
+def step(number: int, *tasks: Task, source: Source = "loop", at: float | None = None, **kwargs: Any) -> Step:
+    return Step(number, source, tasks, None if source == "open" else f"c{number}", at, **kwargs)
+
+
+def told_of(*steps: Step) -> Timeline:
+    return of_story(Story("graph", "t", "c", steps))
+
+
+def gaps(found: Timeline) -> list[tuple[int, float, float, str]]:
+    return [tuple(gap) for gap in found.gaps]  # type: ignore[misc]
+
+
+def calls(found: Timeline) -> list[tuple[str, int, float]]:
+    return [tuple(call) for call in found.calls]  # type: ignore[misc]
+
+
+START = step(0, task("__start__", (100.0, 0.0)), source="input")
+
+
+def test_each_attempt_is_a_bar() -> None:
+    found = told_of(START, step(1, task("a", (100, 1), (103, 2), wait=2)))
+    assert [(b.row, b.step, b.began, b.took, b.state, b.attempt, b.attempts) for b in found.bars] == [
+        ("a", 1, 100, 1, "failed", 1, 2),
+        ("a", 1, 103, 2, "done", 2, 2),
+    ]
+    assert found.rows == ("a",)
+
+
+def test_waiting_for_a_retry_is_no_new_call() -> None:
+    found = told_of(START, step(1, task("a", (100, 1), (103, 2), wait=2)))
+    assert gaps(found) == [(1, 101, 103, "retry")]
+    assert calls(found) == [("input", 0, 100)]
+    assert (found.ran, found.waited) == (5, 0)
+
+
+def test_a_retry_beside_a_running_task_is_no_gap() -> None:
+    found = told_of(START, step(1, task("a", (100, 1), (103, 2), wait=2), task("b", (100, 4))))
+    assert gaps(found) == []
+
+
+def test_an_attempt_later_than_any_retry_policy_allows_belongs_to_a_new_call() -> None:
+    found = told_of(START, step(1, task("a", (100, 1), (500, 2), wait=2)))
+    assert gaps(found) == [(1, 101, 500, "idle")]
+    assert calls(found) == [("input", 0, 100), ("resume", 1, 500)]
+
+
+def test_a_wait_for_an_answer_ends_with_the_next_attempt_of_who_asked() -> None:
+    asking = task("ask", (100, 1), (5000, 1), questions=(QUESTION,))
+    found = told_of(START, step(1, asking, task("b", (100, 2))))
+    assert gaps(found) == [(1, 102, 5000, "answer")]
+    assert calls(found)[1:] == [("resume", 1, 5000)]
+    assert [bar.state for bar in found.bars] == ["paused", "done", "done"]
+    assert (found.waited, found.ran) == (4898, 3)
+
+
+def test_a_retry_beside_a_question_is_told_apart_from_the_wait_for_the_answer() -> None:
+    asking = task("ask", (100, 1), (5000, 1), questions=(QUESTION,))
+    found = told_of(START, step(1, asking, task("b", (100, 1), (104, 1), wait=3)))
+    assert gaps(found) == [(1, 101, 104, "retry"), (1, 105, 5000, "answer")]
+    assert [(bar.row, bar.state) for bar in found.bars] == [
+        ("ask", "paused"), ("ask", "done"), ("b", "failed"), ("b", "done"),
+    ]  # fmt: skip
+
+
+def test_a_task_that_asks_twice_waits_twice() -> None:
+    asking = task("ask", (100, 1), (200, 1), (300, 1), questions=(QUESTION,))
+    found = told_of(START, step(1, asking))
+    assert [gap[3] for gap in gaps(found)] == ["answer", "answer"]
+    assert [call[0] for call in calls(found)] == ["input", "resume", "resume"]
+
+
+def test_a_second_between_two_steps_makes_two_calls_of_them() -> None:
+    found = told_of(START, step(1, task("a", (100, 1))), step(2, task("b", (101.9, 1))), step(3, task("c", (104, 1))))
+    assert gaps(found) == [(3, pytest.approx(102.9), 104, "idle")]
+    assert calls(found) == [("input", 0, 100), ("resume", 3, 104)]
+
+
+def test_a_breakpoint_makes_two_calls_however_soon_it_goes_on() -> None:
+    found = told_of(START, step(1, task("a", (100, 1))), step(2, task("b", (101.1, 1)), stopped=True))
+    assert [call[0] for call in calls(found)] == ["input", "resume"]
+
+
+def test_another_run_id_is_another_call() -> None:
+    steps = [step(n, task("a", (100 + n, 1)), metadata={"run_id": "x" if n < 3 else "y"}) for n in range(1, 5)]
+    assert calls(told_of(START, *steps))[1:] == [("resume", 3, 103)]
+
+
+def test_input_update_and_fork_are_calls() -> None:
+    found = told_of(
+        START,
+        step(1, task("a", (100, 1))),
+        step(2, source="update", at=110.0),
+        step(3, task("__start__", (120, 0)), source="input"),
+        step(4, source="fork", at=130.0),
+        step(5, task("a", (130, 1))),
+    )
+    assert calls(found) == [("input", 0, 100), ("update", 2, 110), ("input", 3, 120), ("fork", 4, 130)]
+
+
+def test_the_rows_of_a_nested_graph_stand_below_its_node() -> None:
+    inner = step(0, task("holder:x", (101, 1)), task("holder:y", (102, 1)))
+    found = told_of(
+        START, step(1, task("a", (100, 3)), task("holder", (100, 3), steps=(inner,))), step(2, task("z", (104, 1)))
+    )
+    assert found.rows == ("a", "holder", "holder:x", "holder:y", "z")
+    again = step(1, task("b", (100, 3)), task("holder", (100, 3), steps=(inner,)))
+    assert told_of(START, again, step(2, task("b", (104, 1)), task("holder", (104, 1)))).rows[1:3] == (
+        "holder",
+        "holder:x",
+    )
+
+
+def test_without_times_every_step_has_the_same_width_and_it_is_said() -> None:
+    found = told_of(step(0, task("__start__"), source="input"), step(1, task("a"), task("b")), step(2, task("c")))
+    assert not found.timed
+    assert [(b.row, b.began, b.took) for b in found.bars] == [("a", 1.0, 1.0), ("b", 1.0, 1.0), ("c", 2.0, 1.0)]
+    assert "times not stored: every step is drawn equally wide" in found.summary
+    assert [call.source for call in found.calls] == ["input"]
+
+
+def test_a_saver_without_times_tells_the_rest() -> None:
+    app, thread = told.asked("yes")
+    found = timeline(app.copy({"checkpointer": Timeless(app.checkpointer)}), thread)
+    assert found.rows == ("draft", "ask", "check", "publish")
+    assert [call.source for call in found.calls] == ["input", "resume"]
+    assert found.draw_svg().count("<rect") > 5
+
+
+def test_a_real_thread_is_told_in_the_order_it_ran() -> None:
+    found = timeline(*told.asked("yes"))
+    assert [call.source for call in found.calls] == ["input", "resume"]
+    assert [gap.kind for gap in found.gaps if gap.kind != "retry"] == ["answer"]
+    starts = [bar.began for bar in found.bars if bar.row in ("draft", "publish")]
+    assert starts == sorted(starts)
+    assert all(bar.took >= 0 for bar in found.bars)
+
+
+def test_a_forked_thread_mentions_what_is_not_shown() -> None:
+    found = timeline(*told.forked())
+    assert [call.source for call in found.calls] == ["input", "update", "resume"]
+    assert "1 other branch not shown" in found.summary
+
+
+def test_the_picture_in_characters() -> None:
+    asking = task("ask", (102, 2), (5000, 2), questions=(QUESTION,))
+    found = told_of(
+        START, step(1, task("plan", (100, 2))), step(2, asking, task("fetch", (102, 1), (104, 2), wait=1, id="f"))
+    )
+    assert found.draw_text(60) == "\n".join(
+        [
+            "graph · thread t · 3 steps · 2 calls · ran 8 s · waited 1 h 22 min for answers",
+            "call   ┌input                                   ┌resumed",
+            "step   0   1            2",
+            "plan       █████████████                       ┊",
+            "ask                     ██████████?────────────┊████████████",
+            "fetch                   ████✗──────██████████  ┊",
+            "┊ waited for an answer: 1 h 22 min",
+            "█ ran  ✗ failed  ? asked  ─ waits  ┊ nothing ran",
+        ]
+    )
+
+
+def test_a_fan_out_is_one_line_with_its_number() -> None:
+    tasks = [task("work", (100 + n / 10, 1), id=f"w{n}") for n in range(300)]
+    text = told_of(START, step(1, *tasks)).draw_text()
+    assert text.count("work") == 1
+    assert "\u00d7300" in text
+
+
+def test_an_empty_thread_is_drawn() -> None:
+    found = timeline(told.asking(), told.THREAD)
+    assert found.draw_text().startswith("approval · thread t · 0 steps · 0 calls")
+    assert found.draw_svg().startswith("<svg")
+
+
+def test_a_timeline_shows_itself_in_a_notebook() -> None:
+    found = timeline(*told.failed())
+    shown = found._repr_mimebundle_()
+    assert shown == {"image/svg+xml": found.draw_svg(), "text/plain": found.draw_text()}
+    assert repr(found).startswith("<Timeline of 'failing', thread 't': 2 steps")
+
+
+def test_marks_in_names_do_no_harm() -> None:
+    odd = told_of(START, step(1, task("a\x1b[31m\u202e", (100, 1))))
+    assert "\x1b" not in replace(odd, thread="\x07\n").draw_text()
