@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from itertools import pairwise
+from statistics import fmean
 
 from .grid import Grid, places
 
@@ -35,7 +36,31 @@ def columns(grid: Grid, above: Neighbours, below: Neighbours, real: int, gap: Ga
         edge: Callable[[Iterable[float]], float] = min if leftwards else max
         shift = edge(narrowest) - edge(xs) if xs else 0
         found[number] = [x + shift for x in xs]
-    return [sum(sorted(four)[1:3]) / 2 for four in zip(*found, strict=True)]
+    x = [sum(sorted(four)[1:3]) / 2 for four in zip(*found, strict=True)]
+    _settle(
+        grid,
+        x,
+        [(above[cell] or below[cell]) if not (above[cell] and below[cell]) else [] for cell in range(real)],
+        gap,
+    )
+    return x
+
+
+def _settle(grid: Grid, x: list[float], neighbours: Neighbours, gap: Gap) -> None:
+    """Put cells where edges only end, or only begin, in the middle of the others, as far as there is room."""
+    place = grid.places()
+    for cell, others in enumerate(neighbours):
+        if len(others) < 2:
+            continue
+        row, number = grid.rows[grid.row[cell]], place[cell]
+        low, high = float("-inf"), float("inf")
+        if number:
+            other = row[number - 1]
+            low = x[other] + grid.items[other].right + gap(other, cell) + grid.items[cell].left
+        if number < len(row) - 1:
+            other = row[number + 1]
+            high = x[other] - grid.items[other].left - gap(cell, other) - grid.items[cell].right
+        x[cell] = max(low, min(high, fmean(x[n] for n in others)))
 
 
 def _bent(grid: Grid, above: Neighbours, real: int) -> set[tuple[int, int]]:

@@ -27,6 +27,7 @@ MARGIN: Final = 16.0
 APART: Final = 40.0  # between parts that nothing connects
 ASIDE: Final = 36.0  # from a node to its error handler
 WIDEST: Final = 1200.0  # parts that nothing connects begin a new line beyond
+TALL: Final = 60.0  # what is higher stands at the top of its row, the rest in the middle
 INSET: Final = 16.0  # from a cluster's border to what is in it
 MOST_ROOM: Final = 200.0  # how far a node is widened for its edges
 TITLE: Final = 30.0  # the same at its top
@@ -233,7 +234,7 @@ class _Drawing:
         arrange_rows(grid, lambda: enclosed(grid, links, spots))
         besides = gather(grid, links, choose_sides(grid, links, spots))
         make_turns(grid, links, besides)
-        x = columns(grid, *_to_align(grid, links), len(group), _gap(len(group)))
+        x = columns(grid, *_to_align(grid, links, len(group)), len(group), _gap(len(group)))
         part = _Part()
         for item, piece in enumerate(parts):
             part.take(piece.moved(x[item], 0))
@@ -241,7 +242,8 @@ class _Drawing:
         rows = row_tops(sheet, ports(sheet))
         for item, piece in enumerate(parts):
             row = grid.row[item]
-            slack = rows.bottom[row] - rows.top[row] - grid.items[item].height
+            height = grid.items[item].height
+            slack = 0.0 if height > TALL else rows.bottom[row] - rows.top[row] - height
             part.take(piece.moved(x[item], rows.top[row] + slack / 2))
         found = ports(sheet)
         loops = self_routes(sheet)
@@ -294,12 +296,18 @@ def _connected(count: int, pairs: Sequence[tuple[int, int]]) -> list[list[int]]:
     return found
 
 
-def _to_align(grid: Grid, links: Sequence[Link]) -> tuple[list[list[int]], list[list[int]]]:
-    """The neighbours of each cell that it is to stand in line with."""
+def _to_align(grid: Grid, links: Sequence[Link], real: int) -> tuple[list[list[int]], list[list[int]]]:
+    """The neighbours of each cell that it is to stand in line with: the next node rather than a long edge."""
     above: list[list[int]] = [[] for _ in grid.row]
     below: list[list[int]] = [[] for _ in grid.row]
-    for link in links:
-        for upper, lower in pairwise(link.cells):
+    node_rows = {grid.row[cell] for cell in range(real)}
+    is_long = [any(grid.row[cell] in node_rows for cell in link.cells[1:-1]) for link in links]
+    short = [link for link, long in zip(links, is_long, strict=True) if link.cells and not long]
+    leads, led_to = {link.cells[0] for link in short}, {link.cells[-1] for link in short}
+    for link, long in zip(links, is_long, strict=True):
+        start = 1 if long and link.cells[0] in leads else 0
+        end = len(link.cells) - (1 if long and link.cells[-1] in led_to else 0)
+        for upper, lower in pairwise(link.cells[start:end]):
             below[upper].append(lower)
             above[lower].append(upper)
     return above, below

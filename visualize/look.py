@@ -107,6 +107,7 @@ text{fill:$ink;stroke:none}
 .glass{fill:none;stroke:$soft;stroke-width:1.2;stroke-linejoin:round;stroke-linecap:round}
 .stop circle{fill:$paused;stroke:$paused-line;stroke-width:1.2}
 .stop path{stroke:$paused-line;stroke-width:1.7;stroke-linecap:round;fill:none}
+.nested .label rect,.nested .many rect{fill:$cluster}
 .unreached{opacity:.5}
 .badge rect{fill:$soft;stroke:$page;stroke-width:1.5}
 .badge text{fill:$page;font-weight:600}

@@ -9,7 +9,9 @@ from collections.abc import Callable
 from .grid import Grid, places
 
 Rows = list[list[int]]
-_EFFORT = 6000  # cells looked at, more or less: small grids get many tries, large ones few
+# Cells looked at, more or less: small grids get many tries of many sweeps, large ones few.
+_EFFORT = 6000
+_SWEEPS = 60_000
 
 
 def arrange_rows(grid: Grid, flaws: Callable[[], int]) -> None:
@@ -21,7 +23,7 @@ def arrange_rows(grid: Grid, flaws: Callable[[], int]) -> None:
     cells = len(grid.row)
     found: list[tuple[tuple[int, int], Rows]] = []
     for start in _starts(grid, max(1, min(16, _EFFORT // max(1, cells)))):
-        grid.rows, number = _improved(grid, start, max(4, min(24, 60_000 // max(1, cells))))
+        grid.rows, number = _improved(grid, start, max(2, min(24, _SWEEPS // max(1, cells))))
         found.append(((number, flaws()), grid.rows))
         if found[-1][0] == (0, 0):
             break

@@ -69,7 +69,7 @@ def draw_svg(
         f"<style>\n{css}</style>",
         f'<rect class="page" width="{width}" height="{height}" rx="8" {_fill("page")}/>',
         *(_cluster(node, layout.clusters[node.id], marks.get(node.id)) for node in shape.clusters),
-        *(_edge(route, route.edge.source not in unreached) for route in layout.routes),
+        *(_edge(route, layout, reached=route.edge.source not in unreached) for route in layout.routes),
         *(_node(node, layout.boxes[node.id], marks.get(node.id)) for node in shape.nodes),
         "</svg>",
     ]
@@ -185,9 +185,10 @@ def _badge(box: Box, mark: Mark | None) -> Iterator[str]:
 # -- edges ----------------------------------------------------------------------------------------------------
 
 
-def _edge(route: Route, reached: bool) -> str:
+def _edge(route: Route, layout: Layout, *, reached: bool) -> str:
     edge = route.edge
-    classes = f"edge {edge.kind}" if reached else f"edge {edge.kind} unreached"
+    nested = any(_holds(box, route.label_at or route.points[0]) for box in layout.clusters.values())
+    classes = " ".join(["edge", edge.kind, *(["nested"] if nested else []), *([] if reached else ["unreached"])])
     colour = LIGHT.get(edge.kind, LIGHT["line"])
     what = " ".join(filter(None, (f"{_short(edge.source)} → {_short(edge.target)}", edge.label and f"[{edge.label}]")))
     tips, points = _tips(route)
@@ -204,6 +205,10 @@ def _edge(route: Route, reached: bool) -> str:
             "</g>",
         ]
     )
+
+
+def _holds(box: Box, point: Point) -> bool:
+    return box.x <= point[0] <= box.x + box.width and box.y <= point[1] <= box.y + box.height
 
 
 def _short(node: str) -> str:
