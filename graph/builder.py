@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Any, Literal, Self
 
 from ..channels import LastValue
-from ..checkpoint.base import BaseCheckpointSaver
+from ..checkpoint.base import BaseCheckpointSaver, Checkpoint
 from ..pregel.app import check_context_schema
 from ..pregel.callable import Body, infer_name, read_callable
 from ..pregel.errors import InvalidGraphError
@@ -323,6 +323,7 @@ class StateGraph(Declared):
         interrupt_after: All | Sequence[str] | None = None,
         debug: bool = False,
         name: str | None = None,
+        migrate: Callable[[Checkpoint, Sequence[str]], Checkpoint] | None = None,
     ) -> CompiledStateGraph:
         """Check the graph and make it runnable. The builder stays as it is and may be compiled again.
 
@@ -334,6 +335,9 @@ class StateGraph(Declared):
             interrupt_before, interrupt_after: nodes to stop at, or "*" for all.
             debug: refuse nodes that change their input in place (`InPlaceEditError`); for tests, since it costs time.
             name: in drawings and errors; "StateGraph" by default.
+            migrate: given a checkpoint that another version of the graph has cut, and what has changed since ("node 'a'
+                is gone", "key 'n' has changed its kind", ...), returns it as this version would have it; see
+                `stategraph.pregel.rename_node`. Without it a thread for whose work there is no place is refused.
 
         Raises:
             InvalidGraphError: with a sentence for every mistake.
@@ -348,7 +352,7 @@ class StateGraph(Declared):
         after = breakpoints_of("interrupt_after", interrupt_after)
         self.validate([node for names in (before, after) if names != "*" for node in names])
         app = compile_graph(self, checkpointer, name or "StateGraph", (before, after), debug)
-        app.store, app.cache = store, cache
+        app.store, app.cache, app.migrate = store, cache, migrate
         self.compiled = True
         return app
 

@@ -3,10 +3,11 @@
 from .app import Pregel
 from .errors import *  # noqa: F403
 from .errors import __all__ as _errors
+from .fingerprint import rename_node
 from .node import NodeBuilder, PregelNode
 from .types import *  # noqa: F403
 from .types import __all__ as _types
 from .writes import PASSTHROUGH, SKIP_WRITE, ChannelWrite, ChannelWriteEntry, ChannelWriteTupleEntry, Writer
 
 __all__ = ["Pregel", "NodeBuilder", "PregelNode", "Writer", "ChannelWrite", "ChannelWriteEntry",
-           "ChannelWriteTupleEntry", "PASSTHROUGH", "SKIP_WRITE", *_types, *_errors]  # fmt: skip
+           "ChannelWriteTupleEntry", "PASSTHROUGH", "SKIP_WRITE", "rename_node", *_types, *_errors]  # fmt: skip

@@ -54,16 +54,18 @@ class InvalidGraphError(StateGraphError, ValueError):
 
 
 class GraphChangedError(StateGraphError):
-    """A thread was stopped before work for which this graph has no place: it has changed since.
+    """A thread was stored by a graph that has changed since: this one has no place for some of its work, or takes it
+    for something else.
 
     Attributes:
-        lost: the nodes, joins and channels that this graph lacks.
+        lost: the nodes, joins, keys and channels that this graph lacks, or has as another kind.
     """
 
     def __init__(self, where: str, lost: Sequence[str]) -> None:
         super().__init__(
-            f"{where} was left with work that this graph has no place for: {', '.join(lost)}. Put it back under its "
-            "old name; or start over with new input; or drop what is pending: update_state(config, None, as_node=END)"
+            f"{where} was left with work that this graph has no place for, or of another kind: {', '.join(lost)}. "
+            "Put it back as it was; or say how it changed with compile(migrate=...); or drop what is pending: "
+            "update_state(config, None, as_node=END)"
         )
         self.lost = tuple(lost)
 

@@ -25,6 +25,7 @@ from ..checkpoint.base import (
     address,
 )
 from ..checkpoint.records import iso
+from .fingerprint import GRAPH, retyped
 from .machine import Machine
 from .program import Program
 from .stream import result_of
@@ -93,6 +94,17 @@ def lost_work(machine: Machine, found: CheckpointTuple, stored: Mapping[str, Sto
     sends = machine.channels[TASKS].get() if TASKS in machine.expiring else ()
     nodes = {send.node for send in sends if send.node not in program.nodes}
     return sorted({_where_to(name) for name in names} | {f"node {name!r}" for name in nodes})
+
+
+def lost_kinds(machine: Machine, found: CheckpointTuple) -> list[str]:
+    """What a checkpoint holds or would go on with that is of another kind in the machine's program: keys with a value,
+    nodes that are to run."""
+    changed = retyped(found.checkpoint["versions_seen"].get(GRAPH, {}), machine.program.fingerprint)
+    if not changed:
+        return []
+    held = {f"key {name!r}" for name in found.checkpoint["channel_values"]}
+    due = {f"node {task.name!r}" for task in machine.plan(coerce=False)}
+    return sorted(changed & (held | due))
 
 
 def lost_triggers(machine: Machine, found: CheckpointTuple) -> list[str]:

@@ -224,6 +224,12 @@ class Machine(Cells):
         self.unsaved = set(self.versions)
         self.unsaved_seen = set(self.seen)
 
+    def replace(self, stored: Checkpoint) -> None:
+        """Let the next checkpoint hold everything, in place of all that the stored one holds."""
+        for name, version in stored["channel_versions"].items():
+            self.versions.setdefault(name, version)
+        self.mark_all_unsaved()
+
     def apply_writes(self, writes: Sequence[Pair]) -> None:
         """Fold in writes that belong to no superstep (a `Command` given as input): nothing expires, no step is
         taken."""

@@ -16,6 +16,7 @@ from ..channels.named_barrier import NamedBarrierValue, NamedBarrierValueAfterFi
 from ..channels.topic import Topic
 from .callable import Body, Injected
 from .errors import InvalidGraphError, nearest
+from .fingerprint import fingerprint
 from .node import PregelNode
 from .runtime import ManagedValue
 from .types import NS_END, NS_SEP, PULL, TASKS, CachePolicy, RetryPolicy, Send, TimeoutPolicy
@@ -131,6 +132,7 @@ class Program:
         eager: chunks may come while a node runs, whatever their mode.
         output_set, outputs_settle: the outputs as a set, and `settles(outputs)`.
         words: the keys and nodes that a `Command` given as input may name.
+        fingerprint: what tells a `StateGraph` from others; empty for a raw `Pregel`.
     """
 
     name: str
@@ -148,6 +150,7 @@ class Program:
     outputs: str | tuple[str, ...]
     stream: str | tuple[str, ...]
     words: Vocabulary
+    fingerprint: Mapping[str, int]
     nested: dict[str, Any]
     eager: bool
     output_set: frozenset[str]
@@ -215,6 +218,7 @@ def freeze(
         nested={n.name: n.source for n in table.values() if getattr(n.source, "is_stategraph", False)},
         eager=eager,
         words=words or Vocabulary(frozenset(cells), {}),
+        fingerprint=fingerprint(table, templates) if words is not None else {},
         blank={k: c for k, c in templates.items() if type(c) in SHARED},
         consuming=any(node.consumes for node in table.values()),
         step_scoped=frozenset(k for k, c in templates.items() if c.step_scoped),

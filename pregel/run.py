@@ -13,7 +13,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..channels.base import MISSING
-from ..checkpoint.base import BaseCheckpointSaver, CheckpointTuple, Commit, TaskWrites, address, coordinates
+from ..checkpoint.base import BaseCheckpointSaver, Checkpoint, CheckpointTuple, Commit, TaskWrites, address, coordinates
 from ..checkpoint.serde import Serializer
 from .config import (
     NO_CONFIG,
@@ -52,6 +52,7 @@ class Graph(Protocol):
     interrupt_before: All | Sequence[str]
     interrupt_after: All | Sequence[str]
     step_timeout: float | None
+    migrate: Callable[[Checkpoint, Sequence[str]], Checkpoint] | None
 
     def coerce_context(self, context: Any) -> Any: ...
 
@@ -71,6 +72,7 @@ class Run:
         live: chunks may come while a node runs, so no node may hold up the reader's thread.
         wake: tells a waiting driver that `out` has something.
         machine: set once the checkpoint is loaded.
+        migrate: the graph's; `migrated` the checkpoint that it was given.
         claimed: task id → path of the tasks whose questions this call brings answers to.
         repeated: it is one that came before, and that others have followed: it does nothing.
         committed: the last checkpoint cut by this call, until readers have been shown it.
@@ -92,10 +94,10 @@ class Run:
     __slots__ = (
         "_calls", "after", "answer", "answer_task", "answers", "before", "cache", "check_input", "claimed",
         "committed", "config", "context", "control", "durability", "epoch", "found", "head", "histories", "input",
-        "inside", "keep_view", "last_view", "late", "limit", "live", "machine", "metadata", "ns", "open_calls", "out",
-        "output_keys", "output_set", "parent", "parents", "passed", "paused", "program", "repeated", "rewound",
-        "run_id", "saved_id", "saver", "seeded", "seeds", "serde", "shown", "source", "step_timeout", "store",
-        "stored", "streams", "thread_id", "wake", "watch",
+        "inside", "keep_view", "last_view", "late", "limit", "live", "machine", "metadata", "migrate", "migrated",
+        "ns", "open_calls", "out", "output_keys", "output_set", "parent", "parents", "passed", "paused", "program",
+        "repeated", "rewound", "run_id", "saved_id", "saver", "seeded", "seeds", "serde", "shown", "source",
+        "step_timeout", "store", "stored", "streams", "thread_id", "wake", "watch",
     )  # fmt: skip
 
     def __init__(self, graph: Graph, input: Any, config: RunnableConfig | None, call: Call) -> None:
@@ -109,6 +111,8 @@ class Run:
                 parent = None  # a lineage of its own: nothing of the enclosing run reaches it
         self.program = program = graph.program
         self.check_input = graph.check_input
+        self.migrate = graph.migrate
+        self.migrated: Checkpoint | None = None
         self.input = input
         self.parent = parent
         if parent is None and not bound:

@@ -6,13 +6,15 @@ Part of the loop: generators that ask for effects and perform none.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
+from copy import deepcopy
 from typing import Any
 
 from ..channels.base import MISSING
 from ..checkpoint.base import CLAIM, NULL_TASK_ID, CheckpointTuple, TaskWrites
 from .effects import Claim, Effect, Effects, Load, Save
 from .errors import EmptyInputError, GraphChangedError, InvalidUpdateError, UnknownInterruptError
-from .history import Stored, known_only, lost_triggers, lost_work, read_stored, with_handlers
+from .fingerprint import GRAPH, changes
+from .history import Stored, known_only, lost_kinds, lost_triggers, lost_work, read_stored, with_handlers
 from .interrupts import looks_like_answers, renamed
 from .keep import cut
 from .machine import Machine
@@ -58,17 +60,44 @@ def load_machine(run: Run, found: CheckpointTuple | None) -> Machine:
     """The state that the run starts from."""
     if found is None:
         machine = Machine(run.program)
+        sign(machine)
         if run.saver is None and run.ns:
             machine.checkpoint_id = run.ns  # the same when the task around it runs again, so ids are the same too
         return machine
-    run.found = found
+    found = run.found = migrated(run, found)
+    step = found.metadata["step"] + 1
     if run.seeded:  # it goes on in a namespace of its own, where nothing is stored yet
-        machine = Machine(run.program, found.checkpoint, found.metadata["step"] + 2)
+        machine = Machine(run.program, found.checkpoint, step + 1)
         machine.mark_all_unsaved()
+        sign(machine)
         return machine
     run.saved_id = found.checkpoint["id"]
     run.stored = read_stored(found.pending_writes or ())
-    return Machine(run.program, found.checkpoint, found.metadata["step"] + 1)
+    machine = Machine(run.program, found.checkpoint, step)
+    if run.migrated is not None:
+        machine.replace(run.migrated)
+    sign(machine)
+    return machine
+
+
+def sign(machine: Machine) -> None:
+    """Let the next checkpoint say which graph has cut it, unless the one before has said so."""
+    mine = machine.program.fingerprint
+    if mine and machine.seen.get(GRAPH) != mine:
+        machine.seen[GRAPH] = dict(mine)
+        machine.unsaved_seen.add(GRAPH)
+
+
+def migrated(run: Run, found: CheckpointTuple) -> CheckpointTuple:
+    """A checkpoint that another graph has cut, as this one's `migrate` makes it."""
+    old = found.checkpoint["versions_seen"].get(GRAPH)
+    changed = sorted(changes(old, run.program.fingerprint)) if old is not None else []
+    if not changed or run.migrate is None:
+        return found
+    checkpoint = run.migrate(deepcopy(found.checkpoint), changed)
+    checkpoint["versions_seen"].pop(GRAPH, None)  # what it says of the old graph is settled
+    run.migrated = found.checkpoint
+    return found._replace(checkpoint=checkpoint)
 
 
 def first_phase(run: Run, machine: Machine, found: CheckpointTuple | None) -> Effects:
@@ -114,7 +143,7 @@ def check_unchanged(run: Run, machine: Machine) -> None:
         GraphChangedError: naming it.
     """
     if run.found is not None:
-        lost = lost_work(machine, run.found, run.stored)
+        lost = [*lost_work(machine, run.found, run.stored), *lost_kinds(machine, run.found)]
         if lost:
             raise GraphChangedError(_where(run), lost)
 
@@ -204,6 +233,9 @@ def _take_input(run: Run, machine: Machine, given: Any) -> Effects:
         raise EmptyInputError(f"the input holds none of the input channels {run.program.inputs!r}: {given!r}")
     run.stored = {}
     if run.found is not None:
+        lost = [name for name in lost_kinds(machine, run.found) if name.startswith("key ")]
+        if lost:
+            raise GraphChangedError(_where(run), lost)
         machine.forget(lost_triggers(machine, run.found))
     machine.apply_input(writes, machine.plan(coerce=False) if run.found is not None else ())
     yield from save(run, machine, "input", [])

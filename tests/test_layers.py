@@ -31,6 +31,7 @@ PREGEL = """
     callable
     writes
     node
+    fingerprint
     program
     task cells
     interrupts retry machine config

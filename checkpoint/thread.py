@@ -1,0 +1,196 @@
+"""What a stored thread is made of: plain records, names, addresses. Savers keep them, the engine makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+from uuid import UUID
+
+from typing_extensions import TypedDict
+
+from ..channels.base import StateGraphError
+from .serde import Blob
+
+CHECKPOINT_FORMAT = 1
+"""The number in `Checkpoint["v"]`."""
+
+NULL_TASK_ID = "00000000-0000-0000-0000-000000000000"
+"""The task id of writes that no task made: a `Command` given as input."""
+
+ERROR = "__error__"
+INTERRUPT = "__interrupt__"
+RESUME = "__resume__"
+ERROR_SOURCE = "__error_source_node__"
+NO_WRITES = "__no_writes__"
+RETURN = "__return__"
+DIGEST = "__digest__"
+CLAIM = "__claim__"
+
+CONTROL_WRITES = {ERROR: -1, ERROR_SOURCE: -2, INTERRUPT: -3, RESUME: -4, CLAIM: -5}
+"""Writes that describe a task instead of being its output, with their fixed place: a new one replaces the old."""
+
+
+class RunnableConfig(TypedDict, total=False):
+    """The settings of one call. Every key is optional.
+
+    `configurable` holds `thread_id` (which thread to continue), `checkpoint_id` (from which of its
+    checkpoints), `checkpoint_ns` (which nested graph) and any key of your own. `recursion_limit` is the number
+    of supersteps of user nodes one call may take; `max_concurrency` how many of them may run at once.
+    """
+
+    tags: list[str]
+    metadata: dict[str, Any]
+    callbacks: Any
+    run_name: str
+    run_id: UUID | str | None
+    max_concurrency: int | None
+    recursion_limit: int
+    configurable: dict[str, Any]
+
+
+class Checkpoint(TypedDict):
+    """The whole state of a graph between two supersteps.
+
+    `channel_values` are what the channels' `checkpoint()` returned; `channel_versions` the tick at which each
+    last changed; `versions_seen` the versions of its triggers that each node saw when it last ran;
+    `updated_channels` what the last superstep changed, sorted. `ts` is ISO-8601 UTC, for people only: order
+    never depends on it.
+    """
+
+    v: int
+    id: str
+    ts: str
+    channel_values: dict[str, Any]
+    channel_versions: dict[str, int]
+    versions_seen: dict[str, dict[str, int]]
+    updated_channels: list[str] | None
+
+
+class CheckpointMetadata(TypedDict, total=False):
+    """How a checkpoint came to be. Scalars of the call's `metadata` and `configurable` are added beside these.
+
+    `source` is "input", "loop" (a superstep), "update" (`update_state`) or "fork"; `step` is -1 for the first
+    input; `parents` maps the namespaces of enclosing graphs to their checkpoint ids.
+    """
+
+    source: Literal["input", "loop", "update", "fork"]
+    step: int
+    parents: dict[str, str]
+    run_id: str
+
+
+PendingWrite = tuple[str, str, Any]
+"""(task id, channel, value)"""
+
+Span = tuple[float, float]
+"""(began, took): when an attempt at a task began, in seconds since the epoch, and the seconds it took"""
+
+
+class CheckpointTuple(NamedTuple):
+    """A stored checkpoint and what hangs on it.
+
+    `pending_writes` are ordered by task path, task id, position. `spans` tells when the tasks that wrote them ran: task
+    id → one (began, took) per attempt, in seconds since the epoch and seconds; None from savers that do not keep it.
+    `stamp` changes whenever something is recorded beside it, for `claim`.
+    """
+
+    config: RunnableConfig
+    checkpoint: Checkpoint
+    metadata: CheckpointMetadata
+    parent_config: RunnableConfig | None = None
+    pending_writes: list[PendingWrite] | None = None
+    spans: Mapping[str, Sequence[Span]] | None = None
+    stamp: int | None = None
+
+
+class CheckpointConflictError(StateGraphError):
+    """Another run moved the thread on since this run read it, or has begun to. Nothing of this step was stored.
+
+    Attributes:
+        thread_id: the thread both wanted to move on.
+        expected: the head this run had seen, None for an empty thread.
+        actual: the head that won.
+    """
+
+    def __init__(self, thread_id: str, checkpoint_ns: str, expected: str | None, actual: str | None) -> None:
+        where = f"thread {thread_id!r}" + (f", namespace {checkpoint_ns!r}" if checkpoint_ns else "")
+        what = (
+            f"another run has begun to answer checkpoint {expected}. Nothing was run or stored by this call"
+            if expected == actual
+            else f"another run committed checkpoint {actual} while this one was working from {expected}. "
+            "Nothing of this step was stored"
+        )
+        super().__init__(f"{where}: {what}; read the thread again and repeat the call.")
+        self.thread_id = thread_id
+        self.checkpoint_ns = checkpoint_ns
+        self.expected = expected
+        self.actual = actual
+
+
+class TaskWrites(NamedTuple):
+    """What one task wrote, encoded: `writes` are (channel, blob) in write order, `spans` its attempts since it was
+    last recorded."""
+
+    task_id: str
+    task_path: str
+    writes: list[tuple[str, Blob]]
+    spans: Sequence[Span] = ()
+
+
+@dataclass(slots=True)
+class Commit:
+    """One superstep, ready to be stored in one transaction. All values are already encoded, so that nothing that
+    happens to the live state afterwards can reach the history. Its dicts and lists are the saver's to keep: nobody
+    changes them any more.
+
+    Attributes:
+        head: the id of the newest checkpoint this run has seen in this namespace, or None.
+        parent_id: the checkpoint this one continues; differs from `head` only in a fork.
+        values: the channels that changed since the parent; None for one that holds nothing any more.
+        versions: the versions of those channels.
+        seen: the entries of `versions_seen` that changed since the parent.
+        writes: finished tasks' writes, which belong to the *parent* checkpoint.
+        whole: builds the complete `Checkpoint`, for savers that store nothing else.
+    """
+
+    thread_id: str
+    checkpoint_ns: str
+    id: str
+    head: str | None
+    parent_id: str | None
+    ts: float | str
+    metadata: dict[str, Any]
+    values: dict[str, Blob | None]
+    versions: dict[str, int]
+    seen: dict[str, dict[str, int]]
+    updated: list[str] | None
+    writes: list[TaskWrites]
+    whole: Callable[[], Checkpoint] = field(repr=False)
+    v: int = CHECKPOINT_FORMAT
+
+
+def coordinates(config: RunnableConfig) -> tuple[str, str, str | None]:
+    """The (thread id, namespace, checkpoint id or None) that a config names.
+
+    Raises:
+        ValueError: the config names no thread.
+    """
+    configurable = config.get("configurable") or {}
+    thread_id = configurable.get("thread_id")
+    if thread_id is None or thread_id == "":
+        raise ValueError('a checkpointer needs to know the thread: pass config={"configurable": {"thread_id": "..."}}')
+    return str(thread_id), configurable.get("checkpoint_ns") or "", configurable.get("checkpoint_id")
+
+
+def address(thread_id: str, checkpoint_ns: str, checkpoint_id: str | None = None) -> RunnableConfig:
+    """The config that names a thread, a namespace and, if given, a checkpoint."""
+    configurable: dict[str, Any] = {"thread_id": thread_id, "checkpoint_ns": checkpoint_ns}
+    if checkpoint_id is not None:
+        configurable["checkpoint_id"] = checkpoint_id
+    return {"configurable": configurable}
+
+
+def write_index(position: int, channel: str) -> int:
+    """The place of a write among its task's: control writes have a fixed one below zero."""
+    return CONTROL_WRITES.get(channel, position)
