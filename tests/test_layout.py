@@ -303,6 +303,17 @@ def test_a_loop_goes_around_at_the_side() -> None:
     )
 
 
+def test_the_main_way_is_straight_and_what_leaves_it_is_not() -> None:
+    boxes = arrange(PLANAR["shortcut"]).boxes
+    assert len({round(boxes[name].middle[0], 3) for name in "SabcdE"}) == 1
+
+
+def test_a_label_next_to_a_plain_edge_of_the_same_nodes_has_room() -> None:
+    edges = (Edge("a", "b"), Edge("a", "b", "conditional", "a label of some length"), Edge("b", "b", "goto", "again"))
+    shape = Shape("", (Node("a", "a"), Node("b", "b")), edges)
+    check(shape, arrange(shape))
+
+
 def test_parallel_edges_lie_apart() -> None:
     edges = [Edge("a", "b"), Edge("a", "b", "conditional"), Edge("a", "b", "send"), Edge("b", "a", "goto")]
     layout = arrange(Shape("", (Node("a", "a"), Node("b", "b")), tuple(edges)))
@@ -362,6 +373,11 @@ def test_the_same_shape_gives_the_same_layout() -> None:
 def test_an_empty_shape_has_an_empty_layout() -> None:
     layout = arrange(Shape("", (), ()))
     assert layout.boxes == {} and layout.routes == ()
+
+
+def test_an_edge_without_its_node_is_refused() -> None:
+    with pytest.raises(ValueError, match="the edge 'a' -> 'b' needs a node 'b'"):
+        arrange(Shape("", (Node("a", "a"),), (Edge("a", "b"),)))
 
 
 # -- size -----------------------------------------------------------------------------------------------------

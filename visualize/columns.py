@@ -146,7 +146,6 @@ def _compact(root: list[int], apart: dict[int, dict[int, float]]) -> dict[int, f
             if not missing[other]:
                 order.append(other)
     for column in reversed(order):
-        after = apart.get(column)
-        if after:
-            x[column] = max(x[column], min(x[other] - room for other, room in after.items()))
+        if column in apart:
+            x[column] = max(x[column], min(x[other] - room for other, room in apart[column].items()))
     return x

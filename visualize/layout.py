@@ -34,7 +34,11 @@ TITLE: Final = 30.0  # the same at its top
 
 
 def arrange(shape: Shape) -> Layout:
-    """Where each node, cluster and edge of a shape goes."""
+    """Where each node, cluster and edge of a shape goes.
+
+    Raises:
+        ValueError: an edge leads to or from what is not a node of the shape.
+    """
     drawing = _Drawing(shape)
     part = drawing.level(None)
     dx, dy = MARGIN, MARGIN
@@ -115,6 +119,11 @@ class _Drawing:
         for node in (*shape.nodes, *shape.clusters):
             self.inside.setdefault(node.inside, []).append(node)
         above = {node.id: node.inside for node in (*shape.nodes, *shape.clusters)}
+        for edge in shape.edges:
+            if missing := {edge.source, edge.target} - self.nodes.keys():
+                raise ValueError(
+                    f"the edge {edge.source!r} -> {edge.target!r} needs a node {min(missing)!r} in the shape"
+                )
         self.of_level: dict[str | None, list[int]] = {}
         for number, edge in enumerate(shape.edges):
             self.of_level.setdefault(_common(edge, above), []).append(number)
@@ -222,14 +231,10 @@ class _Drawing:
 
     def _component(self, things: _Things, group: list[int], numbers: list[int]) -> _Part:
         """Items that hang together, arranged."""
-        local = {item: n for n, item in enumerate(group)}
-        links = []
-        for number in numbers:
-            source, target = self._ends(number, things)
-            links.append(Link(self.edges[number], local[source], local[target], label_size(self.edges[number].label)))
+        links = self._links(things, group, numbers)
         parts = [things.parts[item] for item in group]
-        alone = {kind: self._alone(parts, kind) for kind in ("start", "end")}
-        grid = build([things.items[item] for item in group], links, alone["start"], alone["end"])
+        first, last = self._alone(parts, "start"), self._alone(parts, "end")
+        grid = build([things.items[item] for item in group], links, first, last)
         spots = [part.clusters | part.boxes for part in parts]
         arrange_rows(grid, lambda: enclosed(grid, links, spots))
         besides = gather(grid, links, choose_sides(grid, links, spots))
@@ -253,6 +258,14 @@ class _Drawing:
         part.width = max(x[cell] + grid.items[cell].right for cell in range(len(x))) - left
         part.height = rows.bottom[-1]
         return part.moved(-left, 0)
+
+    def _links(self, things: _Things, group: list[int], numbers: list[int]) -> list[Link]:
+        local = {item: n for n, item in enumerate(group)}
+        found = []
+        for number in numbers:
+            edge, (source, target) = self.edges[number], self._ends(number, things)
+            found.append(Link(edge, local[source], local[target], label_size(edge.label)))
+        return found
 
     def _alone(self, parts: Iterable[_Part], kind: str) -> int | None:
         """The item that is the start, or the end."""

@@ -117,6 +117,7 @@ text{fill:$ink;stroke:none}
 .is-done .shape{fill:$done;stroke:$done-line}
 .is-failed .shape{fill:$failed;stroke:$failed-line;stroke-width:2.2}
 .is-paused .shape{fill:$paused;stroke:$paused-line;stroke-width:2.2}
+.cluster[class*=is-] .shape{fill:$cluster}
 .is-running>.badge rect{fill:$running-line}
 .is-done>.badge rect{fill:$done-line}
 .is-failed>.badge rect{fill:$failed-line}

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from math import sqrt
 from typing import Final, NamedTuple
 
 from .grid import Grid, Item, Link
@@ -174,10 +175,10 @@ def make_turns(grid: Grid, links: Sequence[Link], besides: Mapping[tuple[str, in
                 at = grid.rows[grid.row[item]].index(item) + (nested + 1 if side == RIGHT else -nested)
                 link.cells[0 if upper else -1] = grid.insert(Item(0, 0, 0), grid.row[item], at)
         if beside.own:
-            number, room = links[beside.own[0]].upper, own_room(beside, links)
-            item = grid.items[number]
-            wider = replace(item, right=item.right + room) if side == RIGHT else replace(item, left=item.left + room)
-            grid.items[number] = wider
+            cell, room = links[beside.own[0]].upper, own_room(beside, links)
+            old = grid.items[cell]
+            wider = replace(old, right=old.right + room) if side == RIGHT else replace(old, left=old.left + room)
+            grid.items[cell] = wider
 
 
 def side_ports(box: Box, side: int, beside: Beside, at: Mapping[End, float]) -> dict[End, Port]:
@@ -214,7 +215,7 @@ def border_y(node: Node, box: Box, x: float, top: bool) -> float:
     """Where a vertical line at x meets the top or bottom of a node."""
     if node.kind == "join":
         radius = box.width / 2
-        rise = (radius**2 - min(radius, abs(x - box.middle[0])) ** 2) ** 0.5
+        rise = sqrt(radius**2 - min(radius, abs(x - box.middle[0])) ** 2)
         return box.middle[1] + (-rise if top else rise)
     return box.y if top else box.y + box.height
 

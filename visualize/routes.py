@@ -117,12 +117,11 @@ def row_tops(sheet: Sheet, found: Mapping[End, Port]) -> Rows:
         xs = _columns(sheet, number, found) if link.cells else []
         for row, (x, next_x) in enumerate(pairwise(xs), grid.row[link.upper]):
             wide[row] = max(wide[row], abs(next_x - x))
-    gaps = _gaps(grid, sheet.links)
     top, bottom, y = [], [], 0.0
-    for number, row in enumerate(grid.rows):
+    for cells, gap, aside in zip(grid.rows, _gaps(grid, sheet.links), wide, strict=True):
         top.append(y)
-        bottom.append(y + max((grid.items[cell].height for cell in row), default=0))
-        y = bottom[-1] + gaps[number] + min(60.0, wide[number] / 9)
+        bottom.append(y + max((grid.items[cell].height for cell in cells), default=0))
+        y = bottom[-1] + gap + min(60.0, aside / 9)
     return Rows(top, bottom)
 
 

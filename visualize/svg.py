@@ -116,7 +116,9 @@ def _node(node: Node, box: Box, mark: Mark | None) -> str:
 
 def _outline(node: Node, box: Box) -> Iterator[str]:
     colour = {"start": "pill", "end": "pill", "subgraph": "sub", "unknown": "doubt"}.get(node.kind, "node")
-    paint = f'class="shape" fill="{LIGHT[colour]}" stroke="{LIGHT.get(f"{colour}-line", LIGHT["line"])}"'
+    line = "error" if node.handler else f"{colour}-line"
+    dashes = ' stroke-dasharray="5 3"' if node.deferred else ""
+    paint = f'class="shape" {_fill(colour)} stroke="{LIGHT.get(line, LIGHT["line"])}"{dashes}'
     x, y = box.middle
     if node.kind == "join":
         yield f'<circle cx="{_number(x)}" cy="{_number(y)}" r="{_number(box.width / 2)}" {paint}/>'
@@ -192,14 +194,16 @@ def _edge(route: Route, layout: Layout, *, reached: bool) -> str:
     colour = LIGHT.get(edge.kind, LIGHT["line"])
     what = " ".join(filter(None, (f"{_short(edge.source)} → {_short(edge.target)}", edge.label and f"[{edge.label}]")))
     tips, points = _tips(route)
-    dashes = {"conditional": "5 4", "goto": "5 4", "error": "0.1 4.5"}.get(edge.kind)
+    dash = {"conditional": "5 4", "goto": "5 4", "error": ".1 4.5"}.get(edge.kind)
+    dashes = f' stroke-dasharray="{dash}"' if dash else ""
+    paint = f'fill="none" stroke="{colour}"' if edge.kind == "goto" else f'fill="{colour}"'
     return "".join(
         [
             f'<g class="{classes}" data-source="{_text(edge.source)}" data-target="{_text(edge.target)}" '
             f'data-kind="{edge.kind}">{_title(f"{what}: {EDGE_KINDS[edge.kind]}")}',
             f'<path class="line" d="{_curves(points)}" fill="none" stroke="{colour}"',
-            f' stroke-dasharray="{dashes}"/>' if dashes else "/>",
-            *(f'<path class="tip" d="{tip}" fill="{"none" if edge.kind == "goto" else colour}"/>' for tip in tips),
+            f' stroke-width="1.5" stroke-linecap="round"{dashes}/>',
+            *(f'<path class="tip" d="{tip}" {paint}/>' for tip in tips),
             *_start_mark(route, colour),
             *_label(route),
             "</g>",
