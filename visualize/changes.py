@@ -9,10 +9,9 @@ from typing import Any, NamedTuple
 
 from ..checkpoint.base import RunnableConfig
 from ..pregel.app import Pregel
-from ..pregel.types import START
 from .diff import LIMITS, Change, Limits, diff, draw_html, draw_text
 from .story import Step, Story, read
-from .values import TIMES, many, plain
+from .values import TIMES, many, plain, spoken
 
 _SOURCES = {"input": "input", "update": "update_state", "fork": "fork", "dropped": "dropped by a new input"}
 
@@ -100,7 +99,7 @@ def writers(step: Step) -> dict[str, tuple[str, ...]]:
     found: dict[str, dict[str, None]] = {}
     for task in step.tasks:
         for key in task.wrote:
-            found.setdefault(key, {})[_name(task.name)] = None
+            found.setdefault(key, {})[spoken(task.name)] = None
     return {key: tuple(nodes) for key, nodes in found.items()}
 
 
@@ -108,7 +107,7 @@ def names(step: Step) -> dict[str, int]:
     """The nodes of a step's tasks, and how many tasks each had."""
     found: dict[str, int] = {}
     for task in step.tasks:
-        found[_name(task.name)] = found.get(_name(task.name), 0) + 1
+        found[spoken(task.name)] = found.get(spoken(task.name), 0) + 1
     return found
 
 
@@ -121,6 +120,3 @@ def headline(step: Step) -> str:
         text = f"{source}: {text}" if text else source
     return f"step {step.number}: {text}" + (" (not finished)" if step.source == "open" else "")
 
-
-def _name(name: str) -> str:
-    return "input" if name == START else name

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from .look import FONTS, Theme, look
 from .scale import Room, Scale, arrange
-from .values import TIMES, duration, legal, many, plain
+from .values import TIMES, duration, legal, many, plain, spoken
 
 if TYPE_CHECKING:
     from .timeline import Bar, Call, Gap, Timeline
@@ -96,7 +96,7 @@ def draw_svg(timeline: Timeline, *, theme: Theme = "auto", width: int | None = N
 
 
 def _label(row: str) -> str:
-    name = plain(row.rpartition(":")[2], 200)
+    name = spoken(row)
     return name if len(name) <= 28 else name[:27] + "…"
 
 
@@ -323,7 +323,7 @@ def _attempt(bar: Bar, box: _Box, titles: bool) -> Iterator[str]:
 
 
 def _bundle(bars: list[Bar], scale: Scale, row: _Row) -> Iterator[str]:
-    """Many tasks of one node and step as one bar with their number; failed attempts as marks on it."""
+    """Many tasks of one node and step as one bar with their number; a mark on it where an attempt failed."""
     ends = [(*_ends(bar, scale), bar.state) for bar in bars]
     left, right = min(start for start, _, _ in ends), max(stop for _, stop, _ in ends)
     states = {bar.task: bar.state for bar in sorted(bars, key=lambda bar: bar.began)}
@@ -332,11 +332,11 @@ def _bundle(bars: list[Bar], scale: Scale, row: _Row) -> Iterator[str]:
     box = _Box(left, row.y + 5, max(right - left, 2.5), row.height - 10)
     look = "paused" if counts["paused"] else "waiting" if len(counts) == counts["waiting"] == 1 else "done"
     yield _rect(look, box, f"{plain(bars[0].row, 80)}: {len(states):,} tasks: {words}")
-    free = left - 9
-    for start, stop, state in sorted(ends):
-        if state == "failed" and start >= free:
-            free = max(stop, start + 3)
-            yield _rect("failed", box._replace(x=start, width=max(stop - start, 2.5)))
+    free = left
+    for _, stop, state in sorted(ends, key=lambda end: end[1]):
+        if state == "failed" and stop >= free:
+            free = stop + 3
+            yield _rect("solid", box._replace(x=stop - 1.25, width=2.5))
     if box.width > 34:
         yield _inside(box, f"{TIMES}{len(states):,}")
 

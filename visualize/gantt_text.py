@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .scale import Room, Scale, arrange
-from .values import TIMES, duration, plain
+from .values import TIMES, duration, plain, spoken
 
 if TYPE_CHECKING:
     from .timeline import Bar, Timeline
@@ -17,7 +17,7 @@ _CALLS = {"input": "input", "resume": "resumed", "update": "update", "fork": "fo
 
 def draw_text(timeline: Timeline, width: int) -> str:
     """The picture; see `Timeline.draw_text`."""
-    labels = {row: "  " * row.count(":") + plain(row.rpartition(":")[2], 24) for row in timeline.rows}
+    labels = {row: "  " * row.count(":") + spoken(row)[:24] for row in timeline.rows}
     left = max([len(label) for label in labels.values()] + [4]) + 2
     scale = arrange(timeline, Room(max(width - left, 20), 4.0, 3.0))
     lines = [f"{plain(timeline.name, 60)} · thread {plain(timeline.thread, 60)} · {timeline.summary}"]

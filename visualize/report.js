@@ -56,7 +56,7 @@
     const step = steps[place], item = make("li"), head = make("button", "head"), name = make("span", "h", step.h || "nothing ran");
     item.dataset.place = place;
     head.setAttribute("aria-expanded", "false");
-    if (step.s) name.append(" ", make("span", "chip " + (step.s === "handled" ? "failed" : step.s), step.s));
+    if (step.s) name.append(" ", make("span", "chip " + (step.s === "handled" ? "paused" : step.s), step.s));
     const keys = Object.keys(step.v || {}).filter(Boolean).concat(step.x || []);
     if (keys.length) name.append(make("small", "", keys.slice(0, 6).join(", ") + (keys.length > 6 ? ", …" : "")));
     head.append(make("span", "n", step.n), name);

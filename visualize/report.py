@@ -17,7 +17,7 @@ from .outline import outline
 from .report_data import Report, Trouble, gather
 from .story import Step, Story, Task
 from .svg import Mark, State, draw_svg
-from .values import INSIDE, TIMES, legal, many, plain
+from .values import TIMES, legal, many, path_of, plain
 
 _CALM = {
     "done": "done",
@@ -121,7 +121,7 @@ def _header(told: Report) -> Iterator[str]:
 
 def _trouble(told: Trouble, look: str, verb: str) -> str:
     """A question or an error, with a button that leads to its step."""
-    name = _text(told.node.replace(":", INSIDE), 120)
+    name = _text(path_of(told.node), 120)
     return (
         f'<section class="card {look}"><p><b>{name}</b> {verb} '
         f'<button data-go="{told.step}">go to the step</button></p>'
@@ -138,8 +138,9 @@ def _handled(told: Report) -> Iterator[str]:
     handled = [error for error in told.errors if not _is_open(told, error)]
     if handled:
         rows = "".join(
-            f"<details><summary>{_text(error.node, 120)} {escape(error.title)}: {_text(error.text, 120)}</summary>"
-            f'<p><button data-go="{error.step}">go to the step</button></p><pre>{escape(error.text)}</pre></details>'
+            f"<details><summary>{_text(path_of(error.node), 120)} {escape(error.title)}: {_text(error.text, 120)}"
+            f'</summary><p><button data-go="{error.step}">go to the step</button></p>'
+            f"<pre>{escape(error.text)}</pre></details>"
             for error in handled
         )
         yield _card("handled", "Errors that were handled", rows)

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 
 from ..checkpoint.base import RunnableConfig
 from ..pregel.app import Pregel
-from ..pregel.types import NS_END, START
+from ..pregel.types import START
 from .changes import headline, writers
 from .diff import Change, Limits, diff, draw_html
 from .story import Step, Story, Task, TaskState, read
 from .timeline import Timeline, of_story
-from .values import INSIDE, TIMES, block, duration, legal, plain, shown
+from .values import TIMES, block, duration, legal, path_of, plain, shown
 
 BUDGET = 1_200_000
 """Characters for all changes of a report, and as many for all values."""
@@ -207,7 +207,7 @@ def _task_rows(step: Step) -> Iterator[list[str]]:
             words += duration(times[0])
         elif times:
             words += f"{duration(min(times))} to {duration(max(times))}"
-        yield [legal(plain(node.replace(NS_END, INSIDE), 120)), state, words.strip(), note]
+        yield [legal(path_of(node)), state, words.strip(), note]
     if len(groups) > 40:
         yield ["…", "", f"{len(groups) - 40:,} more", ""]
 
@@ -240,7 +240,12 @@ def _gather_troubles(report: Report) -> None:
             if step.source == "open" and task.state == "paused" and not any(t.questions for t in _below(task)):
                 for question in task.questions[: MOST - len(report.questions)]:
                     report.questions.append(
-                        Trouble(place, task.node, f"id {question.id}", legal(block(question.value, 4000)))
+                        Trouble(
+                            place,
+                            task.node,
+                            f'answer with Command(resume={{"{question.id}": ...}})',
+                            legal(block(question.value, 4000)),
+                        )
                     )
 
 

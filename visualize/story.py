@@ -182,7 +182,7 @@ class _Reader:
         """Newest first. An input's own checkpoint, which only starts the graph, is one with the step that takes it."""
         held: tuple[Step, Any] | None = None
         for link in links:
-            before = link.before.values if link.before else {}
+            before = link.before.values if link.before else {} if isinstance(link.after.values, dict) else None
             step, after = self._step(place, link), link.after.values
             if held is not None:  # by this input
                 whole = replace(held[0], source="input")

@@ -15,6 +15,7 @@ INSIDE = " \u203a "  # between the name of a nested graph's node and that of the
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _JOINERS = "\u200c\u200d"  # part of how scripts and emoji are written
 _ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_SPOKEN = {"__start__": "input", "__error_handler__": "on error of", "__default_error_handler__": "on error"}
 _LINE = 110
 _PARTED = (dict, list, tuple, str)
 _ITEMS = 200
@@ -94,6 +95,24 @@ def _lines(value: Any, name: str, indent: str, limit: int) -> Iterator[str]:
 
 def _inner(value: Any) -> list[Any]:
     return list(value.values()) if isinstance(value, dict) else list(value)
+
+
+def spoken(node: str) -> str:
+    """A node's name as people say it; of a nested one the last part.
+
+    >>> [spoken(name) for name in ("plan", "holder:plan", "__start__", "__error_handler__plan")]
+    ['plan', 'plan', 'input', 'on error of plan']
+    """
+    name = plain(node.rpartition(":")[2], 200)
+    for start, words in _SPOKEN.items():
+        if name.startswith(start):
+            return f"{words} {name[len(start) :]}".rstrip() if name != start else words.removesuffix(" of")
+    return name
+
+
+def path_of(node: str) -> str:
+    """A node's name, after those of the nodes it is nested in."""
+    return INSIDE.join(spoken(part) for part in node.split(":"))
 
 
 def legal(text: str) -> str:
