@@ -8,7 +8,6 @@ import threading
 from collections import OrderedDict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from itertools import islice
@@ -27,6 +26,7 @@ from .base import (
     address,
     coordinates,
 )
+from .complete import Given, commit_of, completed
 from .errors import UnserializableError
 from .limits import EVERY, Limits, Retention, several
 from .reading import NEWEST, PAGE, Found, Space, edge_of, find, page, space_of, spaces_of
@@ -119,15 +119,19 @@ class SqlSaver(BaseCheckpointSaver):
         if limit is not None and limit < 0:
             raise ValueError(f"limit must be 0 or more, not {limit}")
         wanted = coordinates(config)[2] if config is not None else None
-        with self._session(write=False) as session:
-            spaces = {space.id: space for space in spaces_of(session, config)}
-            edge = NEWEST if before is None else edge_of(session, before, spaces.values())
+        spaces, edge = self._listed(config, before)
         chosen = (
             found
             for found in self._newest_first(spaces, edge)
             if (wanted is None or found.row.checkpoint_id == wanted) and self._fits(found, filter)
         )
         return map(self._tuple, islice(chosen, limit))
+
+    def _listed(self, config: RunnableConfig | None, before: RunnableConfig | None) -> tuple[dict[int, Space], int]:
+        """The spaces to list, and the sequence below which to begin."""
+        with self._session(write=False) as session:
+            spaces = {space.id: space for space in spaces_of(session, config)}
+            return spaces, NEWEST if before is None else edge_of(session, before, spaces.values())
 
     def _newest_first(self, spaces: Mapping[int, Space], edge: int) -> Iterator[Found]:
         while True:
@@ -196,7 +200,7 @@ class SqlSaver(BaseCheckpointSaver):
                 raise CheckpointConflictError(place.thread_id, place.checkpoint_ns, commit.head, space.head_id)
             found = find(session, space, commit.parent_id, self._seal) if commit.parent_id is not None else None
             if found is None and commit.parent_id is not None:
-                commit = self._complete(commit)  # pruned meanwhile: what changed since is not enough
+                commit = completed(commit, self._dumps)  # pruned meanwhile: what changed since is not enough
             new = rows_of(place, found.image if found else None, commit, metadata)
             seq = self._insert(session, space.id, new)
         self._stored(place, space.id, amended(new, commit, seq))
@@ -271,17 +275,6 @@ class SqlSaver(BaseCheckpointSaver):
             if len(self._known) > KNOWN:
                 self._known.popitem(last=False)
 
-    def _complete(self, commit: Commit) -> Commit:
-        """A commit whose parent is gone, with everything that is true after it."""
-        checkpoint = commit.whole()
-        values = checkpoint["channel_values"]
-        return replace(
-            commit,
-            values={name: self._dumps(f"[{name!r}]", value) for name, value in values.items()},
-            versions=dict(checkpoint["channel_versions"]),
-            seen=dict(checkpoint["versions_seen"]),
-        )
-
     def _dumps(self, where: str, value: Any) -> Blob:
         try:
             return self.serde.dumps(value)
@@ -310,7 +303,7 @@ class SqlSaver(BaseCheckpointSaver):
             space = self._own_space(session, place)
             found = find(session, space, parent_id, self._seal) if parent_id is not None else None
             image = found.image if found else None
-            commit, image = self._commit_of(place, parent_id, image, (checkpoint, metadata, new_versions))
+            commit, image = commit_of(place, parent_id, image, Given(checkpoint, metadata, new_versions), self._dumps)
             new = rows_of(place, image, commit, encoded)
             if session.rows("by_id", space.id, commit.id):
                 others = lambda rows: [r.checkpoint_id for r, _ in rows if r.checkpoint_id != commit.id]  # noqa: E731
@@ -318,36 +311,6 @@ class SqlSaver(BaseCheckpointSaver):
             self._insert(session, space.id, new)
         self._take(place)
         return address(thread_id, checkpoint_ns, checkpoint["id"])
-
-    def _commit_of(
-        self,
-        place: Place,
-        parent_id: str | None,
-        image: Image | None,
-        given: tuple[Checkpoint, CheckpointMetadata, Mapping[str, int]],
-    ) -> tuple[Commit, Image | None]:
-        """A complete checkpoint as a commit, and the image of its parent to build on."""
-        checkpoint, metadata, new_versions = given
-        old, found = image.cells if image else {}, checkpoint["channel_values"]
-        versions, seen = checkpoint["channel_versions"], checkpoint["versions_seen"]
-        values: dict[str, Blob | None] = {}
-        for name in versions:
-            if name in found and (name in new_versions or name not in old):
-                values[name] = self._dumps(f"[{name!r}]", found[name])
-            elif name in new_versions and name in old:
-                values[name] = None
-        if image is not None and (image.versions.keys() - versions.keys() or image.seen.keys() - seen.keys()):
-            # A row cannot say that something is gone, so this one holds everything that is left.
-            values = {**{name: cell.blob for name, cell in old.items() if name in versions}, **values}
-            image = None
-        changed = {name: each for name, each in versions.items() if image is None or image.versions.get(name) != each}
-        viewed = {node: dict(each) for node, each in seen.items() if image is None or image.seen.get(node) != each}
-        updated = checkpoint.get("updated_channels")
-        commit = Commit(
-            place.thread_id, place.checkpoint_ns, checkpoint["id"], None, parent_id, checkpoint["ts"],
-            dict(metadata), values, changed, viewed, updated, [], lambda: checkpoint, checkpoint["v"],
-        )  # fmt: skip
-        return commit, image
 
     def put_writes(
         self,

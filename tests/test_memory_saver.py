@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import cluster
 import pytest
 from conftest import Drive
 from hypothesis import given
@@ -30,6 +31,7 @@ from stategraph.checkpoint import (
     UnserializableError,
 )
 from stategraph.checkpoint.base import ERROR, INTERRUPT, RESUME, address
+from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.checkpoint.records import KEYFRAME
 from stategraph.checkpoint.sqlite import SqliteSaver
 
@@ -100,10 +102,13 @@ def checkpoint(id: str, values: dict[str, Any], versions: dict[str, int]) -> Che
     }
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
 def saver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
     if request.param == "memory":
         yield InMemorySaver()
+    elif request.param == "postgres":
+        with PostgresSaver.from_conn_string(cluster.shared().schema()) as opened:
+            yield opened
     else:
         with SqliteSaver.from_conn_string(str(tmp_path / "threads.db"), synchronous="off") as opened:
             yield opened

@@ -1,0 +1,261 @@
+"""`PostgresSaver`: threads in a Postgres database. Only how its statements are used, in few round trips, and what to do
+when the connection breaks; what a commit means is in `rows` and `sql`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, TypeVar
+
+from .base import CheckpointConflictError, CheckpointTuple, Commit, RunnableConfig, TaskWrites, coordinates
+from .errors import DamagedError, StorageError
+from .limits import Retention
+from .postgres_tables import MIGRATIONS, NAMES, STATEMENTS
+from .reading import Found, Look, Space, found_in, space_of
+from .rows import CheckpointRow, NewRows, Place, amended, packed_writes, rows_of
+from .seal import Seal
+from .serde import Serializer
+from .server import POOL_SIZE, SECONDS, ConnectionLostError, Cursor, Server, Target, Wire
+from .sql import SqlSaver
+from .upkeep import Session
+
+__all__ = ["PostgresSaver"]
+
+Result = TypeVar("Result")
+
+
+class PostgresSaver(SqlSaver):
+    """Keeps threads in a Postgres database, shared by any number of machines.
+
+    A superstep is one statement, one round trip. The tables are made on first use; several programs may start at once.
+    The async methods wait on a worker thread. A step that was stored is as safe as the server's `synchronous_commit`
+    says. A server that was restarted is found again.
+
+    Args:
+        conn: a connection string or URL; or an open psycopg `Connection`, which then serves this saver alone and is not
+            opened again when it breaks; or a `ConnectionPool`. What is handed in stays open after `close`, and keeps
+            its own limits of time.
+        pool_size: connections that may be open at once.
+        timeout: seconds to wait for a connection, for another session's lock, or for the answer to one statement.
+        serde: turns values into bytes and back.
+        seal: closes rows; by default with a checksum.
+        retention: which checkpoints to forget as runs go on; None keeps all.
+
+    Raises:
+        StorageError: the text is no connection string.
+        TypeError: `conn` is none of these.
+    """
+
+    def __init__(
+        self,
+        conn: Target,
+        *,
+        pool_size: int = POOL_SIZE,
+        timeout: float = SECONDS,
+        serde: Serializer | None = None,
+        seal: Seal | None = None,
+        retention: Retention | None = None,
+    ) -> None:
+        super().__init__(serde=serde, seal=seal, retention=retention)
+        self._server = Server(conn, "threads", MIGRATIONS, pool_size=pool_size, timeout=timeout)
+
+    @classmethod
+    @contextmanager
+    def from_conn_string(cls, conn_string: str, **options: Any) -> Iterator[PostgresSaver]:
+        """Open a saver for the length of a `with` block, then close it; options as for the class."""
+        saver = cls(conn_string, **options)
+        try:
+            yield saver
+        finally:
+            saver.close()
+
+    def setup(self) -> None:
+        """Make the tables, or bring them up to date. The first use does so too; calling it again does nothing.
+
+        Raises:
+            StorageError: the server cannot be reached, refuses, or its tables were made by a later version.
+        """
+        self._server.setup()
+
+    def close(self) -> None:
+        """Close the connections, unless they were handed in."""
+        self._server.close()
+
+    @contextmanager
+    def _session(self, *, write: bool) -> Iterator[_Session]:
+        with self._server.transaction(write, _named_rows) as wire:
+            yield _Session(wire)
+
+    @contextmanager
+    def _statements(self) -> Iterator[_Session]:
+        """A session in which each statement is a transaction of its own."""
+        with self._server.statements(_named_rows) as wire:
+            yield _Session(wire)
+
+    def _again(self, work: Callable[[], Result]) -> Result:
+        """Do what may be done twice; once more if the connection broke on the way."""
+        try:
+            return work()
+        except ConnectionLostError as lost:
+            if lost.late:
+                raise
+            return work()
+
+    # -- read ---------------------------------------------------------------------------------------------
+
+    def _find(self, thread_id: str, checkpoint_ns: str, checkpoint_id: str | None) -> Found | None:
+        """Mostly one round trip, two where values are long. If somebody prunes between the two, all is read once more,
+        as of one moment."""
+        try:
+            return self._again(partial(self._looked, thread_id, checkpoint_ns, checkpoint_id))
+        except DamagedError:
+            return super()._find(thread_id, checkpoint_ns, checkpoint_id)
+
+    def _looked(self, thread_id: str, checkpoint_ns: str, checkpoint_id: str | None) -> Found | None:
+        with self._statements() as session:
+            rows = session.rows("look", thread_id, checkpoint_ns, checkpoint_id)
+            if not rows:
+                return None
+            space = Space(rows[0][0], thread_id, checkpoint_ns, *rows[0][1:3])
+            chain = [CheckpointRow(*row[4:]) for row in rows if row[4] is not None]
+            return found_in(session, Look(space, chain, rows[0][3] or []), checkpoint_id, self._seal)
+
+    def head(self, config: RunnableConfig) -> str | None:
+        """The id of the newest checkpoint of the thread and namespace in `config`, or None."""
+        thread_id, checkpoint_ns, _ = coordinates(config)
+        space = self._again(partial(self._space, thread_id, checkpoint_ns))
+        return space.head_id if space else None
+
+    def _space(self, thread_id: str, checkpoint_ns: str) -> Space | None:
+        with self._statements() as session:
+            return space_of(session, thread_id, checkpoint_ns)
+
+    def _listed(self, config: RunnableConfig | None, before: RunnableConfig | None) -> tuple[dict[int, Space], int]:
+        return self._again(partial(super()._listed, config, before))
+
+    def _page(self, spaces: Mapping[int, Space], edge: int) -> Sequence[Found]:
+        return self._again(partial(super()._page, spaces, edge))
+
+    def run_of(self, config: RunnableConfig, run_id: str) -> CheckpointTuple | None:
+        """The newest checkpoint of the thread and namespace in `config` that a run of this id made, or None."""
+        return self._again(partial(super().run_of, config, run_id))
+
+    # -- write --------------------------------------------------------------------------------------------
+
+    def commit(self, commit: Commit) -> None:
+        """Store one superstep: the parent's writes, the checkpoint and the new head, whole or not at all.
+
+        If the connection breaks on the way, the commit is sent again. It names the head it builds on, so it is stored
+        once; and if it is refused because the first try had arrived, that is found out.
+
+        Raises:
+            CheckpointConflictError: the head is not the one the commit names.
+            ConnectionLostError: the connection broke, and no other could be had: whether it is stored is not known.
+            StorageError: the database refused; nothing of the step is stored.
+        """
+        try:
+            self._commit(commit)
+        except ConnectionLostError as lost:
+            if lost.late:
+                raise
+            try:
+                self._commit_again(commit)
+            except StorageError as error:
+                raise lost from error
+
+    def _commit_again(self, commit: Commit) -> None:
+        try:
+            self._commit(commit)
+        except CheckpointConflictError:
+            with self._session(write=False) as session:
+                space = space_of(session, commit.thread_id, commit.checkpoint_ns)
+                if space is None or not session.rows("by_id", space.id, commit.id):
+                    raise
+
+    def _commit(self, commit: Commit) -> None:
+        if commit.head is not None or commit.parent_id is not None or not self._create(commit):
+            super().commit(commit)
+
+    def _create(self, commit: Commit) -> bool:
+        """Store the first commit of a namespace that is not there yet; False if it is."""
+        place = Place(commit.thread_id, commit.checkpoint_ns, self._seal)
+        new = rows_of(place, None, commit, self._dumps("metadata", commit.metadata))
+        with self._statements() as session:
+            made = session.rows("create", *_columns(new), place.thread_id, place.checkpoint_ns)
+        for space, seq in made:
+            self._stored(place, space, amended(new, commit, seq))
+        return bool(made)
+
+    def _append(self, space: int, head: int, new: NewRows) -> int | None:
+        with self._statements() as session:
+            moved = session.rows("append", *_columns(new), space, head)
+        return moved[0][1] if moved else None
+
+    def _insert(self, session: Session, space: int, new: NewRows) -> int:
+        seq: int = session.rows("insert", *_columns(new), space)[0][1]
+        return seq
+
+    def commit_writes(
+        self, thread_id: str, checkpoint_ns: str, checkpoint_id: str, writes: Sequence[TaskWrites]
+    ) -> None:
+        """Record tasks that ended while their superstep goes on, or that failed or paused.
+
+        Raises:
+            StorageError: the database refused; nothing is recorded.
+        """
+        place = Place(thread_id, checkpoint_ns, self._seal)
+        data = packed_writes(place, checkpoint_id, writes)
+        try:
+            with self._statements() as session:
+                if session.run("beside", thread_id, checkpoint_ns, checkpoint_id, data):
+                    return
+        except ConnectionLostError as lost:
+            if lost.late:
+                raise
+        with self._session(write=True) as session:
+            space = self._own_space(session, place)
+            if not session.rows("same_writes", space.id, checkpoint_id, data):  # they may have arrived after all
+                session.run("add_writes", space.id, checkpoint_id, data)
+
+    def _own_space(self, session: Session, place: Place) -> Space:
+        return Space(*session.rows("own_space", place.thread_id, place.checkpoint_ns)[0])
+
+
+def _columns(new: NewRows) -> Sequence[Any]:
+    """The rows of a commit as the values of a statement."""
+    channels, bases, data = zip(*new.blobs, strict=True) if new.blobs else ((), (), ())
+    row = (new.checkpoint_id, new.parent_id, new.link, new.run_id, new.body)
+    return (*row, [*channels], [*bases], [*data], new.writes)
+
+
+def _named_rows(cursor: Cursor[Any]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+    """Makes rows whose names are text again."""
+    texts = [column.name in NAMES for column in cursor.description or ()]
+
+    def row(values: Sequence[Any]) -> tuple[Any, ...]:
+        return tuple(
+            value.decode() if text and value is not None else value
+            for text, value in zip(texts, values, strict=True)
+        )
+
+    return row
+
+
+class _Session:
+    """The statements of one transaction, or of several."""
+
+    __slots__ = ("_wire",)
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+
+    def rows(self, statement: str, *values: Any) -> list[Any]:
+        return self._wire.rows(STATEMENTS[statement], *values)
+
+    def run(self, statement: str, *values: Any) -> int:
+        return self._wire.run(STATEMENTS[statement], *values)
+
+    def add(self, statement: str, *values: Any) -> int:
+        seq: int = self.rows(statement, *values)[0][0]
+        return seq

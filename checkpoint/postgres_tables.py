@@ -1,0 +1,209 @@
+"""The tables of `PostgresSaver` and all its statements: constants, no code. A table is changed by a new migration."""
+
+from __future__ import annotations
+
+# Names are bytes, because a Postgres text cannot hold a NUL, and are found by their hash, because an index cannot hold
+# long ones. For the rest see the tables in `sqlite`.
+MIGRATIONS = (
+    (
+        """
+        CREATE TABLE stategraph_spaces (
+            id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+            thread_id BYTEA NOT NULL,
+            checkpoint_ns BYTEA NOT NULL,
+            head BIGINT,
+            head_id BYTEA
+        ) WITH (fillfactor = 50)
+        """,
+        """
+        CREATE UNIQUE INDEX stategraph_spaces_by_name
+            ON stategraph_spaces (sha256(thread_id), sha256(checkpoint_ns))
+        """,
+        "CREATE SEQUENCE stategraph_order",
+        """
+        CREATE TABLE stategraph_checkpoints (
+            seq BIGINT PRIMARY KEY DEFAULT nextval('stategraph_order'),
+            space BIGINT NOT NULL,
+            checkpoint_id BYTEA NOT NULL,
+            parent_id BYTEA,
+            link BIGINT,
+            run_id BYTEA,
+            body BYTEA NOT NULL
+        )
+        """,
+        """
+        CREATE UNIQUE INDEX stategraph_checkpoints_by_id
+            ON stategraph_checkpoints (space, sha256(checkpoint_id))
+        """,
+        "CREATE INDEX stategraph_checkpoints_by_space ON stategraph_checkpoints (space, seq)",
+        """
+        CREATE INDEX stategraph_checkpoints_by_run
+            ON stategraph_checkpoints (sha256(run_id)) WHERE run_id IS NOT NULL
+        """,
+        """
+        CREATE TABLE stategraph_values (
+            space BIGINT NOT NULL,
+            owner BIGINT NOT NULL,
+            channel BYTEA NOT NULL,
+            base BIGINT,
+            data BYTEA NOT NULL
+        )
+        """,
+        """
+        CREATE UNIQUE INDEX stategraph_values_by_owner
+            ON stategraph_values (space, owner, sha256(channel))
+        """,
+        """
+        CREATE TABLE stategraph_writes (
+            seq BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+            space BIGINT NOT NULL,
+            checkpoint_id BYTEA NOT NULL,
+            data BYTEA NOT NULL
+        )
+        """,
+        "CREATE INDEX stategraph_writes_by_checkpoint ON stategraph_writes (space, sha256(checkpoint_id))",
+    ),
+)
+_SPACE = "SELECT id, thread_id, checkpoint_ns, head, head_id FROM stategraph_spaces"
+_NAMED = "WHERE sha256(thread_id) = sha256($1) AND sha256(checkpoint_ns) = sha256($2)"
+_ROW = "SELECT space, seq, checkpoint_id, parent_id, link, run_id, body FROM stategraph_checkpoints"
+_IDS = "(SELECT sha256(id) FROM unnest($2::bytea[]) AS wanted (id))"
+# The rows of a commit, beside a statement `moved` that sets the head. All of it is one statement: it is done whole.
+_NEW_ROWS = """,
+    checkpoint AS (
+        INSERT INTO stategraph_checkpoints (space, seq, checkpoint_id, parent_id, link, run_id, body)
+        SELECT id, head, $1::bytea, $2::bytea, $3::bigint, $4::bytea, $5::bytea FROM moved
+    ),
+    long_values AS (
+        INSERT INTO stategraph_values (space, owner, channel, base, data)
+        SELECT id, head, v.channel, v.base, v.data
+        FROM moved, unnest($6::bytea[], $7::bigint[], $8::bytea[]) AS v (channel, base, data)
+    ),
+    finished AS (
+        INSERT INTO stategraph_writes (space, checkpoint_id, data)
+        SELECT id, $2::bytea, $9::bytea FROM moved WHERE $9::bytea IS NOT NULL
+    )
+    SELECT id, head FROM moved
+"""
+STATEMENTS = {
+    "space": f"{_SPACE} {_NAMED}",
+    "own_space": """
+        INSERT INTO stategraph_spaces AS space (thread_id, checkpoint_ns) VALUES ($1, $2)
+        ON CONFLICT (sha256(thread_id), sha256(checkpoint_ns)) DO UPDATE SET head = space.head
+        RETURNING id, thread_id, checkpoint_ns, head, head_id
+    """,
+    "spaces": f"{_SPACE} WHERE sha256(thread_id) = sha256($1) ORDER BY id",
+    "own_spaces": f"{_SPACE} WHERE sha256(thread_id) = sha256($1) ORDER BY id FOR UPDATE",
+    "every_space": f"{_SPACE} ORDER BY id",
+    "set_head": "UPDATE stategraph_spaces SET head = $1, head_id = $2 WHERE id = $3",
+    "drop_space": "DELETE FROM stategraph_spaces WHERE id = $1",
+    "by_id": f"{_ROW} WHERE space = $1 AND sha256(checkpoint_id) = sha256($2)",
+    "all_rows": f"{_ROW} WHERE space = $1 ORDER BY seq",
+    "page": f"{_ROW} WHERE space = ANY($1::bigint[]) AND seq < $2 ORDER BY seq DESC LIMIT $3",
+    "chain": f"""
+        WITH RECURSIVE chain AS (
+            {_ROW} WHERE space = $1 AND seq = $2
+            UNION ALL
+            SELECT c.space, c.seq, c.checkpoint_id, c.parent_id, c.link, c.run_id, c.body
+            FROM stategraph_checkpoints AS c JOIN chain ON c.seq = chain.link WHERE c.space = $1
+        )
+        SELECT * FROM chain ORDER BY seq DESC
+    """,
+    # A space, and in it a checkpoint (the head, if $3 is NULL) with those it builds on and what its tasks wrote.
+    "look": f"""
+        WITH RECURSIVE place AS (
+            SELECT id, head, head_id, sha256(coalesce($3::bytea, head_id)) AS wanted FROM stategraph_spaces {_NAMED}
+        ),
+        chain AS (
+            SELECT c.space, c.seq, c.checkpoint_id, c.parent_id, c.link, c.run_id, c.body
+            FROM place JOIN stategraph_checkpoints AS c ON c.space = place.id AND sha256(c.checkpoint_id) = place.wanted
+            UNION ALL
+            SELECT c.space, c.seq, c.checkpoint_id, c.parent_id, c.link, c.run_id, c.body
+            FROM chain JOIN stategraph_checkpoints AS c ON c.seq = chain.link AND c.space = chain.space
+        )
+        SELECT place.id, place.head, place.head_id,
+            CASE WHEN sha256(chain.checkpoint_id) = place.wanted THEN (
+                SELECT array_agg(w.data ORDER BY w.seq) FROM stategraph_writes AS w
+                WHERE w.space = place.id AND sha256(w.checkpoint_id) = place.wanted
+            ) END,
+            chain.*
+        FROM place LEFT JOIN chain ON true ORDER BY chain.seq DESC
+    """,
+    "by_run": """
+        SELECT checkpoint_id FROM stategraph_checkpoints
+        WHERE run_id IS NOT NULL AND sha256(run_id) = sha256($2) AND space = $1 ORDER BY seq DESC LIMIT 1
+    """,
+    "append": f"""
+        WITH moved AS (
+            UPDATE stategraph_spaces SET head = nextval('stategraph_order'), head_id = $1
+            WHERE id = $10 AND head = $11 RETURNING id, head
+        ){_NEW_ROWS}
+    """,
+    "create": f"""
+        WITH moved AS (
+            INSERT INTO stategraph_spaces (thread_id, checkpoint_ns, head, head_id)
+            VALUES ($10, $11, nextval('stategraph_order'), $1) ON CONFLICT DO NOTHING RETURNING id, head
+        ){_NEW_ROWS}
+    """,
+    "insert": f"""
+        WITH moved AS (
+            UPDATE stategraph_spaces SET head = nextval('stategraph_order'), head_id = $1
+            WHERE id = $10 RETURNING id, head
+        ){_NEW_ROWS}
+    """,
+    "add_row": """
+        INSERT INTO stategraph_checkpoints (space, checkpoint_id, parent_id, link, run_id, body)
+        VALUES ($1, $2, $3, $4, $5, $6) RETURNING seq
+    """,
+    "rewrite": "UPDATE stategraph_checkpoints SET parent_id = $1, link = NULL, body = $2 WHERE seq = $3",
+    "drop_rows": "DELETE FROM stategraph_checkpoints WHERE space = $1 AND seq = ANY($2::bigint[])",
+    "forget_rows": "DELETE FROM stategraph_checkpoints WHERE space = $1",
+    "threads_of_runs": """
+        SELECT DISTINCT thread_id FROM stategraph_checkpoints JOIN stategraph_spaces ON id = space
+        WHERE run_id IS NOT NULL AND sha256(run_id) IN (SELECT sha256(run) FROM unnest($1::bytea[]) AS wanted (run))
+        ORDER BY thread_id
+    """,
+    "values": """
+        WITH RECURSIVE found (owner, channel, base) AS (
+            SELECT v.owner, v.channel, v.base FROM unnest($2::bigint[], $3::bytea[]) AS wanted (owner, channel)
+            JOIN stategraph_values AS v
+                ON v.space = $1 AND v.owner = wanted.owner AND sha256(v.channel) = sha256(wanted.channel)
+            UNION
+            SELECT v.owner, v.channel, v.base FROM found JOIN stategraph_values AS v
+                ON v.space = $1 AND v.owner = found.base AND sha256(v.channel) = sha256(found.channel)
+        )
+        SELECT v.owner, v.channel, v.base, v.data FROM found JOIN stategraph_values AS v
+            ON v.space = $1 AND v.owner = found.owner AND sha256(v.channel) = sha256(found.channel)
+    """,
+    "one_value": """
+        SELECT owner, channel, base, data FROM stategraph_values
+        WHERE space = $1 AND owner = $2 AND sha256(channel) = sha256($3)
+    """,
+    "all_values": "SELECT owner, channel, base FROM stategraph_values WHERE space = $1",
+    "add_value": "INSERT INTO stategraph_values (space, owner, channel, base, data) VALUES ($1, $2, $3, $4, $5)",
+    "drop_values": """
+        DELETE FROM stategraph_values AS v USING unnest($2::bigint[], $3::bytea[]) AS gone (owner, channel)
+        WHERE v.space = $1 AND v.owner = gone.owner AND sha256(v.channel) = sha256(gone.channel)
+    """,
+    "forget_values": "DELETE FROM stategraph_values WHERE space = $1",
+    "writes": f"""
+        SELECT checkpoint_id, data FROM stategraph_writes
+        WHERE space = $1 AND sha256(checkpoint_id) IN {_IDS} ORDER BY seq
+    """,
+    "all_writes": "SELECT checkpoint_id, data FROM stategraph_writes WHERE space = $1 ORDER BY seq",
+    "count_writes": """
+        SELECT count(*) FROM stategraph_writes WHERE space = $1 AND sha256(checkpoint_id) = sha256($2)
+    """,
+    "add_writes": "INSERT INTO stategraph_writes (space, checkpoint_id, data) VALUES ($1, $2, $3)",
+    "beside": f"""
+        WITH place AS (SELECT id FROM stategraph_spaces {_NAMED} FOR NO KEY UPDATE)
+        INSERT INTO stategraph_writes (space, checkpoint_id, data) SELECT id, $3::bytea, $4::bytea FROM place
+    """,
+    "same_writes": """
+        SELECT 1 FROM stategraph_writes WHERE space = $1 AND sha256(checkpoint_id) = sha256($2) AND data = $3
+    """,
+    "drop_writes": f"DELETE FROM stategraph_writes WHERE space = $1 AND sha256(checkpoint_id) IN {_IDS}",
+    "forget_writes": "DELETE FROM stategraph_writes WHERE space = $1",
+}
+NAMES = frozenset({"thread_id", "checkpoint_ns", "head_id", "checkpoint_id", "parent_id", "run_id", "channel"})
+"""Columns that hold text."""

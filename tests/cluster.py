@@ -1,0 +1,130 @@
+"""A Postgres server of the tests' own: made in a temporary folder, on a free loopback port, gone afterwards.
+
+`import cluster` and take the fixture `postgres`: a fresh, empty schema as a connection string. Where the server's
+programs are missing, such tests are skipped with that reason; with STATEGRAPH_REQUIRE_POSTGRES set they fail.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+from functools import cache
+from itertools import count
+from pathlib import Path
+
+import psycopg
+import pytest
+
+REQUIRED = "STATEGRAPH_REQUIRE_POSTGRES"
+ROOT = Path("/usr/lib/postgresql")  # Debian keeps the server's programs off the PATH
+SETTINGS = (
+    "fsync = off",
+    "full_page_writes = off",
+    "synchronous_commit = off",
+    "listen_addresses = '127.0.0.1'",
+    "max_connections = 200",
+    "autovacuum = off",
+    "shared_buffers = 32MB",
+    "log_min_messages = fatal",
+)
+
+
+def programs() -> Path | None:
+    """The folder of initdb and pg_ctl, of the newest version there is."""
+    found = sorted(ROOT.glob("*/bin/initdb"), key=lambda path: float(path.parts[-3]))
+    on_path = shutil.which("initdb")
+    return found[-1].parent if found else Path(on_path).resolve().parent if on_path else None
+
+
+class Cluster:
+    """A server. It listens on loopback and on a socket in its folder."""
+
+    def __init__(self, bin: Path) -> None:
+        self._bin = bin
+        self.folder = Path(tempfile.mkdtemp(prefix="stategraph-postgres-"))
+        # initdb refuses to be run by root.
+        self._user: dict[str, object] = {"user": "nobody", "group": "nogroup", "extra_groups": []} if os.getuid() == 0 else {}
+        if self._user:
+            shutil.chown(self.folder, "nobody", "nogroup")
+        self._data = self.folder / "data"
+        self._call("initdb", "-D", self._data, "-A", "trust", "-U", "tester", "-E", "UTF8", "--locale=C", "--no-sync")
+        self.port = free_port()
+        lines = [*SETTINGS, f"port = {self.port}", f"unix_socket_directories = '{self.folder}'"]
+        with open(self._data / "postgresql.conf", "a") as config:
+            config.write("\n".join(lines) + "\n")
+        self._names = count()
+        self.start()
+
+    def _call(self, program: str, *args: object) -> None:
+        command = [str(self._bin / program), *map(str, args)]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=self.folder, check=False, **self._user)  # type: ignore[call-overload]
+        assert done.returncode == 0, f"{program}: {done.stdout}{done.stderr}"
+
+    def start(self) -> None:
+        """Start it and wait until it answers. A pipe would be kept open by the server, so its output goes to a file."""
+        self._ctl("start", "-l", self.folder / "log")
+
+    def stop(self, mode: str = "fast") -> None:
+        """`fast` tells clients; `immediate` is a crash."""
+        self._ctl("stop", "-m", mode)
+
+    def _ctl(self, *args: object) -> None:
+        command = [str(self._bin / "pg_ctl"), "-D", str(self._data), "-w", "-t", "60", *map(str, args)]
+        done = subprocess.run(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=self.folder, check=False, **self._user,  # type: ignore[call-overload]
+        )  # fmt: skip
+        assert done.returncode == 0, f"pg_ctl {args}: {(self.folder / 'log').read_text()[-2000:]}"
+
+    def restart(self, mode: str = "fast") -> None:
+        """Stop it and start it again, on the same port."""
+        self.stop(mode)
+        self.start()
+
+    @property
+    def address(self) -> str:
+        """Where it listens, without a schema."""
+        return f"host=127.0.0.1 port={self.port} user=tester dbname=postgres"
+
+    def schema(self) -> str:
+        """A connection string that sees a new, empty schema."""
+        name = f"test_{next(self._names)}"
+        with psycopg.connect(self.address, autocommit=True) as connection:
+            connection.execute(f"CREATE SCHEMA {name}")  # type: ignore[arg-type]
+        return f"{self.address} options='-c search_path={name}'"
+
+    def remove(self) -> None:
+        """Stop it and delete its folder."""
+        if (self._data / "postmaster.pid").exists():
+            self.stop("immediate")
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@cache
+def shared() -> Cluster:
+    """The server that most tests use; made when the first asks for it."""
+    bin = programs()
+    if bin is None:
+        reason = "the programs of the Postgres server are not installed (initdb, pg_ctl)"
+        if os.environ.get(REQUIRED):
+            pytest.fail(f"{reason}, and {REQUIRED} is set")
+        pytest.skip(reason)
+    made = Cluster(bin)
+    atexit.register(made.remove)
+    return made
+
+
+@pytest.fixture
+def postgres() -> str:
+    """A connection string to a fresh, empty schema of the tests' server."""
+    return shared().schema()
