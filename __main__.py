@@ -4,6 +4,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from .checkpoint import command as threads_command
 from .examples import index_library
 from .visualize import command as draw_command
 from .visualize import report_command
@@ -19,6 +20,7 @@ def main(given: Sequence[str] | None = None) -> int:
     draw_command.add_arguments(draw).set_defaults(parser=draw, run=draw_command.main)
     told = commands.add_parser("report", help="a stored thread as one HTML page", description="Tell a thread's run.")
     report_command.add_arguments(told).set_defaults(parser=told, run=report_command.main)
+    threads_command.add_commands(commands)
     asked = parser.parse_args(given)
     return int(asked.run(asked.parser, asked))
 

@@ -121,6 +121,15 @@ class BaseCheckpointSaver:
         """
         raise NotImplementedError(f"{type(self).__name__} must define list()")
 
+    def threads(self) -> Iterator[str]:
+        """The ids of all threads, the one that moved last first."""
+        seen: set[str] = set()
+        for found in self.list(None):
+            thread_id = coordinates(found.config)[0]
+            if thread_id not in seen:
+                seen.add(thread_id)
+                yield thread_id
+
     # -- write --------------------------------------------------------------------------------------------
 
     def put(

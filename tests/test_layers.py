@@ -59,6 +59,7 @@ PREGEL = """
 RANK = {name: rank for rank, line in enumerate(PREGEL.splitlines()) for name in line.split()}
 # Imports inside a function: (who, what) → why it cannot stand at the top. `*` fits any name.
 DEFERRED = {
+    (".checkpoint.command", ".checkpoint*"): "the saver that the command line names",
     (".checkpoint.encryption", "cryptography*"): "an extra; said so when it is missing",
     ("*", "networkx"): "heavy: loaded when somebody draws",
     ("*", "graphviz"): "heavy: loaded when somebody draws",

@@ -1,0 +1,175 @@
+"""`python -m stategraph threads|history|show|prune`: looking after stored threads from a terminal. Needs no graph: what
+only a graph would know is read off the names of what waits."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from .base import ERROR, INTERRUPT, BaseCheckpointSaver, CheckpointTuple, RunnableConfig, coordinates
+from .errors import UnknownTypeError
+from .serde import Blob, Serializer
+
+WAITING = "branch:to:"
+"""How the names of the channels begin in which a StateGraph keeps what runs next."""
+
+LONGEST = 100
+"""Characters of a value that a list shows."""
+
+
+def add_commands(commands: Any) -> None:
+    """Give a command line these four commands; each sets `run`, which takes the parser and what was asked."""
+    for name, run, text in (
+        ("threads", _threads, "list threads, the one that moved last first"),
+        ("history", _history, "a thread's steps, the newest first, with what waits and what was asked"),
+        ("show", _show, "a thread's state as JSON"),
+        ("prune", _prune, "forget old checkpoints"),
+    ):
+        parser = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+        parser.add_argument("--db", required=True, metavar="FILE-OR-URL", help="an SQLite file, or postgresql://...")
+        parser.set_defaults(parser=parser, run=run)
+        if name in ("history", "show"):
+            parser.add_argument("--thread", required=True, metavar="ID")
+            parser.add_argument("--checkpoint", metavar="ID", help="this one instead of the newest")
+            parser.add_argument("--ns", default="", metavar="NAMESPACE", help="of a nested graph")
+        if name in ("threads", "history"):
+            parser.add_argument("--limit", type=int, default=50, metavar="N", help="at most so many (50)")
+        if name == "prune":
+            parser.add_argument("--thread", action="append", metavar="ID", help="only this one; may be repeated")
+            parser.add_argument("--keep-last", type=int, metavar="N", help="of each namespace (1 without --older-than)")
+            parser.add_argument("--older-than", type=float, metavar="DAYS", help="forget what is older")
+
+
+class _Unknown:
+    """Stands for a value whose type only the user's program knows."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+
+    def __repr__(self) -> str:
+        return f"<{self.key}>"
+
+
+class _Tolerant(Serializer):
+    """Shows what it cannot load instead of refusing it. For looking only."""
+
+    def loads(self, blob: Blob) -> Any:
+        try:
+            return super().loads(blob)
+        except UnknownTypeError as error:
+            return _Unknown(error.key)
+
+
+@contextmanager
+def opened(db: str) -> Iterator[BaseCheckpointSaver]:
+    """The saver on a file or URL.
+
+    Raises:
+        FileNotFoundError: there is no such file: looking must not make one.
+    """
+    if "://" in db:
+        from .postgres import PostgresSaver
+
+        with PostgresSaver.from_conn_string(db, serde=_Tolerant()) as saver:
+            yield saver
+        return
+    if not Path(db).is_file():
+        raise FileNotFoundError(f"there is no file {db!r}")
+    from .sqlite import SqliteSaver
+
+    with SqliteSaver.from_conn_string(db, serde=_Tolerant()) as saver:
+        yield saver
+
+
+def _threads(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
+    with _saver(parser, asked) as saver:
+        for thread_id in islice(saver.threads(), asked.limit):
+            head = saver.get_tuple({"configurable": {"thread_id": thread_id}})
+            if head is not None:
+                print(f"{thread_id}\tstep {head.metadata.get('step')}\t{head.checkpoint['ts']}\t{standing(head)}")
+    return 0
+
+
+def _history(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
+    with _saver(parser, asked) as saver:
+        found = [*islice(saver.list(_config(asked)), asked.limit)]
+        if not found:
+            parser.error(f"thread {asked.thread!r} has no checkpoints here")
+        for each in found:
+            parent = each.parent_config
+            print(f"{each.checkpoint['id']}  step {each.metadata.get('step')}  {each.metadata.get('source')}  "
+                  f"{each.checkpoint['ts']}")  # fmt: skip
+            print(f"    after {coordinates(parent)[2] if parent else 'nothing'}; {standing(each)}")
+    return 0
+
+
+def _show(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
+    with _saver(parser, asked) as saver:
+        found = saver.get_tuple(_config(asked))
+        if found is None:
+            parser.error(f"thread {asked.thread!r} has no such checkpoint here")
+        values = found.checkpoint["channel_values"]
+        state = {name: value for name, value in values.items() if ":" not in name and not name.startswith("__")}
+        print(json.dumps(state, indent=2, default=repr, ensure_ascii=False))
+    return 0
+
+
+def _prune(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
+    age = None if asked.older_than is None else timedelta(days=asked.older_than)
+    with _saver(parser, asked) as saver:
+        try:
+            saver.prune(asked.thread, keep_last=asked.keep_last, older_than=age)
+        except ValueError as error:
+            parser.error(str(error))
+    return 0
+
+
+@contextmanager
+def _saver(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> Iterator[BaseCheckpointSaver]:
+    try:
+        with opened(asked.db) as saver:
+            yield saver
+    except FileNotFoundError as error:
+        parser.error(str(error))
+
+
+def _config(asked: argparse.Namespace) -> RunnableConfig:
+    configurable = {"thread_id": asked.thread, "checkpoint_ns": asked.ns}
+    if asked.checkpoint:
+        configurable["checkpoint_id"] = asked.checkpoint
+    return {"configurable": configurable}
+
+
+def standing(found: CheckpointTuple) -> str:
+    """How a checkpoint stands, in one line: what runs next, what was asked, what failed.
+
+    >>> standing(CheckpointTuple({}, {"channel_values": {"branch:to:review": None}}, {}))
+    'next: review'
+    """
+    pending = found.pending_writes or []
+    parts = []
+    held = found.checkpoint["channel_values"]
+    names = sorted(name.removeprefix(WAITING) for name in held if name.startswith(WAITING))
+    if names:
+        parts.append(f"next: {', '.join(names)}")
+    for _, channel, value in pending:
+        if channel == INTERRUPT:
+            parts.extend(f"asks: {_short(question)}" for question in _questions(value))
+        elif channel == ERROR and value is not None:
+            parts.append(f"failed: {_short(value)}")
+    return "; ".join(parts) or "nothing waits"
+
+
+def _questions(value: Any) -> list[Any]:
+    return [getattr(question, "value", question) for question in value] if isinstance(value, list | tuple) else [value]
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= LONGEST else text[: LONGEST - 3] + "..."
