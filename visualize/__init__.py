@@ -3,6 +3,11 @@
 from importlib import import_module as _load
 from typing import TYPE_CHECKING, Any
 
+# At once, for each has the name of its module, which would hide it if that were loaded first.
+from .changes import changes
+from .report import report
+from .timeline import timeline
+
 if TYPE_CHECKING:
     from .dot import GraphvizMissingError, GraphvizWarning
     from .drawing import Drawing
@@ -11,7 +16,9 @@ if TYPE_CHECKING:
 _HOMES = {"watch": ".live", "awatch": ".live", "Drawing": ".drawing"}
 _HOMES |= {"GraphvizMissingError": ".dot", "GraphvizWarning": ".dot"}
 
-__all__ = ["Drawing", "GraphvizMissingError", "GraphvizWarning", "awatch", "watch"]
+__all__ = [
+    "Drawing", "GraphvizMissingError", "GraphvizWarning", "awatch", "changes", "report", "timeline", "watch",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
