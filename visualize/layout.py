@@ -217,6 +217,7 @@ class _Drawing:
         indent = max(INSET, title + INSET + 10 - entry)  # no edge leads through the title
         axis = indent + entry
         width = max(indent + inner.width, title + INSET) + INSET
+        width = max(width, 2 * axis) if indent > INSET else width  # as much on the other side
         height = inner.height + TITLE + INSET
         part = inner.moved(indent - axis, TITLE)
         part.clusters = {cluster.id: Box(cluster.id, -axis, 0, width, height), **part.clusters}

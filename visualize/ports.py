@@ -162,7 +162,10 @@ def gather(grid: Grid, links: Sequence[Link], sides: Sides) -> dict[tuple[str, i
 def own_room(beside: Beside, links: Sequence[Link]) -> float:
     """How far the edges from a node to itself reach out, with their labels."""
     loops = LOOP + (len(beside.own) - 1) * NESTED if beside.own else 0.0
-    return loops + sum(links[number].label.width for number in beside.own)
+    marks = [
+        links[number].label.width + (APART_SEND if links[number].edge.kind == "send" else 0) for number in beside.own
+    ]
+    return loops + sum(marks)
 
 
 def make_turns(grid: Grid, links: Sequence[Link], besides: Mapping[tuple[str, int], Beside]) -> None:

@@ -179,7 +179,8 @@ def self_routes(sheet: Sheet) -> dict[int, Route]:
         (x, y), half = box.middle, box.width / 2
         label_x = half + own_room(beside, sheet.links)
         for nested, number in enumerate(beside.own):
-            out = side * (half + (LOOP - 4 + nested * NESTED) / 0.75)
+            is_send = sheet.links[number].edge.kind == "send"
+            out = side * (half + (LOOP + (SEND_MARK if is_send else -4) + nested * NESTED) / 0.75)
             rise = 7 + 3 * nested
             start, end = x + side * half, x + out
             points = ((start, y - rise), (end, y - rise - 12), (end, y + rise + 12), (start, y + rise))

@@ -230,7 +230,7 @@ def _tips(route: Route) -> tuple[list[str], Sequence[Point]]:
     if kind == "goto":
         wings = f"M{_point(at(7, -4))}L{_point(end)}L{_point(at(7, 4))}"
         return [wings], _trimmed(route.points, 1.5)
-    heads = (0, 5.5, 11) if kind == "send" else (0,)
+    heads = (0, 5.5, 11) if kind == "send" and route.edge.source != route.edge.target else (0,)
     tips = [_closed([at(back, 0), at(back + 8, -4), at(back + 6, 0), at(back + 8, 4)]) for back in heads]
     return tips, _trimmed(route.points, 6.0 + heads[-1])
 
@@ -267,12 +267,17 @@ def _start_mark(route: Route, colour: str) -> Iterator[str]:
         yield f'<circle class="dot" cx="{_number(x)}" cy="{_number(y)}" r="3" fill="{colour}"/>'
     elif route.edge.kind == "send":
         dx, dy = _direction(route.points[3::-1])
-        middle = (x - dx * 11, y - dy * 11)
+        middle = (x - dx * 11, y - dy * 11) if route.edge.source != route.edge.target else _half_way(route)
         place = Box("", middle[0] - 11, middle[1] - 6.5, 22, 13)
         yield (
             f'<g class="many"><rect {_rect(place)} rx="6.5" {_fill("page")} stroke="{colour}"/>'
             f"{_words(MANY, middle, 9.5, _fill('send'))}</g>"
         )
+
+
+def _half_way(route: Route) -> Point:
+    line = route.line()
+    return line[len(line) // 2]
 
 
 def _label(route: Route) -> Iterator[str]:

@@ -1,0 +1,163 @@
+"""The steps of the built-in layout, each by itself: loops, layers, order, columns, ports, and how much room text takes."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import networkx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stategraph.visualize.columns import columns
+from stategraph.visualize.grid import Grid, Item, Link, build, places
+from stategraph.visualize.layers import Pair, layers, loops
+from stategraph.visualize.measure import FONT, LONGEST, fitted, label_size, node_size, text_width
+from stategraph.visualize.order import arrange_rows, crossings
+from stategraph.visualize.places import Box, Route
+from stategraph.visualize.ports import border_y, spread
+from stategraph.visualize.shape import Edge, Node
+
+COUNT = 12
+pairs = st.lists(st.tuples(st.integers(0, COUNT - 1), st.integers(0, COUNT - 1)), max_size=40)
+
+
+def without(edges: list[Pair], dropped: set[int]) -> list[Pair]:
+    return [edge for number, edge in enumerate(edges) if number not in dropped]
+
+
+def grid_of(edges: list[Pair], count: int = COUNT) -> tuple[Grid, list[Link]]:
+    links = [Link(Edge(str(a), str(b)), a, b, label_size("")) for a, b in edges]
+    return build([Item(30, 30, 40) for _ in range(count)], links, None, None), links
+
+
+# -- loops and layers -----------------------------------------------------------------------------------------
+
+
+@given(pairs)
+def test_without_its_loops_a_graph_has_no_circle(edges: list[Pair]) -> None:
+    rest = networkx.DiGraph(without(edges, loops(COUNT, edges)))
+    assert networkx.is_directed_acyclic_graph(rest)
+
+
+@given(pairs)
+def test_where_there_is_no_circle_there_is_no_loop(edges: list[Pair]) -> None:
+    forward = [(min(pair), max(pair)) for pair in edges if pair[0] != pair[1]]
+    assert loops(COUNT, forward) == set()
+
+
+def test_the_edge_that_leads_back_is_the_loop() -> None:
+    assert loops(4, [(0, 1), (2, 1), (1, 2), (2, 3)]) == {1}
+    assert loops(2, [(0, 0), (0, 1)]) == {0}
+
+
+@given(pairs)
+def test_every_edge_leads_to_a_lower_layer(edges: list[Pair]) -> None:
+    rest = without(edges, loops(COUNT, edges))
+    found = layers(COUNT, rest)
+    assert all(found[source] < found[target] for source, target in rest)
+    assert min(found) == 0
+
+
+def test_a_node_stands_near_to_what_it_leads_to() -> None:
+    assert layers(5, [(0, 1), (1, 2), (2, 3), (4, 3)]) == [0, 1, 2, 3, 2]
+
+
+def test_first_and_last_are_alone_in_their_layers() -> None:
+    assert layers(4, [(0, 1)], first=0, last=3) == [0, 1, 1, 2]
+
+
+# -- rows and columns -----------------------------------------------------------------------------------------
+
+
+@given(pairs)
+def test_every_edge_leads_from_row_to_row(edges: list[Pair]) -> None:
+    grid, links = grid_of(edges)
+    for link in links:
+        assert all(grid.row[lower] - grid.row[upper] == 1 for upper, lower in pairwise(link.cells))
+    assert sorted(cell for row in grid.rows for cell in row) == list(range(len(grid.row)))
+
+
+def test_a_label_has_a_row_below_its_source() -> None:
+    links = [Link(Edge("a", "b", label="yes"), 0, 1, label_size("yes")), Link(Edge("b", "c"), 1, 2, label_size(""))]
+    grid = build([Item(30, 30, 40) for _ in range(3)], links, None, None)
+    assert grid.row[:3] == [0, 2, 3]
+    assert links[0].label_cell is not None and grid.row[links[0].label_cell] == 1
+
+
+def test_crossings_that_can_be_avoided_are() -> None:
+    grid, _ = grid_of([(0, 3), (1, 2), (0, 4), (1, 5), (6, 2)], 7)
+    arrange_rows(grid, lambda: 0)
+    assert crossings(grid, grid.rows) == 0
+
+
+def test_crossings_are_counted() -> None:
+    grid, _ = grid_of([(0, 2), (0, 3), (1, 2), (1, 3)], 4)
+    assert crossings(grid, grid.rows) == 1
+
+
+@given(pairs)
+def test_cells_keep_their_order_and_their_distance(edges: list[Pair]) -> None:
+    grid, _ = grid_of(edges)
+    arrange_rows(grid, lambda: 0)
+    x = columns(grid, grid.above, grid.below, COUNT, lambda left, right: 10.0)
+    for row in grid.rows:
+        for one, other in pairwise(row):
+            assert x[other] - x[one] > grid.items[one].right + grid.items[other].left + 10 - 0.001
+
+
+def test_a_place_is_the_number_in_the_row() -> None:
+    assert places([[2, 0], [1, 3]]) == [1, 0, 0, 1]
+
+
+# -- ports ----------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.floats(-300, 300), min_size=1, max_size=9), st.floats(5, 100))
+def test_ports_keep_their_order_and_stay_on_the_node(wanted: list[float], half: float) -> None:
+    found = spread(wanted, [16.0] * len(wanted), half)
+    assert found == sorted(found)
+    assert all(-half - 0.001 <= x <= half + 0.001 for x in found)
+
+
+def test_what_can_be_straight_is_and_the_rest_is_next_to_it() -> None:
+    assert spread([0.0, 900.0], [16.0, 16.0], 50) == pytest.approx([0, 16], abs=0.1)
+    assert spread([0.0, 0.0], [16.0, 16.0], 50) == [-8, 8]
+    assert spread([-900.0, 900.0], [16.0, 16.0], 50) == [-8, 8]
+
+
+def test_an_edge_meets_a_join_on_its_circle() -> None:
+    box, node = Box("j", 0, 0, 32, 32), Node("j", "all", "join")
+    assert border_y(node, box, 16, top=True) == 0
+    assert 0 < border_y(node, box, 24, top=True) < 16 < border_y(node, box, 24, top=False) < 32
+
+
+# -- room -----------------------------------------------------------------------------------------------------
+
+
+@given(st.text())
+def test_text_is_cut_to_one_line_that_fits(text: str) -> None:
+    shown = fitted(text)
+    assert text_width(shown, FONT) <= LONGEST
+    assert "\n" not in shown and shown == shown.strip()
+
+
+def test_a_short_text_stays_whole() -> None:
+    assert fitted("agent") == "agent"
+    assert fitted("two\n words\x00") == "two words"
+
+
+def test_a_node_has_room_for_its_text_and_its_marks() -> None:
+    plain, deferred = node_size(Node("a", "a long name")), node_size(Node("a", "a long name", deferred=True))
+    assert plain.width > text_width("a long name", FONT) + 16
+    assert deferred.width > plain.width
+
+
+def test_wide_letters_take_more_room() -> None:
+    assert text_width("WWW") > text_width("iii") and text_width("日本") > text_width("ab")
+    assert text_width("e\N{COMBINING ACUTE ACCENT}") == text_width("e")
+
+
+def test_a_route_is_followed_from_end_to_end() -> None:
+    way = Route(Edge("a", "b"), ((0, 0), (0, 3), (0, 6), (0, 9), (3, 9), (6, 9), (9, 9)))
+    assert [(round(x, 6), round(y, 6)) for x, y in way.line(3)] == list(way.points)
