@@ -254,8 +254,9 @@ def test_a_graph_that_runs_itself_is_opened_once() -> None:
 
 
 def test_a_wrong_number_of_levels_is_refused() -> None:
-    with pytest.raises(ValueError, match="xray is False, True or a number of levels, not -1"):
-        shape(nested(), xray=-1)
+    for wrong in (-1, None, "all", 1.5):
+        with pytest.raises(ValueError, match=f"xray is False, True or a number of levels, not {wrong!r}"):
+            shape(nested(), xray=wrong)  # type: ignore[arg-type]
 
 
 # -- other graphs ---------------------------------------------------------------------------------------------

@@ -135,7 +135,7 @@ def test_no_line_gets_lost_however_the_edges_lie() -> None:
         pairs = {(chance.choice(names), chance.choice(names)) for _ in range(chance.randint(1, 20))}
         lines = [(chance.choice(["plain", "send", "error"]), chance.choice(["", "yes", "a long label"])) for _ in pairs]
         shape = Shape("", nodes, tuple(Edge(*ends, *line) for ends, line in zip(sorted(pairs), lines, strict=True)))
-        text = "\n".join("".join(row) for row in _Picture(shape, UNICODE).rows(None))
+        text = "\n".join("".join(row) for row in _Picture(shape, UNICODE, widest=10_000).rows(None))
         cells = drawn_cells(text)
         tips = [place for place, c in cells.items() if c in "▼▲"]
         assert len(tips) + text.count("◀") == len(shape.edges), text

@@ -117,10 +117,11 @@ def run_graphviz(source: str, form: str, *options: str) -> bytes | None:
         form: the format: "png", "json", ...
         options: of the form "-Gname=value".
     """
+    text = source.encode(errors="replace")
     for program in _programs():
         command = [*program(form), *options]
         try:
-            done = subprocess.run(command, input=source.encode(), capture_output=True, timeout=TIMEOUT, check=False)
+            done = subprocess.run(command, input=text, capture_output=True, timeout=TIMEOUT, check=False)
         except (OSError, subprocess.SubprocessError) as error:
             reason = str(error)
         else:

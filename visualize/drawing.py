@@ -253,7 +253,7 @@ FORMS: dict[str, Callable[[Drawing, str], str]] = {
 def _kept(made: Made, path: str | Path | None) -> Made:
     """What was made, also written to the file if one is named."""
     if path is not None:
-        Path(path).write_bytes(made if isinstance(made, bytes) else made.encode())
+        Path(path).write_bytes(made if isinstance(made, bytes) else made.encode(errors="replace"))
     return made
 
 

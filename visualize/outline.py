@@ -28,9 +28,12 @@ def outline(app: Pregel, xray: bool | int = False) -> Shape:
     Args:
         xray: show the graphs inside nodes: True for all, a number for so many levels. A graph that a function runs is
             known once it has run in this process.
+
+    Raises:
+        ValueError: `xray` is none of these.
     """
-    levels = -1 if xray is True else int(xray)
-    if xray is not True and levels < 0:
+    levels = -1 if xray is True else xray
+    if not isinstance(xray, int) or (xray is not True and levels < 0):
         raise ValueError(f"xray is False, True or a number of levels, not {xray!r}")
     nodes: list[Node] = []
     edges: list[Edge] = []

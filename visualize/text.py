@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from .levels import lifted
 from .measure import one_line
 from .shape import Edge, Node, Shape
-from .text_grid import Bend, Grid, Key, Link, arrange_text
+from .text_grid import Bend, Grid, Key, Link, TooWideError, arrange_text, bends
 from .words import MANY, edge_text, traits
 
 WIDEST: Final = 100
@@ -33,7 +33,6 @@ class Pen(NamedTuple):
     border: str
     bold: str
     dashed: str
-    round: str
     arrows: str
     many: str
 
@@ -48,10 +47,10 @@ def _pen(corners: str, solid: str, broken: str, **rest: str) -> Pen:
 
 
 ASCII: Final = _pen(
-    "++++", "-||", ".::", border="++++-|", bold="####=#", dashed="++++.:", round="(())-|", arrows="^v<>", many="xn"
+    "++++", "-||", ".::", border="++++-|", bold="####=#", dashed="++++.:", arrows="^v<>", many="xn"
 )
 UNICODE: Final = _pen(
-    "┌┐└┘", "─│┼", "┄┆┼", border="┌┐└┘─│", bold="╔╗╚╝═║", dashed="┌┐└┘┄┆", round="╭╮╰╯─│", arrows="▲▼◀▶", many=MANY
+    "┌┐└┘", "─│┼", "┄┆┼", border="┌┐└┘─│", bold="╔╗╚╝═║", dashed="┌┐└┘┄┆", arrows="▲▼◀▶", many=MANY
 )
 
 
@@ -66,9 +65,10 @@ def draw_ascii(shape: Shape, *, unicode: bool = False) -> str:
     """
     pen = UNICODE if unicode else ASCII
     picture = _Picture(shape, pen)
-    rows = picture.rows(None)
-    wide = any(len(row) > WIDEST for row in rows)
-    lines = picture.listed(None) if wide else ("".join(row) for row in rows)
+    try:
+        lines = ["".join(row) for row in picture.rows(None)]
+    except TooWideError:
+        lines = list(picture.listed(None))
     return "".join(f"{line.rstrip()}\n" for line in lines)
 
 
@@ -79,25 +79,33 @@ Row = list[str]
 class _Picture:
     """Draws the graphs of a Shape, inner ones first, each as a block of rows."""
 
-    def __init__(self, shape: Shape, pen: Pen) -> None:
+    def __init__(self, shape: Shape, pen: Pen, widest: int = WIDEST) -> None:
         self.pen = pen
+        self.widest = widest
         self.nodes = {node.id: node for node in (*shape.nodes, *shape.clusters)}
         self.edges = list(dict.fromkeys(lifted(shape)))
 
     def rows(self, holder: str | None) -> list[Row]:
-        """The graph inside a cluster, or the one at the top."""
+        """The graph inside a cluster, or the one at the top.
+
+        Raises:
+            TooWideError: it is wider than `widest`.
+        """
         nodes = [node for node in self.nodes.values() if node.inside == holder]
         names = {node.id for node in nodes}
         edges = [edge for edge in self.edges if edge.source in names and edge.target in names]
-        labels = [_cut(edge_text(edge, self.pen.many), LONGEST_LABEL) for edge in edges]
+        labels = [_cut(one_line(edge_text(edge, self.pen.many)), LONGEST_LABEL) for edge in edges]
         inner = {node.id: self._inner(node) for node in nodes}
         links = [Link(e.source, e.target, len(_cells(text))) for e, text in zip(edges, labels, strict=True)]
         last = next((node.id for node in nodes if node.kind == "end"), None)
         widths = {node.id: len(self._block(node, inner[node.id])[0]) for node in nodes}
         hang = {link.source: link.room + 5 for link in links if link.source == link.target}
-        grid = arrange_text(widths, links, hang, last)
+        grid = arrange_text(widths, links, hang, last, self.widest)
         blocks = {node.id: self._block(node, inner[node.id], grid.widths[node.id]) for node in nodes}
-        return _painted(grid, blocks, list(zip(edges, labels, strict=True)), self.pen)
+        rows = _painted(grid, blocks, list(zip(edges, labels, strict=True)), self.pen)
+        if any(len(row) > self.widest for row in rows):
+            raise TooWideError
+        return rows
 
     def _inner(self, node: Node) -> list[Row]:
         """What stands inside a node's frame."""
@@ -131,7 +139,7 @@ class _Picture:
 
     def _arrow(self, edge: Edge) -> str:
         level = self.pen.lines[E + W + (0 if edge.certain else DASHED)]
-        label = edge_text(edge, self.pen.many)
+        label = one_line(edge_text(edge, self.pen.many))
         end = one_line(self.nodes[edge.target].label)
         return f"{level * 2}{self.pen.arrows[3]} {end}{f'  ({label})' if label else ''}"
 
@@ -150,7 +158,8 @@ def _painted(grid: Grid, blocks: dict[str, list[Row]], edges: list[tuple[Edge, s
     """The blocks and lines of one level, each where the grid says."""
     canvas = _Canvas(pen)
     y = 0
-    for layer, bends, gap in zip(grid.layers, grid.bends, grid.rows, strict=True):
+    for layer, steps in zip(grid.layers, grid.gaps, strict=True):
+        ways, gap = bends(grid, steps)
         feet: dict[Key, int] = {key: y + len(blocks[key]) for key in layer if isinstance(key, str)}
         below = max(feet.values(), default=y + 1)
         for key in layer:
@@ -161,7 +170,7 @@ def _painted(grid: Grid, blocks: dict[str, list[Row]], edges: list[tuple[Edge, s
         for edge, label in edges:
             if edge.source == edge.target and edge.source in feet:
                 canvas.loop(grid.at[edge.source] + grid.widths[edge.source], y, label, len(blocks[edge.source]))
-        for bend in bends:
+        for bend in ways:
             edge, label = edges[bend.link]
             canvas.bend(bend, (feet.get(bend.upper, below), below, below + gap), edge.certain)
             canvas.tip(bend, (feet.get(bend.upper, below), below + gap - 1), label)

@@ -5,6 +5,7 @@ Blocks are known by id and size only; what is in them, and how lines look, is fo
 
 from __future__ import annotations
 
+from bisect import bisect_right, insort
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -16,6 +17,8 @@ GAP = 2  # columns between neighbours
 
 Key = str | tuple[int, int]
 """A block, or the place where a link passes a layer: (the link's number, layer)."""
+
+Ports = dict[tuple[Key, int, bool], int]
 
 
 class Link(NamedTuple):
@@ -54,15 +57,15 @@ class Grid:
         layers: the keys of each layer, from left to right.
         at: the leftmost column of each key.
         widths: of the blocks, which may have grown to hold their ports.
-        bends: of each gap, the one below the layer of that number.
-        rows: how many rows each gap takes.
+        gaps: what leads through each gap, the one below the layer of that number.
+        ports: (block, link, at its bottom) → the column inside the block where the line touches it.
     """
 
     layers: list[list[Key]]
     at: dict[Key, int]
     widths: dict[Key, int]
-    bends: list[list[Bend]] = field(default_factory=list)
-    rows: list[int] = field(default_factory=list)
+    gaps: list[list[Step]]
+    ports: Ports = field(default_factory=dict)
 
     @property
     def width(self) -> int:
@@ -86,13 +89,23 @@ class Step(NamedTuple):
         return self.room if (self.up if bottom else self.down) else 0
 
 
-def arrange_text(widths: Mapping[str, int], links: Sequence[Link], hang: Mapping[str, int], last: str | None) -> Grid:
+class TooWideError(Exception):
+    """The drawing does not fit."""
+
+
+def arrange_text(
+    widths: Mapping[str, int], links: Sequence[Link], hang: Mapping[str, int], last: str | None, widest: int
+) -> Grid:
     """Give every block a layer and a column, and every link its way. Links from a block to itself are left out.
 
     Args:
         widths: by id, in the order of declaration.
         hang: cells to keep free to the right of a block.
         last: the block to stand below all others.
+        widest: the room there is, in columns.
+
+    Raises:
+        TooWideError: it is not enough.
     """
     ranks, turned = rank(list(widths), links, last)
     layers: list[list[Key]] = [[] for _ in range(max(ranks.values(), default=-1) + 1)]
@@ -102,14 +115,15 @@ def arrange_text(widths: Mapping[str, int], links: Sequence[Link], hang: Mapping
     gaps: list[list[Step]] = [[] for _ in layers]
     for step in steps:
         gaps[_layer(step.upper, ranks)].append(step)
+    taken = {key: widths[key] if isinstance(key, str) else 1 for layer in layers for key in layer}
+    if any(sum(taken[key] + GAP for key in layer) - GAP > widest for layer in layers):
+        raise TooWideError  # before the work that takes long
     _order(layers, gaps)
-    grid = Grid(layers, {}, {key: widths[key] if isinstance(key, str) else 1 for layer in layers for key in layer})
-    ports = _ports(grid, gaps)
-    _place(grid, gaps, ports, _rooms(grid, gaps, ports, hang))
-    for gap in gaps:
-        bends, rows = _bends(grid, gap, ports)
-        grid.bends.append(bends)
-        grid.rows.append(rows)
+    grid = Grid(layers, {}, taken, gaps)
+    grid.ports = _ports(grid)
+    _place(grid, _rooms(grid, hang))
+    if grid.width > widest:
+        raise TooWideError
     return grid
 
 
@@ -204,22 +218,20 @@ def _crossings(layers: list[list[Key]], gaps: list[list[Step]]) -> int:
     for upper, lower, gap in zip(layers, layers[1:], gaps, strict=False):
         above = {key: place for place, key in enumerate(upper)}
         below = {key: place for place, key in enumerate(lower)}
-        ends = [below[step.lower] for step in sorted(gap, key=lambda s: (above[s.upper], below[s.lower]))]
-        count += sum(a > b for at, b in enumerate(ends) for a in ends[:at])
+        before: list[int] = []
+        for step in sorted(gap, key=lambda s: (above[s.upper], below[s.lower])):
+            count += len(before) - bisect_right(before, below[step.lower])
+            insort(before, below[step.lower])
     return count
 
 
 # -- columns --------------------------------------------------------------------------------------------------
 
-Ports = dict[tuple[Key, int, bool], int]
-"""(block, link, at its bottom) → the column inside the block where the line touches it."""
-
-
-def _ports(grid: Grid, gaps: list[list[Step]]) -> Ports:
+def _ports(grid: Grid) -> Ports:
     """Give each line a column of its own at each of its ends, in the order of the other ends; widens blocks."""
     places = {key: place for layer in grid.layers for place, key in enumerate(layer)}
     sides: dict[tuple[Key, bool], list[tuple[int, int, int]]] = {}
-    for gap in gaps:
+    for gap in grid.gaps:
         for step in gap:
             sides.setdefault((step.upper, True), []).append((places[step.lower], step.link, step.room_at(True)))
             sides.setdefault((step.lower, False), []).append((places[step.upper], step.link, step.room_at(False)))
@@ -246,7 +258,7 @@ def _wants(lines: list[tuple[int, int, int]]) -> list[int]:
     return [*(room + 3 if room else 3 for _, _, room in lines[:-1]), 1]
 
 
-def _place(grid: Grid, gaps: list[list[Step]], ports: Ports, room: Mapping[Key, int]) -> None:
+def _place(grid: Grid, room: Mapping[Key, int]) -> None:
     """Give each key its column: near to those it is linked with, without overlap."""
     for layer in grid.layers:
         column = 0
@@ -258,9 +270,9 @@ def _place(grid: Grid, gaps: list[list[Step]], ports: Ports, room: Mapping[Key, 
         numbers = range(1, len(grid.layers)) if down else range(len(grid.layers) - 2, -1, -1)
         for number in numbers:
             wishes: dict[Key, list[int]] = {}
-            for step in gaps[number - 1 if down else number]:
+            for step in grid.gaps[number - 1 if down else number]:
                 mine, other = (step.lower, step.upper) if down else (step.upper, step.lower)
-                wish = grid.at[other] + ports[other, step.link, down] - ports[mine, step.link, not down]
+                wish = grid.at[other] + grid.ports[other, step.link, down] - grid.ports[mine, step.link, not down]
                 wishes.setdefault(mine, []).append(wish)
             _settle(grid, grid.layers[number], wishes, room)
     leftmost = min(grid.at.values(), default=0)
@@ -268,13 +280,13 @@ def _place(grid: Grid, gaps: list[list[Step]], ports: Ports, room: Mapping[Key, 
         grid.at[key] -= leftmost
 
 
-def _rooms(grid: Grid, gaps: list[list[Step]], ports: Ports, hang: Mapping[str, int]) -> dict[Key, int]:
+def _rooms(grid: Grid, hang: Mapping[str, int]) -> dict[Key, int]:
     """The columns that each key needs: its width, or more if a label hangs over."""
     room = {key: width + (hang.get(key, 0) if isinstance(key, str) else 0) for key, width in grid.widths.items()}
-    for step in (step for gap in gaps for step in gap):
+    for step in (step for gap in grid.gaps for step in gap):
         for key, bottom in ((step.upper, True), (step.lower, False)):
             if step.room_at(bottom):
-                room[key] = max(room[key], ports[key, step.link, bottom] + 2 + step.room)
+                room[key] = max(room[key], grid.ports[key, step.link, bottom] + 2 + step.room)
     return room
 
 
@@ -307,11 +319,11 @@ class Run(NamedTuple):
     part: int = 0
 
 
-def _bends(grid: Grid, gap: list[Step], ports: Ports) -> tuple[list[Bend], int]:
+def bends(grid: Grid, gap: list[Step]) -> tuple[list[Bend], int]:
     """The ways of the lines through a gap, and how many rows it takes: the level runs, one above and one below."""
     ends = {
-        step.link: (grid.at[step.upper] + ports[step.upper, step.link, True],
-                    grid.at[step.lower] + ports[step.lower, step.link, False])
+        step.link: (grid.at[step.upper] + grid.ports[step.upper, step.link, True],
+                    grid.at[step.lower] + grid.ports[step.lower, step.link, False])
         for step in gap
     }  # fmt: skip
     rows = _rows([Run(x, to, link) for link, (x, to) in ends.items() if x != to])
