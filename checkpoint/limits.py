@@ -6,6 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from .thread import check_names
+
 PER_CALL = ":"
 """In a namespace: it belongs to one task of the graph around it."""
 
@@ -94,8 +96,10 @@ def several(names: Collection[str], what: str) -> frozenset[str]:
 
     Raises:
         TypeError: it is a single string.
+        ValueError: one of them is no text.
     """
     if isinstance(names, str):
         raise TypeError(f"{what} takes several: pass [{names!r}]")
+    check_names(*names)
     return frozenset(names)
 

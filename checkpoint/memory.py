@@ -46,6 +46,7 @@ from .records import (
     whole,
 )
 from .serde import Blob, Serializer
+from .thread import check_names
 
 
 class _Place(NamedTuple):
@@ -258,6 +259,8 @@ class InMemorySaver(InlineSaver):
             UnserializableError: names the channel and the place in its value.
         """
         thread_id, checkpoint_ns, parent_id = coordinates(config)
+        run_id = metadata.get("run_id")
+        check_names(checkpoint["id"], run_id, *checkpoint["channel_versions"], *checkpoint["versions_seen"])
         with self._lock:
             parent = self._record(thread_id, checkpoint_ns, parent_id) if parent_id is not None else None
         record = self._whole(parent_id, parent, checkpoint, metadata, new_versions)
@@ -282,6 +285,7 @@ class InMemorySaver(InlineSaver):
         thread_id, checkpoint_ns, checkpoint_id = coordinates(config)
         if checkpoint_id is None:
             raise ValueError("put_writes() needs a checkpoint_id in the config")
+        check_names(task_id, task_path, *(channel for channel, _ in writes))
         encoded = [(channel, self._dumps(channel, value)) for channel, value in writes]
         self.commit_writes(thread_id, checkpoint_ns, checkpoint_id, [TaskWrites(task_id, task_path, encoded)])
 
@@ -316,6 +320,7 @@ class InMemorySaver(InlineSaver):
 
     def delete_thread(self, thread_id: str) -> None:
         """Forget a thread with all its namespaces; an unknown one is no error."""
+        check_names(thread_id)
         with self._lock:
             self._threads.pop(str(thread_id), None)
 
@@ -356,6 +361,7 @@ class InMemorySaver(InlineSaver):
         Raises:
             ValueError: there is no such thread, or the target is one already.
         """
+        check_names(source, target)
         with self._lock:
             spaces = self._threads.get(source)
             if not spaces:

@@ -20,6 +20,7 @@ from .delta import delta_of, outweighed, patched
 from .errors import DamagedError
 from .seal import Seal
 from .serde import Blob
+from .thread import check_names
 
 KEYFRAME = 32
 """The most rows that have to be read for the table of a checkpoint."""
@@ -108,11 +109,19 @@ class Place:
         self.thread_id = thread_id
         self.checkpoint_ns = checkpoint_ns
         self.seal = seal
+        check_names(thread_id, checkpoint_ns)
         self._prefix = packb([thread_id, checkpoint_ns])
 
     def close(self, kind: str, names: Sequence[Any], content: Any) -> bytes:
-        """Content as the sealed bytes of a row."""
-        return self.seal.close(packb(content), self._prefix + packb([kind, *names]))
+        """Content as the sealed bytes of a row.
+
+        Raises:
+            ValueError: a name in it is no text.
+        """
+        try:
+            return self.seal.close(packb(content), self._prefix + packb([kind, *names]))
+        except TypeError as error:
+            raise ValueError(f"a name in the {kind} of {names[0]!r} is no text: {error}. Nothing was stored") from error
 
     def open(self, kind: str, names: Sequence[Any], data: bytes) -> Any:
         """The content of a row.
@@ -173,6 +182,7 @@ def rows_of(place: Place, image: Image | None, commit: Commit, metadata: Blob) -
         versions, seen = {**image.versions, **versions}, {**image.seen, **seen}
     body = Body(commit.ts, commit.v, metadata, commit.updated, shown, versions, seen)
     run_id = commit.metadata.get("run_id")
+    check_names(run_id)
     return NewRows(
         commit.id,
         commit.parent_id,

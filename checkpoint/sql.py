@@ -34,6 +34,7 @@ from .records import iso, merged, spans_of
 from .rows import Body, CheckpointRow, Image, NewRows, Place, amended, packed_writes, rows_of
 from .seal import Seal
 from .serde import Blob, Serializer
+from .thread import check_names
 from .upkeep import Choose, Session, copy_spaces, keep_only
 
 KNOWN = 128
@@ -132,6 +133,13 @@ class SqlSaver(BaseCheckpointSaver):
         with self._session(write=False) as session:
             spaces = {space.id: space for space in spaces_of(session, config)}
             return spaces, NEWEST if before is None else edge_of(session, before, spaces.values())
+
+    def threads(self) -> Iterator[str]:
+        """The ids of all threads, the one that moved last first."""
+        with self._session(write=False) as session:
+            spaces = spaces_of(session, None)
+        newest = sorted(spaces, key=lambda space: space.head or 0, reverse=True)
+        return iter(dict.fromkeys(space.thread_id for space in newest))
 
     def _newest_first(self, spaces: Mapping[int, Space], edge: int) -> Iterator[Found]:
         while True:
@@ -336,6 +344,7 @@ class SqlSaver(BaseCheckpointSaver):
 
     def delete_thread(self, thread_id: str) -> None:
         """Forget a thread with all its namespaces; an unknown one is no error."""
+        check_names(thread_id)
         with self._session(write=True) as session:
             for space in self._own_spaces(session, str(thread_id)):
                 for statement in ("forget_values", "forget_writes", "forget_rows", "drop_space"):
@@ -388,6 +397,7 @@ class SqlSaver(BaseCheckpointSaver):
         Raises:
             ValueError: there is no such thread, or the target is one already.
         """
+        check_names(source, target)
         with self._session(write=True) as session:
             spaces = self._own_spaces(session, source)
             if not spaces:

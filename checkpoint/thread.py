@@ -174,13 +174,29 @@ def coordinates(config: RunnableConfig) -> tuple[str, str, str | None]:
     """The (thread id, namespace, checkpoint id or None) that a config names.
 
     Raises:
-        ValueError: the config names no thread.
+        ValueError: the config names no thread, or one of these is no text.
     """
     configurable = config.get("configurable") or {}
     thread_id = configurable.get("thread_id")
     if thread_id is None or thread_id == "":
         raise ValueError('a checkpointer needs to know the thread: pass config={"configurable": {"thread_id": "..."}}')
-    return str(thread_id), configurable.get("checkpoint_ns") or "", configurable.get("checkpoint_id")
+    found = str(thread_id), configurable.get("checkpoint_ns") or "", configurable.get("checkpoint_id")
+    check_names(*found)
+    return found
+
+
+def check_names(*names: Any) -> None:
+    """Refuse what cannot be written as UTF-8, before anything is stored under it.
+
+    Raises:
+        ValueError: a name has half a surrogate pair.
+    """
+    for name in names:
+        if isinstance(name, str) and not name.isascii():
+            try:
+                name.encode()
+            except UnicodeEncodeError:
+                raise ValueError(f"the name {name!r} has half a surrogate pair: nothing is stored under it") from None
 
 
 def address(thread_id: str, checkpoint_ns: str, checkpoint_id: str | None = None) -> RunnableConfig:
