@@ -12,6 +12,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
+import threading
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -128,3 +129,72 @@ def shared() -> Cluster:
 def postgres() -> str:
     """A connection string to a fresh, empty schema of the tests' server."""
     return shared().schema()
+
+
+class Proxy:
+    """Stands between a client and the server, and can lose what passes.
+
+    `lose = "question"`: the next bytes from the client are dropped, and its connection is cut. `lose = "answer"`: they
+    reach the server, which does what they ask; its answer is dropped, and the connection is cut. `lose = "both"`:
+    nothing passes any more, and nothing is cut.
+    """
+
+    def __init__(self, port: int) -> None:
+        self._server = port
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self.lose: str | None = None
+        self.lost = threading.Event()
+        self._threads = [threading.Thread(target=self._accept)]
+        self._sockets: list[socket.socket] = []
+        self._threads[0].start()
+
+    def address(self, conninfo: str) -> str:
+        """The connection string of the server, by way of this proxy."""
+        return f"{conninfo} port={self.port}"
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            server = socket.create_connection(("127.0.0.1", self._server))
+            self._sockets += [client, server]
+            pairs = [(client, server, "question"), (server, client, "answer")]
+            self._threads += [threading.Thread(target=self._pass_on, args=pair) for pair in pairs]
+            for thread in self._threads[-2:]:
+                thread.start()
+
+    def _pass_on(self, source: socket.socket, target: socket.socket, what: str) -> None:
+        try:
+            while data := source.recv(65536):
+                if self.lose == "both":
+                    self.lost.set()
+                elif self.lose == what:
+                    self.lose = None
+                    self.lost.set()
+                    break
+                else:
+                    target.sendall(data)
+        except OSError:
+            pass
+        for each in (source, target):
+            try:
+                each.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+    def close(self) -> None:
+        """End all connections."""
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for each in self._sockets:
+            try:
+                each.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+        for thread in self._threads:
+            thread.join()
+        for each in self._sockets:
+            each.close()
