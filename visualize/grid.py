@@ -35,6 +35,7 @@ class Link:
 
     Attributes:
         label: the room of its label.
+        span: how many layers it leads on; labels have rows, but no layers.
         cells: what it goes through, from the upper to the lower end, both included.
         label_cell: the cell of its label, if it has one.
     """
@@ -44,6 +45,7 @@ class Link:
     lower: int
     label: Size
     back: bool = False
+    span: int = 0
     cells: list[int] = field(default_factory=list)
     label_cell: int | None = None
 
@@ -112,6 +114,7 @@ def build(items: list[Item], links: Sequence[Link], first: int | None, last: int
     for item, place in zip(items, layer, strict=True):
         grid.add(item, rows[place])
     for link in between:
+        link.span = layer[link.lower] - layer[link.upper]
         _lead(grid, link)
     return grid
 

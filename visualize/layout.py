@@ -29,7 +29,7 @@ ASIDE: Final = 36.0  # from a node to its error handler
 WIDEST: Final = 1200.0  # parts that nothing connects begin a new line beyond
 TALL: Final = 60.0  # what is higher stands at the top of its row, the rest in the middle
 INSET: Final = 16.0  # from a cluster's border to what is in it
-MOST_ROOM: Final = 200.0  # how far a node is widened for its edges
+MOST_ROOM: Final = 280.0  # how far a node is widened for its edges
 TITLE: Final = 30.0  # the same at its top
 
 
@@ -132,11 +132,14 @@ class _Drawing:
 
     def _room(self) -> dict[str, float]:
         """How wide each node has to be for the edges that meet it at its top or at its bottom."""
-        ends = [((edge.target, True), PORT) for edge in self.edges]
-        ends += [((edge.source, False), SEND_PORT if edge.kind == "send" else PORT) for edge in self.edges]
         found: dict[tuple[str, bool], float] = {}
-        for end, width in ends:
-            found[end] = min(MOST_ROOM, found.get(end, 0.0) + width)
+        pairs = {edge[:2] for edge in self.edges}
+        for edge in self.edges:
+            both = (edge.target, edge.source) in pairs  # these edges meet each node on the same side
+            begin = SEND_PORT if edge.kind == "send" else PORT
+            for node, top, width in ((edge.target, True, PORT), (edge.source, False, begin)):
+                for side in (True, False) if both else (top,):
+                    found[node, side] = min(MOST_ROOM, found.get((node, side), 0.0) + width)
         return {node: max(found.get((node, True), 0.0), found.get((node, False), 0.0)) for node in self.nodes}
 
     def _size(self, node: Node) -> Size:
@@ -240,7 +243,7 @@ class _Drawing:
         arrange_rows(grid, lambda: enclosed(grid, links, spots))
         besides = gather(grid, links, choose_sides(grid, links, spots))
         make_turns(grid, links, besides)
-        x = columns(grid, *_to_align(grid, links, len(group)), len(group), _gap(len(group)))
+        x = columns(grid, *_to_align(grid, links), len(group), _gap(len(group)))
         part = _Part()
         for item, piece in enumerate(parts):
             part.take(piece.moved(x[item], 0))
@@ -310,17 +313,15 @@ def _connected(count: int, pairs: Sequence[tuple[int, int]]) -> list[list[int]]:
     return found
 
 
-def _to_align(grid: Grid, links: Sequence[Link], real: int) -> tuple[list[list[int]], list[list[int]]]:
+def _to_align(grid: Grid, links: Sequence[Link]) -> tuple[list[list[int]], list[list[int]]]:
     """The neighbours of each cell that it is to stand in line with: the next node rather than a long edge."""
     above: list[list[int]] = [[] for _ in grid.row]
     below: list[list[int]] = [[] for _ in grid.row]
-    node_rows = {grid.row[cell] for cell in range(real)}
-    is_long = [any(grid.row[cell] in node_rows for cell in link.cells[1:-1]) for link in links]
-    short = [link for link, long in zip(links, is_long, strict=True) if link.cells and not long]
+    short = [link for link in links if link.span == 1]
     leads, led_to = {link.cells[0] for link in short}, {link.cells[-1] for link in short}
-    for link, long in zip(links, is_long, strict=True):
-        start = 1 if long and link.cells[0] in leads else 0
-        end = len(link.cells) - (1 if long and link.cells[-1] in led_to else 0)
+    for link in links:
+        start = 1 if link.span > 1 and link.cells[0] in leads else 0
+        end = len(link.cells) - (1 if link.span > 1 and link.cells[-1] in led_to else 0)
         for upper, lower in pairwise(link.cells[start:end]):
             below[upper].append(lower)
             above[lower].append(upper)

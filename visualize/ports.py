@@ -84,7 +84,7 @@ class _Around(NamedTuple):
 
     def fans_out(self, link: Link) -> bool:
         """Whether it leads straight back to one that leads to many."""
-        return len(link.cells) == 2 and len(set(self.forward.get((link.upper, True), ()))) >= FAN
+        return link.span == 1 and len(set(self.forward.get((link.upper, True), ()))) >= FAN
 
     def free_sides(self, item: int, node: str) -> list[int]:
         """The sides where nothing else of the same item stands."""
@@ -118,7 +118,7 @@ def choose_sides(grid: Grid, links: Sequence[Link], spots: Spots) -> Sides:
             hidden = around.hidden(link, True) or around.hidden(link, False)
             if both and (hidden or not around.fans_out(link)):
                 top = low = both
-            elif len(link.cells) == 2 and not hidden:
+            elif link.span == 1 and not hidden:
                 continue
             if top:
                 found[number, True] = top[0]

@@ -26,6 +26,7 @@ UNREACHED: Final = "nothing declared leads here: it runs only if a Command or a 
 
 MANY: Final = "\u00d7n"
 
+LONGEST_BADGE: Final = 80.0
 BOLD: Final = 1.08  # how much wider bold text is
 
 
@@ -84,7 +85,7 @@ def _cluster(node: Node, box: Box, mark: Mark | None) -> str:
     fill, line = LIGHT["cluster"], LIGHT["cluster-line"]
     return "".join(
         [
-            f'<g class="{classes}" data-node="{_text(node.id)}">{_title(_tooltip(node))}',
+            f'<g class="{classes}" data-node="{_text(node.id)}">{_title(_tooltip(node, mark))}',
             f'<rect class="shape" {_rect(box)} rx="10" fill="{fill}" stroke="{line}"/>',
             _words(fitted(node.label), (box.x + 12, box.y + 15), SMALL + 1, 'class="name" text-anchor="start"'),
             *_stops(node, box),
@@ -103,7 +104,7 @@ def _node(node: Node, box: Box, mark: Mark | None) -> str:
     ink = LIGHT["pill-ink" if node.kind in ("start", "end") else "ink"]
     return "".join(
         [
-            f'<g class="{classes}" data-node="{_text(node.id)}">{_title(_tooltip(node))}',
+            f'<g class="{classes}" data-node="{_text(node.id)}">{_title(_tooltip(node, mark))}',
             *_outline(node, box),
             *([_hour_glass((box.x + 18, y))] if node.deferred else []),
             _words(fitted(node.label), (x, y), size, f'class="name" fill="{ink}"'),
@@ -141,13 +142,14 @@ def _outline(node: Node, box: Box) -> Iterator[str]:
         yield f'<rect {_rect(inner)} rx="5" class="inner" fill="none" stroke="{LIGHT["sub-line"]}"/>'
 
 
-def _tooltip(node: Node) -> str:
+def _tooltip(node: Node, mark: Mark | None) -> str:
     """Everything that is known of a node, a line each."""
     said = {"unknown": ANYWHERE, "unreached": UNREACHED}
     plain = {"start", "end", "breakpoint"}
     kinds = [said.get(trait, NODE_KINDS[trait]) for trait in traits(node) if trait not in plain]
     whole = [] if node.kind in ("start", "end", "join", "unknown") else [node.label]
-    return "\n".join([*whole, *kinds, *notes(node)])
+    stands = [" ".join(filter(None, mark))] if mark else []
+    return "\n".join([*whole, *stands, *kinds, *notes(node)])
 
 
 def _stops(node: Node, box: Box) -> Iterator[str]:
@@ -173,10 +175,11 @@ def _state(mark: Mark | None) -> list[str]:
 
 
 def _badge(box: Box, mark: Mark | None) -> Iterator[str]:
-    text = fitted(mark.text, LONGEST_LABEL, SMALL) if mark else ""
+    text = fitted(mark.text, LONGEST_BADGE, SMALL) if mark else ""
     if text:
         width = max(16.0, round(text_width(text, SMALL) * BOLD) + 12)
-        x = max(box.middle[0] + 10, box.x + box.width + 8 - width)  # beside the arrow that comes in
+        end = box.x + box.width - width
+        x = min(end + 26, max(box.middle[0] + 10, end + 8))  # beside the arrow that comes in, but not on a neighbour
         place = Box("", x, box.y - 8, width, 16)
         yield (
             f'<g class="badge"><rect {_rect(place)} rx="8" {_fill("soft")}/>'
@@ -263,11 +266,11 @@ def _trimmed(points: Sequence[Point], length: float) -> Sequence[Point]:
 def _start_mark(route: Route, colour: str) -> Iterator[str]:
     """A dot where a Command decides, a number of copies where a Send does."""
     x, y = route.points[0]
+    dx, dy = _direction(route.points[3::-1])
     if route.edge.kind == "goto":
-        yield f'<circle class="dot" cx="{_number(x)}" cy="{_number(y)}" r="3" fill="{colour}"/>'
+        yield f'<circle class="dot" cx="{_number(x - dx * 2.5)}" cy="{_number(y - dy * 2.5)}" r="3" fill="{colour}"/>'
     elif route.edge.kind == "send":
-        dx, dy = _direction(route.points[3::-1])
-        middle = (x - dx * 11, y - dy * 11) if route.edge.source != route.edge.target else _half_way(route)
+        middle = (x - dx * 11, y - dy * 11) if abs(dx) < 0.5 else _beyond_corner(route)
         place = Box("", middle[0] - 11, middle[1] - 6.5, 22, 13)
         yield (
             f'<g class="many"><rect {_rect(place)} rx="6.5" {_fill("page")} stroke="{colour}"/>'
@@ -275,7 +278,11 @@ def _start_mark(route: Route, colour: str) -> Iterator[str]:
         )
 
 
-def _half_way(route: Route) -> Point:
+def _beyond_corner(route: Route) -> Point:
+    """Where a way that begins sideways has turned up or down; half way if it does not."""
+    for _, _, before, (x, y) in route.curves():
+        if abs(x - before[0]) < 0.01:
+            return x, y + (9 if y > before[1] else -9)
     line = route.line()
     return line[len(line) // 2]
 
