@@ -69,7 +69,7 @@ def declared(described: Described, levels: int, inside: str = "") -> tuple[set[s
 
 
 @given(graphs(), st.sampled_from([False, True, 0, 1, 2]))
-@settings(max_examples=150)
+@settings(max_examples=60)
 @pytest.mark.filterwarnings("ignore::stategraph.graph.GraphWarning")
 def test_a_drawing_shows_what_was_declared_and_nothing_else(described: Described, xray: bool | int) -> None:
     drawing = build(described, stategraph, probe=refuse).get_graph(xray=xray)
@@ -77,6 +77,7 @@ def test_a_drawing_shows_what_was_declared_and_nothing_else(described: Described
     assert set(drawing.nodes) == ids and len(drawing.shape.nodes) == len(ids)
     assert {tuple(edge) for edge in drawing.edges} == edges and len(drawing.edges) == len(edges)
     assert set(drawing.clusters) == {holder for name in ids for holder in holders(name)}
+    assert {node.inside for node in drawing.shape.nodes} <= {None, *drawing.clusters}
 
 
 def holders(name: str) -> list[str]:
@@ -88,7 +89,7 @@ def holders(name: str) -> list[str]:
 
 
 @given(graphs())
-@settings(max_examples=50)
+@settings(max_examples=15)
 @pytest.mark.filterwarnings("ignore::stategraph.graph.GraphWarning")
 def test_the_networkx_graph_is_the_same(described: Described) -> None:
     drawing = build(described, stategraph, probe=refuse).get_graph(xray=True)
@@ -97,15 +98,6 @@ def test_the_networkx_graph_is_the_same(described: Described) -> None:
     assert sorted(triples) == sorted(edge[:3] for edge in drawing.edges)
     for name, fields in drawing.nx.nodes(data=True):
         assert {"id": name, **fields} == drawing.nodes[name]._asdict()
-
-
-@given(graphs())
-@settings(max_examples=50)
-@pytest.mark.filterwarnings("ignore::stategraph.graph.GraphWarning")
-def test_every_edge_leads_between_nodes_that_are_drawn(described: Described) -> None:
-    drawing = build(described, stategraph, probe=refuse).get_graph(xray=True)
-    assert {end for edge in drawing.edges for end in edge[:2]} <= set(drawing.nodes)
-    assert {node.inside for node in drawing.shape.nodes} <= {None, *drawing.clusters}
 
 
 @pytest.mark.parametrize("name", DRAWN)
