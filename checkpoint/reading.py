@@ -133,16 +133,16 @@ def page(session: Session, spaces: Mapping[int, Space], edge: int, seal: Seal) -
         DamagedError: what is stored is not what was written.
     """
     rows = [CheckpointRow(*row) for row in session.rows("page", [*spaces], edge, PAGE)]
-    images: dict[int, Image] = {}
     found: dict[int, Found] = {}
     for row in reversed(rows):
         place = spaces[row.space].place(seal)
-        if row.link is None or row.link in images:  # made from the one before, where that is among these
+        before = found.get(row.link or 0)
+        known = before is not None and (before.row.space, before.row.checkpoint_id) == (row.space, row.parent_id)
+        if row.link is None or known:  # made from the one before, where that is among these
             body = read_body(place, row)
-            image = image_after(images.get(row.link or 0), row, body)
+            image = image_after(before.image if before else None, row, body)
         else:
             image, body = image_of_chain(place, _chain(session, row))
-        images[row.seq] = image
         found[row.seq] = Found(place, row, body, image, [])
     for space in {row.space for row in rows}:
         _fill(session, space, [each for each in found.values() if each.row.space == space])
