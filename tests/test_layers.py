@@ -23,6 +23,7 @@ MAY_IMPORT = {
     "pregel": [".channels", ".checkpoint", ".store"],
     "graph": [".channels", ".checkpoint", ".store", ".pregel"],
     "visualize": [".channels", ".checkpoint", ".pregel", ".graph"],
+    "testing": [".channels", ".checkpoint", ".pregel", ".graph"],
 }
 # Inside pregel/: a file may import those on its own line (but not in a circle) and on the lines above.
 PREGEL = """

@@ -1,0 +1,43 @@
+"""Checks for savers, yours and ours: what they promise, held against graphs, threads, kills, damage and hostile data.
+
+Subclass `SaverChecks` for pytest, call `check_saver`, or `python -m stategraph.testing MODULE:NAME`. README.md says
+what each check means. Only names are gathered here.
+"""
+
+from .check import CHECKS, Check, CheckFailed, difference, same
+from .concurrency import Attempt, check_race
+from .damage import damage_sqlite
+from .desk import Commits, Desk, World
+from .processes import CannotStart, Ended, KillAt, Ledger, Processes, kill
+from .storage import wrong_clock
+from .suite import Case, Report, Result, SaverChecks, check_saver
+
+__all__ = [
+    # run the suite
+    "SaverChecks",
+    "check_saver",
+    "Report",
+    "Result",
+    "Case",
+    "Check",
+    "CheckFailed",
+    "CHECKS",
+    # write checks of your own
+    "Desk",
+    "World",
+    "Commits",
+    "same",
+    "difference",
+    # kill, and look at what is left
+    "Processes",
+    "Ended",
+    "CannotStart",
+    "KillAt",
+    "kill",
+    "Ledger",
+    "Attempt",
+    "check_race",
+    # do harm
+    "damage_sqlite",
+    "wrong_clock",
+]

@@ -1,0 +1,254 @@
+"""Checks with threads, loops and processes that work on one storage at once. One writer wins each head."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..checkpoint.base import BaseCheckpointSaver, CheckpointConflictError, address
+from ..pregel.types import Command
+from .check import ASYNC, SYNC, CheckFailed, check, same
+from .desk import Commits, Desk, World, checkpoint
+from .graphs import appending, asking, thread
+from .processes import Processes
+
+if TYPE_CHECKING:
+    from .suite import SaverChecks
+
+
+class Attempt(NamedTuple):
+    """One try to move a head on: `won` if the commit returned."""
+
+    head: str | None
+    id: str
+    won: bool
+
+
+def check_race(attempts: Iterable[Attempt], chain: Sequence[str]) -> None:
+    """What racing writers saw fits what is stored: one winner for each head, and every winner is in the chain.
+
+    Args:
+        chain: the ids that are stored, oldest first.
+
+    Raises:
+        CheckFailed: says which commit was lost, doubled, or never made.
+
+    >>> check_race([Attempt(None, "a", True), Attempt(None, "b", False), Attempt("a", "c", True)], ["a", "c"])
+    >>> check_race([Attempt(None, "a", True), Attempt(None, "b", True)], ["a", "b"])
+    Traceback (most recent call last):
+    stategraph.testing.check.CheckFailed: head None was moved on by 2 writers that were all told ok: ['a', 'b']
+    """
+    won: dict[str | None, list[str]] = {}
+    for attempt in attempts:
+        if attempt.won:
+            won.setdefault(attempt.head, []).append(attempt.id)
+    for head, ids in won.items():
+        if len(ids) > 1:
+            raise CheckFailed(f"head {head!r} was moved on by {len(ids)} writers that were all told ok: {sorted(ids)}")
+    stored = dict(zip([None, *chain], chain, strict=False))
+    for head, (id,) in won.items():
+        if stored.get(head) != id:
+            raise CheckFailed(f"a writer was told ok for {id!r} after {head!r}, where {stored.get(head)!r} is stored")
+    ghosts = [id for id in chain if [id] not in won.values()]
+    if ghosts:
+        raise CheckFailed(f"stored, though their writers were told of a conflict: {ghosts}")
+
+
+def race(saver: BaseCheckpointSaver, name: str, rounds: int) -> list[Attempt]:
+    """Move the head of thread "t" on, again and again, each time from where it was seen."""
+    attempts = []
+    run = Commits(lambda method, *args: getattr(saver, method)(*args), saver)
+    for turn in range(rounds):
+        run.head = head = saver.head(address("t", ""))
+        run.expected = {head: checkpoint("", {}, {})} if head else {}
+        id = f"{name} {turn}"
+        try:
+            run.step(id, a=[name, turn], writes=[("task", [("a", id)])] if head else ())
+        except CheckpointConflictError:
+            attempts.append(Attempt(head, id, False))
+        else:
+            attempts.append(Attempt(head, id, True))
+    return attempts
+
+
+def side_by_side(jobs: Iterable[Callable[[], Any]]) -> list[Any]:
+    """Call all at the same time, each on a thread of its own; their results, in order.
+
+    Raises:
+        CheckFailed: one did not end within a minute.
+        Exception: what the first of them raised.
+    """
+    jobs = [*jobs]
+    barrier = threading.Barrier(len(jobs))
+    results: list[Any] = [None] * len(jobs)
+    errors: list[BaseException] = []
+
+    def work(number: int, job: Callable[[], Any]) -> None:
+        barrier.wait()
+        try:
+            results[number] = job()
+        except BaseException as error:  # raised below, on the caller's thread
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=each, daemon=True) for each in enumerate(jobs)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(60)
+    if any(each.is_alive() for each in threads):
+        raise CheckFailed("a call among several at once did not end within a minute")
+    for error in errors:
+        raise error
+    return results
+
+
+@check("concurrency", "commit", worlds=(SYNC,))
+def one_of_many_threads_wins_each_head(desk: Desk) -> None:
+    """Each commit names the head it has seen: exactly one gets it, the others a conflict, and no ok is lost."""
+    rounds = 15 * desk.scale
+    attempts = side_by_side(partial(race, desk.saver, f"w{n}", rounds) for n in range(4))
+    _raced(desk, [attempt for each in attempts for attempt in each])
+
+
+def _raced(desk: Desk, attempts: list[Attempt]) -> None:
+    desk.reopen()
+    found = desk.listed("t")[::-1]
+    check_race(attempts, [each.checkpoint["id"] for each in found])
+    for before, after in pairwise(found):
+        id = after.checkpoint["id"]
+        parent = after.parent_config and after.parent_config["configurable"]["checkpoint_id"]
+        same(parent, before.checkpoint["id"], f"parent of {id!r}")
+        same([tuple(each) for each in before.pending_writes or ()], [("task", "a", id)], f"writes that made {id!r}")
+
+
+@check("concurrency", "durable", "commit", worlds=(SYNC,))
+def one_of_many_processes_wins_each_head(desk: Desk) -> None:
+    """The same between processes: a lock inside one process does not help."""
+    desk.close()
+    with Processes() as processes:
+        jobs = [(racing, desk.suite, desk.folder, f"p{n}", 15 * desk.scale) for n in range(3)]
+        ended = processes.run(*jobs)
+    for each in ended:
+        same(each.error, "", "error of a racing process")
+    desk.saver = desk.another()
+    _raced(desk, [attempt for each in ended for attempt in each.result])
+
+
+def racing(suite: SaverChecks, folder: Path, name: str, rounds: int) -> list[Attempt]:
+    """What each racing process does."""
+    with Desk(suite, folder, SYNC) as desk:
+        return race(desk.saver, name, rounds)
+
+
+@check("concurrency", worlds=(SYNC,))
+def threads_of_their_own_do_not_disturb_each_other(desk: Desk) -> None:
+    """A server runs many conversations at once: all of them end as if they were alone."""
+    app = appending(desk.saver, "x")
+
+    def talk(name: str) -> None:
+        for _ in range(3):
+            app.invoke({"left": 5, "log": [name]}, thread(name))
+
+    names = [f"thread {n}" for n in range(4)]
+    side_by_side(partial(talk, name) for name in names)
+    for name in names:
+        log = app.get_state(thread(name)).values["log"]
+        same(log, [name, *["x"] * 5] * 3, f"log of {name!r}")
+
+
+@check("concurrency", worlds=(SYNC,))
+def reading_while_another_writes_sees_whole_steps(desk: Desk) -> None:
+    """A reader gets a state that was committed, never half of one."""
+    writing = [True]
+
+    def write() -> None:
+        run = Commits(lambda method, *args: getattr(desk.saver, method)(*args), desk.saver)
+        try:
+            for step in range(40 * desk.scale):
+                run.step(f"{step}", a=step, b=(step,), long=[f"{step}"] * 40)
+        finally:
+            writing[0] = False
+
+    def read() -> None:
+        while writing[0]:
+            for found in [desk.saver.get_tuple(desk.at()), *desk.saver.list(desk.at(), limit=2)]:
+                if found is not None:
+                    values = found.checkpoint["channel_values"]
+                    step = int(found.checkpoint["id"])
+                    same(values, {"a": step, "b": (step,), "long": [f"{step}"] * 40}, f"values of {step} while written")
+
+    side_by_side([write, read])
+
+
+@check("concurrency", worlds=(ASYNC,))
+def several_calls_may_wait_at_once_on_one_loop(desk: Desk) -> None:
+    """An async server awaits many threads at the same time."""
+    app = appending(desk.saver, "x")
+
+    async def talk(name: str) -> Any:
+        for _ in range(2):
+            result = await app.ainvoke({"left": 5, "log": [name]}, thread(name))
+        return result["log"]
+
+    class Talks:
+        """So that the desk's loop can run it."""
+
+        async def aall(self, names: list[str]) -> list[Any]:
+            return await asyncio.gather(*map(talk, names))
+
+    names = [f"thread {n}" for n in range(6)]
+    logs = desk.world.call(Talks(), "all", names)
+    same(logs, [[name, *["x"] * 5] * 2 for name in names], "logs of all threads")
+
+
+@check("concurrency", "commit", worlds=(SYNC,))
+def every_run_that_was_told_ok_is_in_the_final_state(desk: Desk) -> None:
+    """Many runs on one thread: those that lost were told; of those that were told ok nothing is missing."""
+    app = appending(desk.saver, "x")
+    app.invoke({"left": 1, "log": []}, thread())
+
+    def attempt(name: str) -> list[str]:
+        won = []
+        for turn in range(6 * desk.scale):
+            try:
+                app.invoke({"left": 1, "log": [f"{name} {turn}"]}, thread())
+                won.append(f"{name} {turn}")
+            except CheckpointConflictError:
+                pass
+        return won
+
+    won = side_by_side(partial(attempt, f"w{n}") for n in range(3))
+    log = app.get_state(thread()).values["log"]
+    told = [each for each in log if each != "x"]
+    for each in [each for names in won for each in names]:
+        same(told.count(each), 1, f"how often the input {each!r}, whose run was told ok, is in the final log")
+
+
+@check("concurrency", "commit", worlds=(SYNC,))
+def an_answer_is_taken_once(desk: Desk) -> None:
+    """Two people press the button at the same moment: one of them goes on with the run, the other is told."""
+    for turn in range(3 * desk.scale):
+        config = thread(f"{turn}")
+        app = asking(desk.saver)
+        app.invoke({"log": []}, config)
+        question = next(each for each in app.get_state(config).interrupts if each.value == "inner")
+
+        def answer(name: str, app: Any = app, config: Any = config, id: str = question.id) -> bool:
+            try:
+                app.invoke(Command(resume={id: name}), config)
+            except Exception as error:
+                if type(error).__name__ not in ("CheckpointConflictError", "UnknownInterruptError"):
+                    raise
+                return False
+            return True
+
+        side_by_side(partial(answer, name) for name in ("one", "two"))
+        with World(SYNC) as world:
+            state = world.call(app, "get_state", config, subgraphs=True)
+        log = [each for each in state.values["log"] if each[0] == "inner"]
+        same(len(log) <= 1, True, f"the answer stands at most once in the log: {log}")

@@ -1,0 +1,440 @@
+"""Checks of single writes and reads: put, put_writes, get_tuple, commit, commit_writes, head. No graph runs here."""
+
+from __future__ import annotations
+
+import threading
+from copy import deepcopy
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import PurePosixPath
+from typing import Any
+from uuid import UUID
+
+from ..checkpoint.base import (
+    ERROR,
+    INTERRUPT,
+    RESUME,
+    CheckpointConflictError,
+    TaskWrites,
+    coordinates,
+)
+from .check import check, raises, same
+from .desk import Desk, checkpoint, long_run
+
+VALUES: dict[str, Any] = {
+    "none": None, "yes": True, "one": 1, "text": "é\u0000\U0001f600", "empty": "", "big": 2**100, "low": -(2**63) - 1,
+    "floats": [0.0, -0.0, 1e308, float("inf"), float("nan"), 5e-324], "bytes": b"\x00\xff", "array": bytearray(b"x"),
+    "tuple": (1, (2, [3])), "set": {1, "a"}, "frozen": frozenset({(1,)}), "nested": {"a": [{"b": ({},)}]},
+    "keys": {1: "int", (1, 2): "tuple", None: "none"}, "decimal": Decimal("1.10"), "fraction": Fraction(1, 3),
+    "uuid": UUID(int=7), "when": datetime(2024, 2, 29, 1, 2, 3, 4, tzinfo=UTC), "day": date(1, 1, 1),
+    "long": timedelta(days=-1, microseconds=1), "path": PurePosixPath("a/b"), "error": ValueError("no", 3),
+    "complex": 1 + 2j, "range": range(3, 9, 2), "large": "x" * 100_000,
+}  # fmt: skip
+
+
+# -- put --------------------------------------------------------------------------------------------------------
+
+
+@check("put")
+def put_returns_the_config_of_the_new_checkpoint(desk: Desk) -> None:
+    """The next step names its parent by what put returned."""
+    same(coordinates(desk.put("1", ns="child:abc")), ("t", "child:abc", "1"), "put()")
+
+
+@check("put")
+def put_and_get_give_everything_back(desk: Desk) -> None:
+    """A resumed run must see what the stopped one saw: every field of the checkpoint and its metadata."""
+    values = {"s": "text", "i": 1, "l": [1, (2,)], "d": {"k": None}}
+    desk.put("1", values, step=3, run_id="r", score=1.5, tags=["a"], parents={"": "root"})
+    desk.reopen()
+    found = desk.need()
+    same(coordinates(found.config), ("t", "", "1"), "config")
+    same(found.parent_config, None, "parent_config")
+    same(found.checkpoint, checkpoint("1", values, dict.fromkeys(values, 1)), "checkpoint")
+    metadata = {"source": "loop", "step": 3, "run_id": "r", "score": 1.5, "tags": ["a"], "parents": {"": "root"}}
+    same(found.metadata, metadata, "metadata")
+    same(found.pending_writes, [], "pending_writes")
+
+
+@check("put")
+def values_come_back_equal_and_of_the_same_type(desk: Desk) -> None:
+    """A tuple that comes back as a list makes a resumed run differ from an unbroken one."""
+    desk.put("1", VALUES)
+    desk.write("1", [*VALUES.items()])
+    desk.reopen()
+    same(desk.values(), VALUES, "channel_values")
+    same({channel: value for _, channel, value in desk.pending()}, VALUES, "pending_writes")
+
+
+@check("put")
+def the_format_number_is_kept(desk: Desk) -> None:
+    """A later version must know what wrote a checkpoint."""
+    old = checkpoint("1", {}, {})
+    old["v"] = 7
+    desk.call("put", desk.at(), old, {}, {})
+    same(desk.call("get", desk.at())["v"], 7, "v")
+
+
+@check("put")
+def namespaces_and_threads_are_apart(desk: Desk) -> None:
+    """Nested graphs and other people's threads must not see each other, also where one name begins another."""
+    places = [("t", ""), ("t", "child:abc"), ("t", "child"), ("t", "child:abc|x"), ("u", ""), ("t2", ""), ("T", "")]
+    for thread, ns in places:
+        desk.put("1", {"a": [thread, ns]}, thread=thread, ns=ns)
+    for thread, ns in places:
+        same(desk.values(thread=thread, ns=ns), {"a": [thread, ns]}, f"values of thread {thread!r}, namespace {ns!r}")
+    same(desk.get(ns="child:"), None, "namespace 'child:', where nothing was put")
+
+
+@check("put")
+def the_namespace_defaults_to_the_root(desk: Desk) -> None:
+    """Callers name a thread; only nested graphs have a namespace."""
+    bare: Any = {"configurable": {"thread_id": "t"}}
+    desk.call("put", bare, checkpoint("1", {}, {}), {}, {})
+    same(coordinates(desk.call("get_tuple", bare).config), ("t", "", "1"), "config")
+
+
+@check("put")
+def a_thread_id_may_be_a_number(desk: Desk) -> None:
+    """Threads are often named by a row's number; 7 and "7" are the same thread."""
+    desk.put("1", {"a": 1}, thread=7)
+    same(desk.values(thread="7"), {"a": 1}, "values of thread '7'")
+
+
+@check("put")
+def parents_are_tracked_and_old_checkpoints_stay(desk: Desk) -> None:
+    """Going back in time reads old checkpoints by their ids, and history follows parents."""
+    desk.put("1", {"a": 1})
+    desk.put("2", {"a": 2}, parent="1")
+    desk.put("3", {"a": 3}, parent="1")
+    for id, parent in (("2", "1"), ("3", "1")):
+        config = desk.need(id).parent_config
+        same(config and coordinates(config), ("t", "", parent), f"parent of {id!r}")
+    same([desk.values(id)["a"] for id in "123"], [1, 2, 3], "values of the three checkpoints")
+
+
+@check("put")
+def an_unchanged_channel_is_read_from_before(desk: Desk) -> None:
+    """A step names the channels it changed; the others keep their value, and old checkpoints theirs."""
+    desk.put("1", {"a": "old", "b": "old"})
+    desk.put("2", {"a": "new", "b": "old"}, parent="1", versions={"a": 2, "b": 1}, new={"a": 2})
+    desk.put("3", {"a": "new", "b": "old", "c": 1}, parent="2", versions={"a": 2, "b": 1, "c": 3}, new={"c": 3})
+    desk.reopen()
+    same(desk.values("1"), {"a": "old", "b": "old"}, "values of '1'")
+    same(desk.values("2"), {"a": "new", "b": "old"}, "values of '2'")
+    same(desk.values("3"), {"a": "new", "b": "old", "c": 1}, "values of '3'")
+
+
+@check("put")
+def a_value_that_no_parent_has_is_stored_though_not_new(desk: Desk) -> None:
+    """A value must never be lost because somebody did not name its channel as changed."""
+    desk.put("1", {"a": 1}, new={})
+    desk.put("2", {"a": 1, "b": 2}, parent="1", versions={"a": 1, "b": 1}, new={})
+    desk.put("3", {"a": 5}, parent="gone", versions={"a": 9}, new={})
+    same([desk.values(id) for id in "123"], [{"a": 1}, {"a": 1, "b": 2}, {"a": 5}], "values of the three checkpoints")
+
+
+@check("put")
+def a_channel_may_become_empty_or_go(desk: Desk) -> None:
+    """A consumed channel holds nothing, though it has a version; one of a node that was removed has not even that."""
+    desk.put("1", {"a": 1, "b": 2, "c": 3})
+    desk.put("2", {"b": 2}, parent="1", versions={"a": 2, "b": 1}, new={"a": 2})
+    desk.put("3", {"b": 2}, parent="2", versions={"a": 2, "b": 1}, new={})
+    for id in "23":
+        same(desk.values(id), {"b": 2}, f"values of {id!r}")
+        same(desk.need(id).checkpoint["channel_versions"], {"a": 2, "b": 1}, f"versions of {id!r}")
+    same(desk.values("1"), {"a": 1, "b": 2, "c": 3}, "values of '1'")
+
+
+@check("put")
+def putting_an_id_again_replaces_it_and_makes_it_the_head(desk: Desk) -> None:
+    """Whoever repeats a put after an error must not leave two of it, or an older head."""
+    desk.put("1", {"a": 1})
+    desk.put("2", {"a": 2}, parent="1")
+    desk.put("1", {"a": 3}, parent="2")
+    same(desk.values(), {"a": 3}, "values of the head")
+    same(desk.ids(), ["1", "2"], "list()")
+    same(desk.values("2"), {"a": 2}, "values of '2'")
+
+
+@check("put")
+def a_refused_value_leaves_no_trace(desk: Desk) -> None:
+    """What cannot be stored must be told when it is stored, not found missing at the resume."""
+    desk.put("1", {"a": 1})
+    lock = {"x": [threading.Lock()]}
+    raises(TypeError, "put() of a lock", desk.put, "2", {"a": 2, "b": lock}, parent="1")
+    raises(TypeError, "put_writes() of a lock", desk.write, "1", [("v", 1), ("w", lock)])
+    same(desk.ids(), ["1"], "list() after a refused put()")
+    same(desk.values(), {"a": 1}, "values after a refused put()")
+    same(desk.pending(), [], "pending writes after a refused put_writes()")
+
+
+@check("put")
+def a_missing_thread_is_a_clear_error(desk: Desk) -> None:
+    """A forgotten thread_id must not start, or read, a thread of an accidental name."""
+    configs: list[Any] = [{}, {"configurable": {}}, {"configurable": {"thread_id": ""}}]
+    for config in configs:
+        calls: dict[str, tuple[Any, ...]] = {
+            "get_tuple": (), "put": (checkpoint("1", {}, {}), {}, {}), "put_writes": ([], "t"),
+        }  # fmt: skip
+        for method, args in calls.items():
+            raises(ValueError, f"{method}({config})", desk.call, method, config, *args)
+        raises(ValueError, f"list({config})", desk.listed, config)
+
+
+@check("put")
+def history_does_not_change_with_what_it_was_made_of(desk: Desk) -> None:
+    """Nodes and reducers go on changing the live values after they were stored."""
+    live: dict[str, Any] = {"a": [1], "b": {"k": {1}}}
+    metadata: Any = {"parents": {"": "x"}, "tags": ["a"]}
+    found = checkpoint("1", live, {"a": 1, "b": 1})
+    desk.call("put", desk.at(), found, metadata, {"a": 1, "b": 1})
+    desk.write("1", [("w", live["a"])])
+    live["a"].append(2)
+    live["b"]["k"].add(2)
+    found["versions_seen"]["node"]["a"] = found["channel_versions"]["a"] = 99
+    (found["updated_channels"] or []).append("z")
+    metadata["parents"][""] = metadata["tags"][0] = "y"
+    kept = desk.need()
+    same(kept.checkpoint, checkpoint("1", {"a": [1], "b": {"k": {1}}}, {"a": 1, "b": 1}), "checkpoint")
+    same(kept.metadata, {"parents": {"": "x"}, "tags": ["a"]}, "metadata")
+    same(kept.pending_writes, [("task", "w", [1])], "pending_writes")
+
+
+@check("put")
+def history_does_not_change_with_what_was_read(desk: Desk) -> None:
+    """Whoever looks at a thread and edits what came must not edit the thread."""
+    desk.put("0", {"a": [1]}, tags=["x"])
+    desk.write("0", [("b", [2])])
+    one = desk.need()
+    kept = deepcopy(one)
+    one.config["configurable"]["thread_id"] = "changed"
+    one.checkpoint["channel_values"]["a"].append(9)
+    one.checkpoint["channel_versions"].clear()
+    one.checkpoint["versions_seen"]["node"].clear()
+    (one.checkpoint["updated_channels"] or []).append("z")
+    one.metadata["parents"]["x"] = "y"
+    one.metadata["tags"].append("z")  # type: ignore[typeddict-item]  # a key of one's own
+    (one.pending_writes or [])[0][2].append(9)
+    same(desk.need()._asdict(), kept._asdict(), "what is read after that")
+
+
+@check("put")
+def what_is_unknown_is_none(desk: Desk) -> None:
+    """Nothing is no error: a run on a new thread begins by asking."""
+    same([desk.get(), desk.get("1"), desk.call("get", desk.at()), desk.head()], [None] * 4, "an empty storage")
+    desk.put("1")
+    same([desk.get("2"), desk.get("1", thread="u"), desk.get("1", ns="n")], [None] * 3, "beside checkpoint '1'")
+
+
+# -- put_writes -------------------------------------------------------------------------------------------------
+
+
+@check("writes")
+def writes_hang_on_their_checkpoint(desk: Desk) -> None:
+    """What a finished task wrote saves it from running again; the next checkpoint begins with none."""
+    desk.put("1")
+    desk.write("1", [("a", (1, 2)), ("b", "x")], "one")
+    desk.write("1", [("a", None)], "two")
+    desk.reopen()
+    same(desk.pending(), [("one", "a", (1, 2)), ("one", "b", "x"), ("two", "a", None)], "pending writes")
+    desk.put("2", parent="1")
+    same((desk.pending(), len(desk.pending("1"))), ([], 3), "pending writes of '2', and the number of those of '1'")
+
+
+@check("writes")
+def writes_are_ordered_by_path_task_and_place(desk: Desk) -> None:
+    """Tasks end in any order; reducers must get their writes in one order, whoever was quicker."""
+    desk.put("1")
+    desk.write("1", [("x", 1), (ERROR, 2)], "b", "~2")
+    desk.write("1", [("x", 3)], "z", "~1")
+    desk.write("1", [("x", 4)], "a", "~2")
+    desk.write("1", [("x", 5)], "y")
+    desk.write("1", [(f"c{i}", 10 + i) for i in range(12)], "m", "~10")
+    same([value for _, _, value in desk.pending()], [5, 3, *range(10, 22), 4, 2, 1], "values in their order")
+
+
+@check("writes")
+def writes_may_come_before_their_checkpoint(desk: Desk) -> None:
+    """A saver that stores in the background may get them first; until then there is no checkpoint."""
+    desk.write("1", [("a", 1)])
+    same((desk.get(), desk.get("1"), desk.ids()), (None, None, []), "before the checkpoint")
+    desk.put("1")
+    same(desk.pending(), [("task", "a", 1)], "pending writes")
+
+
+@check("writes")
+def sending_writes_again_keeps_the_first(desk: Desk) -> None:
+    """A repeated call changes nothing: what another run may have read already stays."""
+    desk.put("1")
+    for value in (1, 1, 2):
+        desk.write("1", [("a", value)])
+    desk.write("1", [("b", 3), ("c", 4)])
+    same(desk.pending(), [("task", "a", 1), ("task", "c", 4)], "pending writes")
+
+
+@check("writes")
+def control_writes_replace_also_beside_ordinary_ones(desk: Desk) -> None:
+    """A second failure must show its own error, and a new answer must count, whatever else the call holds."""
+    desk.put("1")
+    desk.write("1", [("a", 1), (ERROR, "e1"), (INTERRUPT, "i1")])
+    desk.write("1", [("a", 2), (ERROR, "e2")])
+    desk.write("1", [(RESUME, ["r"])])
+    control = [("task", RESUME, ["r"]), ("task", INTERRUPT, "i1"), ("task", ERROR, "e2")]
+    same(desk.pending(), [*control, ("task", "a", 1)], "pending writes")
+    desk.put("2")
+    desk.write("2", [(ERROR, "e1"), (ERROR, "e2")])
+    same(desk.pending("2"), [("task", ERROR, "e2")], "two errors in one call")
+
+
+@check("writes")
+def writes_of_namespaces_and_threads_are_apart(desk: Desk) -> None:
+    """The same checkpoint id may stand in several places."""
+    desk.put("1")
+    desk.put("1", ns="n")
+    desk.put("1", thread="u")
+    desk.write("1", [("a", 1)], ns="n")
+    found = [desk.pending(), desk.pending(thread="u"), desk.pending(ns="n")]
+    same(found, [[], [], [("task", "a", 1)]], "pending writes of the root, the other thread, the namespace")
+
+
+@check("writes")
+def writes_need_a_checkpoint_id(desk: Desk) -> None:
+    """Writes beside nothing would never be found again."""
+    raises(ValueError, "put_writes() without checkpoint_id", desk.call, "put_writes", desk.at(), [("a", 1)], "task")
+
+
+# -- commit -----------------------------------------------------------------------------------------------------
+
+
+@check("commit")
+def a_commit_stores_checkpoint_writes_and_head(desk: Desk) -> None:
+    """One superstep is one call: the new checkpoint, and the writes of the tasks that made it, beside its parent."""
+    run = desk.run()
+    run.step("1", a=1)
+    run.step("2", b=(2,), writes=[("task", [("b", (2,)), ("c", 3)])])
+    desk.reopen()
+    desk.reads_back(run)
+    same(desk.pending("1"), [("task", "b", (2,)), ("task", "c", 3)], "writes beside the parent")
+    same((desk.head(), desk.pending()), ("2", []), "head, and writes beside it")
+    config = desk.need().parent_config
+    same(config and coordinates(config), ("t", "", "1"), "parent")
+
+
+@check("commit")
+def writes_recorded_early_and_again_in_the_commit_count_once(desk: Desk) -> None:
+    """Quick tasks are recorded while slow ones run, and may come again with the step."""
+    run = desk.run()
+    run.step("1", a=1)
+    early: list[TaskWrites] = [run.task("one", [("a", 1)]), run.task("two", [(ERROR, "e")])]
+    desk.call("commit_writes", "t", "", "1", early)
+    desk.call("commit_writes", "t", "", "1", early[:1])
+    desk.reopen()
+    same(desk.pending(), [("one", "a", 1), ("two", ERROR, "e")], "writes recorded early")
+    run.step("2", a=1, writes=[("one", [("a", 9)]), ("two", [("b", 2)])])
+    same(desk.pending("1"), [("one", "a", 1), ("two", ERROR, "e"), ("two", "b", 2)], "writes after the commit")
+
+
+@check("commit", "commit")
+def only_the_head_can_be_moved_on(desk: Desk) -> None:
+    """Two runs on one thread: the second to commit gets an error that names the winner, and stores nothing."""
+    one, two = desk.run(), desk.run()
+    one.step("1", a=1)
+    lost = raises(
+        CheckpointConflictError, "a second first commit", two.step, "other", a=2, writes=[("task", [("a", 2)])]
+    )
+    same((lost.thread_id, lost.expected, lost.actual), ("t", None, "1"), "the error's thread, expected and actual head")
+    two.head, two.expected = one.head, dict(one.expected)
+    one.step("2", a=2)
+    lost = raises(CheckpointConflictError, "a commit on an old head", two.step, "x", a=3, writes=[("task", [("a", 3)])])
+    same((lost.expected, lost.actual), ("1", "2"), "the error's expected and actual head")
+    same((desk.ids(), desk.pending("1")), (["2", "1"], []), "list(), and writes of the losers")
+    two.head = "gone"
+    raises(CheckpointConflictError, "a commit on a head that never was", two.step, "y", parent="1", a=4)
+    desk.reads_back(one)
+
+
+@check("commit", "commit")
+def a_conflict_on_an_empty_thread_leaves_no_thread(desk: Desk) -> None:
+    """A run whose thread was deleted meanwhile must not bring half of it back."""
+    run = desk.run()
+    run.head, run.expected = "gone", {"gone": checkpoint("gone", {}, {})}
+    lost = raises(CheckpointConflictError, "a commit on a deleted thread", run.step, "1", a=1)
+    same((lost.expected, lost.actual), ("gone", None), "the error's expected and actual head")
+    same((desk.ids(None), desk.get(), desk.head()), ([], None, None), "list(), get_tuple() and head() after it")
+
+
+@check("commit", "claim")
+def only_one_run_may_bring_an_answer(desk: Desk) -> None:
+    """Two people press the button at the same moment: whoever comes second is told before any node runs."""
+    desk.run().step("1", a=1)
+    first, second = desk.need(), desk.need()
+    desk.call("claim", desk.at("1"), first.stamp, [desk.run().task("task", [("a", 1)])])
+    late = [desk.run().task("task", [("a", 2)])]
+    raises(CheckpointConflictError, "a second claim", desk.call, "claim", desk.at("1"), second.stamp, late)
+    same(desk.pending(), [("task", "a", 1)], "writes after both")
+    desk.reopen()
+    desk.call("claim", desk.at("1"), desk.need().stamp, [desk.run().task("next", [("a", 3)])])
+    raises(CheckpointConflictError, "a claim beside no head", desk.call, "claim", desk.at("0"), None, late)
+    same(desk.pending(), [("next", "a", 3), ("task", "a", 1)], "writes after a claim by one who had read again")
+
+
+@check("commit")
+def the_newest_checkpoint_of_a_run_is_found(desk: Desk) -> None:
+    """A message that is delivered twice must be seen to have been worked on."""
+    for id, run_id in (("1", "r1"), ("2", "r1"), ("3", "r2")):
+        desk.put(id, {"a": id}, run_id=run_id)
+    desk.put("1", ns="n", run_id="r3")
+    desk.put("1", thread="u", run_id="r4")
+    desk.reopen()
+    for run_id, expected in (("r1", "2"), ("r2", "3"), ("r3", None), ("r4", None), ("r%", None), ("", None)):
+        found = desk.call("run_of", desk.at(), run_id)
+        same(found and found.checkpoint["id"], expected, f"run_of({run_id!r})")
+
+
+@check("commit", "commit")
+def a_commit_that_fails_leaves_nothing(desk: Desk) -> None:
+    """Whole or not at all: no writes without their checkpoint, no checkpoint without its head."""
+    run = desk.run()
+    run.step("1", a=1)
+    commit, _ = run.made("2", "head", [("task", [("a", 2)])], {"a": 2})
+    commit.metadata["lock"] = threading.Lock()
+    try:
+        desk.call("commit", commit)
+    except Exception:
+        same((desk.ids(), desk.head()), (["1"], "1"), "list() and head() after a commit that failed")
+        same(desk.pending("1"), [], "writes of the commit that failed")
+        run.step("2", a=3)
+        desk.reads_back(run)
+    else:  # a saver that keeps metadata as it is may keep this
+        same((desk.ids(), desk.head()), (["2", "1"], "2"), "list() and head() after a commit that did not fail")
+
+
+@check("commit")
+def every_checkpoint_of_a_long_thread_reads_back(desk: Desk) -> None:
+    """However a saver shortens what it stores, each old checkpoint is complete, and so are forks from it."""
+    run = desk.run()
+    long_run(run, 100)
+    for at in (0, 31, 32, 33, 64, 99):
+        run.step(f"fork {at}", parent=f"{at}", fork=at, k1=at)
+        for step in range(5):
+            run.step(f"fork {at} {step}", a=step)
+    desk.reopen()
+    desk.reads_back(run)
+    run.step("after", a=("x",))
+    desk.reads_back(run, ["after"])
+
+
+@check("commit")
+def long_values_that_change_a_little_read_back(desk: Desk) -> None:
+    """A saver may store what changed; appending, setting, deleting and shrinking must give the very value back."""
+    run = desk.run()
+    items: list[Any] = []
+    table: dict[str, Any] = {}
+    for step in range(120):
+        items = [*items, (step, "x" * 50)] if step % 29 else items[: step // 2]
+        table = {key: value for key, value in table.items() if key != f"k{step % 17}"} | {f"k{step}": [step] * 20}
+        run.step(f"{step}", items=items, table=table, text="é" * (step * 7 % 400), parts={step, *range(step * 3 % 50)})
+    desk.reopen()
+    desk.reads_back(run)

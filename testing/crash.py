@@ -1,0 +1,174 @@
+"""Checks that kill the process: what was acknowledged is there, nothing is there by half, and a resume ends as an
+unbroken run. For savers that outlive their process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..checkpoint.memory import InMemorySaver
+from .check import SYNC, CheckFailed, check, holds, same
+from .desk import Commits, Desk
+from .graphs import looping, shown, thread
+from .processes import Ended, KillAt, Ledger, Processes
+
+if TYPE_CHECKING:
+    from .suite import SaverChecks
+
+STEPS = 8
+LANES = 3
+ROUNDS = 4
+WRITING = ("commit", "commit_writes", "put", "put_writes")
+
+
+def script(run: Commits) -> None:
+    """What the process that is killed commits: step n holds n everywhere, so that half a step is seen."""
+    for step in range(STEPS):
+        run.step(f"{step}", a=step, long=[f"{step}" * 9] * (20 + step), writes=_writes(step) if step else ())
+
+
+def _writes(step: int) -> list[tuple[str, list[tuple[str, Any]]]]:
+    return [(f"task {n}", [("a", step), ("long", (step, n))]) for n in range(2)]
+
+
+def committing(suite: SaverChecks, folder: Path, at: int | None) -> int:
+    """Commit the script's steps, noting each that was acknowledged; killed at a call inside the saver. How many calls
+    there were."""
+    ledger = Ledger(folder.parent / f"{folder.name}.ledger")
+    with Desk(suite, folder, SYNC) as desk:
+        kill = KillAt(at)
+        kill.around(desk.saver, "commit")
+
+        def call(method: str, commit: Any) -> None:
+            getattr(desk.saver, method)(commit)
+            ledger.note(commit.id)
+
+        script(Commits(call, desk.saver))
+    return kill.calls
+
+
+def points(desk: Desk, calls: int, count: int) -> list[int]:
+    """At which calls to kill: spread over all of them, by chance."""
+    holds(calls > 0, "the saver makes no call that could be stopped: is commit() inherited and put() in C?")
+    count = min(calls, count * desk.scale)
+    return [1 + (n * calls + desk.random.randrange(calls)) // count for n in range(count)]
+
+
+@check("crash", "durable", worlds=(SYNC,))
+def what_was_acknowledged_survives_a_kill(desk: Desk) -> None:
+    """Killed between any two things that commit() does: each step is there whole or not at all, and what was returned
+    from is there."""
+    desk.close()
+    with Processes() as processes:
+        calls = processes.one(committing, desk.suite, desk.folder / "dry", None)
+        for number, at in enumerate(points(desk, calls, 12)):
+            folder = desk.folder / f"{number}"
+            (ended,) = processes.run((committing, desk.suite, folder, at))
+            _died(ended, f"call {at} of {calls}")
+            acknowledged = [id for (id,) in Ledger(desk.folder / f"{number}.ledger").read()]
+            with desk.fresh(f"{number}") as after:
+                _whole(after, len(acknowledged), f"killed at call {at} of {calls} in commit()")
+
+
+def _died(ended: Ended, where: str) -> None:
+    if not ended.killed:
+        raise CheckFailed(f"the process should have been killed at {where}, but it ended: {ended.error or 'as usual'}")
+
+
+def _whole(desk: Desk, acknowledged: int, where: str) -> None:
+    """The storage holds the first steps of the script, at least those acknowledged, and can be gone on with."""
+    ids = desk.ids()[::-1]
+    same(ids, [f"{step}" for step in range(len(ids))], f"{where}: stored steps")
+    holds(
+        acknowledged <= len(ids) <= acknowledged + 1,
+        f"{where}: {acknowledged} steps were acknowledged, so that or one more is expected, got {len(ids)}",
+    )
+    model = Commits(lambda *args: None, desk.saver)
+    script(model)
+    same(desk.head(), ids[-1] if ids else None, f"{where}: head")
+    for step, id in enumerate(ids):
+        same(desk.need(id).checkpoint, model.expected[id], f"{where}: checkpoint {id!r}")
+        made = [(task, *pair) for task, pairs in _writes(step + 1) for pair in pairs] if step + 1 < len(ids) else []
+        same(desk.pending(id), made, f"{where}: writes beside checkpoint {id!r}")
+    model.call, model.head = desk.call, ids[-1] if ids else None
+    model.step("more", a="more")
+    same(desk.need().checkpoint, model.expected["more"], f"{where}: the step after it")
+
+
+# -- runs -------------------------------------------------------------------------------------------------------
+
+
+def running(suite: SaverChecks, folder: Path, durability: Any, at: int | None) -> int:
+    """Run a graph, noting each effect before it is returned; killed at a call inside the saver. How many calls there
+    were."""
+    ledger = Ledger(folder.parent / f"{folder.name}.ledger")
+    with Desk(suite, folder, SYNC) as desk:
+        kill = KillAt(at)
+        app = looping(desk.saver, LANES, ledger.note)
+        kill.around(desk.saver, *WRITING)
+        app.invoke({"left": ROUNDS, "log": ["start"]}, thread(), durability=durability)
+    return kill.calls
+
+
+@check("crash", "durable", worlds=(SYNC,))
+def a_killed_run_is_resumed_as_if_it_never_stopped(desk: Desk) -> None:
+    """Killed anywhere inside the saver: the resumed run ends in the same state, with the same history, no effect is
+    missing, and only what was in flight is done again."""
+    desk.close()
+    expected, killed = _unbroken(), 0
+    with Processes() as processes:
+        for durability, in_flight in (("sync", LANES), ("async", 2 * LANES), ("exit", None)):
+            calls = processes.one(running, desk.suite, desk.folder / durability, durability, None)
+            for number, at in enumerate(points(desk, calls, 6 if durability == "sync" else 2)):
+                name = f"{durability} {number}"
+                (ended,) = processes.run((running, desk.suite, desk.folder / name, durability, at))
+                where = f"durability {durability!r}, killed at call {at} of {calls} in the saver"
+                same(ended.error, "", f"{where}: error before that")
+                killed += ended.killed  # threads make a few calls more or less each time, so the last may not come
+                ledger = Ledger(desk.folder / f"{name}.ledger")
+                with desk.fresh(name) as after:
+                    got = _resumed(after, ledger)
+                same(got, expected, f"{where}: state and history, ")
+                check_effects(ledger.read(), in_flight, where)
+    holds(killed, "no process was killed: the saver's methods make no calls that were counted")
+
+
+def _unbroken() -> list[Any]:
+    app = looping(InMemorySaver(), LANES)
+    app.invoke({"left": ROUNDS, "log": ["start"]}, thread())
+    return [app.get_state(thread()).values, _last(app)]
+
+
+def _last(app: Any) -> list[Any]:
+    """What the last checkpoint shows, but its place in the history: durability "exit" keeps only the last ones."""
+    rows = shown([*app.get_state_history(thread())][:1])
+    return [{**row, "parent": None, "step": None, "source": None} for row in rows]
+
+
+def _resumed(desk: Desk, ledger: Ledger) -> list[Any]:
+    app = looping(desk.saver, LANES, ledger.note)
+    found = desk.get() is not None
+    app.invoke(None if found else {"left": ROUNDS, "log": ["start"]}, thread())
+    return [app.get_state(thread()).values, _last(app)]
+
+
+def check_effects(noted: list[list[Any]], in_flight: int | None, where: str) -> None:
+    """Every effect of the looping graph was had, and no more of them twice than were in flight.
+
+    Args:
+        in_flight: None if any number may be repeated.
+
+    Raises:
+        CheckFailed: names them.
+    """
+    counts: dict[str, int] = {}
+    for words in noted:
+        counts[str(words)] = counts.get(str(words), 0) + 1
+    wanted = [str(["work", left, lane]) for left in range(1, ROUNDS + 1) for lane in range(LANES)]
+    wanted += [str(["gather", left]) for left in range(1, ROUNDS + 1)]
+    same(sorted(counts), sorted(wanted), f"{where}: effects")
+    repeated = {name: count for name, count in counts.items() if count > 1}
+    holds(
+        in_flight is None or sum(repeated.values()) - len(repeated) <= in_flight,
+        f"{where}: at most {in_flight} tasks were in flight, but these were repeated: {repeated}",
+    )

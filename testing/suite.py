@@ -1,0 +1,298 @@
+"""The suite as people meet it: subclass `SaverChecks` for pytest, or use `check_saver`. No rule lives here.
+
+pytest is not imported: it finds `pytest_generate_tests` on the class, and takes `unittest.SkipTest` as a skip.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatch
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+from unittest import SkipTest
+
+from ..checkpoint.base import BaseCheckpointSaver
+from . import concurrency, contract, crash, damage, engine, hostile, listing, storage, upkeep
+from .check import CHECKS, GROUPS, SYNC, WORLDS, Check, CheckFailed, missing
+from .desk import Desk
+from .processes import CannotStart
+
+ROOMS = (contract, listing, upkeep, engine, concurrency, crash, damage, hostile, storage)
+"""Where the checks are written; importing these fills `CHECKS`."""
+
+
+class Case(NamedTuple):
+    """A check in one world."""
+
+    check: Check
+    world: str
+
+    @property
+    def name(self) -> str:
+        """As pytest shows it."""
+        return f"{self.check.group}-{self.check.name}-{self.world}"
+
+
+class SaverChecks:
+    """Says how to open a saver; gives one test per check and world.
+
+    Name the subclass `Test...` and pytest runs it. The hooks below `open` are optional: what needs one that is not
+    there is skipped, with the reason.
+
+    >>> from stategraph.checkpoint import InMemorySaver
+    >>> class TestMine(SaverChecks):
+    ...     durable = False
+    ...     def open(self, folder):
+    ...         return InMemorySaver()
+    >>> check_saver(TestMine, only=["list"]).ok
+    True
+    """
+
+    durable = True
+    """What was stored is there when the same folder is opened again, also after the process was killed."""
+
+    worlds: Collection[str] = WORLDS
+    """Which faces to call: "sync", "async", or both."""
+
+    scale = 1
+    """How much the checks that repeat do; 1 takes seconds, 100 many minutes."""
+
+    seed = 0
+    """Where chance begins. A failing check tells it."""
+
+    skip: Mapping[str, str] = {}
+    """Checks that are known to fail, by name, and why. They are shown as skipped."""
+
+    def open(self, folder: Path) -> Any:
+        """A saver on the storage that this folder stands for: a saver, or a context manager that gives one.
+
+        The folder is there and empty at first; a saver whose bytes are elsewhere takes its path as a name. The same
+        folder again is the same storage again, also in another process and while the first is open; a saver
+        that is not durable gives a fresh one.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must define open(folder)")
+
+    def damage(self, folder: Path, random: Random) -> str:
+        """Damage the closed storage in one place, by chance: flip a bit, cut a value, swap two rows, delete one.
+
+        Returns:
+            What was done, in words. For SQLite files there is `damage_sqlite`.
+        """
+        raise NotImplementedError
+
+    def full(self, saver: Any, room: int) -> AbstractContextManager[None]:
+        """Inside the `with` block the storage of this open saver may grow by about `room` bytes and no more."""
+        raise NotImplementedError
+
+    def size(self, folder: Path) -> int:
+        """How many bytes the closed storage takes."""
+        raise NotImplementedError
+
+    # -- running --------------------------------------------------------------------------------------------
+
+    def cases(self, only: Collection[str] = ()) -> list[Case]:
+        """Every check in each of its worlds.
+
+        Args:
+            only: groups, or patterns of names such as `"*_before_*"`; all by default.
+        """
+        return [
+            Case(check, world)
+            for group in GROUPS
+            for check in CHECKS.values()
+            if check.group == group
+            for world in check.worlds
+            if (world in self.worlds or (check.worlds == (SYNC,) and SYNC in self.worlds))
+            and (not only or any(check.group == each or fnmatch(check.name, each) for each in only))
+        ]
+
+    def run(self, case: Case, folder: Path) -> None:
+        """Run one check on a storage of its own in this folder.
+
+        Raises:
+            CheckFailed: the rule is broken.
+            unittest.SkipTest: it cannot be run; says why.
+        """
+        check, world = case
+        reason = self.skip.get(check.name) or missing(check.needs, self._has(check.needs))
+        if reason:
+            raise SkipTest(reason)
+        try:
+            with Desk(self, folder / "storage", world, self.seed) as desk:
+                reason = missing(check.needs, _can(desk.saver, check.needs))
+                if reason:
+                    raise SkipTest(reason)
+                check.run(desk)
+        except CannotStart as error:
+            raise SkipTest(str(error)) from error
+        except Exception as error:
+            error.add_note(f"{check.name} ({world}, seed {self.seed}): {check.about}")
+            raise
+
+    def _has(self, needs: tuple[str, ...]) -> dict[str, bool]:
+        mine, bare = type(self), SaverChecks
+        has = {name: getattr(mine, name) is not getattr(bare, name) for name in ("damage", "full", "size")}
+        return {**dict.fromkeys(needs, True), **has, "durable": self.durable}
+
+    # -- the faces for pytest -------------------------------------------------------------------------------
+
+    def pytest_generate_tests(self, metafunc: Any) -> None:
+        """One test per case."""
+        if "case" in metafunc.fixturenames:
+            cases = self.cases()
+            metafunc.parametrize("case", cases, ids=[case.name for case in cases])
+
+    def test_saver(self, case: Case, tmp_path: Path) -> None:
+        """What pytest calls for each."""
+        self.run(case, tmp_path)
+
+
+def _can(saver: BaseCheckpointSaver, needs: tuple[str, ...]) -> dict[str, bool]:
+    """Which methods a saver defines itself."""
+    base = BaseCheckpointSaver
+    methods = [need for need in needs if hasattr(base, need)]
+    own = {need: any(_own(saver, name) is not getattr(base, name) for name in (need, f"a{need}")) for need in methods}
+    return {**dict.fromkeys(needs, True), **own}
+
+
+def _own(saver: Any, method: str) -> Any:
+    found = getattr(saver, method)
+    return getattr(found, "__func__", found)
+
+
+class Opened(SaverChecks):
+    """A suite made of a function.
+
+    Args:
+        open: folder → saver, as `SaverChecks.open`.
+    """
+
+    def __init__(self, open: Callable[[Path], Any]) -> None:
+        self.open = open  # type: ignore[assignment,method-assign]  # that is what it is for
+
+    def __repr__(self) -> str:
+        return getattr(self.open, "__name__", repr(self.open))
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How one case ended: `outcome` is "ok", "failed" or "skipped"; `text` says why not ok; `seconds` it took."""
+
+    case: Case
+    outcome: str
+    text: str = ""
+    seconds: float = 0.0
+    error: BaseException | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What came of a suite; `print` it for a table."""
+
+    name: str
+    seed: int
+    results: list[Result]
+
+    @property
+    def ok(self) -> bool:
+        """No check failed."""
+        return not self.failed
+
+    @property
+    def failed(self) -> dict[str, str]:
+        """Check → what was expected and what came."""
+        return {result.case.check.name: result.text for result in self.results if result.outcome == "failed"}
+
+    def __str__(self) -> str:
+        return "\n".join([*map(line, self.results), self.ending])
+
+    @property
+    def ending(self) -> str:
+        """The last line: how many, how long, from which seed."""
+        outcomes = [result.outcome for result in self.results]
+        counts = ", ".join(f"{outcomes.count(outcome)} {outcome}" for outcome in ("ok", "failed", "skipped"))
+        seconds = sum(result.seconds for result in self.results)
+        return f"{self.name}: {counts} in {seconds:.1f} s (seed {self.seed})"
+
+
+def line(result: Result) -> str:
+    """A result as a line of the table, with what failed below it."""
+    check, world = result.case
+    mark = {"ok": "ok  ", "failed": "FAIL", "skipped": "skip"}[result.outcome]
+    head = f"{mark}  {check.group:<11} {world:<5} {result.seconds:6.2f} s  {check.name.replace('_', ' ')}"
+    if result.outcome == "skipped":
+        return f"{head}: {result.text}"
+    return head if result.outcome == "ok" else f"{head}\n      {check.about}\n      -> {result.text}"
+
+
+Checked = SaverChecks | type[SaverChecks] | Callable[[Path], Any]
+"""What can be checked: a suite, its class, or a function that opens a saver on a folder."""
+
+
+def suite_of(what: Checked, **settings: Any) -> SaverChecks:
+    """A suite, with settings such as `durable`, `scale`, `seed`.
+
+    Raises:
+        TypeError: it is neither a suite nor a function, or there is no such setting.
+    """
+    if isinstance(what, type) and issubclass(what, SaverChecks):
+        what = what()
+    if not isinstance(what, SaverChecks):
+        if not callable(what):
+            raise TypeError(f"check_saver() takes a SaverChecks, or a function of a folder, not {what!r}")
+        what = Opened(what)
+    for name, value in settings.items():
+        if name not in ("durable", "worlds", "scale", "seed", "skip"):
+            raise TypeError(f"there is no setting {name!r}: durable, worlds, scale, seed, skip")
+        setattr(what, name, value)
+    return what
+
+
+def check_saver(
+    what: Checked, *, only: Collection[str] = (), tell: Callable[[Result], None] | None = None, **settings: Any
+) -> Report:
+    """Run the checks and say how each ended.
+
+    Args:
+        what: a `SaverChecks`, its class, or a function that opens a saver on a folder.
+        only: groups, or patterns of names; all by default.
+        tell: called with each result as it comes.
+        settings: the attributes of `SaverChecks`: `durable`, `worlds`, `scale`, `seed`, `skip`.
+
+    >>> from stategraph.checkpoint import InMemorySaver
+    >>> print(check_saver(lambda folder: InMemorySaver(), durable=False, only=["clock"], worlds=["sync"]).ok)
+    True
+    """
+    if isinstance(only, str):
+        raise TypeError(f"only takes several: pass [{only!r}]")
+    suite = suite_of(what, **settings)
+    results = []
+    with tempfile.TemporaryDirectory(prefix="saver-checks-") as folder:
+        for number, case in enumerate(suite.cases(only)):
+            results.append(_run(suite, case, Path(folder, str(number))))
+            if tell is not None:
+                tell(results[-1])
+    name = repr(suite) if isinstance(suite, Opened) else type(suite).__name__
+    return Report(name, suite.seed, results)
+
+
+def _run(suite: SaverChecks, case: Case, folder: Path) -> Result:
+    folder.mkdir()
+    result, began = Result(case, "ok"), time.perf_counter()
+    try:
+        suite.run(case, folder)
+    except SkipTest as error:
+        result = Result(case, "skipped", str(error))
+    except CheckFailed as error:
+        result = Result(case, "failed", f"{error} (seed {suite.seed})", error=error)
+    except Exception as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        text = f"{type(error).__name__}: {error} ({place.filename}:{place.lineno}, seed {suite.seed})"
+        result = Result(case, "failed", text, error=error)
+    return replace(result, seconds=time.perf_counter() - began)
