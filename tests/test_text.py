@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 from described import Described, build
-from drawn import graph, inner, joined, node, router
+from drawn import State, graph, inner, joined, node, router
 from hypothesis import given, settings
 from random_graphs import graphs
 
 import stategraph
-from stategraph import END, StateGraph
+from stategraph import END, START, StateGraph
 from stategraph.visualize.shape import Edge, Node, Shape
 from stategraph.visualize.text import UNICODE, _Picture, draw_ascii
 
@@ -59,6 +59,17 @@ def test_an_arrow_up_has_its_tip_at_the_upper_end() -> None:
         " |  b  |",
         " +-----+",
     ]
+
+
+def test_several_ways_of_a_node_to_itself_are_one_line() -> None:
+    built = StateGraph(State).add_node("a", node, destinations={"a": "retry"}).add_edge(START, "a").add_edge("a", "a")
+    built.add_conditional_edges("a", router("r"), {"again": "a"})
+    assert lines(built)[3:] == ["  +---+<-+", "  | a |  | again / retry", "  +---+--+"]
+
+
+def test_an_unknown_node_may_lead_to_itself() -> None:
+    shape = Shape("", (Node("x", "x", "unknown"),), (Edge("x", "x", "conditional", "r"),))
+    assert draw_ascii(shape) == "< x ><.. r\n"
 
 
 def test_what_is_known_of_a_node_stands_in_its_box() -> None:

@@ -99,10 +99,11 @@ class _Picture:
         links = [Link(e.source, e.target, len(_cells(text))) for e, text in zip(edges, labels, strict=True)]
         last = next((node.id for node in nodes if node.kind == "end"), None)
         widths = {node.id: len(self._block(node, inner[node.id])[0]) for node in nodes}
-        hang = {link.source: link.room + 5 for link in links if link.source == link.target}
+        loops = _loops(edges, labels)
+        hang = {name: len(_cells(label)) + 5 for name, (_, label) in loops.items()}
         grid = arrange_text(widths, links, hang, last, self.widest)
         blocks = {node.id: self._block(node, inner[node.id], grid.widths[node.id]) for node in nodes}
-        rows = _painted(grid, blocks, list(zip(edges, labels, strict=True)), self.pen)
+        rows = _painted(grid, blocks, list(zip(edges, labels, strict=True)), loops, self.pen)
         if any(len(row) > self.widest for row in rows):
             raise TooWideError
         return rows
@@ -151,10 +152,26 @@ def _remarks(node: Node) -> list[str]:
     return [*found, *(["error handler"] if node.handler else ()), *([f"stops {stops}"] if stops else ())]
 
 
+def _loops(edges: list[Edge], labels: list[str]) -> dict[str, tuple[bool, str]]:
+    """Of each node that leads to itself: whether it always does, and the labels."""
+    found: dict[str, tuple[bool, str]] = {}
+    for edge, label in zip(edges, labels, strict=True):
+        if edge.source == edge.target:
+            certain, known = found.get(edge.source, (False, ""))
+            found[edge.source] = certain or edge.certain, " / ".join(filter(None, (known, label)))
+    return found
+
+
 # -- painting -------------------------------------------------------------------------------------------------
 
 
-def _painted(grid: Grid, blocks: dict[str, list[Row]], edges: list[tuple[Edge, str]], pen: Pen) -> list[Row]:
+def _painted(
+    grid: Grid,
+    blocks: dict[str, list[Row]],
+    edges: list[tuple[Edge, str]],
+    loops: dict[str, tuple[bool, str]],
+    pen: Pen,
+) -> list[Row]:
     """The blocks and lines of one level, each where the grid says."""
     canvas = _Canvas(pen)
     y = 0
@@ -165,11 +182,10 @@ def _painted(grid: Grid, blocks: dict[str, list[Row]], edges: list[tuple[Edge, s
         for key in layer:
             if isinstance(key, str):
                 canvas.put(grid.at[key], y, blocks[key])
+                if key in loops:
+                    canvas.loop((grid.at[key] + grid.widths[key], y), len(blocks[key]), *loops[key])
             else:
                 canvas.line(grid.at[key], y, below, edges[key[0]][0].certain)
-        for edge, label in edges:
-            if edge.source == edge.target and edge.source in feet:
-                canvas.loop(grid.at[edge.source] + grid.widths[edge.source], y, label, len(blocks[edge.source]))
         for bend in ways:
             edge, label = edges[bend.link]
             canvas.bend(bend, (feet.get(bend.upper, below), below, below + gap), edge.certain)
@@ -214,15 +230,18 @@ class _Canvas:
             if here:
                 self.put(x, y, [[mark, *([" ", *_cells(label)] if label else ())]])
 
-    def loop(self, x: int, y: int, label: str, height: int) -> None:
-        """A line from a block's foot to its head, at its right side."""
-        upright, level = self.pen.lines[N + S + DASHED], self.pen.lines[E + W + DASHED]
-        corners = self.pen.lines[S + W], self.pen.lines[N + W]
-        self.put(x, y, [[self.pen.arrows[2], level, corners[0]]])
+    def loop(self, corner: tuple[int, int], height: int, solid: bool, label: str) -> None:
+        """A line from a block's foot to its head, at its right side; `corner` is the cell beside its head."""
+        (x, y), style = corner, 0 if solid else DASHED
+        upright, level, tip = self.pen.lines[N + S + style], self.pen.lines[E + W + style], self.pen.arrows[2]
+        if height < 3:
+            self.put(x, y, [[tip, level, level, " ", *_cells(label)]])
+            return
+        self.put(x, y, [[tip, level, self.pen.lines[S + W]]])
         for row in range(y + 1, y + height - 1):
             self.put(x + 2, row, [[upright]])
         self.put(x + 4, y + 1, [_cells(label)])
-        self.put(x, y + height - 1, [[level, level, corners[1]]])
+        self.put(x, y + height - 1, [[level, level, self.pen.lines[N + W]]])
 
     def _add(self, x: int, y: int, way: int, solid: bool) -> None:
         # Where lines cross the upright one decides the style.
