@@ -275,7 +275,7 @@ class Server:
             raise self._translated(error, connection) from error
 
     def _translated(self, error: Error, connection: Connection[Any]) -> StorageError:
-        text = str(error).strip()
+        text = (error.diag.message_primary or str(error)).strip()
         if isinstance(error, _LateError):
             return ConnectionLostError(f"{text}. {_UNKNOWN}", late=True)
         if isinstance(error, OperationalError) and (connection.closed or error.sqlstate in _GONE):

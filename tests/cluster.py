@@ -25,7 +25,6 @@ ROOT = Path("/usr/lib/postgresql")  # Debian keeps the server's programs off the
 SETTINGS = (
     "fsync = off",
     "full_page_writes = off",
-    "synchronous_commit = off",
     "listen_addresses = '127.0.0.1'",
     "max_connections = 200",
     "autovacuum = off",

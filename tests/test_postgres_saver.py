@@ -21,7 +21,7 @@ from psycopg_pool import ConnectionPool
 from test_memory_saver import Run, checkpoint
 
 from stategraph import END, START, Command, StateGraph, interrupt
-from stategraph.checkpoint import CheckpointConflictError, Commit, DamagedError, Retention, StorageError, TaskWrites
+from stategraph.checkpoint import CheckpointConflictError, DamagedError, Retention, StorageError, TaskWrites
 from stategraph.checkpoint import postgres_tables as tables
 from stategraph.checkpoint import server as server_module
 from stategraph.checkpoint.base import address
@@ -30,7 +30,6 @@ from stategraph.checkpoint.server import ConnectionLostError
 
 postgres = cluster.postgres
 LONG = "x" * 200
-SPAWN = multiprocessing.get_context("spawn")
 
 
 @pytest.fixture
@@ -219,3 +218,396 @@ def test_the_set_of_sql_texts_is_fixed() -> None:
     known |= {text for text in vars(server_module).values() if isinstance(text, str)}
     assert sent <= known
     assert len(sent & set(tables.STATEMENTS.values())) > 25
+
+
+# -- names ------------------------------------------------------------------------------------------------------
+
+
+def test_names_may_be_long_and_hold_any_character(saver: PostgresSaver) -> None:
+    long = "ü\0'%" * 5000
+    for name in (long, long + "x", "a", "a\0", "\0a"):
+        run = running(saver, name)
+        run.step(name, **{name: LONG})
+        saver.put(address(name, name), checkpoint(name, {name: LONG}, {name: 1}), {"run_id": name}, {name: 1})
+        saver.put_writes(address(name, name, name), [(name, name)], name)
+    for name in (long, long + "x", "a", "a\0", "\0a"):
+        assert ids(saver, name) == [name]
+        found = saver.run_of(address(name, name), name)
+        assert found is not None
+        assert found.checkpoint["channel_values"] == {name: LONG}
+        assert found.pending_writes == [(name, name, name)]
+
+
+def test_runs_are_forgotten_by_their_ids_in_all_threads(saver: PostgresSaver) -> None:
+    for thread in ("t", "u"):
+        for number in range(4):
+            parent = str(number - 1) if number else None
+            found = checkpoint(str(number), {"a": LONG * number, "b": number}, {"a": number, "b": number})
+            saver.put(address(thread, "", parent), found, {"run_id": f"r{number % 2}"}, {"a": number, "b": number})
+    saver.delete_for_runs([])
+    saver.delete_for_runs(["r1", "unknown"])
+    for thread in ("t", "u"):
+        assert ids(saver, thread) == ["2", "0"]
+        assert saver.head(address(thread, "")) == "2"
+        kept = saver.get(address(thread, ""))
+        assert kept is not None
+        assert kept["channel_values"] == {"a": LONG * 2, "b": 2}
+    saver.delete_for_runs(["r0"])
+    assert [*saver.list(None)] == []
+
+
+# -- races ------------------------------------------------------------------------------------------------------
+
+
+def contend(saver: PostgresSaver, name: str, rounds: int) -> list[str]:
+    """Move a thread on again and again, from whatever head there is; the ids that were stored."""
+    won = []
+    for number in range(rounds):
+        head = saver.head(address("t", ""))
+        run = running(saver)
+        run.head, run.expected = head, {} if head is None else {head: checkpoint("", {}, {})}
+        try:
+            run.step(f"{name}.{number}", by=name, long=f"{name} {LONG}")
+            won.append(f"{name}.{number}")
+        except CheckpointConflictError as conflict:
+            assert conflict.actual != head
+    return won
+
+
+def contend_in_a_process(conninfo: str, name: int) -> list[str]:
+    with PostgresSaver.from_conn_string(conninfo, pool_size=2) as saver:
+        saver.setup()
+        return contend(saver, str(name), 10)
+
+
+def check_chain(saver: PostgresSaver, won: list[str]) -> None:
+    """Every commit that was told it won is there, once, and each builds on the one before."""
+    stored = [*saver.list(address("t", ""))]
+    assert sorted(found.checkpoint["id"] for found in stored) == sorted(won)
+    parents = [found.parent_config and found.parent_config["configurable"]["checkpoint_id"] for found in stored]
+    assert parents == [*(found.checkpoint["id"] for found in stored[1:]), None]
+
+
+def test_one_of_eight_threads_wins_each_head(saver: PostgresSaver) -> None:
+    saver.setup()
+    with ThreadPoolExecutor(8) as pool:
+        done = [pool.submit(contend, saver, str(name), 15) for name in range(8)]
+    check_chain(saver, [id for each in done for id in each.result()])
+
+
+def test_eight_processes_make_the_tables_at_once_and_one_wins_each_head(postgres: str) -> None:
+    processes = multiprocessing.get_context("forkserver")
+    processes.set_forkserver_preload([__name__])
+    with processes.Pool(8) as pool:
+        won = pool.starmap(contend_in_a_process, [(postgres, name) for name in range(8)], chunksize=1)
+    with psycopg.connect(postgres) as connection:
+        assert connection.execute("SELECT part, version FROM stategraph_migrations").fetchall() == [(b"threads", 1)]
+    with PostgresSaver.from_conn_string(postgres) as saver:
+        check_chain(saver, [id for each in won for id in each])
+
+
+def test_of_commits_sent_at_once_on_one_head_one_wins(saver: PostgresSaver) -> None:
+    others = [PostgresSaver(saver._server._pool) for _ in range(7)]  # type: ignore[arg-type]
+    running(saver).step("0", a=1)
+    for each in others:
+        each.get_tuple(address("t", ""))  # all know the head, so all go the short way
+    gate = threading.Barrier(7)
+
+    def race(one: PostgresSaver, name: int) -> bool:
+        run = running(one)
+        run.head, run.expected = "0", {"0": checkpoint("0", {"a": 1}, {"a": 1})}
+        gate.wait()
+        try:
+            run.step(f"by {name}", a=name)
+        except CheckpointConflictError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(7) as pool:
+        done = [pool.submit(race, each, name) for name, each in enumerate(others)]
+    assert sum(each.result() for each in done) == 1
+    assert len(ids(saver)) == 2
+
+
+def test_a_namespace_is_begun_by_one(saver: PostgresSaver) -> None:
+    saver.setup()
+    gate = threading.Barrier(6)
+
+    def begin(name: int) -> bool:
+        gate.wait()
+        try:
+            running(saver).step(f"by {name}", a=LONG)
+        except CheckpointConflictError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(6) as pool:
+        assert sum(pool.map(begin, range(6))) == 1
+    assert len(ids(saver)) == 1
+
+
+def test_what_is_read_beside_a_prune_is_whole(saver: PostgresSaver, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = running(saver)
+    for step in range(6):
+        run.step(str(step), a=LONG + str(step))
+    rows = server_module.Wire.rows
+
+    def pruned_meanwhile(wire: Any, statement: str, *values: Any) -> Any:
+        found = rows(wire, statement, *values)
+        if statement == tables.STATEMENTS["look"]:
+            monkeypatch.undo()
+            with PostgresSaver.from_conn_string(conninfo_of(saver)) as other:
+                other.prune(["t"], keep_last=1)
+        return found
+
+    monkeypatch.setattr(server_module.Wire, "rows", pruned_meanwhile)
+    assert saver.get_tuple(address("t", "", "0")) is None
+    assert saver.get(address("t", "")) == run.expected["5"]
+
+
+def conninfo_of(saver: PostgresSaver) -> str:
+    return psycopg.conninfo.make_conninfo(**{k: v for k, v in saver._server._options.items() if k in ("host", "port", "user", "dbname", "options")})
+
+
+def test_damage_is_told_and_not_taken_for_a_prune(saver: PostgresSaver) -> None:
+    run = running(saver)
+    run.step("0", a=LONG)
+    run.step("1", b=1)
+    with psycopg.connect(conninfo_of(saver)) as connection:
+        connection.execute("UPDATE stategraph_values SET data = set_byte(data, 9, 7)")
+    with pytest.raises(DamagedError, match="the value of 'a'"):
+        saver.get_tuple(address("t", ""))
+
+
+# -- servers that go, hang or refuse ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["fast", "immediate"])
+def test_a_run_goes_on_after_its_server_was_restarted(drive: Any, server: Cluster, postgres: str, mode: str) -> None:
+    builder = StateGraph(State)
+
+    def say(state: State) -> Any:
+        if len(state["log"]) in (3, 6):
+            server.restart(mode)
+        return {"log": [LONG]}
+
+    builder.add_node("say", say)
+    builder.add_edge(START, "say")
+    builder.add_conditional_edges("say", lambda state: END if len(state["log"]) >= 9 else "say", ["say", END])
+    with PostgresSaver.from_conn_string(postgres) as saver:
+        app = builder.compile(checkpointer=saver)
+        assert drive.invoke(app, {"log": []}, config())["log"] == [LONG] * 9
+        steps = [found.metadata["step"] for found in saver.list(address("t", ""))]
+        assert steps == sorted(steps, reverse=True)
+        assert len(steps) == len(set(steps)) == 11
+
+
+@pytest.mark.parametrize("lose", ["question", "answer"])
+def test_a_commit_whose_answer_is_lost_is_stored_once(proxy: Proxy, postgres: str, lose: str) -> None:
+    with PostgresSaver.from_conn_string(proxy.address(postgres)) as saver:
+        saver.setup()
+        run = running(saver)
+        for step in range(6):
+            proxy.lose = lose
+            run.step(str(step), a=LONG * step, writes=[("task", [("a", step)])] if step else ())
+            assert proxy.lost.wait(10)
+            proxy.lost.clear()
+        assert ids(saver) == ["5", "4", "3", "2", "1", "0"]
+        for step in range(5):
+            found = saver.get_tuple(address("t", "", str(step)))
+            assert found is not None
+            assert found.checkpoint == run.expected[str(step)]
+            assert found.pending_writes == [("task", "a", step + 1)]
+
+
+@pytest.mark.parametrize("lose", ["question", "answer"])
+def test_a_conflict_is_told_also_when_an_answer_was_lost(proxy: Proxy, postgres: str, lose: str) -> None:
+    with PostgresSaver.from_conn_string(proxy.address(postgres)) as saver:
+        running(saver).step("0", a=1)
+        proxy.lose = lose
+        with pytest.raises(CheckpointConflictError):
+            running(saver).step("other", a=2)
+        assert ids(saver) == ["0"]
+
+
+@pytest.mark.parametrize("lose", ["question", "answer"])
+def test_reads_and_writes_beside_a_checkpoint_survive_a_lost_answer(proxy: Proxy, postgres: str, lose: str) -> None:
+    with PostgresSaver.from_conn_string(proxy.address(postgres)) as saver:
+        run = running(saver)
+        run.step("0", a=LONG)
+        done = [TaskWrites("task", "", [("a", saver.serde.dumps(1))], [(1.0, 2.0)])]
+        proxy.lose = lose
+        saver.commit_writes("t", "", "0", done)
+        proxy.lose = lose
+        found = saver.get_tuple(address("t", ""))
+        assert found is not None
+        assert (found.checkpoint, found.pending_writes) == (run.expected["0"], [("task", "a", 1)])
+        assert found.spans is not None
+        assert [*found.spans["task"]] == [(1.0, 2.0)], "recorded once"
+        for read in (saver.head, saver.get_tuple, lambda where: [*saver.list(where)]):
+            proxy.lose = lose
+            assert read(address("t", ""))
+        assert proxy.lose is None
+
+
+def test_what_cannot_be_repeated_says_that_its_outcome_is_not_known(proxy: Proxy, postgres: str) -> None:
+    with PostgresSaver.from_conn_string(proxy.address(postgres)) as saver:
+        running(saver).step("0", a=1)
+        proxy.lose = "answer"
+        with pytest.raises(ConnectionLostError, match="is not known"):
+            saver.copy_thread("t", "copy")
+        assert ids(saver) == ["0"]
+
+
+def test_a_silent_server_is_given_up_in_time(proxy: Proxy, postgres: str) -> None:
+    with PostgresSaver.from_conn_string(proxy.address(postgres), timeout=0.5) as saver:
+        run = running(saver)
+        run.step("0", a=1)
+        proxy.lose = "both"
+        began = monotonic()
+        with pytest.raises(ConnectionLostError, match=r"did not answer within 0.5 s.*is not known"):
+            run.step("1", a=2)
+        assert monotonic() - began < 2
+        proxy.lose = None
+        assert ids(saver) == ["0"]
+        run.step("1", a=2)
+
+
+def test_a_server_that_is_gone_is_told_in_time_and_found_again(server: Cluster, postgres: str) -> None:
+    with PostgresSaver.from_conn_string(postgres, timeout=0.5) as saver:
+        run = running(saver)
+        run.step("0", a=1)
+        server.stop()
+        try:
+            began = monotonic()
+            for work in (lambda: run.step("1", a=2), lambda: saver.get_tuple(address("t", ""))):
+                with pytest.raises(StorageError, match=r"within 0.5 s .*it is down or out of reach"):
+                    work()
+            with PostgresSaver.from_conn_string(postgres) as other, pytest.raises(StorageError, match="cannot be reached"):
+                other.setup()
+            assert monotonic() - began < 3
+        finally:
+            server.start()
+    with PostgresSaver.from_conn_string(postgres, timeout=5) as saver:
+        run = running(saver)
+        assert saver.head(address("t", "")) == "0"
+
+
+def test_a_lock_held_by_another_session_is_told_in_time(postgres: str) -> None:
+    with PostgresSaver.from_conn_string(postgres, timeout=0.5) as saver, psycopg.connect(postgres) as other:
+        run = running(saver)
+        run.step("0", a=1)
+        other.execute("SELECT * FROM stategraph_spaces FOR UPDATE")
+        began = monotonic()
+        with pytest.raises(StorageError, match=r"lock.*Nothing of what was asked was done"):
+            run.step("1", a=2)
+        assert monotonic() - began < 2
+        other.rollback()
+        run.step("1", a=2)
+        assert ids(saver) == ["1", "0"]
+
+
+def test_an_error_of_the_database_keeps_its_words(saver: PostgresSaver) -> None:
+    running(saver).step("0", a=1)
+    with psycopg.connect(conninfo_of(saver)) as connection:
+        connection.execute("ALTER TABLE stategraph_checkpoints ADD CHECK (length(body) < 300) NOT VALID")
+    with pytest.raises(StorageError, match=r"violates check constraint.*Nothing") as caught:
+        running(saver, "u").step("0", **{LONG: LONG})
+    assert isinstance(caught.value.__cause__, psycopg.errors.CheckViolation)
+    assert ids(saver, "u") == []
+
+
+# -- opening ----------------------------------------------------------------------------------------------------
+
+
+def set_up(conninfo: str) -> None:
+    with PostgresSaver.from_conn_string(conninfo) as saver:
+        saver.setup()
+        saver.setup()
+
+
+def test_tables_of_a_later_version_are_left_alone(postgres: str) -> None:
+    set_up(postgres)
+    with psycopg.connect(postgres) as connection:
+        connection.execute("INSERT INTO stategraph_migrations VALUES ('threads', 99)")
+    with PostgresSaver.from_conn_string(postgres) as saver, pytest.raises(StorageError, match="version 99.*Update it"):
+        saver.head(address("t", ""))
+
+
+def test_a_role_that_may_not_make_tables_needs_them_made(server: Cluster, postgres: str) -> None:
+    schema = conninfo_to_dict(postgres)["options"].split("=")[1]
+    poor = f"{postgres} user=poor_{schema}"
+    with psycopg.connect(server.address, autocommit=True) as admin:
+        admin.execute(f"CREATE ROLE poor_{schema} LOGIN")
+        admin.execute(f"GRANT USAGE ON SCHEMA {schema} TO poor_{schema}")
+        with PostgresSaver.from_conn_string(poor) as saver, pytest.raises(StorageError, match=r"call setup\(\) once"):
+            running(saver).step("0", a=1)
+        set_up(postgres)
+        admin.execute(f"GRANT ALL ON ALL TABLES IN SCHEMA {schema} TO poor_{schema}")
+        admin.execute(f"GRANT ALL ON ALL SEQUENCES IN SCHEMA {schema} TO poor_{schema}")
+    with PostgresSaver.from_conn_string(poor) as saver:
+        running(saver).step("0", a=LONG)
+        assert ids(saver) == ["0"]
+
+
+def test_mistakes_in_opening_are_told_at_once(server: Cluster) -> None:
+    with pytest.raises(StorageError, match="no Postgres connection string"):
+        PostgresSaver("this is = not '")
+    with pytest.raises(TypeError, match="a connection string, a psycopg.Connection or a ConnectionPool, not by 7"):
+        PostgresSaver(7)  # type: ignore[arg-type]
+    for text, reason in (
+        (f"host=127.0.0.1 port={free_port()}", "refused"),
+        (f"{server.address} dbname=nowhere", '"nowhere" does not exist'),
+    ):
+        with PostgresSaver.from_conn_string(text) as saver, pytest.raises(StorageError, match=reason):
+            saver.get_tuple(address("t", ""))
+
+
+@pytest.mark.parametrize("autocommit", [True, False])
+def test_a_connection_handed_in_stays_open_and_as_it_was(postgres: str, autocommit: bool) -> None:
+    with psycopg.connect(postgres, autocommit=autocommit) as connection:
+        saver = PostgresSaver(connection)
+        run = running(saver)
+        run.step("0", a=LONG)
+        run.step("1", a=LONG * 2)
+        assert saver.get(address("t", "")) == run.expected["1"]
+        saver.close()
+        assert connection.autocommit == autocommit
+        assert connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+        assert connection.execute("SELECT count(*) FROM stategraph_checkpoints").fetchone() == (2,)
+        connection.rollback()
+        with connection.transaction(), pytest.raises(StorageError, match="inside a transaction"):
+            run.step("2", a=1)
+    with pytest.raises(StorageError, match="closed: hand in a pool"):
+        saver.head(address("t", ""))
+
+
+def test_a_pool_handed_in_stays_open(postgres: str) -> None:
+    with ConnectionPool(postgres, min_size=1, max_size=2, name="stategraph") as pool:
+        saver = PostgresSaver(pool)
+        with ThreadPoolExecutor(4) as workers:
+            for done in [workers.submit(running(saver, str(name)).step, "0", a=LONG) for name in range(4)]:
+                done.result()
+        saver.close()
+        with pool.connection() as connection:
+            assert connection.execute("SELECT count(*) FROM stategraph_checkpoints").fetchone() == (4,)
+
+
+def test_a_closed_saver_and_one_of_another_process_say_so(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with PostgresSaver.from_conn_string(postgres) as saver:
+        running(saver).step("0", a=1)
+        with monkeypatch.context() as forked:
+            forked.setattr(os, "getpid", lambda: -1)
+            with pytest.raises(StorageError, match="does not survive a fork"):
+                saver.head(address("t", ""))
+    with pytest.raises(StorageError, match="closed"):
+        saver.head(address("t", ""))
+
+
+def test_retention_prunes_as_a_run_goes(postgres: str) -> None:
+    with PostgresSaver.from_conn_string(postgres, retention=Retention(keep_last=4)) as saver:
+        run = running(saver)
+        for step in range(100):
+            run.step(str(step), a=LONG + str(step))
+        assert 4 <= len(ids(saver)) <= 4 + 32
+        assert saver.get(address("t", "")) == run.expected["99"]
