@@ -25,10 +25,11 @@ def columns(grid: Grid, above: Neighbours, below: Neighbours, real: int, gap: Ga
         gap: how far apart two neighbouring cells are to be at least.
     """
     crossed = _bent(grid, above, real)
+    rooms = [[_room(grid, one, other, gap) for one, other in pairwise(row)] for row in grid.rows]
     found = []
     for down in (True, False):
         for leftwards in (True, False):
-            found.append(_corner(grid, above if down else below, crossed, (down, leftwards), gap))
+            found.append(_corner(grid, above if down else below, crossed, (down, leftwards), rooms))
     spans = [max(xs, default=0) - min(xs, default=0) for xs in found]
     narrowest = found[spans.index(min(spans))]
     for number, xs in enumerate(found):
@@ -56,10 +57,10 @@ def _settle(grid: Grid, x: list[float], neighbours: Neighbours, gap: Gap) -> Non
         low, high = float("-inf"), float("inf")
         if number:
             other = row[number - 1]
-            low = x[other] + grid.items[other].right + gap(other, cell) + grid.items[cell].left
+            low = x[other] + _room(grid, other, cell, gap)
         if number < len(row) - 1:
             other = row[number + 1]
-            high = x[other] - grid.items[other].left - gap(cell, other) - grid.items[cell].right
+            high = x[other] - _room(grid, cell, other, gap)
         x[cell] = max(low, min(high, fmean(x[n] for n in others)))
 
 
@@ -82,8 +83,17 @@ def _bent(grid: Grid, above: Neighbours, real: int) -> set[tuple[int, int]]:
     return found
 
 
+def _room(grid: Grid, left: int, right: int, gap: Gap) -> float:
+    """How far apart the axes of two neighbours in a row are to be at least."""
+    return grid.items[left].right + gap(left, right) + grid.items[right].left
+
+
 def _corner(
-    grid: Grid, neighbours: Neighbours, crossed: set[tuple[int, int]], corner: tuple[bool, bool], gap: Gap
+    grid: Grid,
+    neighbours: Neighbours,
+    crossed: set[tuple[int, int]],
+    corner: tuple[bool, bool],
+    rooms: list[list[float]],
 ) -> list[float]:
     """The coordinates that one of the four alignments gives."""
     down, leftwards = corner
@@ -91,11 +101,9 @@ def _corner(
     root, shift = _aligned(grid, rows if down else rows[::-1], neighbours, crossed, corner)
     sign = 1 if leftwards else -1
     apart: dict[int, dict[int, float]] = {}
-    for row in rows:
-        for one, other in pairwise(row):
-            left, right = (one, other) if leftwards else (other, one)
-            room = grid.items[left].right + gap(left, right) + grid.items[right].left
-            room += sign * (shift[one] - shift[other])
+    for row, between in zip(rows, rooms, strict=True):
+        for one, other, width in zip(row, row[1:], between if leftwards else between[::-1], strict=False):
+            room = width + sign * (shift[one] - shift[other])
             known = apart.setdefault(root[one], {})
             known[root[other]] = max(known.get(root[other], room), room)
     x = _compact(root, apart)
@@ -113,9 +121,11 @@ def _aligned(
     for row in rows:
         reached = -1
         for cell in row:
-            near = sorted(neighbours[cell], key=place.__getitem__)
-            middle = dict.fromkeys(near[(len(near) - 1) // 2 : len(near) // 2 + 1])
-            for other in middle:
+            near = neighbours[cell]
+            if len(near) > 1:
+                near = sorted(near, key=place.__getitem__)
+                near = near[(len(near) - 1) // 2 : len(near) // 2 + 1]
+            for other in near:
                 pair = (other, cell) if down else (cell, other)
                 if root[cell] != cell or place[other] <= reached or pair in crossed:
                     continue

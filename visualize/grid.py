@@ -88,10 +88,13 @@ class Grid:
         return places(self.rows)
 
 
-def places(rows: Iterable[Iterable[int]]) -> list[int]:
+def places(rows: Sequence[Sequence[int]]) -> list[int]:
     """The place of each cell in its row."""
-    found = {cell: number for row in rows for number, cell in enumerate(row)}
-    return [found[cell] for cell in range(len(found))]
+    found = [0] * sum(map(len, rows))
+    for row in rows:
+        for number, cell in enumerate(row):
+            found[cell] = number
+    return found
 
 
 def build(items: list[Item], links: Sequence[Link], first: int | None, last: int | None) -> Grid:

@@ -129,17 +129,24 @@ def _mean(places: list[int]) -> float:
 
 def _transpose(grid: Grid, rows: Rows, place: list[int]) -> None:
     """Swap neighbours in a row as long as that saves crossings."""
+    changed = set(range(len(rows)))
     for _ in range(6):
-        saved = False
-        for row in rows:
-            for number in range(len(row) - 1):
-                one, other = row[number], row[number + 1]
-                if _saved(grid, one, other, place) > 0:
-                    row[number], row[number + 1] = other, one
-                    place[one], place[other] = number + 1, number
-                    saved = True
-        if not saved:
+        near = {number + step for number in changed for step in (-1, 0, 1)}
+        changed = {n for n, row in enumerate(rows) if n in near and _swapped(grid, row, place)}
+        if not changed:
             return
+
+
+def _swapped(grid: Grid, row: list[int], place: list[int]) -> bool:
+    """Whether a swap in the row saved any."""
+    swapped = False
+    for number in range(len(row) - 1):
+        one, other = row[number], row[number + 1]
+        if _saved(grid, one, other, place) > 0:
+            row[number], row[number + 1] = other, one
+            place[one], place[other] = number + 1, number
+            swapped = True
+    return swapped
 
 
 def _saved(grid: Grid, one: int, other: int, place: list[int]) -> int:
