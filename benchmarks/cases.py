@@ -12,6 +12,9 @@ import operator
 import os
 import threading
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Annotated, Any, NamedTuple, TypedDict
 
@@ -30,6 +33,10 @@ class Engine(NamedTuple):
     END: Any
     Send: Any
     InMemorySaver: Any
+    sqlite: Callable[[str, str], AbstractContextManager[Any]]
+    """(file, synchronous) → an open saver"""
+    appends: int = 1_000
+    """How long a list P12 makes: an engine that stores all of it at each step gets a shorter one."""
 
 
 # -- timing ---------------------------------------------------------------------------------------------------
@@ -150,6 +157,70 @@ def p10(e: Engine) -> float:
     return (whole - start) / (STEPS - 1)
 
 
+# -- a database -----------------------------------------------------------------------------------------------
+
+
+def saved(e: Engine, synchronous: str) -> float:
+    with TemporaryDirectory() as folder, e.sqlite(f"{folder}/threads.db", synchronous) as saver:
+        app, thread = loop(e, checkpointer=saver), iter(range(MOST + 1))
+
+        def work() -> None:
+            # A new thread each round: within one the history grows.
+            app.invoke({"n": 0}, {**LIMIT, "configurable": {"thread_id": str(next(thread))}}, durability="sync")
+
+        return best(work, STEPS)
+
+
+def p5(e: Engine) -> float:
+    return saved(e, "normal")
+
+
+def p6(e: Engine) -> float:
+    return saved(e, "full")
+
+
+ITEM = 200
+
+
+class Grows(TypedDict):
+    items: Annotated[list[str], operator.add]
+
+
+def p12(e: Engine) -> float:
+    """Bytes on the disk per byte appended."""
+    graph = e.StateGraph(Grows)
+    graph.add_node("add", lambda state: {"items": [os.urandom(ITEM // 2).hex()]})
+    graph.add_edge(e.START, "add")
+    ends = {"add": "add", "end": e.END}
+    graph.add_conditional_edges("add", lambda s: "add" if len(s["items"]) < e.appends else "end", ends)
+    with TemporaryDirectory() as folder:
+        with e.sqlite(f"{folder}/threads.db", "off") as saver:
+            config = {"recursion_limit": 2 * e.appends, "configurable": {"thread_id": "1"}}
+            graph.compile(checkpointer=saver).invoke({"items": []}, config, durability="sync")
+        size = sum(file.stat().st_size for file in Path(folder).iterdir())
+    return size / (e.appends * ITEM)
+
+
+SHORT, LONG = 10, 10_000
+
+
+def p14(e: Engine) -> float:
+    """Opening a thread of many checkpoints for one step, by the same for a thread of few."""
+    with TemporaryDirectory() as folder, e.sqlite(f"{folder}/threads.db", "off") as saver:
+        app, times = loop(e, checkpointer=saver), []
+        for steps in (SHORT, LONG):
+            config = {"recursion_limit": 2 * steps, "configurable": {"thread_id": str(steps)}}
+            while app.get_state(config).metadata is None or app.get_state(config).metadata["step"] < steps:
+                app.invoke({"n": max(STEPS - steps, 0)}, config)
+
+            def work(config: Any = config) -> None:
+                for _ in range(20):
+                    app.invoke({"n": STEPS}, config)
+
+            times.append(best(work, 1))
+    return times[1] / times[0]
+
+
 # -- many tasks -----------------------------------------------------------------------------------------------
 
 
@@ -242,6 +313,8 @@ CASES: dict[str, Callable[[Engine], float]] = {
     "P2": p2,
     "P3": p3,
     "P4": p4,
+    "P5": p5,
+    "P6": p6,
     "P7": p7,
     "P7-wait": p7_wait,
     "P8": p8,
@@ -250,4 +323,6 @@ CASES: dict[str, Callable[[Engine], float]] = {
     "P10": p10,
     "P11-build": p11_build,
     "P11-step": p11_step,
+    "P12": p12,
+    "P14": p14,
 }

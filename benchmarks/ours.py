@@ -1,6 +1,7 @@
 """One case with our engine: `python ours.py CASE` prints one number. Brings the names and nothing else."""
 
 import sys
+from typing import Any
 
 import fresh
 
@@ -11,8 +12,12 @@ def main(case: str) -> float:
     from cases import CASES, Engine
 
     from stategraph import END, START, InMemorySaver, Send, StateGraph
+    from stategraph.checkpoint.sqlite import SqliteSaver
 
-    return CASES[case](Engine(StateGraph, START, END, Send, InMemorySaver))
+    def sqlite(file: str, synchronous: str) -> Any:
+        return SqliteSaver.from_conn_string(file, synchronous=synchronous)
+
+    return CASES[case](Engine(StateGraph, START, END, Send, InMemorySaver, sqlite))
 
 
 print(main(sys.argv[1]))

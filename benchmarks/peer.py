@@ -1,6 +1,10 @@
 """One case with LangGraph: `python peer.py CASE` prints one number. Brings the names and nothing else."""
 
+import sqlite3
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import fresh
 
@@ -13,7 +17,18 @@ def main(case: str) -> float:
     from langgraph.graph import END, START, StateGraph
     from langgraph.types import Send
 
-    return CASES[case](Engine(StateGraph, START, END, Send, InMemorySaver))
+    @contextmanager
+    def sqlite(file: str, synchronous: str) -> Iterator[Any]:
+        from langgraph.checkpoint.sqlite import SqliteSaver
+
+        connection = sqlite3.connect(file, check_same_thread=False)
+        saver = SqliteSaver(connection)
+        saver.setup()  # turns WAL on
+        connection.execute(f"PRAGMA synchronous={synchronous}")
+        yield saver
+        connection.close()
+
+    return CASES[case](Engine(StateGraph, START, END, Send, InMemorySaver, sqlite, appends=400))
 
 
 print(main(sys.argv[1]))

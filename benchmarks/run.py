@@ -60,6 +60,8 @@ CASES = {
     "P2": Case("invoke of a 3-node chain", Goal("peer", 12, 20)),
     "P3": Case("superstep, async node", Goal("peer", 15, 25)),
     "P4": Case("superstep with InMemorySaver", Goal("peer", 12, 20)),
+    "P5": Case("superstep with SQLite, synchronous=NORMAL", Goal("peer", 6, 9, 1.4)),
+    "P6": Case("superstep with SQLite, synchronous=FULL", Goal("peer", 4, None, 1.3)),
     "P7": Case("fan-out of 5 sync nodes + join", Goal("peer", 10, 15)),
     "P7-wait": Case("the same, the 5 wait for each other", Goal("peer", None)),
     "P8": Case("5,000 Sends, sync node (per task)", Goal("peer", 25, 50)),
@@ -68,6 +70,8 @@ CASES = {
     "P10": Case("superstep, 2,000 state keys", Goal("P1", 3, 2)),
     "P11-build": Case("build + compile, 1,000 nodes (per node)", Goal("peer", 3, 6), "µs", PAIR),
     "P11-step": Case("superstep in a graph of 1,000 nodes", Goal("P1", 1.2), "µs", PAIR),
+    "P12": Case("bytes stored per byte appended to a list", Goal("value", 12, 5), "x", PAIR),
+    "P14": Case("one step on 10,000 checkpoints ÷ on 10", Goal("value", 2, 1.2), "x", ALONE),
     "P13-time": Case("import", Goal("value", 0.12, 0.07), "s"),
     "P13-memory": Case("resident memory after import", Goal("value", None, 25), "MB"),
 }

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from stategraph import END, START, InMemorySaver, Send, StateGraph
+from stategraph.checkpoint.sqlite import SqliteSaver
 
 FOLDER = Path(__file__).resolve().parents[1] / "benchmarks"
 
@@ -32,9 +33,14 @@ cases, run = load("cases"), load("run")
 def tiny(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The cases with so little work that each is done at once."""
     small = {"SECONDS": 0, "FEWEST": 2, "STEPS": 3, "SENDS": 3, "FEW": 3, "MANY": 6, "NODES": 3, "INVOKES": 2}
+    small |= {"SHORT": 2, "LONG": 4}
     for name, value in small.items():
         monkeypatch.setattr(cases, name, value)
-    return cases.Engine(StateGraph, START, END, Send, InMemorySaver)
+    return cases.Engine(StateGraph, START, END, Send, InMemorySaver, sqlite, appends=4)
+
+
+def sqlite(file: str, synchronous: Any) -> Any:
+    return SqliteSaver.from_conn_string(file, synchronous=synchronous)
 
 
 @pytest.mark.parametrize("name", list(cases.CASES))
