@@ -13,11 +13,13 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from threading import Barrier
 from typing import Annotated, Any, TypedDict
 
 import pytest
 
 from stategraph import END, START, CompiledStateGraph, InMemorySaver, Send, StateGraph
+from stategraph.checkpoint.sqlite import SqliteSaver
 
 # Calls as measured with Python 3.11. Newer Pythons need fewer: they run comprehensions in place.
 SUPERSTEP = 41
@@ -63,7 +65,7 @@ def route(state: Any) -> str:
     return "tick" if state["n"] < state["goal"] else "end"
 
 
-def loop(schema: Any = Count, others: int = 0, saver: InMemorySaver | None = None) -> CompiledStateGraph:
+def loop(schema: Any = Count, others: int = 0, saver: Any = None) -> CompiledStateGraph:
     """A node that counts up with a router, and a chain of nodes that never runs."""
     graph = StateGraph(schema).add_node("tick", tick).add_edge(START, "tick")
     ends = {"tick": "tick", "end": END}
@@ -144,3 +146,39 @@ def test_import_loads_no_library_that_only_some_runs_need(tmp_path: Path) -> Non
     shown = subprocess.check_output([sys.executable, "-P", "-c", code], cwd=tmp_path, text=True)
     loaded = {name.partition(".")[0] for name in json.loads(shown)}
     assert not loaded & {"networkx", "graphviz", "pydantic", "sqlite3"}
+
+
+# -- a database ---------------------------------------------------------------------------------------------------
+
+
+def said(app: Any, saver: SqliteSaver, given: Any) -> list[str]:
+    """The SQL statements of one call."""
+    texts: list[str] = []
+    saver._database.connection.set_trace_callback(texts.append)
+    app.invoke(given, {"configurable": {"thread_id": str(given)}, "recursion_limit": 1000})
+    saver._database.connection.set_trace_callback(None)
+    return texts
+
+
+def test_a_superstep_in_sqlite_is_one_commit_of_five_statements() -> None:
+    """Begin, the checkpoint, its head, what its task wrote, commit (PERFORMANCE P16)."""
+    with SqliteSaver.from_conn_string(":memory:") as saver:
+        few, many = (said(loop(saver=saver), saver, {"n": 0, "goal": goal}) for goal in (10, 110))
+    assert many.count("COMMIT") - few.count("COMMIT") == 100
+    assert len(many) - len(few) == 500
+
+
+@pytest.mark.parametrize("count", [2, 5, 20])
+def test_tasks_that_end_together_take_two_commits_at_most(count: int) -> None:
+    meet = Barrier(count)
+
+    def node(state: Any) -> Any:
+        meet.wait(10)
+        return {"items": [1]}
+
+    builder = StateGraph(Gathered).add_node("w", node)
+    builder.add_conditional_edges(START, lambda state: [Send("w", {})] * (count if state["items"] else 0), ["w"])
+    with SqliteSaver.from_conn_string(":memory:") as saver:
+        app = builder.compile(checkpointer=saver)
+        none, all = (said(app, saver, {"items": items}).count("COMMIT") for items in ([], [0]))
+    assert all - none <= 2
