@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -59,20 +60,26 @@ def check_race(attempts: Iterable[Attempt], chain: Sequence[str]) -> None:
         raise CheckFailed(f"stored, though their writers were told of a conflict: {ghosts}")
 
 
-def race(saver: BaseCheckpointSaver, name: str, rounds: int) -> list[Attempt]:
-    """Move the head of thread "t" on, again and again, each time from where it was seen."""
+def race(saver: BaseCheckpointSaver, name: str, rounds: int, meet: Callable[[], Any] = str) -> list[Attempt]:
+    """Move the head of thread "t" on, again and again, each time from where it was seen.
+
+    Args:
+        meet: called between looking at the head and moving it, and after that: waits for the others.
+    """
     attempts = []
     run = Commits(lambda method, *args: getattr(saver, method)(*args), saver)
     for turn in range(rounds):
         run.head = head = saver.head(address("t", ""))
         run.expected = {head: checkpoint("", {}, {})} if head else {}
         id = f"{name} {turn}"
+        meet()
         try:
             run.step(id, a=[name, turn], writes=[("task", [("a", id)])] if head else ())
         except CheckpointConflictError:
             attempts.append(Attempt(head, id, False))
         else:
             attempts.append(Attempt(head, id, True))
+        meet()
     return attempts
 
 
@@ -96,10 +103,15 @@ def side_by_side(jobs: Iterable[Callable[[], Any]]) -> list[Any]:
             errors.append(error)
 
     threads = [threading.Thread(target=work, args=each, daemon=True) for each in enumerate(jobs)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join(60)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)  # so that quick savers are interrupted too
+    try:
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join(60)
+    finally:
+        sys.setswitchinterval(interval)
     if any(each.is_alive() for each in threads):
         raise CheckFailed("a call among several at once did not end within a minute")
     for error in errors:
@@ -111,7 +123,8 @@ def side_by_side(jobs: Iterable[Callable[[], Any]]) -> list[Any]:
 def one_of_many_threads_wins_each_head(desk: Desk) -> None:
     """Each commit names the head it has seen: exactly one gets it, the others a conflict, and no ok is lost."""
     rounds = 15 * desk.scale
-    attempts = side_by_side(partial(race, desk.saver, f"w{n}", rounds) for n in range(4))
+    meet = threading.Barrier(4, timeout=60).wait
+    attempts = side_by_side(partial(race, desk.saver, f"w{n}", rounds, meet) for n in range(4))
     _raced(desk, [attempt for each in attempts for attempt in each])
 
 

@@ -168,7 +168,7 @@ def _missed(was: Reading, now: Reading) -> None:
 
 
 def _damaged_reads(desk: Desk, judge: Callable[[Reading, Reading], None]) -> None:
-    for number in range(25 * desk.scale):
+    for number in range(12 * desk.scale):
         with desk.fresh(f"{number}") as one:
             _filled(one)
             was = Reading(one)

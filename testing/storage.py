@@ -91,6 +91,7 @@ def _fill(desk: Desk, room: int) -> int:
                 error = caught
                 break
         if error is None:
+            desk.reads_back(run)  # what was told ok is there
             return 0
         if not isinstance(error, (StateGraphError, OSError)):
             raise CheckFailed(f"a full storage: expected StorageError, got {type(error).__name__}: {error}")
