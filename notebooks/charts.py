@@ -1,0 +1,131 @@
+"""Bars of what was measured, as SVG, for the notebook on speed. No number comes from here."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Sequence
+from html import escape
+from math import ceil, floor, log10
+from typing import NamedTuple
+
+from stategraph.visualize.look import FONTS, look
+
+WIDTH, LABEL, END = 840, 290, 110
+BAR, ROOM = 11, 12
+"""Pixels: of a bar, and between two groups."""
+RULES = """
+.page{fill:$page}
+text{fill:$ink}
+.soft{fill:$soft}
+.grid{stroke:$cluster-line}
+.ours{fill:$running-line}
+.peer{fill:$soft}
+.floor{fill:$sub-line}
+.goal{stroke:$failed-line;stroke-dasharray:4 3}
+.round{fill:none;stroke:$ink;stroke-opacity:.55}
+"""
+
+
+class Bar(NamedTuple):
+    """One bar.
+
+    Attributes:
+        series: "ours", "peer" or "floor".
+        text: what stands at its end.
+        rounds: single measurements, drawn as small circles on it.
+    """
+
+    series: str
+    value: float
+    text: str
+    rounds: Sequence[float] = ()
+
+
+class Group(NamedTuple):
+    """Bars that belong together; `goal` is a mark across them."""
+
+    label: str
+    bars: Sequence[Bar]
+    goal: float | None = None
+
+
+class Chart:
+    """Groups of bars below each other.
+
+    Args:
+        log: whether equal steps to the right multiply.
+        unit: of the axis.
+    """
+
+    def __init__(self, groups: Sequence[Group], *, unit: str, log: bool = False) -> None:
+        self.groups, self.unit, self.log = groups, unit, log
+        values = [v for g in groups for b in g.bars for v in (b.value, *b.rounds)]
+        values += [g.goal for g in groups if g.goal is not None]
+        self.low = 10.0 ** floor(log10(min(values))) if log else 0.0
+        self.high = 10.0 ** ceil(log10(max(values))) if log else max(values)
+
+    def svg(self) -> str:
+        """The picture."""
+        name, css = look("auto", RULES)
+        parts, y = [], 40.0
+        for group in self.groups:
+            middle = y + len(group.bars) * BAR / 2
+            parts.append(f'<text x="16" y="{middle:g}" dy=".35em">{escape(group.label)}</text>')
+            parts += [part for n, bar in enumerate(group.bars) for part in self._bar(bar, y + n * BAR)]
+            if group.goal is not None:
+                x, bottom = self._x(group.goal), y + len(group.bars) * BAR + 3
+                parts.append(f'<path class="goal" d="M{x:.1f} {y - 3:g}V{bottom:g}"><title>goal</title></path>')
+            y += len(group.bars) * BAR + ROOM
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" class="{name}" viewBox="0 0 {WIDTH} {y:g}" width="{WIDTH}" '
+            f'height="{y:g}" style="max-width:100%;height:auto" font-family="{FONTS}" font-size="12.5">'
+            f'<style>{css}</style><rect class="page" width="{WIDTH}" height="{y:g}" rx="8"/>'
+            f"{''.join(self._grid(y - ROOM / 2))}{''.join(self._legend())}{''.join(parts)}</svg>"
+        )
+
+    def _x(self, value: float) -> float:
+        share = (log10(value / self.low) / log10(self.high / self.low)) if self.log else value / self.high
+        return LABEL + share * (WIDTH - LABEL - END)
+
+    def _bar(self, bar: Bar, y: float) -> list[str]:
+        x, middle = self._x(bar.value), y + BAR / 2 - 0.5
+        parts = [f'<rect class="{bar.series}" x="{LABEL}" y="{y:g}" width="{x - LABEL:.1f}" height="{BAR - 1}" rx="1"/>']
+        parts += [f'<circle class="round" cx="{self._x(r):.1f}" cy="{middle:g}" r="2.2"/>' for r in bar.rounds]
+        end = max([x, *map(self._x, bar.rounds)]) + 7
+        return [*parts, f'<text x="{end:.1f}" y="{middle:g}" dy=".35em" font-size="11">{escape(bar.text)}</text>']
+
+    def _grid(self, bottom: float) -> list[str]:
+        if self.log:
+            marks = [self.low * 10**n for n in range(round(log10(self.high / self.low)) + 1)]
+        else:
+            step = 10.0 ** floor(log10(self.high / 2))
+            step *= next(n for n in (1, 2, 5, 10) if self.high / (n * step) <= 6)
+            marks = [n * step for n in range(int(self.high / step) + 1)]
+        parts = []
+        for mark in marks:
+            x = self._x(mark) if mark else float(LABEL)
+            parts.append(f'<path class="grid" d="M{x:.1f} 32V{bottom:g}"/>')
+            parts.append(f'<text class="soft" x="{x:.1f}" y="27" text-anchor="middle" font-size="11">{mark:,g}</text>')
+        return [*parts, f'<text class="soft" x="{WIDTH - 16}" y="27" text-anchor="end" font-size="11">{self.unit}</text>']
+
+    def _legend(self) -> list[str]:
+        found = list(dict.fromkeys(bar.series for group in self.groups for bar in group.bars))
+        names = {"ours": "stategraph", "peer": "the peer", "floor": "bare Python"}
+        parts, x = [], 16.0
+        for series in found:
+            parts.append(f'<rect class="{series}" x="{x:g}" y="18" width="10" height="10" rx="1"/>')
+            parts.append(f'<text x="{x + 15:g}" y="27" font-size="11">{names[series]}</text>')
+            x += 28 + 6.4 * len(names[series])
+        return parts
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        svg = self.svg()
+        picture = b64encode(svg.encode()).decode()
+        lines = [
+            f"{group.label:<44}{bar.series:>6}  {bar.text}" for group in self.groups for bar in group.bars
+        ]
+        return {
+            "text/html": f'<img alt="a chart" src="data:image/svg+xml;base64,{picture}"/>',
+            "image/svg+xml": svg,
+            "text/plain": "\n".join(lines),
+        }
