@@ -219,6 +219,25 @@ def several_calls_may_wait_at_once_on_one_loop(desk: Desk) -> None:
     same(logs, [[name, *["x"] * 5] * 2 for name in names], "logs of all threads")
 
 
+@check("concurrency", worlds=(ASYNC,))
+def several_loops_may_share_a_saver(desk: Desk) -> None:
+    """Programs with a loop per thread open their saver once."""
+    saver = desk.saver
+    app = appending(saver, "x")
+
+    def talk(name: str) -> Any:
+        async def talks() -> Any:
+            for _ in range(3):
+                result = await app.ainvoke({"left": 5, "log": [name]}, thread(name))
+            return result["log"]
+
+        return asyncio.run(talks())
+
+    names = [f"thread {n}" for n in range(4)]
+    logs = side_by_side(partial(talk, name) for name in names)
+    same(logs, [[name, *["x"] * 5] * 3 for name in names], "logs of all threads")
+
+
 @check("concurrency", "commit", worlds=(SYNC,))
 def every_run_that_was_told_ok_is_in_the_final_state(desk: Desk) -> None:
     """Many runs on one thread: those that lost were told; of those that were told ok nothing is missing."""

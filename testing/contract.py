@@ -145,6 +145,8 @@ def a_channel_may_become_empty_or_go(desk: Desk) -> None:
         same(desk.values(id), {"b": 2}, f"values of {id!r}")
         same(desk.need(id).checkpoint["channel_versions"], {"a": 2, "b": 1}, f"versions of {id!r}")
     same(desk.values("1"), {"a": 1, "b": 2, "c": 3}, "values of '1'")
+    desk.put("4", {"a": 1, "b": 2}, versions={"a": 1})
+    same(desk.values("4"), {"a": 1}, "values of a checkpoint in which one has no version")
 
 
 @check("put")

@@ -194,7 +194,8 @@ class CheckThenAct(SqliteSaver):
         time.sleep(0.001)  # makes the gap wide enough to be met in few rounds
         for _ in range(20):
             try:
-                return super().commit(replace(commit, head=self.head(place)))
+                super().commit(replace(commit, head=self.head(place)))
+                break
             except CheckpointConflictError:
                 pass
 

@@ -1,5 +1,5 @@
 """What is Postgres's own about `PostgresSaver`: round trips, races, servers that restart, hang or refuse. That it keeps
-the contract of a saver is shown in `test_memory_saver`."""
+the contract of a saver is shown in `test_conformance`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ import pytest
 from cluster import Cluster, Proxy, free_port
 from psycopg.conninfo import conninfo_to_dict
 from psycopg_pool import ConnectionPool
-from test_memory_saver import Run, checkpoint
 
 from stategraph import END, START, Command, StateGraph, interrupt
 from stategraph.checkpoint import CheckpointConflictError, DamagedError, Retention, StorageError, TaskWrites
@@ -27,6 +26,8 @@ from stategraph.checkpoint import server as server_module
 from stategraph.checkpoint.base import address
 from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.checkpoint.server import ConnectionLostError
+from stategraph.testing import Commits as Run
+from stategraph.testing.desk import checkpoint
 
 postgres = cluster.postgres
 LONG = "x" * 200
