@@ -109,13 +109,13 @@ class LocalStore(BaseStore, ABC):
         self._index = Index(index) if index else None
         self._ttl = _checked_ttl_config(ttl or {})
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock: AbstractContextManager[Any] = threading.Lock()
         self._swept = clock()
 
     # -- what a subclass answers, always under the lock -------------------------------------------------------
 
-    def _transaction(self, write: bool) -> AbstractContextManager[Any]:
-        """Around the reads, then around the writes of a batch."""
+    def _transaction(self, write: bool, alone: bool = False) -> AbstractContextManager[Any]:
+        """Around the reads, then around the writes of a batch; `alone`: there is only one, and it is no search."""
         return nullcontext()
 
     @abstractmethod
@@ -205,11 +205,12 @@ class LocalStore(BaseStore, ABC):
         with self._lock:
             now = self._clock()
             if plan.reads:
-                with self._transaction(write=False):
+                alone = len(plan.reads) == 1 and not isinstance(plan.reads[0][1], SearchOp)
+                with self._transaction(write=False, alone=alone):
                     for position, op in plan.reads:
                         results[position] = self._answer(op, now, vectors, touched)
             if touched or plan.puts:
-                with self._transaction(write=True):
+                with self._transaction(write=True, alone=len(touched) + len(plan.puts) == 1):
                     self._write(plan, touched, now)
         return results
 

@@ -13,8 +13,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from .base import Namespace
 from ..checkpoint.database import Database, Target
+from .base import Namespace
 from .keys import canonical_key, function_identity
 from .namespaces import encode_namespace
 

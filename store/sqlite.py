@@ -13,9 +13,9 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
+from ..checkpoint.database import Database, Target
 from .base import IndexConfig, Namespace, Result, TTLConfig
 from .batch import LocalStore, Plan, Row
-from ..checkpoint.database import Database, Target
 from .namespaces import below, decode_namespace, encode_namespace
 from .values import to_json
 from .vectors import Vectors
@@ -120,7 +120,7 @@ class SqliteStore(LocalStore):
     async def _aexecute(self, plan: Plan, vectors: Vectors) -> list[Result]:
         return await asyncio.to_thread(self._execute, plan, vectors)
 
-    def _transaction(self, write: bool) -> AbstractContextManager[Any]:
+    def _transaction(self, write: bool, alone: bool = False) -> AbstractContextManager[Any]:
         return self._database.transaction(write)
 
     def _find(self, namespace: Namespace, key: str, now: float) -> Row | None:

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 MAY_IMPORT = {
     "channels": [],
     "checkpoint": [".channels"],
-    "store": [".channels", ".checkpoint.serde", ".checkpoint.database"],
+    "store": [".channels", ".checkpoint.serde", ".checkpoint.database", ".checkpoint.server", ".checkpoint.errors"],
     "pregel": [".channels", ".checkpoint", ".store"],
     "graph": [".channels", ".checkpoint", ".store", ".pregel"],
     "visualize": [".channels", ".checkpoint", ".pregel", ".graph"],

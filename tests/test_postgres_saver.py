@@ -23,6 +23,7 @@ from stategraph import END, START, Command, StateGraph, interrupt
 from stategraph.checkpoint import CheckpointConflictError, DamagedError, Retention, StorageError, TaskWrites
 from stategraph.checkpoint import postgres_tables as tables
 from stategraph.checkpoint import server as server_module
+from stategraph.checkpoint import wire as wire_module
 from stategraph.checkpoint.base import address
 from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.checkpoint.server import ConnectionLostError
@@ -193,7 +194,7 @@ def test_the_set_of_sql_texts_is_fixed() -> None:
 
     attacks = ["'; DROP TABLE stategraph_spaces; --", "$1", "%s", "\\", '"', "a\0b", "{}", "ü", "\x01", "%", "_", "*"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(server_module, "RawCursor", Watched)
+        patch.setattr(wire_module, "RawCursor", Watched)
         with PostgresSaver.from_conn_string(cluster.shared().schema(), retention=Retention(keep_last=5)) as saver:
             for text in attacks:
                 run = running(saver, text)
@@ -216,7 +217,7 @@ def test_the_set_of_sql_texts_is_fixed() -> None:
                 saver.delete_thread(text)
                 assert ids(saver, f"copy of {text}") == [text * 2, text]
     known = {*tables.STATEMENTS.values(), *(text for group in tables.MIGRATIONS for text in group)}
-    known |= {text for text in vars(server_module).values() if isinstance(text, str)}
+    known |= {text for room in (server_module, wire_module) for text in vars(room).values() if isinstance(text, str)}
     assert sent <= known
     assert len(sent & set(tables.STATEMENTS.values())) > 25
 
@@ -351,7 +352,7 @@ def test_what_is_read_beside_a_prune_is_whole(saver: PostgresSaver, monkeypatch:
     run = running(saver)
     for step in range(6):
         run.step(str(step), a=LONG + str(step))
-    rows = server_module.Wire.rows
+    rows = wire_module.Wire.rows
 
     def pruned_meanwhile(wire: Any, statement: str, *values: Any) -> Any:
         found = rows(wire, statement, *values)
@@ -361,7 +362,7 @@ def test_what_is_read_beside_a_prune_is_whole(saver: PostgresSaver, monkeypatch:
                 other.prune(["t"], keep_last=1)
         return found
 
-    monkeypatch.setattr(server_module.Wire, "rows", pruned_meanwhile)
+    monkeypatch.setattr(wire_module.Wire, "rows", pruned_meanwhile)
     assert saver.get_tuple(address("t", "", "0")) is None
     assert saver.get(address("t", "")) == run.expected["5"]
 

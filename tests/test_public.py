@@ -29,7 +29,7 @@ PROMISED = """
 """
 # Names that a module's head leaves behind.
 HEAD = {"annotations", "TYPE_CHECKING", "Any"}
-LAZY = ["networkx", "graphviz", "pydantic", "sqlite3", "langchain", "langchain_core", "langgraph"]
+LAZY = ["networkx", "graphviz", "pydantic", "sqlite3", "psycopg", "langchain", "langchain_core", "langgraph"]
 # Libraries that only some users install; modules that need them are skipped without them.
 OPTIONAL = {"psycopg"}
 

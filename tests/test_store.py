@@ -16,6 +16,7 @@ from datetime import UTC, datetime, timedelta
 from enum import IntEnum
 from typing import Any
 
+import cluster
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -35,6 +36,7 @@ from stategraph.store import (
 )
 from stategraph.store.namespaces import begins_with, below, decode_namespace, encode_namespace
 from stategraph.store.paths import parse, walk
+from stategraph.store.postgres import PostgresStore
 from stategraph.store.sqlite import SqliteStore
 from stategraph.store.values import MAX_DEPTH
 
@@ -69,7 +71,14 @@ class Driven:
 
 
 def open_store(backend: str, **config: Any) -> Any:
+    if backend == "postgres":
+        return PostgresStore(cluster.shared().schema(), **config)
     return InMemoryStore(**config) if backend == "memory" else SqliteStore(":memory:", **config)
+
+
+def close_store(store: Any) -> None:
+    if not isinstance(store, InMemoryStore):
+        store.close()
 
 
 @pytest.fixture
@@ -77,7 +86,7 @@ def clock() -> Clock:
     return Clock()
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
 def backend(request):
     return request.param
 
@@ -94,8 +103,7 @@ def make(request, backend, clock):
 
     yield make
     for store in opened:
-        if isinstance(store, SqliteStore):
-            store.close()
+        close_store(store)
     if runner:
         runner.close()
 
@@ -880,8 +888,7 @@ def test_an_async_embed_works_when_called_inside_a_loop(backend):
         return store.search(("n",), query="cat")[0].score
 
     assert asyncio.run(main()) == 1
-    if backend == "sqlite":
-        store.close()
+    close_store(store)
 
 
 # -- threads --------------------------------------------------------------------------------------------------------
@@ -910,8 +917,7 @@ def test_many_threads_on_one_store(backend):
         thread.join()
     assert not failures
     assert len(store.search((), limit=1000)) == 4 * 25 + 1
-    if backend == "sqlite":
-        store.close()
+    close_store(store)
 
 
 def test_gathered_calls(backend):
@@ -922,8 +928,7 @@ def test_gathered_calls(backend):
         return await asyncio.gather(*(store.aget(("n",), str(n)) for n in range(20)))
 
     assert [item.value["n"] for item in asyncio.run(main())] == list(range(20))
-    if backend == "sqlite":
-        store.close()
+    close_store(store)
 
 
 def test_a_store_of_ones_own_needs_only_batch():
@@ -1100,19 +1105,18 @@ def run(store, clock, steps, batch) -> list[Any]:
     return answers
 
 
-def compare(steps, batch) -> None:
+def compare(steps, batch, other="sqlite") -> None:
     config = {
         "index": {"dims": 3, "embed": letters, "fields": ["$"]},
         "ttl": {"default_ttl": 3, "sweep_interval_minutes": 2},
     }
     everything = [[SearchOp((), limit=100), ListNamespacesOp(), SearchOp((), limit=100, query="ab")]]
     answers = []
-    for backend in ("memory", "sqlite"):
+    for backend in ("memory", other):
         clock = Clock()
         store = open_store(backend, clock=clock, **config)
         answers.append(run(store, clock, steps + everything, batch))
-        if backend == "sqlite":
-            store.close()
+        close_store(store)
     assert answers[0] == answers[1]
 
 
@@ -1126,6 +1130,11 @@ def test_sqlite_answers_as_memory_does(steps):
 def test_sqlite_answers_as_memory_does_async(steps):
     with asyncio.Runner() as runner:
         compare(steps, lambda store, ops: runner.run(store.abatch(ops)))
+
+
+@given(steps)
+def test_postgres_answers_as_memory_does(steps):
+    compare(steps, lambda store, ops: store.batch(ops), "postgres")
 
 
 @given(steps)

@@ -1,0 +1,170 @@
+"""One Postgres connection: statements with their values bound, transactions, and the patience to wait for an answer.
+
+The one place that knows how psycopg is used. Texts are sent as bytes, because a Postgres text cannot hold a NUL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from selectors import EVENT_READ, DefaultSelector
+from time import monotonic
+from typing import Any
+
+from psycopg import Connection, Error, OperationalError, RawCursor
+from psycopg.pq import TransactionStatus
+from psycopg.rows import RowFactory, tuple_row
+from psycopg.types.numeric import Int8
+
+from .errors import StorageError
+
+_BEGIN_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"
+_BEGIN_WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED, READ WRITE"
+_COMMIT = "COMMIT"
+_ROLLBACK = "ROLLBACK"
+_PING = "SELECT 1"
+
+
+class Wire:
+    """Statements on one connection, with their values bound. Strings become bytes; a list of pairs, two arrays."""
+
+    __slots__ = ("_cursor", "_later", "connection")
+
+    def __init__(self, connection: Connection[Any], row_factory: RowFactory[Any] = tuple_row) -> None:
+        self.connection = connection
+        self._cursor = RawCursor(connection, row_factory=row_factory)
+        self._later: dict[str, list[list[Any]]] = {}
+
+    def rows(self, statement: str, *values: Any) -> list[Any]:
+        """All rows of a query."""
+        self._cursor.execute(statement, bound(values), binary=True)
+        return self._cursor.fetchall()
+
+    def run(self, statement: str, *values: Any) -> int:
+        """Execute; how many rows it touched."""
+        return self._cursor.execute(statement, bound(values), binary=True).rowcount
+
+    def later(self, statement: str, *values: Any) -> None:
+        """Execute at the end of the transaction; all together in one round trip."""
+        self._later.setdefault(statement, []).append(bound(values))
+
+    def finish(self) -> None:
+        """Execute what was put off."""
+        for statement, many in self._later.items():
+            if len(many) == 1:
+                self._cursor.execute(statement, many[0])
+            else:
+                self._cursor.executemany(statement, many)
+        self._later = {}
+
+
+def bound(values: Sequence[Any]) -> list[Any]:
+    """Values as they are sent.
+
+    >>> bound(["a", None, [(1, "b"), (2, "c")]])
+    [b'a', None, [1, 2], [b'b', b'c']]
+    """
+    sent: list[Any] = []
+    for value in values:
+        kind = type(value)
+        if kind is str:
+            sent.append(value.encode())
+        elif kind is int:
+            sent.append(Int8(value))  # one type for all, or each size would be a statement of its own to prepare
+        elif kind is not list:
+            sent.append(value)
+        elif value and type(value[0]) is tuple:
+            sent.extend(bound(column) for column in zip(*value, strict=True))
+        else:
+            sent.append(bound(value))
+    return sent
+
+
+@contextmanager
+def transaction(wire: Wire, write: bool) -> Iterator[None]:
+    wire.run(_BEGIN_WRITE if write else _BEGIN_READ)
+    try:
+        yield
+        wire.finish()
+        wire.run(_COMMIT)
+    except BaseException:
+        _rolled_back(wire)
+        raise
+
+
+def _rolled_back(wire: Wire) -> None:
+    if wire.connection.closed or wire.connection.info.transaction_status == TransactionStatus.IDLE:
+        return
+    try:
+        wire.run(_ROLLBACK)
+    except Error:
+        wire.connection.close()  # what the server then does by itself
+
+
+@contextmanager
+def alone(connection: Connection[Any]) -> Iterator[None]:
+    """A connection in no transaction, in which psycopg opens none by itself."""
+    if connection.closed:
+        raise StorageError("the Postgres connection that was handed in is closed: hand in a pool, or open it anew")
+    if connection.info.transaction_status != TransactionStatus.IDLE:
+        raise StorageError(
+            "the Postgres connection that was handed in is inside a transaction: end it first, or hand in a pool"
+        )
+    if connection.autocommit:
+        yield
+        return
+    connection.autocommit = True
+    try:
+        yield
+    finally:
+        if not connection.closed:
+            connection.autocommit = False
+
+
+def alive(connection: Connection[Any]) -> bool:
+    """Whether an idle connection has its server. Asks it only if it has something to say: then it mostly is the end."""
+    if connection.closed:
+        return False
+    with DefaultSelector() as selector:
+        selector.register(connection.fileno(), EVENT_READ)
+        if not selector.select(0):
+            return True
+    try:
+        with alone(connection):
+            Wire(connection).run(_PING)
+    except Error:
+        return False
+    return True
+
+
+class LateError(OperationalError):
+    """No answer in time."""
+
+
+class Patient(Connection[Any]):
+    """A connection that waits only so long for an answer, even from a server that is frozen or cut off."""
+
+    patience: float | None = None
+
+    def wait(self, gen: Generator[Any, Any, Any], *args: Any, **kwargs: Any) -> Any:
+        try:
+            return super().wait(gen if self.patience is None else _until(gen, self.patience), *args, **kwargs)
+        except LateError:
+            self.close()
+            raise
+
+
+def _until(gen: Generator[Any, Any, Any], seconds: float) -> Generator[Any, Any, Any]:
+    """The same generator; it fails if it still has to wait after so many seconds. It is asked ten times a second."""
+    deadline = monotonic() + seconds
+    try:
+        wanted = next(gen)
+        while True:
+            ready = yield wanted
+            if not ready and monotonic() > deadline:
+                raise LateError(f"the Postgres server did not answer within {seconds:g} s")
+            wanted = gen.send(ready)
+    except StopIteration as end:
+        return end.value
+
+

@@ -1,0 +1,234 @@
+"""`PostgresStore`: rows in one Postgres table. Same calls, same results as `InMemoryStore`.
+
+Only the table and its statements, which are constants; what a batch means is in `batch`, and filters are met
+by the same functions as everywhere, not in SQL.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from typing import Any
+
+from ..checkpoint.errors import StorageError
+from ..checkpoint.server import POOL_SIZE, SECONDS, ConnectionLostError, Server, Target, Wire, is_clash
+from .base import IndexConfig, Namespace, Result, TTLConfig
+from .batch import LocalStore, Plan, Row
+from .namespaces import below, decode_namespace, encode_namespace
+from .values import to_json
+from .vectors import Vectors
+
+__all__ = ["PostgresStore"]
+
+PAGE = 200
+"""Rows read at once by a search, which may need only the first of them."""
+
+TRIES = 5
+"""How often a batch is begun anew before its error is told."""
+
+NEWEST = 2**62
+"""A number beyond all puts."""
+
+# `seq` counts the puts. Names are bytes, because a Postgres text cannot hold a NUL; they are found by their hash or by
+# their beginning, because an index cannot hold long ones. A row holds its vectors itself, so that a put replaces them
+# with it. `dims` says of what length they are.
+_MIGRATIONS = (
+    (
+        "CREATE SEQUENCE stategraph_puts",
+        """
+        CREATE TABLE stategraph_items (
+            seq BIGINT PRIMARY KEY,
+            namespace BYTEA NOT NULL,
+            key BYTEA NOT NULL,
+            value BYTEA NOT NULL,
+            created DOUBLE PRECISION NOT NULL,
+            updated DOUBLE PRECISION NOT NULL,
+            ttl DOUBLE PRECISION,
+            expires DOUBLE PRECISION,
+            dims BIGINT,
+            vectors BYTEA
+        )
+        """,
+        "CREATE UNIQUE INDEX stategraph_items_by_name ON stategraph_items (sha256(namespace), sha256(key))",
+        "CREATE INDEX stategraph_items_below ON stategraph_items (substr(namespace, 1, 1000), seq)",
+        "CREATE INDEX stategraph_items_expires ON stategraph_items (expires) WHERE expires IS NOT NULL",
+    ),
+)
+_COLUMNS = "namespace, key, value, created, updated, ttl, expires"
+_NAMED = "sha256(namespace) = sha256($1) AND sha256(key) = sha256($2)"
+_BELOW = """
+    substr(namespace, 1, 1000) >= substr($1, 1, 1000) AND substr(namespace, 1, 1000) <= substr($2, 1, 1000)
+    AND namespace >= $1 AND namespace < $2 AND (expires IS NULL OR expires > $3) AND seq < $4
+    ORDER BY seq DESC LIMIT $5
+"""
+_FIND = f"""
+    SELECT seq, {_COLUMNS}, NULL, NULL FROM stategraph_items
+    WHERE {_NAMED} AND (expires IS NULL OR expires > $3)
+"""
+_SCAN = f"SELECT seq, {_COLUMNS}, NULL, NULL FROM stategraph_items WHERE {_BELOW}"
+_SCAN_VECTORS = f"SELECT seq, {_COLUMNS}, dims, vectors FROM stategraph_items WHERE {_BELOW}"
+_NAMESPACES = "SELECT DISTINCT namespace FROM stategraph_items WHERE expires IS NULL OR expires > $1"
+_PUT = f"""
+    INSERT INTO stategraph_items AS item ({_COLUMNS}, dims, vectors, seq)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, coalesce($11, nextval('stategraph_puts')))
+    ON CONFLICT (sha256(namespace), sha256(key)) DO UPDATE SET
+        seq = excluded.seq,
+        value = excluded.value,
+        created = CASE WHEN item.expires IS NULL OR item.expires > $10 THEN item.created ELSE excluded.created END,
+        updated = excluded.updated,
+        ttl = excluded.ttl,
+        expires = excluded.expires,
+        dims = excluded.dims,
+        vectors = excluded.vectors
+"""
+_RESERVE = "SELECT nextval('stategraph_puts') FROM generate_series(1, $1)"
+_DELETE = f"DELETE FROM stategraph_items WHERE {_NAMED}"
+_TOUCH = f"UPDATE stategraph_items SET expires = $3 WHERE {_NAMED} AND ttl = $4"
+_SWEEP = "DELETE FROM stategraph_items WHERE expires <= $1"
+
+
+class PostgresStore(LocalStore):
+    """A store in a Postgres database, shared by any number of machines.
+
+    The table is made on first use. The async methods wait on a worker thread.
+
+    Args:
+        conn: a connection string or URL; or an open psycopg `Connection`, which then serves this store alone; or a
+            `ConnectionPool`. What is handed in stays open after `close`.
+        index: how to find items by meaning; None for no such index.
+        ttl: how long items live; None for ever, unless a put says otherwise.
+        clock: seconds since 1970; asked once per batch.
+        pool_size: connections that may be open at once.
+        timeout: seconds to wait for a connection, for another session's lock, or for the answer to one statement.
+
+    Raises:
+        StorageError: the text is no connection string.
+        TypeError: `conn` is none of these.
+    """
+
+    def __init__(
+        self,
+        conn: Target,
+        *,
+        index: IndexConfig | None = None,
+        ttl: TTLConfig | None = None,
+        clock: Callable[[], float] = time.time,
+        pool_size: int = POOL_SIZE,
+        timeout: float = SECONDS,
+    ) -> None:
+        super().__init__(index=index, ttl=ttl, clock=clock)
+        self._lock = nullcontext()  # each thread has a connection of its own, and the database keeps them apart
+        self._server = Server(conn, "store", _MIGRATIONS, pool_size=pool_size, timeout=timeout)
+        self._mine = threading.local()
+
+    @classmethod
+    @contextmanager
+    def from_conn_string(cls, conn_string: str, **options: Any) -> Iterator[PostgresStore]:
+        """Open a store for the length of a `with` block, then close it; options as for the class."""
+        store = cls(conn_string, **options)
+        try:
+            yield store
+        finally:
+            store.close()
+
+    def setup(self) -> None:
+        """Make the table, or bring it up to date. The first use does so too; calling it again does nothing.
+
+        Raises:
+            StorageError: the server cannot be reached, refuses, or its tables were made by a later version.
+        """
+        self._server.setup()
+
+    def close(self) -> None:
+        """Close the connections, unless they were handed in."""
+        self._server.close()
+
+    async def _aexecute(self, plan: Plan, vectors: Vectors) -> list[Result]:
+        return await asyncio.to_thread(self._execute, plan, vectors)
+
+    def _execute(self, plan: Plan, vectors: Vectors) -> list[Result]:
+        """Done again if two batches stood in each other's way, or if it only reads and the connection broke."""
+        for _ in range(TRIES):
+            try:
+                return super()._execute(plan, vectors)
+            except StorageError as error:
+                lost = isinstance(error, ConnectionLostError) and not error.late and not plan.puts
+                if not lost and not is_clash(error):
+                    raise
+        return super()._execute(plan, vectors)
+
+    @contextmanager
+    def _transaction(self, write: bool, alone: bool = False) -> Iterator[None]:
+        """Around the reads, then around the writes of a batch."""
+        with self._server.statements() if alone else self._server.transaction(write) as wire:
+            self._mine.wire, self._mine.seqs = wire, {}
+            try:
+                yield
+            finally:
+                del self._mine.wire
+
+    @property
+    def _wire(self) -> Wire:
+        wire: Wire = self._mine.wire
+        return wire
+
+    def _find(self, namespace: Namespace, key: str, now: float) -> Row | None:
+        found = self._wire.rows(_FIND, encode_namespace(namespace), key, now)
+        return self._row(found[0]) if found else None
+
+    def _scan(self, prefix: Namespace, now: float, vectors: bool) -> Generator[Row, None, None]:
+        low, high = below(prefix)
+        edge = NEWEST
+        while True:
+            found = self._wire.rows(_SCAN_VECTORS if vectors else _SCAN, low, high, now, edge, PAGE)
+            yield from map(self._row, found)
+            if len(found) < PAGE:
+                return
+            edge = found[-1][0]
+
+    def _row(self, found: tuple[Any, ...]) -> Row:
+        _, namespace, key, value, created, updated, ttl, expires, dims, vectors = found
+        fits = self._index is not None and dims == self._index.dims
+        return Row(
+            decode_namespace(namespace),
+            key.decode(),
+            json.loads(value),
+            created,
+            updated,
+            ttl,
+            expires,
+            vectors if fits else None,
+        )
+
+    def _namespaces(self, now: float) -> Iterable[Namespace]:
+        return [decode_namespace(data) for (data,) in self._wire.rows(_NAMESPACES, now)]
+
+    def _write(self, plan: Plan, touched: list[Row], now: float) -> None:
+        """In the order of the places, so that no two batches wait for each other; what was put last still counts as
+        the last."""
+        if len(plan.puts) > 1:
+            seqs = sorted(seq for (seq,) in self._wire.rows(_RESERVE, len(plan.puts)))
+            self._mine.seqs = dict(zip(plan.puts, seqs, strict=True))
+            plan = replace(plan, puts=dict(sorted(plan.puts.items(), key=lambda put: put[0])))
+        super()._write(plan, sorted(touched, key=lambda row: (row.namespace, row.key)), now)
+
+    def _put(self, row: Row, now: float) -> None:
+        place = (encode_namespace(row.namespace), row.key)
+        times = (row.created, row.updated, row.ttl, row.expires)
+        dims = self._index.dims if self._index and row.vectors else None
+        seq = self._mine.seqs.get((row.namespace, row.key))
+        self._wire.later(_PUT, *place, to_json(row.value), *times, dims, row.vectors, now, seq)
+
+    def _delete(self, namespace: Namespace, key: str) -> None:
+        self._wire.later(_DELETE, encode_namespace(namespace), key)
+
+    def _touch(self, row: Row, expires: float) -> None:
+        self._wire.run(_TOUCH, encode_namespace(row.namespace), row.key, expires, row.ttl)
+
+    def _sweep(self, now: float) -> int:
+        return self._wire.run(_SWEEP, now)

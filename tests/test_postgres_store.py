@@ -1,0 +1,211 @@
+"""What is Postgres's own about `PostgresStore`: round trips, races, servers that restart. That it answers as the other
+stores do is shown in `test_store`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import cluster
+import psycopg
+import pytest
+from cluster import Cluster, Proxy
+from psycopg_pool import ConnectionPool
+from test_postgres_saver import Traced
+
+from stategraph.checkpoint import StorageError
+from stategraph.checkpoint import server as server_module
+from stategraph.checkpoint import wire as wire_module
+from stategraph.checkpoint.server import ConnectionLostError
+from stategraph.store import GetOp, PutOp, SearchOp, escape
+from stategraph.store import postgres as store_module
+from stategraph.store.postgres import PAGE, PostgresStore
+
+postgres = cluster.postgres
+
+
+@pytest.fixture
+def store(postgres: str) -> Iterator[PostgresStore]:
+    with PostgresStore.from_conn_string(postgres) as opened:
+        yield opened
+
+
+def found_keys(store: PostgresStore, *prefix: str, **options: Any) -> list[str]:
+    return [item.key for item in store.search(prefix, **options)]
+
+
+def test_a_database_keeps_all_and_all_see_it(postgres: str) -> None:
+    index: Any = {"dims": 2, "embed": lambda texts: [[len(text), 1] for text in texts], "fields": ["text"]}
+    with PostgresStore.from_conn_string(postgres, index=index) as one:
+        one.put(("a", "b"), "k", {"text": "cat"}, ttl=5)
+        before = one.search((), query="cat")
+        assert before[0].score == pytest.approx(1)
+        with PostgresStore.from_conn_string(postgres, index=index) as two:
+            assert two.search((), query="cat") == before
+            two.put(("a", "b"), "l", {"text": "dog"})
+        assert found_keys(one, "a") == ["l", "k"]
+    with PostgresStore.from_conn_string(postgres) as other:
+        other.setup()
+        assert [item.score for item in other.search((), query="cat")] == [None, None], "its vectors do not count here"
+    with pytest.raises(StorageError, match="closed"):
+        other.get(("a",), "k")
+
+
+def test_names_may_be_long_and_hold_any_character(store: PostgresStore) -> None:
+    long = "ü\0'%" * 5000
+    places = [(long,), (long, "x"), (long + "x",), ("a", long), ("a",), ("a\0",)]
+    for number, place in enumerate(places):
+        store.put(place, long, {"n": number})
+    assert [store.get(place, long).value["n"] for place in places] == [*range(6)]  # type: ignore[union-attr]
+    assert [item.value["n"] for item in store.search((long,))] == [1, 0]
+    assert [item.value["n"] for item in store.search(("a",))] == [4, 3]
+    assert store.list_namespaces() == sorted(places)
+
+
+def test_a_batch_is_stored_whole_or_not_at_all(store: PostgresStore, postgres: str) -> None:
+    store.put(("a",), "old", {"n": 0})
+    with psycopg.connect(postgres) as connection:
+        connection.execute("ALTER TABLE stategraph_items ADD CHECK (key <> 'bad')")
+    batch = [PutOp(("a",), "old", {"n": 1}), PutOp(("a",), "new", {}), PutOp(("a",), "bad", {})]
+    with pytest.raises(StorageError, match="violates check constraint"):
+        store.batch(batch)
+    assert found_keys(store, "a") == ["old"]
+    assert store.get(("a",), "old").value == {"n": 0}  # type: ignore[union-attr]
+    store.batch(batch[:2])
+    assert found_keys(store, "a") == ["new", "old"]
+
+
+def test_round_trips_do_not_grow_with_the_batch(postgres: str, tmp_path: Any) -> None:
+    traced = Traced(postgres, tmp_path / "trace")
+    store = PostgresStore(traced.connection)
+    for number in range(6):  # until all is prepared
+        store.put(("a",), "k", {"n": number})
+        store.get(("a",), "k")
+        store.search(("a",))
+        store.batch([PutOp(("a",), "k", {}), PutOp(("a",), "l", {})])
+    traced.trips()
+    store.put(("a",), "k", {"n": 1})
+    assert traced.trips() == 1
+    store.get(("a",), "k")
+    assert traced.trips() == 1
+    store.search(("a",))
+    assert traced.trips() == 3
+    store.batch([PutOp(("a",), str(number), {"n": number}) for number in range(500)])
+    assert traced.trips() <= 6
+    assert len(store.search((), limit=1000)) == 502
+    traced.close()
+
+
+def test_a_search_sees_one_state_however_long_it_is(store: PostgresStore, postgres: str) -> None:
+    names = [str(number) for number in range(2 * PAGE + 10)]
+    store.batch([PutOp(("a",), name, {}) for name in names])
+    rows = wire_module.Wire.rows
+    pages = []
+
+    def put_meanwhile(wire: Any, statement: str, *values: Any) -> Any:
+        found = rows(wire, statement, *values)
+        if statement == store_module._SCAN and not pages:
+            pages.append(1)
+            with PostgresStore.from_conn_string(postgres) as other:
+                other.put(("a",), "0", {"moved": "to the front"})
+                other.delete(("a",), "1")
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wire_module.Wire, "rows", put_meanwhile)
+        assert found_keys(store, "a", limit=10_000) == names[::-1]
+    assert found_keys(store, "a", limit=10_000) == ["0", *names[:1:-1]]
+
+
+def test_batches_in_each_others_way_all_arrive(store: PostgresStore) -> None:
+    names = [str(number) for number in range(20)]
+    gate = threading.Barrier(4)
+
+    def work(name: int) -> None:
+        for turn in range(10):
+            gate.wait()
+            order = names if name % 2 else names[::-1]
+            store.batch([PutOp(("a",), key, {"by": name, "turn": turn}) for key in order])
+
+    with ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(work, name) for name in range(4)]:
+            done.result()
+    assert sorted(found_keys(store, "a", limit=100), key=int) == names
+    found = store.search(("a",), limit=100)
+    assert {item.value["turn"] for item in found} == {9}
+    assert len({item.value["by"] for item in found}) == 1, "one batch came last, whole"
+
+
+@pytest.mark.parametrize("mode", ["fast", "immediate"])
+def test_a_store_finds_its_server_again(server: Cluster, postgres: str, mode: str) -> None:
+    with PostgresStore.from_conn_string(postgres) as store:
+        store.put(("a",), "k", {"n": 1})
+        server.restart(mode)
+        assert store.get(("a",), "k").value == {"n": 1}  # type: ignore[union-attr]
+        server.restart(mode)
+        store.put(("a",), "k", {"n": 2})
+        assert store.get(("a",), "k").value == {"n": 2}  # type: ignore[union-attr]
+
+
+@pytest.fixture
+def server() -> Cluster:
+    return cluster.shared()
+
+
+def test_reads_survive_a_lost_answer_and_writes_say_that_it_is_not_known(server: Cluster, postgres: str) -> None:
+    proxy = Proxy(server.port)
+    try:
+        with PostgresStore.from_conn_string(proxy.address(postgres)) as store:
+            store.put(("a",), "k", {"n": 1})
+            for lose in ("question", "answer"):
+                proxy.lose = lose
+                assert store.get(("a",), "k").value == {"n": 1}  # type: ignore[union-attr]
+                proxy.lose = lose
+                assert found_keys(store) == ["k"]
+            proxy.lose = "answer"
+            with pytest.raises(ConnectionLostError, match="is not known"):
+                store.put(("a",), "k", {"n": 2})
+            assert found_keys(store) == ["k"]
+    finally:
+        proxy.close()
+
+
+def test_the_set_of_sql_texts_is_fixed(postgres: str) -> None:
+    sent: set[str] = set()
+
+    class Watched(psycopg.RawCursor[Any]):
+        def execute(self, query: Any, *args: Any, **kwargs: Any) -> Any:
+            sent.add(query)
+            return super().execute(query, *args, **kwargs)
+
+        def executemany(self, query: Any, *args: Any, **kwargs: Any) -> Any:
+            sent.add(query)
+            return super().executemany(query, *args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wire_module, "RawCursor", Watched)
+        with PostgresStore.from_conn_string(postgres, ttl={"default_ttl": 5, "sweep_interval_minutes": 1e-9}) as store:
+            for text in ("'; DROP TABLE stategraph_items; --", "$1", "%s", "\\", '"', "a\0b", "ü", "%", "_"):
+                store.batch([PutOp((text,), text, {text: text}), PutOp((text, text), text, {text: text})])
+                found = store.batch([GetOp((text,), text), SearchOp((text,), {escape(text): text})])
+                assert found[0].value == {text: text}  # type: ignore[union-attr]
+                assert len(found[1]) == 2  # type: ignore[arg-type]
+                assert (text, text) in store.list_namespaces()
+                store.delete((text,), text)
+                store.sweep_ttl()
+            assert len(store.search((), limit=100)) == 9
+    known = {text for module in (store_module, server_module, wire_module) for text in vars(module).values() if isinstance(text, str)}
+    assert sent <= known | {text for group in store_module._MIGRATIONS for text in group}
+
+
+def test_a_pool_and_a_connection_handed_in_stay_open(postgres: str) -> None:
+    with ConnectionPool(postgres, min_size=1, max_size=2, name="stategraph") as pool, psycopg.connect(postgres) as one:
+        for number, target in enumerate((pool, one)):
+            store = PostgresStore(target)
+            store.batch([PutOp(("a",), str(key), {}) for key in range(number, number + 3)])
+            store.close()
+        assert one.execute("SELECT count(*) FROM stategraph_items").fetchone() == (4,)
+        with pool.connection() as connection:
+            assert connection.execute("SELECT count(*) FROM stategraph_items").fetchone() == (4,)
