@@ -26,7 +26,7 @@ def step(number: int, *tasks: Task, source: Source = "loop", at: float | None = 
 
 
 def told_of(*steps: Step) -> Timeline:
-    return of_story(Story("graph", "t", "c", steps))
+    return of_story(Story("graph", "t", "", "c", steps))
 
 
 def gaps(found: Timeline) -> list[tuple[int, float, float, str]]:

@@ -11,7 +11,7 @@ from html import escape
 from importlib.resources import files
 from pathlib import Path
 
-from ..checkpoint.base import RunnableConfig, coordinates
+from ..checkpoint.base import RunnableConfig
 from ..pregel.app import Pregel
 from .outline import outline
 from .report_data import Report, Trouble, gather
@@ -56,7 +56,7 @@ def draw_report(app: Pregel, config: RunnableConfig) -> str:
     """The page as text; see `report`."""
     told = gather(app, config)
     story = told.story
-    held = app.nested(coordinates(config)[1])
+    held = app.nested(story.ns)
     shape = outline(held if isinstance(held, Pregel) else app, xray=True)
     across = 1180 if len(told.story.steps) <= 40 else None
     graph = draw_svg(shape, marks=_marks(story, {node.id for node in (*shape.nodes, *shape.clusters)}))

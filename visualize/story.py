@@ -92,6 +92,7 @@ class Story:
     """A thread, the oldest step first.
 
     Attributes:
+        ns: the namespace that was read; empty at the top.
         checkpoint: the id of the newest checkpoint on the line; None for an empty thread.
         whole: whether that is the thread's newest one.
         questions: that wait for an answer.
@@ -101,6 +102,7 @@ class Story:
 
     name: str
     thread: str
+    ns: str
     checkpoint: str | None
     steps: tuple[Step, ...]
     branches: tuple[Branch, ...] = ()
@@ -161,7 +163,7 @@ class _Reader:
         graph = self.app.nested(ns)
         name, wanted = graph.program.name, _id(snapshot.config)
         if snapshot.metadata is None:
-            return Story(name, thread_id, None, ())
+            return Story(name, thread_id, ns, None, ())
         place = _Place(graph, thread_id, ns, "")
         beside: list[StateSnapshot] = []
         links = _links(self.app.get_state_history(address(thread_id, ns)), wanted, beside)
@@ -174,7 +176,7 @@ class _Reader:
             steps.insert(0, opened)
         line = {step.checkpoint for step in steps}
         return Story(
-            name, thread_id, wanted, tuple(reversed(steps)), _branches(beside, line), whole, snapshot.interrupts,
+            name, thread_id, ns, wanted, tuple(reversed(steps)), _branches(beside, line), whole, snapshot.interrupts,
             snapshot.next, max(-self.left, 0),
         )  # fmt: skip
 
