@@ -17,12 +17,15 @@ from .rows import CheckpointRow, NewRows, Place, amended, packed_writes, rows_of
 from .seal import Seal
 from .serde import Serializer
 from .server import POOL_SIZE, SECONDS, ConnectionLostError, Cursor, Server, Target, Wire
-from .sql import SqlSaver
+from .sql import Known, SqlSaver
 from .upkeep import Session
 
 __all__ = ["PostgresSaver"]
 
 Result = TypeVar("Result")
+
+MANY = 1000
+"""Spaces that are not listed one by one."""
 
 
 class PostgresSaver(SqlSaver):
@@ -117,9 +120,9 @@ class PostgresSaver(SqlSaver):
             rows = session.rows("look", thread_id, checkpoint_ns, checkpoint_id)
             if not rows:
                 return None
-            space = Space(rows[0][0], thread_id, checkpoint_ns, *rows[0][1:3])
-            chain = [CheckpointRow(*row[4:]) for row in rows if row[4] is not None]
-            return found_in(session, Look(space, chain, rows[0][3] or []), checkpoint_id, self._seal)
+            space = Space(rows[0][0], thread_id, checkpoint_ns, *rows[0][1:4])
+            chain = [CheckpointRow(*row[5:]) for row in rows if row[5] is not None]
+            return found_in(session, Look(space, chain, rows[0][4] or []), checkpoint_id, self._seal)
 
     def head(self, config: RunnableConfig) -> str | None:
         """The id of the newest checkpoint of the thread and namespace in `config`, or None."""
@@ -187,9 +190,9 @@ class PostgresSaver(SqlSaver):
             self._stored(place, space, amended(new, commit, seq))
         return bool(made)
 
-    def _append(self, space: int, head: int, new: NewRows) -> int | None:
+    def _append(self, known: Known, new: NewRows) -> int | None:
         with self._statements() as session:
-            moved = session.rows("append", *_columns(new), space, head)
+            moved = session.rows("append", *_columns(new), known.space, known.image.seq, known.image.stamp)
         return moved[0][1] if moved else None
 
     def _insert(self, session: Session, space: int, new: NewRows) -> int:
@@ -205,18 +208,22 @@ class PostgresSaver(SqlSaver):
             StorageError: the database refused; nothing is recorded.
         """
         place = Place(thread_id, checkpoint_ns, self._seal)
-        data = packed_writes(place, checkpoint_id, writes)
+        stamp = self._stamp(place, checkpoint_id)
+        data = packed_writes(place, checkpoint_id, stamp or 0, writes)
         try:
             with self._statements() as session:
-                if session.run("beside", thread_id, checkpoint_ns, checkpoint_id, data):
+                if stamp is not None and session.run("beside", thread_id, checkpoint_ns, checkpoint_id, stamp, data):
+                    self._note(place, checkpoint_id, stamp + 1)
                     return
         except ConnectionLostError as lost:
             if lost.late:
                 raise
         with self._session(write=True) as session:
             space = self._own_space(session, place)
-            if not session.rows("same_writes", space.id, checkpoint_id, data):  # they may have arrived after all
-                session.run("add_writes", space.id, checkpoint_id, data)
+            if session.rows("same_writes", space.id, checkpoint_id, data):
+                return  # they had arrived after all
+            recorded = self._record(session, space, checkpoint_id, writes)
+        self._note(place, checkpoint_id, recorded)
 
     def _own_space(self, session: Session, place: Place) -> Space:
         return Space(*session.rows("own_space", place.thread_id, place.checkpoint_ns)[0])
@@ -251,6 +258,8 @@ class _Session:
         self._wire = wire
 
     def rows(self, statement: str, *values: Any) -> list[Any]:
+        if statement == "page" and len(values[0]) > MANY:
+            statement = "page_of_many"
         return self._wire.rows(STATEMENTS[statement], *values)
 
     def run(self, statement: str, *values: Any) -> int:

@@ -12,7 +12,8 @@ MIGRATIONS = (
             thread_id BYTEA NOT NULL,
             checkpoint_ns BYTEA NOT NULL,
             head BIGINT,
-            head_id BYTEA
+            head_id BYTEA,
+            stamp BIGINT NOT NULL DEFAULT 0
         ) WITH (fillfactor = 50)
         """,
         """
@@ -64,7 +65,7 @@ MIGRATIONS = (
         "CREATE INDEX stategraph_writes_by_checkpoint ON stategraph_writes (space, sha256(checkpoint_id))",
     ),
 )
-_SPACE = "SELECT id, thread_id, checkpoint_ns, head, head_id FROM stategraph_spaces"
+_SPACE = "SELECT id, thread_id, checkpoint_ns, head, head_id, stamp FROM stategraph_spaces"
 _NAMED = "WHERE sha256(thread_id) = sha256($1) AND sha256(checkpoint_ns) = sha256($2)"
 _ROW = "SELECT space, seq, checkpoint_id, parent_id, link, run_id, body FROM stategraph_checkpoints"
 _IDS = "(SELECT sha256(id) FROM unnest($2::bytea[]) AS wanted (id))"
@@ -90,16 +91,22 @@ STATEMENTS = {
     "own_space": """
         INSERT INTO stategraph_spaces AS space (thread_id, checkpoint_ns) VALUES ($1, $2)
         ON CONFLICT (sha256(thread_id), sha256(checkpoint_ns)) DO UPDATE SET head = space.head
-        RETURNING id, thread_id, checkpoint_ns, head, head_id
+        RETURNING id, thread_id, checkpoint_ns, head, head_id, stamp
     """,
     "spaces": f"{_SPACE} WHERE sha256(thread_id) = sha256($1) ORDER BY id",
     "own_spaces": f"{_SPACE} WHERE sha256(thread_id) = sha256($1) ORDER BY id FOR UPDATE",
     "every_space": f"{_SPACE} ORDER BY id",
-    "set_head": "UPDATE stategraph_spaces SET head = $1, head_id = $2 WHERE id = $3",
+    "set_head": "UPDATE stategraph_spaces SET head = $1, head_id = $2, stamp = $3 WHERE id = $4",
     "drop_space": "DELETE FROM stategraph_spaces WHERE id = $1",
     "by_id": f"{_ROW} WHERE space = $1 AND sha256(checkpoint_id) = sha256($2)",
     "all_rows": f"{_ROW} WHERE space = $1 ORDER BY seq",
-    "page": f"{_ROW} WHERE space = ANY($1::bigint[]) AND seq < $2 ORDER BY seq DESC LIMIT $3",
+    # Few spaces: the newest rows of each, by its index. Many: all rows backwards, of which most are wanted.
+    "page": f"""
+        SELECT found.* FROM unnest($1::bigint[]) AS wanted (id) CROSS JOIN LATERAL (
+            {_ROW} WHERE space = wanted.id AND seq < $2 ORDER BY seq DESC LIMIT $3
+        ) AS found ORDER BY seq DESC LIMIT $3
+    """,
+    "page_of_many": f"{_ROW} WHERE space = ANY($1::bigint[]) AND seq < $2 ORDER BY seq DESC LIMIT $3",
     "chain": f"""
         WITH RECURSIVE chain AS (
             {_ROW} WHERE space = $1 AND seq = $2
@@ -112,7 +119,8 @@ STATEMENTS = {
     # A space, and in it a checkpoint (the head, if $3 is NULL) with those it builds on and what its tasks wrote.
     "look": f"""
         WITH RECURSIVE place AS (
-            SELECT id, head, head_id, sha256(coalesce($3::bytea, head_id)) AS wanted FROM stategraph_spaces {_NAMED}
+            SELECT id, head, head_id, stamp, sha256(coalesce($3::bytea, head_id)) AS wanted
+            FROM stategraph_spaces {_NAMED}
         ),
         chain AS (
             SELECT c.space, c.seq, c.checkpoint_id, c.parent_id, c.link, c.run_id, c.body
@@ -121,7 +129,7 @@ STATEMENTS = {
             SELECT c.space, c.seq, c.checkpoint_id, c.parent_id, c.link, c.run_id, c.body
             FROM chain JOIN stategraph_checkpoints AS c ON c.seq = chain.link AND c.space = chain.space
         )
-        SELECT place.id, place.head, place.head_id,
+        SELECT place.id, place.head, place.head_id, place.stamp,
             CASE WHEN sha256(chain.checkpoint_id) = place.wanted THEN (
                 SELECT array_agg(w.data ORDER BY w.seq) FROM stategraph_writes AS w
                 WHERE w.space = place.id AND sha256(w.checkpoint_id) = place.wanted
@@ -135,8 +143,8 @@ STATEMENTS = {
     """,
     "append": f"""
         WITH moved AS (
-            UPDATE stategraph_spaces SET head = nextval('stategraph_order'), head_id = $1
-            WHERE id = $10 AND head = $11 RETURNING id, head
+            UPDATE stategraph_spaces SET head = nextval('stategraph_order'), head_id = $1, stamp = 0
+            WHERE id = $10 AND head = $11 AND stamp = $12 RETURNING id, head
         ){_NEW_ROWS}
     """,
     "create": f"""
@@ -147,7 +155,7 @@ STATEMENTS = {
     """,
     "insert": f"""
         WITH moved AS (
-            UPDATE stategraph_spaces SET head = nextval('stategraph_order'), head_id = $1
+            UPDATE stategraph_spaces SET head = nextval('stategraph_order'), head_id = $1, stamp = 0
             WHERE id = $10 RETURNING id, head
         ){_NEW_ROWS}
     """,
@@ -196,8 +204,10 @@ STATEMENTS = {
     """,
     "add_writes": "INSERT INTO stategraph_writes (space, checkpoint_id, data) VALUES ($1, $2, $3)",
     "beside": f"""
-        WITH place AS (SELECT id FROM stategraph_spaces {_NAMED} FOR NO KEY UPDATE)
-        INSERT INTO stategraph_writes (space, checkpoint_id, data) SELECT id, $3::bytea, $4::bytea FROM place
+        WITH place AS (
+            UPDATE stategraph_spaces SET stamp = stamp + 1 {_NAMED} AND head_id = $3 AND stamp = $4 RETURNING id
+        )
+        INSERT INTO stategraph_writes (space, checkpoint_id, data) SELECT id, $3::bytea, $5::bytea FROM place
     """,
     "same_writes": """
         SELECT 1 FROM stategraph_writes WHERE space = $1 AND sha256(checkpoint_id) = sha256($2) AND data = $3

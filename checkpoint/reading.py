@@ -31,13 +31,15 @@ NEWEST = 2**62
 
 @dataclass(slots=True)
 class Space:
-    """A namespace of a thread, as the database has it now. `head` is the sequence of its newest checkpoint."""
+    """A namespace of a thread, as the database has it now. `head` is the sequence of its newest checkpoint, `stamp` how
+    often something was recorded beside that."""
 
     id: int
     thread_id: str
     checkpoint_ns: str
     head: int | None
     head_id: str | None
+    stamp: int
 
     def place(self, seal: Seal) -> Place:
         """Its names, to open and close rows with."""
@@ -55,14 +57,13 @@ class Look(NamedTuple):
 
 @dataclass(slots=True)
 class Found:
-    """A checkpoint as read, with what its tasks wrote; `stamp` is how often something was recorded beside it."""
+    """A checkpoint as read, with what its tasks wrote."""
 
     place: Place
     row: CheckpointRow
     body: Body
     image: Image
     tasks: list[TaskWrites]
-    stamp: int = 0
 
 
 def space_of(session: Session, thread_id: str, checkpoint_ns: str) -> Space | None:
@@ -123,6 +124,8 @@ def found_in(session: Session, look: Look, checkpoint_id: str | None, seal: Seal
     image, body = image_of_chain(place, chain)
     found = Found(place, chain[0], body, image, [])
     _fill(session, space.id, [found], written)
+    if found.row.seq == space.head and image.stamp != space.stamp:
+        raise place.damaged(f"something that was recorded beside its newest checkpoint, {space.head_id!r}, is missing")
     return found
 
 
@@ -178,4 +181,4 @@ def _fill(session: Session, space: int, found: Sequence[Found], known: list[byte
         values.fill(each.image)
         checkpoint_id = each.row.checkpoint_id
         batches = written.get(checkpoint_id, ())
-        each.tasks, each.stamp = read_writes(place, checkpoint_id, batches), len(batches)
+        each.tasks, each.image.stamp = read_writes(place, checkpoint_id, batches), len(batches)

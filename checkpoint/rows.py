@@ -8,7 +8,7 @@ that wrote it) and the last bytes of its seal, so that nothing can take its plac
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -78,11 +78,13 @@ class Cell:
 
 @dataclass(slots=True)
 class Image:
-    """Everything that is true at one checkpoint. Changed in place as its run goes on."""
+    """Everything that is true at one checkpoint. Changed in place as its run goes on. `stamp` is how often something
+    was recorded beside it."""
 
     seq: int
     id: str
     distance: int
+    stamp: int = 0
     cells: dict[str, Cell] = field(default_factory=dict)
     versions: dict[str, int] = field(default_factory=dict)
     seen: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -190,7 +192,7 @@ def rows_of(place: Place, image: Image | None, commit: Commit, metadata: Blob) -
         run_id if isinstance(run_id, str) else None,
         closed_body(place, commit.id, commit.parent_id, body, complete),
         blobs,
-        packed_writes(place, commit.parent_id, commit.writes) if commit.writes and commit.parent_id else None,
+        packed_writes(place, image.id, image.stamp, commit.writes) if commit.writes and image.id else None,
         cells,
         image,
     )
@@ -208,7 +210,8 @@ def amended(new: NewRows, commit: Commit, seq: int) -> Image:
             image.cells[name] = cell
     image.versions.update(commit.versions)
     image.seen.update(commit.seen)
-    image.seq, image.id, image.distance = seq, commit.id, 0 if new.link is None else image.distance + 1
+    image.seq, image.id, image.stamp = seq, commit.id, 0
+    image.distance = 0 if new.link is None else image.distance + 1
     return image
 
 
@@ -259,9 +262,9 @@ def _entry(cell: Cell | None) -> Any:
     return [*cell.blob]
 
 
-def packed_writes(place: Place, checkpoint_id: str, tasks: Iterable[TaskWrites]) -> bytes:
-    """What tasks wrote beside a checkpoint, as the bytes of one row."""
-    return place.close("writes", [checkpoint_id], [tuple(task) for task in tasks])
+def packed_writes(place: Place, checkpoint_id: str, position: int, tasks: Iterable[TaskWrites]) -> bytes:
+    """What tasks wrote beside a checkpoint, as the bytes of one row; `position` is its place among those rows."""
+    return place.close("writes", [checkpoint_id, position], [tuple(task) for task in tasks])
 
 
 # -- reading --------------------------------------------------------------------------------------------------
@@ -382,15 +385,20 @@ def read_writes(place: Place, checkpoint_id: str, rows: Iterable[bytes]) -> list
     """What tasks wrote beside a checkpoint, in the order recorded.
 
     Raises:
-        DamagedError: a row is not what was written.
+        DamagedError: a row is not what was written, or one is missing before another.
     """
-    return [
-        TaskWrites(
-            task_id,
-            task_path,
-            [(name, (form, payload)) for name, (form, payload) in writes],
-            [(began, took) for began, took in spans],
-        )
-        for data in rows
-        for task_id, task_path, writes, spans in place.open("writes", [checkpoint_id], data)
-    ]
+    return [task for batch in read_batches(place, checkpoint_id, rows) for task in batch]
+
+
+def read_batches(place: Place, checkpoint_id: str, rows: Iterable[bytes]) -> Iterator[list[TaskWrites]]:
+    """`read_writes`, row by row."""
+    for position, data in enumerate(rows):
+        yield [
+            TaskWrites(
+                task_id,
+                task_path,
+                [(name, (form, payload)) for name, (form, payload) in writes],
+                [(began, took) for began, took in spans],
+            )
+            for task_id, task_path, writes, spans in place.open("writes", [checkpoint_id, position], data)
+        ]

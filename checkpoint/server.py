@@ -102,7 +102,7 @@ class Server:
         self._process = os.getpid()
         self._lock = threading.RLock()  # held by the one user of a connection that was handed in
         self._starting = threading.Lock()
-        self._ready = False
+        self._ready = self._closed = False
         self._one: Connection[Any] | None = target if isinstance(target, Connection) else None
         self._pool: ConnectionPool[Any] | None = target if isinstance(target, ConnectionPool) else None
         self._own: ConnectionPool[Patient] | None = None
@@ -189,7 +189,8 @@ class Server:
                 wire.run(_MIGRATE, self._part, version)
 
     def close(self) -> None:
-        """Close the connections that were opened here. The next use opens them again only if they never were."""
+        """Close the connections that were opened here. Nothing can be done with it afterwards."""
+        self._closed = True
         if self._own is not None and self._process == os.getpid():
             self._own.close()
 
@@ -223,6 +224,8 @@ class Server:
         """A live connection that is in no transaction, with every error it gives put in our words."""
         if self._process != os.getpid():
             raise StorageError("a Postgres connection does not survive a fork: open another in the new process")
+        if self._closed:
+            raise StorageError("this was closed, and its connections with it: open another")
         if self._one is not None:
             if not self._lock.acquire(timeout=self._timeout):
                 raise StorageError(f"the connection was in use by another thread for {self._timeout:g} s")

@@ -35,7 +35,7 @@ from .rows import Body, CheckpointRow, Image, NewRows, Place, amended, packed_wr
 from .seal import Seal
 from .serde import Blob, Serializer
 from .thread import check_names
-from .upkeep import Choose, Session, copy_spaces, keep_only
+from .upkeep import Choose, Session, copy_spaces, keep_only, set_head
 
 KNOWN = 128
 """How many spaces' newest images are kept, so that a run's next commit need not read the one before."""
@@ -181,7 +181,7 @@ class SqlSaver(BaseCheckpointSaver):
             None if row.parent_id is None else address(place.thread_id, place.checkpoint_ns, row.parent_id),
             [(task_id, channel, loads(blob)) for task_id, channel, blob in writes],
             spans_of(found.tasks),
-            found.stamp,
+            image.stamp,
         )
 
     # -- write --------------------------------------------------------------------------------------------
@@ -198,7 +198,7 @@ class SqlSaver(BaseCheckpointSaver):
         known = self._take(place)
         if known is not None and known.image.id == commit.parent_id == commit.head:
             new = rows_of(place, known.image, commit, metadata)
-            seq = self._append(known.space, known.image.seq, new)
+            seq = self._append(known, new)
             if seq is not None:
                 self._stored(place, known.space, amended(new, commit, seq))
                 return
@@ -219,8 +219,8 @@ class SqlSaver(BaseCheckpointSaver):
         if limits is not None and image.seq % EVERY == 0:
             self.prune([place.thread_id], keep_last=limits.keep_last, older_than=limits.older_than)
 
-    def _append(self, space: int, head: int, new: NewRows) -> int | None:
-        """Store a commit's rows in a transaction of their own, if the head still has this sequence; theirs, or None.
+    def _append(self, known: Known, new: NewRows) -> int | None:
+        """Store a commit's rows in a transaction of their own, if the space is as it is known; their sequence, or None.
         What every superstep does: a database does it in as few steps as it can."""
         raise NotImplementedError
 
@@ -231,7 +231,7 @@ class SqlSaver(BaseCheckpointSaver):
         seq = session.add("add_row", space, new.checkpoint_id, new.parent_id, new.link, new.run_id, new.body)
         for channel, base, data in new.blobs:
             session.run("add_value", space, seq, channel, base, data)
-        session.run("set_head", seq, new.checkpoint_id, space)
+        session.run("set_head", seq, new.checkpoint_id, 0, space)
         return seq
 
     def commit_writes(
@@ -243,10 +243,33 @@ class SqlSaver(BaseCheckpointSaver):
             StorageError: the database refused; nothing is recorded.
         """
         place = Place(thread_id, checkpoint_ns, self._seal)
-        data = packed_writes(place, checkpoint_id, writes)
         with self._session(write=True) as session:
-            space = self._own_space(session, place)
-            session.run("add_writes", space.id, checkpoint_id, data)
+            stamp = self._record(session, self._own_space(session, place), checkpoint_id, writes)
+        self._note(place, checkpoint_id, stamp)
+
+    def _record(self, session: Session, space: Space, checkpoint_id: str, writes: Sequence[TaskWrites]) -> int:
+        """Add to what is recorded beside a checkpoint; how often that has been done now."""
+        position: int = space.stamp
+        if space.head_id != checkpoint_id:
+            ((position,),) = session.rows("count_writes", space.id, checkpoint_id)
+        data = packed_writes(space.place(self._seal), checkpoint_id, position, writes)
+        session.run("add_writes", space.id, checkpoint_id, data)
+        if space.head_id == checkpoint_id:
+            session.run("set_head", space.head, space.head_id, position + 1, space.id)
+        return position + 1
+
+    def _stamp(self, place: Place, checkpoint_id: str) -> int | None:
+        """How often something was recorded beside a checkpoint, if its image is known here."""
+        with self._known_lock:
+            known = self._known.get((place.thread_id, place.checkpoint_ns))
+            return known.image.stamp if known is not None and known.image.id == checkpoint_id else None
+
+    def _note(self, place: Place, checkpoint_id: str, stamp: int) -> None:
+        """Let the image that is known here, if it is this checkpoint's, know how often something was recorded."""
+        with self._known_lock:
+            known = self._known.get((place.thread_id, place.checkpoint_ns))
+            if known is not None and known.image.id == checkpoint_id:
+                known.image.stamp = stamp
 
     def claim(self, config: RunnableConfig, stamp: int | None, writes: Sequence[TaskWrites]) -> None:
         """Record that a run is about to answer the head's questions; see `BaseCheckpointSaver.claim`."""
@@ -254,10 +277,10 @@ class SqlSaver(BaseCheckpointSaver):
         place = Place(thread_id, checkpoint_ns, self._seal)
         with self._session(write=True) as session:
             space = self._own_space(session, place)
-            ((known,),) = session.rows("count_writes", space.id, checkpoint_id)
-            if checkpoint_id is None or space.head_id != checkpoint_id or known != stamp:
+            if checkpoint_id is None or space.head_id != checkpoint_id or space.stamp != stamp:
                 raise CheckpointConflictError(thread_id, checkpoint_ns, checkpoint_id, space.head_id)
-            session.run("add_writes", space.id, checkpoint_id, packed_writes(place, checkpoint_id, writes))
+            recorded = self._record(session, space, checkpoint_id, writes)
+        self._note(place, checkpoint_id, recorded)
 
     def run_of(self, config: RunnableConfig, run_id: str) -> CheckpointTuple | None:
         """The newest checkpoint of the thread and namespace in `config` that a run of this id made, or None."""
@@ -316,7 +339,8 @@ class SqlSaver(BaseCheckpointSaver):
             if session.rows("by_id", space.id, commit.id):
                 others = lambda rows: [r.checkpoint_id for r, _ in rows if r.checkpoint_id != commit.id]  # noqa: E731
                 keep_only(session, place, space.id, others, replaced=commit.id)
-            self._insert(session, space.id, new)
+            seq = self._insert(session, space.id, new)
+            set_head(session, space.id, seq, commit.id)  # writes may have come before it
         self._take(place)
         return address(thread_id, checkpoint_ns, checkpoint["id"])
 

@@ -16,7 +16,7 @@ from .limits import Retention
 from .rows import NewRows
 from .seal import Seal
 from .serde import Serializer
-from .sql import SqlSaver
+from .sql import Known, SqlSaver
 
 __all__ = ["SqliteSaver"]
 
@@ -30,6 +30,7 @@ _SCHEMA = (
         checkpoint_ns TEXT NOT NULL,
         head INTEGER,
         head_id TEXT,
+        stamp INTEGER NOT NULL DEFAULT 0,
         UNIQUE (thread_id, checkpoint_ns)
     )
     """,
@@ -67,7 +68,7 @@ _SCHEMA = (
     """,
     "CREATE INDEX IF NOT EXISTS writes_by_checkpoint ON writes (space, checkpoint_id)",
 )
-_SPACE = "SELECT id, thread_id, checkpoint_ns, head, head_id FROM spaces"
+_SPACE = "SELECT id, thread_id, checkpoint_ns, head, head_id, stamp FROM spaces"
 _ROW = "SELECT space, seq, checkpoint_id, parent_id, link, run_id, body FROM checkpoints"
 _STATEMENTS = {
     "space": f"{_SPACE} WHERE thread_id = ? AND checkpoint_ns = ?",
@@ -76,8 +77,8 @@ _STATEMENTS = {
     "own_spaces": f"{_SPACE} WHERE thread_id = ? ORDER BY id",
     "every_space": f"{_SPACE} ORDER BY id",
     "new_space": "INSERT OR IGNORE INTO spaces (thread_id, checkpoint_ns) VALUES (?, ?)",
-    "set_head": "UPDATE spaces SET head = ?, head_id = ? WHERE id = ?",
-    "move_head": "UPDATE spaces SET head = ?, head_id = ? WHERE id = ? AND head = ?",
+    "set_head": "UPDATE spaces SET head = ?, head_id = ?, stamp = ? WHERE id = ?",
+    "move_head": "UPDATE spaces SET head = ?, head_id = ?, stamp = 0 WHERE id = ? AND head = ? AND stamp = ?",
     "drop_space": "DELETE FROM spaces WHERE id = ?",
     "by_id": f"{_ROW} WHERE space = ? AND checkpoint_id = ?",
     "all_rows": f"{_ROW} WHERE space = ? ORDER BY seq",
@@ -195,7 +196,8 @@ class SqliteSaver(SqlSaver):
         with self._lock:
             self._database.close()
 
-    def _append(self, space: int, head: int, new: NewRows) -> int | None:
+    def _append(self, known: Known, new: NewRows) -> int | None:
+        space, image = known
         database = self._database
         execute = database.connection.execute
         self._check_process()
@@ -205,7 +207,7 @@ class SqliteSaver(SqlSaver):
                 try:
                     row = (space, new.checkpoint_id, new.parent_id, new.link, new.run_id, new.body)
                     seq = execute(_STATEMENTS["add_row"], row).lastrowid
-                    moved = (seq, new.checkpoint_id, space, head)
+                    moved = (seq, new.checkpoint_id, space, image.seq, image.stamp)
                     if execute(_STATEMENTS["move_head"], moved).rowcount != 1:
                         database.roll_back()
                         return None

@@ -19,8 +19,8 @@ from .rows import (
     closed_body,
     image_after,
     packed_writes,
+    read_batches,
     read_body,
-    read_writes,
 )
 
 CHUNK = 500
@@ -76,9 +76,15 @@ def keep_only(session: Session, place: Place, space: int, choose: Choose, replac
     _drop(session, "drop_rows", space, [row.seq for row in rows if row.seq not in staying])
     _drop(session, "drop_writes", space, [r.checkpoint_id for r in rows if r.seq not in staying])
     last = max(staying, default=None)
-    session.run("set_head", last, None if last is None else staying[last].checkpoint_id, space)
+    set_head(session, space, last, None if last is None else staying[last].checkpoint_id)
     if last is None and replaced is None and not session.rows("all_writes", space):
         session.run("drop_space", space)
+
+
+def set_head(session: Session, space: int, seq: int | None, checkpoint_id: str | None) -> None:
+    """Make a checkpoint the head of its space, with what is recorded beside it."""
+    ((stamp,),) = session.rows("count_writes", space, checkpoint_id) if checkpoint_id is not None else ((0,),)
+    session.run("set_head", seq, checkpoint_id, stamp, space)
 
 
 def _images(place: Place, rows: Sequence[CheckpointRow]) -> Iterator[tuple[CheckpointRow, Body, Image]]:
@@ -198,9 +204,13 @@ class _Copy:
     def finish(self) -> None:
         """Copy the writes, and set the head."""
         session = self._session
+        written: dict[str, list[bytes]] = {}
         for checkpoint_id, data in session.rows("all_writes", self._source):
-            tasks = read_writes(self._place, checkpoint_id, [data])
-            session.run("add_writes", self._target, checkpoint_id, packed_writes(self._to, checkpoint_id, tasks))
+            written.setdefault(checkpoint_id, []).append(data)
+        for checkpoint_id, batches in written.items():
+            for position, tasks in enumerate(read_batches(self._place, checkpoint_id, batches)):
+                data = packed_writes(self._to, checkpoint_id, position, tasks)
+                session.run("add_writes", self._target, checkpoint_id, data)
         if self._rows:
             last = max(self._rows)
-            session.run("set_head", self._seqs[last], self._rows[last].checkpoint_id, self._target)
+            set_head(session, self._target, self._seqs[last], self._rows[last].checkpoint_id)

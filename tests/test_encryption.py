@@ -18,7 +18,7 @@ Encryption = pytest.importorskip("stategraph.checkpoint.encryption").Encryption
 pytest.importorskip("cryptography")
 
 KEY, OTHER = bytes(range(32)), bytes(32)
-COLUMNS = {"checkpoints": "body", "channel_values": "data"}
+COLUMNS = {"checkpoints": "body", "channel_values": "data", "writes": "data"}
 
 
 def opened(file: Path, seal: Any) -> SqliteSaver:
