@@ -10,15 +10,21 @@ from typing import Any, NamedTuple
 from ..checkpoint.base import RunnableConfig
 from ..pregel.app import Pregel
 from .diff import LIMITS, Change, Limits, diff, draw_html, draw_text
+from .look import FONTS, look
 from .story import Step, Story, read
 from .values import TIMES, many, plain, spoken
 
 _SOURCES = {"input": "input", "update": "update_state", "fork": "fork", "dropped": "dropped by a new input"}
 
-_STYLE = """<style>.sg-changes{font:13px system-ui,sans-serif}.sg-changes h4{margin:.8em 0 .2em}
-.sg-changes p,.sg-changes pre{margin:.1em 0 .1em 1em;white-space:pre-wrap;overflow-wrap:anywhere}
-.sg-changes ins{text-decoration:none;color:#0a7f3f}.sg-changes del{color:#b3362d}
-@media(prefers-color-scheme:dark){.sg-changes ins{color:#57c98a}.sg-changes del{color:#f08a80}}</style>"""
+_RULES = """
+h4,p{font-family:FONTS;font-size:13px}
+h4{margin:.8em 0 .2em}
+p,pre{margin:.1em 0 .1em 1em;white-space:pre-wrap;overflow-wrap:anywhere}
+ins{color:$done-line;text-decoration:none}
+del{color:$failed-line;text-decoration:none}
+p ins::before{content:"+ "}
+p del::before{content:"- "}
+"""
 
 
 class StepChanges(NamedTuple):
@@ -60,7 +66,8 @@ class Changes:
             f"<h4>{escape(headline(step))}</h4>{draw_html(changed.changes) or '<p><i>no change</i></p>'}"
             for step, changed in zip(self.story.steps, self.steps, strict=True)
         )
-        return f'<div class="sg-changes">{_STYLE}{"".join(blocks)}</div>'
+        name, css = look("auto", _RULES.replace("FONTS", FONTS))
+        return f'<div class="{name}"><style>{css}</style>{"".join(blocks)}</div>'
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         return {"text/html": self.draw_html(), "text/plain": self.draw_text()}
@@ -81,10 +88,10 @@ def changes(app: Pregel, config: RunnableConfig, limits: Limits = LIMITS) -> Cha
     """
     found: dict[int, tuple[Change, ...]] = {}
 
-    def look(step: Step, before: Any, after: Any) -> None:
+    def see(step: Step, before: Any, after: Any) -> None:
         found[id(step)] = diff(before, after, limits)
 
-    story = read(app, config, look)
+    story = read(app, config, see)
     return Changes(
         story,
         tuple(
@@ -112,11 +119,10 @@ def names(step: Step) -> dict[str, int]:
 
 
 def headline(step: Step) -> str:
-    """A step in a line: `step 3: plan, fetch ×9`."""
+    """A step in a line: `step 3: plan, fetch x9`, with the sign for times."""
     who: Iterable[str] = (f"{name} {TIMES}{count:,}" if count > 1 else name for name, count in names(step).items())
     source = _SOURCES.get(step.source, "")
     text = ", ".join(plain(name, 60) for name in who)
     if source and text != source:
         text = f"{source}: {text}" if text else source
     return f"step {step.number}: {text}" + (" (not finished)" if step.source == "open" else "")
-
