@@ -9,14 +9,15 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..checkpoint.base import BaseCheckpointSaver, CheckpointConflictError, address
 from ..pregel.types import Command
 from .check import ASYNC, SYNC, CheckFailed, check, same
-from .desk import Commits, Desk, World, checkpoint
-from .graphs import appending, asking, thread
-from .processes import Processes
+from .desk import Commits, Desk, checkpoint
+from .graphs import Note, appending, asking, thread
+from .processes import Ledger, Processes
 
 if TYPE_CHECKING:
     from .suite import SaverChecks
@@ -261,26 +262,74 @@ def every_run_that_was_told_ok_is_in_the_final_state(desk: Desk) -> None:
         same(told.count(each), 1, f"how often the input {each!r}, whose run was told ok, is in the final log")
 
 
-@check("concurrency", "commit", worlds=(SYNC,))
+QUESTION = "inner"
+LATE = ("CheckpointConflictError", "UnknownInterruptError", "EmptyInputError")
+"""What whoever answers second is told."""
+
+
+def answer(saver: BaseCheckpointSaver, name: str, note: Note, meet: Callable[[], Any]) -> bool:
+    """Answer the question of thread "t" at the same time as others; whether it was taken."""
+    app = asking(saver, note)
+    question = next(each for each in app.get_state(thread()).interrupts if each.value == QUESTION)
+    meet()
+    try:
+        app.invoke(Command(resume={question.id: name}), thread())
+    except Exception as error:
+        if type(error).__name__ not in LATE:
+            raise
+        return False
+    return True
+
+
+def check_answers(taken: Sequence[bool], effects: Sequence[Sequence[Any]]) -> None:
+    """One of several answers was taken, and its effect was had once.
+
+    Raises:
+        CheckFailed: says how many were.
+    """
+    had = [words for words in effects if words[0] == QUESTION]
+    same((sum(taken), len(had)), (1, 1), f"how many were told ok, and how often the effect was had ({had}),")
+
+
+@check("concurrency", "claim", worlds=(SYNC,))
 def an_answer_is_taken_once(desk: Desk) -> None:
-    """Two people press the button at the same moment: one of them goes on with the run, the other is told."""
-    for turn in range(3 * desk.scale):
-        config = thread(f"{turn}")
-        app = asking(desk.saver)
-        app.invoke({"log": []}, config)
-        question = next(each for each in app.get_state(config).interrupts if each.value == "inner")
+    """Several people press the button at the same moment: one goes on with the run, the others are told, and the node
+    behind the question runs once."""
+    for _ in range(5 * desk.scale):
+        noted: list[Any] = []
+        desk.call("delete_thread", "t")
+        asking(desk.saver).invoke({"log": []}, thread())
+        meet = threading.Barrier(3, timeout=60).wait
 
-        def answer(name: str, app: Any = app, config: Any = config, id: str = question.id) -> bool:
-            try:
-                app.invoke(Command(resume={id: name}), config)
-            except Exception as error:
-                if type(error).__name__ not in ("CheckpointConflictError", "UnknownInterruptError"):
-                    raise
-                return False
-            return True
+        def note(*words: Any, noted: list[Any] = noted) -> None:
+            noted.append(words)
 
-        side_by_side(partial(answer, name) for name in ("one", "two"))
-        with World(SYNC) as world:
-            state = world.call(app, "get_state", config, subgraphs=True)
-        log = [each for each in state.values["log"] if each[0] == "inner"]
-        same(len(log) <= 1, True, f"the answer stands at most once in the log: {log}")
+        check_answers(side_by_side(partial(answer, desk.saver, f"w{n}", note, meet) for n in range(3)), noted)
+
+
+@check("concurrency", "durable", "claim", worlds=(SYNC,))
+def an_answer_is_taken_once_by_many_processes(desk: Desk) -> None:
+    """The same between processes, such as the workers of a web server."""
+    with Processes() as processes:
+        for turn in range(3 * desk.scale):
+            folder = desk.folder / f"{turn}"
+            with desk.fresh(f"{turn}") as one:
+                asking(one.saver).invoke({"log": []}, thread())
+            ended = processes.run(*[(answering, desk.suite, folder, f"p{n}") for n in range(3)])
+            for each in ended:
+                same(each.error, "", "error of a process that answers")
+            check_answers([each.result for each in ended], Ledger(folder.with_suffix(".ledger")).read())
+
+
+def answering(suite: SaverChecks, folder: Path, name: str) -> bool:
+    """What each answering process does; they meet by their lines in a file."""
+    met = Ledger(folder.with_suffix(".met"))
+
+    def meet() -> None:
+        met.note(name)
+        deadline = monotonic() + 60
+        while len(met.read()) < 3 and monotonic() < deadline:
+            sleep(0.001)
+
+    with Desk(suite, folder, SYNC) as desk:
+        return answer(desk.saver, name, Ledger(folder.with_suffix(".ledger")).note, meet)

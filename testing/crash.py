@@ -95,6 +95,47 @@ def _whole(desk: Desk, acknowledged: int, where: str) -> None:
     same(desk.need().checkpoint, model.expected["more"], f"{where}: the step after it")
 
 
+def tidying(suite: SaverChecks, folder: Path, method: str, given: Any, at: int | None) -> int:
+    """Forget or copy; killed at a call inside the saver. How many calls there were."""
+    with Desk(suite, folder, SYNC) as desk, KillAt(at) as kill:
+        getattr(desk.saver, method)(*given)
+    return kill.calls
+
+
+@check("crash", "durable", "prune", "copy_thread", worlds=(SYNC,))
+def forgetting_and_copying_are_whole_when_killed(desk: Desk) -> None:
+    """Killed inside prune, copy_thread or delete_thread: all of it was done or nothing, and the thread goes on."""
+    desk.close()
+    everything = [f"{step}" for step in reversed(range(STEPS))]
+    work: dict[str, tuple[Any, tuple[list[str], list[str]]]] = {  # what is called, and what is left in "t" and "u"
+        "prune": ((["t"],), (everything[:1], [])),
+        "copy_thread": (("t", "u"), (everything, everything)),
+        "delete_thread": (("t",), ([], [])),
+    }
+    with Processes() as processes:
+        for method, (given, left) in work.items():
+            calls = processes.one(_tidied, desk.suite, desk.folder / method, method, given)
+            for number, at in enumerate(points(desk, calls, 4)):
+                name, where = f"{method} {number}", f"killed at call {at} of {calls} in {method}()"
+                with desk.fresh(name) as one:
+                    run = one.run()
+                    script(run)
+                (ended,) = processes.run((tidying, desk.suite, desk.folder / name, method, given, at))
+                _died(ended, where)
+                with desk.fresh(name) as one:
+                    found = (one.ids("t"), one.ids("u"))
+                    done = "all or nothing of it should be done, but 't' and 'u' hold"
+                    holds(found in ((everything, []), left), f"{where}: {done} {found}")
+                    for thread_id, ids in zip("tu", found, strict=True):
+                        one.reads_back(run, ids, thread_id)
+
+
+def _tidied(suite: SaverChecks, folder: Path, method: str, given: Any) -> int:
+    with Desk(suite, folder, SYNC) as desk:
+        script(desk.run())
+    return tidying(suite, folder, method, given, None)
+
+
 # -- runs -------------------------------------------------------------------------------------------------------
 
 

@@ -179,6 +179,20 @@ def a_run_overtaken_by_another_is_told(desk: Desk) -> None:
 
 
 @check("engine")
+def a_call_that_is_delivered_twice_is_one_run(desk: Desk) -> None:
+    """Queues deliver again what they are not sure of; the same `run_id` is the same run, also after others went on."""
+    config = {**thread(), "run_id": "delivery-1"}
+    app = appending(desk.saver, "x")
+    first = desk.world.call(app, "invoke", {"left": 2, "log": ["one"]}, config)
+    desk.reopen()
+    app = appending(desk.saver, "x")
+    again = desk.world.call(app, "invoke", {"left": 2, "log": ["one"]}, config)
+    same(again, first, "what the second delivery returns")
+    result = desk.world.call(app, "invoke", {"left": 1, "log": ["two"]}, {**thread(), "run_id": "delivery-2"})
+    same(result["log"], ["one", "x", "x", "two", "x"], "log after a call that is another run")
+
+
+@check("engine")
 def commands_and_answers_of_any_value_are_kept(desk: Desk) -> None:
     """None, False and {} are answers; a tuple stays one."""
     answers_given: list[Any] = [None, False, {}, (1, (2,)), ""]
