@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from collections.abc import Callable, Iterator
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +140,14 @@ def test_the_page_is_one_file_that_loads_nothing(tmp_path: Path) -> None:
     assert not re.search(r"""(src|href)=|url\((?!#)|@import|fetch\(|XMLHttp""", page)
     addresses = set(re.findall(r"https?://[^\s\"'<]+", page))
     assert addresses == {"http://www.w3.org/2000/svg"}
+
+
+def test_the_files_of_the_page_are_in_the_wheel() -> None:
+    root = Path(__file__).resolve().parents[1]
+    listed = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    needed = {path.name for path in (root / "visualize").glob("report.*") if path.suffix != ".py"}
+    assert needed == {"report.css", "report.js"}
+    assert all(any(fnmatch(name, kind) for kind in listed["stategraph.visualize"]) for name in needed)
 
 
 def test_no_text_of_a_thread_becomes_markup() -> None:
