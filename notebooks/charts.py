@@ -21,7 +21,7 @@ text{fill:$ink}
 .ours{fill:$running-line}
 .peer{fill:$soft}
 .floor{fill:$sub-line}
-.goal{stroke:$failed-line;stroke-dasharray:4 3}
+.goal{stroke:$failed-line;stroke-width:2.5}
 .round{fill:none;stroke:$ink;stroke-opacity:.55}
 """
 
