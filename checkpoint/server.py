@@ -133,12 +133,22 @@ class Server:
         Raises:
             StorageError: the server cannot be reached, refuses, or its tables were made by a later version.
         """
-        if self._own is None:
-            with self._connection() as connection:
-                self._migrate(connection)
-        else:
-            self._start(self._own)
-        self._ready = True
+        with self._starting:
+            if self._ready:
+                return
+            self._check_usable()
+            if self._own is None:
+                with self._connection() as connection:
+                    self._migrate(connection)
+            else:
+                self._start(self._own)
+            self._ready = True
+
+    def _check_usable(self) -> None:
+        if self._process != os.getpid():
+            raise StorageError("a Postgres connection does not survive a fork: open another in the new process")
+        if self._closed:
+            raise StorageError("this was closed, and its connections with it: open another")
 
     def _start(self, pool: ConnectionPool[Patient]) -> None:
         """With a connection of its own, so that a wrong name or password is told at once, in the server's words."""
@@ -152,8 +162,7 @@ class Server:
                 self._migrate(connection)
         finally:
             connection.close()
-        if pool.closed:
-            pool.open()
+        pool.open()
 
     def _migrate(self, connection: Connection[Any]) -> None:
         wire = Wire(connection)
@@ -211,9 +220,7 @@ class Server:
     def statements(self, row_factory: RowFactory[Any] = tuple_row) -> Iterator[Wire]:
         """Each statement done inside is a transaction of its own."""
         if not self._ready:
-            with self._starting:
-                if not self._ready:
-                    self.setup()
+            self.setup()
         with self._connection() as connection:
             wire = Wire(connection, row_factory)
             yield wire
@@ -222,10 +229,7 @@ class Server:
     @contextmanager
     def _connection(self) -> Iterator[Connection[Any]]:
         """A live connection that is in no transaction, with every error it gives put in our words."""
-        if self._process != os.getpid():
-            raise StorageError("a Postgres connection does not survive a fork: open another in the new process")
-        if self._closed:
-            raise StorageError("this was closed, and its connections with it: open another")
+        self._check_usable()
         if self._one is not None:
             if not self._lock.acquire(timeout=self._timeout):
                 raise StorageError(f"the connection was in use by another thread for {self._timeout:g} s")

@@ -26,7 +26,7 @@ from .vectors import Vectors
 __all__ = ["PostgresStore"]
 
 PAGE = 200
-"""Rows read at once by a search, which may need only the first of them."""
+"""Rows that a search reads at first, for it may need no more."""
 
 TRIES = 5
 """How often a batch is begun anew before its error is told."""
@@ -183,13 +183,13 @@ class PostgresStore(LocalStore):
 
     def _scan(self, prefix: Namespace, now: float, vectors: bool) -> Generator[Row, None, None]:
         low, high = below(prefix)
-        edge = NEWEST
+        edge, size = NEWEST, PAGE
         while True:
-            found = self._wire.rows(_SCAN_VECTORS if vectors else _SCAN, low, high, now, edge, PAGE)
+            found = self._wire.rows(_SCAN_VECTORS if vectors else _SCAN, low, high, now, edge, size)
             yield from map(self._row, found)
-            if len(found) < PAGE:
+            if len(found) < size:
                 return
-            edge = found[-1][0]
+            edge, size = found[-1][0], 8 * size  # each page sorts all that is left, so there must be few
 
     def _row(self, found: tuple[Any, ...]) -> Row:
         _, namespace, key, value, created, updated, ttl, expires, dims, vectors = found

@@ -406,7 +406,7 @@ def test_a_run_goes_on_after_its_server_was_restarted(drive: Any, server: Cluste
 
 @pytest.mark.parametrize("lose", ["question", "answer"])
 def test_a_commit_whose_answer_is_lost_is_stored_once(proxy: Proxy, postgres: str, lose: str) -> None:
-    with PostgresSaver.from_conn_string(proxy.address(postgres)) as saver:
+    with PostgresSaver.from_conn_string(proxy.address(postgres), pool_size=1) as saver:
         saver.setup()
         run = running(saver)
         for step in range(6):
@@ -424,7 +424,7 @@ def test_a_commit_whose_answer_is_lost_is_stored_once(proxy: Proxy, postgres: st
 
 @pytest.mark.parametrize("lose", ["question", "answer"])
 def test_a_conflict_is_told_also_when_an_answer_was_lost(proxy: Proxy, postgres: str, lose: str) -> None:
-    with PostgresSaver.from_conn_string(proxy.address(postgres)) as saver:
+    with PostgresSaver.from_conn_string(proxy.address(postgres), pool_size=1) as saver:
         running(saver).step("0", a=1)
         proxy.lose = lose
         with pytest.raises(CheckpointConflictError):
@@ -434,7 +434,7 @@ def test_a_conflict_is_told_also_when_an_answer_was_lost(proxy: Proxy, postgres:
 
 @pytest.mark.parametrize("lose", ["question", "answer"])
 def test_reads_and_writes_beside_a_checkpoint_survive_a_lost_answer(proxy: Proxy, postgres: str, lose: str) -> None:
-    with PostgresSaver.from_conn_string(proxy.address(postgres)) as saver:
+    with PostgresSaver.from_conn_string(proxy.address(postgres), pool_size=1) as saver:
         run = running(saver)
         run.step("0", a=LONG)
         done = [TaskWrites("task", "", [("a", saver.serde.dumps(1))], [(1.0, 2.0)])]
@@ -453,7 +453,7 @@ def test_reads_and_writes_beside_a_checkpoint_survive_a_lost_answer(proxy: Proxy
 
 
 def test_what_cannot_be_repeated_says_that_its_outcome_is_not_known(proxy: Proxy, postgres: str) -> None:
-    with PostgresSaver.from_conn_string(proxy.address(postgres)) as saver:
+    with PostgresSaver.from_conn_string(proxy.address(postgres), pool_size=1) as saver:
         running(saver).step("0", a=1)
         proxy.lose = "answer"
         with pytest.raises(ConnectionLostError, match="is not known"):
@@ -462,7 +462,7 @@ def test_what_cannot_be_repeated_says_that_its_outcome_is_not_known(proxy: Proxy
 
 
 def test_a_silent_server_is_given_up_in_time(proxy: Proxy, postgres: str) -> None:
-    with PostgresSaver.from_conn_string(proxy.address(postgres), timeout=0.5) as saver:
+    with PostgresSaver.from_conn_string(proxy.address(postgres), pool_size=1, timeout=0.5) as saver:
         run = running(saver)
         run.step("0", a=1)
         proxy.lose = "both"
@@ -573,15 +573,19 @@ def test_a_connection_handed_in_stays_open_and_as_it_was(postgres: str, autocomm
         run.step("0", a=LONG)
         run.step("1", a=LONG * 2)
         assert saver.get(address("t", "")) == run.expected["1"]
-        saver.close()
         assert connection.autocommit == autocommit
         assert connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
         assert connection.execute("SELECT count(*) FROM stategraph_checkpoints").fetchone() == (2,)
         connection.rollback()
         with connection.transaction(), pytest.raises(StorageError, match="inside a transaction"):
             run.step("2", a=1)
+        other = PostgresSaver(connection)
+        other.close()
+        assert not connection.closed
     with pytest.raises(StorageError, match="closed: hand in a pool"):
         saver.head(address("t", ""))
+    with pytest.raises(StorageError, match="open another"):
+        other.head(address("t", ""))
 
 
 def test_a_pool_handed_in_stays_open(postgres: str) -> None:

@@ -157,7 +157,7 @@ def server() -> Cluster:
 def test_reads_survive_a_lost_answer_and_writes_say_that_it_is_not_known(server: Cluster, postgres: str) -> None:
     proxy = Proxy(server.port)
     try:
-        with PostgresStore.from_conn_string(proxy.address(postgres)) as store:
+        with PostgresStore.from_conn_string(proxy.address(postgres), pool_size=1) as store:
             store.put(("a",), "k", {"n": 1})
             for lose in ("question", "answer"):
                 proxy.lose = lose
