@@ -7,10 +7,10 @@ ARGS ?=
 
 PIP = -m pip --disable-pip-version-check -qq
 .DEFAULT_GOAL := help
-.PHONY: help venv peer demo test lint wheel bench clean
+.PHONY: help venv peer demo test lint wheel bench notebooks clean
 
 help: ## list what can be made
-	@sed -n 's/^\([a-z]*\):[^#]*## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name text; do printf '  make %-8s %s\n' "$$name" "$$text"; done
+	@sed -n 's/^\([a-z]*\):[^#]*## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name text; do printf '  make %-9s %s\n' "$$name" "$$text"; done
 
 venv: .venv/stamp ## .venv: the package, editable, and the dev tools
 peer: .bench/stamp ## .bench: the engine we are compared with, apart from everything else
@@ -36,6 +36,9 @@ wheel: .venv/stamp ## build the wheel, install it in a clean venv far from here,
 
 bench: .venv/stamp .bench/stamp ## run each benchmark case on both engines, in turn
 	@.venv/bin/python benchmarks/run.py $(ARGS)
+
+notebooks: .venv/stamp ## run the notebooks from top to bottom and keep their outputs (ARGS="01 07" runs some)
+	@.venv/bin/python notebooks/run.py $(ARGS)
 
 clean: ## remove what was built and cached; the two venvs stay
 	@rm -rf build dist *.egg-info .types .mypy_cache .ruff_cache .pytest_cache .hypothesis

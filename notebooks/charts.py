@@ -89,7 +89,8 @@ class Chart:
 
     def _bar(self, bar: Bar, y: float) -> list[str]:
         x, middle = self._x(bar.value), y + BAR / 2 - 0.5
-        parts = [f'<rect class="{bar.series}" x="{LABEL}" y="{y:g}" width="{x - LABEL:.1f}" height="{BAR - 1}" rx="1"/>']
+        box = f'x="{LABEL}" y="{y:g}" width="{x - LABEL:.1f}" height="{BAR - 1}" rx="1"'
+        parts = [f'<rect class="{bar.series}" {box}/>']
         parts += [f'<circle class="round" cx="{self._x(r):.1f}" cy="{middle:g}" r="2.2"/>' for r in bar.rounds]
         end = max([x, *map(self._x, bar.rounds)]) + 7
         return [*parts, f'<text x="{end:.1f}" y="{middle:g}" dy=".35em" font-size="11">{escape(bar.text)}</text>']
@@ -106,7 +107,8 @@ class Chart:
             x = self._x(mark) if mark else float(LABEL)
             parts.append(f'<path class="grid" d="M{x:.1f} 32V{bottom:g}"/>')
             parts.append(f'<text class="soft" x="{x:.1f}" y="27" text-anchor="middle" font-size="11">{mark:,g}</text>')
-        return [*parts, f'<text class="soft" x="{WIDTH - 16}" y="27" text-anchor="end" font-size="11">{self.unit}</text>']
+        unit = f'<text class="soft" x="{WIDTH - 16}" y="27" text-anchor="end" font-size="11">{self.unit}</text>'
+        return [*parts, unit]
 
     def _legend(self) -> list[str]:
         found = list(dict.fromkeys(bar.series for group in self.groups for bar in group.bars))

@@ -10,6 +10,7 @@ Cells tagged `varies` show times or ids. Their stored outputs stay as long as th
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import sys
 from collections.abc import Iterable, Sequence
@@ -81,8 +82,9 @@ def keep_known(notebook: Any, stored: Any) -> None:
 
 
 def _blurred(cell: Any) -> str:
-    """A cell's source and outputs without numbers and the units of times."""
-    return re.sub(r"[0-9a-f]{8,}|[\d.,]+( [mµ]?s\b)?", "#", f"{cell.source}\n{cell.get('outputs')!r}")
+    """A cell's source and outputs without numbers, the units of times, and the lengths of bars of text."""
+    outputs = json.dumps([cell.source, cell.get("outputs")], sort_keys=True, ensure_ascii=False)
+    return re.sub(r"[0-9a-f-]{8,}|-?[\d.,]+( [mµ]?s\b)?|[ █─]+", "#", outputs)
 
 
 def main(names: Iterable[str]) -> None:

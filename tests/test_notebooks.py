@@ -17,14 +17,17 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "notebooks"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.ipynb"))
-KNOWN = """
-    01_tour 02_map_reduce 03_human_in_the_loop 04_time_travel 05_subgraphs 06_pregel 07_persistence_and_crash 08_speed
-""".split()
+KNOWN = [
+    "01_tour", "02_map_reduce", "03_human_in_the_loop", "04_time_travel", "05_subgraphs", "06_pregel",
+    "07_persistence_and_crash", "08_speed",
+]  # fmt: skip
 # What the notebooks read besides each other.
 READ = ["benchmarks/run.py", "benchmarks/results.json"]
 PLACES = re.compile(
     r"/(home|root|Users|work|tmp|usr|opt|var)/|[A-Z]:\\|\bsite-packages\b|https?://(?!www\.w3\.org)|\b0x[0-9a-f]{6,}"
 )
+WIDEST = 92
+"""Characters of a line that a notebook shows on GitHub without a scroll bar."""
 SVG = "{http://www.w3.org/2000/svg}"
 AGAIN = "if this is as it should be, `make notebooks` keeps the new outputs"
 
@@ -75,6 +78,12 @@ def test_the_files_hold_nothing_that_a_second_run_would_change(name: str) -> Non
     assert all(set(cell["metadata"]) <= {"tags"} for cell in notebook["cells"])
     counts = [cell["execution_count"] for cell in code_cells(notebook)]
     assert counts == [*range(1, len(counts) + 1)], "run from top to bottom: make notebooks"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_lines_of_code_fit_the_page(name: str) -> None:
+    wide = [line for cell in code_cells(stored(name)) for line in text(cell["source"]).split("\n") if len(line) > WIDEST]
+    assert not wide, wide
 
 
 # -- as they run ----------------------------------------------------------------------------------------------
