@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -188,6 +189,23 @@ def test_a_fan_out_is_one_line_with_its_number() -> None:
     text = told_of(START, step(1, *tasks)).draw_text()
     assert text.count("work") == 1
     assert "\u00d7300" in text
+
+
+def test_ten_thousand_attempts_and_as_many_gaps_are_told_soon() -> None:
+    tasks = [task("work", (100.0 + 10 * n, 1.0), (105.0 + 10 * n, 1.0), id=f"w{n}", wait=4) for n in range(5000)]
+    began = time.perf_counter()
+    found = told_of(START, step(1, *tasks))
+    assert len(found.gaps) == 9999 - 4999  # after the second attempts nobody tries again
+    assert found.took(1) == 49_996
+    found.draw_text()
+    assert time.perf_counter() - began < 3
+
+
+def test_a_step_that_stopped_midway_tells_no_length() -> None:
+    found = told_of(
+        START, step(1, task("a", (100, 1), (500, 2))), step(2, task("b", (502, 3))), step(3, source="update")
+    )
+    assert [found.took(place) for place in range(4)] == [0, None, 3, None]
 
 
 def test_an_empty_thread_is_drawn() -> None:

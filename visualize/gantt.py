@@ -159,13 +159,8 @@ def _step_title(timeline: Timeline, first: int, last: int) -> str:
 
 
 def _took(timeline: Timeline, place: int) -> str:
-    """How long a step took; nothing is said of one that stopped midway."""
-    spans = [(began, began + took) for task in timeline.steps[place].tasks for began, took in task.spans]
-    if not spans or any(
-        gap.step == place and gap.began >= min(spans)[0] for gap in timeline.gaps if gap.kind != "retry"
-    ):
-        return ""
-    return duration(max(stop for _, stop in spans) - min(spans)[0])
+    took = timeline.took(place)
+    return "" if took is None else duration(took)
 
 
 def _gap(gap: Gap, x: float, bottom: float) -> str:

@@ -158,17 +158,15 @@ def _step(timeline: Timeline, place: int, step: Step, changes: Iterable[Change])
     epoch), w: ids of its nodes with the nested ones, d: changes as HTML, b: key → who wrote it, k: its tasks as rows,
     m: the caller's metadata; v: key → number of its value, x: keys that went, f: how many branches leave here.
     """
-    spans = [(began, began + took) for task in step.tasks for began, took in task.spans]
-    cut = (gap for gap in timeline.gaps if gap.step == place and gap.kind != "retry")
-    whole = spans and not any(gap.began >= min(spans)[0] for gap in cut)
+    took = timeline.took(place)
     rows = list(_task_rows(step))
-    obvious = len(step.tasks) == len(rows) == len(spans) == 1 and rows[0][1:2] == ["done"]
+    obvious = [len(task.spans) for task in step.tasks] == [1] and [row[1] for row in rows] == ["done"]
     own = {k: v for k, v in step.metadata.items() if k not in ("source", "step", "parents")}
     return {
         "n": step.number,
         "h": legal(headline(step).partition(": ")[2]),
         "s": _standing(step),
-        "t": duration(max(stop for _, stop in spans) - min(spans)[0]) if whole else "",
+        "t": "" if took is None else duration(took),
         "c": step.checkpoint,
         "a": round(step.at * 1000) if step.at else 0,
         "w": list(dict.fromkeys(legal(task.node) for task in _tasks(step) if task.name != START)),

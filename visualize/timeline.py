@@ -5,8 +5,10 @@ Nothing is drawn here but a few lines of text; `gantt` makes the picture.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
@@ -113,6 +115,22 @@ class Timeline:
 
     def _sum(self, kind: GapKind) -> float:
         return sum(gap.took for gap in self.gaps if gap.kind == kind)
+
+    def took(self, step: int) -> float | None:
+        """Seconds that the step at a place in `steps` took; None if it is not known, or it stopped midway."""
+        spans = _spans(self.steps[step].tasks)
+        if not spans or step in self._stopped:
+            return None
+        return max(stop for _, stop in spans) - min(spans)[0]
+
+    @cached_property
+    def _stopped(self) -> frozenset[int]:
+        """The places of the steps that stopped midway, to go on in another call."""
+        return frozenset(
+            gap.step
+            for gap in self.gaps
+            if gap.kind != "retry" and any(began <= gap.began for began, _ in _spans(self.steps[gap.step].tasks))
+        )
 
     @property
     def summary(self) -> str:
@@ -239,8 +257,10 @@ class _Clock:
             blocks = _blocks(_spans(step.tasks)) if self.timed else []
             began = blocks[0][0] if blocks else step.at if step.at is not None and self.timed else None
             self._enter(place, step, began)
-            for (_, stop), (start, _) in pairwise(blocks):
-                kind = _why(step, stop, start)
+            again = _again(step)
+            for (_, stop), (start, end) in pairwise(blocks) if again else ():
+                here = again[bisect_left(again, start, key=_began) : bisect_right(again, end, key=_began)]
+                kind = _why(here, stop)
                 if kind is not None:
                     self.gaps.append(Gap(place, stop, start, kind))
                 if kind in ("answer", "idle"):
@@ -286,15 +306,31 @@ def _blocks(spans: Iterable[Any]) -> list[tuple[float, float]]:
     return found
 
 
-def _why(step: Step, stopped: float, went_on: float) -> GapKind | None:
-    """Why nothing of a step ran for a while: by the tasks that had another try after it. None: no task had."""
-    found: GapKind | None = None
-    ends = min((stop for start, stop in _blocks(_spans(step.tasks)) if start >= went_on), default=went_on)
-    for task in step.tasks:
-        for number, ((began, took), (again, _)) in enumerate(pairwise(task.spans)):
-            if began + took <= stopped and went_on <= again <= ends:
-                if task.questions:
-                    return "answer"
-                late = again - began - took > task.waits[number] + LATE
-                found = "idle" if late or found == "idle" else "retry"
-    return found
+class _Again(NamedTuple):
+    """An attempt that was not a task's first, when the one before had ended, and whether it is no retry."""
+
+    began: float
+    ended: float
+    asked: bool
+    late: bool
+
+
+def _again(step: Step) -> list[_Again]:
+    """A step's attempts after the first ones, in the order in which they began."""
+    return sorted(
+        _Again(began, before[0] + before[1], bool(task.questions), began - before[0] - before[1] > wait + LATE)
+        for task in step.tasks
+        for before, (began, _), wait in zip(task.spans, task.spans[1:], task.waits, strict=False)
+    )
+
+
+def _began(again: _Again) -> float:
+    return again.began
+
+
+def _why(here: Iterable[_Again], stopped: float) -> GapKind | None:
+    """Why nothing ran before these attempts: by those of tasks that had ended by then. None: there are none."""
+    ended = [again for again in here if again.ended <= stopped]
+    if any(again.asked for again in ended):
+        return "answer"
+    return "idle" if any(again.late for again in ended) else "retry" if ended else None
