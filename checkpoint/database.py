@@ -112,12 +112,14 @@ class Database:
 
         A writer takes the file's write lock at once, so that it cannot find out too late that it lost it.
         """
-        self.execute(BEGIN_WRITE if write else _BEGIN)
+        mine = not self.connection.in_transaction
         try:
+            self.execute(BEGIN_WRITE if write else _BEGIN)  # inside: Ctrl-C may come just as it is done
             yield
             self.execute(COMMIT)
         except BaseException:
-            self.roll_back()
+            if mine:
+                self.roll_back()
             raise
 
     def roll_back(self) -> None:

@@ -202,9 +202,10 @@ class SqliteSaver(SqlSaver):
         execute = database.connection.execute
         self._check_process()
         with self._lock:
+            mine = not database.connection.in_transaction
             try:
-                execute(BEGIN_WRITE)
                 try:
+                    execute(BEGIN_WRITE)  # inside: Ctrl-C may come just as it is done
                     row = (space, new.checkpoint_id, new.parent_id, new.link, new.run_id, new.body)
                     seq = execute(_STATEMENTS["add_row"], row).lastrowid
                     moved = (seq, new.checkpoint_id, space, image.seq, image.stamp)
@@ -217,7 +218,8 @@ class SqliteSaver(SqlSaver):
                         execute(_STATEMENTS["add_value"], (space, seq, channel, base, data))
                     execute(COMMIT)
                 except BaseException:
-                    database.roll_back()
+                    if mine:
+                        database.roll_back()
                     raise
             except database.error as error:
                 raise _refused(error) from error

@@ -1,0 +1,61 @@
+"""One SQLite connection: what becomes of a transaction when its owner is interrupted."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any
+
+import pytest
+
+from stategraph.checkpoint.database import Database
+from stategraph.checkpoint.sqlite import SqliteSaver
+from stategraph.testing import Commits
+
+
+class Interrupted(sqlite3.Connection):
+    """Ctrl-C comes while a BEGIN waits for its lock: it is raised as soon as that is done."""
+
+    armed = False
+
+    def execute(self, statement: str, *args: Any) -> Any:
+        done = super().execute(statement, *args)
+        if self.armed and statement.startswith("BEGIN"):
+            self.armed = False
+            raise KeyboardInterrupt
+        return done
+
+
+@pytest.fixture
+def connection() -> Any:
+    opened = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False, factory=Interrupted)
+    yield opened
+    opened.close()
+
+
+def test_an_interrupt_as_a_transaction_begins_leaves_none_open(connection: Any) -> None:
+    database = Database(connection, ())
+    connection.armed = True
+    with pytest.raises(KeyboardInterrupt), database.transaction(write=True):
+        pass
+    assert not connection.in_transaction
+
+
+def test_an_interrupt_as_a_commit_begins_leaves_no_transaction_open(connection: Any) -> None:
+    saver = SqliteSaver(connection)
+    run = Commits(lambda method, *args: getattr(saver, method)(*args), saver)
+    run.step("0", a=0)
+    connection.armed = True
+    with pytest.raises(KeyboardInterrupt):
+        run.step("1", a=1)
+    run.step("1", a=1)
+    assert saver.head({"configurable": {"thread_id": "t"}}) == "1"
+
+
+def test_a_transaction_of_somebody_else_is_left_alone(connection: Any) -> None:
+    database = Database(connection, ("CREATE TABLE t (x)",))
+    connection.execute("BEGIN")
+    connection.execute("INSERT INTO t VALUES (1)")
+    with pytest.raises(sqlite3.OperationalError, match="within a transaction"), database.transaction(write=True):
+        pass
+    assert connection.in_transaction
+    connection.execute("ROLLBACK")
