@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -178,23 +178,26 @@ def threads_of_their_own_do_not_disturb_each_other(desk: Desk) -> None:
 @check("concurrency", worlds=(SYNC,))
 def reading_while_another_writes_sees_whole_steps(desk: Desk) -> None:
     """A reader gets a state that was committed, never half of one."""
-    writing = [True]
+    left = [60 * desk.scale]
 
     def write() -> None:
         run = Commits(lambda method, *args: getattr(desk.saver, method)(*args), desk.saver)
-        try:
-            for step in range(40 * desk.scale):
-                run.step(f"{step}", a=step, b=(step,), long=[f"{step}"] * 40)
-        finally:
-            writing[0] = False
+        for step in count():
+            run.step(f"{step}", a=step, b=(step,), long=[f"{step}"] * 40)
+            if left[0] <= 0:
+                return
 
     def read() -> None:
-        while writing[0]:
-            for found in [desk.saver.get_tuple(desk.at()), *desk.saver.list(desk.at(), limit=2)]:
-                if found is not None:
-                    values = found.checkpoint["channel_values"]
-                    step = int(found.checkpoint["id"])
-                    same(values, {"a": step, "b": (step,), "long": [f"{step}"] * 40}, f"values of {step} while written")
+        try:
+            while left[0] > 0:
+                left[0] -= desk.saver.head(desk.at()) is not None
+                for found in [desk.saver.get_tuple(desk.at()), *desk.saver.list(desk.at(), limit=2)]:
+                    if found is not None:
+                        step = int(found.checkpoint["id"])
+                        expected = {"a": step, "b": (step,), "long": [f"{step}"] * 40}
+                        same(found.checkpoint["channel_values"], expected, f"values of {step} while written")
+        finally:
+            left[0] = 0
 
     side_by_side([write, read])
 

@@ -267,6 +267,18 @@ def writes_may_come_before_their_checkpoint(desk: Desk) -> None:
 
 
 @check("writes")
+def putting_a_checkpoint_again_keeps_the_writes_beside_it(desk: Desk) -> None:
+    """Whoever repeats a put after an error must not lose what tasks have recorded meanwhile."""
+    desk.put("1", {"a": 1})
+    desk.write("1", [("a", 1)])
+    desk.put("1", {"a": 2})
+    same((desk.values(), desk.pending()), ({"a": 2}, [("task", "a", 1)]), "values and pending writes")
+    desk.put("2", parent="1")
+    desk.put("1", {"a": 3})
+    same(desk.pending("1"), [("task", "a", 1)], "pending writes after one that was not the head was put again")
+
+
+@check("writes")
 def sending_writes_again_keeps_the_first(desk: Desk) -> None:
     """A repeated call changes nothing: what another run may have read already stays."""
     desk.put("1")
