@@ -62,7 +62,7 @@ def bound(values: Sequence[Any]) -> list[Any]:
     """Values as they are sent.
 
     >>> bound(["a", None, [(1, "b"), (2, "c")]])
-    [b'a', None, [1, 2], [b'b', b'c']]
+    [b'a', None, [Int8(1), Int8(2)], [b'b', b'c']]
     """
     sent: list[Any] = []
     for value in values:
