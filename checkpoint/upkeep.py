@@ -53,7 +53,8 @@ def keep_only(session: Session, place: Place, space: int, choose: Choose, replac
     A checkpoint whose parent goes gets its nearest ancestor that is left.
 
     Args:
-        replaced: the id of one that goes and comes back at once: it stays the parent of its children.
+        replaced: the id of one that goes and comes back at once: it stays the parent of its children, and keeps what
+            was written beside it.
     """
     rows = [CheckpointRow(*row) for row in session.rows("all_rows", space)]
     kept = choose([(row, read_body(place, row)) for row in rows])
@@ -73,8 +74,9 @@ def keep_only(session: Session, place: Place, space: int, choose: Choose, replac
             data = closed_body(place, row.checkpoint_id, parent, whole, complete=True)
             session.run("rewrite", parent, data, row.seq)
     _drop_values(session, space, needed)
-    _drop(session, "drop_rows", space, [row.seq for row in rows if row.seq not in staying])
-    _drop(session, "drop_writes", space, [r.checkpoint_id for r in rows if r.seq not in staying])
+    going = [row for row in rows if row.seq not in staying]
+    _drop(session, "drop_rows", space, [row.seq for row in going])
+    _drop(session, "drop_writes", space, [row.checkpoint_id for row in going if row.checkpoint_id != replaced])
     last = max(staying, default=None)
     set_head(session, space, last, None if last is None else staying[last].checkpoint_id)
     if last is None and replaced is None and not session.rows("all_writes", space):
