@@ -245,7 +245,7 @@ def saved(synchronous: str) -> float:
     """One transaction per superstep: the very rows that ours stores, in the same tables and indexes, and a new head."""
     tables = """
         CREATE TABLE spaces (id INTEGER PRIMARY KEY, thread_id TEXT, checkpoint_ns TEXT, head INTEGER, head_id TEXT);
-        CREATE TABLE checkpoints (seq INTEGER PRIMARY KEY AUTOINCREMENT, space INTEGER, checkpoint_id TEXT,
+        CREATE TABLE checkpoints (seq INTEGER PRIMARY KEY, space INTEGER, checkpoint_id TEXT,
             parent_id TEXT, link INTEGER, run_id TEXT, body BLOB);
         CREATE UNIQUE INDEX a ON checkpoints (space, checkpoint_id);
         CREATE INDEX b ON checkpoints (space);

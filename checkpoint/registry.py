@@ -80,6 +80,12 @@ class Registry:
             found = self._parent.named(key)
         return found
 
+    def learn(self, other: Registry) -> None:
+        """Know what another registry was told itself, where this one knows nothing under the same key."""
+        for key, codec in tuple(other._by_key.items()):
+            if self.named(key) is None:
+                self._add(codec)
+
     def _add(self, codec: Codec) -> None:
         replaced = self._by_key.get(codec.key)
         if replaced is not None and replaced.cls is not codec.cls:

@@ -218,7 +218,9 @@ def amended(new: NewRows, commit: Commit, seq: int) -> Image:
 def closed_body(place: Place, checkpoint_id: str, parent_id: str | None, body: Body, complete: bool) -> bytes:
     """A checkpoint's body as the sealed bytes of its row; `complete`: it builds on no other."""
     entries = {name: _entry(cell) for name, cell in body.cells.items()}
-    return place.close("checkpoint", [checkpoint_id, parent_id, complete], [*body._replace(cells=entries)])
+    ts, v, metadata, updated, _, versions, seen = body
+    content = [ts, v, metadata, updated, entries, versions, seen]
+    return place.close("checkpoint", [checkpoint_id, parent_id, complete], content)
 
 
 def _stored(

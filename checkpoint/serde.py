@@ -10,6 +10,7 @@ import threading
 from bisect import bisect_left
 from functools import cache, partial
 from typing import Any
+from weakref import WeakSet
 
 import ormsgpack
 from ormsgpack import Ext, packb, unpackb
@@ -79,6 +80,7 @@ class Serializer:
         self._by_type = BY_TYPE
         self._by_code = BY_CODE
         self._registry = Registry(DEFAULT if registry is None else registry)
+        self._teachers: WeakSet[Serializer] = WeakSet()
         # One hook per level of objects, so that depth is known without a counter that threads would share.
         self._encoders = tuple(partial(self._encode, level) for level in range(MAX_OBJECTS + 1))
         self._decoders = tuple(partial(self._decode, level) for level in range(MAX_OBJECTS + 1))
@@ -144,6 +146,12 @@ class Serializer:
     ) -> AnyClass:
         """Let instances of exactly this class be stored by this serializer; see `Registry.register`."""
         return self._registry.register(cls, encode=encode, decode=decode, name=name)
+
+    def learn(self, other: Serializer) -> None:
+        """Take over the types that were registered on another serializer, once."""
+        if other is not self and other not in self._teachers:
+            self._teachers.add(other)
+            self._registry.learn(other._registry)
 
     def register_schema(self, annotation: Any) -> None:
         """Register every dataclass, enum, named tuple, pydantic model and exception that an annotation names.

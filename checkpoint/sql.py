@@ -4,7 +4,6 @@ had, are each database's own. All that is user data is bound; no text of a user'
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -42,10 +41,11 @@ KNOWN = 128
 
 
 class Known(NamedTuple):
-    """The newest image of a space, which has this id."""
+    """The newest image of a space, which has this id and these names."""
 
     space: int
     image: Image
+    place: Place
 
 
 class SqlSaver(BaseCheckpointSaver):
@@ -63,8 +63,8 @@ class SqlSaver(BaseCheckpointSaver):
         super().__init__(serde=serde)
         self._retention = retention
         self._seal = seal or Seal()
+        # Each operation on it is one step of the interpreter, so it needs no lock. Who commits takes the image out.
         self._known: OrderedDict[tuple[str, str], Known] = OrderedDict()
-        self._known_lock = threading.Lock()
 
     # -- what a database gives ----------------------------------------------------------------------------
 
@@ -193,9 +193,9 @@ class SqlSaver(BaseCheckpointSaver):
             CheckpointConflictError: the head is not the one the commit names.
             StorageError: the database refused; nothing of the step is stored.
         """
-        place = Place(commit.thread_id, commit.checkpoint_ns, self._seal)
+        known = self._known.pop((commit.thread_id, commit.checkpoint_ns), None)
+        place = Place(commit.thread_id, commit.checkpoint_ns, self._seal) if known is None else known.place
         metadata = self._dumps("metadata", commit.metadata)
-        known = self._take(place)
         if known is not None and known.image.id == commit.parent_id == commit.head:
             new = rows_of(place, known.image, commit, metadata)
             seq = self._append(known, new)
@@ -260,16 +260,14 @@ class SqlSaver(BaseCheckpointSaver):
 
     def _stamp(self, place: Place, checkpoint_id: str) -> int | None:
         """How often something was recorded beside a checkpoint, if its image is known here."""
-        with self._known_lock:
-            known = self._known.get((place.thread_id, place.checkpoint_ns))
-            return known.image.stamp if known is not None and known.image.id == checkpoint_id else None
+        known = self._known.get((place.thread_id, place.checkpoint_ns))
+        return known.image.stamp if known is not None and known.image.id == checkpoint_id else None
 
     def _note(self, place: Place, checkpoint_id: str, stamp: int) -> None:
         """Let the image that is known here, if it is this checkpoint's, know how often something was recorded."""
-        with self._known_lock:
-            known = self._known.get((place.thread_id, place.checkpoint_ns))
-            if known is not None and known.image.id == checkpoint_id:
-                known.image.stamp = stamp
+        known = self._known.get((place.thread_id, place.checkpoint_ns))
+        if known is not None and known.image.id == checkpoint_id:
+            known.image.stamp = stamp
 
     def claim(self, config: RunnableConfig, stamp: int | None, writes: Sequence[TaskWrites]) -> None:
         """Record that a run is about to answer the head's questions; see `BaseCheckpointSaver.claim`."""
@@ -297,14 +295,15 @@ class SqlSaver(BaseCheckpointSaver):
 
     def _take(self, place: Place) -> Known | None:
         """The newest image of a space, if it is known here; the caller's own until it is given back."""
-        with self._known_lock:
-            return self._known.pop((place.thread_id, place.checkpoint_ns), None)
+        return self._known.pop((place.thread_id, place.checkpoint_ns), None)
 
     def _remember(self, place: Place, space: int, image: Image) -> None:
-        with self._known_lock:
-            self._known[place.thread_id, place.checkpoint_ns] = Known(space, image)
-            if len(self._known) > KNOWN:
+        self._known[place.thread_id, place.checkpoint_ns] = Known(space, image, place)
+        if len(self._known) > KNOWN:
+            try:
                 self._known.popitem(last=False)
+            except KeyError:  # other threads have taken all
+                pass
 
     def _dumps(self, where: str, value: Any) -> Blob:
         try:

@@ -36,7 +36,7 @@ _SCHEMA = (
     """,
     """
     CREATE TABLE IF NOT EXISTS checkpoints (
-        seq INTEGER PRIMARY KEY AUTOINCREMENT,
+        seq INTEGER PRIMARY KEY,
         space INTEGER NOT NULL,
         checkpoint_id TEXT NOT NULL,
         parent_id TEXT,
@@ -78,7 +78,7 @@ _STATEMENTS = {
     "every_space": f"{_SPACE} ORDER BY id",
     "new_space": "INSERT OR IGNORE INTO spaces (thread_id, checkpoint_ns) VALUES (?, ?)",
     "set_head": "UPDATE spaces SET head = ?, head_id = ?, stamp = ? WHERE id = ?",
-    "move_head": "UPDATE spaces SET head = ?, head_id = ?, stamp = 0 WHERE id = ? AND head = ? AND stamp = ?",
+    "move_head": "UPDATE spaces SET head = ?, head_id = ?, stamp = 0 WHERE id = ? AND head_id = ? AND stamp = ?",
     "drop_space": "DELETE FROM spaces WHERE id = ?",
     "by_id": f"{_ROW} WHERE space = ? AND checkpoint_id = ?",
     "all_rows": f"{_ROW} WHERE space = ? ORDER BY seq",
@@ -197,7 +197,7 @@ class SqliteSaver(SqlSaver):
             self._database.close()
 
     def _append(self, known: Known, new: NewRows) -> int | None:
-        space, image = known
+        space, image, _ = known
         database = self._database
         execute = database.connection.execute
         self._check_process()
@@ -208,7 +208,7 @@ class SqliteSaver(SqlSaver):
                     execute(BEGIN_WRITE)  # inside: Ctrl-C may come just as it is done
                     row = (space, new.checkpoint_id, new.parent_id, new.link, new.run_id, new.body)
                     seq = execute(_STATEMENTS["add_row"], row).lastrowid
-                    moved = (seq, new.checkpoint_id, space, image.seq, image.stamp)
+                    moved = (seq, new.checkpoint_id, space, image.id, image.stamp)
                     if execute(_STATEMENTS["move_head"], moved).rowcount != 1:
                         database.roll_back()
                         return None

@@ -108,6 +108,8 @@ def compile_graph(
     )
     for schema in graph.schemas:
         app.serde.register_schema(schema)
+    for nested in app.program.nested.values():
+        app.serde.learn(nested.serde)
     return app
 
 

@@ -203,6 +203,7 @@ class Run:
             self.ns, known_as = _nested_ns(parent, stable=own is True)
             around.program.nested.setdefault(known_as, graph)
             if self.saver is not None:
+                self.saver.serde.learn(graph.serde)  # a graph that a function runs names types of its own
                 self.parents = {**around.parents, around.ns: around.machine.checkpoint_id}
                 if own is True:
                     _claim(self.ns, parent)

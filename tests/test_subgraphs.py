@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import pytest
@@ -586,3 +587,51 @@ def test_a_key_that_the_parent_does_not_know_is_refused_also_from_a_graph_as_a_n
     app = graph({"sub": child}, (START, "sub"))
     with pytest.raises(InvalidUpdateError, match="'aa'"):
         drive.invoke(app, {"log": []}, CFG)
+
+
+# -- types of nested graphs -----------------------------------------------------------------------------------
+
+
+@dataclass
+class Deep:
+    n: int
+
+
+class DeepState(TypedDict, total=False):
+    deep: Deep
+    log: Annotated[list[Any], operator.add]
+
+
+def asks_deep(state: Any) -> Any:
+    interrupt("?")
+    return {"log": [state["deep"].n]}
+
+
+def deep_graph() -> Any:
+    builder = StateGraph(DeepState).add_node("make", lambda state: {"deep": Deep(7)}).add_node("ask", asks_deep)
+    return builder.add_edge(START, "make").add_edge("make", "ask").compile()
+
+
+@pytest.mark.parametrize("by_function", [False, True])
+def test_a_type_that_only_a_nested_graph_names_is_stored_by_the_saver_around_it(drive: Any, by_function: bool) -> None:
+    inner = deep_graph()
+
+    async def acall(state: Any) -> Any:
+        return {"log": (await inner.ainvoke({}))["log"]}
+
+    def call(state: Any) -> Any:
+        return {"log": inner.invoke({})["log"]}
+
+    node = inner if not by_function else acall if drive.is_async else call
+    app = graph({"in": node}, (START, "in"))
+    drive.invoke(app, {"log": []}, CFG)
+    assert drive.invoke(app, Command(resume=1), CFG)["log"] == [7]
+
+
+def test_the_saver_of_another_process_knows_the_types_of_graphs_that_nodes_hold(drive: Any) -> None:
+    saver = InMemorySaver()
+    drive.invoke(graph({"in": deep_graph()}, (START, "in"), checkpointer=saver), {"log": []}, CFG)
+    fresh = InMemorySaver()
+    fresh._threads = saver._threads
+    found = drive.get_state(graph({"in": deep_graph()}, (START, "in"), checkpointer=fresh), CFG, subgraphs=True)
+    assert found.tasks[0].state.values["deep"] == Deep(7)
