@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Sequence
 from html import escape
 from math import ceil, floor, log10
 from typing import NamedTuple
 
+from stategraph.visualize.image import as_image
 from stategraph.visualize.look import FONTS, look
 
 WIDTH, LABEL, END = 840, 290, 110
@@ -122,12 +122,11 @@ class Chart:
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         svg = self.svg()
-        picture = b64encode(svg.encode()).decode()
         lines = [
             f"{group.label:<44}{bar.series:>6}  {bar.text}" for group in self.groups for bar in group.bars
         ]
         return {
-            "text/html": f'<img alt="a chart" src="data:image/svg+xml;base64,{picture}"/>',
+            "text/html": as_image(svg, "a chart"),
             "image/svg+xml": svg,
             "text/plain": "\n".join(lines),
         }

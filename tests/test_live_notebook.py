@@ -137,7 +137,8 @@ def pictures(cell: Any) -> list[Any]:
 def test_the_saved_notebook_keeps_the_last_picture_and_the_result(cells: Any) -> None:
     cell = cells[0][1]
     (output,) = pictures(cell)
-    assert set(output.data) == {"image/svg+xml", "text/plain"}
+    assert set(output.data) == {"text/html", "image/svg+xml", "text/plain"}
+    assert output.data["text/html"].startswith('<img alt="done · 2 supersteps')
     assert texts(output.data["image/svg+xml"])[-1].startswith("done · 2 supersteps · 2 tasks · ")
     assert output.data["text/plain"].splitlines()[1:] == ["first: done", "second: done"]
     assert [o.data["text/plain"] for o in cell.outputs if o.output_type == "execute_result"] == ["{'n': 20}"]

@@ -11,6 +11,7 @@ import threads_told as told
 from test_story import Timeless
 
 from stategraph import Interrupt
+from stategraph.visualize.image import as_image
 from stategraph.visualize.story import Source, Step, Story, Task, TaskState
 from stategraph.visualize.timeline import Timeline, of_story, timeline
 
@@ -217,6 +218,7 @@ def test_an_empty_thread_is_drawn() -> None:
 def test_a_timeline_shows_itself_in_a_notebook() -> None:
     found = timeline(*told.failed())
     shown = found._repr_mimebundle_()
+    assert shown.pop("text/html") == as_image(found.draw_svg(), repr(found))
     assert shown == {"image/svg+xml": found.draw_svg(), "text/plain": found.draw_text()}
     assert repr(found).startswith("<Timeline of 'failing', thread 't': 2 steps")
 

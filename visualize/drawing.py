@@ -5,7 +5,6 @@ What it shows was read when it was made. No user code runs, and nothing here tou
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import cached_property
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeVar, get_args
 
 from .dot import GraphvizMissingError, arrange_with_graphviz, draw_dot, draw_png
+from .image import as_image
 from .look import Theme
 from .mermaid import draw_mermaid
 from .page import draw_html
@@ -237,9 +237,8 @@ def _as_text(drawing: Drawing, remark: str) -> str:
 
 
 def _as_image(drawing: Drawing, remark: str) -> str:
-    picture = b64encode(drawing._svg.encode()).decode()
     said = f"<pre>{escape(remark)}</pre>" if remark else ""
-    return f'{said}<img alt="{escape(repr(drawing))}" src="data:image/svg+xml;base64,{picture}"/>'
+    return said + as_image(drawing._svg, repr(drawing))
 
 
 FORMS: dict[str, Callable[[Drawing, str], str]] = {

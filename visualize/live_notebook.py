@@ -9,6 +9,7 @@ from html import escape
 from textwrap import wrap
 from typing import Any, Final
 
+from .image import as_image
 from .layout import arrange
 from .look import FONTS, look
 from .measure import FONT, text_width
@@ -33,7 +34,7 @@ COLOURS: Final = {"stopped": "failed", "starting": "waiting"}
 
 class Picture:
     """The output of one cell. While the run goes on it is HTML, which frontends replace without flicker; the last
-    picture is SVG, which they also show in a notebook that was only opened."""
+    picture is an image, which they also show in a notebook that was only opened."""
 
     def __init__(self) -> None:
         self._layout: Layout | None = None
@@ -44,7 +45,9 @@ class Picture:
         if self._layout is None:
             self._layout = arrange(progress.shape)
         svg = picture(progress, now, self._layout)
-        shown = {"image/svg+xml" if progress.over else "text/html": svg, "text/plain": in_words(progress, now)}
+        shown = {"text/html": svg, "text/plain": in_words(progress, now)}
+        if progress.over:
+            shown |= {"text/html": as_image(svg, progress.headline(now)), "image/svg+xml": svg}
         if self._handle is None:
             from IPython import display
 

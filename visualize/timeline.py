@@ -16,6 +16,7 @@ from ..checkpoint.base import RunnableConfig
 from ..pregel.app import Pregel
 from ..pregel.types import START
 from . import gantt, gantt_text
+from .image import as_image
 from .look import Theme
 from .story import Branch, Source, Step, Story, Task, TaskState, read
 from .values import duration, many
@@ -160,7 +161,8 @@ class Timeline:
         return gantt_text.draw_text(self, width)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        return {"image/svg+xml": self.draw_svg(), "text/plain": self.draw_text()}
+        svg, text = self.draw_svg(), self.draw_text()
+        return {"text/html": as_image(svg, repr(self)), "image/svg+xml": svg, "text/plain": text}
 
     def __repr__(self) -> str:
         return f"<Timeline of {self.name!r}, thread {self.thread!r}: {self.summary}>"
