@@ -13,7 +13,7 @@ PER_CALL = ":"
 
 
 EVERY = 32
-"""A saver with a `Retention` prunes at every so many commits."""
+"""A saver with a `Retention` prunes a thread at every so many commits to it."""
 
 
 @dataclass(frozen=True, slots=True)

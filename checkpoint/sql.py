@@ -216,7 +216,7 @@ class SqlSaver(BaseCheckpointSaver):
     def _stored(self, place: Place, space: int, image: Image) -> None:
         self._remember(place, space, image)
         limits = self._retention
-        if limits is not None and image.seq % EVERY == 0:
+        if limits is not None and image.distance == EVERY - 1:  # as far from a complete row as they get
             self.prune([place.thread_id], keep_last=limits.keep_last, older_than=limits.older_than)
 
     def _append(self, known: Known, new: NewRows) -> int | None:
