@@ -612,8 +612,10 @@ def test_a_closed_saver_and_one_of_another_process_say_so(postgres: str, monkeyp
 
 def test_retention_prunes_as_a_run_goes(postgres: str) -> None:
     with PostgresSaver.from_conn_string(postgres, retention=Retention(keep_last=4)) as saver:
-        run = running(saver)
-        for step in range(100):
-            run.step(str(step), a=LONG + str(step))
-        assert 4 <= len(ids(saver)) <= 4 + 32
-        assert saver.get(address("t", "")) == run.expected["99"]
+        runs = [running(saver, thread) for thread in ("t", "u", "v", "w")]
+        for step in range(100):  # in turns: each thread has its own count
+            for run in runs:
+                run.step(str(step), a=LONG + str(step))
+        for run in runs:
+            assert 4 <= len(ids(saver, run.thread)) <= 4 + 32
+            assert saver.get(address(run.thread, "")) == run.expected["99"]
