@@ -51,7 +51,7 @@ class Picture:
         if self._handle is None:
             from IPython import display
 
-            self._handle = display.display(shown, raw=True, display_id=True)  # type: ignore[no-untyped-call]  # theirs
+            self._handle = display.display(shown, raw=True, display_id=True)
         else:
             self._handle.update(shown, raw=True)
 
