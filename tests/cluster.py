@@ -134,8 +134,8 @@ class Proxy:
     """Stands between a client and the server, and can lose what passes.
 
     `lose = "question"`: the next bytes from the client are dropped, and its connection is cut. `lose = "answer"`: they
-    reach the server, which does what they ask; its answer is dropped, and the connection is cut. `lose = "both"`:
-    nothing passes any more, and nothing is cut.
+    reach the server, which does what they ask; its answer is dropped, and the connection is cut. `after` lets so many
+    of these pass first. `lose = "both"`: nothing passes any more, and nothing is cut.
     """
 
     def __init__(self, port: int) -> None:
@@ -143,6 +143,7 @@ class Proxy:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self.lose: str | None = None
+        self.after = 0
         self.lost = threading.Event()
         self._threads = [threading.Thread(target=self._accept)]
         self._sockets: list[socket.socket] = []
@@ -170,6 +171,9 @@ class Proxy:
             while data := source.recv(65536):
                 if self.lose == "both":
                     self.lost.set()
+                elif self.lose == what and self.after:
+                    self.after -= 1
+                    target.sendall(data)
                 elif self.lose == what:
                     self.lose = None
                     self.lost.set()

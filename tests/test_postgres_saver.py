@@ -423,6 +423,23 @@ def test_a_commit_whose_answer_is_lost_is_stored_once(proxy: Proxy, postgres: st
 
 
 @pytest.mark.parametrize("lose", ["question", "answer"])
+def test_also_when_the_connection_breaks_inside_a_transaction(proxy: Proxy, postgres: str, lose: str) -> None:
+    with PostgresSaver.from_conn_string(proxy.address(postgres), pool_size=1) as saver:
+        run = running(saver)
+        run.step("start", a=LONG)
+        for place in range(12):
+            saver._known.clear()  # so that it must read the thread before it can go on
+            proxy.lose, proxy.after = lose, place
+            run.step(str(place), a=f"{LONG} {place}")
+            if proxy.lose is not None:
+                break
+        assert place > 5, "each message of the transaction was lost once, that of its COMMIT too"
+        assert ids(saver) == [*map(str, range(place, -1, -1)), "start"]
+        for id in ids(saver):
+            assert saver.get(address("t", "", id)) == run.expected[id]
+
+
+@pytest.mark.parametrize("lose", ["question", "answer"])
 def test_a_conflict_is_told_also_when_an_answer_was_lost(proxy: Proxy, postgres: str, lose: str) -> None:
     with PostgresSaver.from_conn_string(proxy.address(postgres), pool_size=1) as saver:
         running(saver).step("0", a=1)
