@@ -76,6 +76,9 @@ class Database:
             self.connection = self._connect(name, timeout)
         try:
             self._prepare(schema, synchronous)
+        except sqlite3.Error as error:
+            self.close()
+            raise _not_opened(target, error) from error
         except BaseException:
             self.close()
             raise
@@ -92,7 +95,7 @@ class Database:
                 uri=name.startswith("file:"),
             )
         except sqlite3.Error as error:
-            raise StorageError(f"{name!r} cannot be opened as an SQLite database: {error}") from error
+            raise _not_opened(name, error) from error
 
     def _prepare(self, schema: Sequence[str], synchronous: Synchronous | None) -> None:
         self.execute(_WAL).close()
@@ -131,3 +134,7 @@ class Database:
         """Close the connection, if it was opened here."""
         if self.owned:
             self.connection.close()
+
+
+def _not_opened(target: Target, error: Exception) -> StorageError:
+    return StorageError(f"{target!r} cannot be opened as an SQLite database: {error}")

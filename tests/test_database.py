@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from stategraph.checkpoint.database import Database
+from stategraph.checkpoint.errors import StorageError
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.testing import Commits
 
@@ -17,10 +19,15 @@ class Interrupted(sqlite3.Connection):
 
     armed = False
 
+    def cursor(self) -> Any:  # type: ignore[override]
+        return super().cursor(_Cursor)
+
+
+class _Cursor(sqlite3.Cursor):
     def execute(self, statement: str, *args: Any) -> Any:
         done = super().execute(statement, *args)
-        if self.armed and statement.startswith("BEGIN"):
-            self.armed = False
+        if self.connection.armed and statement.startswith("BEGIN"):
+            self.connection.armed = False
             raise KeyboardInterrupt
         return done
 
@@ -59,3 +66,13 @@ def test_a_transaction_of_somebody_else_is_left_alone(connection: Any) -> None:
         pass
     assert connection.in_transaction
     connection.execute("ROLLBACK")
+
+
+def test_a_file_that_is_damaged_or_no_database_is_refused_in_words(tmp_path: Path) -> None:
+    file = tmp_path / "threads.db"
+    SqliteSaver(file).close()
+    cut = file.read_bytes()[:6000]
+    for content in (cut, b"no database " * 1000):
+        file.write_bytes(content)
+        with pytest.raises(StorageError, match="threads.db"):
+            SqliteSaver(file)
