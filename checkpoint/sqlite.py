@@ -177,6 +177,7 @@ class SqliteSaver(SqlSaver):
         super().__init__(serde=serde, seal=seal, retention=retention)
         self._lock = threading.RLock()
         self._database = Database(conn, _SCHEMA, synchronous, timeout)
+        self._cursor = self._database.connection.cursor()  # one for all commits, under the lock
 
     @classmethod
     @contextmanager
@@ -199,7 +200,7 @@ class SqliteSaver(SqlSaver):
     def _append(self, known: Known, new: NewRows) -> int | None:
         space, image, _ = known
         database = self._database
-        execute = database.connection.execute
+        execute = self._cursor.execute
         self._check_process()
         with self._lock:
             mine = not database.connection.in_transaction
