@@ -22,6 +22,9 @@ class Interrupted(sqlite3.Connection):
     def cursor(self) -> Any:  # type: ignore[override]
         return super().cursor(_Cursor)
 
+    def execute(self, *args: Any) -> Any:
+        return self.cursor().execute(*args)
+
 
 class _Cursor(sqlite3.Cursor):
     def execute(self, statement: str, *args: Any) -> Any:
