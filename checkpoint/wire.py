@@ -82,8 +82,9 @@ def bound(values: Sequence[Any]) -> list[Any]:
 
 @contextmanager
 def transaction(wire: Wire, write: bool) -> Iterator[None]:
-    wire.run(_BEGIN_WRITE if write else _BEGIN_READ)
+    """All statements done inside, as one; what was put off comes last."""
     try:
+        wire.run(_BEGIN_WRITE if write else _BEGIN_READ)
         yield
         wire.finish()
         wire.run(_COMMIT)

@@ -526,6 +526,48 @@ def test_a_lock_held_by_another_session_is_told_in_time(postgres: str) -> None:
         assert ids(saver) == ["1", "0"]
 
 
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_an_interruption_at_any_statement_leaves_a_step_whole_or_nothing(postgres: str, when: str) -> None:
+    left = [0]
+    execute = psycopg.RawCursor.execute
+
+    class Interrupted(psycopg.RawCursor[Any]):
+        def execute(self, *args: Any, **kwargs: Any) -> Any:
+            left[0] -= 1
+            if left[0] == 0 and when == "before":
+                raise KeyboardInterrupt
+            done = execute(self, *args, **kwargs)
+            if left[0] == 0:
+                raise KeyboardInterrupt
+            return done
+
+    with psycopg.connect(postgres) as connection, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wire_module, "RawCursor", Interrupted)
+        saver = PostgresSaver(connection)
+        saver.setup()
+        run = running(saver)
+        run.step("0", a=LONG)
+        for number in range(1, 50):
+            saver._known.clear()  # so that it must read the thread before it can go on
+            left[0] = number
+            try:
+                run.step(str(number), a=LONG + str(number), writes=[("task", [("a", number)])])
+            except KeyboardInterrupt:
+                left[0] = 0
+                assert connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+                run.head = saver.head(address("t", ""))
+                assert run.head in (str(number), *run.expected)
+                if run.head == str(number):
+                    found = saver.get_tuple(address("t", ""))
+                    assert found is not None and found.checkpoint["channel_values"] == {"a": LONG + str(number)}
+                    run.expected[run.head] = found.checkpoint
+            else:
+                break
+        assert number > 6, "each statement was interrupted once"
+        left[0] = 0
+        assert ids(saver)[0] == run.head
+
+
 def test_an_error_of_the_database_keeps_its_words(saver: PostgresSaver) -> None:
     running(saver).step("0", a=1)
     with psycopg.connect(conninfo_of(saver)) as connection:
