@@ -85,9 +85,10 @@ class SqlSaver(BaseCheckpointSaver):
         found = self._find(thread_id, checkpoint_ns, checkpoint_id)
         if found is None:
             return None
+        answer = self._tuple(found)
         if checkpoint_id is None:
-            self._remember(found.place, found.row.space, found.image)
-        return self._tuple(found)
+            self._remember(found.place, found.row.space, found.image)  # from now on the next commit may change it
+        return answer
 
     def _find(self, thread_id: str, checkpoint_ns: str, checkpoint_id: str | None) -> Found | None:
         """A checkpoint of a thread, the head by default."""

@@ -13,6 +13,7 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..checkpoint.base import BaseCheckpointSaver, CheckpointConflictError, address
+from ..checkpoint.serde import Blob
 from ..pregel.types import Command
 from .check import ASYNC, SYNC, CheckFailed, check, same
 from .desk import Commits, Desk, checkpoint
@@ -200,6 +201,52 @@ def reading_while_another_writes_sees_whole_steps(desk: Desk) -> None:
             left[0] = 0
 
     side_by_side([write, read])
+
+
+@check("concurrency", worlds=(SYNC,))
+def what_is_being_read_stays_while_the_next_step_is_stored(desk: Desk) -> None:
+    """A step that is stored between the reading of bytes and the making of values must not shine through."""
+    run = desk.run()
+    run.step("0", a=0, b=(0,), c=[0] * 100)
+    desk.reopen()
+    run = _resumed(desk, run)
+    reads: list[Callable[[], Any]] = [lambda: desk.saver.get_tuple(desk.at()), lambda: next(desk.saver.list(desk.at()))]
+    for step, read in enumerate(reads * 2):
+        expected = run.expected[f"{step}"]
+        found = _meanwhile(desk.saver, read, partial(_step, run, step + 1))
+        same(found.checkpoint, expected, f"checkpoint {step}, while the next was stored")
+
+
+def _step(run: Commits, step: int) -> None:
+    run.step(f"{step}", a=step, b=(step,), c=[step] * (100 + step))
+
+
+def _resumed(desk: Desk, before: Commits) -> Commits:
+    """The same run on the saver that is open now."""
+    run = desk.run()
+    run.head, run.expected, run.steps = before.head, before.expected, before.steps
+    return run
+
+
+def _meanwhile(saver: BaseCheckpointSaver, read: Callable[[], Any], work: Callable[[], None]) -> Any:
+    """What `read` gives if somebody works in the moment when its first value is decoded; where a lock forbids that, the
+    work is done after it."""
+    worker = threading.Thread(target=work, daemon=True)
+    loads = saver.serde.loads
+
+    def interrupted(blob: Blob) -> Any:
+        if worker.ident is None:
+            worker.start()
+            worker.join(0.5)
+        return loads(blob)
+
+    saver.serde.loads = interrupted  # type: ignore[method-assign]  # put back below
+    try:
+        found = read()
+    finally:
+        saver.serde.loads = loads  # type: ignore[method-assign]  # as it was
+    worker.join(60)
+    return found
 
 
 @check("concurrency", worlds=(ASYNC,))
