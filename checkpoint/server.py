@@ -81,6 +81,7 @@ class Server:
 
     Raises:
         TypeError: `target` is none of these.
+        ValueError: `pool_size` or `timeout` is not above 0.
     """
 
     def __init__(
@@ -96,6 +97,8 @@ class Server:
             raise TypeError(
                 f"Postgres is opened by a connection string, a psycopg.Connection or a ConnectionPool, not by {target!r}"  # noqa: E501
             )
+        if pool_size < 1 or not timeout > 0:
+            raise ValueError(f"pool_size and timeout (seconds) are above 0, not {pool_size} and {timeout}")
         self._part = part
         self._migrations = migrations
         self._timeout = timeout

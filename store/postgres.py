@@ -109,6 +109,7 @@ class PostgresStore(LocalStore):
     Raises:
         StorageError: the text is no connection string.
         TypeError: `conn` is none of these.
+        ValueError: `pool_size` or `timeout` is not above 0.
     """
 
     def __init__(

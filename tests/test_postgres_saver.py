@@ -616,6 +616,9 @@ def test_mistakes_in_opening_are_told_at_once(server: Cluster) -> None:
         PostgresSaver("this is = not '")
     with pytest.raises(TypeError, match="a connection string, a psycopg.Connection or a ConnectionPool, not by 7"):
         PostgresSaver(7)  # type: ignore[arg-type]
+    for options in ({"pool_size": 0}, {"timeout": 0}, {"timeout": float("nan")}):
+        with pytest.raises(ValueError, match="above 0"):
+            PostgresSaver(server.address, **options)  # type: ignore[arg-type]
     for text, reason in (
         (f"host=127.0.0.1 port={free_port()}", "refused"),
         (f"{server.address} dbname=nowhere", '"nowhere" does not exist'),
