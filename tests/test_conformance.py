@@ -535,6 +535,30 @@ class DoesNotAwait(InMemorySaver):
         asyncio.get_running_loop().call_later(60, self.commit, commit)
 
 
+@caught_by("what_is_being_read_stays_while_the_next_step_is_stored")
+class RemembersTooEarly(SqliteSaver):
+    """A bug that ours had: what is being read is given to the next commit, which changes it."""
+
+    def get_tuple(self, config: Any) -> Any:
+        found = self._find(*coordinates(config))
+        if found is None:
+            return None
+        self._remember(found.place, found.row.space, found.image)
+        return self._tuple(found)
+
+
+@caught_by("putting_a_checkpoint_again_keeps_the_writes_beside_it")
+class PutDropsWrites(InMemorySaver):
+    """Another bug that ours had."""
+
+    def put(self, config: Any, checkpoint: Any, metadata: Any, new_versions: Any) -> Any:
+        thread_id, checkpoint_ns, _ = coordinates(config)
+        space = self._threads.get(thread_id, {}).get(checkpoint_ns)
+        if space is not None and checkpoint["id"] in space.records:
+            space.writes.pop(checkpoint["id"], None)
+        return super().put(config, checkpoint, metadata, new_versions)
+
+
 @caught_by("reading_while_another_writes_sees_whole_steps")
 class ReadsHalf(InMemorySaver):
     """Moves the values of a step one by one."""
