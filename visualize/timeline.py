@@ -260,9 +260,10 @@ class _Clock:
             began = blocks[0][0] if blocks else step.at if step.at is not None and self.timed else None
             self._enter(place, step, began)
             again = _again(step)
-            for (_, stop), (start, end) in pairwise(blocks) if again else ():
+            for (_, stop), (start, end) in pairwise(blocks):
                 here = again[bisect_left(again, start, key=_began) : bisect_right(again, end, key=_began)]
-                kind = _why(here, stop)
+                # An attempt that died with its process has left no time.
+                kind = _why(here, stop) or ("idle" if start - stop > IDLE else None)
                 if kind is not None:
                     self.gaps.append(Gap(place, stop, start, kind))
                 if kind in ("answer", "idle"):
