@@ -40,7 +40,6 @@ POOL_SIZE = 10
 # The server gives up a little before the client does, so that it can say why.
 _SETTINGS = """
     SELECT set_config('statement_timeout', $1::bigint::text, false),
-        set_config('lock_timeout', $1::bigint::text, false),
         set_config('default_transaction_isolation', 'read committed', false)
 """
 _MIGRATED = "SELECT coalesce(max(version), 0) FROM stategraph_migrations WHERE part = $1"

@@ -119,7 +119,10 @@ def test_a_search_sees_one_state_however_long_it_is(store: PostgresStore, postgr
     assert found_keys(store, "a", limit=10_000) == ["0", *names[:1:-1]]
 
 
-def test_batches_in_each_others_way_all_arrive(store: PostgresStore) -> None:
+def test_batches_in_each_others_way_all_arrive(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    clashes = []
+    is_clash = store_module.is_clash
+    monkeypatch.setattr(store_module, "is_clash", lambda error: clashes.append(error) or is_clash(error))
     names = [str(number) for number in range(20)]
     gate = threading.Barrier(4)
 
@@ -132,6 +135,7 @@ def test_batches_in_each_others_way_all_arrive(store: PostgresStore) -> None:
     with ThreadPoolExecutor(4) as pool:
         for done in [pool.submit(work, name) for name in range(4)]:
             done.result()
+    assert not clashes, "they write in one order, so none waits for one that waits for it"
     assert sorted(found_keys(store, "a", limit=100), key=int) == names
     found = store.search(("a",), limit=100)
     assert {item.value["turn"] for item in found} == {9}
