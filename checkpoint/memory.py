@@ -28,7 +28,7 @@ from .base import (
 )
 from .errors import UnserializableError
 from .inline import InlineSaver
-from .limits import Limits, several
+from .limits import EVERY, Limits, Retention, several
 from .records import (
     KEYFRAME,
     Kept,
@@ -64,6 +64,10 @@ _Space = tuple[str, str, Namespace]
 class InMemorySaver(InlineSaver):
     """Keeps threads in this process. Safe to share between threads and event loops.
 
+    Args:
+        serde: turns values into bytes and back.
+        retention: which checkpoints to forget as runs go on; None keeps all.
+
     >>> from stategraph.checkpoint import InMemorySaver
     >>> saver = InMemorySaver()
     >>> print(saver.get({"configurable": {"thread_id": "1"}}))
@@ -72,8 +76,9 @@ class InMemorySaver(InlineSaver):
 
     in_memory = True
 
-    def __init__(self, *, serde: Serializer | None = None) -> None:
+    def __init__(self, *, serde: Serializer | None = None, retention: Retention | None = None) -> None:
         super().__init__(serde=serde)
+        self._retention = retention
         self._lock = threading.Lock()  # held for dict work only, never while a value is decoded
         self._threads: dict[str, dict[str, Namespace]] = {}
         self._sequence = 0
@@ -225,6 +230,9 @@ class InMemorySaver(InlineSaver):
             if parent_id is not None and commit.writes:
                 space.keep(parent_id, commit.writes)
             self._add(thread_id, checkpoint_ns, space, record)
+        limits = self._retention
+        if limits is not None and len(space.records) % EVERY == 0:
+            self.prune([thread_id], keep_last=limits.keep_last, older_than=limits.older_than)
 
     def commit_writes(
         self, thread_id: str, checkpoint_ns: str, checkpoint_id: str, writes: Sequence[TaskWrites]
