@@ -102,6 +102,9 @@ class Body(NamedTuple):
     seen: dict[str, dict[str, int]]
 
 
+_NAMED = {"checkpoint": "checkpoint", "value": "the value of", "writes": "what was recorded beside checkpoint"}
+
+
 class Place:
     """A space by its names: what its rows are sealed with."""
 
@@ -134,7 +137,7 @@ class Place:
         try:
             return unpackb(self.seal.open(bytes(data), self._prefix + packb([kind, *names])))
         except ValueError as error:
-            raise self.damaged(f"the {kind} of {names[0]!r}: {error}") from error
+            raise self.damaged(f"{_NAMED[kind]} {names[0]!r}: {error}") from error
 
     def damaged(self, what: str) -> DamagedError:
         """An error that names this space."""

@@ -147,8 +147,11 @@ class UnknownInterruptError(StateGraphError, RuntimeError):
             "ended: wait for it, or if its process died, invoke(None) goes on with that answer",
             "nested": "nested graphs start over when an old checkpoint runs again, so their questions get new ids: run "
             "it with None, then answer",
-        }.get(reason, f"no question is pending under {', '.join(self.interrupt_ids) or 'any id'}")
-        super().__init__(f"{text}; pending: {pending}")
+        }.get(reason, f"no question is pending under {', '.join(self.interrupt_ids)}")
+        if not self.interrupt_ids and not self.pending_ids:
+            super().__init__("nothing is asked on this thread: it is not paused, or was answered already")
+        else:
+            super().__init__(f"{text}; pending: {pending}")
 
 
 # -- the limit -------------------------------------------------------------------------------------------

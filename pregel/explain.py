@@ -10,6 +10,7 @@ from ..checkpoint.base import CheckpointTuple
 from .history import View, view
 from .machine import Machine
 from .program import Node, Program
+from .types import TO_NODE
 
 
 class NodeStatus(NamedTuple):
@@ -63,6 +64,8 @@ def _of_tasks(node: Node, seen: View, ids: list[str]) -> NodeStatus:
     if failed:
         return NodeStatus("next", f"it failed with {failed[0].error!r} and runs again on resume")
     if all(s is not None and s.finished for s in stored):
+        if all(known is not None and known.finished for known in (seen.stored.get(t.id) for t in seen.tasks)):
+            return NodeStatus("idle", "it has run; what it wrote is part of the next checkpoint")
         return NodeStatus("waiting", "it has finished; its superstep waits for the others")
     return NodeStatus("next", "it runs in the next superstep")
 
@@ -79,8 +82,10 @@ def _of_trigger(
             return bool(channel.seen), sentence, absent
         return True, f"the join {name!r} is complete and waits until nothing else can run", []
     version = machine.versions.get(name)
+    led = name.startswith(TO_NODE)
     if version is None:
-        return False, f"its trigger {name!r} was never written", []
+        return False, "nothing has led to it yet" if led else f"its trigger {name!r} was never written", []
     if not channel.is_available():
-        return node.defer, f"its trigger {name!r} holds nothing now", []
-    return False, f"it has run since its trigger {name!r} last changed", []
+        return node.defer, "nothing leads to it now" if led else f"its trigger {name!r} holds nothing now", []
+    said = "since something last led to it" if led else f"since its trigger {name!r} last changed"
+    return False, f"it has run {said}", []
