@@ -232,6 +232,7 @@ def rebuilt(space: Namespace, kept: Collection[str]) -> Namespace:
     not yet stored stay.
     """
     new = Namespace()
+    some_go = len(kept) < len(space.records)
     renewed: dict[int, Record] = {}
     for record in space.records.values():
         if record.id in kept:
@@ -240,7 +241,7 @@ def rebuilt(space: Namespace, kept: Collection[str]) -> Namespace:
                 fresh = anchored(record)
             else:
                 fresh = replace(record, link=link, distance=link.distance + 1 if link else 0)
-            fresh.parent_id = _ancestor_left(space, record, kept)
+            fresh.parent_id = _ancestor_left(space, record, kept) if some_go else record.parent_id
             renewed[id(record)] = fresh
             new.add(fresh)
     new.writes = {

@@ -179,7 +179,13 @@ def threads_of_their_own_do_not_disturb_each_other(desk: Desk) -> None:
 @check("concurrency", worlds=(SYNC,))
 def reading_while_another_writes_sees_whole_steps(desk: Desk) -> None:
     """A reader gets a state that was committed, never half of one."""
-    left = [60 * desk.scale]
+    for _ in range(desk.scale):
+        desk.call("delete_thread", "t")
+        _read_and_write(desk)
+
+
+def _read_and_write(desk: Desk) -> None:
+    left = [60]
 
     def write() -> None:
         run = Commits(lambda method, *args: getattr(desk.saver, method)(*args), desk.saver)

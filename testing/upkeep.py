@@ -140,8 +140,9 @@ def a_commit_on_a_parent_that_was_pruned_is_complete(desk: Desk) -> None:
 def copy_thread_copies_everything(desk: Desk) -> None:
     """Ids, order, namespaces, metadata and writes; so a copy can be gone back in as the original can."""
     shelf(desk)
+    desk.put("alone", {"a": 9}, parent="one that is gone")
     run = desk.run()
-    run.head, run.expected["t3"] = "t3", desk.need().checkpoint
+    run.head, run.expected["alone"] = "alone", desk.need().checkpoint
     for step in range(40):
         run.step(f"{step}", x=["a" * 30] * (step + 10), y=step)
     desk.write("t2", [("a", 1)])
