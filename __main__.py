@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from .checkpoint import command as threads_command
 from .examples import index_library
 from .visualize import command as draw_command
-from .visualize import report_command
+from .visualize.runs import report_command
 
 
 def main(given: Sequence[str] | None = None) -> int:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threads_told as told
 
-from stategraph.visualize.changes import changes
-from stategraph.visualize.diff import Limits
+from stategraph.visualize.runs.changes import changes
+from stategraph.visualize.runs.diff import Limits
 
 
 def test_each_step_tells_what_it_changed_and_who_wrote_it() -> None:

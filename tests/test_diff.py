@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from odd import JSON, Broken, BrokenError
 from pydantic import BaseModel
 
-from stategraph.visualize.diff import Change, Limits, diff, draw_html, draw_text
+from stategraph.visualize.runs.diff import Change, Limits, diff, draw_html, draw_text
 
 
 @dataclass

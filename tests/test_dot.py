@@ -17,8 +17,8 @@ from random_graphs import graphs
 import stategraph
 from stategraph.visualize import dot
 from stategraph.visualize.dot import GraphvizMissingError, GraphvizWarning, arrange_with_graphviz, draw_dot, draw_png
-from stategraph.visualize.measure import node_size
-from stategraph.visualize.places import Box
+from stategraph.visualize.layout.measure import node_size
+from stategraph.visualize.layout.places import Box
 from stategraph.visualize.shape import Shape
 
 HAS_DOT, HAS_PYGRAPHVIZ = shutil.which("dot") is not None, find_spec("pygraphviz") is not None

@@ -23,7 +23,7 @@ from drawn import DRAWN, State, graph, joined, metadata, nested, node, router, s
 from stategraph import END, START, StateGraph, entrypoint
 from stategraph.visualize import dot
 from stategraph.visualize.drawing import Drawing
-from stategraph.visualize.layout import arrange
+from stategraph.visualize.layout.arrange import arrange
 from stategraph.visualize.sketch import mistakes, sketch
 from stategraph.visualize.svg import draw_svg
 

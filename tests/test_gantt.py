@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_timeline import QUESTION, START, step, task, told_of
 
-from stategraph.visualize.gantt import LANES
-from stategraph.visualize.scale import Room, arrange
-from stategraph.visualize.timeline import Timeline, timeline
+from stategraph.visualize.runs.gantt import LANES
+from stategraph.visualize.runs.scale import Room, arrange
+from stategraph.visualize.runs.timeline import Timeline, timeline
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -15,10 +15,10 @@ from hypothesis.strategies import DrawFn
 from random_graphs import graphs
 
 import stategraph
-from stategraph.visualize.layout import arrange
-from stategraph.visualize.measure import label_size
+from stategraph.visualize.layout.arrange import arrange
+from stategraph.visualize.layout.measure import label_size
+from stategraph.visualize.layout.places import Box, Layout, Point, Route
 from stategraph.visualize.outline import outline
-from stategraph.visualize.places import Box, Layout, Point, Route
 from stategraph.visualize.shape import Edge, Node, Shape
 
 KINDS = ["plain", "conditional", "goto", "send", "error", "join"]

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stategraph.visualize.columns import columns
-from stategraph.visualize.grid import Grid, Item, Link, build, places
-from stategraph.visualize.layers import Pair, layers, loops
-from stategraph.visualize.measure import FONT, LONGEST, fitted, label_size, node_size, text_width
-from stategraph.visualize.order import arrange_rows, crossings
-from stategraph.visualize.places import Box, Route
-from stategraph.visualize.ports import border_y, spread
+from stategraph.visualize.layout.columns import columns
+from stategraph.visualize.layout.grid import Grid, Item, Link, build, places
+from stategraph.visualize.layout.layers import Pair, layers, loops
+from stategraph.visualize.layout.measure import FONT, LONGEST, fitted, label_size, node_size, text_width
+from stategraph.visualize.layout.order import arrange_rows, crossings
+from stategraph.visualize.layout.places import Box, Route
+from stategraph.visualize.layout.ports import border_y, spread
 from stategraph.visualize.shape import Edge, Node
 
 COUNT = 12

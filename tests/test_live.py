@@ -36,10 +36,10 @@ from stategraph import (
     interrupt,
     task,
 )
-from stategraph.visualize import live
-from stategraph.visualize.live import PERIOD, watch
-from stategraph.visualize.progress import Ended, Progress, Started
-from stategraph.visualize.values import TIMES
+from stategraph.visualize.runs import live
+from stategraph.visualize.runs.live import PERIOD, watch
+from stategraph.visualize.runs.progress import Ended, Progress, Started
+from stategraph.visualize.runs.values import TIMES
 
 THREAD = {"configurable": {"thread_id": "1"}}
 PATIENCE = 10.0  # seconds until a test that waits for a view gives up

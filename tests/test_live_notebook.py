@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from stategraph.visualize.layout import arrange
-from stategraph.visualize.live_notebook import in_words, picture
-from stategraph.visualize.progress import Ended, Progress, Started
+from stategraph.visualize.layout.arrange import arrange
+from stategraph.visualize.runs.live_notebook import in_words, picture
+from stategraph.visualize.runs.progress import Ended, Progress, Started
+from stategraph.visualize.runs.values import TIMES
 from stategraph.visualize.shape import Node, Shape
-from stategraph.visualize.values import TIMES
 
 SHAPE = Shape("g", (Node("__start__", "START", "start"), Node("a", "a & <b>"), Node("c", "c")), ())
 SVG = "{http://www.w3.org/2000/svg}"
@@ -109,7 +109,7 @@ def cells() -> Any:
         "await awatch(build(second), {'n': 2})",
         "watch(build(fail), {'n': 1})",
         # Slow enough to be drawn while it runs: the node waits for the view.
-        "from stategraph.visualize import live_notebook\n"
+        "from stategraph.visualize.runs import live_notebook\n"
         "drawn, paint = threading.Event(), live_notebook.picture\n"
         "def telling(progress, *rest):\n"
         "    svg = paint(progress, *rest)\n"

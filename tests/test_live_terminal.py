@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from stategraph.visualize.live_terminal import Lines, Table, can_draw, most_telling, rendered
-from stategraph.visualize.progress import Ended, Progress, Row, Started
+from stategraph.visualize.runs.live_terminal import Lines, Table, can_draw, most_telling, rendered
+from stategraph.visualize.runs.progress import Ended, Progress, Row, Started
+from stategraph.visualize.runs.values import TIMES
 from stategraph.visualize.shape import Node, Shape
 from stategraph.visualize.svg import Mark
-from stategraph.visualize.values import TIMES
 
 NODES = ("plan", "count", "sum")
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from stategraph.visualize.progress import Ended, Event, Held, Progress, Row, Started, Superstep
+from stategraph.visualize.runs.progress import Ended, Event, Held, Progress, Row, Started, Superstep
+from stategraph.visualize.runs.values import TIMES
 from stategraph.visualize.shape import Node, Shape
-from stategraph.visualize.values import TIMES
 
 FLAT = Shape("flat", (Node("__start__", "START", "start"), Node("a", "a"), Node("b", "b"), Node("__end__", "END", "end")), ())
 NESTED = Shape(

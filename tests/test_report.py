@@ -17,9 +17,9 @@ from odd import Broken
 from test_story import Timeless
 
 from stategraph import START, Command, InMemorySaver, StateGraph, interrupt
-from stategraph.visualize.diff import diff
-from stategraph.visualize.report import draw_report, report
-from stategraph.visualize.report_data import gather, within
+from stategraph.visualize.runs.diff import diff
+from stategraph.visualize.runs.report import draw_report, report
+from stategraph.visualize.runs.report_data import gather, within
 
 HOSTILE = "</script><img src=x onerror=\"document.title='pwned'\">&amp;'`${1}\u202e\x00\x1b\u2028"
 
@@ -145,9 +145,9 @@ def test_the_page_is_one_file_that_loads_nothing(tmp_path: Path) -> None:
 def test_the_files_of_the_page_are_in_the_wheel() -> None:
     root = Path(__file__).resolve().parents[1]
     listed = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
-    needed = {path.name for path in (root / "visualize").glob("report.*") if path.suffix != ".py"}
+    needed = {path.name for path in (root / "visualize" / "runs").glob("report.*") if path.suffix != ".py"}
     assert needed == {"report.css", "report.js"}
-    assert all(any(fnmatch(name, kind) for kind in listed["stategraph.visualize"]) for name in needed)
+    assert all(any(fnmatch(name, kind) for kind in listed["stategraph.visualize.runs"]) for name in needed)
 
 
 def test_no_text_of_a_thread_becomes_markup() -> None:

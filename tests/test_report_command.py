@@ -66,7 +66,7 @@ def test_by_default_the_page_is_report_html_and_the_only_graph_is_taken(shop: Pa
         ("--db shop.db --thread 8 corner_shop", "shop.db has no thread '8'"),
         ("--db shop.db --thread 7 corner_ship", "there is no module corner_ship"),
         ("--db shop.db --thread 7 corner_shop:grap", "corner_shop has no 'grap'"),
-        ("--db corner_shop.py --thread 7 corner_shop", "corner_shop.py cannot be read: file is not a database"),
+        ("--db corner_shop.py --thread 7 corner_shop", "'corner_shop.py' cannot be opened as an SQLite database: file is not a database"),
         ("--db shop.db --thread 7 --checkpoint x corner_shop", "thread '7' has no checkpoint 'x'"),
         ("--db shop.db --thread 7 corner_shop -o none/page.html", "none/page.html: No such file or directory"),
     ],

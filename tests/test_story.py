@@ -8,7 +8,7 @@ import pytest
 import threads_told as told
 
 from stategraph import START, Command, InMemorySaver, RetryPolicy, StateGraph
-from stategraph.visualize.story import Step, Story, Task, read
+from stategraph.visualize.runs.story import Step, Story, Task, read
 
 
 def lines(steps: tuple[Step, ...]) -> list[str]:

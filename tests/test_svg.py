@@ -16,7 +16,7 @@ from random_graphs import graphs
 
 import stategraph
 from stategraph import END, START, StateGraph
-from stategraph.visualize.layout import arrange
+from stategraph.visualize.layout.arrange import arrange
 from stategraph.visualize.look import DARK, LIGHT, look
 from stategraph.visualize.outline import outline
 from stategraph.visualize.shape import Edge, Node, Shape

@@ -12,8 +12,8 @@ from test_story import Timeless
 
 from stategraph import Interrupt
 from stategraph.visualize.image import as_image
-from stategraph.visualize.story import Source, Step, Story, Task, TaskState
-from stategraph.visualize.timeline import Timeline, of_story, timeline
+from stategraph.visualize.runs.story import Source, Step, Story, Task, TaskState
+from stategraph.visualize.runs.timeline import Timeline, of_story, timeline
 
 QUESTION = Interrupt("ok?", "q1")
 

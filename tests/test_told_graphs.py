@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from random_graphs import graphs
 from test_properties import Thread, look, unbroken
 
-from stategraph.visualize.changes import changes
-from stategraph.visualize.report import draw_report
-from stategraph.visualize.timeline import timeline
+from stategraph.visualize.runs.changes import changes
+from stategraph.visualize.runs.report import draw_report
+from stategraph.visualize.runs.timeline import timeline
 
 pytestmark = pytest.mark.filterwarnings("ignore::stategraph.GraphWarning")  # random graphs need not make sense
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from odd import JSON, Broken, BrokenError
 
-from stategraph.visualize.values import block, duration, legal, plain, shown
+from stategraph.visualize.runs.values import block, duration, legal, plain, shown
 
 
 @pytest.mark.parametrize(

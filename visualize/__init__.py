@@ -3,18 +3,24 @@
 from importlib import import_module as _load
 from typing import TYPE_CHECKING, Any
 
-# At once, for each has the name of its module, which would hide it if that were loaded first.
-from .changes import changes
-from .report import report
-from .timeline import timeline
-
 if TYPE_CHECKING:
     from .dot import GraphvizMissingError, GraphvizWarning
     from .drawing import Drawing
-    from .live import awatch, watch
+    from .runs.changes import changes
+    from .runs.live import awatch, watch
+    from .runs.report import report
+    from .runs.timeline import timeline
 
-_HOMES = {"watch": ".live", "awatch": ".live", "Drawing": ".drawing"}
-_HOMES |= {"GraphvizMissingError": ".dot", "GraphvizWarning": ".dot"}
+_HOMES = {
+    "Drawing": ".drawing",
+    "GraphvizMissingError": ".dot",
+    "GraphvizWarning": ".dot",
+    "awatch": ".runs.live",
+    "changes": ".runs.changes",
+    "report": ".runs.report",
+    "timeline": ".runs.timeline",
+    "watch": ".runs.live",
+}
 
 __all__ = [
     "Drawing", "GraphvizMissingError", "GraphvizWarning", "awatch", "changes", "report", "timeline", "watch",

@@ -16,9 +16,9 @@ from importlib.util import find_spec
 from typing import Any, Final
 
 from ..pregel.errors import StateGraphError
+from .layout.measure import label_size, node_size, title_size
+from .layout.places import Box, Layout, Point, Route
 from .levels import turned_at_clusters
-from .measure import label_size, node_size, title_size
-from .places import Box, Layout, Point, Route
 from .shape import Node, Shape
 from .words import edge_text, notes, plain_ids, traits
 

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from html import escape
 from typing import Final
 
+from .layout.measure import node_size
+from .layout.places import Box, Layout, Route
 from .look import DARK, LIGHT, Theme
-from .measure import node_size
-from .places import Box, Layout, Route
 from .shape import Edge, Node, NodeKind, Shape
 from .svg import draw_svg
 from .words import EDGE_KINDS, NODE_KINDS, traits

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Final, Literal, NamedTuple, get_args
 
-from .layout import arrange
+from .layout.arrange import arrange
+from .layout.measure import DEFERRED_MARK, FONT, LONGEST_LABEL, SMALL, fitted, text_width
+from .layout.places import Box, Layout, Point, Route
 from .look import FONTS, LIGHT, Theme, look
-from .measure import DEFERRED_MARK, FONT, LONGEST_LABEL, SMALL, fitted, text_width
-from .places import Box, Layout, Point, Route
 from .shape import Node, Shape
 from .words import EDGE_KINDS, NODE_KINDS, notes, traits
 

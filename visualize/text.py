@@ -6,8 +6,8 @@ import unicodedata
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from .layout.measure import one_line
 from .levels import lifted
-from .measure import one_line
 from .shape import Edge, Node, Shape
 from .text_grid import Bend, Grid, Key, Link, TooWideError, arrange_text, bends
 from .words import MANY, edge_text, traits

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ..checkpoint.base import RunnableConfig
-from ..pregel.app import Pregel
-from ..pregel.types import START
+from ...checkpoint.base import RunnableConfig
+from ...pregel.app import Pregel
+from ...pregel.types import START
 from .changes import headline, writers
 from .diff import Change, Limits, diff, draw_html
 from .story import Step, Story, Task, TaskState, read

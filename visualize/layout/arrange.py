@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
+from ..shape import Edge, Node, Shape
 from .columns import columns
 from .grid import Grid, Item, Link, build
 from .measure import Size, label_size, node_size, title_size
@@ -21,7 +22,6 @@ from .ports import APART as PORT
 from .ports import APART_SEND as SEND_PORT
 from .ports import choose_sides, enclosed, gather, make_turns
 from .routes import Sheet, ports, route, row_tops, self_routes
-from .shape import Edge, Node, Shape
 
 MARGIN: Final = 16.0
 APART: Final = 40.0  # between parts that nothing connects

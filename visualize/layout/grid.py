@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from ..shape import Edge
 from .layers import layers, loops
 from .measure import Size
-from .shape import Edge
 
 
 @dataclass(slots=True)

@@ -12,12 +12,12 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
-from ..checkpoint.base import RunnableConfig
-from ..pregel.app import Pregel
-from ..pregel.types import START
+from ...checkpoint.base import RunnableConfig
+from ...pregel.app import Pregel
+from ...pregel.types import START
+from ..image import as_image
+from ..look import Theme
 from . import gantt, gantt_text
-from .image import as_image
-from .look import Theme
 from .story import Branch, Source, Step, Story, Task, TaskState, read
 from .values import duration, many
 

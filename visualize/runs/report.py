@@ -11,12 +11,12 @@ from html import escape
 from importlib.resources import files
 from pathlib import Path
 
-from ..checkpoint.base import RunnableConfig
-from ..pregel.app import Pregel
-from .outline import outline
+from ...checkpoint.base import RunnableConfig
+from ...pregel.app import Pregel
+from ..outline import outline
+from ..svg import Mark, State, draw_svg
 from .report_data import Report, Trouble, gather
 from .story import Step, Story, Task
-from .svg import Mark, State, draw_svg
 from .values import TIMES, legal, many, path_of, plain
 
 _CALM = {

@@ -9,13 +9,13 @@ from html import escape
 from textwrap import wrap
 from typing import Any, Final
 
-from .image import as_image
-from .layout import arrange
-from .look import FONTS, look
-from .measure import FONT, text_width
-from .places import Layout
+from ..image import as_image
+from ..layout.arrange import arrange
+from ..layout.measure import FONT, text_width
+from ..layout.places import Layout
+from ..look import FONTS, look
+from ..svg import draw_svg
 from .progress import Progress
-from .svg import draw_svg
 from .values import legal
 
 HEAD: Final = 54.0

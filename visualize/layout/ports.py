@@ -10,9 +10,9 @@ from itertools import pairwise
 from math import sqrt
 from typing import Final, NamedTuple
 
+from ..shape import Node
 from .grid import Grid, Item, Link
 from .places import Box
-from .shape import Node
 
 LEFT: Final = -1
 RIGHT: Final = 1

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
+from ..shape import Node
 from .grid import Grid, Link
 from .places import Box, Point, Route
 from .ports import (
@@ -27,7 +28,6 @@ from .ports import (
     side_ports,
     spread,
 )
-from .shape import Node
 
 ROW_GAP: Final = 44.0  # between two rows of nodes
 SEND_MARK: Final = 16.0  # more for the marks of a Send

@@ -8,7 +8,7 @@ from html import escape
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
-from .look import FONTS, Theme, look
+from ..look import FONTS, Theme, look
 from .scale import Room, Scale, arrange
 from .values import TIMES, duration, legal, many, plain, spoken
 

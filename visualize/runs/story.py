@@ -10,11 +10,11 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
-from ..checkpoint.base import RunnableConfig, address, coordinates
-from ..pregel.app import Pregel
-from ..pregel.run import nested_place
-from ..pregel.state import StoredThreads
-from ..pregel.types import NS_END, NS_SEP, START, Interrupt, PregelTask, StateSnapshot
+from ...checkpoint.base import RunnableConfig, address, coordinates
+from ...pregel.app import Pregel
+from ...pregel.run import nested_place
+from ...pregel.state import StoredThreads
+from ...pregel.types import NS_END, NS_SEP, START, Interrupt, PregelTask, StateSnapshot
 
 TaskState = Literal["done", "failed", "paused", "waiting"]
 """`paused`: it has asked and waits for an answer. `waiting`: it has not been started, or was cut off."""

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any, NamedTuple
 
-from ..checkpoint.base import RunnableConfig
-from ..pregel.app import Pregel
+from ...checkpoint.base import RunnableConfig
+from ...pregel.app import Pregel
+from ..look import FONTS, look
 from .diff import LIMITS, Change, Limits, diff, draw_html, draw_text
-from .look import FONTS, look
 from .story import Step, Story, read
 from .values import TIMES, many, plain, spoken
 

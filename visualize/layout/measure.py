@@ -8,7 +8,7 @@ import unicodedata
 from itertools import accumulate, takewhile
 from typing import Final, NamedTuple
 
-from .shape import Node
+from ..shape import Node
 
 FONT: Final = 13.0
 """Of nodes and clusters."""

@@ -7,12 +7,12 @@ import sqlite3
 import warnings
 from pathlib import Path
 
-from ..checkpoint.base import RunnableConfig, address
-from ..checkpoint.sqlite import SqliteSaver
-from ..graph.builder import StateGraph
-from ..pregel.app import Pregel
-from ..pregel.errors import StateGraphError
-from .command import NotFoundError, load, only, pick
+from ...checkpoint.base import RunnableConfig, address
+from ...checkpoint.sqlite import SqliteSaver
+from ...graph.builder import StateGraph
+from ...pregel.app import Pregel
+from ...pregel.errors import StateGraphError
+from ..command import NotFoundError, load, only, pick
 from .report import report
 
 

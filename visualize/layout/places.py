@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
-from .shape import Edge
+from ..shape import Edge
 
 Point = tuple[float, float]
 

@@ -19,18 +19,18 @@ from typing import Any, Final, Literal, Protocol
 
 from typing_extensions import Unpack
 
-from ..pregel.app import Pregel
-from ..pregel.config import Options
-from ..pregel.errors import GraphInterrupt, ParentCommand
-from ..pregel.stream import Envelope, Stream
-from ..pregel.task import Task
-from ..pregel.types import NS_END, NS_SEP, RunnableConfig
+from ...pregel.app import Pregel
+from ...pregel.config import Options
+from ...pregel.errors import GraphInterrupt, ParentCommand
+from ...pregel.stream import Envelope, Stream
+from ...pregel.task import Task
+from ...pregel.types import NS_END, NS_SEP, RunnableConfig
+from ..layout.measure import one_line
+from ..outline import outline
+from ..shape import Shape
 from .live_notebook import Picture
 from .live_terminal import Lines, Table, can_draw
-from .measure import one_line
-from .outline import outline
 from .progress import Ended, Event, Held, Progress, RunState, Started
-from .shape import Shape
 from .values import plain, shown
 
 PERIOD: Final = 0.1
