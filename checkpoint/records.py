@@ -232,7 +232,6 @@ def rebuilt(space: Namespace, kept: Collection[str]) -> Namespace:
     not yet stored stay.
     """
     new = Namespace()
-    some_go = len(kept) < len(space.records)
     renewed: dict[int, Record] = {}
     for record in space.records.values():
         if record.id in kept:
@@ -241,7 +240,8 @@ def rebuilt(space: Namespace, kept: Collection[str]) -> Namespace:
                 fresh = anchored(record)
             else:
                 fresh = replace(record, link=link, distance=link.distance + 1 if link else 0)
-            fresh.parent_id = _ancestor_left(space, record, kept) if some_go else record.parent_id
+            if record.parent_id in space.records:
+                fresh.parent_id = _ancestor_left(space, record, kept)
             renewed[id(record)] = fresh
             new.add(fresh)
     new.writes = {

@@ -68,7 +68,7 @@ def keep_only(session: Session, place: Place, space: int, choose: Choose, replac
         if row.seq not in staying:
             continue
         needed.update((cell.at.owner, name) for name, cell in image.cells.items() if cell.at is not None)
-        parent = _ancestor_left(parents, row.parent_id, names)
+        parent = _ancestor_left(parents, row.parent_id, names) if row.parent_id in parents else row.parent_id
         if parent != row.parent_id or (row.link is not None and row.link not in staying):
             whole = body._replace(cells=image.cells, versions=image.versions, seen=image.seen)
             data = closed_body(place, row.checkpoint_id, parent, whole, complete=True)

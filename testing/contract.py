@@ -158,6 +158,10 @@ def putting_an_id_again_replaces_it_and_makes_it_the_head(desk: Desk) -> None:
     same(desk.values(), {"a": 3}, "values of the head")
     same(desk.ids(), ["1", "2"], "list()")
     same(desk.values("2"), {"a": 2}, "values of '2'")
+    desk.put("alone", parent="gone")
+    desk.put("2", {"a": 4}, parent="1")
+    config = desk.need("alone").parent_config
+    same(config and coordinates(config)[2], "gone", "parent of a checkpoint whose parent was never stored")
 
 
 @check("put")
