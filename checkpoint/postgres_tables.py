@@ -112,7 +112,8 @@ STATEMENTS = {
             {_ROW} WHERE space = $1 AND seq = $2
             UNION ALL
             SELECT c.space, c.seq, c.checkpoint_id, c.parent_id, c.link, c.run_id, c.body
-            FROM stategraph_checkpoints AS c JOIN chain ON c.seq = chain.link WHERE c.space = $1
+            FROM stategraph_checkpoints AS c JOIN chain ON c.seq = chain.link AND chain.link < chain.seq
+            WHERE c.space = $1
         )
         SELECT * FROM chain ORDER BY seq DESC
     """,
@@ -127,7 +128,8 @@ STATEMENTS = {
             FROM place JOIN stategraph_checkpoints AS c ON c.space = place.id AND sha256(c.checkpoint_id) = place.wanted
             UNION ALL
             SELECT c.space, c.seq, c.checkpoint_id, c.parent_id, c.link, c.run_id, c.body
-            FROM chain JOIN stategraph_checkpoints AS c ON c.seq = chain.link AND c.space = chain.space
+            FROM chain JOIN stategraph_checkpoints AS c
+                ON c.seq = chain.link AND c.space = chain.space AND chain.link < chain.seq
         )
         SELECT place.id, place.head, place.head_id, place.stamp,
             CASE WHEN sha256(chain.checkpoint_id) = place.wanted THEN (

@@ -332,7 +332,8 @@ class SqlSaver(BaseCheckpointSaver):
         encoded = self._dumps("metadata", dict(metadata))
         with self._session(write=True) as session:
             space = self._own_space(session, place)
-            found = find(session, space, parent_id, self._seal) if parent_id is not None else None
+            known = parent_id not in (None, checkpoint["id"])  # what replaces itself builds on nothing
+            found = find(session, space, parent_id, self._seal) if known else None
             image = found.image if found else None
             commit, image = commit_of(place, parent_id, image, Given(checkpoint, metadata, new_versions), self._dumps)
             new = rows_of(place, image, commit, encoded)

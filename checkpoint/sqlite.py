@@ -89,7 +89,7 @@ _STATEMENTS = {
             WHERE space = ? AND seq = ?
             UNION ALL
             SELECT c.space, c.seq, c.checkpoint_id, c.parent_id, c.link, c.run_id, c.body
-            FROM checkpoints AS c JOIN chain ON c.seq = chain.link WHERE c.space = ?
+            FROM checkpoints AS c JOIN chain ON c.seq = chain.link AND chain.link < chain.seq WHERE c.space = ?
         )
         SELECT * FROM chain ORDER BY seq DESC
     """,
