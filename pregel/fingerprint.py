@@ -5,16 +5,13 @@ from __future__ import annotations
 
 import typing
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from zlib import crc32
 
 from ..channels.aggregate import BinaryOperatorAggregate
 from ..channels.base import BaseChannel
 from ..checkpoint.base import Checkpoint
 from .types import START, TO_NODE
-
-if TYPE_CHECKING:
-    from .program import Node
 
 GRAPH = "__graph__"
 """Under this name `versions_seen` holds the fingerprint of the graph that cut the checkpoint."""
@@ -23,7 +20,7 @@ Fingerprint = dict[str, int]
 """`node NAME` and `key NAME` → a number that changes with what it is"""
 
 
-def fingerprint(nodes: Mapping[str, Node], channels: Mapping[str, BaseChannel[Any, Any, Any]]) -> Fingerprint:
+def fingerprint(nodes: Mapping[str, Any], channels: Mapping[str, BaseChannel[Any, Any, Any]]) -> Fingerprint:
     """A graph's nodes, by what they read and whether they are graphs; its keys, by channel, kind of type and reducer.
     A function may change its code and a list what it holds: that is no other graph."""
     found = {}

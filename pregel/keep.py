@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..channels.base import MISSING
+from ..channels.last_value import LastValue
 from ..checkpoint.base import ERROR, NO_WRITES, RESUME, BaseCheckpointSaver, Checkpoint, Commit, TaskWrites
 from ..checkpoint.records import iso
 from ..checkpoint.serde import Blob
@@ -23,12 +24,14 @@ if TYPE_CHECKING:
 def encode(run: Run, task: Task) -> TaskWrites:
     """A finished task's writes as a saver takes them."""
     dumps = run.saver.serde.dumps  # type: ignore[union-attr]
-    skip = run.program.untracked
+    skip, known_blobs = run.program.untracked, run.blobs
     writes = []
     for name, value in task.writes:
         if name not in skip:
             try:
-                writes.append((name, dumps(value)))
+                blob = dumps(value)
+                writes.append((name, blob))
+                known_blobs[name] = (value, blob)
             except Exception as error:
                 error.add_note(f"while storing key {name!r} written by task {task.name!r} of thread {run.thread_id!r}")
                 raise
@@ -61,9 +64,14 @@ def cut(run: Run, source: str, writes: list[TaskWrites]) -> Commit:
     changed: dict[str, int] = {}
     for name in machine.unsaved:
         changed[name] = versions[name]
-        stored = channels[name].checkpoint() if name in channels else MISSING
+        channel = channels.get(name)
+        stored = channel.checkpoint() if channel is not None else MISSING
+        known = run.blobs.get(name)
         try:
-            values[name] = None if stored is MISSING else dumps(stored)
+            if known is not None and stored is known[0] and channel.__class__ is LastValue:
+                values[name] = known[1]  # just encoded as a task's write; no reducer has touched it since
+            else:
+                values[name] = None if stored is MISSING else dumps(stored)
         except Exception as error:
             error.add_note(f"while storing key {name!r} after step {machine.step - 1} of thread {run.thread_id!r}")
             raise
@@ -87,6 +95,7 @@ def cut(run: Run, source: str, writes: list[TaskWrites]) -> Commit:
         freeze(run, commit)
     machine.unsaved = set()
     machine.unsaved_seen = set()
+    run.blobs.clear()
     run.head = run.saved_id = machine.checkpoint_id
     return commit
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ..channels.base import MISSING
 from ..checkpoint.base import BaseCheckpointSaver, Checkpoint, CheckpointTuple, Commit, TaskWrites, address, coordinates
-from ..checkpoint.serde import Serializer
+from ..checkpoint.serde import Blob, Serializer
 from .config import (
     NO_CONFIG,
     Call,
@@ -81,6 +81,7 @@ class Run:
         stored: per task id, what the loaded checkpoint knows of the task.
         watch: the watch of the attempt that runs this graph, or None.
         late: records of mid-task calls that are stored at the end of the call (durability "exit").
+        blobs: channel → what a task of this superstep wrote to it last, and that encoded.
         histories: namespace → the superstep and task that last ran a graph with a history of its own there.
         inside: the nested checkpoint that the config names, from which the graph inside is to go on.
         seeds: namespace without ids → the checkpoint that the next graph run there starts from; shared with nested
@@ -92,7 +93,7 @@ class Run:
     """
 
     __slots__ = (
-        "_calls", "after", "answer", "answer_task", "answers", "before", "cache", "check_input", "claimed",
+        "_calls", "after", "answer", "answer_task", "answers", "before", "blobs", "cache", "check_input", "claimed",
         "committed", "config", "context", "control", "durability", "epoch", "found", "head", "histories", "input",
         "inside", "keep_view", "last_view", "late", "limit", "live", "machine", "metadata", "migrate", "migrated",
         "ns", "open_calls", "out", "output_keys", "output_set", "parent", "parents", "passed", "paused", "program",
@@ -149,6 +150,7 @@ class Run:
         self.committed: Commit | None = None
         self.source = "loop"
         self.late: list[TaskWrites] = []
+        self.blobs: dict[str, tuple[Any, Blob]] = {}
         self._calls: Any = None
         self.open_calls: Callable[[Run], Any] | None = None
         self.found: Any = None
