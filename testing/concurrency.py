@@ -251,6 +251,8 @@ def _meanwhile(saver: BaseCheckpointSaver, read: Callable[[], Any], work: Callab
         found = read()
     finally:
         saver.serde.loads = loads  # type: ignore[method-assign]  # as it was
+    if worker.ident is None:  # it decodes in a way of its own
+        worker.start()
     worker.join(60)
     return found
 

@@ -378,30 +378,34 @@ class TwoTransactions(SqliteSaver):
 
 @caught_by("what_was_acknowledged_survives_a_kill", "a_killed_run_is_resumed_as_if_it_never_stopped")
 class StoresLater(SqliteSaver):
-    """Returns before it has stored; keeps the last commit until the next one comes."""
+    """Returns before it has stored; stores when several wait, when somebody reads, and when it is closed."""
 
-    waiting: Any = None
+    def __init__(self, conn: Any, **options: Any) -> None:
+        super().__init__(conn, **options)
+        self.waiting: list[Any] = []
 
     def commit(self, commit: Any) -> None:
-        waiting, self.waiting = self.waiting, commit
-        if waiting is not None:
-            super().commit(waiting)
+        self.later(super().commit, commit)
 
     def commit_writes(self, *args: Any) -> None:
-        self.close_out()
-        super().commit_writes(*args)
+        self.later(super().commit_writes, *args)
 
-    def close_out(self) -> None:
-        if self.waiting is not None:
-            super().commit(self.waiting)
-            self.waiting = None
+    def later(self, *call: Any) -> None:
+        self.waiting.append(call)
+        if len(self.waiting) > 8:
+            self.flush()
+
+    def flush(self) -> None:
+        while self.waiting:
+            call, *args = self.waiting.pop(0)
+            call(*args)
 
     def close(self) -> None:
-        self.close_out()
+        self.flush()
         super().close()
 
     def get_tuple(self, config: Any) -> Any:
-        self.close_out()
+        self.flush()
         return super().get_tuple(config)
 
 
