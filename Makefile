@@ -40,6 +40,9 @@ bench: .venv/stamp .bench/stamp ## run each benchmark case on both engines, in t
 notebooks: .venv/stamp ## run the notebooks from top to bottom and keep their outputs (ARGS="01 07" runs some)
 	@.venv/bin/python notebooks/run.py $(ARGS)
 
+chaos: .venv/stamp ## the promises of docs/reliability.md at full size: hours; goes on where it was stopped
+	@cd tests && PYTHONPATH=. ../.venv/bin/python -m chaos $(ARGS)
+
 clean: ## remove what was built and cached; the two venvs stay
 	@rm -rf build dist *.egg-info .types .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	@find . -name __pycache__ -not -path './.venv/*' -not -path './.bench/*' -prune -exec rm -rf {} +

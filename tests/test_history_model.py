@@ -44,8 +44,8 @@ def the_graph() -> StateGraph:
 class World:
     """The engine's side: the same calls, in one world."""
 
-    def __init__(self, runner: asyncio.Runner | None) -> None:
-        self.app = the_graph().compile(checkpointer=InMemorySaver())
+    def __init__(self, runner: asyncio.Runner | None, saver: Any = None) -> None:
+        self.app = the_graph().compile(checkpointer=saver or InMemorySaver())
         self.runner = runner
         self.ids: list[str] = []  # of the checkpoints, in the order in which they were made
         self.known: dict[str, Any] = {}
@@ -198,7 +198,12 @@ def runner(request: pytest.FixtureRequest) -> Iterator[asyncio.Runner | None]:
 def test_any_sequence_of_calls_makes_the_history_that_the_model_says(
     runner: asyncio.Runner | None, steps: list[Any]
 ) -> None:
-    model, world = Thread(), World(runner)
+    follow(World(runner), steps)
+
+
+def follow(world: World, steps: list[Any]) -> None:
+    """Make the calls in the engine and in the model, and compare after each."""
+    model = Thread()
     moving: set[int] = set()
     for count, drawn in enumerate(steps):
         step = possible(model, drawn)

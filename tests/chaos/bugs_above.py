@@ -1,0 +1,169 @@
+"""Bugs on purpose in the engine: who records what, who takes answers, keys, order, changes."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import ExitStack
+from threading import Lock
+from typing import Any
+
+import stategraph.checkpoint.sql as sql
+import stategraph.pregel.aio as aio
+import stategraph.pregel.loop as loop
+import stategraph.pregel.machine as machine
+import stategraph.pregel.start as start
+import stategraph.pregel.task as task
+import stategraph.pregel.threads as threads
+from stategraph.channels.base import MISSING
+from stategraph.checkpoint.base import BaseCheckpointSaver
+from stategraph.pregel.run import Run
+
+from .planted import bug, swap
+
+
+@bug("failed_siblings", 12)
+def finisher_not_recorded(stack: ExitStack) -> None:
+    """Who ends first in a superstep is marked as recorded and is not."""
+
+    def record(run: Any, tasks: Any) -> Any:
+        for each in tasks:
+            each.recorded = True
+        return
+        yield
+
+    swap(stack, loop, "_record", record)
+
+
+@bug("killed_on_sqlite", 12)
+def recorded_work_repeated(stack: ExitStack) -> None:
+    """What a killed run had recorded is not taken up."""
+    swap(stack, loop, "_restore", lambda run, tasks: None)
+
+
+@bug("answers_in_sqlite", 4)
+def double_resume(stack: ExitStack) -> None:
+    """Several answers to one question are all taken."""
+    swap(stack, sql.SqlSaver, "claim", BaseCheckpointSaver.claim)
+
+
+@bug("calls_on_threads", 6)
+def answers_kept_for_later(stack: ExitStack) -> None:
+    """An answer that was taken is given to the next question too."""
+    real = Run.take_answer
+
+    def take_answer(self: Any, interrupt_id: str, by: Any, inside: Any = ()) -> Any:
+        taken = real(self, interrupt_id, by, inside)
+        if taken and self.answer is MISSING:
+            self.answer = taken[0]
+        return taken
+
+    swap(stack, Run, "take_answer", take_answer)
+
+
+@bug("delivered_again", 6)
+def run_ids_ignored(stack: ExitStack) -> None:
+    """A call that is delivered twice is applied twice."""
+    swap(stack, start, "_is_reconnect", lambda run, found: False)
+    swap(stack, start, "_may_repeat", lambda run, head: False)
+
+
+@bug("delivered_again", 12)
+def late_deliveries_applied(stack: ExitStack) -> None:
+    """A call that comes again after others is applied again."""
+    swap(stack, start, "_may_repeat", lambda run, head: False)
+
+
+@bug("failing_saves", 4)
+def unawaited_writes(stack: ExitStack) -> None:
+    """Nobody looks what became of a save in the background."""
+
+    def submit(self: Any, job: Any) -> None:
+        try:
+            job()
+        except Exception:
+            pass
+
+    async def settle(self: Any) -> None:
+        if self._saving is not None:
+            await asyncio.wait([self._saving])
+            self._saving.exception()
+
+    swap(stack, threads.Lag, "submit", submit)
+    swap(stack, aio.Driver, "settle", settle)
+
+
+@bug("hanging_saves", 6)
+def saves_pile_up(stack: ExitStack) -> None:
+    """The run goes on while saves wait in a queue."""
+    queue: list[Any] = []
+
+    def submit(self: Any, job: Any) -> None:
+        queue.append(job)
+
+        def work() -> None:
+            with lock:
+                try:
+                    queue.pop(0)()
+                except Exception:
+                    pass  # its database is closed by now
+
+        threads.POOL.submit(work)
+
+    lock = Lock()
+    swap(stack, threads.Lag, "submit", submit)
+
+
+@bug("keys_are_stable", 10)
+def key_of_an_attempt(stack: ExitStack) -> None:
+    """The idempotency key changes with every attempt."""
+    real = task.Task.begin_attempt
+
+    def begin_attempt(self: Any) -> None:
+        real(self)
+        self._id = f"{self.id}-{self.attempt}"
+
+    swap(stack, task.Task, "begin_attempt", begin_attempt)
+
+
+@bug("keys_are_stable", 10)
+def fork_reuses_keys(stack: ExitStack) -> None:
+    """The key does not know the checkpoint, so a fork has the keys of its past."""
+    real = task.task_id
+    swap(stack, task, "task_id", lambda checkpoint_id, ns, step, each: real("", ns.split(":")[0], 0, each))
+
+
+@bug("children_are_not_repeated", 20)
+def retry_repeats_children(stack: ExitStack) -> None:
+    """A retried function does not find the tasks that it had called."""
+    real = task.Task.begin_attempt
+
+    def begin_attempt(self: Any) -> None:
+        asked, children = self.asked, self.children
+        calls = self.calls
+        real(self)
+        self.asked, self.children, self.calls = asked, children, calls
+
+    swap(stack, task.Task, "begin_attempt", begin_attempt)
+
+
+@bug("any_order_of_ends", 6)
+def order_of_arrival(stack: ExitStack) -> None:
+    """Writes are applied as tasks end, not in path order."""
+    ended: list[Any] = []
+    real = threads.run_task
+
+    def run_task(each: Any) -> None:
+        real(each)
+        ended.append(id(each))
+
+    def in_path_order(tasks: Any) -> Any:
+        return sorted(tasks, key=lambda each: ended.index(id(each)) if id(each) in ended else -1)
+
+    swap(stack, threads, "run_task", run_task)
+    swap(stack, machine, "in_path_order", in_path_order)
+
+
+@bug("changed_graphs", 10)
+def changes_not_looked_at(stack: ExitStack) -> None:
+    """A stored run goes on whatever the graph has become."""
+    swap(stack, start, "check_unchanged", lambda run, machine: None)

@@ -1,0 +1,275 @@
+"""Bugs on purpose below the engine: files, rows, deltas, values, names."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import stategraph.checkpoint.database as database
+import stategraph.checkpoint.rows as rows
+import stategraph.checkpoint.sql as sql
+import stategraph.checkpoint.sqlite as sqlite
+import stategraph.checkpoint.upkeep as upkeep
+import stategraph.store.sqlite as store
+from stategraph.checkpoint.base import CheckpointConflictError
+from stategraph.checkpoint.errors import DamagedError
+from stategraph.checkpoint.memory import InMemorySaver
+from stategraph.checkpoint.seal import MARK, Seal
+from stategraph.checkpoint.serde import Serializer
+
+from .planted import bug, swap
+
+
+def statement(stack: ExitStack, name: str, text: str, module: Any = sqlite) -> None:
+    """Another text for an SQL statement."""
+    swap(stack, module, "_STATEMENTS", {**module._STATEMENTS, name: text})
+
+
+# -- storage ----------------------------------------------------------------------------------------------------
+
+
+@bug("power_lost_full")
+def lost_fsync(stack: ExitStack) -> None:
+    """synchronous="full" does not wait for the disk."""
+    swap(stack, database, "_SYNCHRONOUS", {**database._SYNCHRONOUS, "full": "PRAGMA synchronous=OFF"})
+
+
+@bug("power_lost_normal", 6)
+def no_journal(stack: ExitStack) -> None:
+    """The file is written in place, without a journal."""
+    swap(stack, database, "_WAL", "PRAGMA journal_mode=OFF")
+
+
+@bug("failing_statements", 8)
+def commit_in_finally(stack: ExitStack) -> None:
+    """What was done before an error is committed."""
+
+    @contextmanager
+    def transaction(self: Any, write: bool) -> Iterator[None]:
+        self.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+        try:
+            yield
+        finally:
+            if self.connection.in_transaction:
+                self.execute("COMMIT")
+
+    swap(stack, database.Database, "transaction", transaction)
+    swap(stack, database.Database, "roll_back", lambda self: self.connection.in_transaction and self.execute("COMMIT"))
+
+
+@bug("failing_statements", 8)
+def forgotten_rollback(stack: ExitStack) -> None:
+    """After an error the transaction stays open."""
+    swap(stack, database.Database, "roll_back", lambda self: None)
+
+
+@bug("failing_statements", 8)
+def raw_errors(stack: ExitStack) -> None:
+    """The database's own errors reach the caller."""
+    swap(stack, sqlite, "_refused", lambda error: error)
+
+
+@bug("full_databases", 12)
+def swallowed_error(stack: ExitStack) -> None:
+    """A step that could not be stored is told as stored."""
+    real = sqlite.SqliteSaver.commit
+
+    def commit(self: Any, commit: Any) -> None:
+        try:
+            real(self, commit)
+        except CheckpointConflictError:
+            raise
+        except Exception:
+            pass
+
+    swap(stack, sqlite.SqliteSaver, "commit", commit)
+
+
+@bug("racing_processes_on_sqlite")
+def head_moved_without_compare(stack: ExitStack) -> None:
+    """The head is moved on wherever it is."""
+    old = sqlite._STATEMENTS["move_head"]
+    marks = old.split("WHERE id = ?")[1].count("?")
+    statement(stack, "move_head", old.split(" AND")[0] + " AND coalesce(?, '') IS NOT NULL" * marks)
+
+
+@bug("racing_processes_on_sqlite")
+def conflict_told_as_ok(stack: ExitStack) -> None:
+    """The loser of a race is told ok."""
+    real = sqlite.SqliteSaver.commit
+
+    def commit(self: Any, commit: Any) -> None:
+        try:
+            real(self, commit)
+        except CheckpointConflictError:
+            pass
+
+    swap(stack, sqlite.SqliteSaver, "commit", commit)
+
+
+@bug("clocks_that_jump")
+def clock_order(stack: ExitStack) -> None:
+    """The newest checkpoint is the one with the highest time."""
+    real = sql.SqlSaver.get_tuple
+
+    def get_tuple(self: Any, config: Any) -> Any:
+        if config["configurable"].get("checkpoint_id") is not None:
+            return real(self, config)
+        return max(self.list(config), key=lambda found: found.checkpoint["ts"], default=None)
+
+    swap(stack, sql.SqlSaver, "get_tuple", get_tuple)
+
+
+@bug("clocks_that_jump")
+def id_order(stack: ExitStack) -> None:
+    """Lists are ordered by the ids of checkpoints."""
+    real = sql.SqlSaver.list
+
+    def listed(self: Any, config: Any, **options: Any) -> Any:
+        return iter(sorted(real(self, config, **options), key=lambda each: each.checkpoint["id"], reverse=True))
+
+    swap(stack, sql.SqlSaver, "list", listed)
+
+
+@bug("damaged_rows", 4)
+def no_checksum(stack: ExitStack) -> None:
+    """Rows are believed as they are."""
+    swap(stack, Seal, "open", lambda self, data, place: data[:-MARK])
+
+
+@bug("damaged_rows", 8)
+def swapped_rows(stack: ExitStack) -> None:
+    """A row's checksum does not know where the row belongs."""
+    close, opened = Seal.close, Seal.open
+    swap(stack, Seal, "close", lambda self, payload, place: close(self, payload, b""))
+    swap(stack, Seal, "open", lambda self, data, place: opened(self, data, b""))
+
+
+@bug("sql_texts_are_constants", 1)
+def formatted_sql(stack: ExitStack) -> None:
+    """A thread's name becomes part of a statement."""
+
+    def head(self: Any, config: Any) -> Any:
+        thread_id, ns = config["configurable"]["thread_id"], config["configurable"].get("checkpoint_ns", "")
+        where = " AND ".join(f"{k} = '{v.replace(chr(39), chr(39) * 2)}'" for k, v in (("thread_id", thread_id), ("checkpoint_ns", ns)))
+        row = self._database.execute(f"SELECT head_id FROM spaces WHERE {where}").fetchone()
+        return row and row[0]
+
+    swap(stack, sqlite.SqliteSaver, "head", head)
+
+
+@bug("hostile_texts", 4)
+def names_cut(stack: ExitStack) -> None:
+    """Of a thread's name only the first letters count."""
+    for name in ("space", "own_space", "spaces", "own_spaces"):
+        text = sqlite._STATEMENTS[name].replace("thread_id = ?", "substr(thread_id, 1, 4) = substr(?, 1, 4)")
+        statement(stack, name, text)
+
+
+# -- deltas, keyframes, pruning, copying ------------------------------------------------------------------------
+
+
+@bug("calls_on_savers")
+def delta_on_the_wrong_base(stack: ExitStack) -> None:
+    """A change is stored against a value that is one older than it says."""
+    real = rows.delta_of
+    last: list[bytes] = []
+
+    def delta_of(old: bytes, new: bytes) -> Any:
+        base = last[-1] if last else old
+        last[:] = [old]
+        return real(base, new)
+
+    swap(stack, rows, "delta_of", delta_of)
+
+
+@bug("calls_on_savers")
+def keyframe_misses_a_key(stack: ExitStack) -> None:
+    """A complete row lacks one channel."""
+    real = rows.closed_body
+
+    def closed_body(place: Any, *args: Any, **more: Any) -> bytes:
+        body = next(each for each in args if isinstance(each, rows.Body))
+        if (more.get("complete") or args[-1] is True) and len(body.cells) > 1:
+            thin = body._replace(cells=dict([*body.cells.items()][1:]))
+            args = tuple(thin if each is body else each for each in args)
+        return real(place, *args, **more)
+
+    swap(stack, rows, "closed_body", closed_body)
+
+
+@bug("calls_on_savers")
+def prune_drops_bases(stack: ExitStack) -> None:
+    """Pruning drops values on which others build."""
+    real = upkeep._drop_values
+
+    class Blind:
+        def __init__(self, session: Any) -> None:
+            self.session = session
+
+        def rows(self, name: str, *values: Any) -> Any:
+            found = self.session.rows(name, *values)
+            return [(owner, channel, None) for owner, channel, _ in found] if name == "all_values" else found
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.session, name)
+
+    swap(stack, upkeep, "_drop_values", lambda session, *args: real(Blind(session), *args))
+
+
+@bug("calls_on_savers")
+def copy_shares(stack: ExitStack) -> None:
+    """A copied thread is the same thread under two names."""
+
+    def copy_thread(self: Any, source: str, target: str) -> None:
+        self._threads[target] = self._threads[source]
+
+    swap(stack, InMemorySaver, "copy_thread", copy_thread)
+
+
+# -- values and names -------------------------------------------------------------------------------------------
+
+
+@bug("hostile_payloads", 2)
+def pickle_fallback(stack: ExitStack) -> None:
+    """What cannot be read otherwise is given to pickle."""
+    real = Serializer.loads
+
+    def loads(self: Any, blob: Any) -> Any:
+        try:
+            return real(self, blob)
+        except Exception:
+            try:
+                return pickle.loads(blob[1][blob[1].index(b"cposix") :])
+            except Exception:
+                raise DamagedError("nor as a pickle") from None
+
+    swap(stack, Serializer, "loads", loads)
+
+
+@bug("round_trips", 2)
+def tuples_become_lists(stack: ExitStack) -> None:
+    """As with JSON."""
+    real = Serializer.loads
+
+    def listed(value: Any) -> Any:
+        if type(value) in (list, tuple):
+            return [listed(each) for each in value]
+        return {key: listed(each) for key, each in value.items()} if type(value) is dict else value
+
+    swap(stack, Serializer, "loads", lambda self, blob: listed(real(self, blob)))
+
+
+@bug("namespaces", 3)
+def namespaces_as_text(stack: ExitStack) -> None:
+    """Namespaces are joined with dots, and found as prefixes of texts."""
+
+    def below(prefix: Any) -> Any:
+        low = ".".join(prefix).encode()
+        return low, low + b"\xff"
+
+    swap(stack, store, "encode_namespace", lambda namespace: ".".join(namespace).encode())
+    swap(stack, store, "decode_namespace", lambda data: tuple(data.decode().split(".")))
+    swap(stack, store, "below", below)

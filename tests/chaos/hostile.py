@@ -1,0 +1,186 @@
+"""R14, R17, R18: bytes and names from hostile or careless hands, values of any kind. Loading runs nothing, a namespace is
+no prefix of a text, and what cannot come back the same is refused."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+import tracemalloc
+from random import Random
+from typing import Any
+
+import ormsgpack
+import test_serde
+from hypothesis import strategies as st
+
+from stategraph import InMemoryStore
+from stategraph.checkpoint import InMemorySaver, Serializer, UnserializableError
+from stategraph.checkpoint.base import address
+from stategraph.checkpoint.errors import DamagedError, UnknownTypeError
+from stategraph.checkpoint.postgres import PostgresSaver
+from stategraph.checkpoint.sqlite import SqliteSaver
+from stategraph.store.sqlite import SqliteStore
+from stategraph.testing import CheckFailed, same
+from stategraph.testing.hostile import ATTACKS
+
+from .campaign import Round, trial
+from .stages import postgres, sqlite
+from .travel import drawn
+
+# -- R14 --------------------------------------------------------------------------------------------------------
+
+PAYLOADS = 500
+GADGETS: tuple[Any, ...] = (
+    ["os:system", "true"],
+    ["builtins:eval", ["1"]],
+    ["builtins:exec", "1", [], ormsgpack.packb([["1"], {}, {}])],
+    ["posix", "system", ["true"]],
+    ["subprocess:Popen", {"args": ["true"]}],
+    b"cposix\nsystem\n(S'true'\ntR.",
+    b"\x80\x04\x95\x1d\x00\x00\x00\x00\x00\x00\x00\x8c\x05posix\x94\x8c\x06system\x94\x93\x94\x8c\x04true\x94\x85\x94R\x94.",
+    {"__reduce__": ["os", "system"]},
+    {"lc": 2, "type": "constructor", "id": ["os", "system"], "kwargs": {"command": "true"}},
+    {"__class__": "os.system", "py/object": "os.system", "py/reduce": [{"py/function": "os.system"}, ["true"]]},
+    "!!python/object/apply:os.system [true]",
+    [0, "os", "system", ["true"]],
+    "os",
+)
+"""What has made other programs run code: names of functions in every form, pickles, constructors, tags."""
+
+
+def loaded(seed: str, count: int) -> tuple[int, int]:
+    """Load mutated payloads and gadgets while Python reports what is done: how many, and the most bytes of one.
+
+    Runs in a process of its own: what listens cannot be taken off again, and its memory is limited.
+    """
+    random, watch = Random(seed), test_serde.Watch()
+    serializer = test_serde.fresh(*test_serde.KNOWN, test_serde.AppError)
+    samples = [serializer.dumps(value)[1] for value in test_serde.EXACT.values()]
+    samples += [ormsgpack.packb(ormsgpack.Ext(code, ormsgpack.packb(each))) for code in range(128) for each in GADGETS]
+    for warm in samples:
+        _load(serializer, warm)  # zones and such are read once
+    resource.setrlimit(resource.RLIMIT_AS, (resource.getrlimit(resource.RLIMIT_AS)[1],) * 2)
+    tracemalloc.start()
+    most = 0
+    for number in range(count):
+        payload = test_serde.mutated(random.choice(samples), random) if number % 4 else random.choice(samples[-1500:])
+        tracemalloc.reset_peak()
+        before, began = tracemalloc.get_traced_memory()[0], time.thread_time()
+        with watch.watching():
+            _load(serializer, payload)
+        took, size = time.thread_time() - began, tracemalloc.get_traced_memory()[1] - before
+        most = max(most, size)
+        if watch.events:
+            raise CheckFailed(f"loading {payload.hex()} did {watch.events}")
+        if size > 64 * 2**20 or took > 0.1:
+            raise CheckFailed(f"loading {payload.hex():.200} took {took * 1000:.0f} ms and {size:,} bytes")
+    return count, most
+
+
+def _load(serializer: Serializer, payload: bytes) -> None:
+    try:
+        serializer.loads(("msgpack", payload))
+    except (DamagedError, UnknownTypeError):
+        pass
+
+
+@trial("R14", quick=4, full=10_000)
+def hostile_payloads(round: Round) -> None:
+    """500 mutated payloads and gadgets are loaded under `sys.addaudithook`: nothing is imported, opened, compiled or run;
+    at most 64 MiB and 100 ms each, typed errors only."""
+    count, most = round.bench.one(loaded, f"{round.random.random()}", PAYLOADS)
+    round.count("payloads", count)
+    round.count("bytes at most, summed", most)
+
+
+# -- R17 --------------------------------------------------------------------------------------------------------
+
+PARTS = (".", "%", "_", "\\", "*", ":", "|", "\0", "a", "b", "A", "é", "/", "'", '"', "\0\x01", "\xff", "")
+
+
+@trial("R17", quick=10, full=2_000)
+def namespaces(round: Round) -> None:
+    """50 random namespaces with `. % _ \\ * : NUL` in a store: a search finds what begins with its segments, and nothing
+    else; and as many threads and namespaces in a saver: none reads another's."""
+    random = round.random
+
+    def name() -> str:
+        return "".join(random.choices(PARTS, k=random.randrange(1, 4))) or "x"
+
+    spaces = {tuple(name() for _ in range(random.randrange(1, 4))) for _ in range(50)}
+    with SqliteStore.from_conn_string(":memory:") as store:
+        for each in (store, InMemoryStore()):
+            for space in spaces:
+                each.put(space, "key", {"is": [*space]})
+            for space in spaces:
+                same(each.get(space, "key").value, {"is": [*space]}, f"item of {space!r}")
+                prefix = space[: random.randrange(1, len(space) + 1)]
+                found = {item.namespace for item in each.search(prefix, limit=1000)}
+                wanted = {other for other in spaces if other[: len(prefix)] == prefix}
+                same(sorted(found), sorted(wanted), f"search({prefix!r})")
+                round.count("pairs", len(spaces))
+    saver = SqliteSaver(":memory:")
+    places = [(name(), random.choice(["", name()])) for _ in range(30)]
+    for number, (thread, ns) in enumerate(dict.fromkeys(places)):
+        checkpoint: Any = {
+            "v": 1, "id": f"{number}", "ts": "2024-01-01T00:00:00+00:00", "channel_values": {"a": number},
+            "channel_versions": {"a": 1}, "versions_seen": {}, "updated_channels": None,
+        }  # fmt: skip
+        saver.put(address(thread, ns), checkpoint, {}, {"a": 1})
+    for number, (thread, ns) in enumerate(dict.fromkeys(places)):
+        found = [each.checkpoint["channel_values"] for each in saver.list(address(thread, ns))]
+        same(found, [{"a": number}], f"thread {thread!r}, namespace {ns!r}")
+    saver.close()
+
+
+# -- R18 --------------------------------------------------------------------------------------------------------
+
+ODD = st.sampled_from(
+    [test_serde.MyDict(a=1), test_serde.MyStr("x"), object(), lambda: 1, iter([1]), test_serde.Thing(), Random(1), sys]
+)
+VALUES = st.one_of(test_serde.values, test_serde.values, st.lists(test_serde.values | ODD, max_size=3), st.sampled_from(ATTACKS))
+
+
+@trial("R18", quick=6, full=2_000)
+def round_trips(round: Round) -> None:
+    """100 values of any kind in channels, writes and metadata of a saver, one after the other so that one may be stored
+    as a change to the last: each comes back equal and of the same type, or is refused and nothing is stored. In memory,
+    SQLite and, now and then, Postgres."""
+    kind = ("memory", "sqlite", "sqlite", "postgres")[round.number % 4]
+    serde = test_serde.fresh(*test_serde.KNOWN)
+    if kind == "memory":
+        saver: Any = InMemorySaver(serde=serde)
+    elif kind == "sqlite":
+        saver = SqliteSaver(sqlite(round).address, synchronous="off", serde=serde)
+    else:
+        saver = PostgresSaver(postgres(round).address, serde=serde)
+    last: dict[str, Any] = {"id": None, "value": None}
+
+    def check(value: Any) -> None:
+        id = f"{int(last['id'] or 0) + 1}"
+        config = address("t", "", last["id"])
+        checkpoint: Any = {
+            "v": 1, "id": id, "ts": "2024-01-01T00:00:00+00:00", "channel_values": {"a": value, "many": [value] * 3},
+            "channel_versions": {"a": int(id), "many": int(id)}, "versions_seen": {}, "updated_channels": None,
+        }  # fmt: skip
+        try:
+            saver.put(config, checkpoint, {"run_id": "r"}, {"a": int(id), "many": int(id)})
+            saver.put_writes(address("t", "", id), [("a", value)], "task")
+        except UnserializableError:
+            same(saver.head(address("t", "")), last["id"], "head after a value was refused")
+            round.count("refused")
+            return
+        last["id"] = id
+        found = saver.get_tuple(address("t", ""))
+        got = [found.checkpoint["channel_values"]["a"], *found.checkpoint["channel_values"]["many"]]
+        got += [write[2] for write in found.pending_writes]
+        for each in got:
+            if not test_serde.same(each, value):
+                raise CheckFailed(f"{kind}: {value!r:.300} came back as {each!r:.300}")
+        round.count("values")
+
+    try:
+        drawn(round.random, 100 if kind != "postgres" else 30, VALUES, check)
+    finally:
+        getattr(saver, "close", lambda: None)()

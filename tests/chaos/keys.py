@@ -1,0 +1,151 @@
+"""R3: a task has one key: the same on retry, on resume, and when its checkpoint runs again; a new one on a fork."""
+
+from __future__ import annotations
+
+import operator
+from random import Random
+from typing import Annotated, Any, TypedDict
+
+from stategraph import (
+    END,
+    START,
+    InMemorySaver,
+    RetryPolicy,
+    Runtime,
+    Send,
+    StateGraph,
+    entrypoint,
+    get_runtime,
+    task,
+)
+from stategraph.testing import CheckFailed, same
+
+from .campaign import Round, trial
+from .stages import config
+
+AGAIN = RetryPolicy(initial_interval=0, max_attempts=3, jitter=False, retry_on=Exception)
+
+
+class State(TypedDict, total=False):
+    log: Annotated[list[Any], operator.add]
+    left: int
+
+
+class Unlucky:
+    """Fails now and then, by chance; notes the key of every attempt under the place where it was made."""
+
+    def __init__(self, random: Random) -> None:
+        self.random = random
+        self.seen: dict[Any, list[str]] = {}
+        self.luck = True
+
+    def __call__(self, place: Any, key: str) -> None:
+        self.seen.setdefault(place, []).append(key)
+        if self.luck and self.random.random() < 0.3:
+            raise ValueError("bad luck")
+
+
+def built(note: Unlucky, saver: Any) -> Any:
+    """Sends, a nested graph, and nodes that are tried again."""
+
+    def work(given: Any, runtime: Runtime) -> Any:
+        note(("work", given["left"], given["lane"]), runtime.idempotency_key)
+        return {"log": [given["lane"]]}
+
+    def inner(state: State, runtime: Runtime) -> Any:
+        note(("inner", state["left"]), runtime.idempotency_key)
+        return {"left": state["left"]}
+
+    def gather(state: State, runtime: Runtime) -> Any:
+        note(("gather", state["left"]), runtime.idempotency_key)
+        return {"left": state["left"] - 1}
+
+    def spread(state: State) -> Any:
+        return [Send("work", {"left": state["left"], "lane": n}) for n in range(4)] if state["left"] else END
+
+    class Only(TypedDict, total=False):
+        left: int
+
+    nested = StateGraph(State, output_schema=Only).add_node("inner", inner, retry_policy=AGAIN)
+    nested.add_edge(START, "inner")
+    graph = StateGraph(State).add_node("work", work, retry_policy=AGAIN).add_node("gather", gather)
+    graph.add_node("nested", nested.compile())
+    graph.add_conditional_edges(START, spread, ["work", END]).add_edge("work", "nested").add_edge("nested", "gather")
+    graph.add_conditional_edges("gather", spread, ["work", END])
+    return graph.compile(checkpointer=saver)
+
+
+def carried(app: Any, given: Any, at: Any) -> None:
+    """Go on after each failure, until nothing is left."""
+    while True:
+        try:
+            app.invoke(given, at)
+            return
+        except ValueError:
+            given, at = None, config(at["configurable"]["thread_id"])
+
+
+@trial("R3", quick=60, full=3_000)
+def keys_are_stable(round: Round) -> None:
+    """Graphs whose nodes fail by chance, with retries, resumes and a fork: each place has one key on a branch, another
+    one on the fork, and no key means two places."""
+    random = round.random
+    note = Unlucky(random)
+    app = built(note, InMemorySaver())
+    thread = f"{round.number}"
+    carried(app, {"left": 3, "log": []}, config(thread))
+    first, note.seen = note.seen, {}
+    _single(first)
+    past = random.choice([each for each in app.get_state_history(config(thread)) if each.next and each.values.get("left")])
+    carried(app, None, {**past.config, "recursion_limit": 100})
+    _single(note.seen)
+    for place, keys in note.seen.items():
+        if keys[0] in first.get(place, ()):
+            raise CheckFailed(f"the key of {place} is the same on the fork from step {past.metadata['step']}")
+    _unique(round, {("first", *place): keys[0] for place, keys in first.items()})
+    _unique(round, {("fork", *place): keys[0] for place, keys in note.seen.items()})
+
+
+def _single(seen: dict[Any, list[str]]) -> None:
+    for place, keys in seen.items():
+        same(set(keys), {keys[0]}, f"keys of {place} over {len(keys)} attempts")
+
+
+def _unique(round: Round, keys: dict[Any, str]) -> None:
+    known: dict[str, Any] = round.bench.once("keys", dict)
+    for place, key in keys.items():
+        owner = known.setdefault(key, (round.number, place))
+        same(owner, (round.number, place), f"what key {key} means")
+    round.count("keys", len(keys))
+
+
+@trial("R3", quick=30, full=3_000)
+def children_are_not_repeated(round: Round) -> None:
+    """A function calls tasks and fails afterwards, by chance: the next attempt finds those that had finished."""
+    random = round.random
+    ran: dict[Any, list[str]] = {}
+
+    @task
+    def child(number: int) -> int:
+        ran.setdefault(number, []).append(get_runtime().idempotency_key)
+        return number * number
+
+    fails = [random.random() < 0.7, random.random() < 0.7]
+
+    @entrypoint(checkpointer=InMemorySaver(), retry_policy=AGAIN if random.random() < 0.5 else None)
+    def flow(count: int) -> list[int]:
+        done = [each.result() for each in [child(number) for number in range(count)]]
+        if fails and fails.pop():
+            raise ValueError("bad luck")
+        return done
+
+    given: Any = random.randrange(1, 6)
+    count = given
+    for _ in range(4):
+        try:
+            same(flow.invoke(given, config("t")), [n * n for n in range(count)], "result")
+            break
+        except ValueError:
+            given = None
+    same({n: len(keys) for n, keys in ran.items()}, dict.fromkeys(range(count), 1), "how often each child ran")
+    round.count("children", count)

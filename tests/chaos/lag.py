@@ -1,0 +1,101 @@
+"""R5: with durability "async" a run is never more than one superstep ahead of what is stored."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import closing
+from typing import Any
+
+from stategraph import START, StateGraph
+from stategraph.checkpoint.errors import StorageError
+from stategraph.checkpoint.sqlite import SqliteSaver
+from stategraph.testing import CheckFailed, same
+from stategraph.testing.desk import World
+from stategraph.testing.graphs import State
+
+from .campaign import Round, trial
+from .stages import config
+
+STEPS = 200
+
+
+def counting(saver: Any, ran: list[int], after: Any) -> Any:
+    """One task a superstep, which notes that it ran."""
+
+    def step(state: State) -> Any:
+        ran.append(state["left"])
+        after()
+        return {"left": state["left"] - 1, "log": [state["left"]]}
+
+    graph = StateGraph(State).add_node("step", step).add_edge(START, "step")
+    graph.add_conditional_edges("step", lambda state: "step" if state["left"] else "__end__", ["step", "__end__"])
+    return graph.compile(checkpointer=saver)
+
+
+@trial("R5", quick=12, full=400)
+def failing_saves(round: Round) -> None:
+    """The saves fail from the n-th on: at most one superstep runs after that, the error reaches the caller, and the
+    thread goes on from its last stored step once saves work again."""
+    random = round.random
+    broken_at = 1 + random.randrange(STEPS // (5 if round.number < 12 else 1))
+    ran: list[int] = []
+    commits: list[int] = []  # how many had run when it came
+
+    class Failing(SqliteSaver):
+        def commit(self, commit: Any) -> None:
+            commits.append(len(ran))
+            if len(commits) > broken_at:
+                raise StorageError("planted")
+            super().commit(commit)
+
+    kind = random.choice(["sync", "async"])
+    with closing(Failing(":memory:", synchronous="off")) as saver, World(kind) as world:
+        app = counting(saver, ran, lambda: None)
+        try:
+            world.call(app, "invoke", {"left": STEPS, "log": []}, config(), durability="async")
+        except StorageError:
+            pass
+        else:
+            raise CheckFailed(f"{kind}: saves failed from the {broken_at}th on, and the run ended well")
+        more = len(ran) - commits[broken_at]
+        if more > 1:
+            raise CheckFailed(f"{kind}: {more} supersteps ran after the save that failed")
+        broken_at = 10**9
+        result = world.call(app, "invoke", None, config(), durability="async")
+        same(result["log"], [*range(STEPS, 0, -1)], f"{kind}: log after the resume")
+    round.count("supersteps beyond", more)
+    round.count("failed saves")
+
+
+@trial("R5", quick=6, full=400)
+def hanging_saves(round: Round) -> None:
+    """The n-th save hangs: at most one superstep runs meanwhile."""
+    random = round.random
+    hang_at = 1 + random.randrange(30)
+    ran: list[int] = []
+    more: list[int] = []
+    moved = threading.Event()
+    commits: list[None] = []
+
+    class Hanging(SqliteSaver):
+        def commit(self, commit: Any) -> None:
+            commits.append(None)
+            if len(commits) == hang_at:
+                before = len(ran)
+                moved.clear()
+                while moved.wait(0.05):  # as long as something moves
+                    moved.clear()
+                more.append(len(ran) - before)
+            super().commit(commit)
+
+    kind = random.choice(["sync", "async"])
+    with closing(Hanging(":memory:", synchronous="off")) as saver, World(kind) as world:
+        app = counting(saver, ran, moved.set)
+        result = world.call(app, "invoke", {"left": 40, "log": []}, config(), durability="async")
+        same(result["log"], [*range(40, 0, -1)], f"{kind}: log")
+    if not more:
+        raise CheckFailed(f"{kind}: the run was told ended while its {hang_at}th save hung")
+    if max(more) > 1:
+        raise CheckFailed(f"{kind}: {max(more)} supersteps ran while the {hang_at}th save hung")
+    round.count("supersteps beyond", max(more))
+    round.count("saves that hung")

@@ -1,0 +1,233 @@
+"""R6 to R8: several at once on one thread. One writer wins, an answer is taken once, a call delivered twice is one."""
+
+from __future__ import annotations
+
+import operator
+import os
+import time
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, TypedDict
+
+from stategraph import START, CheckpointConflictError, Command, StateGraph, UnknownInterruptError, interrupt
+from stategraph.checkpoint.base import address
+from stategraph.testing import CheckFailed, Ledger, check_race, same
+from stategraph.testing.concurrency import Attempt, race, side_by_side
+from stategraph.testing.graphs import appending
+
+from .campaign import Round, trial
+from .stages import Storage, config, postgres, sqlite
+
+REFUSED = (CheckpointConflictError, UnknownInterruptError)
+
+
+class Gate:
+    """Where processes wait for each other: a file that each makes a byte longer when it comes."""
+
+    def __init__(self, path: Path, count: int) -> None:
+        self.path = path
+        self.count = count
+        self.turn = 0
+
+    def __call__(self) -> None:
+        """Wait until all have come as often as this one."""
+        self.turn += 1
+        deadline = time.monotonic() + 60
+        with open(self.path, "ab", buffering=0) as file:
+            file.write(b".")
+            while os.fstat(file.fileno()).st_size < self.turn * self.count:
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"{self.path.name}: not everybody came")
+                time.sleep(0.0002)
+
+
+# -- R6 ---------------------------------------------------------------------------------------------------------
+
+
+def racing(storage: Storage, gate: Gate, name: str, rounds: int) -> list[Attempt]:
+    """Move one head on, again and again, all at the same moment."""
+    with storage.open() as saver:
+        return race(saver, name, rounds, gate)
+
+
+def appended(storage: Storage, name: str, rounds: int) -> list[str]:
+    """Give one thread input again and again; the inputs whose runs were told ok."""
+    won = []
+    with storage.open() as saver:
+        app = appending(saver, "x")
+        for turn in range(rounds):
+            try:
+                app.invoke({"left": 1, "log": [f"{name} {turn}"]}, config())
+                won.append(f"{name} {turn}")
+            except CheckpointConflictError:
+                pass
+    return won
+
+
+def raced(round: Round, storage: Storage, turns: int) -> None:
+    with storage.open():
+        pass  # the tables are there
+    ended = round.bench.run(*((racing, storage, Gate(round.folder / "gate", 8), f"p{n}", turns) for n in range(8)))
+    for each in ended:
+        same(each.error, "", "error of a racing process")
+    attempts = [attempt for each in ended for attempt in each.result]
+    with storage.open() as saver:
+        check_race(attempts, [each.checkpoint["id"] for each in saver.list(address("t", ""))][::-1])
+    round.count("attempts", len(attempts))
+    round.count("won", sum(each.won for each in attempts))
+
+
+@trial("R6", quick=2, full=20)
+def racing_processes_on_sqlite(round: Round) -> None:
+    """8 processes move one head on, 50 times each (12 at first): one winner for each head, every ok in the chain."""
+    raced(round, sqlite(round), 12 if round.number < 2 else 50)
+
+
+@trial("R6", quick=1, full=20)
+def racing_processes_on_postgres(round: Round) -> None:
+    """The same on Postgres."""
+    raced(round, postgres(round), 8 if round.number < 2 else 50)
+
+
+@trial("R6", quick=1, full=50)
+def racing_runs(round: Round) -> None:
+    """4 processes run a graph on one thread: the inputs of runs told ok stand once in the final log, no other doubly."""
+    storage = sqlite(round)
+    with storage.open() as saver:
+        appending(saver, "x").invoke({"left": 1, "log": []}, config())
+    ended = round.bench.run(*((appended, storage, f"p{n}", 10) for n in range(4)))
+    for each in ended:
+        same(each.error, "", "error of a racing process")
+    with storage.open() as saver:
+        log = appending(saver, "x").get_state(config()).values["log"]
+    won = [name for each in ended for name in each.result]
+    for name in {each for each in log if each != "x"} | {*won}:
+        same(log.count(name), 1, f"how often the input {name!r} stands in the log")
+    round.count("runs told ok", len(won))
+
+
+# -- R7 ---------------------------------------------------------------------------------------------------------
+
+
+class Asked(TypedDict):
+    log: Annotated[list[Any], operator.add]
+
+
+def asking(saver: Any, ledger: Ledger, thread: str) -> Any:
+    """A node that asks, and has an effect."""
+
+    def ask(state: Asked) -> Any:
+        answer = interrupt("pay?")
+        ledger.note("paid", thread, answer)
+        return {"log": [answer]}
+
+    return StateGraph(Asked).add_node("ask", ask).add_edge(START, "ask").compile(checkpointer=saver)
+
+
+def answered(storage: Storage, folder: Path, name: str, count: int, threads: list[str]) -> int:
+    """Answer every thread at the moment at which the others do; how often this one was told ok."""
+    gate, effects, won = Gate(folder / "gate", count), Ledger(folder / "effects"), 0
+    with storage.open() as saver:
+        for thread in threads:
+            app = asking(saver, effects, thread)
+            gate()
+            try:
+                app.invoke(Command(resume=name), config(thread))
+                won += 1
+            except REFUSED:
+                pass
+    return won
+
+
+def answers_in_processes(round: Round, storage: Storage, turns: int) -> None:
+    count = round.random.choice([2, 4, 8])
+    threads = [f"{n}" for n in range(turns)]
+    with storage.open() as saver:
+        for thread in threads:
+            asking(saver, Ledger(round.folder / "effects"), thread).invoke({"log": []}, config(thread))
+    ended = round.bench.run(*((answered, storage, round.folder, f"p{n}", count, threads) for n in range(count)))
+    for each in ended:
+        same(each.error, "", "error of a process that answers")
+    _paid_once(round, threads, sum(each.result for each in ended))
+
+
+def _paid_once(round: Round, threads: list[str], won: int) -> None:
+    paid = [thread for _, thread, _ in Ledger(round.folder / "effects").read()]
+    for thread in threads:
+        same(paid.count(thread), 1, f"how often the effect of thread {thread!r} fired")
+    same(won, len(threads), "how many answers were told ok")
+    round.count("questions", len(threads))
+
+
+@trial("R7", quick=2, full=50)
+def answers_in_sqlite(round: Round) -> None:
+    """2, 4 or 8 processes answer the same 20 questions (6 at first) at the same moment: each effect fires once."""
+    answers_in_processes(round, sqlite(round), 6 if round.number < 2 else 20)
+
+
+@trial("R7", quick=1, full=50)
+def answers_in_postgres(round: Round) -> None:
+    """The same on Postgres."""
+    answers_in_processes(round, postgres(round), 5 if round.number < 2 else 20)
+
+
+@trial("R7", quick=4, full=1_000)
+def answers_of_threads(round: Round) -> None:
+    """2, 4 or 8 threads of one process answer the same question at the same moment: its effect fires once."""
+    ledger = Ledger(round.folder / "effects")
+    with sqlite(round).open() as saver:
+        app = asking(saver, ledger, "t")
+        app.invoke({"log": []}, config())
+
+        def answer(number: int) -> bool:
+            try:
+                app.invoke(Command(resume=number), config())
+            except REFUSED:
+                return False
+            return True
+
+        won = side_by_side(partial(answer, n) for n in range(round.random.choice([2, 4, 8])))
+    _paid_once(round, ["t"], sum(won))
+
+
+# -- R8 ---------------------------------------------------------------------------------------------------------
+
+
+def delivered(app: Any, given: Any, at: Any) -> Any:
+    """A queue delivers a call until it was accepted."""
+    for _ in range(1000):
+        try:
+            return app.invoke(given, at)
+        except CheckpointConflictError:
+            time.sleep(0)
+    raise CheckFailed("a call that is delivered again and again is refused for ever")
+
+
+@trial("R8", quick=12, full=10_000)
+def delivered_again(round: Round) -> None:
+    """Calls with a run id, answers among them, are delivered two or three times, in turn, late, or at the same moment:
+    each is applied once."""
+    random = round.random
+    with sqlite(round).open() as saver:
+        app = appending(saver, "x")
+        wanted: list[str] = []
+        calls: list[Any] = []
+        for number in range(4):
+            at = config(run_id=f"r{number}")
+            given = {"left": 1, "log": [f"input {number}"]}
+            calls.append((given, at))
+            wanted += [f"input {number}", "x"]
+            if random.random() < 0.5:
+                side_by_side([partial(delivered, app, given, at)] * random.choice([2, 3]))
+            else:
+                for again in [calls[-1], *random.choices(calls, k=random.choice([1, 2]))]:
+                    delivered(app, *again)
+            same(app.get_state(config()).values["log"], wanted, f"log after call {number}")
+        round.count("calls delivered again", len(calls))
+        paid = Ledger(round.folder / "effects")
+        one = asking(saver, paid, "q")
+        one.invoke({"log": []}, config("q"))
+        for _ in range(random.choice([2, 3])):
+            one.invoke(Command(resume="yes"), config("q", run_id="answer"))
+        same(one.get_state(config("q")).values["log"], ["yes"], "log after one answer")
+        same(len(paid.read()), 1, "how often the effect of the answer fired")

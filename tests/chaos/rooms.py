@@ -1,0 +1,3 @@
+"""Imports every room of trials, which fills `campaign.TRIALS`. Nothing else."""
+
+from . import faults, hostile, keys, kills, lag, power, races, schedules, suites, travel  # noqa: F401

@@ -1,0 +1,214 @@
+"""R19, R24: the same inputs make the same history whoever ends first; a graph that changed is told, never guessed."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import operator
+import threading
+from contextlib import ExitStack
+from random import Random
+from typing import Annotated, Any, TypedDict
+
+from stategraph import (
+    START,
+    Command,
+    GraphChangedError,
+    InMemorySaver,
+    Send,
+    StateGraph,
+    StateGraphError,
+    interrupt,
+)
+from stategraph.testing import CheckFailed, same
+from stategraph.testing.graphs import shown
+
+from .campaign import Round, trial
+from .stages import config, sqlite
+
+
+class State(TypedDict, total=False):
+    log: Annotated[list[Any], operator.add]
+    left: int
+
+
+class Turns:
+    """Lets the tasks of a superstep end in an order drawn by chance: each waits until the one before has ended."""
+
+    def __init__(self, random: Random) -> None:
+        self.random = random
+        self.changed = threading.Condition()
+        self.orders: dict[Any, list[Any]] = {}
+
+    def order(self, step: Any, names: list[Any]) -> list[Any]:
+        """The order in which the tasks of a superstep end."""
+        if step not in self.orders:
+            self.orders[step] = self.random.sample(names, len(names))
+        return self.orders[step]
+
+    def end(self, step: Any, names: list[Any], me: Any) -> None:
+        """Wait for my turn."""
+        with self.changed:
+            order = self.order(step, names)
+            self.changed.wait_for(lambda: order[0] == me, timeout=30)
+            order.remove(me)
+            self.changed.notify_all()
+
+    async def aend(self, step: Any, names: list[Any], me: Any) -> None:
+        """The same for coroutines."""
+        order = self.order(step, names)
+        while order[0] != me:
+            await asyncio.sleep(0)
+        order.remove(me)
+
+
+LANES = [0, 1, 2, 3]
+SIDES = ["b", "c", "nested"]
+
+
+def built(turns: Turns, saver: Any, is_async: bool) -> Any:
+    """Sends, nodes side by side and a nested graph, three rounds of it."""
+
+    def node(step: Any, names: list[Any], me: Any, log: Any) -> Any:
+        def ends(state: Any) -> Any:
+            turns.end((step(state), names[0]), names, me(state))
+            return {"log": [log(state)]}
+
+        async def aends(state: Any) -> Any:
+            await turns.aend((step(state), names[0]), names, me(state))
+            return {"log": [log(state)]}
+
+        return aends if is_async else ends
+
+    def left(state: Any) -> Any:
+        return state["left"]
+
+    class Told(TypedDict, total=False):
+        log: Annotated[list[Any], operator.add]
+
+    inner = StateGraph(State, output_schema=Told)
+    inner.add_node("i", node(left, SIDES, lambda s: "nested", lambda s: ("inner", s["left"])))
+    inner.add_node("own", lambda state: {"log": ["own"]}).add_edge(START, "i").add_edge("i", "own")
+    nested = inner.compile()
+
+    def call(state: Any) -> Any:
+        return {"log": nested.invoke({"left": state["left"], "log": []})["log"]}
+
+    async def acall(state: Any) -> Any:
+        return {"log": (await nested.ainvoke({"left": state["left"], "log": []}))["log"]}
+
+    graph = StateGraph(State)
+    graph.add_node("work", node(lambda s: s["left"], LANES, lambda s: s["lane"], lambda s: ("work", s["lane"])))
+    graph.add_node("spread", lambda state: {"left": state["left"] - 1})
+    for name in SIDES:
+        graph.add_node(name, (acall if is_async else call) if name == "nested" else _side(node, left, name))
+        graph.add_edge("work", name)
+    graph.add_edge(SIDES, "spread")
+
+    def sends(state: Any) -> Any:
+        return [Send("work", {"left": state["left"], "lane": n}) for n in LANES] if state["left"] else "__end__"
+
+    graph.add_conditional_edges(START, sends, ["work", "__end__"])
+    graph.add_conditional_edges("spread", sends, ["work", "__end__"])
+    return graph.compile(checkpointer=saver)
+
+
+def _side(node: Any, left: Any, name: str) -> Any:
+    return node(left, SIDES, lambda state: name, lambda state: (name, state["left"]))
+
+
+def story(app: Any, is_async: bool) -> str:
+    """A hash of everything that can be seen of a run, without ids and times."""
+    given: Any = {"left": 2, "log": []}
+    modes = ["values"]
+    chunks = asyncio.run(_read(app, given, modes)) if is_async else [*app.stream(given, config(), stream_mode=modes)]
+    told = repr((chunks, shown([*app.get_state_history(config())])))
+    return hashlib.sha256(told.encode()).hexdigest()
+
+
+async def _read(app: Any, given: Any, modes: Any) -> list[Any]:
+    return [chunk async for chunk in app.astream(given, config(), stream_mode=modes)]
+
+
+@trial("R19", quick=40, full=20_000)
+def any_order_of_ends(round: Round) -> None:
+    """Sends, nodes side by side and nested graphs whose tasks end in an order drawn by chance, sync and async, in memory
+    and in SQLite: values and history have the same hash as in the first round."""
+    is_async = round.random.random() < 0.5
+    with ExitStack() as stack:
+        saver = stack.enter_context(sqlite(round).open()) if round.random.random() < 0.3 else InMemorySaver()
+        found = story(built(Turns(round.random), saver, is_async), is_async)
+        if not isinstance(saver, InMemorySaver):
+            stack.close()
+    wanted = round.bench.once("story", lambda: story(built(Turns(Random(0)), InMemorySaver(), False), False))
+    same(found, wanted, f"hash of values and history ({'async' if is_async else 'sync'})")
+    round.count("schedules")
+
+
+# -- R24 --------------------------------------------------------------------------------------------------------
+
+
+class Kept(TypedDict, total=False):
+    log: Annotated[list[Any], operator.add]
+    n: int
+
+
+class Retyped(TypedDict, total=False):
+    log: str
+    n: int
+
+
+def chain(names: list[str], asks: str, saver: Any, schema: Any = Kept, nested: str = "") -> Any:
+    """Nodes one after the other, one of which asks."""
+
+    def body(name: str) -> Any:
+        def node(state: Any) -> Any:
+            return {"log": [(name, interrupt(name)) if name == asks else name]}
+
+        return node
+
+    graph = StateGraph(schema)
+    for name in names:
+        inner = StateGraph(schema).add_node("i", body(name)).add_edge(START, "i").compile()
+        graph.add_node(name, inner if name == nested else body(name))
+    for before, after in zip([START, *names], names, strict=False):
+        graph.add_edge(before, after)
+    return graph.compile(checkpointer=saver)
+
+
+@trial("R24", quick=20, full=2_000)
+def changed_graphs(round: Round) -> None:
+    """A run waits in one of 2 to 6 nodes; then that node is renamed, removed, or made a graph, or its key gets another
+    kind: to go on, or to answer, is a GraphChangedError that names it; nothing is stored. Without a change it goes on."""
+    random = round.random
+    names = [f"n{n}" for n in range(random.randrange(2, 7))]
+    asks = random.choice(names)
+    with sqlite(round).open() as saver:
+        chain(names, asks, saver).invoke({"log": ["in"]}, config())
+        change = random.choice(["rename", "remove", "nest", "retype", "none"])
+        told = f"node '{asks}'"
+        if change == "none":
+            log = chain(names, asks, saver).invoke(Command(resume=1), config())["log"]
+            same(log, ["in", *((name, 1) if name == asks else name for name in names)], "log of the graph as it was")
+            return
+        if change == "rename":
+            app = chain(["other" if name == asks else name for name in names], "other", saver)
+        elif change == "remove":
+            app = chain([name for name in names if name != asks], asks, saver)
+        elif change == "nest":
+            app = chain(names, asks, saver, nested=asks)
+        else:
+            app, told = chain(names, asks, saver, Retyped), "key 'log'"
+        before = saver.head(config())
+        for call in (None, Command(resume=1)):
+            try:
+                app.invoke(call, config())
+            except GraphChangedError as error:
+                if told not in str(error):
+                    raise CheckFailed(f"{change} of {asks}: the error does not name {told}: {error}") from error
+            except StateGraphError as error:
+                raise CheckFailed(f"{change} of {asks}: expected GraphChangedError, got {error!r}") from error
+            else:
+                raise CheckFailed(f"{change} of {asks}: the run went on")
+        same(saver.head(config()), before, "head after the refusal")
+    round.count("changes")

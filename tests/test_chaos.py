@@ -1,0 +1,70 @@
+"""The chaos campaign at its quick size, and the planted bugs that it must catch. At full size: `make chaos`."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+from chaos import bugs_above, bugs_below, rooms  # noqa: F401  # these fill BUGS and TRIALS
+from chaos.__main__ import main
+from chaos.campaign import QUICK, TRIALS, Bench, Round, Trial, run_trial
+from chaos.planted import BUGS
+
+
+@pytest.mark.parametrize("trial", TRIALS.values(), ids=[f"{each.promise}-{each.name}" for each in TRIALS.values()])
+def test_every_promise_holds_at_the_quick_size(trial: Trial) -> None:
+    record = run_trial(trial, range(trial.rounds(QUICK)))
+    assert not record.failures, "\n".join(record.failures)
+    if record.skipped or not record.rounds:
+        pytest.skip(record.skipped or "only at full size: make chaos")
+
+
+def test_every_planted_bug_is_caught_by_the_trial_that_is_meant_for_it() -> None:
+    caught = {}
+    for name, bug in BUGS.items():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a bug may leave something open
+            record = run_trial(TRIALS[bug.caught_by], range(bug.rounds), bug=name, most=1)
+        caught[name] = record.failures[0].split("\n")[0] if record.failures else ""
+        print(f"{name:<28} {bug.caught_by:<26} {caught[name]:.120}")
+    missed = [name for name, failure in caught.items() if not failure]
+    assert not missed, f"nobody noticed these planted bugs: {missed}"
+    assert len(caught) >= 20
+
+
+def test_a_campaign_goes_on_where_it_was_stopped(tmp_path) -> None:
+    done = []
+    trial = Trial("R0", "counts", "", 3, 9, lambda round: done.append(round.number))
+    path = tmp_path / "counts.json"
+    run_trial(trial, range(4), path=path)
+    record = run_trial(trial, range(6), path=path)
+    assert done == [0, 1, 2, 3, 4, 5] and record.rounds == 6
+
+
+def test_a_failure_says_how_to_see_it_again() -> None:
+    def run(round: Round) -> None:
+        assert round.number != 1, "one"
+
+    record = run_trial(Trial("R0", "fails", "", 3, 9, run), range(3), seed=7)
+    assert record.rounds == 3 and len(record.failures) == 1
+    assert 'make chaos ARGS="--only fails --seed 7 --round 1"' in record.failures[0]
+
+
+def test_a_round_is_a_function_of_its_seed_and_number() -> None:
+    with Bench() as bench:
+        drawn = [Round(bench, "any", 1, number).random.random() for number in (1, 2, 1)]
+    assert drawn[0] == drawn[2] != drawn[1]
+
+
+def test_a_planted_bug_is_gone_afterwards() -> None:
+    bug = BUGS["fork_reuses_keys"]
+    run_trial(TRIALS[bug.caught_by], range(1), bug="fork_reuses_keys")
+    assert not run_trial(TRIALS[bug.caught_by], range(1)).failures
+
+
+def test_the_command_line_lists_and_repeats(capsys) -> None:
+    assert main(["--list", "--only", "R3"]) == 0
+    assert "keys_are_stable" in capsys.readouterr().out
+    assert main(["--only", "keys_are_stable", "--round", "3"]) == 0
+    assert main(["--only", "keys_are_stable", "--round", "0", "--planted", "fork_reuses_keys"]) == 1
+    assert "is the same on the fork" in capsys.readouterr().out
