@@ -68,14 +68,6 @@ _SCHEMA = (
     """,
     "CREATE INDEX IF NOT EXISTS writes_by_checkpoint ON writes (space, checkpoint_id)",
 )
-
-
-def _unescaped(name: str) -> str:
-    """SQL for a name out of a JSON list: SQLite's JSON ends a text at a NUL, so that `_escaped` writes it otherwise."""
-    return f"replace(replace({name}, char(1) || 'a', char(0)), char(1) || 'b', char(1))"
-
-
-_NAMES = f"(SELECT {_unescaped('value')} FROM json_each(?))"
 _SPACE = "SELECT id, thread_id, checkpoint_ns, head, head_id, stamp FROM spaces"
 _ROW = "SELECT space, seq, checkpoint_id, parent_id, link, run_id, body FROM checkpoints"
 _STATEMENTS = {
@@ -108,15 +100,15 @@ _STATEMENTS = {
     "rewrite": "UPDATE checkpoints SET parent_id = ?, link = NULL, body = ? WHERE seq = ?",
     "drop_rows": "DELETE FROM checkpoints WHERE space = ? AND seq IN (SELECT value FROM json_each(?))",
     "forget_rows": "DELETE FROM checkpoints WHERE space = ?",
-    "threads_of_runs": f"""
+    "threads_of_runs": """
         SELECT DISTINCT thread_id FROM checkpoints JOIN spaces ON spaces.id = space
-        WHERE run_id IN {_NAMES}
+        WHERE run_id IN (SELECT value FROM json_each(?))
     """,
-    "values": f"""
+    "values": """
         WITH RECURSIVE found (owner, channel, base, data) AS (
             SELECT v.owner, v.channel, v.base, v.data FROM json_each(?2) AS wanted
             JOIN channel_values AS v ON v.space = ?1 AND v.owner = json_extract(wanted.value, '$[0]')
-                AND v.channel = {_unescaped("json_extract(wanted.value, '$[1]')")}
+                AND v.channel = json_extract(wanted.value, '$[1]')
             UNION
             SELECT v.owner, v.channel, v.base, v.data
             FROM found JOIN channel_values AS v
@@ -129,22 +121,22 @@ _STATEMENTS = {
     """,
     "all_values": "SELECT owner, channel, base FROM channel_values WHERE space = ?",
     "add_value": "INSERT INTO channel_values (space, owner, channel, base, data) VALUES (?, ?, ?, ?, ?)",
-    "drop_values": f"""
+    "drop_values": """
         DELETE FROM channel_values WHERE rowid IN (
             SELECT v.rowid FROM json_each(?2) AS gone JOIN channel_values AS v
             ON v.space = ?1 AND v.owner = json_extract(gone.value, '$[0]')
-                AND v.channel = {_unescaped("json_extract(gone.value, '$[1]')")}
+                AND v.channel = json_extract(gone.value, '$[1]')
         )
     """,
     "forget_values": "DELETE FROM channel_values WHERE space = ?",
-    "writes": f"""
+    "writes": """
         SELECT checkpoint_id, data FROM writes
-        WHERE space = ? AND checkpoint_id IN {_NAMES} ORDER BY seq
+        WHERE space = ? AND checkpoint_id IN (SELECT value FROM json_each(?)) ORDER BY seq
     """,
     "all_writes": "SELECT checkpoint_id, data FROM writes WHERE space = ? ORDER BY seq",
     "count_writes": "SELECT count(*) FROM writes WHERE space = ? AND checkpoint_id = ?",
     "add_writes": "INSERT INTO writes (space, checkpoint_id, data) VALUES (?, ?, ?)",
-    "drop_writes": f"DELETE FROM writes WHERE space = ? AND checkpoint_id IN {_NAMES}",
+    "drop_writes": "DELETE FROM writes WHERE space = ? AND checkpoint_id IN (SELECT value FROM json_each(?))",
     "forget_writes": "DELETE FROM writes WHERE space = ?",
 }
 
@@ -259,14 +251,7 @@ def _refused(error: Exception) -> StorageError:
 
 def _bound(values: Sequence[Any]) -> Sequence[Any]:
     """Values as SQLite takes them: a list becomes JSON."""
-    return [json.dumps(_escaped(value)) if type(value) is list else value for value in values]
-
-
-def _escaped(value: Any) -> Any:
-    """A name without NUL, also in lists and pairs; `_unescaped` is the way back."""
-    if isinstance(value, str):
-        return value.replace("\x01", "\x01b").replace("\x00", "\x01a")
-    return [_escaped(each) for each in value] if isinstance(value, (list, tuple)) else value
+    return [json.dumps(value) if type(value) is list else value for value in values]
 
 
 class _Session:

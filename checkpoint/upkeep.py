@@ -68,7 +68,7 @@ def keep_only(session: Session, place: Place, space: int, choose: Choose, replac
         if row.seq not in staying:
             continue
         needed.update((cell.at.owner, name) for name, cell in image.cells.items() if cell.at is not None)
-        parent = _ancestor_left(parents, row.parent_id, names) if row.parent_id in parents else row.parent_id
+        parent = _ancestor_left(parents, row, names) if row.parent_id in parents else row.parent_id
         if parent != row.parent_id or (row.link is not None and row.link not in staying):
             whole = body._replace(cells=image.cells, versions=image.versions, seen=image.seen)
             data = closed_body(place, row.checkpoint_id, parent, whole, complete=True)
@@ -106,13 +106,13 @@ def _images(place: Place, rows: Sequence[CheckpointRow]) -> Iterator[tuple[Check
         yield row, body, image
 
 
-def _ancestor_left(parents: Mapping[str, str | None], parent: str | None, kept: Collection[str | None]) -> str | None:
-    passed = set()
+def _ancestor_left(parents: Mapping[str, str | None], row: CheckpointRow, kept: Collection[str | None]) -> str | None:
+    parent, passed = row.parent_id, {row.checkpoint_id}
     while parent is not None and parent not in kept:
-        if parent in passed:
-            return None
         passed.add(parent)
         parent = parents.get(parent)
+        if parent in passed:
+            return None  # a circle: put by hand
     return parent
 
 
