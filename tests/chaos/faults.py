@@ -103,7 +103,8 @@ def judge(round: Round, saver: Any, world: World, durability: str, where: str) -
 
 def left_running(before: set[threading.Thread]) -> list[str]:
     """Threads that do not end; the engine's own are kept for the next run."""
-    more = [each for each in threading.enumerate() if each not in before and not each.name.startswith("stategraph")]
+    kept = ("stategraph", "asyncio_")  # of the pool, and of the event loop, which is closed after the round
+    more = [each for each in threading.enumerate() if each not in before and not each.name.startswith(kept)]
     for each in more:
         each.join(1)
     return [each.name for each in more if each.is_alive()]
