@@ -115,7 +115,7 @@ class Database:
 
         A writer takes the file's write lock at once, so that it cannot find out too late that it lost it.
         """
-        mine = not self.connection.in_transaction
+        mine = self.settle()
         try:
             self.execute(BEGIN_WRITE if write else _BEGIN)  # inside: Ctrl-C may come just as it is done
             yield
@@ -124,6 +124,12 @@ class Database:
             if mine:
                 self.roll_back()
             raise
+
+    def settle(self) -> bool:
+        """Whether no transaction is open. One of our own that Ctrl-C has left half-way is undone first."""
+        if self.owned:
+            self.roll_back()
+        return not self.connection.in_transaction
 
     def roll_back(self) -> None:
         """Undo what the open transaction has done; SQLite ends it by itself on some errors, such as a full disk."""

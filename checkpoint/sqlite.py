@@ -203,7 +203,7 @@ class SqliteSaver(SqlSaver):
         execute = self._cursor.execute
         self._check_process()
         with self._lock:
-            mine = not database.connection.in_transaction
+            mine = database.settle()
             try:
                 try:
                     execute(BEGIN_WRITE)  # inside: Ctrl-C may come just as it is done

@@ -229,10 +229,16 @@ def _end_superstep(run: Run, machine: Machine, tasks: Sequence[Task]) -> Effects
     if run.saver is None:
         machine.apply(tasks)
     elif run.durability == "exit":
-        machine.apply(tasks)
+        run.torn = True  # until all of it is done: Ctrl-C may come in between
+        try:
+            machine.apply(tasks)
+        except Exception:
+            run.torn = False  # nothing has happened
+            raise
         machine.checkpoint_id = new_checkpoint_id()
         run.source = "loop"
         run.late.clear()
+        run.torn = False
     else:
         # Encoded before they are applied: a reducer that works in place must not reach the history.
         writes = [encode(run, t) for t in tasks if not t.recorded]
@@ -334,7 +340,7 @@ def _end_claims(run: Run, start: str | None) -> Effects:
 def _save_at_exit(run: Run) -> Effects:
     """With durability "exit": the one checkpoint of this call, if it changed anything."""
     machine = run.machine
-    if run.saver is None or run.durability != "exit" or run.abandoned:
+    if run.saver is None or run.durability != "exit" or run.abandoned or run.torn:
         return
     if machine.unsaved or machine.unsaved_seen or run.source == "fork":
         source, run.source = run.source, "loop"

@@ -81,6 +81,7 @@ class Run:
         stored: per task id, what the loaded checkpoint knows of the task.
         watch: the watch of the attempt that runs this graph, or None.
         late: records of mid-task calls that are stored at the end of the call (durability "exit").
+        torn: a superstep is being applied that nobody stores at once (durability "exit"): its state counts when it is done.
         blobs: channel → what a task of this superstep wrote to it last, and that encoded.
         histories: namespace → the superstep and task that last ran a graph with a history of its own there.
         inside: the nested checkpoint that the config names, from which the graph inside is to go on.
@@ -98,7 +99,7 @@ class Run:
         "inside", "keep_view", "last_view", "late", "limit", "live", "machine", "metadata", "migrate", "migrated",
         "ns", "open_calls", "out", "output_keys", "output_set", "parent", "parents", "passed", "paused", "program",
         "repeated", "rewound", "run_id", "saved_id", "saver", "seeded", "seeds", "serde", "shown", "source",
-        "step_timeout", "store", "stored", "streams", "thread_id", "wake", "watch",
+        "step_timeout", "store", "stored", "streams", "thread_id", "torn", "wake", "watch",
     )  # fmt: skip
 
     def __init__(self, graph: Graph, input: Any, config: RunnableConfig | None, call: Call) -> None:
@@ -155,6 +156,7 @@ class Run:
         self.open_calls: Callable[[Run], Any] | None = None
         self.found: Any = None
         self.repeated = False
+        self.torn = False
         self.claimed: dict[str, str] = {}
         self.machine: Machine = None  # type: ignore[assignment]  # the loop loads it
         if parent is not None and parent.run.streams:

@@ -240,17 +240,30 @@ class Lag:
     def submit(self, job: Any) -> None:
         """Start a save once the one before it is done."""
         self.wait()
-        self._busy = True
+        waiting = [job]
 
         def work() -> None:
             try:
-                job()
+                taken = waiting.pop()
+            except IndexError:
+                return
+            try:
+                taken()
             except BaseException as error:
                 self._done.put(error)
             else:
                 self._done.put(None)
 
-        POOL.submit(work)
+        self._busy = True
+        try:
+            POOL.submit(work)
+        except BaseException:  # Ctrl-C: if no worker has the job by now, none shall
+            try:
+                waiting.pop()
+            except IndexError:
+                raise
+            self._busy = False
+            raise
 
     def check(self) -> None:
         """Raise what a finished save raised; do not wait for one that runs."""

@@ -204,10 +204,11 @@ class SignalAt:
         self.number, self.at, self.calls = number, at, 0
 
     def _count(self, _frame: Any, event: str, _arg: Any) -> None:
-        self.calls += 1
-        if self.calls == self.at:
-            sys.setprofile(None)
-            signal.raise_signal(self.number)
+        if event in ("call", "c_return"):  # where Python looks for signals; never before a lock's __exit__
+            self.calls += 1
+            if self.calls == self.at:
+                sys.setprofile(None)
+                signal.raise_signal(self.number)
 
     def __enter__(self) -> SignalAt:
         def end(*_: Any) -> None:
@@ -267,7 +268,8 @@ def _signalled(round: Round, kind: str, durability: Any, number: int, at: int | 
             else:
                 asyncio.run(all_of_it())
         except (KeyboardInterrupt, SystemExit) as error:
-            told = error
+            told = error.with_traceback(None)  # which would keep alive what was left half-way
+            del error
         with World("sync") as world:
             judge(round, saver, world, durability, where)
     finally:

@@ -1,0 +1,82 @@
+"""Ctrl-C at awkward moments: what is stored is whole, nobody waits for ever, and the next call goes on."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any
+
+import pytest
+from typing_extensions import TypedDict
+
+from stategraph import START, StateGraph
+from stategraph.checkpoint.database import Database
+from stategraph.checkpoint.sqlite import SqliteSaver
+from stategraph.pregel import threads
+from stategraph.pregel.executors import POOL
+from stategraph.pregel.machine import Machine
+
+CFG: Any = {"configurable": {"thread_id": "1"}}
+
+
+class State(TypedDict, total=False):
+    log: Annotated[list[str], operator.add]
+
+
+@pytest.fixture
+def app() -> Iterator[Any]:
+    with SqliteSaver.from_conn_string(":memory:", synchronous="off") as saver:
+        graph = StateGraph(State)
+        for before, name in ((START, "a"), ("a", "b"), ("b", "c")):
+            graph.add_node(name, lambda state, name=name: {"log": [name]}).add_edge(before, name)
+        yield graph.compile(checkpointer=saver)
+
+
+def once(method: Callable[..., Any], number: int, *, after: bool) -> Callable[..., Any]:
+    """The method; at its n-th call Ctrl-C comes, before it or just as it is done."""
+    calls = [0]
+
+    def call(*args: Any) -> Any:
+        calls[0] += 1
+        if calls[0] == number and not after:
+            raise KeyboardInterrupt
+        done = method(*args)
+        if calls[0] == number:
+            raise KeyboardInterrupt
+        return done
+
+    return call
+
+
+@pytest.mark.parametrize("method", ["_see", "_swap"])
+@pytest.mark.parametrize("after", [False, True])
+def test_a_superstep_that_is_half_applied_is_not_stored(
+    app: Any, monkeypatch: pytest.MonkeyPatch, method: str, after: bool
+) -> None:
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        real = getattr(Machine, method)
+        patch.setattr(Machine, method, once(real, 3, after=after))
+        app.invoke({"log": ["in"]}, CFG, durability="exit")
+    found = app.get_state(CFG).values
+    assert app.invoke(None if found else {"log": ["in"]}, CFG)["log"] == ["in", "a", "b", "c"]
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_nobody_waits_for_a_save_that_was_never_begun(app: Any, monkeypatch: pytest.MonkeyPatch, after: bool) -> None:
+    class Pool:
+        submit = staticmethod(once(POOL.submit, 2, after=after))
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(threads, "POOL", Pool)
+        app.invoke({"log": ["in"]}, CFG, durability="async")
+    assert app.invoke(None, CFG)["log"] == ["in", "a", "b", "c"]
+
+
+def test_a_transaction_that_was_left_open_is_undone_by_the_next(tmp_path: Any) -> None:
+    database = Database(tmp_path / "a.db", ("CREATE TABLE t (x)",))
+    database.execute("BEGIN IMMEDIATE")  # as when Ctrl-C comes between a transaction and its `with` block
+    database.execute("INSERT INTO t VALUES (1)")
+    with database.transaction(write=True):
+        database.execute("INSERT INTO t VALUES (2)")
+    assert database.execute("SELECT x FROM t").fetchall() == [(2,)]
+    database.close()
