@@ -46,7 +46,7 @@ from .records import (
     whole,
 )
 from .serde import Blob, Serializer
-from .thread import check_names
+from .thread import check_checkpoint, check_names
 
 
 class _Place(NamedTuple):
@@ -267,8 +267,7 @@ class InMemorySaver(InlineSaver):
             UnserializableError: names the channel and the place in its value.
         """
         thread_id, checkpoint_ns, parent_id = coordinates(config)
-        run_id = metadata.get("run_id")
-        check_names(checkpoint["id"], run_id, *checkpoint["channel_versions"], *checkpoint["versions_seen"])
+        check_checkpoint(checkpoint, metadata)
         with self._lock:
             parent = self._record(thread_id, checkpoint_ns, parent_id) if parent_id is not None else None
         record = self._whole(parent_id, parent, checkpoint, metadata, new_versions)

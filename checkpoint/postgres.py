@@ -122,9 +122,9 @@ class PostgresSaver(SqlSaver):
             rows = session.rows("look", thread_id, checkpoint_ns, checkpoint_id)
             if not rows:
                 return None
-            space = Space(rows[0][0], thread_id, checkpoint_ns, *rows[0][1:4])
-            chain = [CheckpointRow(*row[5:]) for row in rows if row[5] is not None]
-            return found_in(session, Look(space, chain, rows[0][4] or []), checkpoint_id, self._seal)
+            space = Space(rows[0][0], thread_id, checkpoint_ns, *rows[0][1:5])
+            chain = [CheckpointRow(*row[6:]) for row in rows if row[6] is not None]
+            return found_in(session, Look(space, chain, rows[0][5] or []), checkpoint_id, self._seal)
 
     def head(self, config: RunnableConfig) -> str | None:
         """The id of the newest checkpoint of the thread and namespace in `config`, or None."""

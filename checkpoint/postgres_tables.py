@@ -13,7 +13,8 @@ MIGRATIONS = (
             checkpoint_ns BYTEA NOT NULL,
             head BIGINT,
             head_id BYTEA,
-            stamp BIGINT NOT NULL DEFAULT 0
+            stamp BIGINT NOT NULL DEFAULT 0,
+            size BIGINT NOT NULL DEFAULT 0
         ) WITH (fillfactor = 50)
         """,
         """
@@ -65,7 +66,7 @@ MIGRATIONS = (
         "CREATE INDEX stategraph_writes_by_checkpoint ON stategraph_writes (space, sha256(checkpoint_id))",
     ),
 )
-_SPACE = "SELECT id, thread_id, checkpoint_ns, head, head_id, stamp FROM stategraph_spaces"
+_SPACE = "SELECT id, thread_id, checkpoint_ns, head, head_id, stamp, size FROM stategraph_spaces"
 _NAMED = "WHERE sha256(thread_id) = sha256($1) AND sha256(checkpoint_ns) = sha256($2)"
 _ROW = "SELECT space, seq, checkpoint_id, parent_id, link, run_id, body FROM stategraph_checkpoints"
 _IDS = "(SELECT sha256(id) FROM unnest($2::bytea[]) AS wanted (id))"
@@ -91,12 +92,20 @@ STATEMENTS = {
     "own_space": """
         INSERT INTO stategraph_spaces AS space (thread_id, checkpoint_ns) VALUES ($1, $2)
         ON CONFLICT (sha256(thread_id), sha256(checkpoint_ns)) DO UPDATE SET head = space.head
-        RETURNING id, thread_id, checkpoint_ns, head, head_id, stamp
+        RETURNING id, thread_id, checkpoint_ns, head, head_id, stamp, size
     """,
     "spaces": f"{_SPACE} WHERE sha256(thread_id) = sha256($1) ORDER BY id",
     "own_spaces": f"{_SPACE} WHERE sha256(thread_id) = sha256($1) ORDER BY id FOR UPDATE",
     "every_space": f"{_SPACE} ORDER BY id",
-    "set_head": "UPDATE stategraph_spaces SET head = $1, head_id = $2, stamp = $3 WHERE id = $4",
+    "set_head": """
+        UPDATE stategraph_spaces SET head = $1, head_id = $2, stamp = $3,
+            size = (SELECT count(*) FROM stategraph_checkpoints WHERE space = $4)
+        WHERE id = $4
+    """,
+    "set_stamp": "UPDATE stategraph_spaces SET stamp = $1 WHERE id = $2",
+    "count": """
+        SELECT size, (SELECT count(*) FROM stategraph_checkpoints WHERE space = $1) FROM stategraph_spaces WHERE id = $1
+    """,
     "drop_space": "DELETE FROM stategraph_spaces WHERE id = $1",
     "by_id": f"{_ROW} WHERE space = $1 AND sha256(checkpoint_id) = sha256($2)",
     "all_rows": f"{_ROW} WHERE space = $1 ORDER BY seq",
@@ -120,7 +129,7 @@ STATEMENTS = {
     # A space, and in it a checkpoint (the head, if $3 is NULL) with those it builds on and what its tasks wrote.
     "look": f"""
         WITH RECURSIVE place AS (
-            SELECT id, head, head_id, stamp, sha256(coalesce($3::bytea, head_id)) AS wanted
+            SELECT id, head, head_id, stamp, size, sha256(coalesce($3::bytea, head_id)) AS wanted
             FROM stategraph_spaces {_NAMED}
         ),
         chain AS (
@@ -131,7 +140,7 @@ STATEMENTS = {
             FROM chain JOIN stategraph_checkpoints AS c
                 ON c.seq = chain.link AND c.space = chain.space AND chain.link < chain.seq
         )
-        SELECT place.id, place.head, place.head_id, place.stamp,
+        SELECT place.id, place.head, place.head_id, place.stamp, place.size,
             CASE WHEN sha256(chain.checkpoint_id) = place.wanted THEN (
                 SELECT array_agg(w.data ORDER BY w.seq) FROM stategraph_writes AS w
                 WHERE w.space = place.id AND sha256(w.checkpoint_id) = place.wanted
@@ -145,19 +154,19 @@ STATEMENTS = {
     """,
     "append": f"""
         WITH moved AS (
-            UPDATE stategraph_spaces SET head = nextval('stategraph_order'), head_id = $1, stamp = 0
+            UPDATE stategraph_spaces SET head = nextval('stategraph_order'), head_id = $1, stamp = 0, size = size + 1
             WHERE id = $10 AND head = $11 AND stamp = $12 RETURNING id, head
         ){_NEW_ROWS}
     """,
     "create": f"""
         WITH moved AS (
-            INSERT INTO stategraph_spaces (thread_id, checkpoint_ns, head, head_id)
-            VALUES ($10, $11, nextval('stategraph_order'), $1) ON CONFLICT DO NOTHING RETURNING id, head
+            INSERT INTO stategraph_spaces (thread_id, checkpoint_ns, head, head_id, size)
+            VALUES ($10, $11, nextval('stategraph_order'), $1, 1) ON CONFLICT DO NOTHING RETURNING id, head
         ){_NEW_ROWS}
     """,
     "insert": f"""
         WITH moved AS (
-            UPDATE stategraph_spaces SET head = nextval('stategraph_order'), head_id = $1, stamp = 0
+            UPDATE stategraph_spaces SET head = nextval('stategraph_order'), head_id = $1, stamp = 0, size = size + 1
             WHERE id = $10 RETURNING id, head
         ){_NEW_ROWS}
     """,

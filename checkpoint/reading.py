@@ -32,7 +32,7 @@ NEWEST = 2**62
 @dataclass(slots=True)
 class Space:
     """A namespace of a thread, as the database has it now. `head` is the sequence of its newest checkpoint, `stamp` how
-    often something was recorded beside that."""
+    often something was recorded beside that, `size` the number of all."""
 
     id: int
     thread_id: str
@@ -40,6 +40,7 @@ class Space:
     head: int | None
     head_id: str | None
     stamp: int
+    size: int
 
     def place(self, seal: Seal) -> Place:
         """Its names, to open and close rows with."""

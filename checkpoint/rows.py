@@ -91,11 +91,13 @@ class Image:
 
 
 class Body(NamedTuple):
-    """What a checkpoint's row holds, opened. A cell None: the channel is empty."""
+    """What a checkpoint's row holds, opened. A cell None: the channel is empty. `beside` is how often something had
+    been recorded beside its parent when it was cut, None if there was none: so it is seen if that is missing."""
 
     ts: float | str
     v: int
     metadata: Blob
+    beside: int | None
     updated: list[str] | None
     cells: Mapping[str, Cell | None]
     versions: dict[str, int]
@@ -185,7 +187,9 @@ def rows_of(place: Place, image: Image | None, commit: Commit, metadata: Blob) -
     if complete:
         shown = {name: cell for name, cell in {**image.cells, **cells}.items() if cell is not None}
         versions, seen = {**image.versions, **versions}, {**image.seen, **seen}
-    body = Body(commit.ts, commit.v, metadata, commit.updated, shown, versions, seen)
+    writes = packed_writes(place, image.id, image.stamp, commit.writes) if commit.writes and image.id else None
+    beside = image.stamp + (writes is not None) if image.id else None
+    body = Body(commit.ts, commit.v, metadata, beside, commit.updated, shown, versions, seen)
     run_id = commit.metadata.get("run_id")
     check_names(run_id)
     return NewRows(
@@ -195,7 +199,7 @@ def rows_of(place: Place, image: Image | None, commit: Commit, metadata: Blob) -
         run_id if isinstance(run_id, str) else None,
         closed_body(place, commit.id, commit.parent_id, body, complete),
         blobs,
-        packed_writes(place, image.id, image.stamp, commit.writes) if commit.writes and image.id else None,
+        writes,
         cells,
         image,
     )
@@ -221,8 +225,8 @@ def amended(new: NewRows, commit: Commit, seq: int) -> Image:
 def closed_body(place: Place, checkpoint_id: str, parent_id: str | None, body: Body, complete: bool) -> bytes:
     """A checkpoint's body as the sealed bytes of its row; `complete`: it builds on no other."""
     entries = {name: _entry(cell) for name, cell in body.cells.items()}
-    ts, v, metadata, updated, _, versions, seen = body
-    content = [ts, v, metadata, updated, entries, versions, seen]
+    ts, v, metadata, beside, updated, _, versions, seen = body
+    content = [ts, v, metadata, beside, updated, entries, versions, seen]
     return place.close("checkpoint", [checkpoint_id, parent_id, complete], content)
 
 
@@ -282,9 +286,9 @@ def read_body(place: Place, row: CheckpointRow) -> Body:
         DamagedError: it is not what was written.
     """
     names = [row.checkpoint_id, row.parent_id, row.link is None]
-    ts, v, metadata, updated, entries, versions, seen = place.open("checkpoint", names, row.body)
+    ts, v, metadata, beside, updated, entries, versions, seen = place.open("checkpoint", names, row.body)
     cells = {name: _cell(entry, row.seq) for name, entry in entries.items()}
-    return Body(ts, v, (metadata[0], metadata[1]), updated, cells, versions, seen)
+    return Body(ts, v, (metadata[0], metadata[1]), beside, updated, cells, versions, seen)
 
 
 def _cell(entry: Any, seq: int) -> Cell | None:

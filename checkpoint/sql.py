@@ -28,12 +28,13 @@ from .base import (
 from .complete import Given, commit_of, completed
 from .errors import UnserializableError
 from .limits import EVERY, Limits, Retention, several
+from .listing import Listing
 from .reading import NEWEST, PAGE, Found, Space, edge_of, find, page, space_of, spaces_of
 from .records import iso, merged, spans_of
 from .rows import Body, CheckpointRow, Image, NewRows, Place, amended, packed_writes, rows_of
 from .seal import Seal
 from .serde import Blob, Serializer
-from .thread import check_names
+from .thread import check_checkpoint, check_names
 from .upkeep import Choose, Session, copy_spaces, keep_only, set_head
 
 KNOWN = 128
@@ -143,12 +144,16 @@ class SqlSaver(BaseCheckpointSaver):
         return iter(dict.fromkeys(space.thread_id for space in newest))
 
     def _newest_first(self, spaces: Mapping[int, Space], edge: int) -> Iterator[Found]:
+        listing = Listing(spaces, edge)
         while True:
             found = self._page(spaces, edge)
+            listing.take(found)
             yield from found
             if len(found) < PAGE:
-                return
+                break
             edge = found[-1].row.seq
+        with self._session(write=False) as session:
+            listing.end(session, self._seal)
 
     def _page(self, spaces: Mapping[int, Space], edge: int) -> Sequence[Found]:
         """The next checkpoints of some spaces that are older than a sequence."""
@@ -256,7 +261,7 @@ class SqlSaver(BaseCheckpointSaver):
         data = packed_writes(space.place(self._seal), checkpoint_id, position, writes)
         session.run("add_writes", space.id, checkpoint_id, data)
         if space.head_id == checkpoint_id:
-            session.run("set_head", space.head, space.head_id, position + 1, space.id)
+            session.run("set_stamp", position + 1, space.id)
         return position + 1
 
     def _stamp(self, place: Place, checkpoint_id: str) -> int | None:
@@ -328,6 +333,7 @@ class SqlSaver(BaseCheckpointSaver):
             StorageError: the database refused; nothing is stored.
         """
         thread_id, checkpoint_ns, parent_id = coordinates(config)
+        check_checkpoint(checkpoint, metadata)
         place = Place(thread_id, checkpoint_ns, self._seal)
         encoded = self._dumps("metadata", dict(metadata))
         with self._session(write=True) as session:
@@ -362,6 +368,7 @@ class SqlSaver(BaseCheckpointSaver):
         thread_id, checkpoint_ns, checkpoint_id = coordinates(config)
         if checkpoint_id is None:
             raise ValueError("put_writes() needs a checkpoint_id in the config")
+        check_names(task_id, task_path, *(channel for channel, _ in writes))
         encoded = [(channel, self._dumps(f"[{channel!r}]", value)) for channel, value in writes]
         self.commit_writes(thread_id, checkpoint_ns, checkpoint_id, [TaskWrites(task_id, task_path, encoded)])
 
@@ -377,10 +384,7 @@ class SqlSaver(BaseCheckpointSaver):
                 self._take(space.place(self._seal))
 
     def delete_for_runs(self, run_ids: Collection[str]) -> None:
-        """Forget the checkpoints, with their writes, whose metadata names one of these runs.
-
-        Where the head goes, the newest checkpoint left becomes the head.
-        """
+        """Forget the checkpoints of these runs, with their writes; see `BaseCheckpointSaver.delete_for_runs`."""
         runs = several(run_ids, "run_ids")
         with self._session(write=True) as session:
             for (thread_id,) in session.rows("threads_of_runs", sorted(runs)):

@@ -31,6 +31,7 @@ _SCHEMA = (
         head INTEGER,
         head_id TEXT,
         stamp INTEGER NOT NULL DEFAULT 0,
+        size INTEGER NOT NULL DEFAULT 0,
         UNIQUE (thread_id, checkpoint_ns)
     )
     """,
@@ -68,7 +69,7 @@ _SCHEMA = (
     """,
     "CREATE INDEX IF NOT EXISTS writes_by_checkpoint ON writes (space, checkpoint_id)",
 )
-_SPACE = "SELECT id, thread_id, checkpoint_ns, head, head_id, stamp FROM spaces"
+_SPACE = "SELECT id, thread_id, checkpoint_ns, head, head_id, stamp, size FROM spaces"
 _ROW = "SELECT space, seq, checkpoint_id, parent_id, link, run_id, body FROM checkpoints"
 _STATEMENTS = {
     "space": f"{_SPACE} WHERE thread_id = ? AND checkpoint_ns = ?",
@@ -77,8 +78,16 @@ _STATEMENTS = {
     "own_spaces": f"{_SPACE} WHERE thread_id = ? ORDER BY id",
     "every_space": f"{_SPACE} ORDER BY id",
     "new_space": "INSERT OR IGNORE INTO spaces (thread_id, checkpoint_ns) VALUES (?, ?)",
-    "set_head": "UPDATE spaces SET head = ?, head_id = ?, stamp = ? WHERE id = ?",
-    "move_head": "UPDATE spaces SET head = ?, head_id = ?, stamp = 0 WHERE id = ? AND head_id = ? AND stamp = ?",
+    "set_head": """
+        UPDATE spaces SET head = ?, head_id = ?, stamp = ?,
+            size = (SELECT count(*) FROM checkpoints WHERE space = spaces.id)
+        WHERE id = ?
+    """,
+    "set_stamp": "UPDATE spaces SET stamp = ? WHERE id = ?",
+    "count": "SELECT size, (SELECT count(*) FROM checkpoints WHERE space = spaces.id) FROM spaces WHERE id = ?",
+    "move_head": """
+        UPDATE spaces SET head = ?, head_id = ?, stamp = 0, size = size + 1 WHERE id = ? AND head_id = ? AND stamp = ?
+    """,
     "drop_space": "DELETE FROM spaces WHERE id = ?",
     "by_id": f"{_ROW} WHERE space = ? AND checkpoint_id = ?",
     "all_rows": f"{_ROW} WHERE space = ? ORDER BY seq",

@@ -186,17 +186,27 @@ def coordinates(config: RunnableConfig) -> tuple[str, str, str | None]:
 
 
 def check_names(*names: Any) -> None:
-    """Refuse what cannot be written as UTF-8, before anything is stored under it.
+    """Refuse what some database cannot hold as text, before anything is stored under it.
 
     Raises:
-        ValueError: a name has half a surrogate pair.
+        ValueError: a name has a NUL character, or half a surrogate pair.
     """
     for name in names:
-        if isinstance(name, str) and not name.isascii():
+        if not isinstance(name, str):
+            continue
+        if "\0" in name:
+            raise ValueError(f"the name {name!r} has a NUL character: nothing is stored under it")
+        if not name.isascii():
             try:
                 name.encode()
             except UnicodeEncodeError:
                 raise ValueError(f"the name {name!r} has half a surrogate pair: nothing is stored under it") from None
+
+
+def check_checkpoint(checkpoint: Checkpoint, metadata: CheckpointMetadata) -> None:
+    """`check_names` for all names in a checkpoint and its metadata's run id."""
+    run_id = metadata.get("run_id")
+    check_names(checkpoint["id"], run_id, *checkpoint["channel_versions"], *checkpoint["versions_seen"])
 
 
 def address(thread_id: str, checkpoint_ns: str, checkpoint_id: str | None = None) -> RunnableConfig:

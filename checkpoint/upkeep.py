@@ -70,7 +70,10 @@ def keep_only(session: Session, place: Place, space: int, choose: Choose, replac
         needed.update((cell.at.owner, name) for name, cell in image.cells.items() if cell.at is not None)
         parent = _ancestor_left(parents, row, names) if row.parent_id in parents else row.parent_id
         if parent != row.parent_id or (row.link is not None and row.link not in staying):
-            whole = body._replace(cells=image.cells, versions=image.versions, seen=image.seen)
+            beside = body.beside
+            if parent != row.parent_id and beside is not None:
+                beside = None if parent is None else 0  # how much is beside an ancestor is not known
+            whole = body._replace(beside=beside, cells=image.cells, versions=image.versions, seen=image.seen)
             data = closed_body(place, row.checkpoint_id, parent, whole, complete=True)
             session.run("rewrite", parent, data, row.seq)
     _drop_values(session, space, needed)

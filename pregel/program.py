@@ -334,7 +334,9 @@ def _mistakes(
 ) -> Iterator[str]:
     """A sentence for every mistake of a graph."""
     for name, channel in cells.items():
-        if not isinstance(channel, BaseChannel):
+        if "\0" in name:
+            yield f"channel {name!r} has a NUL character in its name, which no database takes"
+        elif not isinstance(channel, BaseChannel):
             yield f"channel {name!r}: expected a channel instance, got {type(channel).__name__}"
         elif name == TASKS:
             if not isinstance(channel, Topic):
@@ -367,6 +369,8 @@ def _node_mistakes(
 ) -> Iterator[str]:
     if is_reserved(name):
         yield "has a reserved name"
+    elif "\0" in name:
+        yield "has a NUL character in its name, which no database takes"
     elif NS_SEP in name or NS_END in name:
         yield f"has {NS_SEP!r} or {NS_END!r} in its name; both separate namespaces"
     for key in node.triggers:

@@ -109,8 +109,8 @@ def texts_that_a_database_cannot_hold_are_kept_or_refused(desk: Desk) -> None:
     """NUL and lone surrogates: kept as they are, or refused by a clear error; never cut, never taken for another's."""
     with desk.fresh("untold") as one:
         _script(Pair(one), 60, untold=True)
-    for text in UNTOLD:
-        place: dict[str, Any] = {"thread": f"t{text}"}
+    for text, thread in ((each, name) for each in UNTOLD for name in (f"t{each}", "plain")):
+        place: dict[str, Any] = {"thread": thread}
         try:
             desk.put("1", {"a": text}, **place, note=text)
         except REFUSALS:

@@ -243,7 +243,7 @@ def test_the_id_of_an_answered_question_does_not_answer_the_next(drive: Any) -> 
 def test_an_answer_to_a_finished_thread_is_an_error(drive: Any, wrong: Any) -> None:
     app = graph({"n": says("n")}, (START, "n"))
     drive.invoke(app, {}, CFG)
-    with pytest.raises(UnknownInterruptError, match="no question is pending"):
+    with pytest.raises(UnknownInterruptError, match="nothing is asked|no question is pending"):
         drive.invoke(app, Command(resume=wrong), CFG)
 
 

@@ -21,7 +21,7 @@ import stategraph
 from stategraph import END, START, Command, Send, StateGraph, interrupt
 from stategraph.checkpoint.sqlite import SqliteSaver
 
-FOLDER = Path(__file__).parent / "golden"
+FOLDER = Path(__file__).parent / "releases"
 FILES = sorted(FOLDER.glob("threads-*.db"))
 NOW = FOLDER / f"threads-{stategraph.__version__}.db"
 

@@ -296,7 +296,7 @@ def test_after_end_the_thread_takes_new_input(drive: Any) -> None:
     app = graph({"n": asks("n")}, (START, "n"))
     drive.invoke(app, {}, CFG)
     drive.update_state(app, CFG, None, as_node=END)
-    with pytest.raises(RuntimeError, match="no question is pending"):
+    with pytest.raises(RuntimeError, match="nothing is asked"):
         drive.invoke(app, Command(resume="late"), CFG)
     assert asked(drive.invoke(app, {}, CFG)) == ["n?"]
 
