@@ -97,8 +97,15 @@ __all__ = [
 ]  # fmt: skip
 
 
+_ELSEWHERE = dict.fromkeys(("Drawing", "awatch", "changes", "report", "timeline", "watch"), "stategraph.visualize")
+_ELSEWHERE |= {"SqliteSaver": "stategraph.checkpoint.sqlite", "PostgresSaver": "stategraph.checkpoint.postgres"}
+_ELSEWHERE |= {"SqliteStore": "stategraph.store.sqlite", "PostgresStore": "stategraph.store.postgres"}
+_ELSEWHERE |= {"Retention": "stategraph.checkpoint", "Encryption": "stategraph.checkpoint.encryption"}
+
+
 def __getattr__(name: str) -> Any:
     """Load the store when it is first asked for."""
     if name in ("InMemoryCache", "InMemoryStore"):
         return getattr(_load(".store", __name__), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    hint = f"; it is in {_ELSEWHERE[name]}" if name in _ELSEWHERE else ""
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from .base import ERROR, INTERRUPT, BaseCheckpointSaver, CheckpointTuple, RunnableConfig, coordinates
-from .errors import UnknownTypeError
+from .errors import StorageError, UnknownTypeError
 from .serde import Blob, Serializer
 
 WAITING = "branch:to:"
@@ -42,7 +42,7 @@ def add_commands(commands: Any) -> None:
             parser.add_argument("--limit", type=int, default=50, metavar="N", help="at most so many (50)")
         if name == "prune":
             parser.add_argument("--thread", action="append", metavar="ID", help="only this one; may be repeated")
-            parser.add_argument("--keep-last", type=int, metavar="N", help="of each namespace (1 without --older-than)")
+            parser.add_argument("--keep-last", type=int, metavar="N", help="of each namespace, the newest; 0 for none")
             parser.add_argument("--older-than", type=float, metavar="DAYS", help="forget what is older")
 
 
@@ -121,13 +121,26 @@ def _show(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
 
 
 def _prune(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
+    if asked.keep_last is None and asked.older_than is None:
+        parser.error("say what to keep: --keep-last N, --older-than DAYS, or both")
     age = None if asked.older_than is None else timedelta(days=asked.older_than)
     with _saver(parser, asked) as saver:
+        before = _count(saver, asked.thread)
         try:
             saver.prune(asked.thread, keep_last=asked.keep_last, older_than=age)
         except ValueError as error:
             parser.error(str(error))
+        after = _count(saver, asked.thread)
+    print(f"forgot {before - after} checkpoints, kept {after}")
     return 0
+
+
+def _count(saver: BaseCheckpointSaver, threads: list[str] | None) -> int:
+    return sum(
+        1
+        for thread_id in ([*saver.threads()] if threads is None else threads)
+        for _ in saver.list({"configurable": {"thread_id": thread_id}})
+    )
 
 
 @contextmanager
@@ -135,7 +148,7 @@ def _saver(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> Iterat
     try:
         with opened(asked.db) as saver:
             yield saver
-    except FileNotFoundError as error:
+    except (FileNotFoundError, ImportError, StorageError) as error:
         parser.error(str(error))
 
 

@@ -17,6 +17,8 @@ from types import ModuleType
 
 import pytest
 
+import stategraph
+
 README = Path(__file__).resolve().parents[1] / "README.md"
 FACES = ["stategraph", *(f"stategraph.{room}" for room in ("channels", "pregel", "checkpoint", "store"))]
 # Names the package promises; it may have more.
@@ -114,3 +116,10 @@ def test_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     for block in blocks:
         above = text.count("\n", 0, block.start(1))
         exec(compile("\n" * above + block[1], str(README), "exec"), readme.__dict__)
+
+
+def test_a_name_that_is_elsewhere_is_said_where() -> None:
+    for name, home in stategraph._ELSEWHERE.items():
+        with pytest.raises(AttributeError, match=f"it is in {home}"):
+            getattr(stategraph, name)
+        assert hasattr(importlib.import_module(home), name)

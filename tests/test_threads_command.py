@@ -54,7 +54,7 @@ def test_show_prints_the_state(db: str, capsys: Any) -> None:
 
 
 def test_prune_keeps_the_newest(db: str, capsys: Any) -> None:
-    run(capsys, "prune", "--db", db, "--thread", "done", "--keep-last", "2")
+    assert run(capsys, "prune", "--db", db, "--thread", "done", "--keep-last", "2") == ["forgot 2 checkpoints, kept 2"]
     assert len(run(capsys, "history", "--db", db, "--thread", "done")) == 4
     assert len(run(capsys, "history", "--db", db, "--thread", "asking")) == 4
 
@@ -65,6 +65,7 @@ def test_prune_keeps_the_newest(db: str, capsys: Any) -> None:
         (["show", "--thread", "unknown"], "no such checkpoint"),
         (["history", "--thread", "unknown"], "no checkpoints"),
         (["prune", "--keep-last", "-1"], "keep_last must be 0 or more"),
+        (["prune"], "say what to keep"),
     ],
 )
 def test_what_cannot_be_is_said(db: str, capsys: Any, words: list[str], text: str) -> None:
@@ -72,6 +73,13 @@ def test_what_cannot_be_is_said(db: str, capsys: Any, words: list[str], text: st
         main([words[0], "--db", db, *words[1:]])
     assert end.value.code == 2
     assert text in capsys.readouterr().err
+
+
+def test_a_file_of_another_kind_is_refused_in_a_sentence(tmp_path: Path, capsys: Any) -> None:
+    (tmp_path / "notes.txt").write_text("no database" * 1000)
+    with pytest.raises(SystemExit):
+        main(["threads", "--db", str(tmp_path / "notes.txt")])
+    assert "cannot be opened as an SQLite database" in capsys.readouterr().err
 
 
 def test_looking_makes_no_file(tmp_path: Path, capsys: Any) -> None:
