@@ -154,10 +154,28 @@ def test_a_graphviz_that_does_not_work_is_told_and_done_without(
     program(no_path, script)
     with pytest.warns(GraphvizWarning, match=reason):
         assert arrange_with_graphviz(chain()) is None
-    with pytest.warns(GraphvizWarning), pytest.raises(GraphvizMissingError, match="does not work"):
+    with pytest.warns(GraphvizWarning), pytest.raises(GraphvizMissingError, match="gives no result"):
         draw_png(chain())
+    monkeypatch.setattr(dot, "_slow", set())
+    monkeypatch.setattr(dot, "QUICK", 0.2)
     with pytest.warns(GraphvizWarning):
         assert stategraph.visualize.drawing.Drawing(chain()).draw_svg().startswith("<svg")
+
+
+def test_a_graphviz_that_took_too_long_is_asked_again_only_on_request(
+    no_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dot, "TIMEOUT", 0.1)
+    monkeypatch.setattr(dot, "QUICK", 0.1)
+    program(no_path, f"echo called >>{no_path}/calls; while :; do :; done")
+    drawing = stategraph.visualize.drawing.Drawing(chain())
+    with pytest.warns(GraphvizWarning, match=r"timed out after 0\.1 s"):
+        drawing.draw_svg()
+    assert drawing.draw_svg() == drawing.draw_svg(layout="builtin")  # and no warning
+    assert (no_path / "calls").read_text().count("called") == 1
+    with pytest.warns(GraphvizWarning), pytest.raises(GraphvizMissingError):
+        drawing.draw_svg(layout="graphviz")
+    assert (no_path / "calls").read_text().count("called") == 2
 
 
 def test_a_file_that_is_no_program_is_done_without(no_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -112,16 +112,17 @@ def test_where_there_is_graphviz_its_layout_is_drawn_by_us() -> None:
     assert 'data-source="think" data-target="call_tool"' in drawing.draw_svg()
 
 
-def test_a_large_graph_does_not_wait_for_graphviz(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_or_nested_graph_does_not_wait_for_graphviz(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "dot"
     program.write_text("#!/bin/sh\necho called >>calls\nexit 1\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(dot, "find_spec", lambda name: None)
     monkeypatch.chdir(tmp_path)
-    names = [f"n{number}" for number in range(300)]
+    names = [f"n{number}" for number in range(61)]
     drawing = joined(graph(*names), *pairwise(names)).compile().get_graph()
-    assert drawing.draw_svg().count('class="node"') == 300 and not (tmp_path / "calls").exists()
+    assert drawing.draw_svg().count('class="node"') == 61 and not (tmp_path / "calls").exists()
+    assert subgraph_two_levels().draw_svg() and not (tmp_path / "calls").exists()
     with pytest.warns(dot.GraphvizWarning):
         tool_agent().draw_svg()
     assert (tmp_path / "calls").exists()

@@ -23,7 +23,10 @@ from .shape import Node, Shape
 from .words import edge_text, notes, plain_ids, traits
 
 TIMEOUT: Final = 20.0
-"""Seconds that Graphviz may take."""
+"""Seconds that Graphviz may take where it was asked for."""
+QUICK: Final = 5.0
+"""Seconds that it may take where we can do without."""
+_slow: set[str] = set()  # programs that took longer, so that nobody waits for them twice
 MARGIN: Final = 16.0
 """Around a layout, in px."""
 
@@ -50,7 +53,7 @@ class GraphvizMissingError(StateGraphError, RuntimeError):
     """There is no Graphviz, and what was asked for needs it."""
 
     def __init__(self, what: str) -> None:
-        state = "does not work (see the warning)" if any(_programs()) else "is not installed"
+        state = "gives no result (see the warning)" if any(_programs()) else "is not installed"
         super().__init__(
             f"{what} needs Graphviz, which {state}: `apt install graphviz` (or https://graphviz.org/download), or "
             "`pip install stategraph[graphviz]`. draw_svg() and draw_html() do without"
@@ -58,7 +61,7 @@ class GraphvizMissingError(StateGraphError, RuntimeError):
 
 
 class GraphvizWarning(UserWarning):
-    """Graphviz is installed and does not work."""
+    """Graphviz is installed, and does not work or takes too long."""
 
 
 def draw_dot(shape: Shape) -> str:
@@ -78,9 +81,13 @@ def draw_png(shape: Shape, dpi: int = 96) -> bytes:
     return picture
 
 
-def arrange_with_graphviz(shape: Shape) -> Layout | None:
-    """Where everything stands if Graphviz decides; None if there is no Graphviz, or none that works."""
-    plan = run_graphviz(_sized(shape), "json")
+def arrange_with_graphviz(shape: Shape, *, quick: bool = False) -> Layout | None:
+    """Where everything stands if Graphviz decides; None if there is no Graphviz, or none that works in time.
+
+    Args:
+        quick: give it a few seconds only, and none if it once took longer in this process.
+    """
+    plan = run_graphviz(_sized(shape), "json", quick=quick)
     if plan is None:
         return None
     try:
@@ -110,18 +117,26 @@ def _programs() -> Iterator[Callable[[str], list[str]]]:
         yield lambda form: [sys.executable, "-c", _PYGRAPHVIZ, form]
 
 
-def run_graphviz(source: str, form: str, *options: str) -> bytes | None:
+def run_graphviz(source: str, form: str, *options: str, quick: bool = False) -> bytes | None:
     """What Graphviz makes of DOT text; None if it is not there, or does not work, of which it is warned.
 
     Args:
         form: the format: "png", "json", ...
         options: of the form "-Gname=value".
+        quick: see `arrange_with_graphviz`.
     """
-    text = source.encode(errors="replace")
+    text, timeout = source.encode(errors="replace"), QUICK if quick else TIMEOUT
     for program in _programs():
         command = [*program(form), *options]
+        if quick and command[0] in _slow:
+            return None
         try:
-            done = subprocess.run(command, input=text, capture_output=True, timeout=TIMEOUT, check=False)
+            done = subprocess.run(command, input=text, capture_output=True, timeout=timeout, check=False)
+        except subprocess.TimeoutExpired:
+            # The next one is the same engine, and would take as long.
+            _slow.add(command[0])
+            warnings.warn(f"Graphviz ({command[0]}) timed out after {timeout:g} s", GraphvizWarning, stacklevel=4)
+            return None
         except (OSError, subprocess.SubprocessError) as error:
             reason = str(error)
         else:
