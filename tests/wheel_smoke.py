@@ -16,12 +16,13 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 
 
 def listed() -> set[str]:
-    """What pyproject.toml promises: each listed package's modules, and py.typed."""
-    packages = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
-    found = {"stategraph/py.typed"}
-    for package in packages:
+    """What pyproject.toml promises: each listed package's modules, and the files that are listed as its data."""
+    settings = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    found = set()
+    for package in settings["packages"]:
         folder = CHECKOUT.joinpath(*package.split(".")[1:])
-        found |= {f"{package.replace('.', '/')}/{module.name}" for module in folder.glob("*.py")}
+        for kind in ("*.py", *settings["package-data"].get(package, ())):
+            found |= {f"{package.replace('.', '/')}/{file.name}" for file in folder.glob(kind)}
     return found
 
 
