@@ -134,7 +134,7 @@ ERRORS: dict[str, tuple[Callable[[], None], type[BaseException]]] = {
 }
 
 
-@trial("R10", quick=8, full=400)
+@trial("R10", quick=4, full=400)
 def failing_statements(round: Round) -> None:
     """The k-th statement of a journey fails, before it was done or after, by EIO, ENOSPC, an OSError or Ctrl-C, for all k
     (every 9th at first): a typed error, whole steps, no thread left, and the next call goes on."""

@@ -143,7 +143,7 @@ ODD = st.sampled_from(
 VALUES = st.one_of(test_serde.values, test_serde.values, st.lists(test_serde.values | ODD, max_size=3), st.sampled_from(ATTACKS))
 
 
-@trial("R18", quick=6, full=2_000)
+@trial("R18", quick=4, full=2_000)
 def round_trips(round: Round) -> None:
     """100 values of any kind in channels, writes and metadata of a saver, one after the other so that one may be stored
     as a change to the last: each comes back equal and of the same type, or is refused and nothing is stored. In memory,

@@ -173,7 +173,7 @@ def _one_key_each(notes: list[list[Any]], play: Play, kills: int) -> None:
         raise CheckFailed(f"{play}: effects under several keys, so that a receiver cannot tell repeats: {several}")
 
 
-@trial("R1", quick=12, full=8_000)
+@trial("R1", quick=10, full=8_000)
 def killed_on_sqlite(round: Round) -> None:
     """A run of 50 steps (8 at first) of three tasks, with nested graphs and a question, is killed one to three times:
     inside the saver, around its writes, after an effect, at a random moment. Then state and history are those of an
@@ -181,7 +181,7 @@ def killed_on_sqlite(round: Round) -> None:
     killed_journey(round, sqlite(round), 8 if round.number < 12 else 50)
 
 
-@trial("R1", quick=4, full=2_000)
+@trial("R1", quick=2, full=2_000)
 def killed_on_postgres(round: Round) -> None:
     """The same on Postgres."""
     killed_journey(round, postgres(round), 8 if round.number < 12 else 50)

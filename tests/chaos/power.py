@@ -73,7 +73,7 @@ def losing_power(round: Round, synchronous: Any) -> None:
         round.count("of these lost", max(0, len(told) - len(left)))
 
 
-@trial("R4", quick=6, full=1_000)
+@trial("R4", quick=4, full=1_000)
 def power_lost_full(round: Round) -> None:
     """40 steps with synchronous="full" on a disk that remembers; 20 images of what a loss of power may leave, any part
     of the unsynced sectors, torn at 512 or 4096 bytes. Every step told stored is there, and the file is sound."""

@@ -35,7 +35,7 @@ def checked(round: Round, suite: type[SaverChecks], only: list[str]) -> None:
         round.count("checks")
 
 
-@trial("R9", quick=4, full=1_000)
+@trial("R9", quick=2, full=1_000)
 def clocks_that_jump(round: Round) -> None:
     """The clock jumps by up to a year at every look, ids and times are in no order: the latest is what was committed
     last, and runs end as ever. In memory and SQLite; every tenth round in Postgres."""
@@ -51,7 +51,7 @@ def full_storages(round: Round) -> None:
     checked(round, TestSqliteSaver, ["full"])
 
 
-@trial("R13", quick=2, full=4_000)
+@trial("R13", quick=1, full=4_000)
 def damaged_rows(round: Round) -> None:
     """25 times a bit is flipped, a value cut, two rows swapped or one deleted in an SQLite file: every read gives what was
     stored or a typed error, other threads stay readable."""
@@ -73,7 +73,7 @@ def rows_that_are_missing(round: Round) -> None:
     round.count("damages", 25)
 
 
-@trial("R13", quick=40, full=40_000)
+@trial("R13", quick=25, full=40_000)
 def damaged_files(round: Round) -> None:
     """A byte of the SQLite file itself is changed, or its end is cut off: no read gives anything that was not stored."""
     suite = TestSqliteSaver()
@@ -123,7 +123,7 @@ def hostile_texts_postgres(round: Round) -> None:
     checked(round, TestPostgresSaver, ["hostile_texts_are_only_texts"])
 
 
-@trial("R16", quick=2, full=200)
+@trial("R16", quick=1, full=200)
 def sql_texts_are_constants(round: Round) -> None:
     """Whatever texts come, the statements sent to SQLite are constants of the product."""
     import stategraph.checkpoint.database as database
