@@ -81,7 +81,7 @@ class Run:
         stored: per task id, what the loaded checkpoint knows of the task.
         watch: the watch of the attempt that runs this graph, or None.
         late: records of mid-task calls that are stored at the end of the call (durability "exit").
-        torn: a superstep is being applied that nobody stores at once (durability "exit"): its state counts when it is done.
+        torn: a superstep is being applied that is not stored at once (durability "exit"): half-way, no state counts.
         blobs: channel → what a task of this superstep wrote to it last, and that encoded.
         histories: namespace → the superstep and task that last ran a graph with a history of its own there.
         inside: the nested checkpoint that the config names, from which the graph inside is to go on.
