@@ -29,10 +29,18 @@ def test_the_view_as_text() -> None:
         "step 1: draft",
         "  ~ log: 1 appended",
         "      + 'draft'",
-        "step 2: ask, check (not finished)",
+        "step 2: ask, check (waits for an answer)",
         "  ~ log: 1 appended, 2 in all",
         "      + 'checked'",
+        "  ask asks: {'publish?': 'draft'}",
     ]
+
+
+def test_what_a_step_raised_is_told_with_its_changes() -> None:
+    found = changes(*told.failed())
+    assert "(failed)" in found.draw_text() and "not finished" not in found.draw_text()
+    assert "  bad raised ValueError: </script><b>boom</b>" in found.draw_text().split("\n")
+    assert "<p><b>bad raised ValueError: &lt;/script&gt;&lt;b&gt;boom&lt;/b&gt;</b></p>" in found.draw_html()
 
 
 def test_an_update_and_a_fan_out_are_named() -> None:

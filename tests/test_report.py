@@ -32,10 +32,10 @@ def data_of(page: str) -> Any:
 def hostile() -> told.Told:
     """Every name, text, question and error that a page shows tries to break out of it."""
     graph = StateGraph(told.Log)
-    graph.add_node(HOSTILE.replace(":", "").replace("|", ""), told.note({HOSTILE: HOSTILE}))
+    graph.add_node(HOSTILE.replace(":", "").replace("|", "").replace("\x00", ""), told.note({HOSTILE: HOSTILE}))
     graph.add_node("ask", lambda state: {"log": [interrupt(HOSTILE)]})
     graph.add_node("bad", failing)
-    name = HOSTILE.replace(":", "").replace("|", "")
+    name = HOSTILE.replace(":", "").replace("|", "").replace("\x00", "")
     graph.add_edge(START, name).add_edge(name, "ask").add_edge(name, "bad")
     app = graph.compile(checkpointer=InMemorySaver(), name=HOSTILE)
     thread: Any = {"configurable": {"thread_id": "<b>\u202e\"'&"}, "metadata": {"who": "<script>alert(1)</script>"}}
@@ -184,8 +184,15 @@ def test_every_node_of_a_step_can_be_found_in_the_graph(make: Callable[[], told.
     assert {node for step in data_of(page)["steps"] for node in step.get("w", ())} <= drawn
 
 
-def test_an_empty_thread_and_one_without_times_have_a_page() -> None:
-    assert "empty" in draw_report(told.asking(), told.THREAD)
+@pytest.mark.parametrize("node", [told.declined, told.confirmed])
+def test_a_thread_of_an_older_graph_is_not_called_done_and_shows_its_error_or_question(node: Any) -> None:
+    page = draw_report(*told.renamed(node))
+    assert 'class="chip done"' not in page
+    assert page.index("The thread was left with work") < page.index('id="time"')
+    assert "card declined" in page or "charge it?" in page
+
+
+def test_a_thread_without_times_has_a_page() -> None:
     app, thread = told.asked()
     assert "times not stored" in draw_report(app.copy({"checkpointer": Timeless(app.checkpointer)}), thread)
 
@@ -194,6 +201,10 @@ def test_a_thread_that_cannot_be_read_is_an_error_and_no_file(tmp_path: Path) ->
     app, _ = told.asked()
     with pytest.raises(ValueError, match="thread"):
         report(app, {}, tmp_path / "x.html")
+    with pytest.raises(ValueError, match="nothing is stored of thread 'other'"):
+        report(app, {"configurable": {"thread_id": "other"}}, tmp_path / "x.html")
+    with pytest.raises(TypeError, match="compile"):
+        report(StateGraph(told.Log), told.THREAD, tmp_path / "x.html")  # type: ignore[arg-type]
     assert not (tmp_path / "x.html").exists()
 
 

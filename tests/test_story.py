@@ -174,9 +174,48 @@ def test_a_thread_started_by_an_update_is_told() -> None:
     assert found.state == "done"
 
 
-def test_an_empty_thread_has_no_steps() -> None:
-    found = read(told.asking(), told.THREAD)
-    assert (found.steps, found.state, found.checkpoint) == ((), "empty", None)
+LOST = "work that this graph has no place for, or has as another kind: node 'charge'"
+
+
+def test_what_failed_in_a_node_that_the_graph_has_lost_is_told_and_is_not_done() -> None:
+    found = story(told.renamed(told.declined))
+    assert (found.state, lines(found.steps)[-1]) == ("failed", "2 open: charge failed 1")
+    assert str(found.steps[-1].tasks[0].error) == "card declined"
+    assert LOST in found.remarks[0]
+
+
+def test_what_a_node_that_the_graph_has_lost_asks_is_told() -> None:
+    found = story(told.renamed(told.confirmed))
+    assert (found.state, lines(found.steps)[-1]) == ("paused", "2 open: charge paused 1")
+    assert [question.value for question in found.questions] == ["charge it?"]
+    assert LOST in found.remarks[0]
+
+
+def test_a_lost_node_that_was_never_begun_is_waited_for() -> None:
+    app, thread = told.renamed(told.note("b"), after="charge")
+    app.update_state(thread, {"log": []}, as_node="a")
+    found = read(told.renamed(told.note("b"))[0].copy({"checkpointer": app.checkpointer}), thread)
+    assert (found.state, lines(found.steps)[-1]) == ("waiting", "4 open: charge waiting 0")
+
+
+def test_a_graph_that_fits_its_thread_is_not_remarked_on() -> None:
+    assert [story(make()).remarks for make in (told.asked, told.failed, told.map_reduce)] == [(), (), ()]
+
+
+def test_nodes_of_an_unrelated_graph_that_made_the_thread_are_named() -> None:
+    app, thread = told.map_reduce(2, ())
+    found = read(told.asking().copy({"checkpointer": app.checkpointer}), thread)
+    assert any("do not" in r or "does not have ran" in r and "'plan'" in r for r in found.remarks)
+
+
+def test_an_unknown_thread_is_an_error_that_names_it() -> None:
+    with pytest.raises(ValueError, match="nothing is stored of thread 't'"):
+        read(told.asking(), told.THREAD)
+
+
+def test_a_builder_is_told_to_be_compiled() -> None:
+    with pytest.raises(TypeError, match=r"StateGraph: compile\(\) it first"):
+        read(StateGraph(told.Log), told.THREAD)  # type: ignore[arg-type]
 
 
 def test_a_thread_that_cannot_be_read_is_an_error() -> None:

@@ -216,10 +216,17 @@ def test_a_step_that_stopped_midway_tells_no_length() -> None:
     assert [found.took(place) for place in range(4)] == [0, None, 3, None]
 
 
-def test_an_empty_thread_is_drawn() -> None:
-    found = timeline(told.asking(), told.THREAD)
-    assert found.draw_text().startswith("approval · thread t · 0 steps · 0 calls")
+def test_a_timeline_without_steps_is_drawn() -> None:
+    found = told_of()
+    assert found.draw_text().startswith("graph · thread t · 0 steps · 0 calls")
     assert found.draw_svg().startswith("<svg")
+
+
+def test_what_the_graph_has_no_place_for_is_said_at_the_top() -> None:
+    found = timeline(*told.renamed(told.declined))
+    assert found.state == "failed"
+    assert found.draw_text().startswith("The thread was left with work that this graph has no place for")
+    assert "The thread was left with work" in found.draw_svg().partition("</title>")[2]
 
 
 def test_a_timeline_shows_itself_in_a_notebook() -> None:

@@ -5,6 +5,7 @@ Each function gives the graph and the config of its thread. Only what several te
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from operator import add
 from typing import Annotated, Any, TypedDict
 
@@ -86,6 +87,29 @@ def failed() -> Told:
     except ValueError:
         pass
     return app, THREAD
+
+
+def renamed(node: Callable[[Any], Any], after: str = "pay") -> Told:
+    """A thread that stopped in the node `charge`, with the same graph in which this node has another name."""
+    saver = InMemorySaver()
+
+    def build(name: str) -> CompiledStateGraph:
+        graph = StateGraph(Log).add_node("a", note("a")).add_node(name, node)
+        return graph.add_edge(START, "a").add_edge("a", name).compile(checkpointer=saver)
+
+    try:
+        build("charge").invoke({"log": []}, THREAD)
+    except ValueError:
+        pass
+    return build(after), THREAD
+
+
+def declined(state: Any) -> Any:
+    raise ValueError("card declined")
+
+
+def confirmed(state: Any) -> Any:
+    return {"log": [interrupt("charge it?")]}
 
 
 def forked() -> Told:

@@ -12,7 +12,10 @@ from ...pregel.app import Pregel
 from ..look import FONTS, look
 from .diff import LIMITS, Change, Limits, diff, draw_html, draw_text
 from .story import Step, Story, read
-from .values import TIMES, many, plain, spoken
+from .values import TIMES, many, plain, shown, spoken
+
+MOST_TROUBLES = 20
+"""So many errors and questions of a step are told."""
 
 _SOURCES = {"input": "input", "update": "update_state", "fork": "fork", "dropped": "dropped by a new input"}
 
@@ -54,18 +57,18 @@ class Changes:
 
     def draw_text(self) -> str:
         """The changes as lines of text."""
-        blocks = []
+        blocks = [*map(plain, self.story.remarks)]
         for step, changed in zip(self.story.steps, self.steps, strict=True):
-            below = draw_text(changed.changes) or "no change"
-            blocks.append(headline(step) + "\n" + "\n".join(f"  {line}" for line in below.split("\n")))
+            told = "\n".join(filter(None, (draw_text(changed.changes), *troubles(step)))) or "no change"
+            blocks.append(headline(step) + "\n" + "\n".join(f"  {line}" for line in told.split("\n")))
         return "\n".join(blocks)
 
     def draw_html(self) -> str:
         """The changes as a piece of HTML: no scripts, everything from the state escaped."""
-        blocks = (
-            f"<h4>{escape(headline(step))}</h4>{draw_html(changed.changes) or '<p><i>no change</i></p>'}"
-            for step, changed in zip(self.story.steps, self.steps, strict=True)
-        )
+        blocks = [f"<p><b>{escape(plain(remark))}</b></p>" for remark in self.story.remarks]
+        for step, changed in zip(self.story.steps, self.steps, strict=True):
+            told = draw_html(changed.changes) + "".join(f"<p><b>{escape(line)}</b></p>" for line in troubles(step))
+            blocks.append(f"<h4>{escape(headline(step))}</h4>{told or '<p><i>no change</i></p>'}")
         name, css = look("auto", _RULES.replace("FONTS", FONTS))
         return f'<div class="{name}"><style>{css}</style>{"".join(blocks)}</div>'
 
@@ -84,7 +87,7 @@ def changes(app: Pregel, config: RunnableConfig, limits: Limits = LIMITS) -> Cha
         limits: how much is told of each step.
 
     Raises:
-        ValueError: the graph has no saver, or the config names no thread or an unknown checkpoint.
+        TypeError, ValueError: as `read` does.
     """
     found: dict[int, tuple[Change, ...]] = {}
 
@@ -125,4 +128,28 @@ def headline(step: Step) -> str:
     text = ", ".join(plain(name, 60) for name in who)
     if source and text != source:
         text = f"{source}: {text}" if text else source
-    return f"step {step.number}: {text}" + (" (not finished)" if step.source == "open" else "")
+    return f"step {step.number}: {text}" + (f" ({_open(step)})" if step.source == "open" else "")
+
+
+def _open(step: Step) -> str:
+    states = {task.state for task in step.tasks}
+    return "failed" if "failed" in states else "waits for an answer" if "paused" in states else "not finished"
+
+
+def troubles(step: Step) -> list[str]:
+    """What a step's tasks raised, and of an open one what they ask, a line each."""
+    found = [f"{spoken(task.name)} raised {one_line(task.error)}" for task in step.tasks if task.error is not None]
+    if step.source == "open":
+        found += [
+            f"{spoken(task.name)} asks: {one_line(question.value)}"
+            for task in step.tasks
+            if task.state == "paused"
+            for question in task.questions
+        ]
+    more = len(found) - MOST_TROUBLES
+    return [*found[:MOST_TROUBLES], f"… {more:,} more"] if more > 0 else found
+
+
+def one_line(value: Any) -> str:
+    """A value, or an error, in one line."""
+    return " ".join(plain(shown(value, 200), 240).split())

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from html import escape
 from itertools import groupby
+from textwrap import wrap
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..look import FONTS, Theme, look
@@ -24,6 +25,7 @@ NARROW = 4.0
 _HEAD, _ROW, _LANE, _GAP = 50.0, 26.0, 9.0, 54.0
 _RULES = """
 text{font:12px $FONTS;fill:$ink}
+.remark{fill:$failed-line;font-weight:600}
 .dim{fill:$soft;font-size:11px}
 .band{fill:$page}
 .odd{fill:$cluster}
@@ -69,6 +71,8 @@ def draw_svg(timeline: Timeline, *, theme: Theme = "auto", width: int | None = N
     rows = _rows(timeline)
     bottom = _HEAD + sum(row.height for row in rows.values()) + 6
     total = left + max(scale.width, 420.0) + 12
+    remarks = [line for r in timeline.remarks for line in wrap(legal(plain(r)), max(int(total / _CHAR), 40))]
+    down = 18.0 * len(remarks)
     columns = _columns(scale)
     body = [
         *_bands(timeline, scale, columns, bottom),
@@ -80,15 +84,18 @@ def draw_svg(timeline: Timeline, *, theme: Theme = "auto", width: int | None = N
         *_legend(timeline, bottom + 16, left),
     ]
     moved = [part.replace("<g>", f'<g transform="translate({left:.0f} 0)">', 1) for part in body]
+    said = "".join(f'<text class="remark" x="12" y="{18 * n - 2}">{escape(r)}</text>' for n, r in enumerate(remarks, 1))
+    height = bottom + 44 + down
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="{name}" role="img" width="{total:.0f}" '
-        f'height="{bottom + 44:.0f}" viewBox="0 0 {total:.0f} {bottom + 44:.0f}">'
+        f'height="{height:.0f}" viewBox="0 0 {total:.0f} {height:.0f}">'
         f"<title>{escape(plain(f'Timeline of {timeline.name}, thread {timeline.thread}: {timeline.summary}'))}</title>"
         f"<style>{css}</style>"
         f'<defs><pattern id="sg-failed-{theme}" width="6" height="6" patternUnits="userSpaceOnUse" '
         'patternTransform="rotate(45)"><rect class="solid" width="6" height="6"/>'
         '<path class="hatch" d="M0 0V6"/></pattern></defs>'
-        f'<rect class="band" width="100%" height="100%"/>{"".join(moved)}</svg>'
+        f'<rect class="band" width="100%" height="100%"/>{said}'
+        f'<g transform="translate(0 {down:.0f})">{"".join(moved)}</g></svg>'
     )
 
 

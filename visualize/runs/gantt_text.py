@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from .scale import Room, Scale, arrange
@@ -20,7 +21,8 @@ def draw_text(timeline: Timeline, width: int) -> str:
     labels = {row: "  " * row.count(":") + spoken(row)[:24] for row in timeline.rows}
     left = max([len(label) for label in labels.values()] + [4]) + 2
     scale = arrange(timeline, Room(max(width - left, 20), 4.0, 3.0))
-    lines = [f"{plain(timeline.name, 60)} · thread {plain(timeline.thread, 60)} · {timeline.summary}"]
+    lines = [line for remark in timeline.remarks for line in wrap(plain(remark), max(width, 40))]
+    lines += [f"{plain(timeline.name, 60)} · thread {plain(timeline.thread, 60)} · {timeline.summary}"]
     columns = int(scale.width) + 2
     calls = [" "] * columns
     steps = [" "] * columns

@@ -24,7 +24,6 @@ _CALM = {
     "failed": "failed",
     "paused": "waits for an answer",
     "waiting": "not finished",
-    "empty": "empty",
 }
 _POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
@@ -45,7 +44,8 @@ def report(app: Pregel, config: RunnableConfig, path: str | Path) -> Path:
         The path.
 
     Raises:
-        ValueError: the graph has no saver, or the config names no thread or an unknown checkpoint.
+        TypeError: `app` is no compiled graph.
+        ValueError: the graph has no saver, or the config names no thread, or one that is not stored.
     """
     path = Path(path)
     path.write_text(draw_report(app, config), encoding="utf-8")
@@ -69,6 +69,10 @@ def draw_report(app: Pregel, config: RunnableConfig) -> str:
             f"<title>{_text(title)}</title><style>{_asset('report.css')}</style></head><body>\n",
             *_header(told),
             "<main>",
+            *(
+                f'<section class="card failure"><p><b>{_text(remark, 2000)}</b></p></section>\n'
+                for remark in story.remarks
+            ),
             *(_trouble(question, "question", "asks") for question in told.questions),
             *(_trouble(error, "failure", "failed") for error in told.errors if _is_open(told, error)),
             _card("time", "Timeline", f'<div class="scroll">{told.timeline.draw_svg(width=across)}</div>'),

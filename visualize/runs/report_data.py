@@ -15,7 +15,7 @@ from ...pregel.app import Pregel
 from ...pregel.types import START
 from .changes import headline, writers
 from .diff import Change, Limits, diff, draw_html
-from .story import Step, Story, Task, TaskState, read
+from .story import Step, Story, Task, TaskState, newest, read
 from .timeline import Timeline, of_story
 from .values import TIMES, block, duration, legal, path_of, plain, shown
 
@@ -62,9 +62,9 @@ def gather(app: Pregel, config: RunnableConfig) -> Report:
     """Read a thread and shorten what it holds.
 
     Raises:
-        ValueError: see `read`.
+        TypeError, ValueError: see `read`.
     """
-    metadata = app.get_state(config).metadata
+    metadata = newest(app, config).metadata
     expected = int((metadata or {}).get("step", 0)) + 3
     states = _States(_share(expected, 200, 6000), _limits(expected))
     story = read(app, config, states.look)

@@ -8,13 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import starmap
 from typing import Any, Literal, NamedTuple
 
-from ...checkpoint.base import RunnableConfig, address, coordinates
+from ...checkpoint.base import BaseCheckpointSaver, RunnableConfig, address, coordinates
 from ...pregel.app import Pregel
+from ...pregel.history import Stored
 from ...pregel.run import nested_place
 from ...pregel.state import StoredThreads
 from ...pregel.types import NS_END, NS_SEP, START, Interrupt, PregelTask, StateSnapshot
+from .leftover import Leftover, leftover
 
 TaskState = Literal["done", "failed", "paused", "waiting"]
 """`paused`: it has asked and waits for an answer. `waiting`: it has not been started, or was cut off."""
@@ -93,10 +96,11 @@ class Story:
 
     Attributes:
         ns: the namespace that was read; empty at the top.
-        checkpoint: the id of the newest checkpoint on the line; None for an empty thread.
+        checkpoint: the id of the newest checkpoint on the line.
         whole: whether that is the thread's newest one.
         questions: that wait for an answer.
         next: the nodes that would run now.
+        remarks: what a reader must know first: that the graph is not the one that made the thread.
         unread: nested graphs whose history was left out.
     """
 
@@ -110,17 +114,16 @@ class Story:
     questions: tuple[Interrupt, ...] = ()
     next: tuple[str, ...] = ()
     unread: int = 0
+    remarks: tuple[str, ...] = ()
 
     @property
-    def state(self) -> Literal["done", "failed", "paused", "waiting", "empty"]:
+    def state(self) -> TaskState:
         """How the thread stands."""
         open_tasks = [task for step in self.steps if step.source == "open" for task in step.tasks]
         for state in _STOPPED:
             if any(task.state == state for task in open_tasks):
                 return state
-        if not self.steps:
-            return "empty"
-        return "waiting" if self.next else "done"
+        return "waiting" if self.next or open_tasks else "done"
 
 
 _STOPPED: tuple[Literal["failed", "paused"], ...] = ("failed", "paused")
@@ -135,9 +138,26 @@ def read(app: Pregel, config: RunnableConfig, look: Look | None = None) -> Story
     States are handed to `look` one after another and not kept: a long thread never lies in memory as a whole.
 
     Raises:
-        ValueError: the graph has no saver, or the config names no thread or an unknown checkpoint.
+        TypeError: `app` is no compiled graph.
+        ValueError: the graph has no saver, or the config names no thread, or one that is not stored.
     """
     return _Reader(app, config).read(look or (lambda step, before, after: None))
+
+
+def newest(app: Pregel, config: RunnableConfig) -> StateSnapshot:
+    """The checkpoint that `config` names, else the thread's newest.
+
+    Raises:
+        TypeError, ValueError: as `read` does.
+    """
+    if not isinstance(app, Pregel):
+        hint = ": compile() it first" if hasattr(app, "compile") else ""
+        raise TypeError(f"a stored thread is read through a compiled graph, not a {type(app).__name__}{hint}")
+    snapshot = app.get_state(config)
+    if snapshot.metadata is None:
+        thread_id, ns, _ = coordinates(snapshot.config)
+        raise ValueError(f"nothing is stored of thread {thread_id!r}{f', namespace {ns!r}' if ns else ''}")
+    return snapshot
 
 
 @dataclass(slots=True)
@@ -158,27 +178,33 @@ class _Reader:
         self.left = MOST_NESTED
 
     def read(self, look: Look) -> Story:
-        snapshot = self.app.get_state(self.config)
+        snapshot = newest(self.app, self.config)
         thread_id, ns, _ = coordinates(snapshot.config)
         graph = self.app.nested(ns)
         name, wanted = graph.program.name, _id(snapshot.config)
-        if snapshot.metadata is None:
-            return Story(name, thread_id, ns, None, ())
         place = _Place(graph, thread_id, ns, "")
         beside: list[StateSnapshot] = []
         links = _links(self.app.get_state_history(address(thread_id, ns)), wanted, beside)
         steps = list(self._steps(place, links, look))
         whole = not any(_parent(other) == wanted for other in beside)
-        if snapshot.next and whole:
+        left = self._left(graph, snapshot)
+        if whole and (snapshot.next or left.tasks):
             head = self.app.get_state(address(thread_id, ns))
             opened = self._open(place, head)
+            opened = replace(opened, tasks=(*opened.tasks, *starmap(_left_task, left.tasks)))
             look(opened, self.app.get_state(head.config).values, head.values)
             steps.insert(0, opened)
         line = {step.checkpoint for step in steps}
+        questions = (*snapshot.interrupts, *(q for _, _, stored in left.tasks for q in stored.interrupts))
         return Story(
-            name, thread_id, ns, wanted, tuple(reversed(steps)), _branches(beside, line), whole, snapshot.interrupts,
-            snapshot.next, max(-self.left, 0),
+            name, thread_id, ns, wanted, tuple(reversed(steps)), _branches(beside, line), whole, questions,
+            snapshot.next, max(-self.left, 0), left.remarks,
         )  # fmt: skip
+
+    def _left(self, graph: StoredThreads, snapshot: StateSnapshot) -> Leftover:
+        saver = self.app.checkpointer
+        found = saver.get_tuple(snapshot.config) if isinstance(saver, BaseCheckpointSaver) else None
+        return Leftover() if found is None else leftover(graph.program, found)
 
     def _steps(self, place: _Place, links: Iterator[_Link], look: Look) -> Iterator[Step]:
         """Newest first. An input's own checkpoint, which only starts the graph, is one with the step that takes it."""
@@ -299,6 +325,13 @@ def _links(history: Iterator[StateSnapshot], wanted: str | None, beside: list[St
         after, wanted = snapshot, _parent(snapshot) or ""
     if after is not None:
         yield _Link(None, after, False)
+
+
+def _left_task(name: str, id: str, stored: Stored) -> Task:
+    """A task of a node that this graph does not have."""
+    failed, asked = stored.error is not None, bool(stored.interrupts)
+    state: TaskState = "failed" if failed else "done" if stored.wrote else "paused" if asked else "waiting"
+    return Task(id, name, name, state, stored.spans, (0.0,) * len(stored.spans), stored.error, stored.interrupts)
 
 
 def _branches(beside: list[StateSnapshot], line: set[str | None]) -> tuple[Branch, ...]:

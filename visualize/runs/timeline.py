@@ -90,6 +90,7 @@ class Timeline:
         rows: the ids of the nodes, in the order in which they first ran; below a node those of its nested graph.
         timed: whether times are stored; if not, every step is one unit wide.
         branches: what is beside the line that is shown.
+        remarks: what a reader must know first: that the graph is not the one that made the thread.
     """
 
     name: str
@@ -102,6 +103,7 @@ class Timeline:
     calls: tuple[Call, ...]
     branches: tuple[Branch, ...]
     timed: bool
+    remarks: tuple[str, ...] = ()
 
     @property
     def ran(self) -> float:
@@ -179,7 +181,7 @@ def timeline(app: Pregel, config: RunnableConfig) -> Timeline:
         config: the thread; with a `checkpoint_id` the line that leads to that checkpoint, else to the newest.
 
     Raises:
-        ValueError: the graph has no saver, or the config names no thread or an unknown checkpoint.
+        TypeError, ValueError: as `read` does.
     """
     return of_story(read(app, config))
 
@@ -191,7 +193,7 @@ def of_story(story: Story) -> Timeline:
     bars = [bar for place, step in enumerate(story.steps) for bar in _bars(place, step, gaps, timed)]
     return Timeline(
         story.name, story.thread, story.state, story.steps, _rows(story.steps), tuple(bars), gaps, calls,
-        story.branches, timed,
+        story.branches, timed, story.remarks,
     )  # fmt: skip
 
 
