@@ -32,6 +32,8 @@ BEGIN_WRITE = "BEGIN IMMEDIATE"
 COMMIT = "COMMIT"
 _ROLLBACK = "ROLLBACK"
 _WAL = "PRAGMA journal_mode=WAL"
+_LOG = "PRAGMA wal_autocheckpoint=4000"
+"""Pages of the log (16 MB) before it is written into the file: the same pages change again and again."""
 _SYNCHRONOUS = {
     "off": "PRAGMA synchronous=OFF",
     "normal": "PRAGMA synchronous=NORMAL",
@@ -99,6 +101,7 @@ class Database:
 
     def _prepare(self, schema: Sequence[str], synchronous: Synchronous | None) -> None:
         self.execute(_WAL).close()
+        self.execute(_LOG).close()
         if synchronous is not None:
             self.execute(_SYNCHRONOUS[synchronous]).close()
         with self.transaction(write=True):
