@@ -375,7 +375,7 @@ def full_disks(round: Round) -> None:
             subprocess.run(["mount", "-o", "remount,size=8m", str(folder)], check=True)
             with SqliteSaver.from_conn_string(str(folder / "threads.db")) as another:
                 log = another.get(config())  # the newest can be read, by others too
-                kept = log["channel_values"]["log"] if log else []
+                kept = log["channel_values"].get("log", []) if log else []
             carry_through(app, given, config(), world, durability)
             same(app.get_state(config()).values["log"][: len(kept)], kept, "log before, and after the resume")
     finally:
