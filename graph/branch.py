@@ -69,6 +69,22 @@ def literals(hint: Any) -> list[str]:
     return []
 
 
+def sends(hint: Any) -> typing.Literal["no", "some", "only"]:
+    """Whether a router's return annotation speaks of `Send`s, and of nothing else."""
+    if hint is Send:
+        return "only"
+    parts = [arg for arg in typing.get_args(hint) if arg is not Ellipsis and not isinstance(arg, str)]
+    if typing.get_origin(hint) is typing.Literal or not parts:
+        return "no"
+    found = {sends(part) for part in parts}
+    return "only" if found == {"only"} else "no" if found == {"no"} else "some"
+
+
+def sends_anywhere(ends: Ends | None, hint: Any) -> bool:
+    """Whether a router's `Send`s may go anywhere: all its declared ends are those that its `Literal` names."""
+    return ends is not None and sends(hint) == "some" and set(ends) <= set(literals(hint))
+
+
 def _is_union(origin: Any) -> bool:
     return origin is typing.Union or origin is types.UnionType
 

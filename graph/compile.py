@@ -15,6 +15,7 @@ from ..pregel.errors import InvalidUpdateError
 from ..pregel.node import PregelNode
 from ..pregel.types import END, JOIN, ROOT, START, TAG_HIDDEN, TO_NODE, Send
 from ..pregel.writes import StateWriter, Vocabulary, Writer, is_record
+from .arguments import destinations_of
 from .branch import Branch
 from .declared import Declared, NodeSpec
 from .schema import Channel, Schema
@@ -26,7 +27,7 @@ class Exits(NamedTuple):
     Attributes:
         to_end: the nodes with an edge to END.
         joins: all of them, those into END too.
-        destinations: where a node's `Command` may go, with labels.
+        destinations: where the `Command` of a node, or of an error handler, may go, with labels.
     """
 
     to_end: frozenset[str]
@@ -72,6 +73,13 @@ def handler_of(graph: Declared, node: str) -> str | None:
     return HANDLERS[1] if graph.defaults.handler is not None else None
 
 
+def handler_ends(graph: Declared) -> dict[str, Mapping[str, str]]:
+    """Of each error handler, by the name of its node: where its `Command` may go, as its annotation says."""
+    bodies = {HANDLERS[0] + name: spec.policies.handler for name, spec in graph.nodes.items()}
+    bodies[HANDLERS[1]] = graph.defaults.handler
+    return {name: destinations_of(name, None, body) for name, body in bodies.items() if body is not None}
+
+
 def compile_graph(
     graph: Declared,
     checkpointer: BaseCheckpointSaver | bool | None,
@@ -104,7 +112,7 @@ def compile_graph(
     app.exits = Exits(
         frozenset(start for start, end in graph.edges if end == END),
         tuple(graph.waiting_edges),
-        {name: spec.ends for name, spec in specs.items()},
+        {name: spec.ends for name, spec in specs.items()} | handler_ends(graph),
     )
     for schema in graph.schemas:
         app.serde.register_schema(schema)

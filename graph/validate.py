@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from ..pregel.errors import InvalidGraphError, nearest
 from ..pregel.types import END, START, TASKS, All
 from ..pregel.writes import is_reserved
+from .branch import sends_anywhere
+from .compile import handler_ends
 from .declared import Declared
 
 
@@ -60,10 +62,12 @@ def _targets(graph: Declared) -> Iterator[str]:
                 if end not in known:
                     near = nearest(end, graph.nodes)
                     yield f"node {source!r}: its router {name!r} leads to unknown node {end!r}; {near}"
-    for name, spec in graph.nodes.items():
-        for end in spec.ends:
+    declared = {f"node {name!r}": spec.ends for name, spec in graph.nodes.items()}
+    declared |= {f"error handler {name!r}": ends for name, ends in handler_ends(graph).items()}
+    for who, ends in declared.items():
+        for end in ends:
             if end not in known:
-                yield f"node {name!r} declares the unknown destination {end!r}; {nearest(end, graph.nodes)}"
+                yield f"{who} declares the unknown destination {end!r}; {nearest(end, graph.nodes)}"
 
 
 def _keys(graph: Declared) -> Iterator[str]:
@@ -86,6 +90,7 @@ def _breakpoints(graph: Declared, interrupt: All | Sequence[str]) -> Iterator[st
 def successors(graph: Declared) -> dict[str, set[str]]:
     """For each node and START, what it is declared to lead to; "*" if its router may go anywhere."""
     found: dict[str, set[str]] = {name: set(spec.ends) for name, spec in graph.nodes.items()}
+    found |= {name: set(ends) for name, ends in handler_ends(graph).items()}
     for start, end in graph.edges:
         found.setdefault(start, set()).add(end)
     for starts, end in graph.waiting_edges:
@@ -93,7 +98,9 @@ def successors(graph: Declared) -> dict[str, set[str]]:
             found.setdefault(start, set()).add(end)
     for source, branches in graph.branches.items():
         for branch in branches.values():
-            found.setdefault(source, set()).update(("*",) if branch.ends is None else branch.ends.values())
+            ends = found.setdefault(source, set())
+            ends.update(("*",) if branch.ends is None else branch.ends.values())
+            ends.update(("*",) if sends_anywhere(branch.ends, branch.body.returns) else ())
     return found
 
 

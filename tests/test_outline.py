@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from random_graphs import graphs
 
 import stategraph
-from stategraph import END, START, InMemorySaver, NodeBuilder, Pregel, Send, StateGraph
+from stategraph import END, START, Command, InMemorySaver, NodeBuilder, Pregel, Send, StateGraph
 from stategraph.channels import LastValue
 from stategraph.visualize.outline import outline
 from stategraph.visualize.shape import Edge, Shape
@@ -47,7 +47,8 @@ def declared(described: Described, levels: int, inside: str = "") -> tuple[set[s
         edges.add((source, f"{source}|?", "conditional", " / ".join(labels)))
     edges |= {(name, END, "plain", "") for name in names if not any(source == name for source, *_ in edges)}
     led_to = {end for _, end, *_ in edges}
-    edges |= {(f"{source}|?", name, "conditional", "") for source in guesses for name in names if name not in led_to}
+    lost = [name for name in (*names, END) if name not in led_to]
+    edges |= {(f"{source}|?", name, "conditional", "perhaps") for source in guesses for name in lost}
     subs = {node["name"]: node["sub"] for node in described["nodes"] if node["sub"] is not None} if levels else {}
     ids = {START, *names, *(END for _, end, *_ in edges if end == END), *(end for ends in edges for end in ends[:2])}
     ids |= {END} if inside else set()
@@ -136,6 +137,28 @@ def test_a_router_that_returns_names_and_sends() -> None:
     }  # fmt: skip
 
 
+def test_sends_beside_declared_names_may_go_anywhere() -> None:
+    for hint in (Literal["b"] | Send, Literal["b"] | list[Send]):
+        drawn = shape(graph("a", "b", "c").add_conditional_edges("a", router("r", hint)))
+        assert [edge for edge in drawn.edges if edge.source != "__start__" and edge.target != END] == [
+            Edge("a", "b", "conditional"), Edge("a", "a|?", "send", "r"), Edge("a|?", "c", "send", "perhaps"),
+        ], hint  # fmt: skip
+        assert all(node.reached for node in drawn.nodes)
+
+
+def test_where_a_router_may_go_that_does_not_say_so_is_a_guess() -> None:
+    drawn = shape(graph("a", "b").add_conditional_edges("a", router("r")))
+    assert [node.label for node in drawn.nodes if node.kind == "unknown"] == ["any node"]
+    assert [edge for edge in drawn.edges if edge.source == "a|?"] == [Edge("a|?", "b", "conditional", "perhaps")]
+    drawn = shape(graph("a", "b").add_conditional_edges("a", router("r", list[Send])))
+    assert [edge for edge in drawn.edges if edge.source == "a|?"] == [Edge("a|?", "b", "send", "perhaps")]
+
+
+def test_a_router_that_does_not_say_where_it_goes_may_end_the_run() -> None:
+    drawn = shape(joined(graph("a", "b"), ("b", "a")).add_conditional_edges("a", router("r")))
+    assert [edge.target for edge in drawn.edges if edge.source == "a|?"] == ["b", END]
+
+
 def test_a_join_into_the_end() -> None:
     built = joined(graph("a", "b"), ("a", "b")).add_edge(["a", "b"], END)
     assert edges(built)[1:] == [
@@ -180,6 +203,23 @@ def test_an_error_handler_is_drawn_beside_its_node() -> None:
     (handler,) = [node for node in drawn.nodes if node.handler]
     assert (handler.label, handler.reached) == ("mend", True)
     assert [edge for edge in drawn.edges if edge.target == handler.id] == [Edge("a", handler.id, "error")]
+
+
+def test_arrows_lead_to_where_an_error_handler_says_that_its_command_goes() -> None:
+    rescue = router("rescue", Command[Literal["other"]])
+    builder = StateGraph(State).add_node("a", node, error_handler=rescue).add_node("other", node).add_edge(START, "a")
+    drawn = shape(builder)  # without a warning that nothing leads to other
+    assert Edge("__error_handler__a", "other", "goto") in drawn.edges
+    assert all(node.reached for node in drawn.nodes)
+    builder = graph("a", "other")
+    builder.set_node_defaults(error_handler=rescue)
+    assert Edge("__default_error_handler__", "other", "goto") in shape(builder).edges
+
+
+def test_an_error_handler_that_goes_to_no_node_is_refused() -> None:
+    builder = StateGraph(State).add_node("a", node, error_handler=router("rescue", Command[Literal["ather"]]))
+    with pytest.raises(stategraph.InvalidGraphError, match="declares the unknown destination 'ather'"):
+        builder.add_edge(START, "a").compile()
 
 
 def test_no_arrow_leads_from_an_error_handler_that_has_no_edges() -> None:

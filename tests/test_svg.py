@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 from described import build
+from drawn import graph, router
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_graphs import graphs
@@ -45,7 +46,7 @@ SHAPE = Shape(
         Node("j", "all", "join"),
         Node("sub", "sub", "subgraph"),
         Node("h", "recover", handler=True),
-        Node("q", "?", "unknown"),
+        Node("q", "any node", "unknown"),
         Node("x", "x", reached=False),
         Node("c:S", "START", "start", "c"),
         Node("c:E", "END", "end", "c"),
@@ -158,6 +159,16 @@ def test_tooltips_say_what_is_known() -> None:
     assert "waits for all" in title(of_node(root, "j"))
     edges = [title(edge) for edge in groups(root, "edge")]
     assert "a → b [yes]: a router decides" in edges
+    assert "a → recover: taken on failure" in edges  # by its label: its id in a compiled graph is for machines
+    assert "b → all: waits for all" in edges
+
+
+def test_the_tooltip_of_an_arrow_to_any_node_says_so() -> None:
+    drawn = graph("a", "b").add_conditional_edges("a", router("f")).compile().get_graph().draw_svg(layout="builtin")
+    edges = [title(edge) for edge in groups(parsed(drawn), "edge")]
+    assert "a → any node [f]: a router decides" in edges
+    assert "any node → b [perhaps]: a router decides" in edges
+    assert "|?" not in "".join(edges)
 
 
 def test_a_label_stands_on_its_edge() -> None:

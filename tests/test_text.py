@@ -156,7 +156,7 @@ def test_no_line_gets_lost_however_the_edges_lie() -> None:
 
 def drawn_cells(text: str) -> dict[tuple[int, int], str]:
     """The characters of a drawing; the blanks inside of ends and joins as dots."""
-    text = re.sub(r"[(<] +\S+ +[)>]", lambda found: found[0].replace(" ", "."), text)
+    text = re.sub(r"[(<] +(\S+|any node) +[)>]", lambda found: found[0].replace(" ", "."), text)
     return {(x, y): c for y, line in enumerate(text.splitlines()) for x, c in enumerate(line)}
 
 

@@ -5,11 +5,10 @@ What cannot be known is not guessed: a router that does not say where it goes le
 
 from __future__ import annotations
 
-import typing
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from ..graph.branch import Branch, literals
+from ..graph.branch import Branch, literals, sends, sends_anywhere
 from ..graph.compile import CompiledStateGraph
 from ..graph.compile import join as join_name
 from ..graph.functional import EntryWriter
@@ -18,6 +17,7 @@ from ..pregel.program import Node as ProgramNode
 from ..pregel.types import END, JOIN, NS_END, NS_SEP, START, TASKS, TO_NODE, Send
 from ..pregel.writes import ChannelWrite, ChannelWriteEntry, ChannelWriteTupleEntry, StateWriter
 from .shape import Edge, EdgeKind, Node, Shape
+from .words import ANY_NODE, PERHAPS
 
 _LABELS = {START: "START", END: "END"}
 
@@ -51,11 +51,7 @@ def _level(app: Pregel, inside: str, levels: int, above: tuple[Any, ...]) -> Ite
     """One graph, and the graphs inside it so far as `levels` goes; `inside` is the id of the node that holds it."""
     program, place = app.program, inside or None
     edges = [*_edges(app)]
-    if any(edge.target.endswith(_ANYWHERE) for edge in edges):
-        led_to = {edge.target for edge in edges}
-        lost = [n.name for n in program.nodes.values() if n.name not in led_to and n.name != START and not _handles(n)]
-        unknown = dict.fromkeys(edge.target for edge in edges if edge.target.endswith(_ANYWHERE))
-        edges += [Edge(anywhere, name, "conditional") for anywhere in unknown for name in lost]
+    edges += _perhaps(program.nodes.values(), edges)
     used = dict.fromkeys(end for edge in edges for end in (edge.source, edge.target))
     entries: dict[str, list[str]] = {}
     exits: dict[str, list[str]] = {}
@@ -81,7 +77,7 @@ def _level(app: Pregel, inside: str, levels: int, above: tuple[Any, ...]) -> Ite
         if name.startswith(JOIN) and NS_END in name:
             yield Node(_id(inside, name), "all", "join", place)
         elif name.endswith(_ANYWHERE):
-            yield Node(_id(inside, name), "?", "unknown", place)
+            yield Node(_id(inside, name), ANY_NODE, "unknown", place)
     if END in used or inside:
         yield Node(_id(inside, END), _LABELS[END], "end", place)
     for edge in edges:
@@ -133,6 +129,20 @@ _ANYWHERE = f"{NS_SEP}?"  # no node can have such a name
 
 def _anywhere(source: str) -> str:
     return source + _ANYWHERE
+
+
+def _perhaps(nodes: Iterable[ProgramNode], edges: Sequence[Edge]) -> Iterator[Edge]:
+    """From wherever routers may go to what nothing else leads to: as likely as to any other, but else it hung loose."""
+    led_to = {edge.target for edge in edges}
+    lost = [node.name for node in nodes if node.name not in {START, *led_to} and not _handles(node)]
+    kinds: dict[str, set[EdgeKind]] = {}
+    for edge in edges:
+        if edge.target.endswith(_ANYWHERE):
+            kinds.setdefault(edge.target, set()).add(edge.kind)
+    for anywhere, found in kinds.items():
+        kind: EdgeKind = "send" if found == {"send"} else "conditional"
+        ends = [END] if kind != "send" and END not in led_to else []  # nothing is sent to END
+        yield from (Edge(anywhere, name, kind, PERHAPS) for name in (*lost, *ends))
 
 
 def _reached(edges: Iterable[Edge]) -> set[str]:
@@ -201,25 +211,17 @@ def _written(node: ProgramNode) -> Iterator[Edge]:
 
 def _chosen(source: str, router: Branch) -> Iterator[Edge]:
     """Where a router may go: as declared, else anywhere."""
-    names, sends = set(literals(router.body.returns)), _sends(router.body.returns)
+    hint = router.body.returns
+    names, sent = set(literals(hint)), sends(hint)
     if router.ends is None:
-        yield Edge(source, _anywhere(source), "send" if sends == "only" else "conditional", router.name)
+        yield Edge(source, _anywhere(source), "send" if sent == "only" else "conditional", router.name)
         return
     for answer, end in router.ends.items():
-        sent = sends == "only" or (sends == "some" and bool(names) and answer not in names)
-        kind: EdgeKind = "send" if sent and end != END else "conditional"
+        is_send = sent == "only" or (sent == "some" and bool(names) and answer not in names)
+        kind: EdgeKind = "send" if is_send and end != END else "conditional"
         yield Edge(source, end, kind, "" if answer == end else str(answer))
-
-
-def _sends(hint: Any) -> typing.Literal["no", "some", "only"]:
-    """Whether a router's return annotation speaks of `Send`s, and of nothing else."""
-    if hint is Send:
-        return "only"
-    parts = [arg for arg in typing.get_args(hint) if arg is not Ellipsis and not isinstance(arg, str)]
-    if typing.get_origin(hint) is typing.Literal or not parts:
-        return "no"
-    found = {_sends(part) for part in parts}
-    return "only" if found == {"only"} else "no" if found == {"no"} else "some"
+    if sends_anywhere(router.ends, hint):
+        yield Edge(source, _anywhere(source), "send", router.name)
 
 
 # -- the edges of a raw Pregel --------------------------------------------------------------------------------

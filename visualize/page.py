@@ -76,7 +76,7 @@ _WIDE, _HIGH = 70.0, 40.0
 
 def _sample_node(trait: str, theme: Theme) -> str:
     kind: NodeKind = trait if trait in ("subgraph", "join", "unknown") else "node"  # type: ignore[assignment]
-    label = {"join": "all", "unknown": "?"}.get(trait, "")
+    label = {"join": "all", "unknown": "any"}.get(trait, "")
     node = Node(
         "", label, kind, deferred=trait == "deferred", handler=trait == "handler", before=trait == "breakpoint",
         reached=trait != "unreached",

@@ -10,7 +10,7 @@ from dataclasses import replace
 from ..graph.builder import StateGraph
 from ..graph.compile import compile_graph
 from ..graph.declared import NodeSpec
-from ..graph.validate import successors
+from ..graph.validate import handlers, successors
 from ..pregel.callable import read_callable
 from ..pregel.errors import InvalidGraphError
 from ..pregel.types import END, START
@@ -37,7 +37,7 @@ def sketch(builder: StateGraph) -> Drawing:
     """
     leads = successors(builder)
     named = {*leads, *(end for ends in leads.values() for end in ends)} - {START, END, "*"}
-    missing = sorted(named - set(builder.nodes))
+    missing = sorted(named - set(builder.nodes) - handlers(builder))
     blank = NodeSpec(read_callable(lambda state: None, "unknown"), builder.schemas[builder.state_schema])
     filled = copy.copy(builder)
     filled.nodes = {**builder.nodes, **dict.fromkeys(missing, blank)}

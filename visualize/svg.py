@@ -16,11 +16,12 @@ from .layout.measure import DEFERRED_MARK, FONT, LONGEST_LABEL, SMALL, fitted, t
 from .layout.places import Box, Layout, Point, Route
 from .look import FONTS, LIGHT, Theme, look
 from .shape import Node, Shape
-from .words import EDGE_KINDS, NODE_KINDS, notes, traits
+from .words import ANY_NODE, EDGE_KINDS, NODE_KINDS, notes, traits
 
 State = Literal["waiting", "running", "done", "failed", "paused"]
 
-ANYWHERE: Final = "may go anywhere: give the router a path map or a Literal return annotation"
+ANYWHERE: Final = "any node, or END: the router does not say; give it a path map or a Literal return annotation"
+MISSING: Final = "there is no such node yet"
 UNREACHED: Final = "nothing declared leads here: it runs only if a Command or a Send names it"
 
 
@@ -61,6 +62,7 @@ def draw_svg(
         if mark.state not in get_args(State):
             raise ValueError(f"the state of {node!r} is one of {', '.join(get_args(State))}, not {mark.state!r}")
     unreached = {node.id for node in shape.nodes if not node.reached}
+    told = {node.id: node.label for node in shape.nodes if node.handler or node.kind in ("unknown", "join")}
     name, css = look(theme)
     width, height = _number(layout.width), _number(layout.height)
     parts = [
@@ -70,7 +72,7 @@ def draw_svg(
         f"<style>\n{css}</style>",
         f'<rect class="page" width="{width}" height="{height}" rx="8" {_fill("page")}/>',
         *(_cluster(node, layout.clusters[node.id], marks.get(node.id)) for node in shape.clusters),
-        *(_edge(route, layout, reached=route.edge.source not in unreached) for route in layout.routes),
+        *(_edge(route, layout, told, reached=route.edge.source not in unreached) for route in layout.routes),
         *(_node(node, layout.boxes[node.id], marks.get(node.id)) for node in shape.nodes),
         "</svg>",
     ]
@@ -144,7 +146,7 @@ def _outline(node: Node, box: Box) -> Iterator[str]:
 
 def _tooltip(node: Node, mark: Mark | None) -> str:
     """Everything that is known of a node, a line each."""
-    said = {"unknown": ANYWHERE, "unreached": UNREACHED}
+    said = {"unknown": ANYWHERE if node.label == ANY_NODE else MISSING, "unreached": UNREACHED}
     plain = {"start", "end", "breakpoint"}
     kinds = [said.get(trait, NODE_KINDS[trait]) for trait in traits(node) if trait not in plain]
     whole = [] if node.kind in ("start", "end", "join", "unknown") else [node.label]
@@ -190,12 +192,14 @@ def _badge(box: Box, mark: Mark | None) -> Iterator[str]:
 # -- edges ----------------------------------------------------------------------------------------------------
 
 
-def _edge(route: Route, layout: Layout, *, reached: bool) -> str:
+def _edge(route: Route, layout: Layout, told: Mapping[str, str], *, reached: bool) -> str:
+    """An edge; `told` has the words for ends whose ids are for machines only."""
     edge = route.edge
     nested = any(_holds(box, route.label_at or route.points[0]) for box in layout.clusters.values())
     classes = " ".join(["edge", edge.kind, *(["nested"] if nested else []), *([] if reached else ["unreached"])])
     colour = LIGHT.get(edge.kind, LIGHT["line"])
-    what = " ".join(filter(None, (f"{_short(edge.source)} → {_short(edge.target)}", edge.label and f"[{edge.label}]")))
+    source, target = (told.get(end, _short(end)) for end in edge[:2])
+    what = " ".join(filter(None, (f"{source} → {target}", edge.label and f"[{edge.label}]")))
     tips, points = _tips(route)
     dash = {"conditional": "5 4", "goto": "5 4", "error": ".1 4.5"}.get(edge.kind)
     dashes = f' stroke-dasharray="{dash}"' if dash else ""

@@ -29,7 +29,7 @@ NODE_KINDS = {
     "node": "node",
     "subgraph": "a graph as a node",
     "join": "waits for all that lead here",
-    "unknown": "somewhere: the router does not say",
+    "unknown": "any node: the router does not say which",
     "cluster": "a graph, shown inside",
     "deferred": "deferred: runs when nothing else is left",
     "handler": "error handler",
@@ -37,6 +37,11 @@ NODE_KINDS = {
     "unreached": "nothing declared leads here",
 }
 """What each kind of node, and each of its `traits`, means."""
+
+ANY_NODE = "any node"
+"""Where a router goes that does not say so."""
+PERHAPS = "perhaps"
+"""On arrows from there to nodes that nothing else leads to."""
 
 LONGEST_NOTE = 40  # characters of a metadata value
 
