@@ -294,6 +294,14 @@ def test_edges_lead_down_and_loops_up() -> None:
     assert up == [Edge("d", "a")]
 
 
+def test_parallel_nodes_stand_side_by_side_though_a_router_leads_back_to_some() -> None:
+    shape = drawn("S a j, S b j, S c j, j E", j="join")
+    again = (Edge("j", "a", "conditional"), Edge("j", "b", "conditional"))
+    layout = arrange(Shape("", shape.nodes, (*shape.edges, *again)))
+    assert len({layout.boxes[name].middle[1] for name in "abc"}) == 1
+    assert {route.edge for route in layout.routes if route.points[0][1] > route.points[-1][1]} == set(again)
+
+
 def test_a_loop_goes_around_at_the_side() -> None:
     layout = arrange(PLANAR["loop"])
     way = next(route for route in layout.routes if route.edge == Edge("d", "a"))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from stategraph.visualize.layout.columns import columns
 from stategraph.visualize.layout.grid import Grid, Item, Link, build, places
-from stategraph.visualize.layout.layers import Pair, layers, loops
+from stategraph.visualize.layout.layers import Pair, back_from, layers, loops
 from stategraph.visualize.layout.measure import FONT, LONGEST, fitted, label_size, node_size, text_width
 from stategraph.visualize.layout.order import arrange_rows, crossings
 from stategraph.visualize.layout.places import Box, Route
@@ -49,6 +49,19 @@ def test_where_there_is_no_circle_there_is_no_loop(edges: list[Pair]) -> None:
 def test_the_edge_that_leads_back_is_the_loop() -> None:
     assert loops(4, [(0, 1), (2, 1), (1, 2), (2, 3)]) == {1}
     assert loops(2, [(0, 0), (0, 1)]) == {0}
+
+
+@given(pairs, st.sets(st.integers(0, 39)))
+def test_without_its_loops_a_graph_has_no_circle_wherever_it_is_rather_cut(edges: list[Pair], soft: set[int]) -> None:
+    found = loops(COUNT, edges, soft={number for number in soft if number < len(edges)})
+    assert networkx.is_directed_acyclic_graph(networkx.DiGraph(without(edges, found)))
+
+
+def test_a_circle_is_cut_where_it_rather_should() -> None:
+    edges = [(0, 1), (0, 2), (1, 3), (2, 3), (3, 1), (3, 2)]
+    assert loops(4, edges) != {4, 5}
+    assert back_from(0, 4, edges) == {4, 5} and loops(4, edges, soft={4, 5}) == {4, 5}
+    assert loops(3, [(0, 1), (1, 2), (0, 2)], soft={2}) == set()  # it closes none
 
 
 @given(pairs)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from ..shape import Edge
-from .layers import layers, loops
+from .layers import back_from, layers, loops
 from .measure import Size
 
 
@@ -108,7 +108,10 @@ def build(items: list[Item], links: Sequence[Link], first: int | None, last: int
             link.turn_back()
     pairs = [(link.upper, link.lower) for link in links]
     order = range(len(items)) if first is None else [first, *(n for n in range(len(items)) if n != first)]
-    for number in loops(len(items), pairs, order):
+    back = set() if first is None else back_from(first, len(items), pairs)
+    # Where a circle can be cut in several places: where something decides to go back.
+    soft = {number for number in back if links[number].edge.kind in ("conditional", "goto", "send")}
+    for number in loops(len(items), pairs, order, soft):
         links[number].turn_back()
     between = [link for link in links if link.upper != link.lower]
     layer = layers(len(items), [(link.upper, link.lower) for link in between], first, last)

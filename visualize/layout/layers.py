@@ -4,17 +4,61 @@ nodes are 0, 1, …, edges are pairs of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 Pair = tuple[int, int]
 
 
-def loops(count: int, edges: Sequence[Pair], order: Iterable[int] | None = None) -> set[int]:
+def loops(
+    count: int, edges: Sequence[Pair], order: Iterable[int] | None = None, soft: Collection[int] = ()
+) -> set[int]:
     """The numbers of the edges that lead back to a node that led there; without these no circle is left.
 
     Args:
         order: where to start to follow edges; a node without edges towards it comes before others in any case.
+        soft: edges that are cut rather than others.
     """
+    firm = [number for number in range(len(edges)) if number not in soft]
+    found = {firm[place] for place in _closing(count, [edges[number] for number in firm], order)}
+    onward: list[list[int]] = [[] for _ in range(count)]
+    for number in firm:
+        if number not in found:
+            onward[edges[number][0]].append(edges[number][1])
+    for number in sorted(soft):
+        source, target = edges[number]
+        if _leads(target, source, onward):
+            found.add(number)
+        else:
+            onward[source].append(target)
+    return found
+
+
+def back_from(first: int, count: int, edges: Sequence[Pair]) -> set[int]:
+    """The numbers of the edges that lead to a node that fewer steps lead to from the first than to their own."""
+    onward: list[list[int]] = [[] for _ in range(count)]
+    for source, target in edges:
+        onward[source].append(target)
+    steps, border = {first: 0}, [first]
+    for node in border:
+        for target in onward[node]:
+            if target not in steps:
+                steps[target] = steps[node] + 1
+                border.append(target)
+    return {number for number, (a, b) in enumerate(edges) if a in steps and steps[b] < steps[a]}
+
+
+def _leads(start: int, end: int, onward: list[list[int]]) -> bool:
+    """Whether the end can be reached from the start."""
+    seen, waiting = {start}, [start]
+    while waiting and end not in seen:
+        fresh = {target for target in onward[waiting.pop()] if target not in seen}
+        seen |= fresh
+        waiting.extend(fresh)
+    return end in seen
+
+
+def _closing(count: int, edges: Sequence[Pair], order: Iterable[int] | None) -> set[int]:
+    """Depth first from everywhere: the numbers of the edges that close a circle."""
     onward: list[list[int]] = [[] for _ in range(count)]
     entered = [False] * count
     for number, (source, target) in enumerate(edges):
