@@ -228,6 +228,7 @@ class SignalAt:
 def signals(round: Round) -> None:
     """Ctrl-C or SIGTERM comes at any call of the main thread: the same."""
     random = round.random
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # asyncio may have been stopped before it put it back
     number, ends = random.choice([(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)])
     kind, durability = random.choice(["sync", "async"]), random.choice(["sync", "sync", "async", "exit"])
     if kind == "async":

@@ -6,7 +6,6 @@ import operator
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypedDict
 
 import cluster
@@ -156,7 +155,3 @@ def carry_through(app: Any, given: Any, at: Any, world: World, durability: Any) 
             world.call(app, "invoke", answers, at, durability=durability)
         except UnknownInterruptError:  # a run that was killed has taken the answer
             world.call(app, "invoke", None, at, durability=durability)
-
-
-def path_of(ledger: Path) -> Ledger:
-    return Synced(ledger)
