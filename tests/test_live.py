@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import itertools
 import sys
 import threading
@@ -108,7 +109,9 @@ def told(drive: Drive, described: Described, owner: Any, method: str, **options:
 @pytest.mark.filterwarnings("ignore::stategraph.GraphWarning")
 @settings(max_examples=max(1, settings.default.max_examples // 2), suppress_health_check=[*HealthCheck])
 @given(described=graphs(failures=True), xray=st.booleans())
-def test_watching_any_graph_gives_the_same_result_and_the_same_history(drive: Drive, described: Described, xray: bool) -> None:
+def test_watching_any_graph_gives_the_same_result_and_the_same_history(
+    drive: Drive, described: Described, xray: bool
+) -> None:
     seen = Seen()
     watched = told(drive, described, live, "watch", xray=xray, view=seen)
     assert watched == told(drive, described, None, "invoke")
@@ -196,7 +199,7 @@ def test_ctrl_c_in_a_node_ends_the_run_and_the_view_says_so() -> None:
     seen = Seen()
     with pytest.raises(KeyboardInterrupt):
         watch(graph("a", b=stop).compile(), {"log": []}, view=seen)
-    assert seen.progress.state == "stopped" and seen.states["b"] == "failed"
+    assert seen.progress.state == "stopped" and seen.marks[-1]["b"] == ("failed", "stopped")
     assert seen.headlines[-1].startswith("stopped in superstep 2")
 
 
@@ -290,6 +293,47 @@ def test_a_view_that_is_slow_to_draw_is_drawn_less_often() -> None:
     assert pause(0.5) == 0.5 / live.SHARE
 
 
+def test_the_first_picture_with_its_imports_does_not_hold_up_the_next() -> None:
+    clock = itertools.count(0.0, 0.5).__next__
+    seen = threading.Event()
+    show = live.Show(live.outline(graph("a").compile()), Seen(lambda _: seen.set()), clock)
+    show._thread = threading.Thread()  # only the first picture
+    show.start()
+    assert seen.is_set() and show.pause == PERIOD
+
+
+def test_a_resume_tells_what_was_done_before_from_what_it_runs(drive: Drive) -> None:
+    lines = io.StringIO()
+    failing = [True]
+
+    def charge(state: Any) -> Any:
+        if state["log"] == ["2"] and failing:
+            raise ValueError("declined")
+        return {"log": ["paid"]}
+
+    builder = StateGraph(State)
+    builder.add_node("plan", lambda state: {"log": ["plan"]})
+    builder.add_node("charge", charge)
+    builder.add_edge(START, "plan")
+    builder.add_conditional_edges("plan", lambda s: [Send("charge", {"log": [str(n)]}) for n in range(3)], ["charge"])
+    app = builder.compile(checkpointer=InMemorySaver())
+    with pytest.raises(ValueError, match="declined"):
+        shown(drive, app, {"log": []}, THREAD)
+    failing.clear()
+    _, seen = shown(drive, app, None, THREAD)
+    assert seen.marks[0] == {"plan": ("done", "earlier"), "charge": ("waiting", "")}
+    assert seen.marks[-1] == {"plan": ("done", "earlier"), "charge": ("done", "2 kept")}
+    assert seen.headlines[-1].startswith("done · 1 superstep · 1 task · 2 kept")
+    live.Lines(lines).draw(seen.progress, 0.0)
+    assert lines.getvalue().startswith("superstep 1: charge (2 kept) (")
+
+
+def test_a_new_input_starts_with_all_nodes_waiting(drive: Drive) -> None:
+    app = graph("a").compile(checkpointer=InMemorySaver())
+    app.invoke({"log": []}, THREAD)
+    assert shown(drive, app, {"log": []}, THREAD)[1].marks[0] == {"a": ("waiting", "")}
+
+
 def test_time_goes_on_in_the_view_while_nothing_else_happens() -> None:
     twice = threading.Event()
     seen = Seen(lambda seen: twice.set() if sum("superstep 1" in line for line in seen.headlines) > 2 else None)
@@ -301,7 +345,9 @@ NESTINGS = [(None, None), (True, None), (None, True), (True, True)]
 
 
 @pytest.mark.parametrize(("outer", "inner"), NESTINGS, ids=str)
-def test_nested_tasks_are_shown_in_their_place_whatever_keeps_their_history(drive: Drive, outer: Any, inner: Any) -> None:
+def test_nested_tasks_are_shown_in_their_place_whatever_keeps_their_history(
+    drive: Drive, outer: Any, inner: Any
+) -> None:
     leaf = graph("leaf").compile(checkpointer=inner)
     middle = graph(middle=leaf).compile(checkpointer=outer)
     app = graph(top=middle).compile(checkpointer=InMemorySaver())
@@ -333,7 +379,10 @@ def test_graphs_that_a_function_runs_are_shown_once_they_are_known() -> None:
     watch(app, {"log": []}, xray=True, view=seen)
     assert seen.states == {"both": "done"} and seen.progress.tasks == 3
     watch(app, {"log": []}, xray=True, view=seen)
-    assert {id: state for id, state in seen.states.items() if id in ("both:x", "both|1:y")} == {"both:x": "done", "both|1:y": "done"}
+    assert {id: state for id, state in seen.states.items() if id in ("both:x", "both|1:y")} == {
+        "both:x": "done",
+        "both|1:y": "done",
+    }
 
 
 @pytest.mark.parametrize("options", [{"interrupt_before": ["b"]}, {"interrupt_after": ["a"]}], ids=str)
@@ -464,4 +513,8 @@ def test_outside_a_notebook_and_a_terminal_the_view_is_plain_lines(capsys: pytes
     assert watch(graph("a", "b").compile(), {"log": []}) == {"log": ["a", "b"]}
     out, err = capsys.readouterr()
     assert out == "" and "\x1b" not in err
-    assert [line.split(" (")[0].split(" · ")[0] for line in err.splitlines()] == ["superstep 1: a", "superstep 2: b", "done"]
+    assert [line.split(" (")[0].split(" · ")[0] for line in err.splitlines()] == [
+        "superstep 1: a",
+        "superstep 2: b",
+        "done",
+    ]

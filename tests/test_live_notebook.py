@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from stategraph.visualize.layout.arrange import arrange
-from stategraph.visualize.runs.live_notebook import in_words, picture
+from stategraph.visualize.runs.live_notebook import fitting, in_words, picture
 from stategraph.visualize.runs.progress import Ended, Progress, Started
 from stategraph.visualize.runs.values import TIMES
 from stategraph.visualize.shape import Node, Shape
+from stategraph.visualize.svg import Mark
 
 SHAPE = Shape("g", (Node("__start__", "START", "start"), Node("a", "a & <b>"), Node("c", "c")), ())
 SVG = "{http://www.w3.org/2000/svg}"
@@ -67,6 +68,19 @@ def test_where_no_picture_can_be_shown_the_same_is_said_in_words() -> None:
     assert in_words(progress, 9.0).splitlines() == [
         "failed in superstep 1 · 2 tasks · 2 s", f"a & <b>: done · {TIMES}2", "c: waiting", "ValueError: no",
     ]  # fmt: skip
+
+
+def test_the_graph_stands_in_the_middle_above_the_bar() -> None:
+    layout = arrange(SHAPE)
+    svg = picture(Progress(SHAPE), 0.0, layout)
+    width = float(ET.fromstring(svg).get("width", "0"))
+    assert f"translate({(width - layout.width) / 2:g} " in svg
+
+
+def test_of_a_mark_that_is_too_long_for_its_node_what_failed_is_shown() -> None:
+    assert fitting(Mark("failed", "206/300 · 1 failed · ValueError")).text == "1 failed"
+    assert fitting(Mark("failed", "stopped")).text == "stopped"
+    assert fitting(Mark("running", "3/300")).text == "3/300"
 
 
 # -- in a real kernel -----------------------------------------------------------------------------------------

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from stategraph.visualize.runs.progress import Ended, Event, Held, Progress, Row, Started, Superstep
+from stategraph.visualize.runs.progress import Ended, Event, Held, Progress, Row, Started, Superstep, in_words
 from stategraph.visualize.runs.values import TIMES
 from stategraph.visualize.shape import Node, Shape
 
-FLAT = Shape("flat", (Node("__start__", "START", "start"), Node("a", "a"), Node("b", "b"), Node("__end__", "END", "end")), ())
+FLAT = Shape(
+    "flat", (Node("__start__", "START", "start"), Node("a", "a"), Node("b", "b"), Node("__end__", "END", "end")), ()
+)
 NESTED = Shape(
     "nested",
     (
@@ -45,6 +47,33 @@ def marked(progress: Progress) -> dict[str, tuple[str, str]]:
 
 def row(progress: Progress, label: str, now: float = 0.0) -> Row:
     return next(row for row in progress.rows(now) if row.label == label)
+
+
+def test_what_was_kept_is_not_counted_as_run() -> None:
+    progress = after(on(0, "a"), on(0, "a"), on(0, "b"), off(0, "a", kept=True), off(2, "a"), off(0, "b", kept=True))
+    progress.end(3.0)
+    assert marked(progress) == {"a": ("done", "2 s · 1 kept"), "b": ("done", "kept")}
+    assert progress.headline(3.0) == "done · 1 superstep · 1 task · 2 kept · 3 s"
+
+
+def test_the_bar_of_a_paused_run_is_not_full() -> None:
+    asking = after(on(0, "a"), on(0, "b"), off(1, "a"), off(1, "b", paused=True, questions=(("q", "ok?"),)))
+    held = after(on(0, "a"), off(1, "a"), Held(1, (), ("b",)))
+    asking.end(1.0)
+    held.end(1.0)
+    assert (asking.state, asking.share) == ("paused", 0.5)
+    assert (held.state, held.share) == ("paused", 0.0)
+
+
+def test_what_was_cut_off_is_said_to_be_stopped_not_failed() -> None:
+    progress = after(on(0, "a"))
+    progress.end(1.0, "stopped", "KeyboardInterrupt")
+    assert in_words(progress.marks()["a"]) == ("stopped", "")
+
+
+def test_what_is_inside_a_node_that_an_earlier_call_has_finished_is_done() -> None:
+    progress = Progress(NESTED, 0.0, frozenset(("sub",)))
+    assert marked(progress)["sub:x"] == ("done", "earlier")
 
 
 # -- states of nodes ------------------------------------------------------------------------------------------
@@ -152,11 +181,19 @@ def test_nested_tasks_count_towards_their_node_where_its_inside_is_not_shown() -
 
 
 def test_nested_tasks_have_marks_of_their_own_where_the_inside_is_shown() -> None:
-    progress = after(on(0.0, "sub"), on(0.0, "x", 1, ("sub",)), off(1.0, "x", ("sub",)), on(1.0, "y", 2, ("sub",)), shape=NESTED)
+    progress = after(
+        on(0.0, "sub"), on(0.0, "x", 1, ("sub",)), off(1.0, "x", ("sub",)), on(1.0, "y", 2, ("sub",)), shape=NESTED
+    )
     assert marked(progress) == {
         "a": ("waiting", ""), "sub": ("running", ""), "sub:x": ("done", "1.00 s"), "sub:y": ("running", ""), "b": ("waiting", ""),
     }  # fmt: skip
-    assert [(row.label, row.depth) for row in progress.rows(2.0)] == [("a", 0), ("sub", 0), ("x", 1), ("y", 1), ("b", 0)]
+    assert [(row.label, row.depth) for row in progress.rows(2.0)] == [
+        ("a", 0),
+        ("sub", 0),
+        ("x", 1),
+        ("y", 1),
+        ("b", 0),
+    ]
 
 
 def test_many_runs_of_one_nested_graph_are_counted_together() -> None:
@@ -183,7 +220,9 @@ def test_a_nested_breakpoint_marks_what_it_holds_and_the_node_around() -> None:
 
 
 def test_what_a_failed_attempt_left_open_inside_is_closed_with_the_node_around_it() -> None:
-    progress = after(on(0.0, "sub"), on(0.0, "x", 1, ("sub",)), off(2.0, "sub", failure="NodeTimeoutError"), shape=NESTED)
+    progress = after(
+        on(0.0, "sub"), on(0.0, "x", 1, ("sub",)), off(2.0, "sub", failure="NodeTimeoutError"), shape=NESTED
+    )
     assert marked(progress)["sub:x"] == ("failed", "stopped")
     assert row(progress, "x", 9.0).seconds == 2.0
 
@@ -217,7 +256,7 @@ def test_a_run_without_tasks_is_done() -> None:
 
 def test_each_superstep_is_kept_with_its_tasks_and_its_time() -> None:
     progress = after(on(1.0, "a", 7), on(1.0, "b", 7), off(3.0, "a"), off(2.0, "b", failure="OSError"), on(3.0, "a", 8))
-    assert progress.supersteps[0] == Superstep(7, 1.0, 2.0, 2, 2, {"a": 1, "b": 1}, {"b": "failed"})  # type: ignore[arg-type]
+    assert progress.supersteps[0] == Superstep(7, 1.0, 2.0, 2, 2, {"a": 1, "b": 1}, {"b": "failed"}, good=1)  # type: ignore[arg-type]
     assert [step.number for step in progress.supersteps] == [7, 8]
 
 

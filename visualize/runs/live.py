@@ -11,20 +11,22 @@ import threading
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from importlib.util import find_spec
+from itertools import islice
 from typing import Any, Final, Literal, Protocol
 
 from typing_extensions import Unpack
 
+from ...checkpoint.base import address, coordinates
 from ...pregel.app import Pregel
-from ...pregel.config import Options
+from ...pregel.config import Options, merge_configs
 from ...pregel.errors import GraphInterrupt, ParentCommand
 from ...pregel.stream import Envelope, Stream
 from ...pregel.task import Task
-from ...pregel.types import NS_END, NS_SEP, RunnableConfig
+from ...pregel.types import NS_END, NS_SEP, Command, RunnableConfig, StateSnapshot
 from ..layout.measure import one_line
 from ..outline import outline
 from ..shape import Shape
@@ -39,6 +41,8 @@ SHARE: Final = 0.05
 """The part of the time that may go into drawing."""
 IDLE_PERIOD: Final = 0.5
 """The same while nothing happens but time."""
+MOST_READ: Final = 200
+"""So many checkpoints are read at most to see what an earlier call has finished."""
 LONGEST: Final = 240
 """Characters of a question or an error that are shown."""
 SIGNALS: Final = (GraphInterrupt, ParentCommand)
@@ -86,7 +90,11 @@ def watch(
         ValueError: there is no such view.
         Exception: whatever `invoke` raises.
     """
-    with observed(app, xray, view, options):
+    earlier: frozenset[str] = frozenset()
+    if goes_on(app, input):
+        with suppress(Exception):  # what is wrong with the thread the run itself will say
+            earlier = finished_by(app.get_state_history(thread_of(app, config)))
+    with observed(app, xray, view, options, earlier):
         return app.invoke(input, config, **options)
 
 
@@ -100,19 +108,64 @@ async def awatch(
     **options: Unpack[Options],
 ) -> Any:
     """`watch` for coroutines."""
-    with observed(app, xray, view, options):
+    earlier: frozenset[str] = frozenset()
+    if goes_on(app, input):
+        with suppress(Exception):  # as in `watch`
+            stored = [s async for s in app.aget_state_history(thread_of(app, config), limit=MOST_READ)]
+            earlier = finished_by(stored)
+    with observed(app, xray, view, options, earlier):
         return await app.ainvoke(input, config, **options)
 
 
+def goes_on(app: Pregel, input: Any) -> bool:
+    """Whether this input goes on with what an earlier call has left."""
+    return isinstance(app, Pregel) and (input is None or isinstance(input, Command))
+
+
+def thread_of(app: Pregel, config: RunnableConfig | None) -> RunnableConfig:
+    """The thread at its newest checkpoint.
+
+    Raises:
+        ValueError: the config names none, or an older checkpoint, from which all is done anew.
+    """
+    thread_id, ns, checkpoint_id = coordinates(merge_configs(app.config, config))
+    if checkpoint_id is not None:
+        raise ValueError(f"checkpoint {checkpoint_id!r} is not the newest")
+    return address(thread_id, ns)
+
+
+def finished_by(history: Iterable[StateSnapshot]) -> frozenset[str]:
+    """The nodes that have finished since the last input, by a thread's checkpoints, the newest first."""
+    found: set[str] = set()
+    left: set[str] = set()
+    wanted: str | None = None  # only this line counts, not other branches
+    for snapshot in islice(history, MOST_READ):
+        if wanted is not None and coordinates(snapshot.config)[2] != wanted:
+            continue
+        if wanted is None:
+            left.update(task.name for task in snapshot.tasks if task.result is None)
+        found.update(task.name for task in snapshot.tasks)
+        if (snapshot.metadata or {}).get("source") == "input" or snapshot.parent_config is None:
+            break
+        wanted = coordinates(snapshot.parent_config)[2]
+    return frozenset(found - left)
+
+
 @contextmanager
-def observed(app: Pregel, xray: bool | int, view: ViewName | View | None, options: Options) -> Iterator[None]:
-    """While the block runs, show what the observer is told that the options are given."""
+def observed(
+    app: Pregel,
+    xray: bool | int,
+    view: ViewName | View | None,
+    options: Options,
+    earlier: frozenset[str] = frozenset(),
+) -> Iterator[None]:
+    """While the block runs, show what the observer is told that the options are given; `earlier` see `Progress`."""
     if options.get("observer") is not None:
         raise TypeError("watch brings an observer of its own: give yours to invoke")
     if not isinstance(app, Pregel):
         hint = ": compile() it first" if hasattr(app, "compile") else ""
         raise TypeError(f"watch takes a compiled graph, not {type(app).__name__}{hint}")
-    show = Show(outline(app, xray), choose(view))
+    show = Show(outline(app, xray), choose(view), earlier=earlier)
     options["observer"] = Observer(show.put, show.clock)
     show.start()
     try:
@@ -178,7 +231,8 @@ class Observer(Stream):
         failure = "" if task.error is None or isinstance(task.error, ParentCommand) else told(task.error)
         asked = tuple((question.id, said(question.value)) for question in task.interrupts)
         paused = task.paused or bool(asked)
-        self._take(Ended(self._clock(), self._place, task.name, failure, paused, asked, task.attempt))
+        kept = task.restored and not failure
+        self._take(Ended(self._clock(), self._place, task.name, failure, paused, asked, task.attempt, kept))
 
     def breakpoint(self, following: Sequence[Task]) -> None:
         """The run stops, with these tasks to follow."""
@@ -226,10 +280,16 @@ class Show:
         pause: seconds until the next redraw; the longer the last one took, the longer.
     """
 
-    def __init__(self, shape: Shape, view: View, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        shape: Shape,
+        view: View,
+        clock: Callable[[], float] = time.monotonic,
+        earlier: frozenset[str] = frozenset(),
+    ) -> None:
         self.clock = clock
         self._view = view
-        self._progress = Progress(shape, clock())
+        self._progress = Progress(shape, clock(), earlier)
         self._events: deque[Event] = deque()
         self.put = self._events.append
         self._over = threading.Event()
@@ -244,6 +304,7 @@ class Show:
     def start(self) -> None:
         """Draw the graph as it waits, so that the picture stands above what nodes print; then go on beside the run."""
         self._draw()
+        self.pause = PERIOD  # the first picture took imports and a layout, which the next ones do not
         self._progress.began = self.clock()
         self._thread.start()
 

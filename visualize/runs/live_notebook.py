@@ -11,11 +11,12 @@ from typing import Any, Final
 
 from ..image import as_image
 from ..layout.arrange import arrange
-from ..layout.measure import FONT, text_width
+from ..layout.measure import FONT, SMALL, text_width
 from ..layout.places import Layout
 from ..look import FONTS, look
-from ..svg import draw_svg
-from .progress import Progress
+from ..svg import LONGEST_BADGE, Mark, draw_svg
+from .progress import STOPPED, Progress
+from .progress import in_words as said_of
 from .values import legal
 
 HEAD: Final = 54.0
@@ -59,18 +60,18 @@ class Picture:
 def picture(progress: Progress, now: float, layout: Layout) -> str:
     """A run as one SVG text: headline and bar, the graph, and below it what is asked and what went wrong."""
     notes = [(note, "failed" if note == progress.error else "paused") for note in progress.notes()]
-    width = max(layout.width, LEAST_WITH_NOTES if notes else LEAST)
+    width = max(layout.width + 2 * MARGIN, LEAST_WITH_NOTES if notes else LEAST)  # badges may stand out of the graph
     lines = [(line, state, not n) for note, state in notes for n, line in enumerate(_wrapped(note, width))]
     height = HEAD + layout.height + (len(lines) * LINE + MARGIN if lines else 0.0)
     headline = progress.headline(now)
-    graph = draw_svg(progress.shape, layout, marks=progress.marks())
+    graph = draw_svg(progress.shape, layout, marks={id: fitting(mark) for id, mark in progress.marks().items()})
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" class="stategraph {look("auto").name}" role="img" '
             f'aria-label="{escape(headline)}" viewBox="0 0 {width:g} {height:g}" width="{width:g}" height="{height:g}" '
             f'style="max-width:100%;height:auto" font-family="{FONTS}" font-size="{FONT:g}" text-anchor="middle">',
             f'<rect class="page" width="{width:g}" height="{height:g}" rx="8" fill="#ffffff"/>',
-            f'<g transform="translate(0 {HEAD:g})">',
+            f'<g transform="translate({(width - layout.width) / 2:g} {HEAD:g})">',
             graph[graph.index(">") + 1 : graph.rindex("</svg>")].strip(),
             "</g>",
             _text(headline, MARGIN, 21),
@@ -83,8 +84,20 @@ def picture(progress: Progress, now: float, layout: Layout) -> str:
 
 def in_words(progress: Progress, now: float) -> str:
     """The same where no picture can be shown."""
-    rows = [f"{'  ' * row.depth}{row.label}: {' · '.join(filter(None, row.mark))}" for row in progress.rows(now)]
+    rows = [
+        f"{'  ' * row.depth}{row.label}: {' · '.join(filter(None, said_of(row.mark)))}" for row in progress.rows(now)
+    ]
     return "\n".join([progress.headline(now), *rows, *progress.notes()])
+
+
+def fitting(mark: Mark) -> Mark:
+    """The mark with as much of its text as its node has room for: of several parts the one that tells most."""
+    parts = said_of(mark)[1].split(" · ") if said_of(mark)[0] != STOPPED else [STOPPED]
+    urgent = [part for part in parts if part.endswith(" failed")] if mark.state == "failed" else []
+    for text in (" · ".join(parts), *urgent, *reversed(parts)):
+        if text_width(text, SMALL) <= LONGEST_BADGE:
+            return mark._replace(text=text)
+    return mark
 
 
 def _bar(progress: Progress, width: float) -> list[str]:

@@ -9,7 +9,8 @@ import sys
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from .progress import Progress, Row, Superstep
+from .progress import EARLIER, Progress, Row, Superstep
+from .progress import in_words as said_of
 from .values import TIMES, duration
 
 if TYPE_CHECKING:
@@ -72,8 +73,10 @@ def in_words(step: Superstep) -> str:
     """
     shown = []
     for name, count in step.tasks.items():
-        times = f" {TIMES}{count:,}" if count > 1 else ""
-        shown.append(f"{name}{times} {step.halted.get(name, '')}".rstrip())
+        kept = step.kept[name]
+        ran = count - kept
+        times = f" {TIMES}{ran:,}" if ran > 1 else ""
+        shown.append(" ".join(filter(None, (name + times, step.halted.get(name), f"({kept:,} kept)" if kept else ""))))
     return f"{', '.join(shown)} ({duration(step.ended - step.started)})"
 
 
@@ -147,7 +150,7 @@ def _table(rows: list[Row], room: int | None) -> Any:
     shown, rest = most_telling(rows, room)
     for row in shown:
         mark = row.mark
-        state = Text(f"{SIGNS[mark.state]} {mark.state}", style=STYLES[mark.state])
+        state = Text(f"{SIGNS[mark.state]} {said_of(mark)[0]}", style=STYLES[mark.state])
         detail = detail_of(row)
         if detail:
             state.append(f"  {detail}", style="default" if mark.state != "failed" else "red")
@@ -163,8 +166,8 @@ def _table(rows: list[Row], room: int | None) -> Any:
 
 def detail_of(row: Row) -> str:
     """What is said beside the state; how often a node is done and for how long has columns of its own."""
-    parts = row.mark.text.split(" · ")
-    return " · ".join(p for p in parts if row.mark.state != "done" or "retr" in p)
+    parts = said_of(row.mark)[1].split(" · ")
+    return " · ".join(p for p in parts if row.mark.state != "done" or "retr" in p or "kept" in p or p == EARLIER)
 
 
 def most_telling(rows: list[Row], room: int | None) -> tuple[list[Row], list[Row]]:

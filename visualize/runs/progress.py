@@ -21,6 +21,17 @@ MARKED = frozenset(("node", "subgraph", "cluster"))
 """The kinds of node that have tasks."""
 NOTABLE = 0.05
 """Seconds that a node must have taken for its mark to tell."""
+STOPPED = "stopped"
+EARLIER = "earlier"
+"""The mark of a node that an earlier call has finished."""
+
+
+def in_words(mark: Mark) -> tuple[str, str]:
+    """The state of a node as people say it, and what else its mark tells: what was cut off has not failed."""
+    parts = mark.text.split(" · ")
+    if mark.state == "failed" and parts[-1] == STOPPED:
+        return STOPPED, " · ".join(parts[:-1])
+    return mark.state, mark.text
 
 
 class Started(NamedTuple):
@@ -47,6 +58,7 @@ class Ended(NamedTuple):
         paused: it waits for answers, or for a graph in it that stopped at a breakpoint.
         questions: (id, text) of what it asks.
         tries: attempts that it took.
+        kept: it was not run: its result was found in the store or a cache.
     """
 
     at: float
@@ -56,6 +68,7 @@ class Ended(NamedTuple):
     paused: bool = False
     questions: tuple[tuple[str, str], ...] = ()
     tries: int = 1
+    kept: bool = False
 
 
 class Held(NamedTuple):
@@ -71,10 +84,12 @@ Event = Started | Ended | Held
 
 @dataclass(slots=True)
 class Tally:
-    """What is known of one node. `total`, `done`, `failed` and `paused` count this superstep's tasks, `runs` and
-    `retries` those of the whole call; `open` have not ended; `inside` counts tasks of graphs that are not shown."""
+    """What is known of one node. `total`, `done`, `failed` and `paused` count this superstep's tasks, `runs`,
+    `kept` and `retries` those of the whole call; `open` have not ended; `inside` counts tasks of graphs that are not
+    shown."""
 
     runs: int = 0
+    kept: int = 0
     retries: int = 0
     open: int = 0
     superstep: int = 0
@@ -96,7 +111,7 @@ class Tally:
 @dataclass(slots=True)
 class Superstep:
     """One superstep of the outermost graph: its tasks by node, mid-task calls among them; `halted` says which nodes
-    failed or paused."""
+    failed or paused, `kept` how many tasks of a node were not run. `good` counts those that ended well."""
 
     number: int
     started: float
@@ -105,6 +120,8 @@ class Superstep:
     done: int = 0
     tasks: Counter[str] = field(default_factory=Counter)
     halted: dict[str, str] = field(default_factory=dict)
+    kept: Counter[str] = field(default_factory=Counter)
+    good: int = 0
 
 
 class Row(NamedTuple):
@@ -125,26 +142,31 @@ class Progress:
     Args:
         shape: the nodes that are shown. Tasks of graphs inside a node that does not show them count towards it.
         began: when the run began, by the caller's clock.
+        earlier: the nodes that an earlier call has finished, if this one goes on with its work.
 
     Attributes:
         state: of the run as a whole.
         supersteps: of the outermost graph, oldest first; only those of this call.
-        tasks: how many have ended, nested ones included.
+        tasks: how many have run to an end, nested ones included.
+        kept: how many were not run, because their results were there.
         questions: node and text of each open question, by its id.
         error: what ended the run, as "Type: message".
     """
 
-    def __init__(self, shape: Shape, began: float = 0.0) -> None:
+    def __init__(self, shape: Shape, began: float = 0.0, earlier: frozenset[str] = frozenset()) -> None:
         self.shape = shape
         self.state: RunState = "starting"
         self.supersteps: list[Superstep] = []
         self.tasks = 0
+        self.kept = 0
+        self.earlier = earlier
         self.questions: dict[str, tuple[str, str]] = {}
         self.error = ""
         self._known = {n.id: n for n in (*shape.nodes, *shape.clusters)}
         self._tallies: dict[str, Tally] = {}
         self._ids: dict[tuple[tuple[str, ...], str], tuple[str, bool]] = {}
         self.began = began
+        self._held = False
         self._until: float | None = None
 
     # -- what happens -------------------------------------------------------------------------------------------
@@ -153,6 +175,7 @@ class Progress:
         """Note what has happened. Events come in the order in which they happened."""
         if isinstance(event, Held):
             self.state = "paused" if not event.place else self.state
+            self._held = True
             for name in event.names:
                 key, own = self._id(event.place, name)
                 self._tally(key).held = own
@@ -178,6 +201,7 @@ class Progress:
 
     def _start(self, event: Started, tally: Tally | None) -> None:
         self.state = "running"
+        self._held = False
         if not event.place:
             step = self.supersteps[-1] if self.supersteps else None
             if step is None or step.number != event.step:
@@ -196,11 +220,14 @@ class Progress:
         tally.total += 1
 
     def _end(self, event: Ended, key: str, own: bool) -> None:
-        self.tasks += 1
+        self.tasks += not event.kept
+        self.kept += event.kept
         if not event.place and self.supersteps:
             step = self.supersteps[-1]
             step.ended = event.at
             step.done += 1
+            step.good += not (event.failure or event.paused)
+            step.kept[event.name] += event.kept
             if event.failure or event.paused:
                 step.halted[event.name] = "failed" if event.failure else "paused"
         for id, text in event.questions:
@@ -218,6 +245,8 @@ class Progress:
             tally.failure = event.failure
         elif event.paused:
             tally.paused += 1
+        elif event.kept:
+            tally.kept += 1
         else:
             tally.runs += 1
         if not tally.open and self._opened(key):
@@ -229,7 +258,7 @@ class Progress:
             if tally.open and id.startswith((holder + NS_END, holder + NS_SEP)):
                 tally.seconds = tally.spent(at)
                 if not tally.done:
-                    tally.failed, tally.failure = tally.open, "stopped"
+                    tally.failed, tally.failure = tally.open, STOPPED
                 tally.open = 0
 
     def _id(self, place: tuple[str, ...], name: str) -> tuple[str, bool]:
@@ -263,11 +292,12 @@ class Progress:
 
     @property
     def share(self) -> float:
-        """How much of the current superstep is done, from 0 to 1. How many are to come nobody knows."""
+        """How much of the current superstep has ended well, from 0 to 1; how many are to come nobody knows. Of one
+        that a breakpoint holds nothing has."""
         if self.state == "done":
             return 1.0
         step = self.supersteps[-1] if self.supersteps else None
-        return step.done / step.total if step is not None else 0.0
+        return step.good / step.total if step is not None and not self._held else 0.0
 
     def marks(self) -> dict[str, Mark]:
         """What to paint on each node that has tasks."""
@@ -291,6 +321,8 @@ class Progress:
             parts = [f"superstep {count}", f"{step.done:,} of {many(step.total, 'task')}"]
         else:
             parts = [f"{self.state} in superstep {count}", many(self.tasks, "task")]
+        if self.kept:
+            parts.append(f"{self.kept:,} kept")
         if self.questions:
             parts.append(many(len(self.questions), "question"))
         return " · ".join((*parts, duration(self.elapsed(now))))
@@ -306,23 +338,33 @@ class Progress:
     def _mark(self, id: str) -> Mark:
         tally = self._tallies.get(id)
         if tally is None:
-            return Mark("waiting")
+            return Mark("done", EARLIER) if self._finished_earlier(id) else Mark("waiting")
         if tally.open and not self.over:
             return Mark("running", _counted(tally))
         if tally.failed:
-            return Mark("failed", _joined(_counted(tally), tally.failure.partition(":")[0]))
+            why = tally.failure.partition(":")[0]
+            cut_off = self.state == "stopped" and why == self.error.partition(":")[0]
+            return Mark("failed", STOPPED if cut_off else _joined(_counted(tally), why))
         if tally.open:
-            return Mark("failed", _joined(_counted(tally), "stopped"))
+            return Mark("failed", _joined(_counted(tally), STOPPED))
         if tally.paused:
             return Mark("paused", self._asked(id) or "breakpoint")
         if tally.held:
             return Mark("paused", "breakpoint")
-        if not tally.runs:
+        if not tally.runs and not tally.kept:
             return Mark("waiting")
+        kept = "" if not tally.kept else f"{tally.kept:,} kept" if tally.kept > 1 or tally.runs else "kept"
+        if not tally.runs:
+            return Mark("done", kept)
         retries = "" if not tally.retries else "1 retry" if tally.retries == 1 else f"{tally.retries:,} retries"
         exact, rough = duration(tally.seconds), f"{tally.seconds:.1f} s"
         time = "" if tally.seconds < NOTABLE else rough if tally.seconds < 1 else exact
-        return Mark("done", _joined(f"{TIMES}{tally.runs:,}" if tally.runs > 1 else time, retries))
+        return Mark("done", _joined(f"{TIMES}{tally.runs:,}" if tally.runs > 1 else time, retries, kept))
+
+    def _finished_earlier(self, id: str) -> bool:
+        """Whether an earlier call has finished this node, or one around it."""
+        holders = id.split(NS_END)
+        return any(NS_END.join(holders[:depth]) in self.earlier for depth in range(1, len(holders) + 1))
 
     def _asked(self, id: str) -> str:
         inside = id + NS_END
