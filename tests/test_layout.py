@@ -3,6 +3,7 @@ without a crossing. Looked at here as geometry, on random shapes and on typical 
 
 from __future__ import annotations
 
+import random
 import time
 from itertools import combinations, pairwise
 from typing import Any
@@ -413,3 +414,19 @@ def test_500_nodes_are_laid_out_within_two_seconds(reach: int) -> None:
     layout = arrange(shape)
     assert time.process_time() - start < 2
     assert len(layout.routes) == len(shape.edges)
+
+
+def tangled(count: int, more: int) -> Shape:
+    """A chain whose nodes also lead anywhere."""
+    chance = random.Random(1)
+    nodes = [Node("S", "START", "start"), *(Node(str(n), f"node {n}") for n in range(count))]
+    edges = [Edge("S", "0"), *(Edge(str(n - 1), str(n)) for n in range(1, count))]
+    edges += [Edge(str(chance.randrange(count)), str(chance.randrange(count)), "conditional") for _ in range(more)]
+    return Shape("tangled", tuple(nodes), tuple(edges))
+
+
+def test_500_nodes_with_200_edges_to_anywhere_are_laid_out_within_two_seconds() -> None:
+    shape = tangled(500, 200)
+    start = time.process_time()
+    assert len(arrange(shape).routes) == len(shape.edges)
+    assert time.process_time() - start < 2

@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from itertools import pairwise
 from statistics import fmean
+from typing import Final
 
 from .grid import Grid, places
 
 Neighbours = list[list[int]]
 Gap = Callable[[int, int], float]
+LARGE: Final = 20_000
+"""Cells. From here on only the two upper corners are asked."""
 
 
 def columns(grid: Grid, above: Neighbours, below: Neighbours, real: int, gap: Gap) -> list[float]:
@@ -27,7 +30,7 @@ def columns(grid: Grid, above: Neighbours, below: Neighbours, real: int, gap: Ga
     crossed = _bent(grid, above, real)
     rooms = [[_room(grid, one, other, gap) for one, other in pairwise(row)] for row in grid.rows]
     found = []
-    for down in (True, False):
+    for down in (True, False) if len(grid.row) < LARGE else (True,):
         for leftwards in (True, False):
             found.append(_corner(grid, above if down else below, crossed, (down, leftwards), rooms))
     spans = [max(xs, default=0) - min(xs, default=0) for xs in found]
@@ -37,7 +40,8 @@ def columns(grid: Grid, above: Neighbours, below: Neighbours, real: int, gap: Ga
         edge: Callable[[Iterable[float]], float] = min if leftwards else max
         shift = edge(narrowest) - edge(xs) if xs else 0
         found[number] = [x + shift for x in xs]
-    x = [sum(sorted(four)[1:3]) / 2 for four in zip(*found, strict=True)]
+    middle = len(found) // 2
+    x = [sum(sorted(some)[middle - 1 : middle + 1]) / 2 for some in zip(*found, strict=True)]
     _settle(
         grid,
         x,

@@ -12,6 +12,7 @@ Rows = list[list[int]]
 # Cells looked at, more or less: small grids get many tries of many sweeps, large ones few.
 _EFFORT = 6000
 _SWEEPS = 60_000
+_PASSES = 60_000
 
 
 def arrange_rows(grid: Grid, flaws: Callable[[], int]) -> None:
@@ -23,7 +24,7 @@ def arrange_rows(grid: Grid, flaws: Callable[[], int]) -> None:
     cells = len(grid.row)
     found: list[tuple[tuple[int, int], Rows]] = []
     for start in _starts(grid, max(1, min(16, _EFFORT // max(1, cells)))):
-        grid.rows, number = _improved(grid, start, max(2, min(24, _SWEEPS // max(1, cells))))
+        grid.rows, number = _improved(grid, start, max(1, min(24, _SWEEPS // max(1, cells))))
         found.append(((number, flaws()), grid.rows))
         if found[-1][0] == (0, 0):
             break
@@ -82,7 +83,8 @@ def _improved(grid: Grid, rows: Rows, rounds: int) -> tuple[Rows, int]:
     """Sweeps down and up, as long as they help; the best rows that came up, and their crossings."""
     rows = [list(row) for row in rows]
     place = places(rows)
-    _transpose(grid, rows, place)
+    if rounds > 1:
+        _transpose(grid, rows, place)
     best, fewest, idle = [list(row) for row in rows], crossings(grid, rows), 0
     for number in range(rounds):
         if not fewest or idle > 4:
@@ -130,7 +132,7 @@ def _mean(places: list[int]) -> float:
 def _transpose(grid: Grid, rows: Rows, place: list[int]) -> None:
     """Swap neighbours in a row as long as that saves crossings."""
     changed = set(range(len(rows)))
-    for _ in range(6):
+    for _ in range(max(1, min(6, _PASSES // max(1, len(place))))):
         near = {number + step for number in changed for step in (-1, 0, 1)}
         changed = {n for n, row in enumerate(rows) if n in near and _swapped(grid, row, place)}
         if not changed:
