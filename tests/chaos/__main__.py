@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import textwrap
 import time
@@ -81,4 +82,5 @@ def again(trials: Sequence[Trial], asked: Any) -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that servers that were started end as well
     sys.exit(main())
