@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import xml.etree.ElementTree as ET
 from base64 import b64decode
 
+from stategraph import START, StateGraph
 from stategraph.visualize.image import as_image
 
 
@@ -12,6 +14,20 @@ def test_the_image_holds_the_picture_itself_and_loads_nothing() -> None:
     made = as_image("<svg>\u00e9</svg>", "a graph")
     found = re.fullmatch(r'<img alt="a graph" src="data:image/svg\+xml;base64,([A-Za-z0-9+/=]+)"/>', made)
     assert found and b64decode(found[1]).decode() == "<svg>\u00e9</svg>"
+
+
+def test_a_picture_that_follows_a_theme_has_a_clear_page_and_tells_its_width() -> None:
+    app = StateGraph(dict).add_node("a", lambda state: None).add_edge(START, "a").compile()
+    drawing = app.get_graph()
+    image = as_image(drawing.draw_svg(), "a")
+    svg = b64decode(image.partition("base64,")[2].partition('"')[0]).decode()
+    name = re.findall(r"sg-auto-[0-9a-f]{8}", svg)[0]
+    assert f".{name} .page,.{name} .band{{fill:none}}" in svg
+    assert ET.fromstring(svg).tag.endswith("svg")
+    assert re.search(r' width="\d+" style="max-width:100%;height:auto" src=', image)
+    assert (
+        ".page,." not in b64decode(as_image(drawing.draw_svg(theme="light"), "").partition("base64,")[2][:-3]).decode()
+    )
 
 
 def test_words_cannot_break_out_of_the_image() -> None:

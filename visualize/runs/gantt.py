@@ -71,7 +71,7 @@ def draw_svg(timeline: Timeline, *, theme: Theme = "auto", width: int | None = N
     rows = _rows(timeline)
     bottom = _HEAD + sum(row.height for row in rows.values()) + 6
     total = left + max(scale.width, 420.0) + 12
-    remarks = [line for r in timeline.remarks for line in wrap(legal(plain(r)), max(int(total / _CHAR), 40))]
+    remarks = [line for r in timeline.remarks for line in wrap(legal(plain(r)), max(int(total / 8.2), 40))]
     down = 18.0 * len(remarks)
     columns = _columns(scale)
     body = [

@@ -34,8 +34,8 @@ COLOURS: Final = {"stopped": "failed", "starting": "waiting"}
 
 
 class Picture:
-    """The output of one cell. While the run goes on it is HTML, which frontends replace without flicker; the last
-    picture is an image, which they also show in a notebook that was only opened."""
+    """The output of one cell: an image from the first to the last, so that its look does not change at the end. Images
+    are also shown in a notebook that was only opened. The saved notebook gets the SVG too."""
 
     def __init__(self) -> None:
         self._layout: Layout | None = None
@@ -46,9 +46,9 @@ class Picture:
         if self._layout is None:
             self._layout = arrange(progress.shape)
         svg = picture(progress, now, self._layout)
-        shown = {"text/html": svg, "text/plain": in_words(progress, now)}
+        shown = {"text/html": as_image(svg, progress.headline(now)), "text/plain": in_words(progress, now)}
         if progress.over:
-            shown |= {"text/html": as_image(svg, progress.headline(now)), "image/svg+xml": svg}
+            shown["image/svg+xml"] = svg
         if self._handle is None:
             from IPython import display
 
