@@ -322,3 +322,14 @@ def test_get_graph_is_there_for_coroutines() -> None:
 def test_a_copy_of_a_graph_is_drawn_alike() -> None:
     app = joined(graph("a").add_node("sub", inner()), ("a", "sub")).compile()
     assert app.with_config({"tags": ["x"]}).get_graph(xray=True).shape == app.get_graph(xray=True).shape
+
+
+def test_marks_that_turn_the_reading_direction_are_written_out_in_every_form() -> None:
+    evil = "pay\u202eecila\u2066"
+    built = joined(graph(evil, "b", metadata={"who": evil}), (evil, "b"))
+    built.add_conditional_edges("b", router(evil), {evil: evil, "end": END})
+    drawing = built.compile(name=evil).get_graph()
+    forms = (drawing.draw_svg(layout="builtin"), drawing.draw_html(), drawing.draw_mermaid(), drawing.draw_ascii(), drawing.draw_dot())
+    for form in forms:
+        assert not {"\u202e", "\u2066"} & set(form)
+        assert "202eecila" in form

@@ -17,7 +17,7 @@ from ..pregel.program import Node as ProgramNode
 from ..pregel.types import END, JOIN, NS_END, NS_SEP, START, TASKS, TO_NODE, Send
 from ..pregel.writes import ChannelWrite, ChannelWriteEntry, ChannelWriteTupleEntry, StateWriter
 from .shape import Edge, EdgeKind, Node, Shape
-from .words import ANY_NODE, PERHAPS
+from .words import ANY_NODE, PERHAPS, visible
 
 _LABELS = {START: "START", END: "END"}
 
@@ -40,11 +40,12 @@ def outline(app: Pregel, xray: bool | int = False) -> Shape:
     for part in _level(app, "", levels, (app.program,)):
         nodes.extend((part,) if isinstance(part, Node) else ())
         edges.extend((part,) if isinstance(part, Edge) else ())
-    edges = _merged(edges)
+    edges = [edge._replace(label=visible(edge.label)) for edge in _merged(edges)]
     reached = _reached(edges)
+    nodes = [node._replace(label=visible(node.label)) for node in nodes]
     nodes = [node if node.id in reached or node.kind == "cluster" else node._replace(reached=False) for node in nodes]
     clusters = tuple(node for node in nodes if node.kind == "cluster")
-    return Shape(app.program.name, tuple(n for n in nodes if n.kind != "cluster"), tuple(edges), clusters)
+    return Shape(visible(app.program.name), tuple(n for n in nodes if n.kind != "cluster"), tuple(edges), clusters)
 
 
 def _level(app: Pregel, inside: str, levels: int, above: tuple[Any, ...]) -> Iterator[Node | Edge]:

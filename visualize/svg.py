@@ -16,7 +16,7 @@ from .layout.measure import DEFERRED_MARK, FONT, LONGEST_LABEL, SMALL, fitted, t
 from .layout.places import Box, Layout, Point, Route
 from .look import FONTS, LIGHT, Theme, look
 from .shape import Node, Shape
-from .words import ANY_NODE, EDGE_KINDS, NODE_KINDS, notes, traits
+from .words import ANY_NODE, EDGE_KINDS, NODE_KINDS, notes, traits, visible
 
 State = Literal["waiting", "running", "done", "failed", "paused"]
 
@@ -223,7 +223,7 @@ def _holds(box: Box, point: Point) -> bool:
 
 
 def _short(node: str) -> str:
-    return node.strip("_")
+    return visible(node.strip("_"))
 
 
 def _tips(route: Route) -> tuple[list[str], Sequence[Point]]:
@@ -319,12 +319,13 @@ def _title(text: str) -> str:
     return f"<title>{_text(text)}</title>" if text else ""
 
 
+_TURNING = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")  # the reading direction; in ids
 _ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def _text(text: str) -> str:
     """As text or an attribute of XML; what XML cannot hold is a �."""
-    return escape(_ILLEGAL.sub("\ufffd", text))
+    return _TURNING.sub(lambda found: f"&#{ord(found[0])};", escape(_ILLEGAL.sub("\ufffd", text)))
 
 
 def _number(value: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable
 from typing import Any
 
@@ -49,6 +50,23 @@ MANY = "\u00d7n"
 """Beside an edge that sends any number of tasks."""
 
 
+_JOINERS = "\u200c\u200d"  # part of how scripts and emoji are written
+
+
+def visible(text: str) -> str:
+    """The text with what cannot be seen written out: control characters, and marks that turn the reading direction.
+
+    >>> visible("pay \u202eecila")
+    'pay \\u202eecila'
+    """
+    return text if text.isprintable() else "".join(c if _seen(c) else repr(c)[1:-1] for c in text)
+
+
+def _seen(character: str) -> bool:
+    known = character.isprintable() or character in "\n\t" or character in _JOINERS
+    return known or unicodedata.category(character) == "Zs"
+
+
 def plain_ids(names: Iterable[str]) -> dict[str, str]:
     """A word of letters, digits and _ for every name, that no other has: the name itself where that can be."""
     names = list(names)
@@ -83,7 +101,7 @@ def notes(node: Node) -> list[str]:
     """What else is known of a node: its metadata, where it is plain data, and its breakpoints."""
     found = [f"{key} = {_short(value)}" for key, value in plain(dict(node.metadata)).items()]
     stops = [word for word, on in (("before", node.before), ("after", node.after)) if on]
-    return [*found, f"stops {' and '.join(stops)}"] if stops else found
+    return [visible(note) for note in found] + ([f"stops {' and '.join(stops)}"] if stops else [])
 
 
 def _short(value: object) -> str:
