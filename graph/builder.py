@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from itertools import pairwise
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from ..channels import LastValue
 from ..checkpoint.base import BaseCheckpointSaver, Checkpoint
@@ -24,6 +24,9 @@ from .compile import HANDLERS, CompiledStateGraph, compile_graph
 from .declared import Declared, NodeSpec, Policies
 from .schema import Channel, Schema, described, is_schema, not_a_schema, read_schema
 from .validate import check
+
+if TYPE_CHECKING:
+    from ..visualize.drawing import Drawing
 
 
 class StateGraph(Declared):
@@ -355,6 +358,19 @@ class StateGraph(Declared):
         app.store, app.cache, app.migrate = store, cache, migrate
         self.compiled = True
         return app
+
+    def get_graph(self, *, xray: bool | int = False) -> Drawing:
+        """Its drawing so far; names that edges speak of and that are no nodes yet are drawn with a question mark.
+
+        Args:
+            xray: show the graphs inside nodes: True for all, a number for so many levels.
+
+        Raises:
+            InvalidGraphError: it is so wrong that nothing can be drawn.
+        """
+        from ..visualize.sketch import sketch
+
+        return sketch(self, xray)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         """How Jupyter shows it: as its drawing, with the mistakes that it still has."""

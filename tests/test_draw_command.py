@@ -44,6 +44,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "a_module.py").write_text(MODULE)
     (tmp_path / "only_one.py").write_text(MODULE.split("app =")[0])
     (tmp_path / "broken.py").write_text("import no_such_thing\n")
+    (tmp_path / "typo.py").write_text("def f(:\n")
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "json.py").write_text(MODULE)
     monkeypatch.chdir(tmp_path)
@@ -95,6 +96,10 @@ def test_advice_is_given_and_the_drawing_too(capsys: pytest.CaptureFixture[str])
         (["a_module:number"], "a_module:number is no graph, no builder and no function that returns one: a int"),
         (["a_module:apq"], "a_module has no 'apq'; did you mean 'app'?"),
         (["a_module"], "say which: a_module:NAME, where NAME is one of builder, app, bad, lonely"),
+        (["a_module.py"], "say which: a_module.py:NAME, where NAME is one of builder, app, bad, lonely"),
+        (["typo"], "typo cannot be imported: SyntaxError: invalid syntax (typo.py, line 1)\n"),
+        (["typo.py"], "typo.py cannot be imported: SyntaxError: invalid syntax (typo.py, line 1)\n"),
+        (["--xray", "a_module:app"], "LEVELS is a number, not 'a_module:app'; name the graph first: a_module:app --xray"),
         (["a_module:fails"], "a_module:fails() fails: RuntimeError: no model (line 19 of "),
         (["a_module:needs"], "a_module:needs() fails: TypeError: needs() missing 1 required positional argument: 'model'\n"),
         (["no_module:x"], "there is no module no_module, looked for from "),

@@ -14,13 +14,13 @@ import warnings
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 from xml.etree import ElementTree
 
 import pytest
 from drawn import DRAWN, State, graph, joined, metadata, nested, node, router, subgraph_two_levels, tool_agent
 
-from stategraph import END, START, StateGraph, entrypoint
+from stategraph import END, START, Command, StateGraph, entrypoint
 from stategraph.visualize import dot
 from stategraph.visualize.drawing import Drawing
 from stategraph.visualize.layout.arrange import arrange
@@ -171,6 +171,18 @@ def test_a_graph_and_its_builder_and_its_drawing_show_alike() -> None:
     builder = joined(graph("a", "b"), ("a", "b"))
     app = builder.compile()
     assert app._repr_mimebundle_() == builder._repr_mimebundle_() == app.get_graph()._repr_mimebundle_()
+
+
+def test_a_builder_has_a_drawing_of_what_there_is_so_far() -> None:
+    builder = joined(graph("a", "b"), ("a", "b"))
+    assert builder.get_graph().shape == sketch(builder).shape
+    assert {"c"} == {node.id for node in joined(builder, ("b", "c")).get_graph().shape.nodes if node.kind == "unknown"}
+    assert len(nested().get_graph(xray=True).clusters) == len(nested().compile().get_graph(xray=True).clusters) > 0
+
+
+def test_a_builder_with_an_error_handler_that_goes_somewhere_has_no_unknown_node() -> None:
+    builder = StateGraph(State).add_node("a", node, error_handler=router("mend", Command[Literal["b"]])).add_node("b", node)
+    assert "unknown" not in {drawn.kind for drawn in builder.add_edge(START, "a").get_graph().shape.nodes}
 
 
 def test_showing_a_builder_leaves_it_as_it_was() -> None:

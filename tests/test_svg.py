@@ -18,6 +18,7 @@ from random_graphs import graphs
 import stategraph
 from stategraph import END, START, StateGraph
 from stategraph.visualize.layout.arrange import arrange
+from stategraph.visualize.layout.measure import title_size
 from stategraph.visualize.look import DARK, LIGHT, look
 from stategraph.visualize.outline import outline
 from stategraph.visualize.shape import Edge, Node, Shape
@@ -161,6 +162,14 @@ def test_tooltips_say_what_is_known() -> None:
     assert "a → b [yes]: a router decides" in edges
     assert "a → recover: taken on failure" in edges  # by its label: its id in a compiled graph is for machines
     assert "b → all: waits for all" in edges
+
+
+def test_a_deferred_cluster_has_an_hour_glass_and_room_for_it() -> None:
+    (cluster,) = SHAPE.clusters
+    late = cluster._replace(deferred=True)
+    root = parsed(draw_svg(replace(SHAPE, clusters=(late,))))
+    assert of_node(root, "c").find(f"{NS}path[@class='glass']") is not None
+    assert title_size(late).width > title_size(cluster).width
 
 
 def test_the_tooltip_of_an_arrow_to_any_node_says_so() -> None:

@@ -33,9 +33,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     out = "a .svg, .png, .html, .mmd, .dot or .txt file (default: text is printed)"
     parser.add_argument("-o", "--out", type=Path, metavar="FILE", help=out)
     xray = "show the graphs inside nodes: all, or so many levels"
-    parser.add_argument("--xray", nargs="?", type=int, const=True, default=False, metavar="LEVELS", help=xray)
+    parser.add_argument("--xray", nargs="?", type=_levels, const=True, default=False, metavar="LEVELS", help=xray)
     parser.add_argument("--theme", choices=get_args(Theme), default="auto", help="of .svg and .html (%(default)s)")
     return parser
+
+
+def _levels(word: str) -> int:
+    """A number of levels; what stands here by mistake is mostly the graph.
+
+    Raises:
+        argparse.ArgumentTypeError: it is no number.
+    """
+    try:
+        return int(word)
+    except ValueError:
+        hint = f"; name the graph first: {word} --xray" if ":" in word or word.endswith(".py") else ""
+        raise argparse.ArgumentTypeError(f"LEVELS is a number, not {word!r}{hint}") from None
 
 
 def main(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
@@ -71,7 +84,7 @@ def draw(target: str, xray: bool | int = False) -> Drawing:
     """
     place, _, name = target.rpartition(":") if ":" in target else (target, "", "")
     module = load(place)
-    found = pick(module, name or only(module), place)
+    found = pick(module, name or only(module, place), place)
     app = found.compile() if isinstance(found, StateGraph) else found
     return app.get_graph(xray=xray)
 
@@ -112,7 +125,9 @@ def _run_file(path: Path) -> ModuleType:
 def _failed(what: str, error: Exception) -> str:
     """What happened, and in which line unless it is ours."""
     last = traceback.extract_tb(error.__traceback__)[-1]
-    where = f" (line {last.lineno} of {last.filename})" if last.filename != __file__ else ""
+    # A SyntaxError says itself where it is.
+    theirs = last.filename != __file__ and not last.filename.startswith("<frozen ")
+    where = f" (line {last.lineno} of {last.filename})" if theirs else ""
     return f"{what}: {type(error).__name__}: {error}{where}"
 
 
@@ -138,8 +153,8 @@ def pick(module: ModuleType, name: str, place: str) -> Pregel | StateGraph:
     return found
 
 
-def only(module: ModuleType) -> str:
-    """The name of the only graph in a module.
+def only(module: ModuleType, place: str) -> str:
+    """The name of the only graph in a module, which was found at this place.
 
     Raises:
         NotFoundError: there is none, or several.
@@ -147,7 +162,7 @@ def only(module: ModuleType) -> str:
     names = _graphs(module)
     if len(names) != 1:
         which = f"one of {', '.join(names)}" if names else "a graph, or a function that returns one"
-        raise NotFoundError(f"say which: {module.__name__}:NAME, where NAME is {which}")
+        raise NotFoundError(f"say which: {place}:NAME, where NAME is {which}")
     return names[0]
 
 

@@ -29,8 +29,11 @@ def mistakes(builder: StateGraph) -> tuple[str, ...]:
     return ()
 
 
-def sketch(builder: StateGraph) -> Drawing:
+def sketch(builder: StateGraph, xray: bool | int = False) -> Drawing:
     """Its drawing. Names that edges speak of and that are no nodes are drawn as unknown, with a question mark.
+
+    Args:
+        xray: as in `app.get_graph`.
 
     Raises:
         InvalidGraphError: it is so wrong that nothing can be drawn.
@@ -41,7 +44,7 @@ def sketch(builder: StateGraph) -> Drawing:
     blank = NodeSpec(read_callable(lambda state: None, "unknown"), builder.schemas[builder.state_schema])
     filled = copy.copy(builder)
     filled.nodes = {**builder.nodes, **dict.fromkeys(missing, blank)}
-    shape = outline(compile_graph(filled, None, "StateGraph", ((), ())))
+    shape = outline(compile_graph(filled, None, "StateGraph", ((), ())), xray)
     nodes = tuple(
         node._replace(kind="unknown", label=f"{node.label}?") if node.id in missing else node for node in shape.nodes
     )

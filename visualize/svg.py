@@ -85,11 +85,13 @@ def draw_svg(
 def _cluster(node: Node, box: Box, mark: Mark | None) -> str:
     classes = " ".join(["cluster", *traits(node), *_state(mark)])
     fill, line = LIGHT["cluster"], LIGHT["cluster-line"]
+    left = box.x + 12 + (DEFERRED_MARK if node.deferred else 0)
     return "".join(
         [
             f'<g class="{classes}" data-node="{_text(node.id)}">{_title(_tooltip(node, mark))}',
             f'<rect class="shape" {_rect(box)} rx="10" fill="{fill}" stroke="{line}"/>',
-            _words(fitted(node.label), (box.x + 12, box.y + 15), SMALL + 1, 'class="name" text-anchor="start"'),
+            *([_hour_glass((box.x + 16, box.y + 15))] if node.deferred else []),
+            _words(fitted(node.label), (left, box.y + 15), SMALL + 1, 'class="name" text-anchor="start"'),
             *_stops(node, box),
             *_badge(box, mark),
             "</g>",

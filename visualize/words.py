@@ -54,7 +54,7 @@ _JOINERS = "\u200c\u200d"  # part of how scripts and emoji are written
 
 
 def visible(text: str) -> str:
-    """The text with what cannot be seen written out: control characters, and marks that turn the reading direction.
+    r"""The text with what cannot be seen written out: control characters, and marks that turn the reading direction.
 
     >>> visible("pay \u202eecila")
     'pay \\u202eecila'

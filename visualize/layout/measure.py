@@ -94,4 +94,5 @@ def label_size(text: str) -> Size:
 
 def title_size(node: Node) -> Size:
     """The room of the title of a cluster."""
-    return Size(round(text_width(fitted(node.label), SMALL + 1)) + 8, 18)
+    mark = DEFERRED_MARK if node.deferred else 0
+    return Size(round(text_width(fitted(node.label), SMALL + 1)) + 8 + mark, 18)
