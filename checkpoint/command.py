@@ -67,8 +67,8 @@ class _Tolerant(Serializer):
 
 
 @contextmanager
-def opened(db: str) -> Iterator[BaseCheckpointSaver]:
-    """The saver on a file or URL.
+def opened(db: str, serde: Serializer | None = None) -> Iterator[BaseCheckpointSaver]:
+    """The saver on a file or URL; by default it shows what it cannot load instead of refusing it.
 
     Raises:
         FileNotFoundError: there is no such file: looking must not make one.
@@ -76,14 +76,14 @@ def opened(db: str) -> Iterator[BaseCheckpointSaver]:
     if "://" in db:
         from .postgres import PostgresSaver
 
-        with PostgresSaver.from_conn_string(db, serde=_Tolerant()) as saver:
+        with PostgresSaver.from_conn_string(db, serde=serde or _Tolerant()) as saver:
             yield saver
         return
     if not Path(db).is_file():
         raise FileNotFoundError(f"there is no file {db!r}")
     from .sqlite import SqliteSaver
 
-    with SqliteSaver.from_conn_string(db, serde=_Tolerant()) as saver:
+    with SqliteSaver.from_conn_string(db, serde=serde or _Tolerant()) as saver:
         yield saver
 
 

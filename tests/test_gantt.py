@@ -60,6 +60,18 @@ def test_a_step_of_a_microsecond_is_seen_beside_one_of_an_hour() -> None:
     assert right - left >= 2
 
 
+def test_the_time_of_a_step_does_not_print_over_that_of_a_wait_in_it() -> None:
+    found = told_of(START, step(1, task("a", (100, 0.15), (100.753, 0.01), wait=0.6)))
+    root = drawn(found, width=400)
+    assert "603 ms" in texts(root) and "763 ms" not in texts(root)
+
+
+def test_an_error_handler_is_called_as_in_the_drawing_of_the_graph() -> None:
+    found = timeline(*told.rescued())
+    assert "rescue" in texts(drawn(found)) and "rescue" in found.draw_text()
+    assert not any("on error of" in text for text in (*texts(drawn(found)), found.draw_text()))
+
+
 def test_a_wait_for_an_answer_has_one_width_however_long_it_was() -> None:
     def right_end(answered: float) -> float:
         return boxes(drawn(told_of(START, step(1, task("a", (100, 1), (answered, 1), questions=(QUESTION,))))), "a")[

@@ -20,6 +20,7 @@ from stategraph import START, Command, InMemorySaver, StateGraph, interrupt
 from stategraph.visualize.runs.diff import diff
 from stategraph.visualize.runs.report import draw_report, report
 from stategraph.visualize.runs.report_data import gather, within
+from stategraph.visualize.runs.values import TIMES
 
 HOSTILE = "</script><img src=x onerror=\"document.title='pwned'\">&amp;'`${1}\u202e\x00\x1b\u2028"
 
@@ -182,6 +183,16 @@ def test_every_node_of_a_step_can_be_found_in_the_graph(make: Callable[[], told.
     graph = page[page.index('id="graph"') : page.index('id="told"')]
     drawn = set(re.findall(r'data-node="([^"]+)"', graph))
     assert {node for step in data_of(page)["steps"] for node in step.get("w", ())} <= drawn
+
+
+def test_a_badge_says_how_many_tasks_failed() -> None:
+    assert ">1 of 3 failed</text>" in draw_report(*told.looping(1, 3))
+    assert f">{TIMES}3</text>" in draw_report(*told.looping(0, 3))
+
+
+def test_an_error_handler_has_one_name_in_the_whole_page() -> None:
+    page = draw_report(*told.rescued())
+    assert ">rescue</text>" in page and "on error of" not in page
 
 
 @pytest.mark.parametrize("node", [told.declined, told.confirmed])

@@ -112,6 +112,36 @@ def confirmed(state: Any) -> Any:
     return {"log": [interrupt("charge it?")]}
 
 
+def rescue(state: Any) -> Any:
+    return {"log": ["rescued"]}
+
+
+def rescued() -> Told:
+    """A node failed, and its error handler took over."""
+    graph = StateGraph(Log).add_node("risky", declined, error_handler=rescue).add_edge(START, "risky")
+    app = compiled(graph, "rescued")
+    app.invoke({"log": []}, THREAD)
+    return app, THREAD
+
+
+def looping(fails: int, runs: int) -> Told:
+    """One node that runs so many times, its task being fanned out; so many of them fail for good, in the first step."""
+
+    def work(state: Any) -> Any:
+        if state.get("count", 0) < fails:
+            raise ValueError("lost")
+        return {"log": ["ok"]}
+
+    graph = StateGraph(Log).add_node("work", work)
+    graph.add_conditional_edges(START, lambda state: [Send("work", {"count": n}) for n in range(runs)], ["work"])
+    app = compiled(graph, "looping")
+    try:
+        app.invoke({"log": []}, THREAD)
+    except ValueError:
+        pass
+    return app, THREAD
+
+
 def forked() -> Told:
     """Answered one way, then changed before the question and answered another way."""
     app, thread = asked("yes")

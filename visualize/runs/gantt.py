@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from html import escape
 from itertools import groupby
 from textwrap import wrap
@@ -64,7 +64,7 @@ def draw_svg(timeline: Timeline, *, theme: Theme = "auto", width: int | None = N
         ValueError: the theme is not known.
     """
     name, css = look(theme, _RULES.replace("THEME", theme).replace("$FONTS", FONTS))
-    labels = {row: _label(row) for row in timeline.rows}
+    labels = {row: _label(row, timeline.labels) for row in timeline.rows}
     left = min(max((len(label) * _CHAR + 12 * row.count(":") for row, label in labels.items()), default=0), 190) + 24
     across = width - left if width else min(max(30.0 * len(timeline.steps), 640.0), 1800.0)
     scale = arrange(timeline, Room(max(across - 12, 120.0), 36.0, _GAP))
@@ -102,8 +102,8 @@ def draw_svg(timeline: Timeline, *, theme: Theme = "auto", width: int | None = N
 # -- the frame ------------------------------------------------------------------------------------------------
 
 
-def _label(row: str) -> str:
-    name = spoken(row)
+def _label(row: str, labels: Mapping[str, str]) -> str:
+    name = labels.get(row) or spoken(row)
     return name if len(name) <= 28 else name[:27] + "…"
 
 
@@ -151,7 +151,9 @@ def _numbers(timeline: Timeline, scale: Scale, columns: list[tuple[int, int]]) -
             continue
         label, took = f"{timeline.steps[first].number}", _took(timeline, first) if first == last else ""
         yield f'<g><text class="dim" x="{start + 3:.1f}" y="36">{label}</text>'
-        if took and stop - start > len(label + took) * 6 + 18:
+        pieces = scale.steps[first]
+        tail = pieces[-1].width if any(piece.gap for piece in pieces[1:]) else stop - start - len(label) * 6
+        if took and tail > len(took) * 6 + 18:
             yield f'<text class="dim" x="{stop - 4:.1f}" y="36" text-anchor="end">{took}</text>'
         yield "</g>"
         free = start + len(label) * 6.5 + 10

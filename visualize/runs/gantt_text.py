@@ -18,7 +18,7 @@ _CALLS = {"input": "input", "resume": "resumed", "update": "update", "fork": "fo
 
 def draw_text(timeline: Timeline, width: int) -> str:
     """The picture; see `Timeline.draw_text`."""
-    labels = {row: "  " * row.count(":") + spoken(row)[:24] for row in timeline.rows}
+    labels = {row: "  " * row.count(":") + (timeline.labels.get(row) or spoken(row))[:24] for row in timeline.rows}
     left = max([len(label) for label in labels.values()] + [4]) + 2
     scale = arrange(timeline, Room(max(width - left, 20), 4.0, 3.0))
     lines = [line for remark in timeline.remarks for line in wrap(plain(remark), max(width, 40))]

@@ -6,6 +6,7 @@ Only puts together what others have read and drawn. Everything that comes from a
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from html import escape
 from importlib.resources import files
@@ -13,11 +14,12 @@ from pathlib import Path
 
 from ...checkpoint.base import RunnableConfig
 from ...pregel.app import Pregel
+from ..layout.measure import SMALL, text_width
 from ..outline import outline
-from ..svg import Mark, State, draw_svg
+from ..svg import LONGEST_BADGE, Mark, State, draw_svg
 from .report_data import Report, Trouble, gather
 from .story import Step, Story, Task
-from .values import TIMES, legal, many, path_of, plain
+from .values import TIMES, legal, many, plain
 
 _CALM = {
     "done": "done",
@@ -25,6 +27,7 @@ _CALM = {
     "paused": "waits for an answer",
     "waiting": "not finished",
 }
+_URGENT: tuple[State, ...] = ("failed", "paused", "waiting", "done")
 _POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 )
@@ -75,7 +78,11 @@ def draw_report(app: Pregel, config: RunnableConfig) -> str:
             ),
             *(_trouble(question, "question", "asks") for question in told.questions),
             *(_trouble(error, "failure", "failed") for error in told.errors if _is_open(told, error)),
-            _card("time", "Timeline", f'<div class="scroll">{told.timeline.draw_svg(width=across)}</div>'),
+            _card(
+                "time",
+                "Timeline",
+                f'<div class="scroll{" fit" if across else ""}">{told.timeline.draw_svg(width=across)}</div>',
+            ),
             f'<div class="columns">{_card("graph", "Graph", graph)}{_card("told", "Steps", _STEPS)}</div>',
             *_handled(told),
             *_branches(story),
@@ -125,7 +132,7 @@ def _header(told: Report) -> Iterator[str]:
 
 def _trouble(told: Trouble, look: str, verb: str) -> str:
     """A question or an error, with a button that leads to its step."""
-    name = _text(path_of(told.node), 120)
+    name = _text(told.path, 120)
     return (
         f'<section class="card {look}"><p><b>{name}</b> {verb} '
         f'<button data-go="{told.step}">go to the step</button></p>'
@@ -142,7 +149,7 @@ def _handled(told: Report) -> Iterator[str]:
     handled = [error for error in told.errors if not _is_open(told, error)]
     if handled:
         rows = "".join(
-            f"<details><summary>{_text(path_of(error.node), 120)} {escape(error.title)}: {_text(error.text, 120)}"
+            f"<details><summary>{_text(error.path, 120)} {escape(error.title)}: {_text(error.text, 120)}"
             f'</summary><p><button data-go="{error.step}">go to the step</button></p>'
             f"<pre>{escape(error.text)}</pre></details>"
             for error in handled
@@ -181,16 +188,29 @@ def _footer(told: Report) -> str:
 
 def _marks(story: Story, drawn: set[str]) -> dict[str, Mark]:
     """How each node stands at the end, and how many tasks it had."""
-    counts: dict[str, int] = {}
+    ended: dict[str, Counter[State]] = {}
     states: dict[str, State] = {}
-    for task in _tasks(story.steps):
-        counts[task.node] = counts.get(task.node, 0) + 1
-        states[task.node] = task.state
+    for step in story.steps:
+        last: dict[str, set[State]] = {}
+        for task in _tasks([step]):
+            ended.setdefault(task.node, Counter())[task.state] += 1
+            last.setdefault(task.node, set()).add(task.state)
+        states |= {node: next(state for state in _URGENT if state in found) for node, found in last.items()}
     return {
-        node: Mark(state, f"{TIMES}{counts[node]:,}" if counts[node] > 1 else "")
+        node: Mark(state, _counted(ended[node]))
         for node, state in states.items()
         if node in drawn and node.rpartition(":")[2] != "__start__"
     }
+
+
+def _counted(ended: Counter[State]) -> str:
+    """How many tasks a node had, and how many of them failed."""
+    failed, all_of_them = ended["failed"], ended.total()
+    if all_of_them == 1:
+        return ""
+    words = f"{failed:,} of {all_of_them:,} failed"
+    short = f"{failed:,} failed"
+    return f"{TIMES}{all_of_them:,}" if not failed else words if text_width(words, SMALL) <= LONGEST_BADGE else short
 
 
 def _tasks(steps: Iterable[Step]) -> Iterator[Task]:

@@ -8,7 +8,7 @@ import warnings
 from pathlib import Path
 
 from ...checkpoint.base import RunnableConfig, address
-from ...checkpoint.sqlite import SqliteSaver
+from ...checkpoint.command import opened
 from ...graph.builder import StateGraph
 from ...pregel.app import Pregel
 from ...pregel.errors import StateGraphError
@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     """What the command can be told."""
     what = "module:name or path/to/file.py:name of the graph that made the thread, its builder, or a function for one"
     parser.add_argument("graph", help=what)
-    parser.add_argument("--db", type=Path, required=True, metavar="FILE", help="the SQLite file that holds the thread")
+    parser.add_argument("--db", required=True, metavar="FILE-OR-URL", help="an SQLite file, or postgresql://...")
     parser.add_argument("--thread", required=True, metavar="ID", help="the thread's id")
     parser.add_argument("--checkpoint", metavar="ID", help="tell the line that leads to this one (default: the newest)")
     out = "the page to write (%(default)s)"
@@ -31,19 +31,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
 def main(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
     """Do as asked; ends with exit code 2 and a sentence if that cannot be."""
     try:
-        if not asked.db.is_file():
-            raise NotFoundError(f"there is no file {asked.db}")
+        if asked.out.suffix.lower() not in (".html", ".htm"):
+            raise NotFoundError(f"{asked.out}: a report's file ends with .html")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # advice on the graph is for who builds it
             graph = _graph(asked.graph)
-        with SqliteSaver.from_conn_string(str(asked.db), serde=graph.serde) as saver:
+        with opened(asked.db, graph.serde) as saver:
             app = graph.copy({"checkpointer": saver})
             where: RunnableConfig = address(asked.thread, "", asked.checkpoint)
             if app.get_state(where).metadata is None:
                 raise NotFoundError(f"{asked.db} has no thread {asked.thread!r}")
             print(report(app, where, asked.out))
     except OSError as error:
-        parser.error(f"{error.filename or asked.out}: {error.strerror}")
+        parser.error(f"{error.filename or asked.out}: {error.strerror}" if error.strerror else str(error))
     except sqlite3.Error as error:
         parser.error(f"{asked.db} cannot be read: {error}")
     except (StateGraphError, ValueError) as error:
@@ -54,5 +54,5 @@ def main(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
 def _graph(target: str) -> Pregel:
     place, _, name = target.rpartition(":") if ":" in target else (target, "", "")
     module = load(place)
-    found = pick(module, name or only(module), place)
+    found = pick(module, name or only(module, place), place)
     return found.compile() if isinstance(found, StateGraph) else found

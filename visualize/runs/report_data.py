@@ -17,7 +17,7 @@ from .changes import headline, writers
 from .diff import Change, Limits, diff, draw_html
 from .story import Step, Story, Task, TaskState, newest, read
 from .timeline import Timeline, of_story
-from .values import TIMES, block, duration, legal, path_of, plain, shown
+from .values import TIMES, block, duration, legal, plain, shown
 
 BUDGET = 1_200_000
 """Characters for all changes of a report, and as many for all values."""
@@ -29,10 +29,11 @@ Data = dict[str, Any]
 
 
 class Trouble(NamedTuple):
-    """An error or a question of a task. `step` is its place in the list of steps."""
+    """An error or a question of a task. `step` is its place in the list of steps, `path` what the task is called."""
 
     step: int
     node: str
+    path: str
     title: str
     text: str
 
@@ -197,7 +198,7 @@ def _task_rows(step: Step) -> Iterator[list[str]]:
     for task in _tasks(step):
         if task.name != START:
             groups.setdefault((task.node, task.state, len(task.spans), _note(task)), []).append(task)
-    for (node, state, attempts, note), tasks in list(groups.items())[:40]:
+    for (_, state, attempts, note), tasks in list(groups.items())[:40]:
         times = [took for task in tasks for _, took in task.spans]
         words = f"{TIMES}{len(tasks):,} " if len(tasks) > 1 else ""
         words += f"{attempts} attempts " if attempts > 1 else ""
@@ -205,7 +206,7 @@ def _task_rows(step: Step) -> Iterator[list[str]]:
             words += duration(times[0])
         elif times:
             words += f"{duration(min(times))} to {duration(max(times))}"
-        yield [legal(path_of(node)), state, words.strip(), note]
+        yield [legal(tasks[0].path), state, words.strip(), note]
     if len(groups) > 40:
         yield ["…", "", f"{len(groups) - 40:,} more", ""]
 
@@ -241,6 +242,7 @@ def _gather_troubles(report: Report) -> None:
                         Trouble(
                             place,
                             task.node,
+                            task.path,
                             f'answer with Command(resume={{"{question.id}": ...}})',
                             legal(block(question.value, 4000)),
                         )
@@ -263,4 +265,4 @@ def _error(place: int, number: int, task: Task) -> Trouble:
         lines = traceback.format_exception(task.error)
     except Exception:  # a foreign __str__ or __cause__ may do anything
         lines = [shown(task.error, 400)]
-    return Trouble(place, task.node, f"in step {number}", legal(plain("".join(lines), 6000).rstrip()))
+    return Trouble(place, task.node, task.path, f"in step {number}", legal(plain("".join(lines), 6000).rstrip()))

@@ -18,6 +18,7 @@ from ...pregel.run import nested_place
 from ...pregel.state import StoredThreads
 from ...pregel.types import NS_END, NS_SEP, START, Interrupt, PregelTask, StateSnapshot
 from .leftover import Leftover, leftover
+from .values import INSIDE, spoken
 
 TaskState = Literal["done", "failed", "paused", "waiting"]
 """`paused`: it has asked and waits for an answer. `waiting`: it has not been started, or was cut off."""
@@ -36,6 +37,7 @@ class Task:
 
     Attributes:
         node: the node's id in a drawing: the name, below the ids of the nodes it is nested in.
+        name: of the node; of an error handler what a drawing calls it.
         spans: of each attempt when it began, in seconds since the epoch, and how many seconds it took.
         waits: after each attempt, for how many seconds at most the node's policies let it wait for the next one.
         wrote: the keys that it wrote.
@@ -52,6 +54,11 @@ class Task:
     questions: tuple[Interrupt, ...] = ()
     wrote: tuple[str, ...] = ()
     steps: tuple[Step, ...] = ()
+
+    @property
+    def path(self) -> str:
+        """What people call it, after the names of the nodes that it is nested in."""
+        return INSIDE.join([*(spoken(part) for part in self.node.split(NS_END)[:-1]), spoken(self.name)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +133,7 @@ class Story:
         return "waiting" if self.next or open_tasks else "done"
 
 
+_HANDLER = "__error_handler__"
 _STOPPED: tuple[Literal["failed", "paused"], ...] = ("failed", "paused")
 
 Look = Callable[[Step, Any, Any], None]
@@ -254,7 +262,7 @@ class _Reader:
         return Task(
             task.id,
             f"{place.inside}{NS_END}{task.name}" if place.inside else task.name,
-            task.name,
+            place.label(task.name),
             state,
             task.spans,
             place.waits(task),
@@ -302,6 +310,12 @@ class _Place(NamedTuple):
             max((min(p.max_interval, p.initial_interval * p.backoff_factor**n) for p in policies), default=0.0)
             for n in range(len(task.spans))
         )
+
+    def label(self, name: str) -> str:
+        """What a drawing calls the node: an error handler by its function, where that has a name."""
+        node = self.graph.program.nodes.get(name)
+        function = getattr(node.source, "__name__", "") if node is not None and name.startswith(_HANDLER) else ""
+        return function if function.isidentifier() else name
 
     def stops(self, base: StateSnapshot | None, tasks: tuple[Task, ...]) -> bool:
         before = getattr(self.graph, "interrupt_before", ())

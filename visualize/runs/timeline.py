@@ -6,8 +6,8 @@ Nothing is drawn here but a few lines of text; `gantt` makes the picture.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
@@ -90,6 +90,7 @@ class Timeline:
         rows: the ids of the nodes, in the order in which they first ran; below a node those of its nested graph.
         timed: whether times are stored; if not, every step is one unit wide.
         branches: what is beside the line that is shown.
+        labels: of rows that are not called as their ids are: error handlers.
         remarks: what a reader must know first: that the graph is not the one that made the thread.
     """
 
@@ -104,6 +105,7 @@ class Timeline:
     branches: tuple[Branch, ...]
     timed: bool
     remarks: tuple[str, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def ran(self) -> float:
@@ -191,9 +193,11 @@ def of_story(story: Story) -> Timeline:
     timed = any(task.spans for step in story.steps for task in step.tasks)
     gaps, calls = _Clock(timed).tell(story.steps)
     bars = [bar for place, step in enumerate(story.steps) for bar in _bars(place, step, gaps, timed)]
+    tasks = (task for step in story.steps for task in _all_tasks(step))
     return Timeline(
         story.name, story.thread, story.state, story.steps, _rows(story.steps), tuple(bars), gaps, calls,
         story.branches, timed, story.remarks,
+        {task.node: task.name for task in tasks if not task.node.endswith(task.name)},
     )  # fmt: skip
 
 

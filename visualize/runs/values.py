@@ -110,11 +110,6 @@ def spoken(node: str) -> str:
     return name
 
 
-def path_of(node: str) -> str:
-    """A node's name, after those of the nodes it is nested in."""
-    return INSIDE.join(spoken(part) for part in node.split(":"))
-
-
 def legal(text: str) -> str:
     """Text without what neither XML nor UTF-8 can hold."""
     return _ILLEGAL.sub("\ufffd", text)
