@@ -199,6 +199,7 @@ def test_an_error_handler_has_one_name_in_the_whole_page() -> None:
 def test_a_thread_of_an_older_graph_is_not_called_done_and_shows_its_error_or_question(node: Any) -> None:
     page = draw_report(*told.renamed(node))
     assert 'class="chip done"' not in page
+    assert page.count("The thread was left with work") == 1
     assert page.index("The thread was left with work") < page.index('id="time"')
     assert "card declined" in page or "charge it?" in page
 

@@ -60,7 +60,7 @@ class Changes:
         blocks = [*map(plain, self.story.remarks)]
         for step, changed in zip(self.story.steps, self.steps, strict=True):
             told = "\n".join(filter(None, (draw_text(changed.changes), *troubles(step)))) or "no change"
-            blocks.append(headline(step) + "\n" + "\n".join(f"  {line}" for line in told.split("\n")))
+            blocks.append(headline(step) + _standing(step) + "\n" + "\n".join(f"  {line}" for line in told.split("\n")))
         return "\n".join(blocks)
 
     def draw_html(self) -> str:
@@ -68,7 +68,7 @@ class Changes:
         blocks = [f"<p><b>{escape(plain(remark))}</b></p>" for remark in self.story.remarks]
         for step, changed in zip(self.story.steps, self.steps, strict=True):
             told = draw_html(changed.changes) + "".join(f"<p><b>{escape(line)}</b></p>" for line in troubles(step))
-            blocks.append(f"<h4>{escape(headline(step))}</h4>{told or '<p><i>no change</i></p>'}")
+            blocks.append(f"<h4>{escape(headline(step) + _standing(step))}</h4>{told or '<p><i>no change</i></p>'}")
         name, css = look("auto", _RULES.replace("FONTS", FONTS))
         return f'<div class="{name}"><style>{css}</style>{"".join(blocks)}</div>'
 
@@ -128,12 +128,15 @@ def headline(step: Step) -> str:
     text = ", ".join(plain(name, 60) for name in who)
     if source and text != source:
         text = f"{source}: {text}" if text else source
-    return f"step {step.number}: {text}" + (f" ({_open(step)})" if step.source == "open" else "")
+    return f"step {step.number}: {text}"
 
 
-def _open(step: Step) -> str:
+def _standing(step: Step) -> str:
+    """How an open step stands."""
+    if step.source != "open":
+        return ""
     states = {task.state for task in step.tasks}
-    return "failed" if "failed" in states else "waits for an answer" if "paused" in states else "not finished"
+    return " (failed)" if "failed" in states else " (waits for an answer)" if "paused" in states else " (not finished)"
 
 
 def troubles(step: Step) -> list[str]:

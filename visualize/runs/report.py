@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -63,6 +64,7 @@ def draw_report(app: Pregel, config: RunnableConfig) -> str:
     shape = outline(held if isinstance(held, Pregel) else app, xray=True)
     across = 1180 if len(told.story.steps) <= 40 else None
     graph = draw_svg(shape, marks=_marks(story, {node.id for node in (*shape.nodes, *shape.clusters)}))
+    times = replace(told.timeline, remarks=()).draw_svg(width=across)  # the page has said them
     title = f"{story.name} · thread {story.thread}"
     return "".join(
         [
@@ -78,11 +80,7 @@ def draw_report(app: Pregel, config: RunnableConfig) -> str:
             ),
             *(_trouble(question, "question", "asks") for question in told.questions),
             *(_trouble(error, "failure", "failed") for error in told.errors if _is_open(told, error)),
-            _card(
-                "time",
-                "Timeline",
-                f'<div class="scroll{" fit" if across else ""}">{told.timeline.draw_svg(width=across)}</div>',
-            ),
+            _card("time", "Timeline", f'<div class="scroll{" fit" if across else ""}">{times}</div>'),
             f'<div class="columns">{_card("graph", "Graph", graph)}{_card("told", "Steps", _STEPS)}</div>',
             *_handled(told),
             *_branches(story),
