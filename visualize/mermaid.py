@@ -33,7 +33,7 @@ def draw_mermaid(shape: Shape) -> str:
     """The drawing as Mermaid text; equal shapes give the same text.
 
     Solid arrows are always taken, dashed ones if a router or a `Command` says so; "n times" marks a `Send`, of which
-    there may be many. A router that does not declare where it goes leads to "any node". A join is a small circle that waits
+    there may be many. A router that does not say where it goes leads to "any node". A join is a small circle that waits
     for all who lead to it. Deferred nodes have a dashed border, error handlers a red one, breakpoints a thick one. In
     a raw `Pregel` an arrow bears the name of its channel.
 
