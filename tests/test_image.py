@@ -22,6 +22,7 @@ def test_a_picture_that_follows_a_theme_has_a_clear_page_and_tells_its_width() -
     image = as_image(drawing.draw_svg(), "a")
     svg = b64decode(image.partition("base64,")[2].partition('"')[0]).decode()
     name = re.findall(r"sg-auto-[0-9a-f]{8}", svg)[0]
+    assert f".{name} .cluster[class*=is-]>.name{{fill:var(--soft)}}" in svg  # a cluster has no ground of its own
     assert f".{name} .page,.{name} .band{{fill:none}}" in svg
     assert ET.fromstring(svg).tag.endswith("svg")
     assert re.search(r' width="\d+" style="max-width:100%;height:auto" src=', image)

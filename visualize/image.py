@@ -19,7 +19,9 @@ _CLEAR: Final = """
 .NAME{--soft:#7a879a;--line:#7b8798;--goto:#9466ee;--send:#2386bd;--error:#df4f4f;--cluster:#80889820;--cluster-line:#80889880}
 .NAME .page,.NAME .band{fill:none}
 .NAME text{fill:#7a879a}
+.NAME .silence{fill:#80889838}
 .NAME .name{fill:var(--ink)}
+.NAME .cluster[class*=is-]>.name{fill:var(--soft)}
 .NAME .nested .label rect,.NAME .nested .many rect{fill:var(--page)}
 """
 """What stands on the page itself in tones between; what has a ground of its own keeps its colours."""
