@@ -34,9 +34,9 @@ def finisher_not_recorded(stack: ExitStack) -> None:
     swap(stack, loop, "_record", record)
 
 
-@bug("killed_on_sqlite", 12)
+@bug("failed_siblings", 12)
 def recorded_work_repeated(stack: ExitStack) -> None:
-    """What a killed run had recorded is not taken up."""
+    """What a run had recorded before it failed is not taken up."""
     swap(stack, loop, "_restore", lambda run, tasks: None)
 
 

@@ -380,4 +380,4 @@ def full_disks(round: Round) -> None:
             carry_through(app, given, config(), world, durability)
             same(app.get_state(config()).values["log"][: len(kept)], kept, "log before, and after the resume")
     finally:
-        subprocess.run(["umount", str(folder)], check=False, capture_output=True)
+        subprocess.run(["umount", "-l", str(folder)], check=False, capture_output=True)
