@@ -16,7 +16,7 @@ from hypothesis.strategies import DrawFn
 from random_graphs import graphs
 
 import stategraph
-from stategraph.visualize.layout.arrange import arrange
+from stategraph.visualize.layout.arrange import ASIDE, arrange
 from stategraph.visualize.layout.measure import label_size
 from stategraph.visualize.layout.places import Box, Layout, Point, Route
 from stategraph.visualize.outline import outline
@@ -339,6 +339,22 @@ def test_an_error_handler_stands_beside_its_node() -> None:
     assert layout.boxes["a"].middle[1] == layout.boxes["h"].middle[1]
     assert layout.boxes["h"].x > layout.boxes["a"].x
     assert crossings(layout) == []
+
+
+def test_the_error_handler_of_a_nested_graph_stands_beside_its_box() -> None:
+    nodes = (
+        Node("S", "START", "start"), Node("c:S", "START", "start", "c"), Node("c:a", "a", inside="c"),
+        Node("c:E", "END", "end", "c"), Node("h", "rescue", handler=True), Node("o", "other"), Node("E", "END", "end"),
+    )  # fmt: skip
+    edges = (
+        Edge("S", "c:S"), Edge("c:S", "c:a"), Edge("c:a", "c:E"), Edge("c:E", "E"), Edge("c", "h", "error"),
+        Edge("h", "o", "goto"), Edge("o", "E"),
+    )  # fmt: skip
+    layout = arrange(Shape("", nodes, edges, (Node("c", "inner", "cluster"),)))
+    box, handler = layout.clusters["c"], layout.boxes["h"]
+    way = next(route for route in layout.routes if route.edge.kind == "error")
+    assert way.points[0][0] == box.x + box.width and way.points[-1][0] == handler.x == box.x + box.width + ASIDE
+    assert box.y < handler.middle[1] < box.y + box.height
 
 
 def test_a_handler_of_several_nodes_stands_below_them() -> None:

@@ -333,3 +333,15 @@ def test_marks_that_turn_the_reading_direction_are_written_out_in_every_form() -
     for form in forms:
         assert not {"\u202e", "\u2066"} & set(form)
         assert "202eecila" in form
+
+
+def test_the_edge_to_the_error_handler_of_a_graph_shown_inside_leaves_from_its_box() -> None:
+    builder = graph("b").add_node("sub", inner(), error_handler=router("rescue", Command[Literal["b"]]))
+    builder.set_node_defaults(error_handler=router("other")).add_edge("b", "sub")
+    drawing = builder.compile().get_graph(xray=True)
+    assert Edge("sub", "__error_handler__sub", "error") in drawing.edges
+    assert all(node.reached for node in drawing.shape.nodes)
+    assert drawing.nx.nodes["sub"]["kind"] == "cluster"
+    for form in (drawing.draw_mermaid(), drawing.draw_ascii(), drawing.draw_svg(), drawing.draw_html()):
+        assert "rescue" in form
+    assert "ltail=cluster_sub" in drawing.draw_dot() or "lhead=cluster_sub" in drawing.draw_dot()

@@ -160,17 +160,35 @@ def _digraph(shape: Shape) -> Any:
     graph.attr("edge", **font, fontsize="10")
     ids = plain_ids(node.id for node in (*shape.nodes, *shape.clusters))
     _fill(graph, shape, ids, None)
-    turned = turned_at_clusters(shape)
+    turned, feet = turned_at_clusters(shape), _feet(shape)
+    if feet:
+        graph.attr("graph", compound="true")
     for edge in shape.edges:
+        source = ids[feet.get(edge.source, edge.source)]
         label = {"label": _plain(f" {edge_text(edge)} ")} if edge_text(edge) else {}
         style = label | _EDGES.get(edge.kind, {})
+        if edge.source in feet:
+            style["lhead" if edge in turned else "ltail"] = f"cluster_{ids[edge.source]}"
         if edge in turned:
             # Graphviz would cut the circle anywhere, and stand the cluster above what leads to it.
             tip = {"arrowtail": style.pop("arrowhead", "normal"), "dir": "back"}
-            graph.edge(ids[edge.target], ids[edge.source], **style, **tip)
+            graph.edge(ids[edge.target], source, **style, **tip)
         else:
-            graph.edge(ids[edge.source], ids[edge.target], **style)
+            graph.edge(source, ids[edge.target], **style)
     return graph
+
+
+def _feet(shape: Shape) -> dict[str, str]:
+    """Of each cluster that an edge leaves from, a node inside: DOT has no edges of clusters, it cuts them off there."""
+    inside = {part.inside: part.id for part in (*shape.clusters, *shape.nodes)}  # the last, mostly a node
+    clusters, found = {cluster.id for cluster in shape.clusters}, {}
+    for edge in shape.edges:
+        foot = edge.source
+        while foot in clusters:
+            foot = inside[foot]
+        if foot != edge.source:
+            found[edge.source] = foot
+    return found
 
 
 def _fill(graph: Any, shape: Shape, ids: dict[str, str], holder: str | None) -> None:
@@ -204,14 +222,17 @@ def _plain(text: str) -> Any:
 
 def _sized(shape: Shape) -> str:
     """DOT text of boxes without words, as large as our own renderer draws them; one point is one px."""
-    lines = ["digraph {", "graph [nodesep=0.45 ranksep=0.5];", "edge [arrowhead=none fontsize=1];"]
+    lines = ["digraph {", "compound=true;", "graph [nodesep=0.45 ranksep=0.5];", "edge [arrowhead=none fontsize=1];"]
     lines.append('node [shape=box fixedsize=true label=""];')
     names = {part.id: f"n{number}" for number, part in enumerate((*shape.nodes, *shape.clusters))}
     lines += _sized_parts(shape, names, None)
-    turned = turned_at_clusters(shape)
+    turned, feet = turned_at_clusters(shape), _feet(shape)
     for number, edge in enumerate(shape.edges):
         label = f" label={_room(*label_size(edge.label))}" if edge.label else ""
-        upper, lower = (edge.target, edge.source) if edge in turned else edge[:2]
+        if edge.source in feet:
+            label += f" {'lhead' if edge in turned else 'ltail'}=cluster_{names[edge.source]}"
+        source = feet.get(edge.source, edge.source)
+        upper, lower = (edge.target, source) if edge in turned else (source, edge.target)
         lines.append(f"{names[upper]} -> {names[lower]} [id=e{number}{label}];")
     return "\n".join([*lines, "}"])
 

@@ -41,7 +41,8 @@ def outline(app: Pregel, xray: bool | int = False) -> Shape:
         nodes.extend((part,) if isinstance(part, Node) else ())
         edges.extend((part,) if isinstance(part, Edge) else ())
     edges = [edge._replace(label=visible(edge.label)) for edge in _merged(edges)]
-    reached = _reached(edges)
+    inside = [Edge(node.id, node.inside) for node in nodes if node.kind in ("start", "cluster") and node.inside]
+    reached = _reached([*edges, *inside])
     nodes = [node._replace(label=visible(node.label)) for node in nodes]
     nodes = [node if node.id in reached or node.kind == "cluster" else node._replace(reached=False) for node in nodes]
     clusters = tuple(node for node in nodes if node.kind == "cluster")
@@ -82,7 +83,8 @@ def _level(app: Pregel, inside: str, levels: int, above: tuple[Any, ...]) -> Ite
     if END in used or inside:
         yield Node(_id(inside, END), _LABELS[END], "end", place)
     for edge in edges:
-        for source in exits.get(edge.source, (_id(inside, edge.source),)):
+        ends = exits.get(edge.source, ()) if edge.kind != "error" else ()  # what fails does not come to its end
+        for source in ends or (_id(inside, edge.source),):
             for target in entries.get(edge.target, (_id(inside, edge.target),)):
                 yield edge._replace(source=source, target=target)
 

@@ -73,7 +73,8 @@ class Shape:
 
     Attributes:
         name: of the graph.
-        nodes: without clusters. No edge leads to a cluster: it leads to the start inside.
+        nodes: without clusters. No edge leads to a cluster: it leads to the start inside, and from the end inside; but
+            the edge to an error handler leaves from the cluster itself.
         clusters: nodes whose graphs are drawn inside them, outer ones first.
     """
 
@@ -93,6 +94,8 @@ class Shape:
         )
         for node in self.nodes:
             graph.add_node(node.id, **_fields(node))
+        sources = {edge.source for edge in self.edges}
+        graph.add_nodes_from((cluster.id, _fields(cluster)) for cluster in self.clusters if cluster.id in sources)
         for edge in self.edges:
             graph.add_edge(edge.source, edge.target, key=edge.kind, kind=edge.kind, label=edge.label)
         return graph

@@ -8,10 +8,11 @@ always gives the same layout.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Final
 
+from ...pregel.types import NS_END
 from ..shape import Edge, Node, Shape
 from .columns import columns
 from .grid import Grid, Item, Link, build
@@ -104,7 +105,7 @@ class _Things:
     number: dict[str, int] = field(default_factory=dict)
 
     def add(self, item: Item, part: _Part) -> None:
-        self.number.update(dict.fromkeys(part.boxes, len(self.items)))
+        self.number.update(dict.fromkeys((*part.boxes, *part.clusters), len(self.items)))
         self.items.append(item)
         self.parts.append(part)
 
@@ -113,7 +114,7 @@ class _Drawing:
     """A shape on its way to a layout: which node is in which cluster, which edge belongs to which level."""
 
     def __init__(self, shape: Shape) -> None:
-        self.nodes = {node.id: node for node in shape.nodes}
+        self.nodes = {node.id: node for node in (*shape.nodes, *shape.clusters)}
         self.edges = shape.edges
         self.inside: dict[str | None, list[Node]] = {}
         for node in (*shape.nodes, *shape.clusters):
@@ -159,8 +160,10 @@ class _Drawing:
         for node in self.nodes.values():
             edges = into.get(node.id, [])
             host = edges[0].source if len(edges) == 1 and edges[0].kind == "error" else node.id
-            free = not {host, node.id} & {*found, *found.values()} and host not in out.get(node.id, ())
-            if free and host != node.id and self.nodes[host].kind == "node" and self.nodes[host].inside == node.inside:
+            back = any(end == host or end.startswith(host + NS_END) for end in out.get(node.id, ()))
+            free = not {host, node.id} & {*found, *found.values()} and host != node.id and not back
+            beside = self.nodes[host].kind in ("node", "cluster") and self.nodes[host].inside == node.inside
+            if free and beside:
                 found[node.id] = host
         return found
 
@@ -186,30 +189,32 @@ class _Drawing:
         things = _Things()
         handlers = {host: handler for handler, host in self.hosts.items()}
         for node in sorted(self.inside.get(cluster, ()), key=lambda node: node.kind != "start"):
-            if node.kind == "cluster":
-                things.add(*self._cluster(node))
-            elif node.id in handlers:
-                things.add(*self._with_handler(node, self.nodes[handlers[node.id]]))
-            elif node.id not in self.hosts:
-                width, height = self._size(node)
-                part = _Part(width, height, {node.id: Box(node.id, -width / 2, 0, width, height)})
-                things.add(Item(width / 2, width / 2, height), part)
+            if node.id not in self.hosts:
+                item, part = self._cluster(node) if node.kind == "cluster" else self._single(node)
+                if node.id in handlers:
+                    item, part = self._with_handler(item, part, self.nodes[handlers[node.id]])
+                things.add(item, part)
         return things
 
-    def _with_handler(self, node: Node, handler: Node) -> tuple[Item, _Part]:
-        size, other = self._size(node), self._size(handler)
-        height = max(size.height, other.height)
+    def _single(self, node: Node) -> tuple[Item, _Part]:
+        width, height = self._size(node)
+        part = _Part(width, height, {node.id: Box(node.id, -width / 2, 0, width, height)})
+        return Item(width / 2, width / 2, height), part
+
+    def _with_handler(self, item: Item, part: _Part, handler: Node) -> tuple[Item, _Part]:
+        """A node or cluster with its handler at its right."""
+        other = self._size(handler)
+        height = max(item.height, other.height)
         number = next(n for n, edge in enumerate(self.edges) if edge.target == handler.id)
         label = label_size(self.edges[number].label)
-        start = size.width / 2
+        start = item.right
         end = start + ASIDE + label.width
-        part = _Part(start * 2, height)
-        part.boxes[node.id] = Box(node.id, -start, (height - size.height) / 2, *size)
+        part = part.moved(0, (height - item.height) / 2)
         part.boxes[handler.id] = Box(handler.id, end, (height - other.height) / 2, *other)
         xs = (start, start + (end - start) / 3, end - (end - start) / 3, end)
         label_at = ((start + end) / 2 - 4, height / 2) if label.width else None
         part.routes[number] = Route(self.edges[number], tuple((x, height / 2) for x in xs), label_at)
-        return Item(start, end + other.width, height), part
+        return replace(item, right=end + other.width, height=height), part
 
     def _cluster(self, cluster: Node) -> tuple[Item, _Part]:
         """A nested graph with its border and title, as one item whose axis goes through its start."""
@@ -247,13 +252,14 @@ class _Drawing:
         part = _Part()
         for item, piece in enumerate(parts):
             part.take(piece.moved(x[item], 0))
-        sheet = Sheet(grid, links, x, self.nodes, part.boxes, besides)
+        sheet = Sheet(grid, links, x, self.nodes, part.boxes | part.clusters, besides)
         rows = row_tops(sheet, ports(sheet))
         for item, piece in enumerate(parts):
             row = grid.row[item]
             height = grid.items[item].height
             slack = 0.0 if height > TALL else rows.bottom[row] - rows.top[row] - height
             part.take(piece.moved(x[item], rows.top[row] + slack / 2))
+        sheet.boxes.update(part.boxes | part.clusters)
         found = ports(sheet)
         loops = self_routes(sheet)
         for n, number in enumerate(numbers):
