@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from described import Described, build
-from drawn import DRAWN, graph, joined
+from drawn import DRAWN, graph, joined, router
 from hypothesis import given, settings
 from random_graphs import graphs
 
@@ -113,6 +113,13 @@ def test_the_graph_goes_downwards() -> None:
     for route in layout.routes:
         assert route.points[0][1] < route.points[-1][1]
         assert abs(route.points[-1][1] - layout.boxes[route.edge.target].y) < 1
+
+
+@needs_any
+def test_parallel_nodes_stand_side_by_side_though_a_router_leads_back_to_some() -> None:
+    built = joined(graph("a", "b", "c", "j"), ("__start__", "b"), ("__start__", "c"), (["a", "b", "c"], "j"))
+    layout = arrange_with_graphviz(built.add_conditional_edges("j", router("again"), ["a", "b"]).compile().get_graph().shape)
+    assert layout is not None and len({layout.boxes[name].y for name in "abc"}) == 1
 
 
 @needs_pygraphviz

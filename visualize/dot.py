@@ -16,10 +16,12 @@ from importlib.util import find_spec
 from typing import Any, Final
 
 from ..pregel.errors import StateGraphError
+from .layout.grid import SOFT
+from .layout.layers import back_from, loops
 from .layout.measure import label_size, node_size, title_size
 from .layout.places import Box, Layout, Point, Route
 from .levels import turned_at_clusters
-from .shape import Node, Shape
+from .shape import Edge, Node, Shape
 from .words import edge_text, notes, plain_ids, traits
 
 TIMEOUT: Final = 20.0
@@ -178,6 +180,18 @@ def _digraph(shape: Shape) -> Any:
     return graph
 
 
+def _turned(shape: Shape) -> set[Edge]:
+    """The edges that are to lead upwards: where Graphviz would cut circles is not where they begin again."""
+    if shape.clusters:
+        return turned_at_clusters(shape)
+    number = {node.id: place for place, node in enumerate(shape.nodes)}
+    pairs = [(number[edge.source], number[edge.target]) for edge in shape.edges]
+    first = next((number[node.id] for node in shape.nodes if node.kind == "start"), 0)
+    back = back_from(first, len(number), pairs)
+    soft = {place for place in back if shape.edges[place].kind in SOFT}
+    return {shape.edges[place] for place in loops(len(number), pairs, soft=soft) & soft}
+
+
 def _feet(shape: Shape) -> dict[str, str]:
     """Of each cluster that an edge leaves from, a node inside: DOT has no edges of clusters, it cuts them off there."""
     inside = {part.inside: part.id for part in (*shape.clusters, *shape.nodes)}  # the last, mostly a node
@@ -226,7 +240,7 @@ def _sized(shape: Shape) -> str:
     lines.append('node [shape=box fixedsize=true label=""];')
     names = {part.id: f"n{number}" for number, part in enumerate((*shape.nodes, *shape.clusters))}
     lines += _sized_parts(shape, names, None)
-    turned, feet = turned_at_clusters(shape), _feet(shape)
+    turned, feet = _turned(shape), _feet(shape)
     for number, edge in enumerate(shape.edges):
         label = f" label={_room(*label_size(edge.label))}" if edge.label else ""
         if edge.source in feet:
@@ -275,7 +289,7 @@ def _layout(shape: Shape, plan: dict[str, Any]) -> Layout:
         left, low, right, top = _numbers(placed[f"cluster_{names[cluster.id]}"]["bb"])
         clusters[cluster.id] = Box(cluster.id, *flipped(f"{left},{top}"), right - left, top - low)
     drawn = {item["id"]: item for item in plan.get("edges", ())}
-    routes, turned = [], turned_at_clusters(shape)
+    routes, turned = [], _turned(shape)
     for number, edge in enumerate(shape.edges):
         item = drawn[f"e{number}"]
         points = tuple(flipped(point) for point in item["pos"].split())

@@ -12,6 +12,9 @@ from ..shape import Edge
 from .layers import back_from, layers, loops
 from .measure import Size
 
+SOFT = ("conditional", "goto", "send")
+"""Kinds of edges that may lead back to where something begins again."""
+
 
 @dataclass(slots=True)
 class Item:
@@ -110,7 +113,7 @@ def build(items: list[Item], links: Sequence[Link], first: int | None, last: int
     order = range(len(items)) if first is None else [first, *(n for n in range(len(items)) if n != first)]
     back = set() if first is None else back_from(first, len(items), pairs)
     # Where a circle can be cut in several places: where something decides to go back.
-    soft = {number for number in back if links[number].edge.kind in ("conditional", "goto", "send")}
+    soft = {number for number in back if links[number].edge.kind in SOFT}
     for number in loops(len(items), pairs, order, soft):
         links[number].turn_back()
     between = [link for link in links if link.upper != link.lower]
