@@ -201,6 +201,7 @@ def test_ctrl_c_in_a_node_ends_the_run_and_the_view_says_so() -> None:
         watch(graph("a", b=stop).compile(), {"log": []}, view=seen)
     assert seen.progress.state == "stopped" and seen.marks[-1]["b"] == ("failed", "stopped")
     assert seen.headlines[-1].startswith("stopped in superstep 2")
+    assert seen.progress.supersteps[-1].halted == {"b": "stopped"}
 
 
 def test_a_cancelled_run_is_shown_as_stopped() -> None:

@@ -198,6 +198,9 @@ class Progress:
         self.state = state or ("paused" if paused else "done")
         self.error = error
         self._until = at
+        if state == "stopped" and self.supersteps:
+            halted = self.supersteps[-1].halted
+            halted.update({name: STOPPED for name in halted if self._cut_off(self._tally(name))})
 
     def _start(self, event: Started, tally: Tally | None) -> None:
         self.state = "running"
@@ -343,8 +346,7 @@ class Progress:
             return Mark("running", _counted(tally))
         if tally.failed:
             why = tally.failure.partition(":")[0]
-            cut_off = self.state == "stopped" and why == self.error.partition(":")[0]
-            return Mark("failed", STOPPED if cut_off else _joined(_counted(tally), why))
+            return Mark("failed", STOPPED if self._cut_off(tally) else _joined(_counted(tally), why))
         if tally.open:
             return Mark("failed", _joined(_counted(tally), STOPPED))
         if tally.paused:
@@ -360,6 +362,10 @@ class Progress:
         exact, rough = duration(tally.seconds), f"{tally.seconds:.1f} s"
         time = "" if tally.seconds < NOTABLE else rough if tally.seconds < 1 else exact
         return Mark("done", _joined(f"{TIMES}{tally.runs:,}" if tally.runs > 1 else time, retries, kept))
+
+    def _cut_off(self, tally: Tally) -> bool:
+        """Whether what it raised is what stopped the run from outside."""
+        return self.state == "stopped" and tally.failure.partition(":")[0] == self.error.partition(":")[0]
 
     def _finished_earlier(self, id: str) -> bool:
         """Whether an earlier call has finished this node, or one around it."""
