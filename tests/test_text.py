@@ -85,6 +85,12 @@ def test_a_nested_graph_is_a_box_with_a_title() -> None:
     assert drawn[drawn.index(top) + 1].strip("| ") == "( START )"
 
 
+def test_parallel_nodes_stand_side_by_side_though_a_router_leads_back_to_some() -> None:
+    built = joined(graph("a", "b", "c", "j"), (START, "b"), (START, "c"), (["a", "b", "c"], "j"))
+    drawn = lines(built.add_conditional_edges("j", router("again"), ["a", "b", END]))
+    assert any({"a", "b", "c"} <= set(line.split()) for line in drawn), "\n".join(drawn)
+
+
 def test_lines_that_cross_are_drawn_as_a_bridge() -> None:
     built = joined(graph("a", "b", "c", "d", "e"), ("a", "b"), ("a", "c"), ("b", "d"), ("c", "e"), ("b", "e"), ("c", "d"))
     drawn = "\n".join(lines(built))

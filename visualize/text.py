@@ -6,6 +6,7 @@ import unicodedata
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from .layout.grid import SOFT
 from .layout.measure import one_line
 from .levels import lifted
 from .shape import Edge, Node, Shape
@@ -96,7 +97,8 @@ class _Picture:
         edges = [edge for edge in self.edges if edge.source in names and edge.target in names]
         labels = [_cut(one_line(edge_text(edge, self.pen.many)), LONGEST_LABEL) for edge in edges]
         inner = {node.id: self._inner(node) for node in nodes}
-        links = [Link(e.source, e.target, len(_cells(text))) for e, text in zip(edges, labels, strict=True)]
+        pairs = zip(edges, labels, strict=True)
+        links = [Link(e.source, e.target, len(_cells(text)), e.kind in SOFT) for e, text in pairs]
         last = next((node.id for node in nodes if node.kind == "end"), None)
         widths = {node.id: len(self._block(node, inner[node.id])[0]) for node in nodes}
         loops = _loops(edges, labels)

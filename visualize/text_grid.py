@@ -12,6 +12,8 @@ from itertools import pairwise
 from statistics import fmean
 from typing import NamedTuple
 
+from .layout.layers import back_from, loops
+
 SWEEPS = 8
 GAP = 2  # columns between neighbours
 
@@ -22,11 +24,13 @@ Ports = dict[tuple[Key, int, bool], int]
 
 
 class Link(NamedTuple):
-    """A line to draw, from a block to another; `room` is how many cells its label takes."""
+    """A line to draw, from a block to another; `room` is how many cells its label takes; `soft`: it may lead back to
+    where something begins again."""
 
     source: str
     target: str
     room: int = 0
+    soft: bool = False
 
 
 class Bend(NamedTuple):
@@ -136,11 +140,13 @@ def _layer(key: Key, ranks: Mapping[str, int]) -> int:
 
 def rank(names: Sequence[str], links: Sequence[Link], last: str | None) -> tuple[dict[str, int], set[int]]:
     """The layer of each block, one below all that lead to it; and the links that go up, against the others."""
+    again = _again(names, links)
     onward: dict[str, list[tuple[int, str]]] = {name: [] for name in names}
     for number, link in enumerate(links):
-        if link.source != link.target:
+        if link.source != link.target and number not in again:
             onward[link.source].append((number, link.target))
     order, turned = _depth_first(names, onward)
+    turned |= again
     ranks = dict.fromkeys(names, 0)
     back = [(link.target, link.source) for number, link in enumerate(links) if number in turned]
     for name in order:
@@ -150,6 +156,15 @@ def rank(names: Sequence[str], links: Sequence[Link], last: str | None) -> tuple
     if last in ranks:
         ranks[last] = max(max(ranks.values()), 1)
     return ranks, turned
+
+
+def _again(names: Sequence[str], links: Sequence[Link]) -> set[int]:
+    """The soft links that close a circle, and lead to a block nearer to the first."""
+    place = {name: number for number, name in enumerate(names)}
+    pairs = [(place[link.source], place[link.target]) for link in links]
+    back = back_from(0, len(names), pairs) if names else set()
+    soft = {number for number in back if links[number].soft}
+    return loops(len(names), pairs, soft=soft) & soft
 
 
 def _depth_first(names: Sequence[str], onward: Mapping[str, list[tuple[int, str]]]) -> tuple[list[str], set[int]]:
