@@ -137,7 +137,8 @@ def spans_of(tasks: Iterable[TaskWrites]) -> dict[str, tuple[Span, ...]]:
     found: dict[str, tuple[Span, ...]] = {}
     for task in tasks:
         if task.spans:
-            found[task.task_id] = (*found.get(task.task_id, ()), *task.spans)
+            numbers = iter(task.spans)
+            found[task.task_id] = (*found.get(task.task_id, ()), *zip(numbers, numbers, strict=True))
     return found
 
 

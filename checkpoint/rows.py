@@ -407,7 +407,7 @@ def read_batches(place: Place, checkpoint_id: str, rows: Iterable[bytes]) -> Ite
                 task_id,
                 task_path,
                 [(name, (form, payload)) for name, (form, payload) in writes],
-                [(began, took) for began, took in spans],
+                spans,
             )
             for task_id, task_path, writes, spans in place.open("writes", [checkpoint_id, position], data)
         ]

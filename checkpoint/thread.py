@@ -129,13 +129,13 @@ class CheckpointConflictError(StateGraphError):
 
 
 class TaskWrites(NamedTuple):
-    """What one task wrote, encoded: `writes` are (channel, blob) in write order, `spans` its attempts since it was
-    last recorded."""
+    """What one task wrote, encoded: `writes` are (channel, blob) in write order; `spans` are its attempts since it was
+    last recorded: began, took, began, took, ... in seconds, flat because there are so many of these."""
 
     task_id: str
     task_path: str
     writes: list[tuple[str, Blob]]
-    spans: Sequence[Span] = ()
+    spans: Sequence[float] = ()
 
 
 @dataclass(slots=True)

@@ -50,7 +50,7 @@ async def run_task(task: Task) -> None:
                     await attempt(task)
             finally:
                 if timed:
-                    task.ran(began)
+                    task.spans = (*task.spans, began + task.run.epoch, perf_counter() - began)
             break
         except GraphBubbleUp as signal:
             keep_signal(task, signal)

@@ -41,14 +41,16 @@ def encode(run: Run, task: Task) -> TaskWrites:
     writes = writes or [(NO_WRITES, dumps(None))]
     if task.answers:
         writes.append((RESUME, dumps(task.answers)))
-    return TaskWrites(task.id, task.path_text, writes, task.take_spans())
+    spans, task.spans = task.spans, ()
+    return TaskWrites(task.id, task.path_text, writes, spans)
 
 
 def encode_marks(run: Run, task: Task, marks: Mapping[str, Any]) -> TaskWrites:
     """Control writes of a task that failed or paused."""
     dumps = run.saver.serde.dumps  # type: ignore[union-attr]
     encoded = [(name, dumps(value)) for name, value in marks.items()]
-    return TaskWrites(task.id, task.path_text, encoded, task.take_spans())
+    spans, task.spans = task.spans, ()
+    return TaskWrites(task.id, task.path_text, encoded, spans)
 
 
 def cut(run: Run, source: str, writes: list[TaskWrites]) -> Commit:

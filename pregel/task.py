@@ -12,10 +12,8 @@ from collections.abc import Iterable, Sequence
 from copy import copy
 from hashlib import blake2b
 from operator import attrgetter
-from time import perf_counter
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from ..checkpoint.base import Span
 from .program import path_text
 from .runtime import ExecutionInfo, NodeError, Runtime
 from .types import NS_END, NS_SEP, PUSH, RunnableConfig, StreamWriter
@@ -72,7 +70,7 @@ class Task:
         questions: (place, question) of what the current attempt has asked without an answer; not set until it asks.
         rejected: why the answer to its question was not taken.
         attempt: which try this is, from 1.
-        spans: (began, took) of each attempt that is not recorded yet; only kept for a saver.
+        spans: began, took, began, took, ... of the attempts that are not recorded yet; only kept for a saver.
     """
 
     __slots__ = (
@@ -104,7 +102,7 @@ class Task:
         self.run: Run = None  # type: ignore[assignment]  # the loop sets it before the task runs
         self.send: Any = None
         self.calls: list[Any] | None = None
-        self.spans: tuple[Span, ...] = ()
+        self.spans: tuple[float, ...] = ()
         self._id: str | None = None
         self._rare: dict[str, Any] | None = None
 
@@ -275,15 +273,6 @@ class Task:
             known = self.run.stored.get(self.id)
             self.answers = dict(known.answers) if known is not None else {}
         return self.answers
-
-    def ran(self, began: float) -> None:
-        """Note that an attempt has ended that began then, by the run's clock."""
-        self.spans = (*self.spans, (began + self.run.epoch, perf_counter() - began))
-
-    def take_spans(self) -> tuple[Span, ...]:
-        """What is not recorded yet of when it ran."""
-        spans, self.spans = self.spans, ()
-        return spans
 
     def begin_attempt(self) -> None:
         """Forget what a failed attempt did: its writes, and how far its counters had come."""

@@ -454,7 +454,7 @@ def test_reads_and_writes_beside_a_checkpoint_survive_a_lost_answer(proxy: Proxy
     with PostgresSaver.from_conn_string(proxy.address(postgres), pool_size=1) as saver:
         run = running(saver)
         run.step("0", a=LONG)
-        done = [TaskWrites("task", "", [("a", saver.serde.dumps(1))], [(1.0, 2.0)])]
+        done = [TaskWrites("task", "", [("a", saver.serde.dumps(1))], [1.0, 2.0])]
         proxy.lose = lose
         saver.commit_writes("t", "", "0", done)
         proxy.lose = lose
