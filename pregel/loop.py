@@ -181,7 +181,7 @@ def _run_tasks(run: Run, tasks: Sequence[Task], effect: RunTasks) -> Effects:
     effect.batch = None
     if not effect.tasks:
         return
-    early = run.saver is not None and not run.saver.in_memory and run.durability != "exit"
+    early = run.records_early
     while True:
         yield effect
         for stream in streams:

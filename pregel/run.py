@@ -273,6 +273,11 @@ class Run:
         saver = self.saver
         return bool(self.streams) or (saver is not None and not saver.in_memory) or self.step_timeout is not None
 
+    @property
+    def records_early(self) -> bool:
+        """Whether tasks that end before their superstep does are recorded at once."""
+        return self.saver is not None and not self.saver.in_memory and self.durability != "exit"
+
     # -- what tasks ask for ---------------------------------------------------------------------------------
 
     def writer_of(self, task: Task) -> StreamWriter:

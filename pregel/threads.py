@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import copy_context
 from functools import partial
@@ -18,6 +19,9 @@ from .outcome import StepLimit
 from .run import Run
 from .task import Task
 from .work import run_task
+
+TOGETHER, AT_MOST = 0.0002, 0.01
+"""Seconds between the ends of tasks that count as one end, and in all: they are recorded in one commit."""
 
 
 class ReaderLeft(BaseException):
@@ -159,9 +163,19 @@ class Driver:
     def _collect(self, effect: RunTasks) -> None:
         """Wait for one task, or for all if nobody waits for single ones; take along what else has ended."""
         ended, run = self._ended, self._run
+        gathers = self._limit is None and run.records_early
+        latest = 0.0
         finished: list[Task] = []
-        while self._open > len(self._dropped) and (not run.watched or not finished or not ended.empty()):
-            task = ended.get() if self._limit is None else self._in_time(self._limit)
+        while self._open > len(self._dropped) and (not run.watched or not finished or gathers or not ended.empty()):
+            if finished and gathers:
+                try:
+                    task = ended.get(timeout=TOGETHER)
+                except Empty:
+                    break
+                gathers = time.monotonic() < latest
+            else:
+                task = ended.get() if self._limit is None else self._in_time(self._limit)
+                latest = time.monotonic() + AT_MOST
             if task is not None:
                 self._open -= 1
                 finished.append(task)
