@@ -158,8 +158,8 @@ class SqliteSaver(SqlSaver):
     Args:
         conn: what to open: a file name, `":memory:"`, a `file:` URI; or an open connection that serves this saver
             alone, was opened with `check_same_thread=False`, and stays open after `close`.
-        synchronous: how much is on the disk when a step's chunk reaches the reader. "full": the step is. "normal", four
-            times faster: a loss of power may take the last steps, whole ones only.
+        synchronous: how much is on the disk when a step's chunk reaches the reader. "full": the step is.
+            "normal", several times faster: a loss of power may take the last steps, whole ones only.
         timeout: seconds to wait for another process that writes to the file.
         serde: turns values into bytes and back.
         seal: closes rows; by default with a checksum.

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stategraph.channels import BinaryOperatorAggregate, LastValue, NamedBarrierValue, Topic
-from stategraph.checkpoint import InMemorySaver
+from stategraph.checkpoint import InMemorySaver, Serializer
 from stategraph.pregel import (
     ChannelWriteEntry,
     CheckpointConflictError,
@@ -762,3 +762,47 @@ def test_stopped_after_every_superstep_a_run_ends_as_if_never_stopped(drive: Any
         if not drive.get_state(app, CONFIG).next:
             break
     assert found == straight
+
+
+# -- what is encoded --------------------------------------------------------------------------------------------
+
+
+class Counting(Serializer):
+    """Notes how often each text is encoded by itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.texts: Counter[str] = Counter()
+
+    def dumps(self, value: Any) -> Any:
+        if isinstance(value, str):
+            self.texts[value] += 1
+        return super().dumps(value)
+
+
+def test_a_value_that_a_task_wrote_is_encoded_once(drive: Any) -> None:
+    serde = Counting()
+    app = graph({"n": only("a").do(lambda _: "long text").write_to("b")}, InMemorySaver(serde=serde))
+    drive.invoke(app, 1, CONFIG)
+    assert serde.texts == {"long text": 1}
+    assert [s.values.get("b") for s in drive.history(app, CONFIG)] == ["long text", None]
+
+
+def test_what_a_reducer_makes_of_a_write_is_what_is_stored(drive: Any) -> None:
+    """A reducer may give back the very object that was written, changed."""
+
+    def onto(old: Any, new: list[Any]) -> list[Any]:
+        new.extend(old)
+        return new
+
+    channels = {"a": LastValue(int), "log": BinaryOperatorAggregate(list, onto)}
+    app = Pregel(
+        nodes={"n": only("a").do(lambda a: [a]).write_to("log")},
+        channels=channels,
+        input_channels="a",
+        output_channels="log",
+        checkpointer=InMemorySaver(),
+    )
+    for number in (1, 2):
+        drive.invoke(app, number, CONFIG)
+    assert drive.get_state(app, CONFIG).values["log"] == [2, 1]
