@@ -18,8 +18,8 @@ from .base import (
 from .errors import DamagedError, StorageError, StoredError, UnknownTypeError, UnserializableError
 from .limits import Retention
 from .memory import InMemorySaver, MemorySaver
-from .registry import Registry, register
 from .serde import Blob, Serializer
+from .values.registry import Registry, register
 
 __all__ = [
     # the contract

@@ -1,5 +1,5 @@
 """`PostgresSaver`: threads in a Postgres database. Only how its statements are used, in few round trips, and what to do
-when the connection breaks; what a commit means is in `rows` and `sql`."""
+when the connection breaks; what a commit means is in `sql/`."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any, TypeVar
 from .base import CheckpointConflictError, CheckpointTuple, Commit, RunnableConfig, TaskWrites, coordinates
 from .errors import DamagedError, StorageError
 from .limits import Retention
-from .postgres_tables import MIGRATIONS, NAMES, STATEMENTS
-from .reading import Found, Look, Space, found_in, space_of
-from .rows import CheckpointRow, NewRows, Place, amended, packed_writes, rows_of
 from .seal import Seal
 from .serde import Serializer
-from .server import POOL_SIZE, SECONDS, ConnectionLostError, Cursor, Server, Target, Wire
-from .sql import Known, SqlSaver
-from .upkeep import Session
+from .sql.postgres_tables import MIGRATIONS, NAMES, STATEMENTS
+from .sql.reading import Found, Look, Space, found_in, space_of
+from .sql.rows import CheckpointRow, NewRows, Place, amended, packed_writes, rows_of
+from .sql.saver import Known, SqlSaver
+from .sql.server import POOL_SIZE, SECONDS, ConnectionLostError, Cursor, Server, Target, Wire
+from .sql.upkeep import Session
 
 __all__ = ["PostgresSaver"]
 

@@ -1,7 +1,7 @@
 """Values ↔ bytes. Strict: what would not come back equal and of the same type is refused when it is stored.
 
-Only the format and its fast path live here. How each type is taken apart stands in `builtin_types`,
-`treatment` and `stored_errors`; which user types are known, in `registry`; the slow path, in `careful`.
+Only the format and its fast path live here. How each type is taken apart, which user types are known, and the slow
+path stand in `values/`.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from weakref import WeakSet
 import ormsgpack
 from ormsgpack import Ext, packb, unpackb
 
-from .careful import TOO_DEEP, Walk
-from .codec import ERROR, FREE_OBJECTS, MAX_NESTING, MAX_OBJECTS, OBJECT, Codec, key_of
 from .errors import DamagedError, StoredError, UnknownTypeError, UnserializableError
-from .registry import DEFAULT, AnyClass, Encode, Registry, register
-from .schema_types import classes_in
-from .stored_errors import BUILTIN_ERRORS, describe, parts_of, restore
+from .values.careful import TOO_DEEP, Walk
+from .values.codec import ERROR, FREE_OBJECTS, MAX_NESTING, MAX_OBJECTS, OBJECT, Codec, key_of
+from .values.registry import DEFAULT, AnyClass, Encode, Registry, register
+from .values.schema_types import classes_in
+from .values.stored_errors import BUILTIN_ERRORS, describe, parts_of, restore
 
 __all__ = [
     "Blob",
@@ -75,7 +75,7 @@ class Serializer:
 
     def __init__(self, registry: Registry | None = None) -> None:
         # Deferred: these tables load a dozen standard modules, which `import stategraph` should not wait for.
-        from .builtin_types import BY_CODE, BY_TYPE
+        from .values.builtin_types import BY_CODE, BY_TYPE
 
         self._by_type = BY_TYPE
         self._by_code = BY_CODE

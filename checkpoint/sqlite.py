@@ -1,5 +1,5 @@
 """`SqliteSaver`: threads in an SQLite file. Only the tables, their statements, which are constants, and the connection;
-what a commit means is in `rows` and `sql`."""
+what a commit means is in `sql/`."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from .database import BEGIN_WRITE, BUSY_SECONDS, COMMIT, Database, Synchronous, Target
 from .errors import StorageError
 from .limits import Retention
-from .rows import NewRows
 from .seal import Seal
 from .serde import Serializer
-from .sql import Known, SqlSaver
+from .sql.database import BEGIN_WRITE, BUSY_SECONDS, COMMIT, Database, Synchronous, Target
+from .sql.rows import NewRows
+from .sql.saver import Known, SqlSaver
 
 __all__ = ["SqliteSaver"]
 

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..checkpoint.errors import StorageError
-from ..checkpoint.server import POOL_SIZE, SECONDS, ConnectionLostError, Server, Target, Wire, is_clash
+from ..checkpoint.sql.server import POOL_SIZE, SECONDS, ConnectionLostError, Server, Target, Wire, is_clash
 from .base import IndexConfig, Namespace, Result, TTLConfig
 from .batch import LocalStore, Plan, Row
 from .namespaces import below, decode_namespace, encode_namespace

@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from ..checkpoint.database import Database, Target
+from ..checkpoint.sql.database import Database, Target
 from .base import IndexConfig, Namespace, Result, TTLConfig
 from .batch import LocalStore, Plan, Row
 from .namespaces import below, decode_namespace, encode_namespace

@@ -10,7 +10,7 @@ import pytest
 from typing_extensions import TypedDict
 
 from stategraph import START, StateGraph
-from stategraph.checkpoint.database import Database
+from stategraph.checkpoint.sql.database import Database
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.pregel import threads
 from stategraph.pregel.executors import POOL

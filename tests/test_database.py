@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from stategraph.checkpoint.database import Database
 from stategraph.checkpoint.errors import StorageError
+from stategraph.checkpoint.sql.database import Database
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.testing import Commits
 

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 MAY_IMPORT = {
     "channels": [],
     "checkpoint": [".channels"],
-    "store": [".channels", ".checkpoint.serde", ".checkpoint.database", ".checkpoint.server", ".checkpoint.errors"],
+    "store": [".channels", ".checkpoint.serde", ".checkpoint.sql.database", ".checkpoint.sql.server", ".checkpoint.errors"],
     "pregel": [".channels", ".checkpoint", ".store"],
     "graph": [".channels", ".checkpoint", ".store", ".pregel"],
     "visualize": [".channels", ".checkpoint", ".pregel", ".graph"],
@@ -70,8 +70,8 @@ DEFERRED = {
     (".pregel.app", ".pregel.aio"): "asyncio is loaded by those who await",
     (".pregel.state", ".pregel.aio"): "asyncio is loaded by those who await",
     (".checkpoint.base", "asyncio"): "asyncio is loaded by those who await",
-    (".checkpoint.serde", ".checkpoint.builtin_types"): "a dozen standard modules, loaded with the first Serializer",
-    (".checkpoint.database", "sqlite3"): "loaded when somebody opens a database",
+    (".checkpoint.serde", ".checkpoint.values.builtin_types"): "a dozen standard modules, loaded with the first Serializer",
+    (".checkpoint.sql.database", "sqlite3"): "loaded when somebody opens a database",
     (".pregel.app", ".visualize*"): "a graph can draw itself, though drawing sits above the engine",
     (".graph.builder", ".visualize*"): "a builder can show itself, though drawing sits above it",
 }

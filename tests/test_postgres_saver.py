@@ -21,12 +21,12 @@ from psycopg_pool import ConnectionPool
 
 from stategraph import END, START, Command, StateGraph, interrupt
 from stategraph.checkpoint import CheckpointConflictError, DamagedError, Retention, StorageError, TaskWrites
-from stategraph.checkpoint import postgres_tables as tables
-from stategraph.checkpoint import server as server_module
-from stategraph.checkpoint import wire as wire_module
 from stategraph.checkpoint.base import address
 from stategraph.checkpoint.postgres import PostgresSaver
-from stategraph.checkpoint.server import ConnectionLostError
+from stategraph.checkpoint.sql import postgres_tables as tables
+from stategraph.checkpoint.sql import server as server_module
+from stategraph.checkpoint.sql import wire as wire_module
+from stategraph.checkpoint.sql.server import ConnectionLostError
 from stategraph.testing import Commits as Run
 from stategraph.testing.desk import checkpoint
 

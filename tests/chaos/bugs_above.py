@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from threading import Lock
 from typing import Any
 
-import stategraph.checkpoint.sql as sql
+import stategraph.checkpoint.sql.saver as sql
 import stategraph.pregel.aio as aio
 import stategraph.pregel.loop as loop
 import stategraph.pregel.machine as machine

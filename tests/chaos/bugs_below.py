@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-import stategraph.checkpoint.database as database
-import stategraph.checkpoint.rows as rows
-import stategraph.checkpoint.sql as sql
+import stategraph.checkpoint.sql.database as database
+import stategraph.checkpoint.sql.rows as rows
+import stategraph.checkpoint.sql.saver as sql
+import stategraph.checkpoint.sql.upkeep as upkeep
 import stategraph.checkpoint.sqlite as sqlite
-import stategraph.checkpoint.upkeep as upkeep
 import stategraph.store.sqlite as store
 from stategraph.checkpoint.base import CheckpointConflictError
 from stategraph.checkpoint.errors import DamagedError

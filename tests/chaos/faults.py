@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from stategraph import InMemorySaver
-from stategraph.checkpoint.database import Database
 from stategraph.checkpoint.errors import DamagedError, StorageError
+from stategraph.checkpoint.sql.database import Database
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.testing import CheckFailed, Ledger, same
 from stategraph.testing.desk import World

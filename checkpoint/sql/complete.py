@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from .base import Checkpoint, CheckpointMetadata, Commit
+from ..base import Checkpoint, CheckpointMetadata, Commit
+from ..serde import Blob
 from .rows import Image, Place
-from .serde import Blob
 
 Dumps = Callable[[str, Any], Blob]
 """Encodes a value; the text says where it lies, for the error."""

@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 
 from ormsgpack import packb, unpackb
 
-from .base import Commit, TaskWrites
-from .delta import delta_of, outweighed, patched
-from .errors import DamagedError
-from .seal import Seal
-from .serde import Blob
-from .thread import check_names
+from ..base import Commit, TaskWrites
+from ..delta import delta_of, outweighed, patched
+from ..errors import DamagedError
+from ..seal import Seal
+from ..serde import Blob
+from ..thread import check_names
 
 KEYFRAME = 32
 """The most rows that have to be read for the table of a checkpoint."""

@@ -19,9 +19,9 @@ from pathlib import Path, PosixPath, PurePosixPath, PureWindowsPath, WindowsPath
 from typing import Any
 from uuid import UUID
 
+from ..errors import UnknownTypeError
 from . import codec
 from .codec import Codec, Style
-from .errors import UnknownTypeError
 
 FACTORIES: dict[str | None, type | None] = {
     None: None,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from ..seal import Seal
 from .reading import NEWEST, Found, Space
 from .rows import CheckpointRow
-from .seal import Seal
 from .upkeep import Session
 
 

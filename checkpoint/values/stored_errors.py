@@ -8,8 +8,8 @@ import builtins
 from collections.abc import Callable
 from typing import Any
 
+from ..errors import StoredError
 from .codec import key_of
-from .errors import StoredError
 
 BUILTIN_ERRORS: dict[str, type[BaseException]] = {
     key_of(cls): cls for cls in vars(builtins).values() if isinstance(cls, type) and issubclass(cls, BaseException)

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from time import monotonic
 from typing import Any
 
-from .errors import StorageError
+from ..errors import StorageError
 
 try:
     from psycopg import Connection, Cursor, Error, OperationalError, errors

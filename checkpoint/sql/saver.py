@@ -12,8 +12,8 @@ from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple, cast
 
-from ..channels.base import MISSING
-from .base import (
+from ...channels.base import MISSING
+from ..base import (
     BaseCheckpointSaver,
     Checkpoint,
     CheckpointConflictError,
@@ -25,16 +25,16 @@ from .base import (
     address,
     coordinates,
 )
+from ..errors import UnserializableError
+from ..limits import EVERY, Limits, Retention, several
+from ..records import iso, merged, spans_of
+from ..seal import Seal
+from ..serde import Blob, Serializer
+from ..thread import check_checkpoint, check_names
 from .complete import Given, commit_of, completed
-from .errors import UnserializableError
-from .limits import EVERY, Limits, Retention, several
 from .listing import Listing
 from .reading import NEWEST, PAGE, Found, Space, edge_of, find, page, space_of, spaces_of
-from .records import iso, merged, spans_of
 from .rows import Body, CheckpointRow, Image, NewRows, Place, amended, packed_writes, rows_of
-from .seal import Seal
-from .serde import Blob, Serializer
-from .thread import check_checkpoint, check_names
 from .upkeep import Choose, Session, copy_spaces, keep_only, set_head
 
 KNOWN = 128

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from .base import RunnableConfig, TaskWrites, coordinates
+from ..base import RunnableConfig, TaskWrites, coordinates
+from ..seal import Seal
 from .rows import (
     BlobRow,
     Body,
@@ -19,7 +20,6 @@ from .rows import (
     read_body,
     read_writes,
 )
-from .seal import Seal
 from .upkeep import Session
 
 PAGE = 16

@@ -11,8 +11,8 @@ from typing import Any
 
 from ormsgpack import Ext
 
+from ..errors import UnserializableError
 from .codec import BIG_INT, ERROR, MAP, MAX_OBJECTS, OBJECT, TEXT, Codec
-from .errors import UnserializableError
 
 ADVICE = "register the type with stategraph.checkpoint.register, or keep the key out of checkpoints with UntrackedValue"
 

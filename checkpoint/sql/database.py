@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Union
 
-from .errors import StorageError
+from ..errors import StorageError
 
 if TYPE_CHECKING:
     import sqlite3
