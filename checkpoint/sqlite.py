@@ -92,6 +92,7 @@ _STATEMENTS = {
     "by_id": f"{_ROW} WHERE space = ? AND checkpoint_id = ?",
     "all_rows": f"{_ROW} WHERE space = ? ORDER BY seq",
     "page": f"{_ROW} WHERE space IN (SELECT value FROM json_each(?)) AND seq < ? ORDER BY seq DESC LIMIT ?",
+    "next": f"{_ROW} WHERE space = ? AND seq > ? ORDER BY seq LIMIT 1",
     "chain": """
         WITH RECURSIVE chain (space, seq, checkpoint_id, parent_id, link, run_id, body) AS (
             SELECT space, seq, checkpoint_id, parent_id, link, run_id, body FROM checkpoints

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 import pytest
 
+from stategraph import END, START, StateGraph
 from stategraph.checkpoint import DamagedError, InMemorySaver
 from stategraph.checkpoint.base import address
 from stategraph.checkpoint.sqlite import SqliteSaver
@@ -51,3 +53,95 @@ def test_checkpoints_that_are_each_others_parents_end_without_one(saver: SqliteS
         found.append([*each.list(address("t", ""))])
     assert found[0] == found[1]
     assert found[1][0].parent_config is None
+
+
+# -- what tasks wrote, in the row of the checkpoint that came of it ---------------------------------------------
+
+
+class Log(TypedDict):
+    log: Annotated[list[str], operator.add]
+
+
+def looped(saver: Any, word: str = "x", steps: int = 4, **place: str) -> Any:
+    """A thread of some supersteps, each of which adds a word."""
+    builder = StateGraph(Log)
+    builder.add_node("add", lambda state: {"log": [word]})
+    builder.add_edge(START, "add")
+    builder.add_conditional_edges("add", lambda state: "add" if len(state["log"]) < steps else END)
+    app = builder.compile(checkpointer=saver)
+    app.invoke({"log": []}, {"configurable": {"thread_id": "t", **place}, "run_id": f"run-{word}-{steps}"})
+    return app
+
+
+def written(saver: Any) -> list[list[Any]]:
+    """What was written in each superstep of the thread, as listed, oldest first; read one by one, it is the same."""
+    listed = [*saver.list(address("t", ""))]
+    for found in listed:
+        assert saver.get_tuple(found.config) == found
+    return [[write[1:] for write in found.pending_writes] for found in listed][::-1]
+
+
+def rows(saver: SqliteSaver, table: str) -> int:
+    return saver._database.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+
+
+@pytest.mark.parametrize(("length", "rows_beside"), [(1, 0), (5000, 4)])
+def test_short_writes_stand_in_the_row_that_came_of_them_and_long_ones_in_their_own(
+    saver: SqliteSaver, length: int, rows_beside: int
+) -> None:
+    memory = InMemorySaver()
+    looped(saver, "x" * length), looped(memory, "x" * length)
+    assert rows(saver, "writes") == rows_beside
+    assert written(saver) == written(memory)
+    assert written(saver)[1][0] == ("log", ["x" * length])
+
+
+@pytest.mark.parametrize("forget", ["run", "put again"])
+def test_what_tasks_wrote_outlives_the_checkpoint_that_came_of_it(saver: SqliteSaver, forget: str) -> None:
+    looped(saver)
+    before = written(saver)
+    child = [*saver.list(address("t", ""))][1]  # of the step before the last
+    if forget == "run":
+        saver._database.execute("UPDATE checkpoints SET run_id = 'other' WHERE checkpoint_id = ?", [child.checkpoint["id"]])
+        saver.delete_for_runs(["other"])
+        del before[-2]
+    else:
+        parent = child.parent_config
+        assert parent is not None
+        saver.put(parent, child.checkpoint, child.metadata, {})
+        before = [*before[:-2], before[-1], before[-2]]
+    assert written(saver) == before
+
+
+def test_a_fork_does_not_hide_what_its_parent_wrote_first(saver: SqliteSaver) -> None:
+    memory = InMemorySaver()
+    found = []
+    for each in (saver, memory):
+        app = looped(each)
+        second = [*each.list(address("t", ""))][-2]
+        app.invoke(None, second.config)
+        found.append(written(each))
+    assert found[0] == found[1]
+
+
+def test_a_damaged_checkpoint_leaves_the_one_before_it_readable(saver: SqliteSaver) -> None:
+    looped(saver)
+    last, before, *_ = [*saver.list(address("t", ""))]
+    saver._database.execute(
+        "UPDATE checkpoints SET body = CAST(substr(body, 1, 20) || x'00' || substr(body, 22) AS BLOB) WHERE checkpoint_id = ?",
+        [last.checkpoint["id"]],
+    )
+    with pytest.raises(DamagedError):
+        saver.get_tuple(last.config)
+    with pytest.raises(DamagedError):
+        [*saver.list(address("t", ""))]
+    assert saver.get_tuple(before.config) == before._replace(pending_writes=[], spans={})
+
+
+def test_a_copied_thread_tells_what_its_tasks_wrote(saver: SqliteSaver) -> None:
+    looped(saver)
+    before = written(saver)
+    saver.copy_thread("t", "copy")
+    saver.delete_thread("t")
+    saver.copy_thread("copy", "t")
+    assert written(saver) == before

@@ -116,6 +116,7 @@ STATEMENTS = {
         ) AS found ORDER BY seq DESC LIMIT $3
     """,
     "page_of_many": f"{_ROW} WHERE space = ANY($1::bigint[]) AND seq < $2 ORDER BY seq DESC LIMIT $3",
+    "next": f"{_ROW} WHERE space = $1 AND seq > $2 ORDER BY seq LIMIT 1",
     "chain": f"""
         WITH RECURSIVE chain AS (
             {_ROW} WHERE space = $1 AND seq = $2

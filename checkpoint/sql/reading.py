@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..base import RunnableConfig, TaskWrites, coordinates
+from ..errors import DamagedError
 from ..seal import Seal
 from .rows import (
     BlobRow,
@@ -124,7 +126,7 @@ def found_in(session: Session, look: Look, checkpoint_id: str | None, seal: Seal
         return None
     image, body = image_of_chain(place, chain)
     found = Found(place, chain[0], body, image, [])
-    _fill(session, space.id, [found], written)
+    _fill(session, space, [found], written)
     if found.row.seq == space.head and image.stamp != space.stamp:
         raise place.damaged(f"something that was recorded beside its newest checkpoint, {space.head_id!r}, is missing")
     return found
@@ -149,7 +151,7 @@ def page(session: Session, spaces: Mapping[int, Space], edge: int, seal: Seal) -
             image, body = image_of_chain(place, _chain(session, row))
         found[row.seq] = Found(place, row, body, image, [])
     for space in {row.space for row in rows}:
-        _fill(session, space, [each for each in found.values() if each.row.space == space])
+        _fill(session, spaces[space], [each for each in found.values() if each.row.space == space])
     return [found[row.seq] for row in rows]
 
 
@@ -160,9 +162,9 @@ def _chain(session: Session, row: CheckpointRow) -> list[CheckpointRow]:
     return [row, *(CheckpointRow(*each) for each in session.rows("chain", row.space, row.link, row.space))]
 
 
-def _fill(session: Session, space: int, found: Sequence[Found], known: list[bytes] | None = None) -> None:
-    """Read the long values of some checkpoints of one space, oldest first, and the writes beside them, unless those of
-    the only one are `known`."""
+def _fill(session: Session, space: Space, found: Sequence[Found], known: list[bytes] | None = None) -> None:
+    """Read the long values of some checkpoints of one space that follow each other, oldest first, and the writes beside
+    them, unless those of the only one are `known`."""
     place = found[0].place
     wanted = {
         (cell.at.owner, name)
@@ -172,14 +174,26 @@ def _fill(session: Session, space: int, found: Sequence[Found], known: list[byte
     }
     rows: Iterable[BlobRow] = ()
     if wanted:
-        rows = (BlobRow(*row) for row in session.rows("values", space, sorted(wanted)))
+        rows = (BlobRow(*row) for row in session.rows("values", space.id, sorted(wanted)))
     values = Values(place, rows)
     ids = [each.row.checkpoint_id for each in found]
     written: dict[str, list[bytes]] = {} if known is None else {ids[0]: known}
-    for checkpoint_id, data in session.rows("writes", space, ids) if known is None else ():
+    for checkpoint_id, data in session.rows("writes", space.id, ids) if known is None else ():
         written.setdefault(checkpoint_id, []).append(data)
+    following = [*((each.row, each.body) for each in found[1:]), *_next(session, space, found[-1])]
+    came_of = {row.parent_id: body for row, body in following if body.wrote}
     for each in found:
         values.fill(each.image)
         checkpoint_id = each.row.checkpoint_id
         batches = written.get(checkpoint_id, ())
-        each.tasks, each.image.stamp = read_writes(place, checkpoint_id, batches), len(batches)
+        each.tasks = read_writes(place, checkpoint_id, batches, came_of.get(checkpoint_id))
+        each.image.stamp = len(batches)
+
+
+def _next(session: Session, space: Space, found: Found) -> Iterator[tuple[CheckpointRow, Body]]:
+    """The checkpoint that came after one in its space. If it is damaged, who reads that one is told; this one is
+    whole without it."""
+    if found.row.seq != space.head:
+        for row in (CheckpointRow(*each) for each in session.rows("next", space.id, found.row.seq)):
+            with suppress(DamagedError):
+                yield row, read_body(found.place, row)

@@ -3,7 +3,8 @@
 A *space* is one namespace of one thread. A checkpoint's row holds what its step changed and links to the row it builds
 on; every `KEYFRAME` links one holds a complete table, so that reading walks few rows. Short values stand in the row;
 long ones have a row of their own, whole or as a delta on an older one, and are pointed to by its owner (the checkpoint
-that wrote it) and the last bytes of its seal, so that nothing can take its place unseen.
+that wrote it) and the last bytes of its seal, so that nothing can take its place unseen. So it is with what the tasks
+of a superstep wrote: if short, it stands in the row of the checkpoint that came of it; else in one beside their own.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ KEYFRAME = 32
 
 INLINE = 64
 """Values of so many bytes stand in the checkpoint's row."""
+
+SHORT = 2048
+"""Writes of so many bytes stand in the row of the checkpoint that they led to."""
 
 SELF = 0
 """As an owner: the checkpoint in whose row this stands."""
@@ -92,7 +96,8 @@ class Image:
 
 class Body(NamedTuple):
     """What a checkpoint's row holds, opened. A cell None: the channel is empty. `beside` is how often something had
-    been recorded beside its parent when it was cut, None if there was none: so it is seen if that is missing."""
+    been recorded beside its parent when it was cut, None if there was none: so it is seen if that is missing. `wrote`
+    is what the parent's tasks wrote, where it is not recorded beside the parent."""
 
     ts: float | str
     v: int
@@ -102,6 +107,7 @@ class Body(NamedTuple):
     cells: Mapping[str, Cell | None]
     versions: dict[str, int]
     seen: dict[str, dict[str, int]]
+    wrote: Sequence[TaskWrites] = ()
 
 
 _NAMED = {"checkpoint": "checkpoint", "value": "the value of", "writes": "what was recorded beside checkpoint"}
@@ -157,7 +163,7 @@ class NewRows:
     Attributes:
         link: the row it builds on, or None.
         blobs: long values: (channel, base, data).
-        writes: the parent's tasks, sealed, or None.
+        writes: what the parent's tasks wrote, sealed, if it is long; else None.
         cells: the new values, for `amended`, which changes `image` in place.
     """
 
@@ -187,9 +193,13 @@ def rows_of(place: Place, image: Image | None, commit: Commit, metadata: Blob) -
     if complete:
         shown = {name: cell for name, cell in {**image.cells, **cells}.items() if cell is not None}
         versions, seen = {**image.versions, **versions}, {**image.seen, **seen}
-    writes = packed_writes(place, image.id, image.stamp, commit.writes) if commit.writes and image.id else None
+    wrote: Sequence[TaskWrites] = commit.writes if image.id else ()
+    writes = None
+    if wrote and (commit.head != commit.parent_id or _length(wrote) > SHORT):
+        # A checkpoint's tasks are looked for in the row that came next, which a fork's is not.
+        writes, wrote = packed_writes(place, image.id, image.stamp, wrote), ()
     beside = image.stamp + (writes is not None) if image.id else None
-    body = Body(commit.ts, commit.v, metadata, beside, commit.updated, shown, versions, seen)
+    body = Body(commit.ts, commit.v, metadata, beside, commit.updated, shown, versions, seen, wrote)
     run_id = commit.metadata.get("run_id")
     check_names(run_id)
     return NewRows(
@@ -225,8 +235,8 @@ def amended(new: NewRows, commit: Commit, seq: int) -> Image:
 def closed_body(place: Place, checkpoint_id: str, parent_id: str | None, body: Body, complete: bool) -> bytes:
     """A checkpoint's body as the sealed bytes of its row; `complete`: it builds on no other."""
     entries = {name: _entry(cell) for name, cell in body.cells.items()}
-    ts, v, metadata, beside, updated, _, versions, seen = body
-    content = [ts, v, metadata, beside, updated, entries, versions, seen]
+    ts, v, metadata, beside, updated, _, versions, seen, wrote = body
+    content = [ts, v, metadata, beside, updated, entries, versions, seen, [tuple(task) for task in wrote]]
     return place.close("checkpoint", [checkpoint_id, parent_id, complete], content)
 
 
@@ -271,6 +281,11 @@ def _entry(cell: Cell | None) -> Any:
     return [*cell.blob]
 
 
+def _length(tasks: Iterable[TaskWrites]) -> int:
+    """About how many bytes the writes of some tasks take."""
+    return sum([64 + len(payload) for task in tasks for _, (_, payload) in task.writes])
+
+
 def packed_writes(place: Place, checkpoint_id: str, position: int, tasks: Iterable[TaskWrites]) -> bytes:
     """What tasks wrote beside a checkpoint, as the bytes of one row; `position` is its place among those rows."""
     return place.close("writes", [checkpoint_id, position], [tuple(task) for task in tasks])
@@ -286,9 +301,9 @@ def read_body(place: Place, row: CheckpointRow) -> Body:
         DamagedError: it is not what was written.
     """
     names = [row.checkpoint_id, row.parent_id, row.link is None]
-    ts, v, metadata, beside, updated, entries, versions, seen = place.open("checkpoint", names, row.body)
+    ts, v, metadata, beside, updated, entries, versions, seen, wrote = place.open("checkpoint", names, row.body)
     cells = {name: _cell(entry, row.seq) for name, entry in entries.items()}
-    return Body(ts, v, (metadata[0], metadata[1]), beside, updated, cells, versions, seen)
+    return Body(ts, v, (metadata[0], metadata[1]), beside, updated, cells, versions, seen, _tasks(wrote))
 
 
 def _cell(entry: Any, seq: int) -> Cell | None:
@@ -390,24 +405,30 @@ class Values:
         return self._place.open("value", [channel], data)
 
 
-def read_writes(place: Place, checkpoint_id: str, rows: Iterable[bytes]) -> list[TaskWrites]:
+def read_writes(place: Place, checkpoint_id: str, rows: Iterable[bytes], after: Body | None) -> list[TaskWrites]:
     """What tasks wrote beside a checkpoint, in the order recorded.
+
+    Args:
+        rows: of what was recorded beside it.
+        after: of the checkpoint that came of it, if one did.
 
     Raises:
         DamagedError: a row is not what was written, or one is missing before another.
     """
-    return [task for batch in read_batches(place, checkpoint_id, rows) for task in batch]
+    batches = list(read_batches(place, checkpoint_id, rows))
+    if after is not None and after.wrote:
+        batches.insert(after.beside or 0, after.wrote)
+    return [task for batch in batches for task in batch]
 
 
-def read_batches(place: Place, checkpoint_id: str, rows: Iterable[bytes]) -> Iterator[list[TaskWrites]]:
-    """`read_writes`, row by row."""
+def read_batches(place: Place, checkpoint_id: str, rows: Iterable[bytes]) -> Iterator[Sequence[TaskWrites]]:
+    """What was recorded beside a checkpoint, row by row; raises as `read_writes`."""
     for position, data in enumerate(rows):
-        yield [
-            TaskWrites(
-                task_id,
-                task_path,
-                [(name, (form, payload)) for name, (form, payload) in writes],
-                spans,
-            )
-            for task_id, task_path, writes, spans in place.open("writes", [checkpoint_id, position], data)
-        ]
+        yield _tasks(place.open("writes", [checkpoint_id, position], data))
+
+
+def _tasks(packed: Iterable[Any]) -> Sequence[TaskWrites]:
+    return [
+        TaskWrites(task_id, task_path, [(name, (form, payload)) for name, (form, payload) in writes], spans)
+        for task_id, task_path, writes, spans in packed
+    ]

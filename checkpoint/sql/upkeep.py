@@ -21,6 +21,7 @@ from .rows import (
     packed_writes,
     read_batches,
     read_body,
+    read_writes,
 )
 
 CHUNK = 500
@@ -65,11 +66,16 @@ def keep_only(session: Session, place: Place, space: int, choose: Choose, replac
     names = {*kept, replaced}
     needed: set[tuple[int, str]] = set()
     for row, body, image in _images(place, rows):
+        lasts = row.parent_id in kept or (row.parent_id is not None and row.parent_id == replaced)
+        if body.wrote and lasts and (row.seq not in staying or row.parent_id == replaced):
+            _set_beside(session, place, space, row.parent_id or "", body)
         if row.seq not in staying:
             continue
         needed.update((cell.at.owner, name) for name, cell in image.cells.items() if cell.at is not None)
         parent = _ancestor_left(parents, row, names) if row.parent_id in parents else row.parent_id
-        if parent != row.parent_id or (row.link is not None and row.link not in staying):
+        if row.parent_id not in kept:
+            body = body._replace(wrote=())  # gone with its parent, or kept beside it
+        if parent != row.parent_id or row.parent_id == replaced or (row.link is not None and row.link not in staying):
             beside = body.beside
             if parent != row.parent_id and beside is not None:
                 beside = None if parent is None else 0  # how much is beside an ancestor is not known
@@ -84,6 +90,16 @@ def keep_only(session: Session, place: Place, space: int, choose: Choose, replac
     set_head(session, space, last, None if last is None else staying[last].checkpoint_id)
     if last is None and replaced is None and not session.rows("all_writes", space):
         session.run("drop_space", space)
+
+
+def _set_beside(session: Session, place: Place, space: int, checkpoint_id: str, after: Body) -> None:
+    """Record what tasks wrote beside their checkpoint, because the one that came of it will not hold it any more."""
+    batches = [data for _, data in session.rows("writes", space, [checkpoint_id])]
+    tasks = read_writes(place, checkpoint_id, batches, after)
+    session.run("drop_writes", space, [checkpoint_id])
+    for position in range(max(len(batches), 1)):  # as many rows as before: others count them
+        data = packed_writes(place, checkpoint_id, position, tasks if position == 0 else ())
+        session.run("add_writes", space, checkpoint_id, data)
 
 
 def set_head(session: Session, space: int, seq: int | None, checkpoint_id: str | None) -> None:
