@@ -15,7 +15,7 @@ from .seal import Seal
 from .serde import Serializer
 from .sql.postgres_tables import MIGRATIONS, NAMES, STATEMENTS
 from .sql.reading import Found, Look, Space, found_in, space_of
-from .sql.rows import CheckpointRow, NewRows, Place, amended, packed_writes, rows_of
+from .sql.rows import CheckpointRow, NewRows, Place, amended, packed_writes, read_body, rows_of
 from .sql.saver import Known, SqlSaver
 from .sql.server import POOL_SIZE, SECONDS, ConnectionLostError, Cursor, Server, Target, Wire
 from .sql.upkeep import Session
@@ -175,7 +175,10 @@ class PostgresSaver(SqlSaver):
         except CheckpointConflictError:
             with self._session(write=False) as session:
                 space = space_of(session, commit.thread_id, commit.checkpoint_ns)
-                if space is None or not session.rows("by_id", space.id, commit.id):
+                rows = session.rows("by_id", space.id, commit.id) if space is not None else ()
+                place = Place(commit.thread_id, commit.checkpoint_ns, self._seal)
+                # The id alone may be another run's that came from the same state to the same.
+                if not any(read_body(place, CheckpointRow(*row)).ts == commit.ts for row in rows):
                     raise
 
     def _commit(self, commit: Commit) -> None:

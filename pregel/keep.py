@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from ..channels.base import MISSING
@@ -15,7 +16,7 @@ from ..channels.last_value import LastValue
 from ..checkpoint.base import ERROR, NO_WRITES, RESUME, BaseCheckpointSaver, Checkpoint, Commit, TaskWrites
 from ..checkpoint.records import iso
 from ..checkpoint.serde import Blob
-from .task import Task
+from .task import Task, uuid_text
 
 if TYPE_CHECKING:
     from .run import Run
@@ -54,7 +55,8 @@ def encode_marks(run: Run, task: Task, marks: Mapping[str, Any]) -> TaskWrites:
 
 
 def cut(run: Run, source: str, writes: list[TaskWrites]) -> Commit:
-    """The checkpoint of the superstep just applied, under the id the machine has for it, ready to be stored.
+    """The checkpoint of the superstep just applied, under the id the machine has for it (or, if it may be stored late,
+    one that can be found again), ready to be stored.
 
     Raises:
         UnserializableError: a channel holds what cannot be stored, with key, step and thread in its notes.
@@ -77,6 +79,9 @@ def cut(run: Run, source: str, writes: list[TaskWrites]) -> Commit:
         except Exception as error:
             error.add_note(f"while storing key {name!r} after step {machine.step - 1} of thread {run.thread_id!r}")
             raise
+    if run.durability == "async" and (source == "loop" or (source == "input" and (run.ns or run.run_id))):
+        origin = run.saved_id if source == "loop" else f"{run.saved_id}\0{run.ns}\0{run.run_id}"
+        machine.checkpoint_id = successor_id(origin or "", values)
     now = time.time()
     run.committed = commit = Commit(
         run.thread_id,
@@ -100,6 +105,16 @@ def cut(run: Run, source: str, writes: list[TaskWrites]) -> Commit:
     run.blobs.clear()
     run.head = run.saved_id = machine.checkpoint_id
     return commit
+
+
+def successor_id(origin: str, values: Mapping[str, Blob | None]) -> str:
+    """The id of a checkpoint by what it continues and what has changed. The superstep after it may run before it is
+    stored; if it is lost and comes out the same again, the ids of that superstep's tasks are the same, too (R3)."""
+    digest = blake2b(origin.encode(), digest_size=16)
+    for name in sorted(values):
+        form, payload = values[name] or ("", b"")
+        digest.update(f"\0{name}\0{form}\0{len(payload)}\0".encode() + payload)
+    return uuid_text(digest.hexdigest())
 
 
 def freeze(run: Run, commit: Commit) -> None:

@@ -317,7 +317,11 @@ def task_id(checkpoint_id: str, ns: str, step: int, task: Task) -> str:
     node, path = task.node, task.path
     kind = node.identity if path == node.path else "\0".join((path[0], path_text(path[1:])))
     text = f"{checkpoint_id}\0{ns}\0{step}\0{node.name}\0{kind}"
-    digest = blake2b(text.encode(), digest_size=16).hexdigest()
+    return uuid_text(blake2b(text.encode(), digest_size=16).hexdigest())
+
+
+def uuid_text(digest: str) -> str:
+    """32 hex digits as 8-4-4-4-12."""
     return f"{digest[:8]}-{digest[8:12]}-{digest[12:16]}-{digest[16:20]}-{digest[20:]}"
 
 

@@ -6,12 +6,13 @@ import asyncio
 import operator
 import threading
 from collections import Counter
-from typing import Any
+from typing import Any, TypedDict
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stategraph import START, Runtime, StateGraph
 from stategraph.channels import BinaryOperatorAggregate, LastValue, NamedBarrierValue, Topic
 from stategraph.checkpoint import InMemorySaver, Serializer
 from stategraph.pregel import (
@@ -23,6 +24,11 @@ from stategraph.pregel import (
     NodeBuilder,
     Pregel,
 )
+
+
+class N(TypedDict):
+    n: int
+
 
 CONFIG: dict[str, Any] = {"configurable": {"thread_id": "1"}}
 WAIT = 5.0
@@ -495,6 +501,69 @@ def test_a_failed_save_stops_the_run_and_a_resume_goes_on_from_what_is_stored(
     app.checkpointer.fail_at = None
     given = None if app.checkpointer.steps else 1
     assert drive.invoke(app, given, CONFIG) == ["n1", "n2", "n3"]
+
+
+class Late(Noting):
+    """A step cannot be stored, which is told only when what runs ahead of it has begun."""
+
+    def __init__(self, fail_at: int) -> None:
+        super().__init__(fail_at)
+        self.ahead = threading.Event()
+
+    def commit(self, commit: Any) -> None:
+        if commit.checkpoint_ns:
+            InMemorySaver.commit(self, commit)
+            return
+        if commit.metadata["step"] == self.fail_at:
+            assert self.ahead.wait(WAIT)
+        super().commit(commit)
+
+    async def acommit(self, commit: Any) -> None:
+        await asyncio.to_thread(self.commit, commit)
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_what_ran_ahead_of_a_lost_checkpoint_keeps_its_keys_if_it_comes_out_the_same(drive: Any, same: bool) -> None:
+    """Keys that stayed although the state is another would make receivers drop what is new (RELIABILITY R3)."""
+    saver, keys, drawn = Late(1), [], iter([1, 1 if same else 2])
+
+    def note(state: Any, runtime: Runtime) -> dict[str, Any]:
+        keys.append((state["n"], runtime.idempotency_key))
+        saver.ahead.set()
+        return {}
+
+    inner = StateGraph(N).add_node("inner", note)
+    inner.add_edge(START, "inner")
+    outer = StateGraph(N).add_node("draw", lambda state: {"n": next(drawn)}).add_node("nested", inner.compile())
+    outer.add_node("plain", note).add_edge(START, "draw").add_edge("draw", "nested").add_edge("draw", "plain")
+    app = outer.compile(checkpointer=saver)
+    with pytest.raises(OSError, match="disk full"):
+        drive.invoke(app, {"n": 0}, CONFIG, durability="async")
+    before = sorted(keys)
+    assert {n for n, _ in before} == {1}
+    keys.clear()
+    saver.fail_at = None
+    drive.invoke(app, None, CONFIG, durability="async")
+    assert len({key for _, key in [*before, *keys]}) == (2 if same else 4)
+
+
+@pytest.mark.parametrize(("run_id", "keys_in_all"), [("order-7", 1), (None, 2)])
+def test_an_input_that_was_lost_is_the_same_run_again_if_its_run_id_is(drive: Any, run_id: Any, keys_in_all: int) -> None:
+    saver, keys = Late(-1), []
+
+    def note(_: Any, runtime: Runtime) -> None:
+        keys.append(runtime.idempotency_key)
+        saver.ahead.set()
+
+    app = graph({"note": only("a").do(note)}, saver)
+    for fail_at in (-1, None):
+        saver.fail_at = fail_at
+        try:
+            drive.invoke(app, 1, {**CONFIG, "run_id": run_id} if run_id else CONFIG, durability="async")
+        except OSError:
+            continue
+    assert len(keys) == 2
+    assert len(set(keys)) == keys_in_all
 
 
 def test_a_step_that_could_not_be_stored_is_not_shown() -> None:

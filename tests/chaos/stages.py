@@ -148,7 +148,7 @@ def effects(rounds: int, ask_at: int, nest_every: int = 5) -> set[tuple[Any, ...
 def carry_through(app: Any, given: Any, at: Any, world: World, durability: Any) -> None:
     """What a program does that finds a thread in any state: begin, answer, go on, until nothing is left."""
     if not world.call(app, "get_state", at).created_at:
-        world.call(app, "invoke", given, at, durability=durability)
+        world.call(app, "invoke", given, {**at, "run_id": "first"}, durability=durability)
     while (state := world.call(app, "get_state", at)).next:
         try:
             answers = Command(resume={each.id: "yes" for each in state.interrupts}) if state.interrupts else None
