@@ -8,6 +8,7 @@ from .checkpoint import command as threads_command
 from .examples import index_library
 from .visualize import command as draw_command
 from .visualize.runs import report_command
+from .workers import command as workers_command
 
 
 def main(given: Sequence[str] | None = None) -> int:
@@ -21,6 +22,7 @@ def main(given: Sequence[str] | None = None) -> int:
     told = commands.add_parser("report", help="a stored thread as one HTML page", description="Tell a thread's run.")
     report_command.add_arguments(told).set_defaults(parser=told, run=report_command.main)
     threads_command.add_commands(commands)
+    workers_command.add_commands(commands)
     asked = parser.parse_args(given)
     return int(asked.run(asked.parser, asked))
 

@@ -23,6 +23,7 @@ MAY_IMPORT = {
     "pregel": [".channels", ".checkpoint", ".store"],
     "graph": [".channels", ".checkpoint", ".store", ".pregel"],
     "visualize": [".channels", ".checkpoint", ".pregel", ".graph"],
+    "workers": [".channels", ".checkpoint", ".pregel", ".graph", ".visualize.command"],
     "testing": [".channels", ".checkpoint", ".pregel", ".graph"],
 }
 # Inside pregel/: a file may import those on its own line (but not in a circle) and on the lines above.
@@ -61,6 +62,7 @@ RANK = {name: rank for rank, line in enumerate(PREGEL.splitlines()) for name in 
 # Imports inside a function: (who, what) → why it cannot stand at the top. `*` fits any name.
 DEFERRED = {
     (".checkpoint.command", ".checkpoint*"): "the saver that the command line names",
+    (".workers.command", ".workers*"): "needs psycopg, an extra; said so when it is missing",
     (".checkpoint.encryption", "cryptography*"): "an extra; said so when it is missing",
     ("*", "networkx"): "heavy: loaded when somebody draws",
     ("*", "graphviz"): "heavy: loaded when somebody draws",

@@ -205,6 +205,13 @@ class Server:
         if self._own is not None and self._process == os.getpid():
             self._own.close()
 
+    @property
+    def pool(self) -> Target:
+        """Where its connections come from, for another that is to share them; open once `setup` was called."""
+        found = self._own or self._pool or self._one
+        assert found is not None
+        return found
+
     # -- use ----------------------------------------------------------------------------------------------
 
     @contextmanager

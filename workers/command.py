@@ -1,0 +1,120 @@
+"""`python -m stategraph work|queue`: a worker in a process of its own, and a look at the queue. Reads the command line,
+and does no work itself."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from ..checkpoint.errors import StorageError
+from ..graph.builder import StateGraph
+from ..pregel.app import Pregel
+from ..pregel.errors import StateGraphError
+from ..visualize.command import load, only, pick
+
+if TYPE_CHECKING:
+    from .queue import Queue
+    from .worker import Worker
+
+
+def add_commands(commands: Any) -> None:
+    """Give a command line these two commands; each sets `run`, which takes the parser and what was asked."""
+    work = commands.add_parser("work", help="run jobs of a graph from a Postgres queue", description=_WORK)
+    work.add_argument("graph", help="module:name or path/to/file.py:name of a graph, a builder, or a function for one")
+    work.add_argument("--as", dest="name", metavar="NAME", help="the queue's name, if it is not the graph's own")
+    work.add_argument("--concurrency", type=int, default=4, metavar="N", help="jobs at once (%(default)s)")
+    work.add_argument("--limit", type=int, metavar="N", help="runs at once over all workers; is kept, 0 lifts it")
+    work.add_argument("--label", metavar="TEXT", help="what lists of workers show (default: the machine's name)")
+    work.add_argument("--poll", type=float, default=1.0, metavar="SECONDS", help="between two looks (%(default)s)")
+    work.add_argument("--tries", type=int, default=3, metavar="N", help="deaths that park a job (%(default)s)")
+    queue = commands.add_parser("queue", help="what waits, runs and is parked", description=_QUEUE)
+    queue.add_argument("--retry", metavar="RUN", help="try a parked job again")
+    queue.add_argument("--cancel", metavar="RUN", help="take a job back")
+    queue.add_argument("--evict", type=int, metavar="WORKER", help="cut a worker that hangs off from its jobs")
+    queue.add_argument("--forget", type=float, metavar="DAYS", help="forget jobs that ended longer ago")
+    queue.add_argument("--list", type=int, default=20, metavar="N", help="show at most so many jobs (%(default)s)")
+    for parser, run in ((work, _work), (queue, _queue)):
+        parser.add_argument("--db", required=True, metavar="URL", help="postgresql://...")
+        parser.set_defaults(parser=parser, run=run)
+
+
+_WORK = (
+    "Run jobs of a graph from a Postgres queue, until SIGTERM or SIGINT: then each run ends with its superstep, and "
+    "its job goes back to the queue. A second signal ends the worker at once."
+)
+_QUEUE = "Show workers and jobs. For who looks after the queue."
+
+
+def _work(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
+    with _told(parser):
+        from .worker import Worker
+
+        worker = Worker(
+            _graph(asked.graph), asked.db, name=asked.name, label=asked.label,
+            concurrency=asked.concurrency, poll=asked.poll, tries=asked.tries,
+        )  # fmt: skip
+        if asked.limit is not None:
+            worker.limit(asked.limit or None)
+        _stopped_by_signals(worker)
+        print(f"working for the queue {worker.name!r}, {asked.concurrency} jobs at once", file=sys.stderr, flush=True)
+        worker.run()
+    return 0
+
+
+def _stopped_by_signals(worker: Worker) -> None:
+    def stop(number: int, _: Any) -> None:
+        signal.signal(number, signal.SIG_DFL)  # the next one ends it at once
+        worker.stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+
+
+def _queue(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
+    with _told(parser):
+        from .queue import Queue
+
+        with Queue.from_conn_string(asked.db, "any") as queue:
+            return _looked_after(queue, asked)
+
+
+def _looked_after(queue: Queue, asked: argparse.Namespace) -> int:
+    for run_id, call, done in ((asked.retry, queue.retry, "waits again"), (asked.cancel, queue.cancel, "cancelled")):
+        if run_id is not None:
+            print(f"{run_id}: {done if call(run_id) else 'there is no such job'}")
+    if asked.evict is not None:
+        queue.evict(asked.evict)
+    if asked.forget is not None:
+        print(f"forgot {queue.forget(timedelta(days=asked.forget))} jobs")
+    if (asked.retry, asked.cancel, asked.evict, asked.forget) != (None,) * 4:
+        return 0
+    for graph, counts in queue.counts().items():
+        print(f"{graph}: {', '.join(f'{number:,} {status}' for status, number in counts.items())}")
+    for worker in queue.workers():
+        leaving = ", leaving" if worker.leaving else ""
+        print(f"worker {worker.id}\t{worker.graph}\t{worker.name}\t{worker.running} running{leaving}")
+    for job in queue.jobs(limit=asked.list):
+        told = f"\t{job.error}" if job.error else ""
+        print(f"{job.run_id}\t{job.graph}\t{job.thread_id}\t{job.status}\tpriority {job.priority}{told}")
+    return 0
+
+
+def _graph(target: str) -> Pregel:
+    place, _, name = target.rpartition(":") if ":" in target else (target, "", "")
+    module = load(place)
+    found = pick(module, name or only(module, place), place)
+    return found.compile() if isinstance(found, StateGraph) else found
+
+
+@contextmanager
+def _told(parser: argparse.ArgumentParser) -> Iterator[None]:
+    """What goes wrong ends the command with a sentence."""
+    try:
+        yield
+    except (StateGraphError, StorageError, ImportError, TypeError, ValueError) as error:
+        parser.error(str(error))

@@ -1,0 +1,90 @@
+"""One connection on which a process hears which jobs ended, for all who wait in it. It only tells; nobody relies on it,
+since a notice may be lost with its connection: who waits looks again after a while."""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from psycopg import Error
+
+from ..checkpoint.sql.wire import Patient
+from .tables import STATEMENTS
+
+AGAIN = 1.0
+"""Seconds until a lost connection is tried again."""
+
+
+class Listener:
+    """Hears of jobs that ended. Its thread and its connection live while somebody waits for the first time, until it is
+    closed.
+
+    Args:
+        conninfo: where to connect; None: nothing is ever heard.
+    """
+
+    def __init__(self, conninfo: str | None) -> None:
+        self._conninfo = conninfo
+        self._lock = threading.Lock()
+        self._waiting: dict[int, list[Callable[[], object]]] = {}
+        self._thread: threading.Thread | None = None
+        self._stop, self._stopped = socket.socketpair()
+
+    @contextmanager
+    def told(self, id: int, wake: Callable[[], object]) -> Iterator[None]:
+        """Inside, `wake` is called when the job of this id ends; on another thread."""
+        with self._lock:
+            self._waiting.setdefault(id, []).append(wake)
+            if self._thread is None and self._conninfo is not None:
+                self._thread = threading.Thread(target=self._listen, name="stategraph-listener", daemon=True)
+                self._thread.start()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._waiting[id].remove(wake)
+                if not self._waiting[id]:
+                    del self._waiting[id]
+
+    def close(self) -> None:
+        """Hear no more."""
+        self._stop.close()
+        if self._thread is not None:
+            self._thread.join()
+        self._stopped.close()
+
+    def _listen(self) -> None:
+        while True:
+            try:
+                with Patient.connect(self._conninfo or "", autocommit=True, connect_timeout=10) as connection:
+                    connection.execute(STATEMENTS["listen_for_ends"])
+                    self._wake(None)  # what ended before was not heard
+                    self._hear(connection)
+                    return
+            except Error:
+                with selectors.DefaultSelector() as selector:
+                    selector.register(self._stopped, selectors.EVENT_READ)
+                    if selector.select(AGAIN):
+                        return
+
+    def _hear(self, connection: Patient) -> None:
+        """Until it is closed."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._stopped, selectors.EVENT_READ)
+            selector.register(connection.fileno(), selectors.EVENT_READ)
+            while True:
+                if any(key.fileobj is self._stopped for key, _ in selector.select()):
+                    return
+                connection.pgconn.consume_input()
+                while (notice := connection.pgconn.notifies()) is not None:
+                    self._wake(int(notice.extra))
+
+    def _wake(self, id: int | None) -> None:
+        with self._lock:
+            waiting = self._waiting.values() if id is None else [self._waiting.get(id, [])]
+            found = [wake for each in waiting for wake in each]
+        for wake in found:
+            wake()

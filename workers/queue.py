@@ -1,0 +1,374 @@
+"""`Queue`: bringing work to the workers of a graph, and learning what came of it. What runs jobs is not here."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import partial
+from threading import Event
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+from ..checkpoint.seal import Seal
+from ..checkpoint.serde import Serializer
+from ..checkpoint.sql.server import POOL_SIZE, SECONDS, ConnectionLostError, Server, Target
+from ..checkpoint.thread import check_names
+from ..pregel.app import Pregel
+from ..pregel.config import normalize
+from ..pregel.errors import nearest
+from ..pregel.types import RunnableConfig
+from .jobs import STATUSES, Form, Job, Result, check_graph, lane, result_of
+from .listener import Listener
+from .tables import MIGRATIONS, STATEMENTS
+
+__all__ = ["Queue", "WorkerInfo"]
+
+POLL = 1.0
+"""Seconds after which who waits for a job looks again, though nobody told of its end."""
+
+LARGEST = 2**31
+"""Priorities stay below this."""
+
+
+class WorkerInfo(NamedTuple):
+    """A worker as the database knows it: `running` jobs, and whether it is about to leave."""
+
+    id: int
+    graph: str
+    name: str
+    leaving: bool
+    running: int
+
+
+class Queue:
+    """The jobs of one graph, in a Postgres database that its workers share.
+
+    Submit inputs to threads here; workers (`python -m stategraph work`) run them on any machines. Jobs of one thread
+    run one after the other: those of higher priority first, then in the order in which the database got them. Any
+    thread may use a queue. The tables are made on first use. Postgres is all there is: no broker.
+
+    Args:
+        conn: a connection string or URL, or a `ConnectionPool`. `result` waits on a connection of its own, which needs
+            the string; with a pool it looks once a second.
+        graph: the compiled graph, or the name under which its workers run. A graph brings along the types that its
+            state may hold; a name needs `serde` if they are not registered.
+        serde: turns inputs and outcomes into bytes; the graph's by default. Strict: never pickle.
+        seal: closes rows; the workers' must be the same. By default a checksum.
+        pool_size: connections that may be open at once.
+        timeout: seconds to wait for a connection, for another session's lock, or for the answer to one statement.
+
+    Raises:
+        StorageError: the text is no connection string.
+        TypeError, ValueError: `conn` or `graph` is none of these.
+    """
+
+    def __init__(
+        self,
+        conn: Target,
+        graph: Pregel | str,
+        *,
+        serde: Serializer | None = None,
+        seal: Seal | None = None,
+        pool_size: int = POOL_SIZE,
+        timeout: float = SECONDS,
+    ) -> None:
+        known = graph if isinstance(graph, Pregel) else None
+        self.graph = check_graph(known.name if known is not None else graph)
+        self._form = Form(serde or (known.serde if known is not None else Serializer()), seal or Seal())
+        self._server = Server(conn, "workers", MIGRATIONS, pool_size=pool_size, timeout=timeout)
+        self._listener = Listener(conn if isinstance(conn, str) else None)
+
+    @classmethod
+    @contextmanager
+    def from_conn_string(cls, conn_string: str, graph: Pregel | str, **options: Any) -> Iterator[Queue]:
+        """Open a queue for the length of a `with` block, then close it; options as for the class."""
+        queue = cls(conn_string, graph, **options)
+        try:
+            yield queue
+        finally:
+            queue.close()
+
+    def setup(self) -> None:
+        """Make the tables, or bring them up to date. The first use does so too; calling it again does nothing.
+
+        Raises:
+            StorageError: the server cannot be reached, refuses, or its tables were made by a later version.
+        """
+        self._server.setup()
+
+    def close(self) -> None:
+        """Close the connections, unless they were handed in."""
+        self._listener.close()
+        self._server.close()
+
+    # -- bring work ---------------------------------------------------------------------------------------
+
+    def submit(
+        self,
+        thread_id: str,
+        input: Any,
+        *,
+        priority: int = 0,
+        run_id: str | None = None,
+        config: RunnableConfig | None = None,
+        context: Any = None,
+    ) -> str:
+        """Let some worker run the graph on a thread, as `invoke` does.
+
+        Args:
+            input: new input; None to go on where a run failed; a `Command` to answer, update or redirect.
+            priority: higher ones go first, in the thread and among threads.
+            run_id: a name for the job. Submitted twice under the same, it is done once. By default a new UUID.
+            config: tags, metadata, limits, other `configurable` keys.
+            context: handed to nodes as `runtime.context`.
+
+        Returns:
+            The run id.
+
+        Raises:
+            UnserializableError: the input cannot be stored; names the place.
+            StorageError: the database refused; nothing is submitted.
+        """
+        given = {"priority": priority, "config": config, "context": context}
+        return self.submit_many([(thread_id, input)], run_ids=None if run_id is None else [run_id], **given)[0]
+
+    def submit_many(
+        self,
+        inputs: Iterable[tuple[str, Any]],
+        *,
+        priority: int = 0,
+        run_ids: Sequence[str] | None = None,
+        config: RunnableConfig | None = None,
+        context: Any = None,
+    ) -> list[str]:
+        """`submit` for many, each a thread id and an input, in one statement: all are submitted or none.
+
+        Raises:
+            ValueError: there are not as many run ids as inputs.
+        """
+        pairs = [*inputs]
+        named = [str(uuid4()) for _ in pairs] if run_ids is None else [*run_ids]
+        if len(named) != len(pairs):
+            raise ValueError(f"submit_many got {len(pairs)} inputs but {len(named)} run ids")
+        settings = _settings(config)
+        check_priority(priority)
+        rows = []
+        for (thread_id, input), run_id in zip(pairs, named, strict=True):
+            check_thread(thread_id)
+            check_names(run_id)
+            task = self._form.write("task", run_id, {"input": input, "config": settings, "context": context})
+            rows.append((lane(thread_id), thread_id, run_id, priority, task))
+        if rows:
+            self._again(partial(self._insert, rows))
+        return named
+
+    async def asubmit(self, thread_id: str, input: Any, **options: Any) -> str:
+        """`submit` for coroutines."""
+        return await asyncio.to_thread(partial(self.submit, thread_id, input, **options))
+
+    def _insert(self, rows: list[tuple[Any, ...]]) -> None:
+        """The notice goes in a transaction of its own, for who has one in its transaction holds up all others that
+        have, until it is on the disk."""
+        with self._server.statements() as wire:
+            wire.run(STATEMENTS["submit"], self.graph, rows)
+            wire.run(STATEMENTS["tell_workers"], lane(self.graph))
+
+    def cancel(self, run_id: str) -> bool:
+        """Take a job back. One that runs is stopped before its next superstep; what it has stored stays.
+
+        Returns:
+            Whether it had not come to its end yet.
+        """
+        with self._server.statements() as wire:
+            found = wire.rows(STATEMENTS["cancel"], run_id)
+            wire.run(STATEMENTS["tell_waiters"], [id for id, state, awaited in found if awaited and state != "running"])
+        return bool(found)
+
+    def retry(self, run_id: str) -> bool:
+        """Let a parked job be tried again, as if no worker had died of it; whether there is such a job."""
+        with self._server.statements() as wire:
+            found = wire.run(STATEMENTS["retry"], run_id)
+            wire.run(STATEMENTS["tell_workers"], lane(self.graph))
+        return bool(found)
+
+    # -- learn what came of it ----------------------------------------------------------------------------
+
+    def result(self, thread_id: str, *, run_id: str | None = None, wait: float | None = None) -> Result:
+        """How a job stands, and what came of it.
+
+        Args:
+            thread_id: its thread; the one that was submitted last is meant, unless `run_id` says which.
+            wait: seconds to wait for its end; None for as long as it takes, 0 to look only.
+
+        Raises:
+            LookupError: there is none, or it was forgotten.
+        """
+        deadline = None if wait is None else time.monotonic() + wait
+        id, found = self._look(thread_id, run_id)
+        if not found.open or wait == 0:
+            return found
+        ended = Event()
+        with self._listener.told(id, ended.set):
+            while found.open and (left := _left(deadline)) > 0:
+                self._await(id)
+                id, found = self._look(thread_id, found.run_id)
+                if found.open:
+                    ended.wait(min(left, POLL))
+                    ended.clear()
+                    id, found = self._look(thread_id, found.run_id)
+        return found
+
+    async def aresult(self, thread_id: str, *, run_id: str | None = None, wait: float | None = None) -> Result:
+        """`result` for coroutines: no thread is held while it waits."""
+        deadline = None if wait is None else time.monotonic() + wait
+        id, found = await asyncio.to_thread(self._look, thread_id, run_id)
+        if not found.open or wait == 0:
+            return found
+        ended, loop = asyncio.Event(), asyncio.get_running_loop()
+        with self._listener.told(id, lambda: loop.call_soon_threadsafe(ended.set)):
+            while found.open and (left := _left(deadline)) > 0:
+                await asyncio.to_thread(self._await, id)
+                id, found = await asyncio.to_thread(self._look, thread_id, found.run_id)
+                if found.open:
+                    try:
+                        await asyncio.wait_for(ended.wait(), min(left, POLL))
+                    except TimeoutError:
+                        pass
+                    ended.clear()
+                    id, found = await asyncio.to_thread(self._look, thread_id, found.run_id)
+        return found
+
+    def _look(self, thread_id: str, run_id: str | None) -> tuple[int, Result]:
+        check_thread(thread_id)
+        rows = self._again(partial(self._rows, *_by(thread_id, run_id)))
+        if not rows or rows[0][2].decode() != thread_id:
+            named = "" if run_id is None else f" named {run_id!r}"
+            raise LookupError(f"thread {thread_id!r} has no job{named} here: none was submitted, or it was forgotten")
+        return rows[0][0], result_of(rows[0][1:], self._form)
+
+    def _await(self, id: int) -> None:
+        """Ask whoever ends a job to tell."""
+        with self._server.statements() as wire:
+            wire.run(STATEMENTS["await"], id)
+
+    # -- what a worker needs ------------------------------------------------------------------------------
+
+    @property
+    def pool(self) -> Target:
+        """Where its connections come from, for a saver on the same database. Open once `setup` was called."""
+        return self._server.pool
+
+    def bind(self, job: Job, task: bytes) -> None:
+        """Keep another task in place of a job's, while it is still under the same claim."""
+        with self._server.statements() as wire:
+            wire.run(STATEMENTS["bind"], job.id, job.attempt, task)
+
+    # -- look after the queue -----------------------------------------------------------------------------
+
+    def jobs(self, statuses: Collection[str] = ("waiting", "running", "parked"), *, limit: int = 100) -> list[Result]:
+        """Jobs that stand so, in the order submitted; those of all graphs, without their outcomes.
+
+        Raises:
+            ValueError: a status does not exist.
+        """
+        for each in statuses:
+            if each not in STATUSES:
+                raise ValueError(f"there is no status {each!r}; {nearest(each, STATUSES)}")
+        rows = self._again(partial(self._rows, "listed", [*statuses], limit))
+        return [result_of((*row[1:-1], None), self._form) for row in rows]
+
+    def counts(self) -> Mapping[str, Mapping[str, int]]:
+        """How many jobs stand how: graph → status → number."""
+        found: dict[str, dict[str, int]] = {}
+        for graph, state, number in self._again(partial(self._rows, "counts")):
+            found.setdefault(graph.decode(), {})[state] = number
+        return found
+
+    def workers(self) -> list[WorkerInfo]:
+        """The workers of all graphs. One that died stands here until another has noticed."""
+        rows = self._again(partial(self._rows, "workers"))
+        return [WorkerInfo(id, graph.decode(), name.decode(), *more) for id, graph, name, *more in rows]
+
+    def evict(self, worker: int) -> None:
+        """Cut a worker off from its claims, though it lives: others take over what it runs. For one that hangs."""
+        with self._server.statements() as wire:
+            wire.run(STATEMENTS["evict"], worker)
+
+    def limit(self, most: int | None) -> None:
+        """How many runs of the graph there may be at once, over all workers; None for any number.
+
+        Raises:
+            ValueError: it is below 1.
+        """
+        if most is not None and most < 1:
+            raise ValueError(f"a limit is 1 or more, not {most}; to run nothing, start no worker")
+        with self._server.statements() as wire:
+            if most is None:
+                wire.run(STATEMENTS["drop_limit"], self.graph)
+            else:
+                wire.run(STATEMENTS["set_limit"], self.graph, most)
+
+    def forget(self, older_than: timedelta = timedelta()) -> int:
+        """Forget jobs that came to their end longer ago than this; their threads stay. Parked ones stay too.
+
+        Returns:
+            How many.
+        """
+        with self._server.statements() as wire:
+            return wire.run(STATEMENTS["forget"], older_than.total_seconds())
+
+    def _rows(self, statement: str, *values: Any) -> list[Any]:
+        with self._server.statements() as wire:
+            return wire.rows(STATEMENTS[statement], *values)
+
+    def _again(self, work: Any) -> Any:
+        """Do what may be done twice; once more if the connection broke on the way."""
+        try:
+            return work()
+        except ConnectionLostError as lost:
+            if lost.late:
+                raise
+            return work()
+
+
+def _by(thread_id: str, run_id: str | None) -> tuple[Any, ...]:
+    """The statement that finds a job, with its values."""
+    return ("of_run", run_id) if run_id is not None else ("newest", lane(thread_id), thread_id)
+
+
+def _left(deadline: float | None) -> float:
+    return POLL if deadline is None else deadline - time.monotonic()
+
+
+def _settings(config: RunnableConfig | None) -> RunnableConfig:
+    """A job's config.
+
+    Raises:
+        ValueError: it names what is the queue's to name.
+    """
+    settings = normalize(config) if config else {}
+    taken = {"thread_id", "checkpoint_ns"} & {*settings.get("configurable", {})}
+    if taken or "run_id" in settings:
+        raise ValueError(f"the config of a job does not name its {', '.join(sorted(taken)) or 'run_id'}: submit() does")
+    return settings
+
+
+def check_thread(thread_id: Any) -> None:
+    """Raises:
+        ValueError: it names no thread, or cannot be stored.
+    """
+    if not isinstance(thread_id, str) or not thread_id:
+        raise ValueError(f"a thread is named by a text that is not empty, not by {thread_id!r}")
+    check_names(thread_id)
+
+
+def check_priority(priority: Any) -> None:
+    """Raises:
+        ValueError: it is no number, or too far from 0.
+    """
+    if not isinstance(priority, int) or abs(priority) >= LARGEST:
+        raise ValueError(f"a priority is a whole number between -2**31 and 2**31, not {priority!r}")
+

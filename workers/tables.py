@@ -1,0 +1,203 @@
+"""The tables of the queue and all its statements: constants, no code. A table is changed by a new migration.
+
+One row per job, one per worker. A claim is a row that names a worker, and a worker lives as long as its session holds
+its advisory lock: Postgres lets go of it when the connection ends, so no clock says who is dead. Why not a lock per
+job, or a transaction held open while it runs: docs/scaling.md has the figures.
+"""
+
+from __future__ import annotations
+
+# `lane` is a number made of the thread's name: a short index key. Two threads in one lane only wait for each other.
+# `begun` is false while a worker keeps a job back to run it alone. `mark` is how far its thread had come when its
+# worker died. Texts are bytes, because a Postgres text cannot hold a NUL; `state` is one of our own words.
+MIGRATIONS = (
+    (
+        """
+        CREATE TABLE stategraph_jobs (
+            id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+            graph BYTEA NOT NULL,
+            lane BIGINT NOT NULL,
+            thread_id BYTEA NOT NULL,
+            run_id BYTEA NOT NULL,
+            priority BIGINT NOT NULL,
+            state TEXT NOT NULL DEFAULT 'waiting',
+            attempt BIGINT NOT NULL DEFAULT 0,
+            deaths BIGINT NOT NULL DEFAULT 0,
+            worker BIGINT,
+            begun BOOLEAN NOT NULL DEFAULT false,
+            unwanted BOOLEAN NOT NULL DEFAULT false,
+            awaited BOOLEAN NOT NULL DEFAULT false,
+            mark BYTEA,
+            task BYTEA NOT NULL,
+            outcome BYTEA,
+            submitted TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp(),
+            ended TIMESTAMPTZ
+        ) WITH (fillfactor = 80)
+        """,
+        "CREATE UNIQUE INDEX stategraph_jobs_by_run ON stategraph_jobs (sha256(run_id))",
+        "CREATE INDEX stategraph_jobs_by_thread ON stategraph_jobs (lane, id)",
+        "CREATE INDEX stategraph_jobs_waiting ON stategraph_jobs (graph, priority DESC, id) WHERE state = 'waiting'",
+        """
+        CREATE INDEX stategraph_jobs_live ON stategraph_jobs (lane)
+            WHERE state IN ('waiting', 'running', 'parked')
+        """,
+        "CREATE INDEX stategraph_jobs_running ON stategraph_jobs (graph, worker) WHERE state = 'running'",
+        "CREATE UNIQUE INDEX stategraph_jobs_one_a_lane ON stategraph_jobs (lane) WHERE state = 'running'",
+        """
+        CREATE TABLE stategraph_workers (
+            id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+            graph BYTEA NOT NULL,
+            name BYTEA NOT NULL,
+            backend BIGINT NOT NULL,
+            leaving BOOLEAN NOT NULL DEFAULT false,
+            since TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp()
+        )
+        """,
+        "CREATE TABLE stategraph_limits (graph BYTEA PRIMARY KEY, most BIGINT NOT NULL)",
+    ),
+)
+
+# The lock of a worker: named by the table, which differs between schemas of one database, and its id.
+_LOCK = "'stategraph_workers'::regclass::oid::integer, (%s %% 2147483647)::integer"
+# A thread's jobs run one after the other: a job may start if none of its thread is at work or parked, and none that
+# waits goes before it.
+_PICKED = """
+    WITH picked AS MATERIALIZED (
+        SELECT id FROM stategraph_jobs AS job
+        WHERE graph = $1 AND state = 'waiting' AND {condition} AND NOT EXISTS (
+            SELECT FROM stategraph_jobs AS other
+            WHERE other.lane = job.lane AND other.id <> job.id AND other.state IN ('waiting', 'running', 'parked')
+                AND (other.state <> 'waiting' OR other.priority > job.priority
+                    OR (other.priority = job.priority AND other.id < job.id))
+        )
+        ORDER BY priority DESC, id LIMIT {room} FOR UPDATE SKIP LOCKED
+    )
+    UPDATE stategraph_jobs AS job SET state = 'running', worker = $2, attempt = attempt + 1, begun = deaths < $4
+    FROM picked WHERE job.id = picked.id
+    RETURNING job.id, attempt, begun, thread_id, run_id, task, priority
+"""
+_COLUMNS = "id, graph, thread_id, run_id, priority, state, attempt, deaths, outcome"
+_MARK = """
+    SELECT convert_to(max(head) || '.' || sum(stamp), 'UTF8') FROM stategraph_spaces AS space
+    WHERE sha256(space.thread_id) = sha256(job.thread_id)
+"""
+
+STATEMENTS = {
+    # -- for whoever brings work --
+    "submit": """
+        INSERT INTO stategraph_jobs (graph, lane, thread_id, run_id, priority, task)
+        SELECT $1::bytea, * FROM unnest($2::bigint[], $3::bytea[], $4::bytea[], $5::bigint[], $6::bytea[])
+        ON CONFLICT (sha256(run_id)) DO NOTHING
+    """,
+    "tell_workers": "SELECT pg_notify('stategraph_work', $1::bigint::text)",
+    "tell_waiters": "SELECT pg_notify('stategraph_ended', id::text) FROM unnest($1::bigint[]) AS ended (id)",
+    "listen_for_ends": "LISTEN stategraph_ended",
+    "newest": f"SELECT {_COLUMNS} FROM stategraph_jobs WHERE lane = $1 AND thread_id = $2 ORDER BY id DESC LIMIT 1",
+    "of_run": f"SELECT {_COLUMNS} FROM stategraph_jobs WHERE sha256(run_id) = sha256($1)",
+    "await": """
+        UPDATE stategraph_jobs SET awaited = true WHERE id = $1 AND state IN ('waiting', 'running') AND NOT awaited
+    """,
+    "listed": f"""
+        SELECT {_COLUMNS} FROM stategraph_jobs WHERE convert_to(state, 'UTF8') = ANY($1::bytea[]) ORDER BY id LIMIT $2
+    """,
+    "counts": "SELECT graph, state, count(*) FROM stategraph_jobs GROUP BY graph, state ORDER BY graph, state",
+    "workers": """
+        SELECT id, graph, name, leaving, (
+            SELECT count(*) FROM stategraph_jobs WHERE graph = w.graph AND worker = w.id AND state = 'running'
+        ) FROM stategraph_workers AS w ORDER BY id
+    """,
+    "cancel": """
+        UPDATE stategraph_jobs SET unwanted = true, ended = CASE WHEN state = 'running' THEN ended ELSE now() END,
+            state = CASE WHEN state = 'running' THEN state ELSE 'cancelled' END
+        WHERE sha256(run_id) = sha256($1) AND state IN ('waiting', 'running', 'parked')
+        RETURNING id, state, awaited
+    """,
+    "retry": """
+        UPDATE stategraph_jobs SET state = 'waiting', deaths = 0, mark = NULL, outcome = NULL, ended = NULL
+        WHERE sha256(run_id) = sha256($1) AND state = 'parked'
+    """,
+    "forget": """
+        DELETE FROM stategraph_jobs
+        WHERE state IN ('done', 'paused', 'failed', 'cancelled') AND ended < now() - make_interval(secs => $1)
+    """,
+    "evict": "SELECT pg_terminate_backend(backend::integer) FROM stategraph_workers WHERE id = $1",
+    "set_limit": """
+        INSERT INTO stategraph_limits (graph, most) VALUES ($1, $2)
+        ON CONFLICT (graph) DO UPDATE SET most = excluded.most
+    """,
+    "drop_limit": "DELETE FROM stategraph_limits WHERE graph = $1",
+    "limit_of": "SELECT most FROM stategraph_limits WHERE graph = $1",
+    # -- for a worker, on its own connection --
+    "settle": """
+        SELECT set_config(name, value, false) FROM (VALUES ('statement_timeout', $1::bigint::text),
+            ('default_transaction_isolation', 'read committed'), ('tcp_keepalives_idle', '10'),
+            ('tcp_keepalives_interval', '5'), ('tcp_keepalives_count', '3'), ('tcp_user_timeout', '25000')
+        ) AS settings (name, value)
+    """,
+    # Nobody sees the row before its lock is held.
+    "register": f"""
+        WITH made AS (
+            INSERT INTO stategraph_workers (graph, name, backend) VALUES ($1, $2, pg_backend_pid()) RETURNING id
+        )
+        SELECT id, pg_advisory_lock({_LOCK % "id"})::text FROM made
+    """,
+    "listen_for_work": "LISTEN stategraph_work",
+    "carry_over": """
+        UPDATE stategraph_jobs SET worker = $3 WHERE graph = $1 AND worker = $2 AND state = 'running'
+        RETURNING id, attempt
+    """,
+    "leave": "UPDATE stategraph_workers SET leaving = true WHERE id = $1",
+    "gone": "DELETE FROM stategraph_workers WHERE id = $1",
+    "claim": _PICKED.format(
+        condition="NOT EXISTS (SELECT FROM stategraph_limits AS l WHERE l.graph = $1)", room="$3"
+    ),
+    "claim_alone": "SELECT pg_advisory_xact_lock('stategraph_limits'::regclass::oid::integer, hashint8($1))",
+    "claim_within": _PICKED.format(
+        condition="true",
+        room="""greatest(0, least($3::bigint, (SELECT most FROM stategraph_limits AS l WHERE l.graph = $1) - (
+            SELECT count(*) FROM stategraph_jobs AS other WHERE other.graph = $1 AND other.state = 'running')))""",
+    ),
+    "begin": "UPDATE stategraph_jobs SET begun = true WHERE id = $1 AND attempt = $2 AND state = 'running'",
+    "bind": "UPDATE stategraph_jobs SET task = $3 WHERE id = $1 AND attempt = $2 AND state = 'running'",
+    "mine": "SELECT 1 FROM stategraph_jobs WHERE id = $1 AND attempt = $2 AND state = 'running'",
+    "unwanted": "SELECT id FROM stategraph_jobs WHERE graph = $1 AND worker = $2 AND state = 'running' AND unwanted",
+    # The attempt is the token: who has lost a job to another cannot end it.
+    "end": """
+        UPDATE stategraph_jobs AS job SET state = convert_from(e.state, 'UTF8'), outcome = e.outcome, worker = NULL,
+            ended = CASE WHEN e.state = 'waiting' THEN NULL ELSE now() END
+        FROM unnest($1::bigint[], $2::bigint[], $3::bytea[], $4::bytea[]) AS e (id, attempt, state, outcome)
+        WHERE job.id = e.id AND job.attempt = e.attempt AND job.state = 'running'
+        RETURNING job.id, awaited
+    """,
+    # Each worker watches the one that follows in the ring, so that all are watched by few looks.
+    "watch": f"""
+        SELECT id, pg_try_advisory_xact_lock({_LOCK % "id"}) FROM (
+            (SELECT id FROM stategraph_workers WHERE id > $1 ORDER BY id LIMIT 1)
+            UNION ALL
+            (SELECT id FROM stategraph_workers WHERE id < $1 ORDER BY id LIMIT 1)
+            LIMIT 1
+        ) AS next
+    """,
+    "hold": f"SELECT pg_try_advisory_xact_lock({_LOCK % '$1::bigint'})",
+    # Who left in good order, or lost the connection because the server went down, is no sign of poison. Nor is a death
+    # after which the thread has come further than at the one before.
+    "bury": f"""
+        WITH gone AS (
+            DELETE FROM stategraph_workers WHERE id = $1
+            RETURNING graph, leaving OR since < pg_postmaster_start_time() AS innocent
+        ),
+        fate AS (
+            SELECT job.id, place.mark, CASE
+                WHEN gone.innocent OR NOT job.begun THEN job.deaths
+                WHEN place.mark IS NOT DISTINCT FROM job.mark THEN job.deaths + 1
+                ELSE 1
+            END AS deaths
+            FROM gone, stategraph_jobs AS job, LATERAL ({_MARK}) AS place (mark)
+            WHERE job.graph = gone.graph AND job.worker = $1 AND job.state = 'running'
+        )
+        UPDATE stategraph_jobs AS job SET worker = NULL, deaths = fate.deaths, mark = fate.mark,
+            state = CASE WHEN fate.deaths >= $2 THEN 'parked' ELSE 'waiting' END
+        FROM fate WHERE job.id = fate.id
+        RETURNING job.id, job.state, awaited
+    """,
+}

@@ -1,0 +1,254 @@
+"""`Worker`: takes jobs of one graph from the queue and runs them, several at once, until it is told to stop.
+
+One thread owns the session with Postgres and decides; each job runs on a thread of its own and says how it ended. What
+a claim means is in `tables`, what a run does in `runs`.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections import deque
+from typing import Any
+
+from ..checkpoint.base import BaseCheckpointSaver
+from ..checkpoint.postgres import PostgresSaver
+from ..checkpoint.seal import Seal
+from ..checkpoint.sql.server import SECONDS
+from ..graph.builder import StateGraph
+from ..pregel.app import Pregel
+from .jobs import Ended, Form, Job, check_graph
+from .queue import Queue
+from .runs import CANCELLED, Runs
+from .session import Session, SessionLostError, Terms
+
+__all__ = ["Worker"]
+
+POLL = 1.0
+"""Seconds between two looks for work that nobody told of, and after a neighbour."""
+
+TRIES = 3
+"""Deaths of its workers, at the same step, after which a job is parked."""
+
+
+class Worker:
+    """Runs jobs of a graph. Start any number, on any machines.
+
+    Args:
+        graph: what to run. Without a saver it gets a `PostgresSaver` on the same database; if it has one, all workers
+            must share it.
+        conninfo: a connection string or URL of the database that holds the queue.
+        name: of the queue; the graph's own by default.
+        label: what people see in lists of workers.
+        concurrency: how many jobs to run at once.
+        poll: seconds between two looks for work that nobody told of, and after dead workers.
+        tries: deaths of workers, at the same step, after which a job is parked.
+        seal: closes rows of the queue; those of `Queue` must be the same.
+        timeout: seconds to wait for a connection, for another session's lock, or for the answer to one statement.
+
+    Raises:
+        TypeError: it is no compiled graph.
+        ValueError: its saver lives in memory, or a number is not above 0.
+    """
+
+    def __init__(
+        self,
+        graph: Pregel,
+        conninfo: str,
+        *,
+        name: str | None = None,
+        label: str | None = None,
+        concurrency: int = 4,
+        poll: float = POLL,
+        tries: int = TRIES,
+        seal: Seal | None = None,
+        timeout: float = SECONDS,
+    ) -> None:
+        check_runnable(graph)
+        if concurrency < 1 or tries < 1 or not poll > 0:
+            raise ValueError(f"concurrency, tries and poll are above 0, not {concurrency}, {tries} and {poll}")
+        self._conninfo = conninfo
+        self._terms = Terms(check_graph(name or graph.name), label or socket.gethostname(), tries, timeout)
+        self._form = Form(graph.serde, seal or Seal())
+        self._graph, self._concurrency, self._poll = graph, concurrency, poll
+        self._running: dict[int, Job] = {}
+        self._alone: Job | None = None
+        self._ended: deque[Ended] = deque()
+        self._stopping = self._left = False
+        self._ring, self._bell = socket.socketpair()
+        self._bell.setblocking(False)
+
+    # -- faces --------------------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """Of the queue."""
+        return self._terms.graph
+
+    def limit(self, most: int | None) -> None:
+        """How many runs of the graph there may be at once, over all workers; None for any number."""
+        with Queue.from_conn_string(self._conninfo, self.name, pool_size=1) as queue:
+            queue.limit(most)
+
+    def run(self) -> None:
+        """Work until `stop` is called, and what runs by then has ended or reached the end of its superstep.
+
+        Raises:
+            StorageError: the database cannot be reached at the start, or refuses.
+        """
+        terms = self._terms
+        with Queue.from_conn_string(
+            self._conninfo, terms.graph, pool_size=self._concurrency + 1, timeout=terms.timeout
+        ) as queue:
+            queue.setup()
+            self._runs = Runs(self._kept(queue), self._form, queue.bind)
+            session = Session(self._conninfo, terms)
+            try:
+                while True:
+                    try:
+                        return self._work(session)
+                    except SessionLostError:
+                        session = self._reconnected(session)
+            finally:
+                session.close()
+                for job in self._running.values():  # only if this fails
+                    job.lost = True
+                    job.control.request_drain("the worker failed")
+                self._runs.close()
+
+    def _kept(self, queue: Queue) -> Pregel:
+        """The graph with a saver, which shares the connections of the queue."""
+        if self._graph.checkpointer:
+            return self._graph
+        saver = PostgresSaver(queue.pool, serde=self._graph.serde, timeout=self._terms.timeout)
+        saver.setup()
+        return self._graph.copy({"checkpointer": saver})
+
+    def stop(self) -> None:
+        """Let runs end at their next superstep, give their jobs back, and end. From any thread, or a signal handler."""
+        self._stopping = True
+        self._wake()
+
+    def _wake(self) -> None:
+        try:
+            self._ring.send(b"!", socket.MSG_DONTWAIT)
+        except OSError:
+            pass  # it rings already, or nobody is there
+
+    def _silence(self) -> None:
+        try:
+            while self._bell.recv(4096):
+                pass
+        except BlockingIOError:
+            pass
+
+    # -- the thread that decides --------------------------------------------------------------------------
+
+    def _work(self, session: Session) -> None:
+        looked = 0.0
+        while True:
+            self._settle(session)
+            if self._stopping:
+                if not self._running and self._alone is None:
+                    return
+                self._drain(session)
+            else:
+                self._take(session)
+            now = time.monotonic()
+            if now - looked >= self._poll:
+                looked = now
+                freed = session.watch()
+                self._cancel(session.unwanted() if self._running else set())
+                if freed:
+                    continue
+            if not self._ended:
+                session.wait(self._bell, self._poll)
+                self._silence()
+
+    def _settle(self, session: Session) -> None:
+        """Store how runs ended. What could not be stored is tried again: it is stored once."""
+        ended = [*self._ended]
+        if ended:
+            session.end(ended)
+        for each in ended:
+            self._ended.popleft()
+            self._running.pop(each.id, None)
+
+    def _take(self, session: Session) -> None:
+        """Claim as many jobs as there is room for, and begin them. One that workers died of runs when nothing else
+        does, so that its death is nobody else's."""
+        while self._alone is None and len(self._running) < self._concurrency:
+            claimed = session.claim(self._concurrency - len(self._running))
+            alone = [job for job in claimed if not job.begun]
+            if len(alone) > 1:
+                session.end([Ended(job.id, job.attempt, "waiting") for job in alone[1:]])
+            self._alone = alone[0] if alone else None
+            for job in claimed:
+                if job.begun:
+                    self._begin(job)
+            if not claimed:
+                break
+        if self._alone is not None and not self._running:
+            job, self._alone = self._alone, None
+            if session.begin(job):
+                job.begun = True
+                self._begin(job)
+
+    def _begin(self, job: Job) -> None:
+        self._running[job.id] = job
+        threading.Thread(target=self._carry, args=(job,), name="stategraph-job", daemon=True).start()
+
+    def _carry(self, job: Job) -> None:
+        self._ended.append(self._runs.run(job))
+        self._wake()
+
+    def _drain(self, session: Session) -> None:
+        if not self._left:
+            session.leave()
+            self._left = True
+        if self._alone is not None:
+            session.end([Ended(self._alone.id, self._alone.attempt, "waiting")])
+            self._alone = None
+        for job in [*self._running.values()]:
+            job.control.request_drain("the worker was stopped")
+
+    def _cancel(self, ids: set[int]) -> None:
+        for id in ids & {*self._running}:
+            self._running[id].control.request_drain(CANCELLED)
+
+    def _reconnected(self, lost: Session) -> Session:
+        """A new session. Runs whose jobs others took meanwhile are stopped: their thread has another writer."""
+        lost.close()
+        while True:
+            try:
+                session = Session(self._conninfo, self._terms, lost.worker)
+                break
+            except SessionLostError:
+                if self._stopping:
+                    raise
+                time.sleep(min(self._poll, 1.0))
+        self._left = False
+        for job in [*self._running.values(), *([self._alone] if self._alone else [])]:
+            if (job.id, job.attempt) not in session.kept:
+                job.lost = True
+                job.control.request_drain("another worker has the job")
+        return session
+
+
+def check_runnable(graph: Any) -> None:
+    """A graph that any worker may go on with.
+
+    Raises:
+        TypeError: it is not compiled.
+        ValueError: its threads end with this process.
+    """
+    if not isinstance(graph, Pregel):
+        hint = ": compile() it first" if isinstance(graph, StateGraph) else ""
+        raise TypeError(f"a worker runs a compiled graph, not {graph!r}{hint}")
+    saver = graph.checkpointer
+    if isinstance(saver, BaseCheckpointSaver) and saver.in_memory:
+        raise ValueError(
+            f"{graph.name!r} keeps its threads in memory, where no other worker finds them: compile it without a "
+            "checkpointer, and each worker gives it one on the queue's database"
+        )
