@@ -7,13 +7,14 @@ ARGS ?=
 
 PIP = -m pip --disable-pip-version-check -qq
 .DEFAULT_GOAL := help
-.PHONY: help venv peer demo test lint wheel bench notebooks clean
+.PHONY: help venv peer others demo test lint wheel bench curves notebooks chaos clean
 
 help: ## list what can be made
 	@sed -n 's/^\([a-z]*\):[^#]*## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name text; do printf '  make %-9s %s\n' "$$name" "$$text"; done
 
 venv: .venv/stamp ## .venv: the package, editable, and the dev tools
 peer: .bench/stamp ## .bench: the engine we are compared with, apart from everything else
+others: .bench-others/stamp ## .bench-others: further engines for the benchmark
 
 demo: .venv/stamp ## index a folder of Python (FOLDER=..., else the standard library) with a graph
 	@.venv/bin/python -m stategraph demo $(FOLDER)
@@ -34,8 +35,11 @@ wheel: .venv/stamp ## build the wheel, install it in a clean venv far from here,
 	"$$far/venv/bin/python" $(PIP) install "$$far"/*.whl; \
 	cd "$$far" && venv/bin/python -I "$(CURDIR)/tests/wheel_smoke.py"
 
-bench: .venv/stamp .bench/stamp ## run each benchmark case on both engines, in turn
+bench: .venv/stamp .bench/stamp .bench-others/stamp ## each benchmark case on all engines, in turn (ARGS=--quick, ARGS="P1 P8")
 	@.venv/bin/python benchmarks/run.py $(ARGS)
+
+curves: .venv/stamp .bench/stamp ## what a unit of work costs as something grows (ARGS=sends)
+	@.venv/bin/python benchmarks/grow.py $(ARGS)
 
 notebooks: .venv/stamp ## run the notebooks from top to bottom and keep their outputs (ARGS="01 07" runs some)
 	@.venv/bin/python notebooks/run.py $(ARGS)
@@ -45,7 +49,7 @@ chaos: .venv/stamp ## the promises of docs/reliability.md at full size: hours; g
 
 clean: ## remove what was built and cached; the two venvs stay
 	@rm -rf build dist *.egg-info .types .mypy_cache .ruff_cache .pytest_cache .hypothesis
-	@find . -name __pycache__ -not -path './.venv/*' -not -path './.bench/*' -prune -exec rm -rf {} +
+	@find . -name __pycache__ -not -path './.venv/*' -not -path './.bench/*' -not -path './.bench-others/*' -prune -exec rm -rf {} +
 
 # A venv that is already there is kept and brought up to date.
 .venv/stamp: pyproject.toml
@@ -58,4 +62,10 @@ clean: ## remove what was built and cached; the two venvs stay
 	@.bench/bin/python -c 'import pip' 2>/dev/null || { echo "making .bench"; $(PYTHON) -m venv .bench; }
 	@.bench/bin/python $(PIP) install --upgrade pip
 	@.bench/bin/python $(PIP) install --group peer
+	@touch $@
+
+.bench-others/stamp: pyproject.toml
+	@.bench-others/bin/python -c 'import pip' 2>/dev/null || { echo "making .bench-others"; $(PYTHON) -m venv .bench-others; }
+	@.bench-others/bin/python $(PIP) install --upgrade pip
+	@.bench-others/bin/python $(PIP) install --group others
 	@touch $@

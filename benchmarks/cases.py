@@ -1,28 +1,24 @@
-"""The cases, written once for both engines: each takes the engine's names and gives the seconds per unit of work.
+"""The cases without a database, written once for both engines: each takes the engine's names and gives the seconds
+per unit of work.
 
-Nothing here imports an engine: `ours.py` and `peer.py` bring the names, so both run the very same graphs. How a case
-is timed is here too: one warm-up, then rounds until the time is used up; the quickest round counts, for on a shared
-machine the others were disturbed. Garbage collection stays on.
+Nothing here imports an engine: `ours.py` and `peer.py` bring the names, so both run the very same graphs. Cases with
+a saver are in `stored.py`, those of memory in `memory.py`; `everything.py` has the list of all.
 """
 
 from __future__ import annotations
 
 import asyncio
 import operator
-import os
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from itertools import pairwise
 from time import perf_counter
 from typing import Annotated, Any, NamedTuple, TypedDict
 
-QUICK = bool(os.environ.get("BENCH_QUICK"))
-SECONDS = 0.3 if QUICK else 1.5
-"""How long rounds are repeated within one process."""
-FEWEST, MOST = (2, 8) if QUICK else (4, 20)
-"""Rounds per process, the warm-up counted: enough for the slow, and no endless tries for luck for the quick."""
+import fresh
+import sizes
+from timing import abest, best, mean
 
 
 class Engine(NamedTuple):
@@ -35,38 +31,10 @@ class Engine(NamedTuple):
     InMemorySaver: Any
     sqlite: Callable[[str, str], AbstractContextManager[Any]]
     """(file, synchronous) → an open saver"""
-    appends: int = 1_000
-    """How long a list P12 makes: an engine that stores all of it at each step gets a shorter one."""
-
-
-# -- timing ---------------------------------------------------------------------------------------------------
-
-
-def best(work: Callable[[], Any], units: int) -> float:
-    """Seconds per unit in the quickest round of `work`, which does `units` of them. The first round warms up."""
-    rounds: list[float] = []
-    began = perf_counter()
-    while more(rounds, began):
-        start = perf_counter()
-        work()
-        rounds.append(perf_counter() - start)
-    return min(rounds[1:]) / units
-
-
-async def abest(work: Callable[[], Awaitable[Any]], units: int) -> float:
-    """`best` on the running event loop."""
-    rounds: list[float] = []
-    began = perf_counter()
-    while more(rounds, began):
-        start = perf_counter()
-        await work()
-        rounds.append(perf_counter() - start)
-    return min(rounds[1:]) / units
-
-
-def more(rounds: Sequence[float], began: float) -> bool:
-    """Whether another round is worth its time."""
-    return len(rounds) < FEWEST or (len(rounds) < MOST and perf_counter() - began < SECONDS)
+    postgres: Callable[[str], AbstractContextManager[Any]] | None = None
+    """connection string → an open saver"""
+    stores_all: bool = False
+    """Whether the whole state is stored at each step, so that long lists would take for ever."""
 
 
 # -- one superstep --------------------------------------------------------------------------------------------
@@ -76,149 +44,141 @@ class Count(TypedDict):
     n: int
 
 
-STEPS = 500
-LIMIT = {"recursion_limit": 2 * STEPS}
-INVOKES = 100
+def tick(state: Any) -> Any:
+    return {"n": state["n"] + 1}
 
 
-def loop(e: Engine, schema: Any = Count, checkpointer: Any = None, others: int = 0) -> Any:
-    """One node that counts up, and its router, which goes round until STEPS; perhaps a chain of other nodes."""
+async def atick(state: Any) -> Any:
+    return {"n": state["n"] + 1}
 
-    def tick(state: Any) -> Any:
-        return {"n": state["n"] + 1}
+
+def limit(steps: int, **configurable: str) -> dict[str, Any]:
+    """A config that lets so many supersteps run."""
+    return {"recursion_limit": 2 * steps + 10, "configurable": configurable}
+
+
+def loop(e: Engine, steps: int, schema: Any = Count, node: Any = tick, others: int = 0) -> Any:
+    """One node that counts up, and its router, which goes round until `steps`; perhaps a chain of other nodes."""
 
     def route(state: Any) -> str:
-        return "tick" if state["n"] < STEPS else "end"
+        return "tick" if state["n"] < steps else "end"
 
     ends = {"tick": "tick", "end": e.END}
     graph = e.StateGraph(schema)
-    graph.add_node("tick", tick)
+    graph.add_node("tick", node)
     graph.add_edge(e.START, "tick")
     for i in range(others):
-        graph.add_node(f"n{i}", tick)
+        graph.add_node(f"n{i}", node)
         if i:
             graph.add_edge(f"n{i - 1}", f"n{i}")
         else:
             ends["other"] = "n0"
     graph.add_conditional_edges("tick", route, ends)
-    return graph.compile(checkpointer=checkpointer)
+    return graph
+
+
+def chain(e: Engine, node: Any = tick) -> Any:
+    """a → b → c."""
+    graph = e.StateGraph(Count)
+    for name in "abc":
+        graph.add_node(name, node)
+    return graph.add_edge(e.START, "a").add_edge("a", "b").add_edge("b", "c").add_edge("c", e.END)
+
+
+def called(app: Any, given: Any) -> float:
+    """Seconds per call of `invoke`."""
+
+    def work() -> None:
+        for _ in range(sizes.INVOKES):
+            app.invoke(given)
+
+    return best(work, sizes.INVOKES)
+
+
+def acalled(app: Any, given: Any) -> float:
+    """Seconds per call of `ainvoke`."""
+
+    async def work() -> None:
+        for _ in range(sizes.INVOKES):
+            await app.ainvoke(given)
+
+    return asyncio.run(abest(work, sizes.INVOKES))
 
 
 def p1(e: Engine) -> float:
-    app = loop(e)
-    return best(lambda: app.invoke({"n": 0}, LIMIT), STEPS)
+    app, config = loop(e, sizes.STEPS).compile(), limit(sizes.STEPS)
+    return best(lambda: app.invoke({"n": 0}, config), sizes.STEPS)
 
 
 def p2(e: Engine) -> float:
-    graph = e.StateGraph(Count)
-    for name in "abc":
-        graph.add_node(name, lambda state: {"n": state["n"] + 1})
-    graph.add_edge(e.START, "a").add_edge("a", "b").add_edge("b", "c").add_edge("c", e.END)
-    app = graph.compile()
+    return called(chain(e).compile(), {"n": 0})
 
-    def work() -> None:
-        for _ in range(INVOKES):
-            app.invoke({"n": 0})
 
-    return best(work, INVOKES)
+def p2_async(e: Engine) -> float:
+    return acalled(chain(e, atick).compile(), {"n": 0})
 
 
 def p3(e: Engine) -> float:
-    async def tick(state: Any) -> Any:
-        return {"n": state["n"] + 1}
-
-    def route(state: Any) -> str:
-        return "tick" if state["n"] < STEPS else "end"
-
-    graph = e.StateGraph(Count)
-    graph.add_node("tick", tick)
-    graph.add_edge(e.START, "tick")
-    graph.add_conditional_edges("tick", route, {"tick": "tick", "end": e.END})
-    app = graph.compile()
-    return asyncio.run(abest(lambda: app.ainvoke({"n": 0}, LIMIT), STEPS))
+    app, config = loop(e, sizes.STEPS, node=atick).compile(), limit(sizes.STEPS)
+    return asyncio.run(abest(lambda: app.ainvoke({"n": 0}, config), sizes.STEPS))
 
 
-def p4(e: Engine) -> float:
-    def work() -> None:
-        # A new saver each round, so that no round pays for the history of those before.
-        app = loop(e, checkpointer=e.InMemorySaver())
-        app.invoke({"n": 0}, {**LIMIT, "configurable": {"thread_id": "1"}})
-
-    return best(work, STEPS)
+def wide(e: Engine, keys: int) -> float:
+    """Seconds per superstep beside `keys` keys that hold values and are never written."""
+    names = {f"k{i}": int for i in range(keys - 1)}
+    schema = TypedDict("Wide", {"n": int, **names})  # type: ignore[operator]
+    app, config = loop(e, sizes.STEPS, schema).compile(), limit(sizes.STEPS)
+    given = dict.fromkeys(names, 1)
+    # The input writes every key once; what that costs is taken off, for it is not the supersteps'.
+    whole = best(lambda: app.invoke({**given, "n": 0}, config), 1)
+    start = best(lambda: app.invoke({**given, "n": sizes.STEPS - 1}, config), 1)
+    return (whole - start) / (sizes.STEPS - 1)
 
 
 def p10(e: Engine) -> float:
-    keys = {f"k{i}": int for i in range(1999)}
-    app = loop(e, TypedDict("Wide", {"n": int, **keys}))  # type: ignore[operator]
-    given = dict.fromkeys(keys, 1)
-    # The input writes every key once; what that costs is taken off, for it is not the supersteps'.
-    whole = best(lambda: app.invoke({**given, "n": 0}, LIMIT), 1)
-    start = best(lambda: app.invoke({**given, "n": STEPS - 1}, LIMIT), 1)
-    return (whole - start) / (STEPS - 1)
+    return wide(e, sizes.KEYS)
 
 
-# -- a database -----------------------------------------------------------------------------------------------
+def p11_build(e: Engine) -> float:
+    return best(lambda: loop(e, sizes.STEPS, others=sizes.NODES - 1).compile(), sizes.NODES)
 
 
-def saved(e: Engine, synchronous: str) -> float:
-    with TemporaryDirectory() as folder, e.sqlite(f"{folder}/threads.db", synchronous) as saver:
-        app, thread = loop(e, checkpointer=saver), iter(range(MOST + 1))
-
-        def work() -> None:
-            # A new thread each round: within one the history grows.
-            app.invoke({"n": 0}, {**LIMIT, "configurable": {"thread_id": str(next(thread))}}, durability="sync")
-
-        return best(work, STEPS)
+def p11_step(e: Engine) -> float:
+    app, config = loop(e, sizes.STEPS, others=sizes.NODES - 1).compile(), limit(sizes.STEPS)
+    return best(lambda: app.invoke({"n": 0}, config), sizes.STEPS)
 
 
-def p5(e: Engine) -> float:
-    return saved(e, "normal")
+# -- a long run -----------------------------------------------------------------------------------------------
 
 
-def p6(e: Engine) -> float:
-    return saved(e, "full")
+def long_run(e: Engine) -> tuple[list[float], list[float]]:
+    """After each stretch of supersteps of one call: the time, and the resident memory in MB."""
+    times: list[float] = []
+    memory: list[float] = []
+
+    def node(state: Any) -> Any:
+        if state["n"] % sizes.STRETCH == 0:
+            times.append(perf_counter())
+            memory.append(fresh.megabytes())
+        return {"n": state["n"] + 1}
+
+    steps = sizes.STRETCH * sizes.STRETCHES + 1
+    loop(e, steps, node=node).compile().invoke({"n": 0}, limit(steps))
+    return times, memory
 
 
-ITEM = 200
+def p15_memory(e: Engine) -> float:
+    """MB by which the process grew after the first stretch."""
+    _, memory = long_run(e)
+    return max(memory[-1] - memory[1], 0.0)
 
 
-class Grows(TypedDict):
-    items: Annotated[list[str], operator.add]
-
-
-def p12(e: Engine) -> float:
-    """Bytes on the disk per byte appended."""
-    graph = e.StateGraph(Grows)
-    graph.add_node("add", lambda state: {"items": [os.urandom(ITEM // 2).hex()]})
-    graph.add_edge(e.START, "add")
-    ends = {"add": "add", "end": e.END}
-    graph.add_conditional_edges("add", lambda s: "add" if len(s["items"]) < e.appends else "end", ends)
-    with TemporaryDirectory() as folder:
-        with e.sqlite(f"{folder}/threads.db", "off") as saver:
-            config = {"recursion_limit": 2 * e.appends, "configurable": {"thread_id": "1"}}
-            graph.compile(checkpointer=saver).invoke({"items": []}, config, durability="sync")
-        size = sum(file.stat().st_size for file in Path(folder).iterdir())
-    return size / (e.appends * ITEM)
-
-
-SHORT, LONG = 10, 10_000
-
-
-def p14(e: Engine) -> float:
-    """Opening a thread of many checkpoints for one step, by the same for a thread of few."""
-    with TemporaryDirectory() as folder, e.sqlite(f"{folder}/threads.db", "off") as saver:
-        app, times = loop(e, checkpointer=saver), []
-        for steps in (SHORT, LONG):
-            config = {"recursion_limit": 2 * steps, "configurable": {"thread_id": str(steps)}}
-            while app.get_state(config).metadata is None or app.get_state(config).metadata["step"] < steps:
-                app.invoke({"n": max(STEPS - steps, 0)}, config)
-
-            def work(config: Any = config) -> None:
-                for _ in range(20):
-                    app.invoke({"n": STEPS}, config)
-
-            times.append(best(work, 1))
-    return times[1] / times[0]
+def p15_speed(e: Engine) -> float:
+    """Speed at the end ÷ at the start: the quickest stretch of the last tenth, and of the first after a warm-up."""
+    times, _ = long_run(e)
+    spent = [after - before for before, after in pairwise(times)]
+    tenth = max(len(spent) // 10, 1)
+    return min(spent[1 : 1 + tenth] or spent) / min(spent[-tenth:])
 
 
 # -- many tasks -----------------------------------------------------------------------------------------------
@@ -228,7 +188,7 @@ class Gathered(TypedDict):
     items: Annotated[list[int], operator.add]
 
 
-def fan_out(e: Engine, node: Callable[[Any], Any]) -> float:
+def fan_out(e: Engine, node: Callable[[Any], Any]) -> Any:
     graph = e.StateGraph(Gathered)
     names = [f"n{i}" for i in range(5)]
     for name in names:
@@ -236,17 +196,11 @@ def fan_out(e: Engine, node: Callable[[Any], Any]) -> float:
         graph.add_edge(e.START, name)
     graph.add_node("join", lambda state: {"items": [len(state["items"])]})
     graph.add_edge(names, "join").add_edge("join", e.END)
-    app = graph.compile()
-
-    def work() -> None:
-        for _ in range(INVOKES):
-            app.invoke({"items": []})
-
-    return best(work, INVOKES)
+    return graph.compile()
 
 
 def p7(e: Engine) -> float:
-    return fan_out(e, lambda state: {"items": [1]})
+    return called(fan_out(e, lambda state: {"items": [1]}), {"items": []})
 
 
 def p7_wait(e: Engine) -> float:
@@ -256,15 +210,14 @@ def p7_wait(e: Engine) -> float:
         meet.wait(10)
         return {"items": [1]}
 
-    return fan_out(e, node)
+    return called(fan_out(e, node), {"items": []})
 
 
-def map_reduce(e: Engine, count: int, node: Callable[[Any], Any]) -> Any:
-    graph = e.StateGraph(Gathered)
-    graph.add_node("work", node)
-    graph.add_conditional_edges(e.START, lambda state: [e.Send("work", i) for i in range(count)], ["work"])
-    graph.add_edge("work", e.END)
-    return graph.compile()
+def p7_async(e: Engine) -> float:
+    async def node(state: Any) -> Any:
+        return {"items": [1]}
+
+    return acalled(fan_out(e, node), {"items": []})
 
 
 def double(i: int) -> Any:
@@ -275,54 +228,29 @@ async def adouble(i: int) -> Any:
     return {"items": [2 * i]}
 
 
-SENDS = 5_000
-FEW, MANY = 10_000, 100_000
+def map_reduce(e: Engine, count: int, node: Callable[[Any], Any] = double) -> Any:
+    graph = e.StateGraph(Gathered)
+    graph.add_node("work", node)
+    graph.add_conditional_edges(e.START, lambda state: [e.Send("work", i) for i in range(count)], ["work"])
+    graph.add_edge("work", e.END)
+    return graph.compile()
+
+
+def sends(e: Engine, count: int) -> float:
+    """Seconds per Send of a superstep that has `count`."""
+    app = map_reduce(e, count)
+    return best(lambda: app.invoke({"items": []}), count)
 
 
 def p8(e: Engine) -> float:
-    app = map_reduce(e, SENDS, double)
-    return best(lambda: app.invoke({"items": []}), SENDS)
+    return sends(e, sizes.SENDS)
 
 
 def p8_linear(e: Engine) -> float:
-    few, many = (map_reduce(e, count, double) for count in (FEW, MANY))
-    return best(lambda: many.invoke({"items": []}), 1) / best(lambda: few.invoke({"items": []}), 1)
+    few, many = (map_reduce(e, count) for count in (sizes.FEW, sizes.MANY))
+    return mean(lambda: many.invoke({"items": []}), 1) / mean(lambda: few.invoke({"items": []}), 1)
 
 
 def p9(e: Engine) -> float:
-    app = map_reduce(e, SENDS, adouble)
-    return asyncio.run(abest(lambda: app.ainvoke({"items": []}), SENDS))
-
-
-# -- a large graph --------------------------------------------------------------------------------------------
-
-NODES = 1_000
-
-
-def p11_build(e: Engine) -> float:
-    return best(lambda: loop(e, others=NODES - 1), NODES)
-
-
-def p11_step(e: Engine) -> float:
-    app = loop(e, others=NODES - 1)
-    return best(lambda: app.invoke({"n": 0}, LIMIT), STEPS)
-
-
-CASES: dict[str, Callable[[Engine], float]] = {
-    "P1": p1,
-    "P2": p2,
-    "P3": p3,
-    "P4": p4,
-    "P5": p5,
-    "P6": p6,
-    "P7": p7,
-    "P7-wait": p7_wait,
-    "P8": p8,
-    "P8-linear": p8_linear,
-    "P9": p9,
-    "P10": p10,
-    "P11-build": p11_build,
-    "P11-step": p11_step,
-    "P12": p12,
-    "P14": p14,
-}
+    app = map_reduce(e, sizes.SENDS, adouble)
+    return asyncio.run(abest(lambda: app.ainvoke({"items": []}), sizes.SENDS))

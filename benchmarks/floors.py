@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import pickle
 import sqlite3
+import tracemalloc
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextvars import copy_context
 from itertools import count
@@ -16,15 +18,10 @@ from tempfile import TemporaryDirectory
 from threading import Barrier
 from typing import Any
 
-from cases import FEW, INVOKES, MANY, SENDS, STEPS, abest, adouble, best, double
-
-
-def tick(state: dict[str, Any]) -> dict[str, Any]:
-    return {"n": state["n"] + 1}
-
-
-async def atick(state: dict[str, Any]) -> dict[str, Any]:
-    return {"n": state["n"] + 1}
+from cases import adouble, atick, double, tick
+from sizes import FEW, INVOKES, KEYS, MANY, PENDING, SENDS, STEPS
+from stored import weight
+from timing import abest, best, live, mean, peak
 
 
 def route(state: dict[str, Any]) -> str:
@@ -137,15 +134,29 @@ def p1() -> float:
     return best(lambda: graph.invoke({"n": 0}), STEPS)
 
 
+CHAIN = {"a": "b", "b": "c", "c": "end"}
+
+
 def p2() -> float:
     """Three supersteps joined by edges, and an input and an output dict."""
-    graph = Graph({"a": tick, "b": tick, "c": tick}, {"a": "b", "b": "c", "c": "end"})
+    graph = Graph(dict.fromkeys("abc", tick), CHAIN)
 
     def work() -> None:
         for _ in range(INVOKES):
             graph.invoke({"n": 0})
 
     return best(work, INVOKES)
+
+
+def p2_async() -> float:
+    """As P2, with an await of each node; a single coroutine needs no asyncio task."""
+    graph = Graph(dict.fromkeys("abc", atick), CHAIN)
+
+    async def work() -> None:
+        for _ in range(INVOKES):
+            await graph.ainvoke({"n": 0})
+
+    return asyncio.run(abest(work, INVOKES))
 
 
 def p3() -> float:
@@ -160,13 +171,24 @@ def p4() -> float:
     return best(lambda: graph.invoke({"n": 0}, []), STEPS)
 
 
+def m_step() -> float:
+    """What P4's record of a superstep holds."""
+    graph = Graph({"tick": tick})
+    history: list[Any] = []
+    tracemalloc.start()
+    graph.invoke({"n": STEPS - 1}, history)
+    before, already = live(), len(history)
+    graph.invoke({"n": 0}, history)
+    return (live() - before) / (len(history) - already)
+
+
 def p10() -> float:
     """As P1, with a dict of 2,000 keys for the node and one for its router."""
     graph = Graph({"tick": tick})
-    return best(lambda: graph.invoke({"n": 0, **{f"k{i}": 1 for i in range(1999)}}), STEPS)
+    return best(lambda: graph.invoke({"n": 0, **{f"k{i}": 1 for i in range(KEYS - 1)}}), STEPS)
 
 
-def fan_out(node: Any) -> float:
+def fan_out(node: Callable[[Any], Any]) -> float:
     """Five jobs handed to threads that are kept, and one wait for all; then the join is called."""
     with ThreadPoolExecutor(5) as pool:
 
@@ -197,6 +219,22 @@ def p7_wait() -> float:
     return fan_out(node)
 
 
+def p7_async() -> float:
+    """Five asyncio tasks and one wait for all; then the join is called."""
+
+    async def node(state: Any) -> Any:
+        return {"items": [1]}
+
+    async def work() -> None:
+        for _ in range(INVOKES):
+            state: dict[str, Any] = {"items": []}
+            for result in await asyncio.gather(*(node(state.copy()) for _ in range(5))):
+                state["items"] = state["items"] + result["items"]
+            state["items"] = state["items"] + [len(state.copy()["items"])]
+
+    return asyncio.run(abest(work, INVOKES))
+
+
 def p8() -> float:
     """One job per task in a thread pool's queue; results gathered in order."""
     with ThreadPoolExecutor() as pool:
@@ -218,16 +256,32 @@ class Packet:
         self.node, self.arg, self.timeout = "work", arg, None
 
 
+def gather(count: int) -> list[int]:
+    """A loop that keeps one packet and one result per Send, as any map-reduce must until its barrier."""
+    packets = [Packet(i) for i in range(count)]
+    results = [double(packet.arg)["items"] for packet in packets]
+    return [item for items in results for item in items]
+
+
 def p8_linear() -> float:
-    """A loop that keeps one packet and one result per Send, as any map-reduce must until its barrier: what is left is
-    the garbage collector, which looks at all of them again and again while they grow in number."""
+    """The loop: what grows in it is the garbage collector's work, which looks at all that lives again and again."""
+    return mean(lambda: gather(MANY), 1) / mean(lambda: gather(FEW), 1)
 
-    def gather(count: int) -> list[int]:
-        packets = [Packet(i) for i in range(count)]
-        results = [double(packet.arg)["items"] for packet in packets]
-        return [item for items in results for item in items]
 
-    return best(lambda: gather(MANY), 1) / best(lambda: gather(FEW), 1)
+def m_send() -> float:
+    """The same loop's packet and result."""
+    tracemalloc.start()
+    gather(PENDING)
+    few, many = (peak(lambda count=count: gather(count)) for count in (PENDING, 3 * PENDING))  # type: ignore[misc]
+    return (many - few) / (2 * PENDING)
+
+
+def m_send_waiting() -> float:
+    """The packet."""
+    tracemalloc.start()
+    before = live()
+    packets = [Packet(i) for i in range(PENDING)]
+    return (live() - before) / len(packets)
 
 
 def p9() -> float:
@@ -241,58 +295,81 @@ def p9() -> float:
     return asyncio.run(abest(work, SENDS))
 
 
-def saved(synchronous: str) -> float:
-    """One transaction per superstep: the very rows that ours stores, in the same tables and indexes, and a new head."""
-    tables = """
-        CREATE TABLE spaces (id INTEGER PRIMARY KEY, thread_id TEXT, checkpoint_ns TEXT, head INTEGER, head_id TEXT);
-        CREATE TABLE checkpoints (seq INTEGER PRIMARY KEY, space INTEGER, checkpoint_id TEXT,
-            parent_id TEXT, link INTEGER, run_id TEXT, body BLOB);
-        CREATE UNIQUE INDEX a ON checkpoints (space, checkpoint_id);
-        CREATE INDEX b ON checkpoints (space);
-        CREATE INDEX c ON checkpoints (run_id) WHERE run_id IS NOT NULL;
-        CREATE TABLE writes (seq INTEGER PRIMARY KEY, space INTEGER, checkpoint_id TEXT, data BLOB);
-        CREATE INDEX d ON writes (space, checkpoint_id);
-        INSERT INTO spaces VALUES (1, '1', '', 0, '');
-    """
-    with TemporaryDirectory() as folder:
-        database = sqlite3.connect(f"{folder}/threads.db", isolation_level=None)
-        database.execute("PRAGMA journal_mode=WAL")
-        database.execute(f"PRAGMA synchronous={synchronous}")
-        database.executescript(tables)
-        body, writes, numbers = bytes(BODY), bytes(WRITES), count()
-        row = "INSERT INTO checkpoints (space, checkpoint_id, parent_id, link, body) VALUES (1, ?, ?, ?, ?)"
-
-        def work() -> None:
-            execute, last = database.execute, ""
-            for _ in range(STEPS):
-                name = f"{next(numbers):036d}"
-                execute("BEGIN IMMEDIATE")
-                seq = execute(row, (name, last, 1, body)).lastrowid
-                execute("UPDATE spaces SET head = ?, head_id = ? WHERE id = 1 AND head < ?", (seq, name, seq))
-                execute("INSERT INTO writes (space, checkpoint_id, data) VALUES (1, ?, ?)", (last, writes))
-                execute("COMMIT")
-                last = name
-
-        spent = best(work, STEPS)
-        database.close()
-    return spent
-
-
+TABLES = """
+    CREATE TABLE spaces (id INTEGER PRIMARY KEY, thread_id TEXT, checkpoint_ns TEXT, head INTEGER, head_id TEXT);
+    CREATE TABLE checkpoints (seq INTEGER PRIMARY KEY, space INTEGER, checkpoint_id TEXT,
+        parent_id TEXT, link INTEGER, run_id TEXT, body BLOB);
+    CREATE UNIQUE INDEX a ON checkpoints (space, checkpoint_id);
+    CREATE INDEX b ON checkpoints (space);
+    CREATE INDEX c ON checkpoints (run_id) WHERE run_id IS NOT NULL;
+    CREATE TABLE writes (seq INTEGER PRIMARY KEY, space INTEGER, checkpoint_id TEXT, data BLOB);
+    CREATE INDEX d ON writes (space, checkpoint_id);
+    INSERT INTO spaces VALUES (1, '1', '', 0, '');
+"""
 BODY, WRITES = 166, 130
 """Bytes of the two long columns, as ours has them in this case."""
 
 
-FLOORS = {
-    "P5": lambda: saved("normal"),
-    "P6": lambda: saved("full"),
+class File:
+    """The very rows that ours stores, in the same tables and indexes, and a new head: one transaction a superstep."""
+
+    def __init__(self, folder: str, synchronous: str) -> None:
+        self.database = sqlite3.connect(f"{folder}/threads.db", isolation_level=None)
+        self.database.execute("PRAGMA journal_mode=WAL")
+        self.database.execute(f"PRAGMA synchronous={synchronous}")
+        self.database.executescript(TABLES)
+        self.numbers = count()
+
+    def keep(self, steps: int) -> None:
+        """So many transactions."""
+        row = "INSERT INTO checkpoints (space, checkpoint_id, parent_id, link, body) VALUES (1, ?, ?, ?, ?)"
+        body, writes = bytes(BODY), bytes(WRITES)
+        execute, last = self.database.execute, ""
+        for _ in range(steps):
+            name = f"{next(self.numbers):036d}"
+            execute("BEGIN IMMEDIATE")
+            seq = execute(row, (name, last, 1, body)).lastrowid
+            execute("UPDATE spaces SET head = ?, head_id = ? WHERE id = 1 AND head < ?", (seq, name, seq))
+            execute("INSERT INTO writes (space, checkpoint_id, data) VALUES (1, ?, ?)", (last, writes))
+            execute("COMMIT")
+            last = name
+
+
+def saved(synchronous: str) -> float:
+    """One transaction per superstep."""
+    with TemporaryDirectory() as folder:
+        file = File(folder, synchronous)
+        spent = best(lambda: file.keep(STEPS), STEPS)
+        file.database.close()
+    return spent
+
+
+def file_bytes(steps: int) -> int:
+    """What so many transactions weigh."""
+    with TemporaryDirectory() as folder:
+        file = File(folder, "off")
+        file.keep(steps)
+        file.database.close()
+        return weight(folder)
+
+
+FLOORS: dict[str, Callable[[], float]] = {
     "P1": p1,
     "P2": p2,
+    "P2-async": p2_async,
     "P3": p3,
     "P4": p4,
+    "P5": lambda: saved("normal"),
+    "P6": lambda: saved("full"),
     "P7": p7,
     "P7-wait": p7_wait,
+    "P7-async": p7_async,
     "P8": p8,
     "P8-linear": p8_linear,
     "P9": p9,
     "P10": p10,
+    "M-step": m_step,
+    "M-step-file": lambda: (file_bytes(STEPS) - file_bytes(STEPS // 4)) / (STEPS - STEPS // 4),
+    "M-send": m_send,
+    "M-send-waiting": m_send_waiting,
 }

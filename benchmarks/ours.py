@@ -1,4 +1,7 @@
-"""One case with our engine: `python ours.py CASE` prints one number. Brings the names and nothing else."""
+"""One case with our engine: `python ours.py CASE` prints one number; `CURVE@SIZE` is a point of a curve.
+
+Brings the names and nothing else.
+"""
 
 import sys
 from typing import Any
@@ -9,7 +12,9 @@ import fresh
 def main(case: str) -> float:
     if case.startswith("P13"):
         return fresh.measure(case, lambda: __import__("stategraph"))
-    from cases import CASES, Engine
+    import curves
+    from cases import Engine
+    from everything import CASES
 
     from stategraph import END, START, InMemorySaver, Send, StateGraph
     from stategraph.checkpoint.sqlite import SqliteSaver
@@ -17,7 +22,13 @@ def main(case: str) -> float:
     def sqlite(file: str, synchronous: str) -> Any:
         return SqliteSaver.from_conn_string(file, synchronous=synchronous)
 
-    return CASES[case](Engine(StateGraph, START, END, Send, InMemorySaver, sqlite))
+    def postgres(conninfo: str) -> Any:
+        from stategraph.checkpoint.postgres import PostgresSaver
+
+        return PostgresSaver.from_conn_string(conninfo)
+
+    engine = Engine(StateGraph, START, END, Send, InMemorySaver, sqlite, postgres)
+    return curves.point(case, engine) if "@" in case else CASES[case](engine)
 
 
 print(main(sys.argv[1]))

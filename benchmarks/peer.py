@@ -1,4 +1,7 @@
-"""One case with LangGraph: `python peer.py CASE` prints one number. Brings the names and nothing else."""
+"""One case with LangGraph: `python peer.py CASE` prints one number; `CURVE@SIZE` is a point of a curve.
+
+Brings the names and nothing else.
+"""
 
 import sqlite3
 import sys
@@ -12,7 +15,9 @@ import fresh
 def main(case: str) -> float:
     if case.startswith("P13"):
         return fresh.measure(case, lambda: __import__("langgraph.graph"))
-    from cases import CASES, Engine
+    import curves
+    from cases import Engine
+    from everything import CASES
     from langgraph.checkpoint.memory import InMemorySaver
     from langgraph.graph import END, START, StateGraph
     from langgraph.types import Send
@@ -28,7 +33,8 @@ def main(case: str) -> float:
         yield saver
         connection.close()
 
-    return CASES[case](Engine(StateGraph, START, END, Send, InMemorySaver, sqlite, appends=400))
+    engine = Engine(StateGraph, START, END, Send, InMemorySaver, sqlite, stores_all=True)
+    return curves.point(case, engine) if "@" in case else CASES[case](engine)
 
 
 print(main(sys.argv[1]))

@@ -22,7 +22,7 @@ KNOWN = [
     "07_persistence_and_crash", "08_speed",
 ]  # fmt: skip
 # What the notebooks read besides each other.
-READ = ["benchmarks/run.py", "benchmarks/results.json"]
+READ = ["benchmarks/goals.py", "benchmarks/results.json"]
 PLACES = re.compile(
     r"/(home|root|Users|work|tmp|usr|opt|var)/|[A-Z]:\\|\bsite-packages\b|https?://(?!www\.w3\.org)|\b0x[0-9a-f]{6,}"
 )

@@ -1,0 +1,42 @@
+"""All cases by name. What each is called in the table, and what it must reach, is in `goals.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import cases
+import memory
+import stored
+from cases import Engine
+
+CASES: dict[str, Callable[[Engine], float]] = {
+    "P1": cases.p1,
+    "P2": cases.p2,
+    "P2-async": cases.p2_async,
+    "P3": cases.p3,
+    "P4": stored.p4,
+    "P5": stored.p5,
+    "P6": stored.p6,
+    "P7": cases.p7,
+    "P7-wait": cases.p7_wait,
+    "P7-async": cases.p7_async,
+    "P8": cases.p8,
+    "P8-linear": cases.p8_linear,
+    "P9": cases.p9,
+    "P10": cases.p10,
+    "P11-build": cases.p11_build,
+    "P11-step": cases.p11_step,
+    "P12": stored.p12,
+    "P14": stored.p14,
+    "P15-memory": cases.p15_memory,
+    "P15-speed": cases.p15_speed,
+    "P16": stored.p16,
+    "P16-tasks": stored.p16_tasks,
+    "M-graph-3": memory.graph_of_3,
+    "M-graph-100": memory.graph_of_100,
+    "M-thread": memory.thread,
+    "M-step": memory.superstep,
+    "M-step-file": memory.superstep_in_file,
+    "M-send": memory.send,
+    "M-send-waiting": memory.send_waiting,
+}

@@ -1,0 +1,135 @@
+"""What each case is called, which engines run it, what it must reach and what it aims at; and the verdict.
+
+Pure: nothing is measured here. The table, the plot and the notebook on speed read it. The goals are those of the
+project's own plan, P1 to P16; cases that begin with M are of memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median
+
+Samples = dict[str, dict[str, list[float]]]
+"""case → engine → one number of each process"""
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What a case must reach and aims at.
+
+    Attributes:
+        against: "peer": so many times faster than the peer; "P1": at most so many times our own P1; "value": the
+            measured value itself, at most; "least": the measured value, at least.
+        must, aim: None if there is none.
+        must_floor, aim_floor: at most so many times the floor as well.
+    """
+
+    against: str = "peer"
+    must: float | None = None
+    aim: float | None = None
+    must_floor: float | None = None
+    aim_floor: float | None = None
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row of the table.
+
+    Attributes:
+        text: what is measured, in few words.
+        engines: who has a script for it; the others' columns are of a second table.
+    """
+
+    text: str
+    goal: Goal = Goal()
+    unit: str = "µs"
+    engines: tuple[str, ...] = ("ours", "peer", "floor")
+
+
+ALONE = ("ours",)
+PAIR = ("ours", "peer")
+ALL = ("ours", "peer", "floor")
+SYNC = (*ALL, "burr")
+ASYNC = (*ALL, "pydantic_graph", "burr", "llama_index")
+OTHERS = {"pydantic_graph": "pydantic-graph", "burr": "Burr", "llama_index": "LlamaIndex Workflows"}
+"""Further engines, and how they call themselves."""
+
+CASES = {
+    "P1": Case("superstep: self-loop with a router", Goal("peer", 15, 25, None, 3), "µs", SYNC),
+    "P2": Case("invoke of a 3-node chain", Goal("peer", 12, 20), "µs", SYNC),
+    "P2-async": Case("ainvoke of a chain of 3 async nodes", Goal(), "µs", ASYNC),
+    "P3": Case("superstep, async node", Goal("peer", 15, 25), "µs", ASYNC),
+    "P4": Case("superstep with InMemorySaver", Goal("peer", 12, 20), "µs", SYNC),
+    "P5": Case("superstep with SQLite, synchronous=NORMAL", Goal("peer", 6, 9, 1.7, 1.4), "µs", SYNC),
+    "P6": Case("superstep with SQLite, synchronous=FULL", Goal("peer", 4, None, None, 1.3), "µs", SYNC),
+    "P7": Case("fan-out of 5 sync nodes + join", Goal("peer", 10, 15), "µs", SYNC),
+    "P7-wait": Case("the same, the 5 wait for each other"),
+    "P7-async": Case("fan-out of 5 async nodes + join", Goal(), "µs", ASYNC),
+    "P8": Case("5,000 Sends, sync node (per task)", Goal("peer", 25, 50)),
+    "P8-linear": Case("time of 100,000 Sends ÷ of 10,000", Goal("value", 12), "x", ("ours", "floor")),
+    "P9": Case("5,000 Sends, async node (per task)", Goal("peer", 25, 50), "µs", (*ALL, "pydantic_graph", "burr")),
+    "P10": Case("superstep, 2,000 state keys", Goal("P1", 3, 2)),
+    "P11-build": Case("build + compile, 1,000 nodes (per node)", Goal("peer", 3, 6), "µs", PAIR),
+    "P11-step": Case("superstep in a graph of 1,000 nodes", Goal("P1", 1.2), "µs", PAIR),
+    "P12": Case("bytes stored per byte appended to a list", Goal("value", 12, 5), "x", PAIR),
+    "P13-time": Case("import", Goal("value", 0.12, 0.07), "s", ASYNC),
+    "P13-memory": Case("resident memory after import", Goal("value", None, 25), "MB", ASYNC),
+    "P14": Case("one step on 10,000 checkpoints ÷ on 10", Goal("value", 2, 1.2), "x", PAIR),
+    "P15-memory": Case("1,000,000 supersteps: growth after 10,000", Goal("value", 5), "MB", ALONE),
+    "P15-speed": Case("the same: speed at the end ÷ at the start", Goal("least", 0.9), "x", ALONE),
+    "P16": Case("commits of a superstep with one task", Goal("value", 1, 1), "commits", PAIR),
+    "P16-tasks": Case("the same, 5 tasks that end together", Goal("value", 2, 1), "commits", PAIR),
+    "M-graph-3": Case("a compiled graph of 3 nodes", Goal(), "KB", PAIR),
+    "M-graph-100": Case("a compiled graph of 100 nodes", Goal(), "KB", PAIR),
+    "M-thread": Case("a thread of 3 supersteps in InMemorySaver", Goal(), "KB", PAIR),
+    "M-step": Case("a superstep of history in InMemorySaver", Goal(), "B", ALL),
+    "M-step-file": Case("a superstep of history in an SQLite file", Goal(), "B", ALL),
+    "M-send": Case("a Send, at its superstep's worst moment", Goal(), "B", ALL),
+    "M-send-waiting": Case("a Send that waits for its turn", Goal(), "B", ALL),
+}
+
+
+def middle(samples: Samples) -> dict[str, dict[str, float]]:
+    """The medians."""
+    return {name: {e: median(values) for e, values in engines.items()} for name, engines in samples.items()}
+
+
+def reached(name: str, found: dict[str, dict[str, float]]) -> tuple[float | None, str]:
+    """The ratio (or value) that the goal is about, and "aim", "must", "no", or "" if there is nothing to judge.
+
+    Args:
+        found: the medians of all cases: some are judged beside P1.
+    """
+    goal, mine = CASES[name].goal, found[name]
+    ratio = _ratio(goal.against, mine, found)
+    if ratio is None or (goal.must is None and goal.aim is None):
+        return ratio, ""
+    good: Callable[[float], bool] = ratio.__ge__ if goal.against in ("peer", "least") else ratio.__le__
+    floors = mine["ours"] / mine["floor"] if "floor" in mine else 0.0
+    if goal.aim is not None and good(goal.aim) and (goal.aim_floor is None or floors <= goal.aim_floor):
+        return ratio, "aim"
+    if goal.must is None:
+        return ratio, "no"
+    return ratio, "must" if good(goal.must) and (goal.must_floor is None or floors <= goal.must_floor) else "no"
+
+
+def _ratio(against: str, mine: dict[str, float], found: dict[str, dict[str, float]]) -> float | None:
+    if "ours" not in mine:
+        return None
+    if against == "peer":
+        return mine["peer"] / mine["ours"] if "peer" in mine else None
+    if against == "P1":
+        return mine["ours"] / found["P1"]["ours"] if "ours" in found.get("P1", {}) else None
+    return mine["ours"]
+
+
+def goal_text(goal: Goal) -> str:
+    """Must and aim in few words."""
+    sign, tail = {"peer": ("≥ ", "x"), "P1": ("≤ ", "x P1"), "value": ("≤ ", ""), "least": ("≥ ", "")}[goal.against]
+    words = []
+    for bound, floor in ((goal.must, goal.must_floor), (goal.aim, goal.aim_floor)):
+        parts = [f"{sign}{bound:g}{tail}"] if bound is not None else []
+        parts += [f"≤ {floor:g}x floor"] if floor is not None else []
+        words.append(", ".join(parts) or "-")
+    return " / ".join(words)

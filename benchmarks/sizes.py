@@ -1,0 +1,39 @@
+"""How much work each case does. Constants only; a quick look has its own, and tests make them tiny."""
+
+from __future__ import annotations
+
+import os
+
+QUICK = bool(os.environ.get("BENCH_QUICK"))
+
+SECONDS = 0.15 if QUICK else 1.0
+"""How long rounds are repeated within one process."""
+FEWEST, MOST = (2, 8) if QUICK else (3, 20)
+"""Rounds per process, the warm-up counted: enough for the slow, and no endless tries for luck for the quick."""
+
+STEPS = 500
+"""Supersteps of a loop."""
+INVOKES = 100
+"""Calls in one round, where one call is short."""
+SENDS = 1_000 if QUICK else 5_000
+FEW, MANY = (2_000, 20_000) if QUICK else (10_000, 100_000)
+KEYS = 2_000
+NODES = 1_000
+
+APPENDS, PEER_APPENDS = (300, 100) if QUICK else (1_000, 400)
+"""How long a list P12 makes; an engine that stores all of it at each step gets a shorter one."""
+ITEM = 200
+"""Bytes appended at a time."""
+SHORT, LONG = (10, 1_000) if QUICK else (10, 10_000)
+"""Checkpoints of the two threads of P14."""
+STRETCH, STRETCHES = 10_000, 10 if QUICK else 100
+"""P15 runs so many stretches of so many supersteps, and measures after each."""
+COMMITS = 20
+"""Supersteps over which P16 counts commits."""
+TOGETHER = 5
+"""Tasks of one superstep that end together."""
+
+HELD = 50
+"""Compiled graphs, and threads, of which memory is the average."""
+PENDING = 1_000
+"""Sends of which memory is the average."""
