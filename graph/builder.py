@@ -15,6 +15,7 @@ from ..channels import LastValue
 from ..checkpoint.base import BaseCheckpointSaver, Checkpoint
 from ..pregel.app import check_context_schema
 from ..pregel.callable import Body, infer_name, read_callable
+from ..pregel.config import read_executor
 from ..pregel.errors import InvalidGraphError
 from ..pregel.types import END, NS_END, NS_SEP, ROOT, START, All, CachePolicy, RetryPolicy, TimeoutPolicy
 from ..pregel.writes import is_reserved
@@ -101,6 +102,7 @@ class StateGraph(Declared):
         timeout: float | timedelta | TimeoutPolicy | None = None,
         error_handler: Callable[..., Any] | None = None,
         destinations: Mapping[str, str] | Sequence[str] | None = None,
+        executor: Any = None,
     ) -> Self:
         """Add a node; returns the builder.
 
@@ -119,6 +121,7 @@ class StateGraph(Declared):
                 input and, if it has a parameter `error`, a `NodeError`; it returns what a node returns. The failed
                 node's own edges are not followed.
             destinations: names that a `Command` of its may go to (with labels, if a dict); for checks and drawings.
+            executor: where it runs, whatever `compile` and the run say; see `compile`. "threads" keeps it here.
 
         Raises:
             InvalidGraphError: the name is taken, reserved, or has ":" or "|" in it.
@@ -151,6 +154,7 @@ class StateGraph(Declared):
             metadata=dict(metadata or {}),
             policies=policies,
             ends=ends,
+            executor=read_executor(executor),
         )
         self._warn_if_compiled("node")
         return self
@@ -327,6 +331,7 @@ class StateGraph(Declared):
         debug: bool = False,
         name: str | None = None,
         migrate: Callable[[Checkpoint, Sequence[str]], Checkpoint] | None = None,
+        executor: Any = None,
     ) -> CompiledStateGraph:
         """Check the graph and make it runnable. The builder stays as it is and may be compiled again.
 
@@ -341,6 +346,9 @@ class StateGraph(Declared):
             migrate: given a checkpoint that another version of the graph has cut, and what has changed since ("node 'a'
                 is gone", "key 'n' has changed its kind", ...), returns it as this version would have it; see
                 `stategraph.pregel.rename_node`. Without it a thread for whose work there is no place is refused.
+            executor: where the functions of nodes run: "threads" (here, the default), "processes", a
+                `stategraph.executors.ProcessExecutor`, any `concurrent.futures.Executor`, a `distributed.Client`, or
+                the module `ray`. Everything else stays here. A call's own `executor=` wins, a node's wins over both.
 
         Raises:
             InvalidGraphError: with a sentence for every mistake.
@@ -354,7 +362,7 @@ class StateGraph(Declared):
         before = breakpoints_of("interrupt_before", interrupt_before)
         after = breakpoints_of("interrupt_after", interrupt_after)
         self.validate([node for names in (before, after) if names != "*" for node in names])
-        app = compile_graph(self, checkpointer, name or "StateGraph", (before, after), debug)
+        app = compile_graph(self, checkpointer, name or "StateGraph", (before, after), debug, executor)
         app.store, app.cache, app.migrate = store, cache, migrate
         self.compiled = True
         return app

@@ -86,6 +86,7 @@ def compile_graph(
     name: str,
     breakpoints: tuple[Any, Any],
     debug: bool = False,
+    executor: Any = None,
 ) -> CompiledStateGraph:
     """Make a Pregel of a valid builder."""
     specs = graph.specs()
@@ -103,6 +104,7 @@ def compile_graph(
         stream_mode="updates",
         checkpointer=checkpointer,
         debug=debug,
+        executor=executor,
         context_schema=graph.context_schema,
         name=name,
         _words=layout.words,
@@ -187,6 +189,7 @@ class Layout:
                 cache_policy=spec.policies.cache,
                 timeout=spec.policies.timeout,
                 error_handler=handler_of(self.graph, name),
+                executor=spec.executor,
             )
             handler = handler_of(self.graph, name)
             if handler is not None and handler not in found:

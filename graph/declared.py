@@ -38,6 +38,7 @@ class NodeSpec:
     Attributes:
         schema: which keys it reads, and as what.
         ends: where a `Command` of its may go, with labels; only for checks and drawings.
+        executor: where it runs; None leaves that to the run.
     """
 
     body: Body
@@ -46,6 +47,7 @@ class NodeSpec:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     policies: Policies = field(default_factory=lambda: Policies())
     ends: Mapping[str, str] = field(default_factory=dict)
+    executor: Any = None
 
 
 class Declared:

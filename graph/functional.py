@@ -7,7 +7,7 @@ returned before, so it must call the same tasks in the same order.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial, update_wrapper
@@ -18,12 +18,13 @@ from ..checkpoint.base import BaseCheckpointSaver
 from ..pregel.app import Pregel
 from ..pregel.callable import Body, infer_name, read_callable
 from ..pregel.calls import Arguments, ReturnWriter
+from ..pregel.config import on_executor_alone, read_executor
 from ..pregel.errors import InvalidGraphError
 from ..pregel.node import PregelNode
 from ..pregel.outcome import cache_namespace
 from ..pregel.program import Node
 from ..pregel.runtime import running
-from ..pregel.types import END, PREVIOUS, START, CachePolicy, RetryPolicy, TimeoutPolicy
+from ..pregel.types import END, HERE, PREVIOUS, START, CachePolicy, RetryPolicy, TimeoutPolicy
 from ..pregel.writes import Writer
 
 if TYPE_CHECKING:
@@ -41,9 +42,13 @@ class TaskFunction(Generic[P, T]):
     Calling it starts it at once and returns a future: `.result()` in sync code, `await` in async code.
     """
 
-    def __init__(self, function: Callable[P, Any], name: str | None, policies: dict[str, Any]) -> None:
+    def __init__(
+        self, function: Callable[P, Any], name: str | None, policies: dict[str, Any], executor: Any = None
+    ) -> None:
         self.function = function
         self.name = name or infer_name(function)
+        self._executor = read_executor(executor)
+        self._known: tuple[Any, Node] | None = None
         self._node = _task_node(self.name, function, policies)
         update_wrapper(cast(Any, self), function)
 
@@ -57,11 +62,24 @@ class TaskFunction(Generic[P, T]):
             RuntimeError: outside of an entrypoint or node, or an async task in a sync run.
         """
         parent = running(f"task {self.name!r}")
-        return parent.run.calls.start(parent, self._node, (args, kwargs))
+        executor = parent.run.executor if self._executor is None else self._executor
+        node = self._node if executor is None or executor == HERE else self._there(executor)
+        return parent.run.calls.start(parent, node, (args, kwargs))
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """As a method it is called with its object, like any function."""
         return self if instance is None else partial(self, instance)
+
+    def _there(self, executor: Any) -> Node:
+        """Its node on an executor.
+
+        Raises:
+            InvalidGraphError: it cannot run there.
+        """
+        known = self._known
+        if known is None or known[0] is not executor:
+            known = self._known = (executor, on_executor_alone(self._node, executor))
+        return known[1]
 
     def clear_cache(self, cache: BaseCache) -> None:
         """Forget the cached results of this task."""
@@ -84,6 +102,7 @@ def task(
     retry_policy: RetryPolicy | Sequence[RetryPolicy] | None = None,
     cache_policy: CachePolicy | None = None,
     timeout: float | timedelta | TimeoutPolicy | None = None,
+    executor: Any = None,
 ) -> Callable[[Callable[P, T]], TaskFunction[P, T]]: ...
 def task(
     function: Callable[..., Any] | None = None,
@@ -93,6 +112,7 @@ def task(
     retry_policy: RetryPolicy | Sequence[RetryPolicy] | None = None,
     cache_policy: CachePolicy | None = None,
     timeout: float | timedelta | TimeoutPolicy | None = None,
+    executor: Any = None,
 ) -> Any:
     """Make the calls of a function tasks: run side by side, kept when they finish, not repeated on a resume.
 
@@ -101,6 +121,7 @@ def task(
         retry_policy: when to try again.
         cache_policy: reuse results for equal arguments; needs a cache on the entrypoint.
         timeout: seconds, timedelta or `TimeoutPolicy` for one attempt.
+        executor: where its calls run; by default where the run's nodes do. See `StateGraph.compile`.
 
     >>> @task
     ... def double(x: int) -> int:
@@ -117,8 +138,8 @@ def task(
         "timeout": TimeoutPolicy.coerce(timeout),
     }
     if function is not None:
-        return TaskFunction(function, name, policies)
-    return lambda f: TaskFunction(f, name, policies)
+        return TaskFunction(function, name, policies, executor)
+    return lambda f: TaskFunction(f, name, policies, executor)
 
 
 def _task_node(name: str, function: Callable[..., Any], policies: dict[str, Any]) -> Node:
@@ -126,30 +147,20 @@ def _task_node(name: str, function: Callable[..., Any], policies: dict[str, Any]
     read = read_callable(function, name, first=False)
     positional = _positional(function)
 
-    def fill(arguments: Arguments, given: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        args, kwargs = arguments
-        taken = {*positional[: len(args)], *kwargs}
-        return args, {**{k: v for k, v in given.items() if k not in taken}, **kwargs}
-
-    sync: Callable[..., Any] | None = None
-    coro: Callable[..., Awaitable[Any]] | None = None
-    if read.sync is not None:
-        call = read.sync
-
-        def sync(arguments: Arguments, **given: Any) -> Any:
-            args, kwargs = fill(arguments, given)
-            return call(*args, **kwargs)
-
-    if read.coro is not None:
-        acall = read.coro
-
-        def coro(arguments: Arguments, **given: Any) -> Awaitable[Any]:
-            args, kwargs = fill(arguments, given)
-            return acall(*args, **kwargs)
-
+    sync = None if read.sync is None else partial(_filled, read.sync, positional)
+    coro = None if read.coro is None else partial(_filled, read.coro, positional)
     body = Body(name, sync, coro, read.inject, None, None, function)
     declared = PregelNode(channels=(), triggers=(), bound=(body,), writers=(ReturnWriter(),), **policies)
     return Node(name, declared, "", ())
+
+
+def _filled(
+    call: Callable[..., Any], positional: Sequence[str], arguments: Arguments, /, **given: Any
+) -> Any:
+    """Call a function with its arguments, and with what a node is given where they leave room."""
+    args, kwargs = arguments
+    taken = {*positional[: len(args)], *kwargs}
+    return call(*args, **{**{k: v for k, v in given.items() if k not in taken}, **kwargs})
 
 
 def _positional(function: Callable[..., Any]) -> list[str]:
@@ -187,6 +198,8 @@ class entrypoint:
 
     Args:
         checkpointer, store, cache: as in `StateGraph.compile`.
+        executor: where the `@task`s run that have none of their own; see `StateGraph.compile`. The function itself runs
+            here.
         context_schema: the class of `runtime.context`.
         retry_policy, cache_policy, timeout: for the function as a whole.
 
@@ -208,9 +221,11 @@ class entrypoint:
         cache_policy: CachePolicy | None = None,
         retry_policy: RetryPolicy | Sequence[RetryPolicy] | None = None,
         timeout: float | timedelta | TimeoutPolicy | None = None,
+        executor: Any = None,
     ) -> None:
         self._graph = {
             "checkpointer": checkpointer, "store": store, "cache": cache, "context_schema": context_schema,
+            "executor": executor,
         }  # fmt: skip
         self._policies: dict[str, Any] = {
             "cache_policy": cache_policy,
@@ -233,7 +248,7 @@ class entrypoint:
             raise InvalidGraphError(f"entrypoint {name!r} must take its input as its first parameter")
         body = read_callable(function, name)
         node = PregelNode(
-            channels=START, triggers=(START,), bound=(body,), writers=(EntryWriter(),), **self._policies
+            channels=START, triggers=(START,), bound=(body,), writers=(EntryWriter(),), executor=HERE, **self._policies
         )
         app = Pregel(
             nodes={name: node},

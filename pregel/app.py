@@ -14,7 +14,16 @@ from ..channels.base import BaseChannel
 from ..checkpoint.base import INTERRUPT, BaseCheckpointSaver, Checkpoint
 from ..checkpoint.serde import Serializer
 from . import threads
-from .config import Call, Options, check_breakpoints, merge_configs, normalize, read_options
+from .config import (
+    Call,
+    Options,
+    check_breakpoints,
+    merge_configs,
+    normalize,
+    on_executor,
+    read_executor,
+    read_options,
+)
 from .errors import InvalidUpdateError, ParentCommand, nearest
 from .interrupts import asking
 from .node import NodeBuilder, PregelNode
@@ -24,6 +33,7 @@ from .run import Run
 from .runtime import ManagedValue
 from .state import StoredThreads
 from .types import (
+    HERE,
     NS_SEP,
     All,
     CachePolicy,
@@ -63,6 +73,7 @@ class Pregel(StoredThreads):
         step_timeout: seconds that a whole superstep may take, sync nodes included; then `StepTimeoutError`.
         debug: refuse nodes that change their input in place; slower, since each input is compared before and after.
         stream_eager: keep the reader's thread free while a node runs, so that chunks reach it at once.
+        executor: where the functions of nodes run that have none of their own; see `StateGraph.compile`.
 
     Raises:
         InvalidGraphError: naming every mistake.
@@ -102,6 +113,7 @@ class Pregel(StoredThreads):
         step_timeout: float | None = None,
         debug: bool = False,
         stream_eager: bool = False,
+        executor: Any = None,
         _words: Vocabulary | None = None,
         _check_input: Callable[[Any], None] | None = None,
     ) -> None:
@@ -113,6 +125,11 @@ class Pregel(StoredThreads):
         self.program: Program = freeze(name, self.nodes, channels, selections, _words, stream_eager)
         for node in self.program.nodes.values() if debug else ():
             node.debug = node.guarded = True
+        self.executor = read_executor(executor)
+        if any(node.executor not in (None, HERE) for node in self.program.nodes.values()):
+            self.program = on_executor(self.program, HERE)
+        if self.executor not in (None, HERE):
+            on_executor(self.program, self.executor)  # what cannot run there is refused now
         self.channels = {**self.program.channels, **self.program.managed}
         self.input_channels = input_channels
         self.output_channels = output_channels

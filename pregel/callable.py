@@ -87,11 +87,11 @@ def read_callable(obj: Any, name: str | None = None, *, first: bool = True, what
     if inspect.iscoroutinefunction(target):
         sync, coro = None, obj
     elif inspect.isasyncgenfunction(target):
-        sync, coro = None, _collect_async(obj)
+        sync, coro = None, functools.partial(_acollected, obj)
     elif inspect.isgeneratorfunction(target):
-        sync = _collect(obj)
+        sync = functools.partial(_collected, obj)
     if flip:
-        sync, coro = (f and _by_name(f, flip) for f in (sync, coro))
+        sync, coro = (f and functools.partial(_by_name, f, flip) for f in (sync, coro))
     return Body(name, sync, coro, inject, schema, hints.get("return"), obj)
 
 
@@ -307,27 +307,19 @@ class Updates(list[Any]):
     """What a generator node yielded: each item is an update of its own."""
 
 
-def _collect(function: Callable[..., Iterator[Any]]) -> Callable[..., Updates]:
-    @functools.wraps(function, updated=())
-    def call(*args: Any, **kwargs: Any) -> Updates:
-        return Updates(function(*args, **kwargs))
-
-    return call
+# Partials of functions at the top of a module: a node that runs elsewhere is pickled.
 
 
-def _collect_async(function: Callable[..., AsyncIterator[Any]]) -> Callable[..., Awaitable[Updates]]:
-    @functools.wraps(function, updated=())
-    async def call(*args: Any, **kwargs: Any) -> Updates:
-        return Updates([item async for item in function(*args, **kwargs)])
-
-    return call
+def _collected(function: Callable[..., Iterator[Any]], /, *args: Any, **kwargs: Any) -> Updates:
+    return Updates(function(*args, **kwargs))
 
 
-def _by_name(function: Callable[..., Any], parameter: str) -> Callable[..., Any]:
-    def call(value: Any, **kwargs: Any) -> Any:
-        return function(**{parameter: value}, **kwargs)
+async def _acollected(function: Callable[..., AsyncIterator[Any]], /, *args: Any, **kwargs: Any) -> Updates:
+    return Updates([item async for item in function(*args, **kwargs)])
 
-    return call
+
+def _by_name(function: Callable[..., Any], parameter: str, value: Any, /, **kwargs: Any) -> Any:
+    return function(**{parameter: value}, **kwargs)
 
 
 def is_managed(hint: Any) -> type[ManagedValue] | None:

@@ -11,9 +11,9 @@ from typing_extensions import TypedDict
 
 from ..channels.base import MISSING
 from .errors import InvalidGraphError, nearest
-from .program import Program
+from .program import Node, Program
 from .runtime import RunControl
-from .types import DEFAULT_RECURSION_LIMIT, All, Durability, RunnableConfig, StreamMode
+from .types import DEFAULT_RECURSION_LIMIT, HERE, All, Durability, RunnableConfig, StreamMode
 
 if TYPE_CHECKING:
     from .stream import Stream
@@ -47,6 +47,7 @@ class Options(TypedDict, total=False):
         control: a `RunControl`, to ask for a drain from outside.
         subgraphs: show the chunks of nested graphs too; each chunk then comes with its namespace.
         version: "v2" makes every chunk a dict of type, ns and data, and `invoke` return a `GraphOutput`.
+        executor: where the functions of nodes run that have no executor of their own; see `StateGraph.compile`.
         observer: one more reader, called as each task starts and ends, on the thread where that happens; it must not
             raise. It takes no chunks, so it fits `invoke` too. What `visualize.watch` shows comes from one.
     """
@@ -60,6 +61,7 @@ class Options(TypedDict, total=False):
     control: RunControl | None
     subgraphs: bool
     version: Literal["v1", "v2"]
+    executor: Any
     observer: Stream | None
 
 
@@ -76,6 +78,7 @@ class Call:
     control: RunControl | None = None
     subgraphs: bool = False
     version: Literal["v1", "v2"] = "v1"
+    executor: Any = None
     observer: Stream | None = None
 
     def __post_init__(self) -> None:
@@ -197,6 +200,41 @@ def check_durability(durability: Durability) -> Durability:
     if durability not in get_args(Durability):
         raise ValueError(f"unknown durability {durability!r}; there are {', '.join(get_args(Durability))}")
     return durability
+
+
+def read_executor(given: Any) -> Any:
+    """The executor that this means; None for nothing given, `HERE` for the driver's own threads.
+
+    Raises:
+        TypeError, ValueError: it means none.
+    """
+    if given is None or (isinstance(given, str) and given == HERE):
+        return given
+    from ..executors.given import executor_of
+
+    return executor_of(given)
+
+
+def on_executor(program: Program, executor: Any) -> Program:
+    """The same program with its nodes there, but for those that have executors of their own.
+
+    Raises:
+        InvalidGraphError: with a sentence for every node that cannot run there.
+    """
+    from ..executors.placing import placed
+
+    return placed(program, None if executor == HERE else executor)
+
+
+def on_executor_alone(node: Node, executor: Any) -> Node:
+    """One node, there.
+
+    Raises:
+        InvalidGraphError: it cannot run there.
+    """
+    from ..executors.placing import placed_alone
+
+    return placed_alone(node, executor)
 
 
 def check_keys(program: Program, keys: str | Sequence[str]) -> str | tuple[str, ...]:

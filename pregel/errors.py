@@ -30,9 +30,12 @@ __all__ = [
     "NodeCancelledError",
     "NodeTimeoutError",
     "ParentCommand",
+    "RemoteError",
+    "ShippingError",
     "StateGraphError",
     "StepTimeoutError",
     "UnknownInterruptError",
+    "WorkerLostError",
     "nearest",
 ]
 
@@ -113,6 +116,41 @@ class InPlaceEditError(StateGraphError, RuntimeError):
         super().__init__(f"node {node!r} changed {named} of its input in place; return the change instead")
         self.node = node
         self.keys = tuple(keys)
+
+
+class ShippingError(StateGraphError, TypeError):
+    """A value cannot travel to the executor of a node, or back.
+
+    Attributes:
+        node: its name.
+        path: where the value is: `state["clients"][0]`.
+    """
+
+    def __init__(self, node: str, path: str, why: str) -> None:
+        super().__init__(f"node {node!r} runs on an executor: {path}: {why}")
+        self.node = node
+        self.path = path
+
+
+class WorkerLostError(StateGraphError):
+    """The workers that ran a node died, one after the other.
+
+    Attributes:
+        node: its name.
+        executor: where it ran.
+        tries: how many workers it has cost.
+    """
+
+    def __init__(self, node: str, executor: str, tries: int, reason: str) -> None:
+        times = "once" if tries == 1 else f"{tries} times"
+        super().__init__(f"node {node!r} lost its worker on {executor} {times}: {reason}")
+        self.node = node
+        self.executor = executor
+        self.tries = tries
+
+
+class RemoteError(StateGraphError):
+    """Stands for an exception of a class that cannot leave its worker; the text names the class."""
 
 
 class InvalidRouteError(InvalidUpdateError, ValueError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from threading import Lock
 from typing import Any
@@ -90,6 +90,54 @@ def _way_to(holder: Task, task: Task) -> tuple[Task, tuple[Any, ...]]:
         assert task.run.parent is not None
         task = task.run.parent
     return holder, tuple(inside)
+
+
+def lent_answers(task: Task) -> tuple[bool, dict[str, Any], dict[str, Any]]:
+    """What a task may be told of answers if it runs far from its run.
+
+    Returns:
+        Whether answers can come at all; those it was given before; those that this call has brought for its questions.
+    """
+    try:
+        holder = _holder(task)
+    except RuntimeError:
+        return False, {}, {}
+    stored = holder.run.stored.get(holder.id)
+    at_hand: dict[str, Any] = {}
+    for question in stored.interrupts if stored is not None else ():
+        run: Any = holder.run
+        while run is not None:
+            if question.id in run.answers:
+                at_hand[question.id] = run.answers[question.id]
+            run = run.parent.run if run.parent is not None else None
+    return True, dict(holder.known_answers()), at_hand
+
+
+def take_answers(task: Task, used: Sequence[str], open_: Sequence[str], known: Mapping[str, Any]) -> bool:
+    """Keep what a task that ran far from its run has done with its answers.
+
+    Args:
+        used: the ids of the questions whose answers it was told of and has used.
+        open_: the ids of those it has come to without an answer, or whose answer it has rejected.
+        known: the answers as it left them.
+
+    Returns:
+        Whether there is an answer that it was not told of, so that it should run again.
+    """
+    if not (used or open_ or known):
+        return False
+    holder = _holder(task)
+    answers = holder.known_answers()
+    answers.update(known)
+    news = False
+    for question_id in used:
+        holder.run.take_answer(question_id, *_way_to(holder, task))
+    for question_id in open_:
+        answers.pop(question_id, None)
+        taken = () if question_id in used else holder.run.take_answer(question_id, *_way_to(holder, task))
+        if taken:
+            answers[question_id], news = taken[0], True
+    return news
 
 
 def _adapter(schema: Any) -> Any:

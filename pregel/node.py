@@ -31,6 +31,7 @@ class PregelNode:
         tags, metadata: added to the config of its tasks.
         retry_policy, cache_policy, timeout: see their classes; the graph's own are used where these are empty.
         error_handler: the node that takes over, in the same superstep, when the last attempt has failed.
+        executor: where it runs; None leaves that to the run.
         defer: whether it waits until nothing else can run (for drawings; its trigger channels make it so).
     """
 
@@ -46,6 +47,7 @@ class PregelNode:
     timeout: TimeoutPolicy | None = None
     defer: bool = False
     error_handler: str | None = None
+    executor: Any = None
 
     @property
     def hidden(self) -> bool:
@@ -77,6 +79,7 @@ class NodeBuilder:
         self._retry: list[RetryPolicy] = []
         self._cache: CachePolicy | None = None
         self._timeout: TimeoutPolicy | None = None
+        self._executor: Any = None
 
     def subscribe_only(self, channel: str) -> Self:
         """Run when `channel` changes; its bare value is the input.
@@ -158,6 +161,11 @@ class NodeBuilder:
         self._timeout = TimeoutPolicy.coerce(timeout)
         return self
 
+    def set_executor(self, executor: Any) -> Self:
+        """Where it runs; see `StateGraph.compile`."""
+        self._executor = executor
+        return self
+
     def build(self) -> PregelNode:
         """The node as described so far; later calls on the builder do not change it."""
         return PregelNode(
@@ -170,6 +178,7 @@ class NodeBuilder:
             retry_policy=tuple(self._retry),
             cache_policy=self._cache,
             timeout=self._timeout,
+            executor=self._executor,
         )
 
     def _add_trigger(self, channel: str) -> None:

@@ -5,8 +5,9 @@ Made once per compile. It holds no state of any run, so any number of runs may s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from ..channels.base import BaseChannel
@@ -58,6 +59,7 @@ class Node:
         "coro",
         "debug",
         "defer",
+        "executor",
         "guarded",
         "handler",
         "hidden",
@@ -111,6 +113,7 @@ class Node:
         self.tags = tuple(declared.tags)
         self.metadata = declared.metadata
         self.defer = declared.defer
+        self.executor = declared.executor
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +136,7 @@ class Program:
         output_set, outputs_settle: the outputs as a set, and `settles(outputs)`.
         words: the keys and nodes that a `Command` given as input may name.
         fingerprint: what tells a `StateGraph` from others; empty for a raw `Pregel`.
+        elsewhere: executor → this program with its nodes there, once somebody has asked.
     """
 
     name: str
@@ -155,6 +159,7 @@ class Program:
     eager: bool
     output_set: frozenset[str]
     outputs_settle: bool
+    elsewhere: dict[Any, Program] = field(default_factory=dict)
 
     def settles(self, keys: str | Sequence[str]) -> bool:
         """Whether these channels keep what was last shown of them until they are written again."""
@@ -283,22 +288,27 @@ def chain(bodies: Sequence[Body], node: str) -> Body:
         raise InvalidGraphError(
             f"node {node!r}: in a chain of do() calls only the first may take config, runtime, writer or store"
         )
-    steps = [(b.sync, b.coro) for b in bodies]
-
-    def sync(value: Any, **given: Any) -> Any:
-        for call, _ in steps:
-            assert call is not None
-            value, given = call(value, **given), {}
-        return value
-
-    async def coro(value: Any, **given: Any) -> Any:
-        for call, acall in steps:
-            value = await acall(value, **given) if acall is not None else call(value, **given)  # type: ignore[misc]
-            given = {}
-        return value
-
+    steps = tuple((b.sync, b.coro) for b in bodies)
     is_async = any(b.coro is not None and b.sync is None for b in bodies)
-    return Body(first.name, None if is_async else sync, coro if is_async else None, first.inject, None, None, bodies)
+    sync, coro = (None, partial(_achained, steps)) if is_async else (partial(_chained, steps), None)
+    return Body(first.name, sync, coro, first.inject, None, None, bodies)
+
+
+Steps = tuple[tuple[Callable[..., Any] | None, Callable[..., Awaitable[Any]] | None], ...]
+
+
+def _chained(steps: Steps, value: Any, /, **given: Any) -> Any:
+    for call, _ in steps:
+        assert call is not None
+        value, given = call(value, **given), {}
+    return value
+
+
+async def _achained(steps: Steps, value: Any, /, **given: Any) -> Any:
+    for call, acall in steps:
+        value = await acall(value, **given) if acall is not None else call(value, **given)  # type: ignore[misc]
+        given = {}
+    return value
 
 
 def _async_only(name: str) -> Any:

@@ -25,6 +25,8 @@ from .config import (
     merge_configs,
     names_thread,
     normalize,
+    on_executor,
+    read_executor,
     recursion_limit,
     scalars,
 )
@@ -33,7 +35,7 @@ from .program import Program
 from .runtime import RUNNING, RunControl
 from .stream import Envelope, Stream, read_modes
 from .task import Task
-from .types import NS_END, NS_SEP, PREVIOUS, All, Durability, RunnableConfig, StreamMode, StreamWriter
+from .types import HERE, NS_END, NS_SEP, PREVIOUS, All, Durability, RunnableConfig, StreamMode, StreamWriter
 
 if TYPE_CHECKING:
     from .history import Stored
@@ -52,6 +54,7 @@ class Graph(Protocol):
     interrupt_before: All | Sequence[str]
     interrupt_after: All | Sequence[str]
     step_timeout: float | None
+    executor: Any
     migrate: Callable[[Checkpoint, Sequence[str]], Checkpoint] | None
 
     def coerce_context(self, context: Any) -> Any: ...
@@ -84,6 +87,8 @@ class Run:
         torn: a superstep is being applied that is not stored at once (durability "exit"): half-way, no state counts.
         blobs: channel → what a task of this superstep wrote to it last, and that encoded.
         histories: namespace → the superstep and task that last ran a graph with a history of its own there.
+        executor: where its nodes run that have none of their own; None for the driver's threads. `luggage` is what its
+            tasks take along there, packed.
         inside: the nested checkpoint that the config names, from which the graph inside is to go on.
         seeds: namespace without ids → the checkpoint that the next graph run there starts from; shared with nested
             runs. `seeded` is set on the run that took one from another namespace than its own.
@@ -95,11 +100,11 @@ class Run:
 
     __slots__ = (
         "_calls", "after", "answer", "answer_task", "answers", "before", "blobs", "cache", "check_input", "claimed",
-        "committed", "config", "context", "control", "durability", "epoch", "found", "head", "histories", "input",
-        "inside", "keep_view", "last_view", "late", "limit", "live", "machine", "metadata", "migrate", "migrated",
-        "ns", "open_calls", "out", "output_keys", "output_set", "parent", "parents", "passed", "paused", "program",
-        "repeated", "rewound", "run_id", "saved_id", "saver", "seeded", "seeds", "serde", "shown", "source",
-        "step_timeout", "store", "stored", "streams", "thread_id", "torn", "wake", "watch",
+        "committed", "config", "context", "control", "durability", "epoch", "executor", "found", "head", "histories",
+        "input", "inside", "keep_view", "last_view", "late", "limit", "live", "luggage", "machine", "metadata",
+        "migrate", "migrated", "ns", "open_calls", "out", "output_keys", "output_set", "parent", "parents", "passed",
+        "paused", "program", "repeated", "rewound", "run_id", "saved_id", "saver", "seeded", "seeds", "serde", "shown",
+        "source", "step_timeout", "store", "stored", "streams", "thread_id", "torn", "wake", "watch",
     )  # fmt: skip
 
     def __init__(self, graph: Graph, input: Any, config: RunnableConfig | None, call: Call) -> None:
@@ -111,12 +116,16 @@ class Run:
                 config = inheritable(config)  # the node passes on the config it was given
             else:
                 parent = None  # a lineage of its own: nothing of the enclosing run reaches it
-        self.program = program = graph.program
         self.check_input = graph.check_input
         self.migrate = graph.migrate
         self.migrated: Checkpoint | None = None
         self.input = input
         self.parent = parent
+        self.executor = self._executor(graph, parent, call)
+        self.program = program = graph.program
+        if self.executor not in (None, HERE):
+            self.program = program = on_executor(program, self.executor)
+        self.luggage: dict[Any, Any] | None = None
         if parent is None and not bound:
             self.config = config = normalize(config) if config else NO_CONFIG
         else:
@@ -215,6 +224,12 @@ class Run:
         if self.saver is not None:
             self.metadata = scalars(self.config, self.run_id)
             self.epoch = time.time() - time.perf_counter()
+
+    def _executor(self, graph: Graph, parent: Task | None, call: Call) -> Any:
+        """The call's, else the graph's, else the enclosing run's."""
+        if call.executor is not None:
+            return read_executor(call.executor)
+        return graph.executor if graph.executor is not None or parent is None else parent.run.executor
 
     def _durability(self, asked: Durability | None) -> Durability:
         """The call's, else the enclosing run's, else "sync"."""

@@ -48,6 +48,8 @@ PUSH: Final = "__pregel_push"
 ROOT: Final = "__root__"
 PREVIOUS: Final = "__previous__"
 COPY: Final = "__copy__"
+HERE: Final = "threads"
+"""The `executor=` that means the driver's own threads."""
 TAG_HIDDEN: Final = "stategraph:hidden"
 """A node with this tag is left out of the streams and of the "*" breakpoint."""
 

@@ -1,0 +1,119 @@
+"""Functions of nodes on the workers of a Dask cluster: `stategraph[dask]`.
+
+Dask starts a call anew by itself when its worker dies; large parts are scattered once and go from worker to worker.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+from distributed import Client, KilledWorker, get_worker
+from distributed.client import FutureCancelledError
+
+from .call import Call, Executor, Hear, Lost
+from .pools import Inbox
+from .worker import serve
+
+
+class DaskExecutor(Executor):
+    """A Dask cluster.
+
+    A call that runs cannot be ended there: at its time limit it is abandoned, and its worker's thread stays busy. A
+    worker that dies costs its calls a try: Dask's own setting `distributed.scheduler.allowed-failures` (3) says how
+    many of them a call may cost.
+
+    Args:
+        client: connected, and not `asynchronous`.
+
+    Raises:
+        TypeError: the client is asynchronous.
+    """
+
+    def __init__(self, client: Client) -> None:
+        if client.asynchronous:
+            raise TypeError("executor: the distributed.Client is asynchronous; give one made outside of a coroutine")
+        self.given = client
+        self.name = "Dask"
+        self._topic = f"stategraph-{uuid.uuid4().hex}"
+        self._inboxes: dict[str, Inbox] = {}
+        self._subscribed = False
+        self._lock = threading.Lock()
+
+    def submit(self, call: Call, hear: Hear) -> _Flight:
+        """Hand the call to the scheduler."""
+        inbox = self._inbox(hear) if call.speaks else None
+        topic = None if inbox is None else (self._topic, inbox.id)
+        key = f"{call.node}-{uuid.uuid4().hex}"  # never the same: equal calls are not to be merged
+        future = self.given.submit(carry, call.payload, list(call.parts), topic, key=key, pure=False)
+        return _Flight(call, future, inbox)
+
+    def share(self, blob: bytes) -> Any:
+        """Scatter a large part: to one worker, from which the others fetch it."""
+        return self.given.scatter(blob, hash=False)
+
+    def _inbox(self, hear: Hear) -> Inbox:
+        with self._lock:
+            if not self._subscribed:
+                self.given.subscribe_topic(self._topic, self._take)
+                self._subscribed = True
+        inbox = Inbox(hear, lambda id: self._inboxes.pop(id, None))
+        self._inboxes[inbox.id] = inbox
+        return inbox
+
+    def _take(self, event: tuple[float, Any]) -> None:
+        """An event, on the client's own thread."""
+        id, start, data = event[1]
+        inbox = self._inboxes.get(id)
+        if inbox is not None:
+            inbox.take(start, data)
+
+
+class _Flight:
+    def __init__(self, call: Call, future: Any, inbox: Inbox | None) -> None:
+        self._call = call  # holds the scattered parts
+        self._future = future
+        self._inbox = inbox
+
+    def result(self, timeout: float | None = None) -> bytes:
+        try:
+            answer, told = self._future.result(timeout)
+        except KilledWorker as killed:
+            self.cancel()
+            tries = killed.allowed_failures + 1
+            raise Lost(f"Dask has given it up: {killed}", tries=tries, final=True) from killed
+        except FutureCancelledError as cancelled:
+            raise Lost(f"Dask has dropped it: {cancelled}", final=True) from cancelled
+        if self._inbox is not None:
+            self._inbox.wait(told)
+            self._inbox.close()
+        return answer  # type: ignore[no-any-return]
+
+    def cancel(self) -> None:
+        if self._inbox is not None:
+            self._inbox.close()
+        try:
+            self._future.cancel()
+        except Exception:  # the cluster is gone, and the call with it
+            pass
+
+
+def carry(
+    payload: bytes, parts: Sequence[bytes], topic: tuple[str, str] | None
+) -> tuple[bytes, tuple[str, int]]:
+    """Serve a call in a worker. What it returned, and how many events it has sent."""
+    start, count = uuid.uuid4().hex, 0
+    lock = threading.Lock()
+    worker = get_worker() if topic is not None else None
+
+    def tell(event: bytes) -> None:
+        nonlocal count
+        assert topic is not None and worker is not None
+        with lock:
+            count += 1
+            worker.log_event(topic[0], (topic[1], start, event))
+
+    answer = serve(payload, parts, None if topic is None else tell)
+    return answer, (start, count)

@@ -1,0 +1,243 @@
+"""Values and functions <-> bytes for the way to a worker and back; and where in a value the part is that cannot go.
+
+Nothing here knows a graph. By reference where that is possible, by value (with cloudpickle, if it is installed) where
+it is not: lambdas, closures, and what was defined in a script or a notebook.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, is_dataclass
+from functools import partial
+from importlib import import_module
+from types import FunctionType
+from typing import Any
+
+from ..pregel.errors import RemoteError
+
+PROTOCOL = 5
+
+loads = pickle.loads
+
+
+def dumps(value: Any) -> bytes:
+    """A value as bytes.
+
+    Raises:
+        Exception: it cannot be pickled; see `culprit`.
+    """
+    by_value = _cloudpickle()
+    try:
+        data = pickle.dumps(value, PROTOCOL)
+    except Exception:
+        if by_value is None:
+            raise
+        return bytes(by_value(value, PROTOCOL))
+    if b"__main__" in data and by_value is not None:  # a worker has another main module
+        try:
+            return bytes(by_value(value, PROTOCOL))
+        except Exception:  # it holds something unpicklable by value: then its worker must find it by name
+            return data
+    return data
+
+
+def dump_function(function: Callable[..., Any]) -> bytes:
+    """A function as bytes: by name if a worker can import it, else by value.
+
+    Raises:
+        Exception: it cannot be pickled.
+        ValueError: its module cannot be imported, and it can be sent by name only.
+    """
+    homeless = _homeless(function)
+    if homeless is None:
+        try:
+            return _by_name(function)
+        except Exception:
+            return dumps(function)
+    if homeless == "__main__" or not has_cloudpickle():
+        if homeless != "__main__":
+            raise ValueError(f"its module {homeless!r} cannot be imported by a worker")
+        return dumps(function)
+    import cloudpickle
+
+    module = sys.modules[homeless]
+    cloudpickle.register_pickle_by_value(module)
+    try:
+        return bytes(cloudpickle.dumps(function, PROTOCOL))
+    finally:
+        cloudpickle.unregister_pickle_by_value(module)
+
+
+def _by_name(function: Callable[..., Any]) -> bytes:
+    file = io.BytesIO()
+    _FunctionPickler(file, PROTOCOL).dump(function)
+    return file.getvalue()
+
+
+class _FunctionPickler(pickle.Pickler):
+    """Finds functions whose name a decorator has taken over, `@task` for one."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        """How to find the function inside, if the name leads to what decorates it."""
+        if isinstance(obj, FunctionType):
+            module, qualname = obj.__module__, obj.__qualname__
+            found: Any = sys.modules.get(module)
+            for name in qualname.split("."):
+                found = getattr(found, name, None)
+            if found is not obj and getattr(found, "__wrapped__", None) is obj:
+                return decorated, (module, qualname)
+        return NotImplemented
+
+
+def decorated(module: str, qualname: str) -> Any:
+    """The function inside what decorates it."""
+    found: Any = import_module(module)
+    for name in qualname.split("."):
+        found = getattr(found, name)
+    return found.__wrapped__
+
+
+def _homeless(function: Any) -> str | None:
+    """The name of a function's module if that came from nowhere: it was made by hand, or typed in."""
+    while isinstance(function, partial):
+        inner = function.args[0] if function.args and callable(function.args[0]) else function.func
+        function = inner
+    name = getattr(function, "__module__", None)
+    module = sys.modules.get(name or "")
+    return name if module is not None and getattr(module, "__spec__", None) is None else None
+
+
+def _cloudpickle() -> Callable[..., Any] | None:
+    try:
+        from cloudpickle import dumps as by_value
+    except ImportError:
+        return None
+    return by_value  # type: ignore[no-any-return]
+
+
+def has_cloudpickle() -> bool:
+    """Whether lambdas and closures can be sent."""
+    return _cloudpickle() is not None
+
+
+# -- what cannot go ---------------------------------------------------------------------------------------------
+
+
+def culprit(value: Any, path: str) -> tuple[str, str]:
+    """The deepest part of a value that cannot be pickled: its path, and why.
+
+    >>> import threading
+    >>> culprit({"clients": [threading.Lock()]}, "state")
+    ('state["clients"][0]', "cannot pickle '_thread.lock' object")
+    """
+    seen: set[int] = set()
+    why = _complaint(value) or "cannot be pickled"
+    while id(value) not in seen:
+        seen.add(id(value))
+        for step, part in _parts(value):
+            complaint = _complaint(part)
+            if complaint is not None:
+                path, value, why = path + step, part, complaint
+                break
+    return path, why
+
+
+def _complaint(value: Any) -> str | None:
+    try:
+        dumps(value)
+    except Exception as error:
+        return str(error) or type(error).__name__
+    return None
+
+
+def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        for key, part in value.items():
+            yield f'["{key}"]' if isinstance(key, str) else f"[{key!r}]", part
+    elif isinstance(value, (list, tuple)):
+        for index, part in enumerate(value):
+            yield f"[{index}]", part
+    elif is_dataclass(value) and not isinstance(value, type):
+        for field in fields(value):
+            yield f".{field.name}", getattr(value, field.name, None)
+    elif not isinstance(value, type) and not callable(value):
+        for name, part in getattr(value, "__dict__", {}).items():
+            yield f".{name}", part
+
+
+# -- errors -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PackedError:
+    """What a function raised.
+
+    Attributes:
+        blob: the exception pickled (`whole`), or its class, arguments and attributes; None if neither can be.
+        text: its class and message; `trace` the worker's traceback.
+    """
+
+    blob: bytes | None
+    whole: bool
+    text: str
+    trace: str
+
+
+def pack_error(error: BaseException) -> PackedError:
+    """An exception, ready to travel."""
+    text = "".join(traceback.format_exception_only(error)).strip()
+    trace = "".join(traceback.format_exception(error))
+    taken_apart = (type(error), error.args, dict(error.__dict__))
+    for whole in (True, False) if _pickles_itself(type(error)) else (False, True):
+        try:
+            blob = dumps(error if whole else taken_apart)
+            _restored(blob, whole)
+        except Exception:
+            continue
+        return PackedError(blob, whole, text, trace)
+    return PackedError(None, False, text, trace)
+
+
+def unpack_error(packed: PackedError) -> BaseException:
+    """The exception, with the worker's traceback as its cause. One that cannot travel becomes a `RemoteError`."""
+    try:
+        error = RemoteError(packed.text) if packed.blob is None else _restored(packed.blob, packed.whole)
+    except Exception:
+        error = RemoteError(packed.text)
+    error.__cause__ = RemoteTraceback(packed.trace)
+    return error
+
+
+def _pickles_itself(cls: type[BaseException]) -> bool:
+    """Whether it says how, or has no `__init__` of its own, whose arguments need not be those that `args` holds."""
+    own = [base for base in cls.__mro__ if base.__module__ != "builtins"]
+    says = ("__reduce__", "__reduce_ex__", "__getstate__")
+    return not own or any(name in vars(base) for base in own for name in says)
+
+
+def _restored(blob: bytes, whole: bool) -> BaseException:
+    found = loads(blob)
+    if whole:
+        assert isinstance(found, BaseException)
+        return found
+    cls, args, state = found
+    error: BaseException = cls.__new__(cls, *args)
+    builtin = next(base for base in cls.__mro__ if base.__module__ == "builtins")
+    builtin.__init__(error, *args)  # not the class's own: it may take other arguments
+    error.__dict__.update(state)
+    return error
+
+
+class RemoteTraceback(Exception):
+    """Where on its worker an exception was raised; stands as its cause."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+    def __str__(self) -> str:
+        return f'\n"""\n{self.text}"""'

@@ -1,0 +1,122 @@
+"""Which nodes run where: a program whose nodes have been given to executors, and what cannot be given to one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from copy import copy
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from ..pregel.callable import GETTERS
+from ..pregel.errors import InvalidGraphError
+from ..pregel.program import Node, Program
+from ..pregel.types import HERE
+from .call import Executor
+from .given import executor_of
+from .pickling import culprit, has_cloudpickle
+from .pools import Threads
+from .remote import Remote
+
+MOST_KNOWN = 8
+"""How many placings a program remembers: one per executor it has run on."""
+
+
+def placed(program: Program, executor: Executor | None) -> Program:
+    """The same program with its nodes on an executor. Nodes that have one of their own run there; graphs in nodes,
+    error handlers and routers stay with the driver.
+
+    Raises:
+        InvalidGraphError: with a sentence for every node that cannot run there.
+    """
+    known = program.elsewhere.get(executor)
+    if known is not None:
+        return known
+    handlers = {node.handler.name for node in program.nodes.values() if node.handler is not None}
+    table: dict[str, Node] = {}
+    mistakes: list[str] = []
+    for name, node in program.nodes.items():
+        own = node.executor
+        stays = own == HERE or name in handlers or (own is None and (node.inline or _is_graph(node)))
+        try:
+            table[name] = node if stays else placed_alone(node, executor if own is None else executor_of(own))
+        except InvalidGraphError as error:
+            mistakes += error.mistakes
+    if mistakes:
+        raise InvalidGraphError(mistakes)
+    if len(program.elsewhere) >= MOST_KNOWN:
+        program.elsewhere.clear()
+    found = program.elsewhere[executor] = replace(program, nodes=table, elsewhere={})
+    return found
+
+
+def placed_alone(node: Node, executor: Executor | None) -> Node:
+    """A node that runs on an executor; the same one if it is to stay, or is there already.
+
+    Raises:
+        InvalidGraphError: it cannot run there.
+    """
+    if executor is None or _is_placed(node):
+        return node
+    there = copy(node)
+    if isinstance(executor, Threads):
+        if node.sync_missing:
+            return node  # a coroutine runs on the caller's loop
+        there.sync = partial(_on_thread, executor.given, node.sync)
+        return there
+    mistakes = list(_mistakes(node))
+    if mistakes:
+        raise InvalidGraphError(mistakes)
+    try:
+        there.sync = Remote(node, executor)
+    except Exception as error:
+        raise InvalidGraphError(_unpicklable(node, error)) from None
+    there.coro = None  # whatever it is there, here a thread waits for it
+    there.sync_missing = False
+    there.is_async = any(writer.is_async for writer in node.writers)
+    there.inject = (("task", _itself),)
+    return there
+
+
+def _itself(task: Any) -> Any:
+    return task
+
+
+def _is_placed(node: Node) -> bool:
+    return isinstance(node.sync, Remote) or (isinstance(node.sync, partial) and node.sync.func is _on_thread)
+
+
+def _is_graph(node: Node) -> bool:
+    return any(getattr(source, "is_stategraph", False) for source in _sources(node))
+
+
+def _sources(node: Node) -> list[Any]:
+    if isinstance(node.source, (list, tuple)):
+        return [body.source for body in node.source]
+    return [node.source]
+
+
+def _mistakes(node: Node) -> Iterator[str]:
+    where = f"node {node.name!r} cannot run on an executor:"
+    if _is_graph(node):
+        yield f"{where} it is a graph. Give the executor to that graph's compile(), or to its nodes"
+    for name, get in node.inject or ():
+        if get is GETTERS["store"]:
+            yield f'{where} its parameter {name!r} is the store, which stays with the driver: executor="threads"'
+
+
+def _unpicklable(node: Node, error: Exception) -> str:
+    path, why = culprit(node.coro if node.sync_missing else node.sync, "its function")
+    if isinstance(error, ValueError):
+        path, why = "its function", str(error)
+    way_out = "" if has_cloudpickle() else "; or install cloudpickle, which sends lambdas and closures"
+    return (
+        f"node {node.name!r} cannot run on an executor: {path}: {why}. "
+        f"Use a function at the top of a module that workers can import{way_out}"
+    )
+
+
+def _on_thread(pool: ThreadPoolExecutor, function: Any, value: Any, /, **given: Any) -> Any:
+    return pool.submit(copy_context().run, partial(function, value, **given)).result()

@@ -1,0 +1,251 @@
+"""Worker processes of our own: each serves one call at a time over a pipe, can be killed, and is replaced when it dies.
+
+The thread that waits for a call is the one that talks to its worker: no other thread is needed.
+"""
+
+from __future__ import annotations
+
+import atexit
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections import deque
+from multiprocessing import (
+    util as _util,  # noqa: F401  # its own end at exit waits for all processes: ours, registered later, comes first
+)
+from multiprocessing.connection import Connection, Pipe
+from typing import Any, Self
+from weakref import WeakSet
+
+from .call import Call, Executor, Hear, Lost
+from .worker import serve
+
+METHOD = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+"""Never "fork": a driver has threads, and a child would inherit the ends of its siblings' pipes."""
+
+
+SECONDS_TO_DIE = 1.0
+"""How long a process may take from closing its pipe to its end."""
+
+
+class ProcessExecutor(Executor):
+    """Processes on this machine, started as they are needed and kept until `close`.
+
+    A call whose time is up ends with its process. A worker that dies costs its own call a try, and no other.
+
+    Args:
+        max_workers: how many processes at most; the number of CPUs by default.
+
+    Raises:
+        ValueError: there would be no worker.
+
+    >>> with ProcessExecutor(max_workers=2) as processes:
+    ...     processes
+    <ProcessExecutor 2 processes>
+    """
+
+    closed = True
+
+    def __init__(self, max_workers: int | None = None) -> None:
+        if max_workers is not None and max_workers < 1:
+            raise ValueError(f"max_workers must be at least 1, not {max_workers!r}")
+        self.max_workers = max_workers or os.cpu_count() or 1
+        self.name = f"{self.max_workers} processes"
+        self._idle: deque[_Worker] = deque()
+        self._workers: set[_Worker] = set()
+        self._free = threading.Condition()
+        self.closed = False
+        _all.add(self)
+
+    def submit(self, call: Call, hear: Hear) -> _Flight:
+        """Start a call as soon as a worker is free; its flight waits for that."""
+        return _Flight(self, call, hear)
+
+    def close(self) -> None:
+        """End the processes; what they still run is lost."""
+        with self._free:
+            self.closed = True
+            workers, self._workers = self._workers, set()
+            self._idle.clear()
+            self._free.notify_all()
+        for worker in workers:
+            worker.kill()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if not self.closed:
+            self.close()
+
+    def take(self, timeout: float | None) -> _Worker:
+        """A worker for one call.
+
+        Raises:
+            TimeoutError: none is free.
+            RuntimeError: the executor is closed.
+        """
+        with self._free:
+            if not self._free.wait_for(self._has_room, timeout):
+                raise TimeoutError
+            while self._idle and not self.closed:
+                worker = self._idle.pop()
+                if worker.process.is_alive():
+                    return worker
+                self._workers.discard(worker)
+            if self.closed:
+                raise RuntimeError(f"{self!r} is closed")
+            worker = _Worker()
+            self._workers.add(worker)
+        worker.start()
+        return worker
+
+    def give_back(self, worker: _Worker) -> None:
+        """A worker has ended its call."""
+        with self._free:
+            if not self.closed:
+                self._idle.append(worker)
+                self._free.notify()
+
+    def drop(self, worker: _Worker) -> None:
+        """A worker has died, or shall."""
+        with self._free:
+            self._workers.discard(worker)
+            self._free.notify()
+        worker.kill()
+
+    def _has_room(self) -> bool:
+        return self.closed or bool(self._idle) or len(self._workers) < self.max_workers
+
+
+_all: WeakSet[ProcessExecutor] = WeakSet()
+
+
+def _close_all() -> None:
+    for executor in list(_all):
+        executor.close()
+
+
+atexit.register(_close_all)
+_default: list[ProcessExecutor] = []
+_default_lock = threading.Lock()
+
+
+def default_processes() -> ProcessExecutor:
+    """The one that `executor="processes"` means: as many processes as CPUs, for the life of this one."""
+    with _default_lock:
+        if not _default:
+            _default.append(ProcessExecutor())
+        return _default[0]
+
+
+def _forget_parents() -> None:
+    """In the child of a fork: the pipes are its parent's."""
+    _default.clear()
+    _all.clear()
+
+
+os.register_at_fork(after_in_child=_forget_parents)
+
+
+class _Worker:
+    """One process and our end of its pipe."""
+
+    def __init__(self) -> None:
+        self.pipe, self._theirs = Pipe()
+        context: Any = multiprocessing.get_context(METHOD)
+        self.process = context.Process(target=work, args=(self._theirs,), name="stategraph-process")
+
+    def start(self) -> None:
+        """Start the process."""
+        self.process.start()
+        self._theirs.close()
+
+    def kill(self) -> None:
+        """End the process, if it has not ended."""
+        if self.process.pid is not None:
+            self.process.kill()
+            self.process.join()
+        self.pipe.close()
+
+    def how(self) -> str:
+        """How a process ended that has closed its pipe."""
+        self.process.join(SECONDS_TO_DIE)
+        code = self.process.exitcode
+        if code is None:
+            return "its process has closed its pipe"
+        return f"its process was ended by {signal.Signals(-code).name}" if code < 0 else f"its process ended ({code})"
+
+
+class _Flight:
+    def __init__(self, pool: ProcessExecutor, call: Call, hear: Hear) -> None:
+        self._pool = pool
+        self._call = call
+        self._hear = hear
+        self._worker: _Worker | None = None
+
+    def result(self, timeout: float | None = None) -> bytes:
+        due = None if timeout is None else time.monotonic() + timeout
+        if self._worker is None:
+            self._worker = self._pool.take(timeout)
+            self._begin(self._worker)
+        worker = self._worker
+        try:
+            while True:
+                left = None if due is None else max(due - time.monotonic(), 0.0)
+                if not worker.pipe.poll(left):
+                    raise TimeoutError
+                message = worker.pipe.recv_bytes()
+                if message[:1] == END:
+                    break
+                self._hear(message[1:])
+        except (EOFError, ConnectionError) as gone:
+            raise self._lost(worker) from gone
+        self._worker = None
+        self._pool.give_back(worker)
+        return message[1:]
+
+    def _begin(self, worker: _Worker) -> None:
+        try:
+            worker.pipe.send_bytes(self._call.payload)
+        except (OSError, ValueError) as gone:
+            raise self._lost(worker) from gone
+
+    def _lost(self, worker: _Worker) -> Lost:
+        self._worker = None
+        how = worker.how()
+        self._pool.drop(worker)
+        return Lost("the executor was closed", final=True) if self._pool.closed else Lost(how)
+
+    def cancel(self) -> None:
+        if self._worker is not None:
+            self._pool.drop(self._worker)
+            self._worker = None
+
+
+# -- the other side ---------------------------------------------------------------------------------------------
+
+EVENT, END = b"e", b"."
+
+
+def work(pipe: Connection[Any, Any]) -> None:
+    """Serve calls until the driver has gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the driver: it decides what ends
+    lock = threading.Lock()
+
+    def tell(event: bytes) -> None:
+        with lock:
+            pipe.send_bytes(EVENT + event)
+
+    try:
+        while True:
+            answer = serve(pipe.recv_bytes(), (), tell)
+            with lock:
+                pipe.send_bytes(END + answer)
+    except (EOFError, OSError):
+        return

@@ -1,0 +1,134 @@
+"""Functions of nodes as Ray tasks: `stategraph[ray]`.
+
+A task of Ray's can be ended for real. A call that sends events while it runs is a generator: its last item is its end.
+Large parts are put into Ray's object store once.
+"""
+
+from __future__ import annotations
+
+from contextvars import copy_context
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any
+
+import ray
+from ray.exceptions import GetTimeoutError, RayError, TaskCancelledError, WorkerCrashedError
+
+from .call import Call, Executor, Hear, Lost
+from .worker import serve
+
+EVENT, END = b"e", b"."
+
+
+class RayExecutor(Executor):
+    """A Ray cluster; the one that `ray.init` has connected to, or that Ray starts with the first call.
+
+    A call whose time is up ends with its worker process. A worker that dies costs its call a try.
+
+    Args:
+        options: for every task, as `ray.remote(...)` takes them: `num_cpus`, `num_gpus`, `resources`, ...
+    """
+
+    def __init__(self, **options: Any) -> None:
+        self.given = ray
+        self.name = "Ray"
+        self._options = options
+        self._functions: dict[str, Any] = {}
+
+    def submit(self, call: Call, hear: Hear) -> Any:
+        """Start a task of Ray's."""
+        remote = self._remote("stream" if call.speaks else "plain")
+        found = remote.options(name=call.node).remote(call.payload, *call.parts)
+        return _Streaming(found, hear) if call.speaks else _Plain(found)
+
+    def share(self, blob: bytes) -> Any:
+        """Put a large part into the object store."""
+        return ray.put(blob)
+
+    def _remote(self, kind: str) -> Any:
+        if kind not in self._functions:
+            options: dict[str, Any] = {"max_retries": 0, **self._options}  # the engine counts the tries
+            if kind == "stream":
+                options["num_returns"] = "streaming"
+            self._functions[kind] = ray.remote(**options)(carry_out if kind == "plain" else carry_on)
+        return self._functions[kind]
+
+
+class _Plain:
+    def __init__(self, ref: Any) -> None:
+        self._ref = ref
+
+    def result(self, timeout: float | None = None) -> bytes:
+        return _got(self._ref, timeout)
+
+    def cancel(self) -> None:
+        _cancel(self._ref)
+
+
+class _Streaming:
+    def __init__(self, items: Any, hear: Hear) -> None:
+        self._items = items
+        self._hear = hear
+
+    def result(self, timeout: float | None = None) -> bytes:
+        while True:
+            ready, _ = ray.wait([self._items], timeout=timeout, fetch_local=False)
+            if not ready:
+                raise TimeoutError
+            try:
+                item = _got(next(self._items), None)
+            except StopIteration:
+                raise Lost("its worker has stopped in the middle") from None
+            if item[:1] == END:
+                return item[1:]
+            self._hear(item[1:])
+
+    def cancel(self) -> None:
+        _cancel(self._items)
+
+
+def _got(ref: Any, timeout: float | None) -> bytes:
+    try:
+        return ray.get(ref, timeout=timeout)  # type: ignore[no-any-return]
+    except GetTimeoutError:
+        raise TimeoutError from None
+    except WorkerCrashedError as crashed:
+        raise Lost(_first_line(crashed)) from crashed
+    except TaskCancelledError as cancelled:
+        raise Lost("Ray has cancelled it", final=True) from cancelled
+    except RayError as error:
+        raise Lost(_first_line(error)) from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def _cancel(found: Any) -> None:
+    try:
+        ray.cancel(found, force=True)
+    except Exception:  # it has ended, or the cluster is gone
+        pass
+
+
+# -- the other side ---------------------------------------------------------------------------------------------
+
+
+def carry_out(payload: bytes, *parts: bytes) -> bytes:
+    """Serve a call in a worker."""
+    return serve(payload, parts)
+
+
+def carry_on(payload: bytes, *parts: bytes) -> Any:
+    """Serve a call in a worker on a thread of its own, yielding what it tells as it comes, and at last how it ended."""
+    items: SimpleQueue[bytes] = SimpleQueue()
+
+    def run() -> None:
+        items.put(END + serve(payload, parts, lambda event: items.put(EVENT + event)))
+
+    Thread(target=copy_context().run, args=(run,), name="stategraph-call", daemon=True).start()
+    while True:
+        item = items.get()
+        yield item
+        if item[:1] == END:
+            return

@@ -1,0 +1,130 @@
+"""A node's function that runs on an executor, seen from the driver: it stands where the function stood.
+
+It sends the call, relays what it tells, waits, and ends as the function did: with a result, an error or a question.
+A worker that dies costs a try; the rest (retry, cache, limits, answers) is the engine's and stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from hashlib import blake2b
+from typing import Any
+
+from ..pregel.callable import GETTERS
+from ..pregel.errors import GraphAbandoned, WorkerLostError
+from ..pregel.interrupts import AnswerRejected, asking, take_answers
+from ..pregel.program import Node
+from ..pregel.task import Task
+from .call import Executor, Flight, Hear, Lost
+from .luggage import Luggage
+from .pickling import dump_function, loads, unpack_error
+from .worker import Ending
+
+TRIES = 3
+"""How many workers a call may cost before it is given up."""
+NEAR, FAR = 0.005, 0.5
+"""Seconds between two looks at whether a limited attempt was given up: near its limit, and far from it."""
+
+KINDS = {get: kind for kind, get in GETTERS.items()}
+
+
+class Remote:
+    """The function of one node, on one executor.
+
+    Attributes:
+        blob: the function, pickled, and `key` its hash.
+        inject: the names of its further parameters, and what they get.
+
+    Raises:
+        Exception: the function cannot be pickled.
+    """
+
+    def __init__(self, node: Node, executor: Executor) -> None:
+        self.is_async = node.sync_missing
+        function: Any = node.coro if self.is_async else node.sync
+        self.blob = dump_function(function)
+        self.key = blake2b(self.blob, digest_size=16).hexdigest()
+        self.inject = tuple((name, KINDS[get]) for name, get in node.inject or ())
+        self.executor = executor
+
+    def __call__(self, value: Any, *, task: Task) -> Any:
+        """Call the function there and wait for it."""
+        luggage = _luggage(task, self.executor)
+        lost = 0
+        while True:
+            flight = self.executor.submit(luggage.pack(self, task, value), relay(task))
+            try:
+                ending: Ending = loads(_wait(flight, task.life))
+            except Lost as loss:
+                lost += loss.tries
+                if loss.final or lost >= TRIES:
+                    raise WorkerLostError(task.name, self.executor.name, lost, loss.reason) from loss
+                continue
+            except BaseException:
+                flight.cancel()
+                raise
+            open_ = [question.id for question in ending.raised]
+            if take_answers(task, ending.taken, open_, ending.known):
+                continue  # an answer that it was not told of, for it was given without a question
+            return _end(task, ending)
+
+
+def _luggage(task: Task, executor: Executor) -> Luggage:
+    run = task.run
+    if run.luggage is None:
+        run.luggage = {}
+    return run.luggage.setdefault(executor, Luggage(run, executor))  # type: ignore[no-any-return]
+
+
+def _end(task: Task, ending: Ending) -> Any:
+    """End as the function did."""
+    task.asked = ending.asked
+    if ending.drain_reason is not None:
+        task.run.control.request_drain(ending.drain_reason)
+    if ending.paused:
+        for place, question in ending.questions:
+            signal = asking(task, (question,), place)
+        if not ending.questions:  # raised by hand
+            signal = asking(task, ending.raised, (0, ending.asked))
+        if ending.error is not None:
+            raise AnswerRejected(ending.raised, unpack_error(ending.error))  # type: ignore[arg-type]
+        raise signal
+    if ending.error is not None:
+        raise unpack_error(ending.error)
+    return ending.result
+
+
+def _wait(flight: Flight, life: Any) -> bytes:
+    """The flight's result, unless its attempt is given up first.
+
+    Raises:
+        GraphAbandoned: nobody waits for it any longer.
+    """
+    if life is None:
+        return flight.result()
+    while True:
+        try:
+            return flight.result(min(max(life.left(), NEAR), FAR))
+        except TimeoutError:
+            if life.over:
+                raise GraphAbandoned from None
+
+
+def relay(task: Task) -> Hear:
+    """What brings the events of an attempt to those who read the run."""
+    attempt, life = task.attempt, task.life
+    write: Callable[[Any], None] = task.writer
+
+    def hear(event: bytes) -> None:
+        kind, data = loads(event)
+        if kind == "custom":
+            write(data)
+        elif task.attempt != attempt or (life is not None and life.over):
+            return  # a failed attempt speaks no more
+        elif kind == "alive":
+            task.heartbeat()
+        else:
+            for stream in task.run.streams:
+                stream.emit(kind, data)
+
+    return hear
