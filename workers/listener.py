@@ -31,7 +31,6 @@ class Listener:
         self._lock = threading.Lock()
         self._waiting: dict[int, list[Callable[[], object]]] = {}
         self._thread: threading.Thread | None = None
-        self._stop, self._stopped = socket.socketpair()
 
     @contextmanager
     def told(self, id: int, wake: Callable[[], object]) -> Iterator[None]:
@@ -39,6 +38,7 @@ class Listener:
         with self._lock:
             self._waiting.setdefault(id, []).append(wake)
             if self._thread is None and self._conninfo is not None:
+                self._stop, self._stopped = socket.socketpair()
                 self._thread = threading.Thread(target=self._listen, name="stategraph-listener", daemon=True)
                 self._thread.start()
         try:
@@ -51,10 +51,11 @@ class Listener:
 
     def close(self) -> None:
         """Hear no more."""
-        self._stop.close()
         if self._thread is not None:
+            self._stop.close()
             self._thread.join()
-        self._stopped.close()
+            self._stopped.close()
+            self._thread = None
 
     def _listen(self) -> None:
         while True:

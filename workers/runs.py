@@ -18,6 +18,7 @@ from ..checkpoint.thread import CheckpointConflictError
 from ..pregel.app import Pregel
 from ..pregel.config import merge_configs
 from ..pregel.errors import GraphDrained, UnknownInterruptError
+from ..pregel.interrupts import looks_like_answers
 from ..pregel.program import Program
 from ..pregel.types import Command, RunnableConfig
 from .jobs import Ended, Form, Job
@@ -43,13 +44,21 @@ class Runs:
         self._graph, self._saver = graph, graph.checkpointer
         self._form, self._store = form, store
         self._loop = asyncio.new_event_loop() if is_async(graph.program) else None
+        self._thread = threading.Thread(target=self._turn, name="stategraph-loop", daemon=True)
         if self._loop is not None:
-            threading.Thread(target=self._loop.run_forever, name="stategraph-loop", daemon=True).start()
+            self._thread.start()
 
     def close(self) -> None:
-        """End the event loop, if there is one."""
+        """End the event loop, if there is one; no job may run any more."""
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+
+    def _turn(self) -> None:
+        assert self._loop is not None
+        self._loop.run_forever()
+        self._loop.run_until_complete(self._loop.shutdown_default_executor())
+        self._loop.close()
 
     def run(self, job: Job) -> Ended:
         """Run a job to its end, its next pause or a drain. Whatever a node raises ends the job, not the worker."""
@@ -107,9 +116,10 @@ class Runs:
         if command is None or command.resume is MISSING:
             return command
         asked = self._graph.get_state(config).interrupts
-        if len(asked) != 1 or (isinstance(command.resume, dict) and asked[0].id in command.resume):
+        if task.get("bound") or len(asked) != 1 or looks_like_answers(command.resume):
             return command  # the run takes it, or says why not
-        task["input"] = command = replace(command, resume={asked[0].id: command.resume})
+        command = replace(command, resume={asked[0].id: command.resume})
+        task |= {"input": command, "bound": True}
         self._store(job, self._form.write("task", job.run_id, task))
         return command
 

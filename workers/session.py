@@ -56,8 +56,8 @@ class Session:
         self._limited = False
         self.kept: set[tuple[int, int]] = set()
         try:
-            options: dict[str, Any] = {**ALIVE, "connect_timeout": max(2, int(terms.timeout)), **conninfo_to_dict(conninfo)}
-            self._connection = Patient.connect(**options, autocommit=True)
+            options: dict[str, Any] = {**ALIVE, **conninfo_to_dict(conninfo), "autocommit": True}
+            self._connection = Patient.connect(**{"connect_timeout": max(2, int(terms.timeout)), **options})
         except Error as error:
             raise SessionLostError(f"the Postgres server cannot be reached: {str(error).strip()}") from error
         self._connection.patience = terms.timeout

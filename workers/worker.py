@@ -76,8 +76,7 @@ class Worker:
         self._alone: Job | None = None
         self._ended: deque[Ended] = deque()
         self._stopping = self._left = False
-        self._ring, self._bell = socket.socketpair()
-        self._bell.setblocking(False)
+        self._ring: socket.socket | None = None
 
     # -- faces --------------------------------------------------------------------------------------------
 
@@ -102,8 +101,10 @@ class Worker:
             self._conninfo, terms.graph, pool_size=self._concurrency + 1, timeout=terms.timeout
         ) as queue:
             queue.setup()
-            self._runs = Runs(self._kept(queue), self._form, queue.bind)
             session = Session(self._conninfo, terms)
+            self._runs = Runs(self._kept(queue), self._form, queue.bind)
+            self._ring, self._bell = socket.socketpair()
+            self._bell.setblocking(False)
             try:
                 while True:
                     try:
@@ -116,6 +117,8 @@ class Worker:
                     job.lost = True
                     job.control.request_drain("the worker failed")
                 self._runs.close()
+                self._ring.close()
+                self._bell.close()
 
     def _kept(self, queue: Queue) -> Pregel:
         """The graph with a saver, which shares the connections of the queue."""
@@ -132,9 +135,10 @@ class Worker:
 
     def _wake(self) -> None:
         try:
-            self._ring.send(b"!", socket.MSG_DONTWAIT)
+            if self._ring is not None:
+                self._ring.send(b"!", socket.MSG_DONTWAIT)
         except OSError:
-            pass  # it rings already, or nobody is there
+            pass  # it rings already, or nobody hears it
 
     def _silence(self) -> None:
         try:

@@ -1,0 +1,173 @@
+"""Workers for tests: graphs that they run, workers on threads, and workers in processes that can be killed.
+
+`import fleet`; the graphs are found by `python -m stategraph work tests/fleet.py:counting` too.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import operator
+import os
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, TypedDict
+
+from stategraph import END, START, StateGraph, interrupt
+from stategraph.pregel import Pregel
+from stategraph.testing import Ledger
+from stategraph.workers import Queue, Worker
+
+NOTES = "STATEGRAPH_TEST_NOTES"
+"""Names the file in which nodes note what they do."""
+
+QUICK = {"poll": 0.05}
+PROCESSES = multiprocessing.get_context("forkserver")
+
+
+class State(TypedDict, total=False):
+    log: Annotated[list[Any], operator.add]
+    left: int
+    kills: bool
+    pause: float
+
+
+def note(*words: Any) -> None:
+    if NOTES in os.environ:
+        Ledger(Path(os.environ[NOTES])).note(*words)
+
+
+def count(state: State, runtime: Any) -> Any:
+    """One step: has an effect, under its key."""
+    number = len(state["log"])
+    note(runtime.execution_info.thread_id, number, runtime.idempotency_key)
+    if state.get("kills"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(state.get("pause", 0))
+    return {"log": [number]}
+
+
+def looped(node: Callable[..., Any], name: str = "counting") -> Pregel:
+    """A graph that runs a node as often as `left` says."""
+    builder = StateGraph(State)
+    builder.add_node("step", node)
+    builder.add_edge(START, "step")
+    builder.add_conditional_edges("step", lambda s: "step" if len(s["log"]) < s["left"] else END, ["step", END])
+    return builder.compile(name=name)
+
+
+counting = looped(count)
+
+
+def asks(state: State) -> Any:
+    """Two questions in one node, and one in another."""
+    return {"log": [interrupt("first"), interrupt("second")]}
+
+
+def asking() -> Pregel:
+    builder = StateGraph(State)
+    builder.add_node("asks", asks)
+    builder.add_node("more", lambda state: {"log": [interrupt("third")]})
+    builder.add_edge(START, "asks")
+    builder.add_edge("asks", "more")
+    return builder.compile(name="asking")
+
+
+@contextmanager
+def working(graph: Pregel, url: str, number: int = 1, **options: Any) -> Iterator[list[Worker]]:
+    """Workers on threads of this process; stopped in good order."""
+    made = [Worker(graph, url, **{**QUICK, **options}) for _ in range(number)]
+    failed: list[BaseException] = []
+
+    def run(worker: Worker) -> None:
+        try:
+            worker.run()
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=run, args=(worker,)) for worker in made]
+    for thread in threads:
+        thread.start()
+    try:
+        yield made
+    finally:
+        for worker in made:
+            worker.stop()
+        for thread in threads:
+            thread.join(60)
+            assert not thread.is_alive(), "a worker does not stop"
+    assert not failed, failed
+
+
+def serve(url: str, notes: str, folder: str, options: dict[str, Any]) -> None:
+    """What a worker process does: as `python -m stategraph work`, without reading a command line."""
+    os.setsid()  # a group, and a folder, of its own: another machine, as far as that goes
+    os.environ[NOTES] = notes
+    tempfile.tempdir = folder
+    os.chdir(folder)
+    worker = Worker(counting, url, **{**QUICK, **options})
+    signal.signal(signal.SIGTERM, lambda *_: worker.stop())
+    worker.run()
+
+
+class Fleet:
+    """Worker processes. Ended with the `with` block.
+
+    Args:
+        notes: a file in which their nodes note what they do.
+    """
+
+    def __init__(self, url: str, folder: Path, **options: Any) -> None:
+        PROCESSES.set_forkserver_preload([__name__])
+        self._url, self._folder, self._options = url, folder, options
+        self.notes = Ledger(folder / "notes")
+        self.processes: list[Any] = []
+        self.started = 0
+
+    def __enter__(self) -> Fleet:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self.processes:
+            process.kill()
+            process.join()
+
+    def start(self) -> Any:
+        """One more worker."""
+        self.started += 1
+        own = self._folder / f"machine-{self.started}"
+        own.mkdir()
+        args = (self._url, str(self.notes.path), str(own), {"label": f"w{self.started}", **self._options})
+        process = PROCESSES.Process(target=serve, args=args)
+        process.start()
+        self.processes.append(process)
+        return process
+
+    def kill(self, process: Any) -> None:
+        """As a loss of power does."""
+        process.kill()
+        process.join()
+        self.processes.remove(process)
+
+    def repeats(self) -> int:
+        """How many effects were had more than once."""
+        notes = self.notes.read()
+        return len(notes) - len({str(each) for each in notes})
+
+
+def until(what: Callable[[], Any], seconds: float = 60) -> Any:
+    """What it gives as soon as that is true."""
+    deadline = time.monotonic() + seconds
+    while not (found := what()):
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+        time.sleep(0.005)
+    return found
+
+
+def all_ended(queue: Queue) -> bool:
+    """Whether nothing waits or runs."""
+    return not queue.jobs(("waiting", "running"), limit=1)

@@ -1,0 +1,715 @@
+"""Many workers on one Postgres: whatever is submitted is run, in order, by one worker at a time, whoever dies."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import cluster
+import fleet
+import psycopg
+import pytest
+from fleet import Fleet, State, all_ended, counting, looped, until, working
+from psycopg_pool import ConnectionPool
+
+from stategraph import END, START, Command, InMemorySaver, StateGraph
+from stategraph.__main__ import main
+from stategraph.checkpoint import DamagedError, UnserializableError
+from stategraph.checkpoint.postgres import PostgresSaver
+from stategraph.checkpoint.seal import Seal
+from stategraph.checkpoint.serde import Serializer
+from stategraph.checkpoint.sql import wire as wire_module
+from stategraph.workers import JobOpenError, Queue, Worker, WorkersDiedError, queue as queue_module, tables
+from stategraph.workers.jobs import Ended, Form, Job
+from stategraph.workers.runs import Runs
+from stategraph.workers.session import Session, SessionLostError, Terms
+
+postgres = cluster.postgres
+TERMS = Terms("counting", "tester", 3, 20)
+
+
+def five(**more: Any) -> dict[str, Any]:
+    """An input of five steps."""
+    return {"log": [], "left": 5, **more}
+
+
+@pytest.fixture
+def queue(postgres: str) -> Iterator[Queue]:
+    with Queue.from_conn_string(postgres, counting) as opened:
+        opened.setup()
+        yield opened
+
+
+@pytest.fixture
+def session(postgres: str, queue: Queue) -> Iterator[Session]:
+    with PostgresSaver.from_conn_string(postgres) as saver:
+        saver.setup()
+    opened = Session(postgres, TERMS)
+    yield opened
+    opened.close()
+
+
+def cut(session: Session) -> None:
+    """What the server does when a connection is gone."""
+    session._connection.close()
+
+
+# -- submit and result ------------------------------------------------------------------------------------------
+
+
+def test_a_submitted_input_is_run_and_its_result_is_what_invoke_gives(drive: Any, postgres: str, queue: Queue) -> None:
+    with working(counting, postgres):
+        run_id = drive.call(queue, "submit", "t", five())
+        found = drive.call(queue, "result", "t", wait=30)
+        assert (found.status, found.run_id, found.attempts) == ("done", run_id, 1)
+        assert found.unwrap() == {"log": [0, 1, 2, 3, 4], "left": 5}
+    with PostgresSaver.from_conn_string(postgres) as saver:
+        head = saver.get_tuple({"configurable": {"thread_id": "t"}})
+        assert head is not None and head.metadata["run_id"] == run_id
+
+
+def test_an_async_graph_is_run_on_one_event_loop(postgres: str) -> None:
+    loops = set()
+
+    async def step(state: State) -> Any:
+        loops.add(id(asyncio.get_running_loop()))
+        await asyncio.sleep(0)
+        return {"log": [len(state["log"])]}
+
+    graph = looped(step, "awaited")
+    with Queue.from_conn_string(postgres, graph) as queue, working(graph, postgres):
+        names = [f"t{number}" for number in range(5)]
+        queue.submit_many([(name, five()) for name in names])
+        assert [queue.result(name, wait=30).unwrap()["log"] for name in names] == [[0, 1, 2, 3, 4]] * 5
+    assert len(loops) == 1
+
+
+def test_config_and_context_reach_the_nodes(postgres: str) -> None:
+    def step(state: State, config: Any, runtime: Any) -> Any:
+        return {"log": [config["configurable"]["tone"], config["metadata"]["by"], runtime.context, config["tags"]]}
+
+    graph = looped(step, "told")
+    with Queue.from_conn_string(postgres, graph) as queue, working(graph, postgres):
+        config: Any = {"configurable": {"tone": "low"}, "metadata": {"by": "me"}, "tags": ["x"]}
+        queue.submit("t", five(left=1), config=config, context={"user": 7})
+        assert queue.result("t", wait=30).unwrap()["log"] == ["low", "me", {"user": 7}, ["x"]]
+
+
+def test_a_run_that_asks_is_paused_and_an_answer_goes_on(postgres: str) -> None:
+    graph = fleet.asking()
+    with Queue.from_conn_string(postgres, graph) as queue, working(graph, postgres):
+        queue.submit("t", {"log": []})
+        for answer, question in (("a", "first"), ("b", "second"), ("c", "third")):
+            paused = queue.result("t", wait=30)
+            assert (paused.status, [each.value for each in paused.interrupts]) == ("paused", [question])
+            queue.submit("t", Command(resume=answer))
+        assert queue.result("t", wait=30).unwrap()["log"] == ["a", "b", "c"]
+
+
+def test_a_run_that_fails_says_what_its_node_raised_and_none_goes_on(postgres: str) -> None:
+    good = threading.Event()
+
+    def step(state: State) -> Any:
+        if len(state["log"]) == 2 and not good.is_set():
+            raise ValueError("no good")
+        return {"log": [len(state["log"])]}
+
+    graph = looped(step, "fails")
+    with Queue.from_conn_string(postgres, graph) as queue, working(graph, postgres):
+        queue.submit("t", five())
+        failed = queue.result("t", wait=30)
+        assert failed.status == "failed"
+        with pytest.raises(ValueError, match="no good"):
+            failed.unwrap()
+        good.set()
+        queue.submit("t", None)
+        assert queue.result("t", wait=30).unwrap()["log"] == [0, 1, 2, 3, 4]
+
+
+def test_who_waits_is_told_and_does_not_look_again_and_again(
+    drive: Any, postgres: str, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue_module, "POLL", 300.0)
+    with working(counting, postgres, poll=300.0):
+        until(queue.workers)
+        for number in range(3):
+            drive.call(queue, "submit", f"t{number}", five())
+            assert drive.call(queue, "result", f"t{number}", wait=30).status == "done"
+
+
+def test_a_pool_in_place_of_an_address_does_too(postgres: str) -> None:
+    with ConnectionPool(postgres, min_size=1, max_size=2, name="stategraph") as pool, working(counting, postgres):
+        queue = Queue(pool, "counting")
+        queue.submit("t", five())
+        assert queue.result("t", wait=30).unwrap()["log"] == [0, 1, 2, 3, 4]
+        queue.close()
+
+
+def test_a_result_may_be_looked_at_before_it_is_there(queue: Queue) -> None:
+    queue.submit("t", five(), run_id="r")
+    assert queue.result("t", wait=0).status == "waiting"
+    assert queue.result("t", wait=0.01).open
+    with pytest.raises(JobOpenError, match="'r' of thread 't' is waiting"):
+        queue.result("t", wait=0).unwrap()
+    with pytest.raises(LookupError, match="'u' has no job here"):
+        queue.result("u")
+    with pytest.raises(LookupError, match="no job named 'r'"):
+        queue.result("u", run_id="r")
+
+
+def test_a_run_id_submitted_twice_is_one_job(postgres: str, queue: Queue) -> None:
+    for _ in range(3):
+        assert queue.submit("t", five(), run_id="r") == "r"
+    assert queue.submit_many([("t", five()), ("t", five())], run_ids=["r", "s"]) == ["r", "s"]
+    with working(counting, postgres):
+        assert queue.result("t", run_id="s", wait=30).status == "done"
+    queue.submit("t", five(), run_id="r")
+    assert queue.counts() == {"counting": {"done": 2}}
+
+
+def test_a_mistake_is_told_when_it_is_submitted(postgres: str, queue: Queue) -> None:
+    with pytest.raises(UnserializableError, match=r"\['input'\]\['log'\]\[0\]"):
+        queue.submit("t", {"log": [threading.Lock()]})
+    with pytest.raises(ValueError, match="named by a text that is not empty"):
+        queue.submit("", five())
+    with pytest.raises(ValueError, match="priority is a whole number"):
+        queue.submit("t", five(), priority=2**31)
+    with pytest.raises(ValueError, match="does not name its thread_id"):
+        queue.submit("t", five(), config={"configurable": {"thread_id": "u"}})
+    with pytest.raises(ValueError, match="2 inputs but 1 run ids"):
+        queue.submit_many([("t", five()), ("u", five())], run_ids=["r"])
+    with pytest.raises(ValueError, match="'waitin'; did you mean 'waiting'"):
+        queue.jobs(["waitin"])
+    with pytest.raises(ValueError, match="1 or more, not 0"):
+        queue.limit(0)
+    with pytest.raises(TypeError, match="compiled graph or of a graph's name, not of 7"):
+        Queue(postgres, 7)  # type: ignore[arg-type]
+    assert queue.counts() == {}
+
+
+def test_a_graph_that_no_other_worker_could_go_on_with_is_refused(postgres: str) -> None:
+    with pytest.raises(ValueError, match="'counting' keeps its threads in memory"):
+        Worker(counting.copy({"checkpointer": InMemorySaver()}), postgres)
+    with pytest.raises(TypeError, match=r"compile\(\) it first"):
+        Worker(StateGraph(State), postgres)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="above 0"):
+        Worker(counting, postgres, concurrency=0)
+
+
+def test_texts_may_hold_anything(postgres: str) -> None:
+    attacks = ["'; DROP TABLE stategraph_jobs; --", "$1", "%s", "\\", '"', "{}", "ü", "\x01", "long" * 3000]
+    sent: set[str] = set()
+
+    class Watched(psycopg.RawCursor[Any]):
+        def execute(self, query: Any, *args: Any, **kwargs: Any) -> Any:
+            sent.add(query)
+            return super().execute(query, *args, **kwargs)
+
+    def step(state: State) -> Any:
+        raise ValueError(state["log"][0])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wire_module, "RawCursor", Watched)
+        for text in attacks:
+            graph = looped(step, text[:900])
+            with Queue.from_conn_string(postgres, graph) as queue, working(graph, postgres, label=text):
+                queue.submit(text, {"log": [text], "left": 2}, run_id=text, config={"metadata": {"a": text}})
+                found = queue.result(text, run_id=text, wait=30)
+                assert (found.graph, found.thread_id, found.run_id) == (text[:900], text, text)
+                assert str(found.error) == text
+                queue.cancel(text)
+                queue.retry(text)
+        with Queue.from_conn_string(postgres, "any") as queue:
+            assert queue.counts() == {text[:900]: {"failed": 1} for text in attacks}
+    known = {*tables.STATEMENTS.values(), *(text for group in tables.MIGRATIONS for text in group)}
+    own = {text for text in sent if "stategraph_jobs" in text or "stategraph_workers" in text or "LISTEN" in text}
+    assert own <= known
+    assert len(own) > 15
+    for text in ("a\0b", "\ud800", "", "n" * 1001):
+        with pytest.raises(ValueError):
+            Queue(postgres, text)
+
+
+def test_a_row_that_was_altered_is_told(postgres: str, queue: Queue) -> None:
+    with working(counting, postgres):
+        queue.submit("t", five(), run_id="r")
+        queue.result("t", wait=30)
+    with psycopg.connect(postgres) as connection:
+        connection.execute("UPDATE stategraph_jobs SET outcome = set_byte(outcome, 9, get_byte(outcome, 9) # 1)")
+    with pytest.raises(DamagedError, match="the outcome of the job 'r'"):
+        queue.result("t")
+
+
+# -- order ------------------------------------------------------------------------------------------------------
+
+
+def test_jobs_of_a_thread_run_by_priority_then_as_submitted_never_side_by_side(postgres: str) -> None:
+    lock, inside, order = threading.Lock(), [0], []
+
+    def step(state: State, config: Any) -> Any:
+        with lock:
+            inside[0] += 1
+            assert inside[0] == 1, "two runs of one thread at once"
+            order.append(state["left"])
+        time.sleep(0.002)
+        with lock:
+            inside[0] -= 1
+        return {"log": [state["left"]]}
+
+    builder = StateGraph(State).add_node("step", step).add_edge(START, "step").add_edge("step", END)
+    graph = builder.compile(name="order")
+    with Queue.from_conn_string(postgres, graph) as queue:
+        for number in range(30):
+            queue.submit("t", {"left": number}, priority=-(number % 3), run_id=str(number))
+        with working(graph, postgres, 3):
+            until(lambda: all_ended(queue))
+        expected = sorted(range(30), key=lambda number: (number % 3, number))
+        assert order == expected
+        assert queue.result("t", run_id=str(expected[-1])).unwrap()["log"] == expected
+
+
+def test_of_several_threads_the_one_of_higher_priority_goes_first(session: Session, queue: Queue) -> None:
+    for number in range(6):
+        queue.submit(f"t{number}", five(), priority=number % 3)
+    assert [job.thread_id for job in session.claim(4)] == ["t2", "t5", "t1", "t4"]
+    assert [job.thread_id for job in session.claim(4)] == ["t0", "t3"]
+    assert session.claim(4) == []
+
+
+def test_however_many_claim_at_once_a_thread_is_had_by_one(postgres: str, session: Session, queue: Queue) -> None:
+    sessions = [session, *(Session(postgres, TERMS) for _ in range(5))]
+    gate = threading.Barrier(6)
+    had: list[Job] = []
+
+    def claim(one: Session) -> None:
+        for number in range(20):
+            gate.wait()
+            if one is session:
+                queue.submit_many([("a", None), ("b", None)], priority=number)
+            taken = one.claim(2)
+            had.extend(taken)
+            gate.wait()
+            running = Counter(job.thread_id for job in had)
+            assert set(running.values()) <= {1}, "two jobs of a thread were claimed"
+            gate.wait()
+            if taken:
+                one.end([Ended(job.id, job.attempt, "done") for job in taken])
+            if one is session:
+                had.clear()
+
+    threads = [threading.Thread(target=claim, args=(each,)) for each in sessions]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    for each in sessions[1:]:
+        each.close()
+    assert queue.counts()["counting"]["done"] >= 20
+
+
+def test_a_limit_is_kept_exactly_by_all_workers(postgres: str) -> None:
+    lock, inside, most = threading.Lock(), [0], [0]
+    full = threading.Event()
+
+    def step(state: State) -> Any:
+        with lock:
+            inside[0] += 1
+            most[0] = max(most[0], inside[0])
+            if inside[0] == 4:
+                full.set()
+        assert full.wait(30), "the limit is never reached"
+        with lock:
+            inside[0] -= 1
+        return {"log": [0]}
+
+    graph = looped(step, "limited")
+    with Queue.from_conn_string(postgres, graph) as queue:
+        queue.limit(4)
+        names = [f"t{number}" for number in range(60)]
+        queue.submit_many([(name, five(left=1)) for name in names])
+        with working(graph, postgres, 3, concurrency=4):
+            until(lambda: all_ended(queue))
+        assert most == [4]
+        assert queue.counts() == {"limited": {"done": 60}}
+        queue.limit(None)
+        full.clear()
+        queue.submit_many([(name, five(left=1)) for name in names])
+        with working(graph, postgres, 3, concurrency=4):
+            until(lambda: inside[0] > 0)
+            full.set()
+            until(lambda: all_ended(queue))
+        assert queue.counts() == {"limited": {"done": 120}}
+
+
+# -- claims -----------------------------------------------------------------------------------------------------
+
+
+def test_a_claim_ends_with_the_connection_and_another_takes_it_over(postgres: str, session: Session, queue: Queue) -> None:
+    queue.submit("t", five())
+    other = Session(postgres, TERMS)
+    (job,) = session.claim(1)
+    assert other.watch() == 0 and other.claim(1) == []
+    cut(session)
+    assert until(other.watch) == 1
+    (again,) = other.claim(1)
+    assert (again.id, again.attempt) == (job.id, job.attempt + 1)
+    other.close()
+
+
+def test_who_has_lost_a_claim_cannot_end_the_job(postgres: str, session: Session, queue: Queue) -> None:
+    queue.submit("t", five())
+    (job,) = session.claim(1)
+    cut(session)
+    other = Session(postgres, TERMS)
+    until(other.watch)
+    (again,) = other.claim(1)
+    late = Session(postgres, TERMS, before=session.worker)
+    assert late.kept == set()
+    late.end([Ended(job.id, job.attempt, "failed")])
+    assert queue.result("t", wait=0).status == "running"
+    other.end([Ended(again.id, again.attempt, "done")])
+    assert queue.result("t", wait=0).status == "done"
+    for each in (other, late):
+        each.close()
+
+
+def test_a_worker_that_comes_back_in_time_keeps_its_claims(postgres: str, session: Session, queue: Queue) -> None:
+    queue.submit_many([("t", five()), ("u", five())])
+    jobs = session.claim(2)
+    cut(session)
+    back = Session(postgres, TERMS, before=session.worker)
+    other = Session(postgres, TERMS)
+    assert back.kept == {(job.id, job.attempt) for job in jobs}
+    assert other.watch() == 0
+    back.end([Ended(job.id, job.attempt, "done") for job in jobs])
+    assert queue.counts() == {"counting": {"done": 2}}
+    for each in (back, other):
+        each.close()
+
+
+def test_each_death_at_the_same_step_counts_and_the_third_parks_the_job_and_its_thread(
+    postgres: str, queue: Queue, session: Session
+) -> None:
+    queue.submit("t", five(), run_id="bad")
+    queue.submit("t", five(), run_id="next")
+    for deaths in (0, 1, 2):
+        one = Session(postgres, TERMS)
+        (job,) = one.claim(9)
+        assert job.begun == (deaths < 2), "the last try is kept back, to be run alone"
+        assert deaths < 2 or one.begin(job)
+        cut(one)
+        until(session.watch)
+    found = queue.result("t", run_id="bad")
+    assert (found.status, found.attempts) == ("parked", 3)
+    with pytest.raises(WorkersDiedError, match="3 workers died"):
+        found.unwrap()
+    assert session.claim(9) == [], "its thread waits"
+    assert queue.retry("bad") and not queue.retry("next")
+    (job,) = session.claim(9)
+    session.end([Ended(job.id, job.attempt, "waiting")])
+    assert queue.cancel("bad") and not queue.cancel("bad")
+    assert [job.run_id for job in session.claim(9)] == ["next"]
+
+
+def test_a_job_that_was_kept_back_does_not_pay_for_others(postgres: str, queue: Queue, session: Session) -> None:
+    queue.submit("t", five())
+    for _ in range(2):
+        one = Session(postgres, TERMS)
+        one.claim(1)
+        cut(one)
+        until(session.watch)
+    one = Session(postgres, TERMS)
+    assert [job.begun for job in one.claim(1)] == [False]
+    cut(one)
+    until(session.watch)
+    assert queue.result("t", wait=0).status == "waiting"
+
+
+def test_deaths_count_only_while_the_thread_comes_no_further(postgres: str, queue: Queue, session: Session) -> None:
+    queue.submit("t", {"log": [], "left": 1000})
+    with PostgresSaver.from_conn_string(postgres) as saver:
+        app = counting.copy({"checkpointer": saver})
+        for _ in range(5):
+            one = Session(postgres, TERMS)
+            (job,) = one.claim(1)
+            assert job.begun
+            app.invoke({"log": [], "left": 1}, {"configurable": {"thread_id": "t"}})
+            cut(one)
+            until(session.watch)
+    assert queue.result("t", wait=0).status == "waiting"
+
+
+def test_who_left_in_good_order_counts_as_no_death(postgres: str, queue: Queue, session: Session) -> None:
+    queue.submit("t", five())
+    for _ in range(4):
+        one = Session(postgres, TERMS)
+        (job,) = one.claim(1)
+        assert job.begun
+        one.leave()
+        cut(one)
+        until(session.watch)
+
+
+def test_a_whole_fleet_that_died_is_buried_by_one(postgres: str, queue: Queue, session: Session) -> None:
+    queue.submit_many([(f"t{number}", five()) for number in range(8)])
+    dead = [Session(postgres, TERMS) for _ in range(8)]
+    assert [len(each.claim(1)) for each in dead] == [1] * 8
+    for each in dead:
+        cut(each)
+    until(lambda: session.watch() is not None and len(queue.workers()) == 1)
+    assert queue.counts() == {"counting": {"waiting": 8}}
+
+
+# -- an input that is given twice -------------------------------------------------------------------------------
+
+
+def job_of(form: Form, given: Any, attempt: int = 1, **more: Any) -> Job:
+    task = form.write("task", "r", {"input": given, "config": {}, "context": None})
+    return Job(1, attempt, True, "t", "r", task, **more)
+
+
+def test_an_answer_never_reaches_the_question_after_its_own(postgres: str) -> None:
+    form, stored = Form(Serializer(), Seal()), []
+    app = fleet.asking().copy({"checkpointer": InMemorySaver()})
+    runs = Runs(app, form, lambda job, task: stored.append(task))
+    config: Any = {"configurable": {"thread_id": "t"}}
+    app.invoke({"log": []}, config)
+    job = job_of(form, Command(resume="a"))
+    assert runs.run(job).status == "paused"
+    for attempt in (2, 3):  # its worker died before it could say so
+        assert runs.run(replace(job, attempt=attempt, task=stored[-1])).status == "paused"
+        assert [each.value for each in app.get_state(config).interrupts] == ["second"]
+    app.invoke(Command(resume="b"), config)
+    assert runs.run(replace(job, attempt=4, task=stored[-1])).status == "paused"
+    assert app.get_state(config).values["log"] == ["a", "b"]
+
+
+def test_an_update_is_applied_once_however_often_its_job_is_begun() -> None:
+    form = Form(Serializer(), Seal())
+    broken = threading.Event()
+
+    def step(state: State) -> Any:
+        if not broken.is_set():
+            raise KeyboardInterrupt
+        return {"log": ["step"]}
+
+    app = looped(step).copy({"checkpointer": InMemorySaver()})
+    runs = Runs(app, form, lambda job, task: None)
+    config: Any = {"configurable": {"thread_id": "t"}}
+    broken.set()
+    app.invoke({"log": [], "left": 1}, config)
+    broken.clear()
+    job = job_of(form, Command(update={"log": ["update"], "left": 3}, goto="step"))
+    assert runs.run(job).status == "failed"
+    broken.set()
+    assert runs.run(replace(job, attempt=2)).status == "done"
+    assert runs.run(replace(job, attempt=3)).status == "done"
+    assert app.get_state(config).values["log"] == ["step", "update", "step"]
+
+
+# -- workers that are stopped -----------------------------------------------------------------------------------
+
+
+def test_a_stopped_worker_gives_its_jobs_back_at_the_next_superstep(postgres: str, queue: Queue, tmp_path: Path) -> None:
+    with Fleet(postgres, tmp_path) as workers:
+        first = workers.start()
+        queue.submit_many([(f"t{n}", {"log": [], "left": 400, "pause": 0.005}) for n in range(4)])
+        until(lambda: len(workers.notes.read()) > 40)
+        os.kill(first.pid, signal.SIGTERM)
+        first.join(30)
+        assert first.exitcode == 0
+        assert queue.counts() == {"counting": {"waiting": 4}} and queue.workers() == []
+        assert workers.repeats() == 0
+        workers.start()
+        for number in range(4):
+            assert queue.result(f"t{number}", wait=60).unwrap()["log"] == [*range(400)]
+        assert workers.repeats() == 0, "no step was done twice"
+
+
+def test_a_job_is_cancelled_while_it_waits_and_while_it_runs(postgres: str, queue: Queue) -> None:
+    queue.submit("t", five(), run_id="waits")
+    assert queue.cancel("waits") and queue.result("t").status == "cancelled"
+    with working(counting, postgres):
+        queue.submit("t", {"log": [], "left": 10**6, "pause": 0.001}, run_id="runs")
+        until(lambda: queue.result("t", wait=0).status == "running")
+        assert queue.cancel("runs")
+        assert queue.result("t", wait=30).status == "cancelled"
+    assert not queue.cancel("runs") and not queue.cancel("unknown")
+
+
+def test_jobs_are_forgotten_and_their_threads_stay(postgres: str, queue: Queue) -> None:
+    with working(counting, postgres):
+        queue.submit("t", five())
+        queue.result("t", wait=30)
+    queue.submit("u", five())
+    assert queue.forget(timedelta(days=1)) == 0
+    assert queue.forget() == 1
+    with pytest.raises(LookupError, match="it was forgotten"):
+        queue.result("t")
+    assert queue.result("u", wait=0).open
+    with PostgresSaver.from_conn_string(postgres) as saver:
+        assert [*saver.threads()] == ["t"]
+
+
+# -- workers that die -------------------------------------------------------------------------------------------
+
+
+def judged(queue: Queue, workers: Fleet, names: list[str]) -> None:
+    """Every thread has each step once, and every step one key, however often it was tried."""
+    for name in names:
+        found = queue.result(name, wait=60)
+        assert found.unwrap()["log"] == [0, 1, 2, 3, 4], found
+    keys: dict[tuple[str, int], set[str]] = {}
+    for thread, number, key in workers.notes.read():
+        keys.setdefault((thread, number), set()).add(key)
+    assert len(keys) == 5 * len(names)
+    assert all(len(each) == 1 for each in keys.values()), "an effect under two keys"
+    assert len({key for each in keys.values() for key in each}) == len(keys)
+
+
+def test_workers_killed_at_random_lose_nothing_and_every_effect_has_one_key(
+    postgres: str, queue: Queue, tmp_path: Path
+) -> None:
+    names = [f"t{number}" for number in range(60)]
+    chance = random.Random(7)
+    with Fleet(postgres, tmp_path) as workers:
+        for _ in range(3):
+            workers.start()
+        queue.submit_many([(name, five(pause=0.02)) for name in names])
+        kills = 0
+        while not all_ended(queue):
+            time.sleep(0.3)
+            workers.kill(chance.choice(workers.processes))
+            workers.start()
+            kills += 1
+        judged(queue, workers, names)
+    assert kills >= 3
+    assert queue.counts() == {"counting": {"done": 60}}
+
+
+def test_a_job_that_kills_its_worker_is_tried_three_times_and_no_other_pays_for_it(
+    postgres: str, queue: Queue, tmp_path: Path
+) -> None:
+    names = [f"t{number}" for number in range(20)]
+    with Fleet(postgres, tmp_path) as workers:
+        queue.submit("bad", five(kills=True))
+        queue.submit_many([(name, five()) for name in names])
+        while not all_ended(queue):
+            for process in [*workers.processes]:
+                if not process.is_alive():
+                    workers.processes.remove(process)
+            while len(workers.processes) < 2:
+                workers.start()
+            time.sleep(0.02)
+        judged_notes = [note for note in workers.notes.read() if note[0] == "bad"]
+        assert len(judged_notes) == 3, "tries"
+        assert queue.result("bad").status == "parked"
+        for name in names:
+            assert queue.result(name).unwrap()["log"] == [0, 1, 2, 3, 4]
+    assert queue.counts() == {"counting": {"done": 20, "parked": 1}}
+
+
+def test_a_worker_that_was_cut_off_can_neither_commit_nor_end_its_job(postgres: str, queue: Queue, tmp_path: Path) -> None:
+    with Fleet(postgres, tmp_path) as workers:
+        cut_off = workers.start()
+        queue.submit("t", five(pause=0.2))
+        until(lambda: len(workers.notes.read()) == 2)
+        os.kill(cut_off.pid, signal.SIGSTOP)  # inside the second step
+        ((id, *_),) = queue.workers()
+        queue.evict(id)
+        with psycopg.connect(postgres, autocommit=True) as admin:  # and its saver's connections
+            admin.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() "
+                "AND query LIKE '%stategraph_checkpoints%'"
+            )
+        workers.start()
+        assert queue.result("t", wait=60).unwrap()["log"] == [0, 1, 2, 3, 4]
+        with PostgresSaver.from_conn_string(postgres) as saver:
+            before = [each.checkpoint["id"] for each in saver.list({"configurable": {"thread_id": "t"}})]
+            os.kill(cut_off.pid, signal.SIGCONT)
+            until(lambda: len(queue.workers()) == 2 and {each.running for each in queue.workers()} == {0})
+            os.kill(cut_off.pid, signal.SIGTERM)
+            cut_off.join(30)
+            assert cut_off.exitcode == 0
+            assert [each.checkpoint["id"] for each in saver.list({"configurable": {"thread_id": "t"}})] == before
+        found = queue.result("t")
+        assert (found.status, found.attempts) == ("done", 2)
+        judged(queue, workers, ["t"])
+
+
+def test_postgres_restarted_under_load_loses_nothing_and_parks_nothing(tmp_path: Path) -> None:
+    server = cluster.Cluster(cluster.programs() or pytest.skip("no Postgres server"))
+    names = [f"t{number}" for number in range(40)]
+    try:
+        url = server.schema()
+        with Queue.from_conn_string(url, counting) as queue, Fleet(url, tmp_path) as workers:
+            queue.setup()
+            for _ in range(2):
+                workers.start()
+            queue.submit_many([(name, five(pause=0.03)) for name in names])
+            for mode in ("fast", "immediate", "fast"):
+                seen = len(workers.notes.read())
+                until(lambda seen=seen: len(workers.notes.read()) > seen + 20)
+                server.restart(mode)
+            judged(queue, workers, names)
+            assert queue.counts() == {"counting": {"done": 40}}
+    finally:
+        server.remove()
+
+
+# -- the command line -------------------------------------------------------------------------------------------
+
+
+def test_the_command_line_works_and_looks(postgres: str, queue: Queue, tmp_path: Path, capsys: Any) -> None:
+    graph = f"{Path(fleet.__file__)}:counting"
+    words = ["work", "--db", postgres, graph, "--concurrency", "2", "--limit", "2", "--poll", "0.05", "--label", "me"]
+    with subprocess.Popen([sys.executable, "-m", "stategraph", *words], cwd=tmp_path, stderr=subprocess.PIPE) as process:
+        queue.submit("t", five(), run_id="r")
+        assert queue.result("t", wait=60).unwrap()["log"] == [0, 1, 2, 3, 4]
+        assert main(["queue", "--db", postgres]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert lines[0] == "counting: 1 done"
+        assert lines[1].split("\t")[1:] == ["counting", "me", "0 running"]
+        process.terminate()
+        assert process.wait(30) == 0
+        assert process.stderr is not None
+        assert b"working for the queue 'counting', 2 jobs at once" in process.stderr.read()
+    queue.submit("u", five(), run_id="s", priority=4)
+    assert main(["queue", "--db", postgres]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "s\tcounting\tu\twaiting\tpriority 4"
+    assert main(["queue", "--db", postgres, "--cancel", "s", "--retry", "s", "--forget", "0"]) == 0
+    assert capsys.readouterr().out.splitlines() == ["s: there is no such job", "s: cancelled", "forgot 2 jobs"]
+
+
+def test_a_command_line_that_cannot_be_says_why(postgres: str, capsys: Any) -> None:
+    for words, reason in (
+        (["work", "--db", "host=127.0.0.1 port=1", f"{fleet.__file__}:counting"], "cannot be reached"),
+        (["work", "--db", postgres, f"{fleet.__file__}:nothing"], "has no 'nothing'"),
+        (["work", "--db", postgres, f"{fleet.__file__}:counting", "--concurrency", "0"], "above 0"),
+        (["queue", "--db", "this is = not '"], "no Postgres connection string"),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            main(words)
+        assert ended.value.code == 2
+        assert reason in capsys.readouterr().err
+
+
+def test_a_session_that_is_lost_says_so(session: Session) -> None:
+    cut(session)
+    with pytest.raises(SessionLostError, match="broke"):
+        session.claim(1)
+
+
