@@ -61,13 +61,13 @@ CURVES = {
     "keys": Curve("state keys nobody touches; per superstep", 10_000, least=1, work=KEYS),
     "nodes-build": Curve("nodes; declare and compile, per node", 5_000, least=1),
     "nodes-step": Curve("nodes that do not run; per superstep", 5_000, least=1, steady=1),
-    "list-none": Curve("items in a list; per append, no saver", 100_000, work=LIST),
-    "list-memory": Curve("the same, InMemorySaver", 100_000, work=LIST),
-    "list-sqlite": Curve("the same, SQLite", 100_000, work=LIST),
-    "list-postgres": Curve("the same, Postgres", 100_000, work=LIST, peer=False),
-    "thread-memory": Curve("checkpoints of a thread; per call of one superstep, memory", 100_000, steady=10),
-    "thread-sqlite": Curve("the same, SQLite", 100_000, steady=10),
-    "thread-postgres": Curve("the same, Postgres", 100_000, steady=10, peer=False),
+    "list-none": Curve("items of a list; per append, no saver", 100_000, work=LIST),
+    "list-memory": Curve("items of a list; per append, InMemorySaver", 100_000, work=LIST),
+    "list-sqlite": Curve("items of a list; per append, SQLite", 100_000, work=LIST),
+    "list-postgres": Curve("items of a list; per append, Postgres", 100_000, work=LIST, peer=False),
+    "thread-memory": Curve("checkpoints; per call of one superstep, memory", 100_000, steady=10),
+    "thread-sqlite": Curve("checkpoints; per call of one superstep, SQLite", 100_000, steady=10),
+    "thread-postgres": Curve("checkpoints; per call of one superstep, Postgres", 100_000, steady=10, peer=False),
 }
 FLAT = 1.5
 """A curve is flat if no size from `steady` on costs so many times more than that one."""

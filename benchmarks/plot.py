@@ -75,7 +75,7 @@ def bars(samples: Samples) -> str:
     """A group of bars for each case that is a time, in microseconds."""
     found = {name: mine for name, mine in middle(samples).items() if CASES[name].unit == "µs" and mine}
     order = [engine for engine in NAMES if any(engine in mine for mine in found.values())]
-    left, width, high, room = 300.0, 900.0, 10.0, 12.0
+    left, width, high, room = 345.0, 940.0, 10.0, 12.0
     every = [1e6 * value for mine in found.values() for value in mine.values()] or [1.0]
     axis = Axis(every, left, width - 90)
     parts, y = [], 56.0
@@ -104,11 +104,11 @@ def curves(found: Mapping[str, tuple[str, Points]]) -> str:
     Args:
         found: name → (what grows and what is timed, the points).
     """
-    wide, tall, columns = 440.0, 230.0, 2
+    wide, tall, columns = 460.0, 230.0, 2
     parts = legend([e for e in NAMES if any(e in points for _, points in found.values())], 16, 20)
     for index, (label, points) in enumerate(found.values()):
         x, y = index % columns * wide, 34 + index // columns * tall
-        parts += panel(label, points, (x + 52, y + 24, x + wide - 18, y + tall - 26))
+        parts += panel(label, points, (x + 72, y + 24, x + wide - 32, y + tall - 26))
     height = 34 + ceil(len(found) / columns) * tall + 6
     return page(wide * columns, height, parts, "Cost of a unit of work as something grows")
 
@@ -120,7 +120,7 @@ def panel(label: str, points: Points, box: tuple[float, float, float, float]) ->
     if not costs:
         return [text(left, top, f"{label}: no numbers")]
     across, up = Axis(sizes, left, right), Axis(costs, bottom, top)
-    parts = [text(left, top - 8, label)]
+    parts = [text(left - 56, top - 8, label)]
     for value, x in across.marks():
         parts.append(f'<path class="grid" d="M{x:.1f} {top:g}V{bottom:g}"/>')
         parts.append(text(x, bottom + 15, amount(value), "soft", "middle"))
