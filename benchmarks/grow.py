@@ -57,7 +57,7 @@ LIST = "the reducer `operator.add` makes a new list each time"
 KEYS = "the node and its router are given dicts of that many keys"
 CURVES = {
     "supersteps": Curve("supersteps of one call; per superstep", 1_000_000),
-    "sends": Curve("Sends of one superstep; per Send", 100_000, work="the garbage collector, see below"),
+    "sends": Curve("Sends of one superstep; per Send", 1_000_000, work="the garbage collector, see below"),
     "keys": Curve("state keys nobody touches; per superstep", 10_000, least=1, work=KEYS),
     "nodes-build": Curve("nodes; declare and compile, per node", 5_000, least=1),
     "nodes-step": Curve("nodes that do not run; per superstep", 5_000, least=1, steady=1),
