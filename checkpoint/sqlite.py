@@ -213,7 +213,7 @@ class SqliteSaver(SqlSaver):
         execute = self._cursor.execute
         self._check_process()
         with self._lock:
-            mine = database.settle()
+            mine = not database.connection.in_transaction or database.settle()
             try:
                 try:
                     execute(BEGIN_WRITE)  # inside: Ctrl-C may come just as it is done

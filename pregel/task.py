@@ -6,12 +6,13 @@ A task is a plain record. Ids, config and runtime are built only when somebody l
 from __future__ import annotations
 
 import os
-import random
 import time
 from collections.abc import Iterable, Sequence
 from copy import copy
 from hashlib import blake2b
+from itertools import count
 from operator import attrgetter
+from time import time_ns
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from .program import path_text
@@ -325,12 +326,24 @@ def uuid_text(digest: str) -> str:
     return f"{digest[:8]}-{digest[8:12]}-{digest[12:16]}-{digest[16:20]}-{digest[20:]}"
 
 
-_random = random.Random(os.urandom(16))
-os.register_at_fork(after_in_child=lambda: _random.seed(os.urandom(16)))
+class _Ids:
+    """What checkpoint ids made in this process have in common, and the number that tells them apart."""
+
+    def __init__(self) -> None:
+        self.renew()
+
+    def renew(self) -> None:
+        """Begin anew: a process that forked must not make the ids of its parent."""
+        bits = os.urandom(9).hex()
+        self.common = f"-7{bits[:3]}-8{bits[3:6]}-"
+        self.numbers = count(int(bits[6:], 16) >> 1)
+
+
+_ids = _Ids()
+os.register_at_fork(after_in_child=_ids.renew)
 
 
 def new_checkpoint_id() -> str:
     """A UUID of version 7: sorts by time for the eye, unique without it. Nothing relies on the order."""
-    bits = f"{_random.getrandbits(72):018x}"
-    millis = f"{time.time_ns() // 1_000_000:012x}"
-    return f"{millis[:8]}-{millis[8:]}-7{bits[:3]}-8{bits[3:6]}-{bits[6:]}"
+    millis = f"{time_ns() // 1_000_000:012x}"
+    return f"{millis[:8]}-{millis[8:]}{_ids.common}{next(_ids.numbers):012x}"

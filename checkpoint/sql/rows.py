@@ -201,7 +201,8 @@ def rows_of(place: Place, image: Image | None, commit: Commit, metadata: Blob) -
     beside = image.stamp + (writes is not None) if image.id else None
     body = Body(commit.ts, commit.v, metadata, beside, commit.updated, shown, versions, seen, wrote)
     run_id = commit.metadata.get("run_id")
-    check_names(run_id)
+    if run_id is not None:
+        check_names(run_id)
     return NewRows(
         commit.id,
         commit.parent_id,
