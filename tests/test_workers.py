@@ -31,7 +31,8 @@ from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.checkpoint.seal import Seal
 from stategraph.checkpoint.serde import Serializer
 from stategraph.checkpoint.sql import wire as wire_module
-from stategraph.workers import JobOpenError, Queue, Worker, WorkersDiedError, queue as queue_module, tables
+from stategraph.workers import JobOpenError, Queue, Worker, WorkersDiedError, tables
+from stategraph.workers import queue as queue_module
 from stategraph.workers.jobs import Ended, Form, Job
 from stategraph.workers.runs import Runs
 from stategraph.workers.session import Session, SessionLostError, Terms
