@@ -11,7 +11,7 @@ from hashlib import blake2b
 from typing import Any
 
 from ..pregel.callable import GETTERS
-from ..pregel.errors import GraphAbandoned, WorkerLostError
+from ..pregel.errors import GraphAbandoned, InvalidUpdateError, WorkerLostError, nearest
 from ..pregel.interrupts import AnswerRejected, asking, take_answers
 from ..pregel.program import Node
 from ..pregel.task import Task
@@ -52,6 +52,8 @@ class Remote:
         luggage = _luggage(task, self.executor)
         lost = 0
         while True:
+            if task.watch is not None:
+                task.watch.hold()  # the executor may be busy
             flight = self.executor.submit(luggage.pack(self, task, value), relay(task))
             try:
                 ending: Ending = loads(_wait(flight, task.life))
@@ -91,6 +93,11 @@ def _end(task: Task, ending: Ending) -> Any:
         raise signal
     if ending.error is not None:
         raise unpack_error(ending.error)
+    for key, _ in ending.writes:
+        if key not in task.known_channels():
+            near = nearest(key, task.known_channels())
+            raise InvalidUpdateError(f"node {task.name!r} pushed a message to the unknown key {key!r}; {near}")
+    task.writes += ending.writes
     return ending.result
 
 
@@ -123,6 +130,9 @@ def relay(task: Task) -> Hear:
             return  # a failed attempt speaks no more
         elif kind == "alive":
             task.heartbeat()
+        elif kind == "began":
+            if task.watch is not None:
+                task.watch.begin()
         else:
             for stream in task.run.streams:
                 stream.emit(kind, data)

@@ -103,6 +103,7 @@ class Ending:
     Attributes:
         result: what the function returned; None if it raised.
         error: what it raised; of an interrupt, why the answer was rejected.
+        writes: what it wrote besides its result (`push_message`).
         paused: it asked and has no answer.
         asked: how many questions it came to; `questions` are those without an answer, with their places.
         known: the answers it had; `taken` the ids of those it used for the first time.
@@ -111,6 +112,7 @@ class Ending:
 
     result: Any = None
     error: PackedError | None = None
+    writes: list[tuple[str, Any]] = field(default_factory=list)
     paused: bool = False
     asked: int = 0
     questions: list[Any] = field(default_factory=list)
@@ -147,7 +149,7 @@ def serve(payload: bytes, parts: Sequence[bytes] = (), tell: Tell | None = None)
         ending.error = None if rejected is None else pack_error(rejected)
     except BaseException as error:
         ending.error = pack_error(error)
-    ending.asked, ending.questions = task.asked, task.questions
+    ending.writes, ending.asked, ending.questions = task.writes, task.asked, task.questions
     ending.known, ending.taken = task.known, task.run.taken
     ending.drain_reason = task.control.drain_reason
     return _packed(node, ending)
@@ -155,6 +157,7 @@ def serve(payload: bytes, parts: Sequence[bytes] = (), tell: Tell | None = None)
 
 def _run(task: RemoteTask, function: Callable[..., Any], work: Work, value: Any, ending: Ending) -> None:
     RUNNING.set(task)
+    task.begin()
     given = {name: GETTERS[kind](task) for name, kind in work.inject}
     if work.is_async:
         import asyncio
@@ -173,7 +176,7 @@ def _packed(node: str, ending: Ending) -> bytes:
         return dumps(ending)
     except Exception:
         pass
-    for name in ("result", "questions", "known"):
+    for name in ("result", "writes", "questions", "known"):
         try:
             dumps(getattr(ending, name))
         except Exception:
@@ -234,6 +237,7 @@ class RemoteTask:
         self.known = lent.known
         self.asked = 0
         self.questions: list[Any] = []
+        self.writes: list[tuple[str, Any]] = []
         self.control = RemoteControl(lent.drain_reason)
         self.run = RemoteRun(self, lent, tell)
         self._lent = lent
@@ -244,6 +248,10 @@ class RemoteTask:
     def known_answers(self) -> dict[str, Any]:
         """The answers this task was given, by interrupt id."""
         return self.known
+
+    def known_channels(self) -> AnyKey:
+        """The driver will know when the writes are there."""
+        return AnyKey()
 
     @property
     def config(self) -> RunnableConfig:
@@ -274,6 +282,11 @@ class RemoteTask:
     def node_error(self) -> None:
         """Error handlers stay with the driver."""
         return
+
+    def begin(self) -> None:
+        """A limit counts from now on, not from when the call was sent."""
+        if self._lent.limited:
+            self._tell(dumps(("began", None)))
 
     def heartbeat(self) -> None:
         """Tell an idle timeout that the node is alive."""
@@ -363,6 +376,13 @@ class RemoteControl(RunControl):
     def __init__(self, drain_reason: str | None) -> None:
         super().__init__()
         self.drain_reason = drain_reason
+
+
+class AnyKey:
+    """The channels of a graph that is not here: any name may be one."""
+
+    def __contains__(self, name: object) -> bool:
+        return True
 
 
 class Absent:

@@ -11,6 +11,8 @@ from .errors import GraphAbandoned, NodeTimeoutError
 from .types import TimeoutPolicy
 
 NO_LIMIT = TimeoutPolicy()
+HELD = 0.05
+"""Seconds between two looks at an attempt that waits for a place to run."""
 
 
 class Watch:
@@ -25,7 +27,7 @@ class Watch:
         given_up: nobody waits for the attempt any longer; what it still says and stores is dropped.
     """
 
-    __slots__ = ("_above", "_clock", "_policy", "_sign", "_started", "given_up")
+    __slots__ = ("_above", "_clock", "_held", "_policy", "_sign", "_started", "given_up")
 
     def __init__(
         self,
@@ -37,6 +39,7 @@ class Watch:
         self._above = above
         self._clock = clock
         self._started = self._sign = clock()
+        self._held = False
         self.given_up = False
 
     @property
@@ -65,9 +68,18 @@ class Watch:
         """`put`, as long as the attempt is not given up."""
         return lambda chunk: None if self.over else put(chunk)
 
+    def hold(self) -> None:
+        """The attempt waits for a place to run: that does not count."""
+        self._held = True
+
+    def begin(self) -> None:
+        """It has one: now its time begins."""
+        self._started = self._sign = self._clock()
+        self._held = False
+
     def left(self) -> float:
         """Seconds until the nearer limit; zero or less once it is hit."""
-        return min(self._limits())[0]
+        return HELD if self._held else min(self._limits())[0]
 
     def error(self, node: str) -> NodeTimeoutError:
         """What to raise for the limit that was hit."""

@@ -1,0 +1,69 @@
+"""Dask: the suite of `test_executors.py` on a cluster of two worker processes, and what is Dask's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+pytest.register_assert_rewrite("executor_suite")
+distributed = pytest.importorskip("distributed")
+
+import dask  # noqa: E402
+from executor_suite import *  # noqa: E402, F403
+
+from stategraph.executors import executor_of  # noqa: E402
+from stategraph.executors.dask import DaskExecutor  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def no_leaks() -> None:
+    """Threads of Dask's own come when it needs them, and stay."""
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Any]:
+    settings = {
+        "distributed.scheduler.allowed-failures": 2,  # so that the third is the last
+        "distributed.comm.timeouts.connect": "10s",
+        "distributed.admin.system-monitor.gil.enabled": False,
+    }
+    with (
+        dask.config.set(settings),
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address=None, host="127.0.0.1", silence_logs=50
+        ) as cluster,
+        distributed.Client(cluster) as found,
+    ):
+        yield found
+
+
+@pytest.fixture(scope="module")
+def executor(client: Any) -> Any:
+    return client
+
+
+@pytest.fixture(scope="module")
+def far(client: Any) -> Any:
+    return client
+
+
+@pytest.fixture(scope="module")
+def mortal(client: Any) -> Any:
+    return client
+
+
+@pytest.fixture
+def elsewhere() -> bool:
+    return True
+
+
+@pytest.fixture
+def ends_for_real() -> bool:
+    return False
+
+
+def test_a_client_means_one_executor(client: Any) -> None:
+    assert executor_of(client) is executor_of(client)
+    assert isinstance(executor_of(client), DaskExecutor)

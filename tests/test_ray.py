@@ -1,0 +1,61 @@
+"""Ray: the suite of `test_executors.py` on a cluster of this machine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.register_assert_rewrite("executor_suite")
+# Nothing of this leaves the machine. Workers find the functions of the suite by name.
+os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_AUTH_MODE="disabled", RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO="0")
+ray = pytest.importorskip("ray")
+
+from executor_suite import *  # noqa: E402, F403
+
+from stategraph.executors import executor_of  # noqa: E402
+from stategraph.executors.ray import RayExecutor  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def no_leaks() -> None:
+    """Threads of Ray's own come when it needs them, and stay."""
+
+
+@pytest.fixture(scope="module")
+def executor() -> Iterator[Any]:
+    ray.init(
+        num_cpus=2, include_dashboard=False, _node_ip_address="127.0.0.1", log_to_driver=False,
+        logging_level="ERROR", object_store_memory=200 * 2**20,
+    )  # fmt: skip
+    yield ray
+    ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def far(executor: Any) -> Any:
+    return executor
+
+
+@pytest.fixture(scope="module")
+def mortal(executor: Any) -> Any:
+    return executor
+
+
+@pytest.fixture
+def elsewhere() -> bool:
+    return True
+
+
+@pytest.fixture
+def ends_for_real() -> bool:
+    return True
+
+
+def test_the_module_means_its_cluster() -> None:
+    assert isinstance(executor_of(ray), RayExecutor)
+    assert executor_of(ray) is executor_of(ray)
