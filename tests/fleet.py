@@ -153,6 +153,10 @@ class Fleet:
         process.join()
         self.processes.remove(process)
 
+    def reap(self) -> None:
+        """Forget those that died."""
+        self.processes = [process for process in self.processes if process.is_alive()]
+
     def repeats(self) -> int:
         """How many effects were had more than once."""
         notes = self.notes.read()
@@ -171,3 +175,16 @@ def until(what: Callable[[], Any], seconds: float = 60) -> Any:
 def all_ended(queue: Queue) -> bool:
     """Whether nothing waits or runs."""
     return not queue.jobs(("waiting", "running"), limit=1)
+
+
+def judged(queue: Queue, workers: Fleet, names: list[str], steps: int = 5) -> None:
+    """Every thread has each step once, and every step one key, however often it was tried."""
+    for name in names:
+        found = queue.result(name, wait=60)
+        assert found.unwrap()["log"] == [*range(steps)], found
+    keys: dict[tuple[str, int], set[str]] = {}
+    for thread, number, key in workers.notes.read():
+        keys.setdefault((thread, number), set()).add(key)
+    assert len(keys) == steps * len(names)
+    assert all(len(each) == 1 for each in keys.values()), "an effect under two keys"
+    assert len({key for each in keys.values() for key in each}) == len(keys)

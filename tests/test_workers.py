@@ -21,7 +21,7 @@ import cluster
 import fleet
 import psycopg
 import pytest
-from fleet import Fleet, State, all_ended, counting, looped, until, working
+from fleet import Fleet, State, all_ended, counting, judged, looped, until, working
 from psycopg_pool import ConnectionPool
 
 from stategraph import END, START, Command, InMemorySaver, StateGraph
@@ -568,19 +568,6 @@ def test_jobs_are_forgotten_and_their_threads_stay(postgres: str, queue: Queue) 
 # -- workers that die -------------------------------------------------------------------------------------------
 
 
-def judged(queue: Queue, workers: Fleet, names: list[str]) -> None:
-    """Every thread has each step once, and every step one key, however often it was tried."""
-    for name in names:
-        found = queue.result(name, wait=60)
-        assert found.unwrap()["log"] == [0, 1, 2, 3, 4], found
-    keys: dict[tuple[str, int], set[str]] = {}
-    for thread, number, key in workers.notes.read():
-        keys.setdefault((thread, number), set()).add(key)
-    assert len(keys) == 5 * len(names)
-    assert all(len(each) == 1 for each in keys.values()), "an effect under two keys"
-    assert len({key for each in keys.values() for key in each}) == len(keys)
-
-
 def test_workers_killed_at_random_lose_nothing_and_every_effect_has_one_key(
     postgres: str, queue: Queue, tmp_path: Path
 ) -> None:
@@ -609,14 +596,12 @@ def test_a_job_that_kills_its_worker_is_tried_three_times_and_no_other_pays_for_
         queue.submit("bad", five(kills=True))
         queue.submit_many([(name, five()) for name in names])
         while not all_ended(queue):
-            for process in [*workers.processes]:
-                if not process.is_alive():
-                    workers.processes.remove(process)
+            workers.reap()
             while len(workers.processes) < 2:
                 workers.start()
             time.sleep(0.02)
-        judged_notes = [note for note in workers.notes.read() if note[0] == "bad"]
-        assert len(judged_notes) == 3, "tries"
+        tries = [note for note in workers.notes.read() if note[0] == "bad"]
+        assert len(tries) == 3
         assert queue.result("bad").status == "parked"
         for name in names:
             assert queue.result(name).unwrap()["log"] == [0, 1, 2, 3, 4]
@@ -706,6 +691,15 @@ def test_a_command_line_that_cannot_be_says_why(postgres: str, capsys: Any) -> N
             main(words)
         assert ended.value.code == 2
         assert reason in capsys.readouterr().err
+
+
+def test_a_machine_that_vanished_is_noticed_by_both_ends(session: Session) -> None:
+    """By TCP itself: the server lets go of the claims within half a minute, whatever its own settings are."""
+    shown = [session._connection.execute(f"SHOW tcp_{name}").fetchone() for name in (
+        "keepalives_idle", "keepalives_interval", "keepalives_count", "user_timeout")]  # fmt: skip
+    assert shown == [("10",), ("5",), ("3",), ("25000",)] or shown == [("10",), ("5",), ("3",), ("25s",)]
+    info = session._connection.info.get_parameters()
+    assert (info["keepalives_idle"], info["tcp_user_timeout"]) == ("10", "25000")
 
 
 def test_a_session_that_is_lost_says_so(session: Session) -> None:
