@@ -127,7 +127,7 @@ def test_an_action_may_be(action: Any, drive: Any) -> None:
 @pytest.mark.parametrize(
     "action",
     [coroutine, async_generator, AsyncObject(), AsyncObject().__call__, functools.partial(coroutine)],
-    ids=repr,
+    ids=["coroutine", "async generator", "object", "method", "partial"],
 )
 def test_an_async_action_needs_an_async_run(action: Any, drive: Any) -> None:
     app = app_of(action)

@@ -432,7 +432,7 @@ def test_a_command_to_nowhere_is_an_error_that_names_the_node(goto: Any, drive: 
         drive.invoke(graph_of("xy", (START, "x"), x=lambda state: Command(goto=goto)).compile(), {})
 
 
-@pytest.mark.parametrize("goto", [None, 3, {"y"}, {"y": 1}, ["y", None], ["y", 3], object()], ids=repr)
+@pytest.mark.parametrize("goto", [None, 3, {"y"}, {"y": 1}, ["y", None], ["y", 3], ...], ids=repr)
 def test_a_goto_that_is_no_name_is_refused_where_it_is_written(goto: Any) -> None:
     """WART-38."""
     with pytest.raises(TypeError, match="goto"):
@@ -446,7 +446,7 @@ def test_an_unknown_graph_is_refused_where_it_is_written() -> None:
 
 
 @pytest.mark.parametrize(
-    "update", [3, "abc", [1, 2], [("a", 1, 2)], object(), State, {"b": 1}, [("b", 1)], [([], 1)]], ids=repr
+    "update", [3, "abc", [1, 2], [("a", 1, 2)], ..., State, {"b": 1}, [("b", 1)], [([], 1)]], ids=repr
 )
 def test_an_update_that_cannot_be_one_is_an_error_that_names_the_node(update: Any, drive: Any) -> None:
     """WART-38: the peer ignores it."""
