@@ -21,15 +21,15 @@ from typing import Any
 import psycopg
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
-import cluster  # noqa: E402
-import fleet  # noqa: E402
+import cluster
+import fleet
 
-from stategraph.checkpoint.postgres import PostgresSaver  # noqa: E402
-from stategraph.workers import Queue  # noqa: E402
-from stategraph.workers.session import Session, Terms  # noqa: E402
-from stategraph.workers.jobs import Ended  # noqa: E402
+from stategraph.checkpoint.postgres import PostgresSaver
+from stategraph.workers import Queue
+from stategraph.workers.jobs import Ended
+from stategraph.workers.session import Session, Terms
 
-JOBS, STEPS, SETTLE = 2000, 5, 400
+JOBS, STEPS, LONG, SETTLE = 2000, 5, 50, 400
 STRICT = ("fsync = on", "full_page_writes = on", "autovacuum = on", "max_connections = 200")
 
 
@@ -47,11 +47,14 @@ def server(lax: bool) -> Iterator[cluster.Cluster]:
         made.remove()
 
 
-def per(count: int, work: Callable[[], Any]) -> float:
-    """Microseconds for each of so many things that are done by one call."""
-    began = time.perf_counter()
-    work()
-    return round((time.perf_counter() - began) / count * 1e6, 1)
+def median(count: int, work: Callable[[int], Any]) -> float:
+    """Microseconds that one of so many calls takes; the median, since the machine may do other things too."""
+    times = []
+    for number in range(count):
+        began = time.perf_counter()
+        work(number)
+        times.append(time.perf_counter() - began)
+    return round(statistics.median(times) * 1e6, 1)
 
 
 # -- three ways to claim ----------------------------------------------------------------------------------------
@@ -106,10 +109,12 @@ def claims(made: cluster.Cluster) -> dict[str, Any]:
             else:
                 long.execute(TAKE)
                 long.execute("SELECT pg_advisory_lock(1)")
-            first = per(SETTLE, lambda: [way(one) for _ in range(SETTLE)])
+            first = median(SETTLE, lambda _: way(one))  # noqa: B023
+            one.execute("SET synchronous_commit = off")
             for _ in range(10 * JOBS):
                 way(one)
-            last = per(SETTLE, lambda: [way(one) for _ in range(SETTLE)])
+            one.execute("SET synchronous_commit = on")
+            last = median(SETTLE, lambda _: way(one))  # noqa: B023
             found[name] = {"claim_and_end_us": first, f"after_{10 * JOBS}_us": last}
     return {**found, **capacities(made)}
 
@@ -120,11 +125,12 @@ def capacities(made: cluster.Cluster) -> dict[str, Any]:
         count = 0
         try:
             while True:
-                one.execute("SELECT pg_advisory_lock(g) FROM generate_series(%s::bigint, %s::bigint) AS g", (count, count + 199))
+                one.execute("SELECT pg_advisory_lock(n) FROM generate_series(%s::bigint, %s) n", (count, count + 199))
                 count += 200
         except psycopg.errors.OutOfMemory:
             one.execute("SELECT pg_advisory_unlock_all()")
-        settings = {name: one.execute(f"SHOW {name}").fetchone()[0] for name in ("max_connections", "max_locks_per_transaction")}
+        names = ("max_connections", "max_locks_per_transaction")
+        settings = {name: int(one.execute(f"SHOW {name}").fetchone()[0]) for name in names}
         before = free()
         many = [psycopg.connect(made.address, autocommit=True) for _ in range(100)]
         for each in many:
@@ -147,29 +153,55 @@ def free() -> float:
 
 
 def fleets(made: cluster.Cluster, jobs: int) -> dict[str, Any]:
-    """Threads of five supersteps per second, by 1, 2, 4 worker processes of four jobs at once."""
-    found = {}
-    for number in (1, 2, 4):
-        url = made.schema()
-        with tempfile.TemporaryDirectory() as folder, Queue.from_conn_string(url, fleet.counting) as queue:
-            queue.setup()
-            with fleet.Fleet(url, Path(folder), poll=1.0) as workers:
-                for _ in range(number):
-                    workers.start()
-                fleet.until(lambda queue=queue, number=number: len(queue.workers()) == number)
-                warm(queue, number)
-                before, began = told(made, url), time.perf_counter()
-                queue.submit_many([(f"t{n}", {"log": [], "left": STEPS}) for n in range(jobs)])
-                fleet.until(lambda queue=queue: fleet.all_ended(queue), 600)
-                seconds, after = time.perf_counter() - began, told(made, url)
-        wrote = {key: after[key] - before[key] for key in after}
-        found[str(number)] = {
-            "threads_per_s": round(jobs / seconds),
-            "commits_per_s": round(jobs * (STEPS + 1) / seconds),
-            "transactions_per_s": round(wrote["transactions"] / seconds),
-            "wal_bytes_per_thread": round(wrote["wal"] / jobs),
-        }
-    return found
+    """Threads per second by 1, 2, 4 worker processes of four jobs at once, and their cost; longer threads too."""
+    found = {str(number): fleet_of(made, number, jobs, STEPS) for number in (1, 2, 4)}
+    return {**found, "long": fleet_of(made, 2, jobs // 10, LONG)}
+
+
+def fleet_of(made: cluster.Cluster, number: int, jobs: int, steps: int) -> dict[str, float]:
+    """So many workers do so many jobs."""
+    url = made.schema()
+    with tempfile.TemporaryDirectory() as folder, Queue.from_conn_string(url, fleet.counting) as queue:
+        queue.setup()
+        with fleet.Fleet(url, Path(folder), poll=1.0) as workers:
+            for _ in range(number):
+                workers.start()
+            fleet.until(lambda: len(queue.workers()) == number)
+            warm(queue, number)
+            pids = [process.pid for process in workers.processes]
+            before, began = told(made, url, pids), time.perf_counter()
+            queue.submit_many([(f"t{n}", {"log": [], "left": steps}) for n in range(jobs)])
+            fleet.until(lambda: fleet.all_ended(queue), 900)
+            seconds, after = time.perf_counter() - began, told(made, url, pids)
+    wrote = {key: after[key] - before[key] for key in after}
+    return {
+        "steps": steps,
+        "threads_per_s": round(jobs / seconds, 1),
+        "commits_per_s": round(jobs * (steps + 1) / seconds),
+        "transactions_per_thread": round(wrote["transactions"] / jobs, 2),
+        "wal_bytes_per_thread": round(wrote["wal"] / jobs),
+        "worker_cpu_us_per_thread": round(wrote["workers"] / jobs * 1e6),
+        "server_cpu_us_per_thread": round(wrote["server"] / jobs * 1e6),
+    }
+
+
+def cpu(pid: int) -> float:
+    """Seconds of processor time that a process and its ended children have had."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+
+
+def server_cpu(made: cluster.Cluster) -> float:
+    """That of the server, all its processes."""
+    top = int((made.folder / "data" / "postmaster.pid").read_text().split()[0])
+    family = [top]
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            if path.read_text().rpartition(")")[2].split()[1] == str(top):
+                family.append(int(path.parent.name))
+        except (FileNotFoundError, ProcessLookupError):
+            pass
+    return sum(cpu(pid) for pid in family)
 
 
 def warm(queue: Queue, number: int) -> None:
@@ -179,8 +211,8 @@ def warm(queue: Queue, number: int) -> None:
     time.sleep(1.2)  # until the server's counters are written
 
 
-def told(made: cluster.Cluster, url: str) -> dict[str, float]:
-    """What the server has counted."""
+def told(made: cluster.Cluster, url: str, pids: list[int]) -> dict[str, float]:
+    """What the server and the system have counted."""
     time.sleep(1.2)
     with psycopg.connect(url, autocommit=True) as one:
         row = one.execute(
@@ -188,7 +220,8 @@ def told(made: cluster.Cluster, url: str) -> dict[str, float]:
             "WHERE datname = current_database()"
         ).fetchone()
     assert row is not None
-    return {"transactions": row[0], "wal": row[1]}
+    used = {"workers": sum(cpu(pid) for pid in pids), "server": server_cpu(made)}
+    return {"transactions": row[0], "wal": row[1], **used}
 
 
 # -- single calls -----------------------------------------------------------------------------------------------
@@ -203,38 +236,53 @@ def calls(made: cluster.Cluster) -> dict[str, Any]:
         saver.setup()
         given = {"log": [], "left": STEPS}
         found = {
-            "submit_us": per(SETTLE, lambda: [queue.submit(f"s{n}", given) for n in range(SETTLE)]),
-            "submit_many_us": per(JOBS, lambda: queue.submit_many([(f"m{n}", given) for n in range(JOBS)])),
+            "submit_us": median(SETTLE, lambda n: queue.submit(f"s{n}", given)),
+            "submit_100_us": median(20, lambda n: queue.submit_many([(f"m{n}.{m}", given) for m in range(100)])),
         }
         session = Session(url, Terms("counting", "bench", 3, 30))
         for room in (1, 8):
             taken: list[Any] = []
-            found[f"claim_{room}_us"] = per(SETTLE, lambda: [taken.extend(session.claim(room)) for _ in range(SETTLE // room)])  # noqa: B023
+            found[f"claim_{room}_us"] = median(SETTLE // room, lambda _: taken.extend(session.claim(room)))  # noqa: B023
             done = [Ended(job.id, job.attempt, "done", b"x" * 100) for job in taken]
             batches = [done[n : n + room] for n in range(0, len(done), room)]
-            found[f"end_{room}_us"] = per(len(done), lambda: [session.end(batch) for batch in batches])  # noqa: B023
-        found["watch_us"] = per(SETTLE, lambda: [session.watch() for _ in range(SETTLE)])
-        queue.limit(1000)
-        found["claim_within_limit_us"] = per(SETTLE, lambda: [session.claim(1) for _ in range(SETTLE)])
+            found[f"end_{room}_us"] = median(len(batches), lambda n: session.end(batches[n]))  # noqa: B023
+        other = Session(url, Terms("counting", "neighbour", 3, 30))
+        before = server_cpu(made)
+        found["watch_us"] = median(SETTLE, lambda _: (session.watch(), session.unwanted()))
+        found["look_cpu_us"] = round((server_cpu(made) - before) / SETTLE / 2 * 1e6, 1)
+        queue.limit(10_000)
+        session.claim(1)
+        found["claim_within_limit_us"] = median(SETTLE, lambda _: session.claim(1))
+        other.close()
         session.close()
-        found |= {"floor_us": floor(url)}
+        found |= {"floor_us": floor(url), "notice_us": notices(made, queue)}
     url = made.schema()
     with Queue.from_conn_string(url, graph) as queue, fleet.working(graph, url, poll=1.0):
         for n in range(20):
             queue.submit(f"w{n}", given)
             queue.result(f"w{n}")
-        times = []
-        for n in range(200):
-            began = time.perf_counter()
-            queue.submit(f"t{n}", given)
-            queue.result(f"t{n}")
-            times.append(time.perf_counter() - began)
-        found["there_and_back_ms"] = round(statistics.median(times) * 1000, 2)
+        found["there_and_back_us"] = median(200, lambda n: (queue.submit(f"t{n}", given), queue.result(f"t{n}")))
         with PostgresSaver.from_conn_string(url) as saver:
             app = graph.copy({"checkpointer": saver})
             app.invoke(given, {"configurable": {"thread_id": "x"}})
-            names = iter(range(10**6))
-            found["invoke_ms"] = per(100, lambda: [app.invoke(given, {"configurable": {"thread_id": f"x{next(names)}"}}) for _ in range(100)]) / 1000
+            found["invoke_us"] = median(200, lambda n: app.invoke(given, {"configurable": {"thread_id": f"x{n}"}}))
+    return found
+
+
+def notices(made: cluster.Cluster, queue: Queue) -> dict[str, float]:
+    """Processor time of the server for a notice that so many idle sessions hear."""
+    found = {}
+    with psycopg.connect(made.address, autocommit=True) as one:
+        for number in (1, 100):
+            many = [psycopg.connect(made.address, autocommit=True) for _ in range(number)]
+            for each in many:
+                each.execute("LISTEN stategraph_work")
+            before = server_cpu(made)
+            for _ in range(JOBS // 2):
+                one.execute("SELECT pg_notify('stategraph_work', '1')")
+            found[str(number)] = round((server_cpu(made) - before) / (JOBS // 2) * 1e6, 1)
+            for each in many:
+                each.close()
     return found
 
 
@@ -243,8 +291,8 @@ def floor(url: str) -> dict[str, float]:
     with psycopg.connect(url, autocommit=True) as one:
         one.execute("CREATE TABLE floor (n BIGINT)")
         one.execute("SELECT 1")
-        asks = per(SETTLE, lambda: [one.execute("SELECT 1") for _ in range(SETTLE)])
-        stores = per(SETTLE, lambda: [one.execute("INSERT INTO floor VALUES (1)") for _ in range(SETTLE)])
+        asks = median(SETTLE, lambda _: one.execute("SELECT 1"))
+        stores = median(SETTLE, lambda _: one.execute("INSERT INTO floor VALUES (1)"))
     return {"select": asks, "insert": stores}
 
 
@@ -258,8 +306,8 @@ def sizes(made: cluster.Cluster) -> dict[str, Any]:
     with Queue.from_conn_string(url, fleet.counting) as queue, psycopg.connect(url, autocommit=True) as one:
 
         def measured() -> dict[str, float]:
-            rows = ((name, one.execute(f"SELECT pg_total_relation_size('stategraph_{name}')").fetchone()) for name in tables)
-            return {name: round(row[0] / JOBS) for name, row in rows if row}
+            size = "SELECT pg_total_relation_size('stategraph_{}')"
+            return {name: round(one.execute(size.format(name)).fetchone()[0] / JOBS) for name in tables}
 
         queue.setup()
         with PostgresSaver.from_conn_string(url) as saver:

@@ -479,7 +479,7 @@ def test_a_whole_fleet_that_died_is_buried_by_one(postgres: str, queue: Queue, s
 
 def job_of(form: Form, given: Any, attempt: int = 1, **more: Any) -> Job:
     task = form.write("task", "r", {"input": given, "config": {}, "context": None})
-    return Job(1, attempt, True, "t", "r", task, **more)
+    return Job(1, attempt, 1, True, "t", "r", task, **more)
 
 
 def test_an_answer_never_reaches_the_question_after_its_own(postgres: str) -> None:

@@ -92,12 +92,13 @@ class Result:
         return self.value
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Job:
     """A job that a worker has claimed.
 
     Attributes:
-        attempt: how often it was claimed, this time included: the token without which nobody ends it.
+        attempt: how often it was claimed, this time included.
+        worker: whose claim it is. Without both of these nobody ends it.
         begun: false if it is to run alone, because workers died that ran it.
         task: as it is stored.
         control: to ask its run to stop.
@@ -106,6 +107,7 @@ class Job:
 
     id: int
     attempt: int
+    worker: int
     begun: bool
     thread_id: str
     run_id: str

@@ -264,7 +264,7 @@ class Queue:
     def bind(self, job: Job, task: bytes) -> None:
         """Keep another task in place of a job's, while it is still under the same claim."""
         with self._server.statements() as wire:
-            wire.run(STATEMENTS["bind"], job.id, job.attempt, task)
+            wire.run(STATEMENTS["bind"], job.id, job.attempt, job.worker, task)
 
     # -- look after the queue -----------------------------------------------------------------------------
 

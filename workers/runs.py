@@ -26,9 +26,6 @@ from .jobs import Ended, Form, Job
 REPEATS = 10
 """How often a run is begun that met another one on its thread, or a database that was away."""
 
-CANCELLED = "the job was cancelled"
-"""The reason of a drain after which a job does not go back to the queue."""
-
 
 class Runs:
     """Runs jobs of a graph, on the thread that asks.
@@ -79,8 +76,7 @@ class Runs:
                     given = self._prepared(job, task, config, before)
                 output = self._invoke(given, config, control=job.control, version="v2", **context)
             except GraphDrained:
-                cancelled = job.control.drain_reason == CANCELLED
-                return Ended(job.id, job.attempt, "cancelled" if cancelled else "waiting")
+                return Ended(job.id, job.attempt, "waiting")
             except UnknownInterruptError:
                 if not before:
                     raise

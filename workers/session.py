@@ -107,16 +107,19 @@ class Session:
             return []  # another took a job of the same thread at this very moment; look again
         if not found:
             self._limited = bool(self._rows("limit_of", terms.graph))
-        found.sort(key=lambda row: (-row[-1], row[0]))
-        return [Job(id, attempt, begun, t.decode(), r.decode(), task) for id, attempt, begun, t, r, task, _ in found]
+        found.sort(key=lambda row: (-row[6], row[0]))
+        return [
+            Job(id, attempt, self.worker, begun, thread_id.decode(), run_id.decode(), task)
+            for id, attempt, begun, thread_id, run_id, task, *_ in found
+        ]
 
     def end(self, ended: Sequence[Ended]) -> None:
         """Store how runs ended, each only if the job is still this worker's, and tell those who wait for it."""
-        rows = [(each.id, each.attempt, each.status, each.outcome) for each in ended]
-        self._do(lambda: self._end(rows))
+        if ended:
+            self._do(lambda: self._end([tuple(each) for each in ended]))
 
     def _end(self, rows: list[tuple[Any, ...]]) -> None:
-        found = self._rows("end", rows)
+        found = self._rows("end", rows, self.worker)
         self._tell([id for id, awaited in found if awaited])
         if any(status == "waiting" for _, _, status, _ in rows):
             self._rows("tell_workers", lane(self._terms.graph))
@@ -127,7 +130,7 @@ class Session:
 
     def begin(self, job: Job) -> bool:
         """A job that was kept back is about to run; whether it is still this worker's."""
-        return self._do(lambda: bool(self._run("begin", job.id, job.attempt)))
+        return self._do(lambda: bool(self._run("begin", job.id, job.attempt, self.worker)))
 
     def unwanted(self) -> set[int]:
         """The ids of this worker's jobs that were cancelled."""
@@ -156,7 +159,7 @@ class Session:
             with transaction(self._wire, write=True):  # from a look on that comes after its lock was free
                 held = self._rows("hold", next[0][0])[0][0]
                 buried = self._rows("bury", next[0][0], self._terms.tries) if held else []
-            self._tell([id for id, state, awaited in buried if awaited and state == "parked"])
+            self._tell([id for id, state, awaited in buried if awaited and state != "waiting"])
             freed += len(buried)
 
     def wait(self, wake: Any, seconds: float) -> None:

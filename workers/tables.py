@@ -59,6 +59,7 @@ MIGRATIONS = (
 
 # The lock of a worker: named by the table, which differs between schemas of one database, and its id.
 _LOCK = "'stategraph_workers'::regclass::oid::integer, (%s %% 2147483647)::integer"
+# A claim need not outlive a crash of the server, since the worker's lock does not: it waits for no disk.
 # A thread's jobs run one after the other: a job may start if none of its thread is at work or parked, and none that
 # waits goes before it.
 _PICKED = """
@@ -74,7 +75,7 @@ _PICKED = """
     )
     UPDATE stategraph_jobs SET state = 'running', worker = $2, attempt = attempt + 1, begun = deaths < $4
     WHERE id = ANY(ARRAY(SELECT id FROM picked))
-    RETURNING id, attempt, begun, thread_id, run_id, task, priority
+    RETURNING id, attempt, begun, thread_id, run_id, task, priority, set_config('synchronous_commit', 'off', true)
 """
 _COLUMNS = "id, graph, thread_id, run_id, priority, state, attempt, deaths, outcome"
 _MARK = """
@@ -157,16 +158,16 @@ STATEMENTS = {
         room="""greatest(0, least($3::bigint, (SELECT most FROM stategraph_limits AS l WHERE l.graph = $1) - (
             SELECT count(*) FROM stategraph_jobs AS other WHERE other.graph = $1 AND other.state = 'running')))""",
     ),
-    # The attempt is the token: who has lost a job to another cannot end it. Whether it runs is read off `worker`, so that
-    # no plan goes through the index of all that runs.
-    "begin": "UPDATE stategraph_jobs SET begun = true WHERE id = $1 AND attempt = $2 AND worker IS NOT NULL",
-    "bind": "UPDATE stategraph_jobs SET task = $3 WHERE id = $1 AND attempt = $2 AND worker IS NOT NULL",
+    # Worker and attempt are the token: who has lost a job to another cannot end it. Nothing is said of `state`, lest a
+    # plan goes through the index of all that runs.
+    "begin": "UPDATE stategraph_jobs SET begun = true WHERE id = $1 AND attempt = $2 AND worker = $3",
+    "bind": "UPDATE stategraph_jobs SET task = $4 WHERE id = $1 AND attempt = $2 AND worker = $3",
     "unwanted": "SELECT id FROM stategraph_jobs WHERE graph = $1 AND worker = $2 AND state = 'running' AND unwanted",
     "end": """
-        UPDATE stategraph_jobs AS job SET state = convert_from(e.state, 'UTF8'), outcome = e.outcome, worker = NULL,
-            ended = CASE WHEN e.state = 'waiting' THEN NULL ELSE now() END
+        UPDATE stategraph_jobs AS job SET outcome = e.outcome, worker = NULL, ended = now(),
+            state = CASE WHEN e.state = 'waiting' AND unwanted THEN 'cancelled' ELSE convert_from(e.state, 'UTF8') END
         FROM unnest($1::bigint[], $2::bigint[], $3::bytea[], $4::bytea[]) AS e (id, attempt, state, outcome)
-        WHERE job.id = e.id AND job.attempt = e.attempt AND job.worker IS NOT NULL
+        WHERE job.id = e.id AND job.attempt = e.attempt AND job.worker = $5
         RETURNING job.id, awaited
     """,
     # Each worker watches the one that follows in the ring, so that all are watched by few looks.
@@ -196,7 +197,7 @@ STATEMENTS = {
             WHERE job.graph = gone.graph AND job.worker = $1 AND job.state = 'running'
         )
         UPDATE stategraph_jobs AS job SET worker = NULL, deaths = fate.deaths, mark = fate.mark,
-            state = CASE WHEN fate.deaths >= $2 THEN 'parked' ELSE 'waiting' END
+            state = CASE WHEN unwanted THEN 'cancelled' WHEN fate.deaths >= $2 THEN 'parked' ELSE 'waiting' END
         FROM fate WHERE job.id = fate.id
         RETURNING job.id, job.state, awaited
     """,

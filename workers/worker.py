@@ -20,7 +20,7 @@ from ..graph.builder import StateGraph
 from ..pregel.app import Pregel
 from .jobs import Ended, Form, Job, check_graph
 from .queue import Queue
-from .runs import CANCELLED, Runs
+from .runs import Runs
 from .session import Session, SessionLostError, Terms
 
 __all__ = ["Worker"]
@@ -72,9 +72,9 @@ class Worker:
         self._terms = Terms(check_graph(name or graph.name), label or socket.gethostname(), tries, timeout)
         self._form = Form(graph.serde, seal or Seal())
         self._graph, self._concurrency, self._poll = graph, concurrency, poll
-        self._running: dict[int, Job] = {}
+        self._running: set[Job] = set()
         self._alone: Job | None = None
-        self._ended: deque[Ended] = deque()
+        self._ended: deque[tuple[Job | None, Ended]] = deque()
         self._stopping = self._left = False
         self._ring: socket.socket | None = None
 
@@ -101,24 +101,28 @@ class Worker:
             self._conninfo, terms.graph, pool_size=self._concurrency + 1, timeout=terms.timeout
         ) as queue:
             queue.setup()
-            session = Session(self._conninfo, terms)
             self._runs = Runs(self._kept(queue), self._form, queue.bind)
             self._ring, self._bell = socket.socketpair()
             self._bell.setblocking(False)
             try:
-                while True:
-                    try:
-                        return self._work(session)
-                    except SessionLostError:
-                        session = self._reconnected(session)
+                self._work_on(Session(self._conninfo, terms))
             finally:
-                session.close()
-                for job in self._running.values():  # only if this fails
+                for job in self._running:  # only if this fails
                     job.lost = True
                     job.control.request_drain("the worker failed")
                 self._runs.close()
                 self._ring.close()
                 self._bell.close()
+
+    def _work_on(self, session: Session) -> None:
+        try:
+            while True:
+                try:
+                    return self._work(session)
+                except SessionLostError:
+                    session = self._reconnected(session)
+        finally:
+            session.close()
 
     def _kept(self, queue: Queue) -> Pregel:
         """The graph with a saver, which shares the connections of the queue."""
@@ -174,10 +178,11 @@ class Worker:
         """Store how runs ended. What could not be stored is tried again: it is stored once."""
         ended = [*self._ended]
         if ended:
-            session.end(ended)
-        for each in ended:
+            session.end([how for _, how in ended])
+        for job, _ in ended:
             self._ended.popleft()
-            self._running.pop(each.id, None)
+            if job is not None:
+                self._running.discard(job)
 
     def _take(self, session: Session) -> None:
         """Claim as many jobs as there is room for, and begin them. One that workers died of runs when nothing else
@@ -200,11 +205,11 @@ class Worker:
                 self._begin(job)
 
     def _begin(self, job: Job) -> None:
-        self._running[job.id] = job
+        self._running.add(job)
         threading.Thread(target=self._carry, args=(job,), name="stategraph-job", daemon=True).start()
 
     def _carry(self, job: Job) -> None:
-        self._ended.append(self._runs.run(job))
+        self._ended.append((job, self._runs.run(job)))
         self._wake()
 
     def _drain(self, session: Session) -> None:
@@ -214,12 +219,13 @@ class Worker:
         if self._alone is not None:
             session.end([Ended(self._alone.id, self._alone.attempt, "waiting")])
             self._alone = None
-        for job in [*self._running.values()]:
+        for job in self._running:
             job.control.request_drain("the worker was stopped")
 
     def _cancel(self, ids: set[int]) -> None:
-        for id in ids & {*self._running}:
-            self._running[id].control.request_drain(CANCELLED)
+        for job in self._running:
+            if job.id in ids:
+                job.control.request_drain("the job was cancelled")
 
     def _reconnected(self, lost: Session) -> Session:
         """A new session. Runs whose jobs others took meanwhile are stopped: their thread has another writer."""
@@ -233,10 +239,18 @@ class Worker:
                     raise
                 time.sleep(min(self._poll, 1.0))
         self._left = False
-        for job in [*self._running.values(), *([self._alone] if self._alone else [])]:
-            if (job.id, job.attempt) not in session.kept:
+        kept = session.kept
+        for job in [*self._running, *([self._alone] if self._alone else [])]:
+            if (job.id, job.attempt) in kept and not job.lost:
+                kept.remove((job.id, job.attempt))
+                job.worker = session.worker
+            else:
                 job.lost = True
                 job.control.request_drain("another worker has the job")
+        if self._alone is not None and self._alone.lost:
+            self._alone = None
+        # Claims whose answer was lost on the way.
+        self._ended.extend((None, Ended(*unknown, "waiting")) for unknown in kept)
         return session
 
 
