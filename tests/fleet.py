@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
@@ -26,6 +26,7 @@ NOTES = "STATEGRAPH_TEST_NOTES"
 """Names the file in which nodes note what they do."""
 
 QUICK = {"poll": 0.05}
+PLANTED = ExitStack()  # bugs of a worker process, for as long as it lives
 PROCESSES = multiprocessing.get_context("forkserver")
 
 
@@ -103,8 +104,12 @@ def working(graph: Pregel, url: str, number: int = 1, **options: Any) -> Iterato
     assert not failed, failed
 
 
-def serve(url: str, notes: str, folder: str, options: dict[str, Any]) -> None:
+def serve(url: str, notes: str, folder: str, options: dict[str, Any], bug: str | None) -> None:
     """What a worker process does: as `python -m stategraph work`, without reading a command line."""
+    if bug is not None:
+        from chaos.planted import planted
+
+        PLANTED.enter_context(planted(bug))
     os.setsid()  # a group, and a folder, of its own: another machine, as far as that goes
     os.environ[NOTES] = notes
     tempfile.tempdir = folder
@@ -118,11 +123,13 @@ class Fleet:
     """Worker processes. Ended with the `with` block.
 
     Args:
-        notes: a file in which their nodes note what they do.
+        folder: where their nodes note what they do, and each has a folder of its own.
+        bug: a planted bug, by name.
     """
 
-    def __init__(self, url: str, folder: Path, **options: Any) -> None:
+    def __init__(self, url: str, folder: Path, bug: str | None = None, **options: Any) -> None:
         PROCESSES.set_forkserver_preload([__name__])
+        self._bug = bug
         self._url, self._folder, self._options = url, folder, options
         self.notes = Ledger(folder / "notes")
         self.processes: list[Any] = []
@@ -141,7 +148,7 @@ class Fleet:
         self.started += 1
         own = self._folder / f"machine-{self.started}"
         own.mkdir()
-        args = (self._url, str(self.notes.path), str(own), {"label": f"w{self.started}", **self._options})
+        args = (self._url, str(self.notes.path), str(own), {"label": f"w{self.started}", **self._options}, self._bug)
         process = PROCESSES.Process(target=serve, args=args)
         process.start()
         self.processes.append(process)

@@ -183,6 +183,8 @@ class Worker:
             self._ended.popleft()
             if job is not None:
                 self._running.discard(job)
+            if job is self._alone:
+                self._alone = None
 
     def _take(self, session: Session) -> None:
         """Claim as many jobs as there is room for, and begin them. One that workers died of runs when nothing else
@@ -199,10 +201,11 @@ class Worker:
             if not claimed:
                 break
         if self._alone is not None and not self._running:
-            job, self._alone = self._alone, None
-            if session.begin(job):
-                job.begun = True
-                self._begin(job)
+            if session.begin(self._alone):
+                self._alone.begun = True
+                self._begin(self._alone)
+            else:
+                self._alone = None
 
     def _begin(self, job: Job) -> None:
         self._running.add(job)
@@ -216,7 +219,7 @@ class Worker:
         if not self._left:
             session.leave()
             self._left = True
-        if self._alone is not None:
+        if self._alone is not None and not self._alone.begun:
             session.end([Ended(self._alone.id, self._alone.attempt, "waiting")])
             self._alone = None
         for job in self._running:
@@ -240,14 +243,14 @@ class Worker:
                 time.sleep(min(self._poll, 1.0))
         self._left = False
         kept = session.kept
-        for job in [*self._running, *([self._alone] if self._alone else [])]:
+        for job in {*self._running, *([self._alone] if self._alone else [])}:
             if (job.id, job.attempt) in kept and not job.lost:
                 kept.remove((job.id, job.attempt))
                 job.worker = session.worker
             else:
                 job.lost = True
                 job.control.request_drain("another worker has the job")
-        if self._alone is not None and self._alone.lost:
+        if self._alone is not None and self._alone.lost and not self._alone.begun:
             self._alone = None
         # Claims whose answer was lost on the way.
         self._ended.extend((None, Ended(*unknown, "waiting")) for unknown in kept)

@@ -13,6 +13,7 @@ import stategraph.checkpoint.sql.saver as sql
 import stategraph.checkpoint.sql.upkeep as upkeep
 import stategraph.checkpoint.sqlite as sqlite
 import stategraph.store.sqlite as store
+import stategraph.workers.tables as queue
 from stategraph.checkpoint.base import CheckpointConflictError
 from stategraph.checkpoint.errors import DamagedError
 from stategraph.checkpoint.memory import InMemorySaver
@@ -273,3 +274,32 @@ def namespaces_as_text(stack: ExitStack) -> None:
     swap(stack, store, "encode_namespace", lambda namespace: ".".join(namespace).encode())
     swap(stack, store, "decode_namespace", lambda data: tuple(data.decode().split(".")))
     swap(stack, store, "below", below)
+
+
+# -- the queue --------------------------------------------------------------------------------------------------
+
+
+def queued(stack: ExitStack, name: str, old: str, new: str) -> None:
+    """Another text in a statement of the queue."""
+    text = queue.STATEMENTS[name]
+    assert old in text
+    queue.STATEMENTS[name] = text.replace(old, new)
+    stack.callback(queue.STATEMENTS.__setitem__, name, text)
+
+
+@bug("poisoned_jobs", 1)
+def deaths_not_counted(stack: ExitStack) -> None:
+    """A job whose worker died goes back to the queue as if nothing had been."""
+    queued(stack, "bury", "job.deaths + 1", "job.deaths")
+
+
+@bug("poisoned_jobs", 1)
+def innocents_pay(stack: ExitStack) -> None:
+    """A suspected job runs beside others, which are then suspected as well."""
+    queued(stack, "claim", "begun = deaths < $4", "begun = ($4 > 0)")
+
+
+@bug("killed_workers", 1)
+def dead_workers_not_noticed(stack: ExitStack) -> None:
+    """What a dead worker had claimed stays claimed."""
+    queued(stack, "watch", "pg_try_advisory_xact_lock(", "(SELECT false) AND pg_try_advisory_xact_lock(")
