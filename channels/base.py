@@ -114,6 +114,17 @@ class BaseChannel(Generic[Value, Update, Stored]):
         """
         raise NotImplementedError(f"{type(self).__name__} must define update()")
 
+    def preview(self, values: Sequence[Update]) -> Value:
+        """What `get` would give after an update with these values; the channel stays as it is.
+
+        Raises:
+            InvalidUpdateError: these values cannot be taken (together).
+            EmptyChannelError: it would hold none.
+        """
+        image = self.copy()
+        image.update(values)
+        return image.get()
+
     def consume(self) -> bool:
         """A node that waits for this channel ran. Returns True if the channel changed."""
         return False

@@ -49,6 +49,13 @@ class LastValue(Cell[Value]):
         advice = "To take several, give the key a reducer: Annotated[list, operator.add]."
         raise too_many(self, rule, len(values), f"{advice} ({CONCURRENT})")
 
+    def preview(self, values: Sequence[Any]) -> Value:
+        """What `get` would give after an update with these values."""
+        if len(values) != 1 or type(values[0]) is Overwrite or self.__class__ is not LastValue:
+            return super().preview(values)
+        value: Value = values[0]
+        return value
+
     def copy(self) -> Self:
         """A second channel with the same value (shared, not copied)."""
         cls = self.__class__

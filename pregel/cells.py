@@ -46,10 +46,8 @@ class Cells:
         readers = self.program.readers
         for channel, updates in grouped(writes).items():
             if reader in readers.get(channel, ()):
-                image = self.channels[channel].copy()
-                image.update(updates)
                 try:
-                    values[channel] = image.get()
+                    values[channel] = self.channels[channel].preview(updates)
                 except EmptyChannelError:
                     values.pop(channel, None)
         return values

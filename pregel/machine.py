@@ -332,7 +332,10 @@ class Machine(Cells):
                     seen[name] = {}
                     self.unsaved_seen.add(name)
                 continue
-            seen[name] = {t: versions[t] for t in node.triggers if t in versions}
+            seen[name] = mine = {}
+            for trigger in node.triggers:
+                if trigger in versions:
+                    mine[trigger] = versions[trigger]
             self.unsaved_seen.add(name)
 
     def _swap(self, fresh: Mapping[str, Channel], moved: Sequence[str], changed: set[str]) -> None:

@@ -770,3 +770,26 @@ def test_an_accumulating_topic_is_the_sum_of_its_steps(first: list[Any], second:
     twice.update(first)
     twice.update(second)
     assert once.checkpoint() == twice.checkpoint()
+
+
+class Louder(LastValue[Any]):
+    def get(self) -> Any:
+        return f"{super().get()}!"
+
+
+@pytest.mark.parametrize("updates", [[], ["a"], [Overwrite("a")], ["a", "b"]], ids=str)
+@pytest.mark.parametrize("make", [*MAKERS.values(), partial(Louder, Any, key="k")], ids=[*MAKERS, "a subclass"])
+def test_a_preview_is_what_an_update_would_give_and_changes_nothing(make: Any, updates: list[Any]) -> None:
+    def outcome(channel: Any, *steps: str) -> Any:
+        try:
+            return [getattr(channel, step)(*[updates] * (step != "get")) for step in steps][-1]
+        except (InvalidUpdateError, EmptyChannelError, TypeError) as error:
+            return type(error)
+
+    empty = make()
+    filled = empty.copy()
+    outcome(filled, "update") if updates else None
+    for channel in (empty, filled):
+        before = outcome(channel, "get")
+        assert outcome(channel, "preview") == outcome(channel.copy(), "update", "get")
+        assert outcome(channel, "get") == before
