@@ -7,6 +7,7 @@ executor needs to know no graph: it carries bytes to `serve` somewhere else, and
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -54,9 +55,12 @@ class Executor:
 
     Attributes:
         name: for people.
+        quarantine: held while a call runs again whose worker has died, where the death of a worker hits several calls:
+            alone, the one that did it is found, and the others are cleared.
     """
 
     name = "executor"
+    quarantine: AbstractContextManager[Any] = nullcontext()
 
     def submit(self, call: Call, hear: Hear) -> Flight:
         """Start a call: somewhere, `stategraph.executors.serve(call.payload, parts, tell)` runs, and what it returns is

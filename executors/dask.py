@@ -22,8 +22,9 @@ class DaskExecutor(Executor):
     """A Dask cluster.
 
     A call that runs cannot be ended there: at its time limit it is abandoned, and its worker's thread stays busy. A
-    worker that dies costs its calls a try: Dask's own setting `distributed.scheduler.allowed-failures` (3) says how
-    many of them a call may cost.
+    worker that dies costs all its calls a try. Dask starts them anew by itself, as often as its setting
+    `distributed.scheduler.allowed-failures` (3) says; what then still has no end is started once more, alone. With 0 it
+    is as on other executors: three tries.
 
     Args:
         client: connected, and not `asynchronous`.
@@ -41,6 +42,8 @@ class DaskExecutor(Executor):
         self._inboxes: dict[str, Inbox] = {}
         self._subscribed = False
         self._lock = threading.Lock()
+        self._abandoned: set[Any] = set()
+        self.quarantine = threading.Lock()
 
     def submit(self, call: Call, hear: Hear) -> _Flight:
         """Hand the call to the scheduler."""
@@ -48,11 +51,16 @@ class DaskExecutor(Executor):
         topic = None if inbox is None else (self._topic, inbox.id)
         key = f"{call.node}-{uuid.uuid4().hex}"  # never the same: equal calls are not to be merged
         future = self.given.submit(carry, call.payload, list(call.parts), topic, key=key, pure=False)
-        return _Flight(call, future, inbox)
+        return _Flight(self, call, future, inbox)
 
     def share(self, blob: bytes) -> Any:
         """Scatter a large part: to one worker, from which the others fetch it."""
         return self.given.scatter(blob, hash=False)
+
+    def keep(self, future: Any) -> None:
+        """Hold an abandoned call until it ends."""
+        self._abandoned.add(future)
+        future.add_done_callback(self._abandoned.discard)
 
     def _inbox(self, hear: Hear) -> Inbox:
         with self._lock:
@@ -72,7 +80,8 @@ class DaskExecutor(Executor):
 
 
 class _Flight:
-    def __init__(self, call: Call, future: Any, inbox: Inbox | None) -> None:
+    def __init__(self, executor: DaskExecutor, call: Call, future: Any, inbox: Inbox | None) -> None:
+        self._executor = executor
         self._call = call  # holds the scattered parts
         self._future = future
         self._inbox = inbox
@@ -83,7 +92,7 @@ class _Flight:
         except KilledWorker as killed:
             self.cancel()
             tries = killed.allowed_failures + 1
-            raise Lost(f"Dask has given it up: {killed}", tries=tries, final=True) from killed
+            raise Lost(f"Dask has given it up: {killed}", tries=tries) from killed
         except FutureCancelledError as cancelled:
             raise Lost(f"Dask has dropped it: {cancelled}", final=True) from cancelled
         if self._inbox is not None:
@@ -94,6 +103,9 @@ class _Flight:
     def cancel(self) -> None:
         if self._inbox is not None:
             self._inbox.close()
+            if self._inbox.begun:  # to cancel it would not end it, and the scheduler would take its worker for idle
+                self._executor.keep(self._future)
+                return
         try:
             self._future.cancel()
         except Exception:  # the cluster is gone, and the call with it

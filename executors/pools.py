@@ -130,6 +130,11 @@ class Inbox:
         if self._error is not None:
             raise self._error
 
+    @property
+    def begun(self) -> bool:
+        """Whether anything was heard: the first that a limited call tells is that it has begun."""
+        return bool(self._heard)
+
     def close(self) -> None:
         """Nobody listens any longer."""
         self._gone(self.id)

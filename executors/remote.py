@@ -7,6 +7,7 @@ A worker that dies costs a try; the rest (retry, cache, limits, answers) is the 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from hashlib import blake2b
 from typing import Any
 
@@ -54,17 +55,15 @@ class Remote:
         while True:
             if task.watch is not None:
                 task.watch.hold()  # the executor may be busy
-            flight = self.executor.submit(luggage.pack(self, task, value), relay(task))
+            call = luggage.pack(self, task, value)
             try:
-                ending: Ending = loads(_wait(flight, task.life))
+                with self.executor.quarantine if lost else nullcontext():
+                    ending: Ending = loads(_flown(self.executor.submit(call, relay(task)), task.life))
             except Lost as loss:
-                lost += loss.tries
-                if loss.final or lost >= TRIES:
+                alone, lost = lost > 0 or self.executor.quarantine is Executor.quarantine, lost + loss.tries
+                if loss.final or (alone and lost >= TRIES):
                     raise WorkerLostError(task.name, self.executor.name, lost, loss.reason) from loss
                 continue
-            except BaseException:
-                flight.cancel()
-                raise
             open_ = [question.id for question in ending.raised]
             if take_answers(task, ending.taken, open_, ending.known):
                 continue  # an answer that it was not told of, for it was given without a question
@@ -99,6 +98,16 @@ def _end(task: Task, ending: Ending) -> Any:
             raise InvalidUpdateError(f"node {task.name!r} pushed a message to the unknown key {key!r}; {near}")
     task.writes += ending.writes
     return ending.result
+
+
+def _flown(flight: Flight, life: Any) -> bytes:
+    try:
+        return _wait(flight, life)
+    except Lost:
+        raise
+    except BaseException:
+        flight.cancel()
+        raise
 
 
 def _wait(flight: Flight, life: Any) -> bytes:

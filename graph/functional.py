@@ -47,7 +47,7 @@ class TaskFunction(Generic[P, T]):
     ) -> None:
         self.function = function
         self.name = name or infer_name(function)
-        self._executor = read_executor(executor)
+        self._executor = executor
         self._known: tuple[Any, Node] | None = None
         self._node = _task_node(self.name, function, policies)
         update_wrapper(cast(Any, self), function)
@@ -137,9 +137,10 @@ def task(
         "cache_policy": cache_policy,
         "timeout": TimeoutPolicy.coerce(timeout),
     }
+    there = read_executor(executor)
     if function is not None:
-        return TaskFunction(function, name, policies, executor)
-    return lambda f: TaskFunction(f, name, policies, executor)
+        return TaskFunction(function, name, policies, there)
+    return lambda f: TaskFunction(f, name, policies, there)
 
 
 def _task_node(name: str, function: Callable[..., Any], policies: dict[str, Any]) -> Node:

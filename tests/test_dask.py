@@ -25,7 +25,7 @@ def no_leaks() -> None:
 @pytest.fixture(scope="module")
 def client() -> Iterator[Any]:
     settings = {
-        "distributed.scheduler.allowed-failures": 2,  # so that the third is the last
+        "distributed.scheduler.allowed-failures": 0,  # so that it is the engine that counts
         "distributed.comm.timeouts.connect": "10s",
         "distributed.admin.system-monitor.gil.enabled": False,
     }
@@ -37,6 +37,13 @@ def client() -> Iterator[Any]:
         distributed.Client(cluster) as found,
     ):
         yield found
+
+
+@pytest.fixture(autouse=True)
+def all_workers(client: Any) -> None:
+    """Those that an earlier test has killed are back; a nanny whose worker dies while it starts gives up."""
+    client.cluster.scale(2)
+    client.wait_for_workers(2, timeout=LONG)  # noqa: F405
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +59,12 @@ def far(client: Any) -> Any:
 @pytest.fixture(scope="module")
 def mortal(client: Any) -> Any:
     return client
+
+
+@pytest.fixture
+def world() -> Drive:  # noqa: F405
+    """For tests that take their time: waiting for a worker is the same in both."""
+    return Drive(is_async=False)  # noqa: F405
 
 
 @pytest.fixture

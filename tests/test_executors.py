@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import multiprocessing
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,7 +16,11 @@ pytest.register_assert_rewrite("executor_suite")
 
 from executor_suite import *  # noqa: E402, F403
 
-from stategraph.executors import ProcessExecutor  # noqa: E402
+import stategraph  # noqa: E402
+from stategraph import InvalidGraphError, NodeBuilder, Pregel  # noqa: E402
+from stategraph.channels import LastValue  # noqa: E402
+from stategraph.executors import Call, ProcessExecutor, executor_of, serve  # noqa: E402
+from stategraph.executors import pickling  # noqa: E402
 
 
 def process_pool() -> Executor:
@@ -50,6 +57,12 @@ def far(request: pytest.FixtureRequest) -> Any:
 
 
 @pytest.fixture
+def world(drive: Drive) -> Drive:  # noqa: F405
+    """For tests that take their time on a cluster."""
+    return drive
+
+
+@pytest.fixture
 def elsewhere(executor: Any) -> bool:
     """Whether functions leave this process."""
     return not isinstance(executor, ThreadPoolExecutor)
@@ -65,3 +78,159 @@ def mortal(processes: Any) -> Any:
 def ends_for_real(far: Any) -> bool:
     """Whether a call whose time is up is ended."""
     return isinstance(far, ProcessExecutor)
+
+
+# -- what is refused ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("wrong", [3, object(), ProcessPoolExecutor, ProcessExecutor, "process", "inline"])
+def test_what_is_no_executor_is_refused_at_once(wrong: Any) -> None:
+    graph = StateGraph(State).add_node(count).add_edge(START, "count")
+    run = graph.compile().invoke
+    for give in (graph.compile, partial(StateGraph(State).add_node, count), partial(run, {}), task, entrypoint(executor=wrong)):
+        with pytest.raises((TypeError, ValueError), match="executor is \"threads\", \"processes\""):
+            give(where) if isinstance(give, entrypoint) else give(executor=wrong)
+
+
+def takes_the_store(state: State, *, store: Any) -> None:
+    """What stays with the driver."""
+
+
+def test_every_node_that_cannot_run_there_is_named_at_compile(processes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pickling, "_cloudpickle", lambda: None)
+    graph = StateGraph(State).add_node("lambda", lambda state: None).add_node(takes_the_store).add_node(count)
+    graph.add_node("nested", row(note_a))
+    for name in graph.nodes:
+        graph.add_edge(START, name)
+    with pytest.raises(InvalidGraphError) as caught:
+        graph.compile(executor=processes)
+    one, two = caught.value.mistakes
+    assert one.startswith("node 'lambda' cannot run on an executor: its function: ") and "install cloudpickle" in one
+    assert two == (
+        "node 'takes_the_store' cannot run on an executor: its parameter 'store' is the store, which stays with the "
+        'driver: executor="threads"'
+    )
+    assert graph.compile().invoke({"log": []})["n"] == 1, "here all of them can run"
+    with pytest.raises(InvalidGraphError, match="'takes_the_store'"):
+        graph.compile().invoke({"n": 1}, executor=processes)
+
+
+def test_a_graph_as_a_node_is_no_function(processes: Any) -> None:
+    graph = StateGraph(State).add_node("nested", row(count), executor=processes).add_edge(START, "nested")
+    with pytest.raises(InvalidGraphError, match="'nested' cannot run on an executor: it is a graph"):
+        graph.compile()
+
+
+def test_lambdas_and_closures_go_by_value(processes: Any) -> None:
+    step = 5
+    assert row(("add", lambda state: {"n": state["n"] + step}), executor=processes).invoke({"n": 1})["n"] == 6
+
+
+def test_a_function_that_a_task_has_wrapped_goes_by_name() -> None:
+    blob = pickling.dump_function(square.function)  # noqa: F405
+    assert pickling.loads(blob) is square.function and len(blob) < 200  # noqa: F405
+
+
+# -- processes ----------------------------------------------------------------------------------------------------
+
+
+def test_a_task_may_die_three_times_in_each_run(processes: Any, drive: Drive, tmp_path: Path) -> None:
+    app = deadly(executor=processes, checkpointer=InMemorySaver())
+    thread = {"configurable": {"thread_id": "1"}}
+    with pytest.raises(WorkerLostError, match="ended by SIGKILL"):
+        drive.invoke(app, {"texts": [str(tmp_path / "tries")], "n": 5}, thread)
+    assert (tmp_path / "tries").read_text() == "xxx", "exactly"
+    assert drive.invoke(app, None, thread)["log"] == ["survived", "a"]
+    assert (tmp_path / "tries").read_text() == "xxxxxx"
+
+
+def test_a_pool_that_is_broken_says_what_to_do(drive: Drive, tmp_path: Path) -> None:
+    with process_pool() as pool:
+        app = row(kills_its_worker, executor=pool)
+        for _ in range(2):
+            with pytest.raises(WorkerLostError, match=r"cannot be mended: make a new pool, or use .*ProcessExecutor"):
+                drive.invoke(app, {"texts": [str(tmp_path / "tries")], "n": 5})
+    assert (tmp_path / "tries").read_text() == "x"
+
+
+def test_a_closed_executor_says_so(drive: Drive) -> None:
+    with ProcessExecutor(1) as processes:
+        app = row(where, executor=processes)
+        (pid,) = drive.invoke(app, {})["log"]
+    assert not Path(f"/proc/{pid}").exists()
+    with pytest.raises(RuntimeError, match="<ProcessExecutor 1 processes> is closed"):
+        drive.invoke(app, {})
+
+
+def test_there_are_no_more_processes_than_wanted(drive: Drive) -> None:
+    with ProcessExecutor(1) as processes:
+        graph = StateGraph(State).add_node(where)
+        graph.add_conditional_edges(START, lambda state: [Send("where", {})] * 20, ["where"])
+        assert len(set(drive.invoke(graph.compile(executor=processes), {})["log"])) == 1
+    with pytest.raises(ValueError, match="at least 1"):
+        ProcessExecutor(0)
+
+
+def test_the_word_means_one_pool_for_all(drive: Drive) -> None:
+    assert executor_of("processes") is executor_of("processes")
+    assert drive.invoke(row(where, executor="processes"), {})["log"] != [os.getpid()]
+
+
+# -- a place of one's own -----------------------------------------------------------------------------------------
+
+
+class Inline(stategraph.executors.Executor):
+    """Carries bytes to the same thread."""
+
+    name = "inline"
+
+    def __init__(self) -> None:
+        self.calls: list[Call] = []
+        self.shared: list[bytes] = []
+
+    def submit(self, call: Call, hear: Any) -> Any:
+        self.calls.append(call)
+        answer = serve(call.payload, [self.shared[part] for part in call.parts], hear)
+
+        class Flight:
+            def result(self, timeout: float | None = None) -> bytes:
+                return answer
+
+            def cancel(self) -> None: ...
+
+        return Flight()
+
+    def share(self, blob: bytes) -> int:
+        self.shared.append(blob)
+        return len(self.shared) - 1
+
+
+@pytest.mark.parametrize("story", STORIES)
+def test_a_place_of_ones_own(drive: Drive, story: str) -> None:
+    assert play(drive, story, executor=Inline()) == play(drive, story)
+
+
+def test_a_node_by_hand(drive: Drive) -> None:
+    inline = Inline()
+    node = NodeBuilder().subscribe_only("a").do(str).do(len).set_executor(inline).write_to("b")
+    app = Pregel(nodes={"n": node}, channels={"a": LastValue(int), "b": LastValue(int)}, input_channels="a", output_channels="b")
+    assert drive.invoke(app, 12345) == 5
+    assert [call.node for call in inline.calls] == ["n"]
+
+
+def test_only_the_keys_that_a_node_names_go_along(drive: Drive) -> None:
+    class Few(TypedDict):
+        n: int
+
+    def few(state: Few) -> Any:
+        return {"log": [sorted(state)]}
+
+    inline = Inline()
+    assert drive.invoke(row(("few", few), executor=inline), {"n": 1, "texts": ["x" * 100_000]})["log"] == [["n"]]
+    assert inline.shared == [] and len(inline.calls[0].payload) < 3_000
+
+
+def test_without_an_executor_nothing_of_it_is_loaded() -> None:
+    seen = "[m for m in sys.modules if m.startswith('stategraph.executors') or m in ('multiprocessing', 'cloudpickle')]"
+    code = f"import sys, stategraph; print({seen})"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"

@@ -47,6 +47,12 @@ def mortal(executor: Any) -> Any:
 
 
 @pytest.fixture
+def world() -> Drive:  # noqa: F405
+    """For tests that take their time: waiting for a worker is the same in both."""
+    return Drive(is_async=False)  # noqa: F405
+
+
+@pytest.fixture
 def elsewhere() -> bool:
     return True
 
