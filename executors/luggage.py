@@ -7,7 +7,6 @@ shared where the executor can.
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..pregel.errors import ShippingError
@@ -161,4 +160,4 @@ def _dump_lent(task: Task, lent: Lent) -> bytes:
         kept = _or_kept(lent.config, "config")
         if not isinstance(kept, Kept):
             raise ShippingError(task.name, *culprit(lent.known | lent.at_hand, "answers")) from None
-        return dumps(replace(lent, config=kept))
+        return dumps(lent._replace(config=kept))

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from ..pregel.callable import GETTERS
 from ..pregel.errors import GraphInterrupt, ShippingError
@@ -26,29 +26,25 @@ KNOWN_FUNCTIONS = 64
 """So many functions stay unpacked in a worker, by their hash: calls of one node come again and again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Blob:
+class Blob(NamedTuple):
     """A value, pickled."""
 
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):
     """A value that travels apart: its place in the call's parts."""
 
-    index: int
+    place: int
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(NamedTuple):
     """A value that could not travel, and why."""
 
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Lent:
+class Lent(NamedTuple):
     """What one task may hold, as plain data.
 
     Attributes:
@@ -73,8 +69,7 @@ class Lent:
     limited: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(NamedTuple):
     """The payload of a call.
 
     Attributes:
@@ -193,7 +188,7 @@ def _not_loaded(node: str, error: Exception) -> Exception:
 
 
 def _bytes(held: Blob | Part, parts: Sequence[bytes]) -> bytes:
-    return held.data if isinstance(held, Blob) else parts[held.index]
+    return held.data if isinstance(held, Blob) else parts[held.place]
 
 
 def _input(value: Any, parts: Sequence[bytes]) -> Any:

@@ -21,14 +21,12 @@ from conftest import Drive
 from typing_extensions import TypedDict
 
 from stategraph import (
-    END,
     START,
     CachePolicy,
     Command,
     InMemoryCache,
     InMemorySaver,
     InMemoryStore,
-    NodeTimeoutError,
     RetryPolicy,
     Runtime,
     Send,
@@ -382,7 +380,7 @@ def test_a_run_is_equal_to_the_local_one_event_by_event(drive: Drive, executor: 
 
 
 def test_all_that_a_task_tells_is_told_before_its_end(drive: Drive, executor: Any) -> None:
-    for chunks in range(3):
+    for _ in range(3):
         told = drive.stream(map_reduce(executor=executor), {"texts": ["a b c", "d e"]}, stream_mode=["custom", "updates"])
         ends = [i for i, (mode, data) in enumerate(told) if mode == "updates" and "word_count" in data]
         assert len(ends) == 2

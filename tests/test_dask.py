@@ -10,11 +10,11 @@ import pytest
 pytest.register_assert_rewrite("executor_suite")
 distributed = pytest.importorskip("distributed")
 
-import dask  # noqa: E402
-from executor_suite import *  # noqa: E402, F403
+import dask
+from executor_suite import *
 
-from stategraph.executors import executor_of  # noqa: E402
-from stategraph.executors.dask import DaskExecutor  # noqa: E402
+from stategraph.executors import executor_of
+from stategraph.executors.dask import DaskExecutor
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +43,7 @@ def client() -> Iterator[Any]:
 def all_workers(client: Any) -> None:
     """Those that an earlier test has killed are back; a nanny whose worker dies while it starts gives up."""
     client.cluster.scale(2)
-    client.wait_for_workers(2, timeout=LONG)  # noqa: F405
+    client.wait_for_workers(2, timeout=LONG)
 
 
 @pytest.fixture(scope="module")
@@ -62,9 +62,9 @@ def mortal(client: Any) -> Any:
 
 
 @pytest.fixture
-def world() -> Drive:  # noqa: F405
+def world() -> Drive:
     """For tests that take their time: waiting for a worker is the same in both."""
-    return Drive(is_async=False)  # noqa: F405
+    return Drive(is_async=False)
 
 
 @pytest.fixture

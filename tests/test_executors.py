@@ -14,13 +14,12 @@ import pytest
 
 pytest.register_assert_rewrite("executor_suite")
 
-from executor_suite import *  # noqa: E402, F403
+from executor_suite import *
 
-import stategraph  # noqa: E402
-from stategraph import InvalidGraphError, NodeBuilder, Pregel  # noqa: E402
-from stategraph.channels import LastValue  # noqa: E402
-from stategraph.executors import Call, ProcessExecutor, executor_of, serve  # noqa: E402
-from stategraph.executors import pickling  # noqa: E402
+import stategraph
+from stategraph import InvalidGraphError, NodeBuilder, Pregel
+from stategraph.channels import LastValue
+from stategraph.executors import Call, ProcessExecutor, executor_of, pickling, serve
 
 
 def process_pool() -> Executor:
@@ -57,7 +56,7 @@ def far(request: pytest.FixtureRequest) -> Any:
 
 
 @pytest.fixture
-def world(drive: Drive) -> Drive:  # noqa: F405
+def world(drive: Drive) -> Drive:
     """For tests that take their time on a cluster."""
     return drive
 
@@ -127,8 +126,8 @@ def test_lambdas_and_closures_go_by_value(processes: Any) -> None:
 
 
 def test_a_function_that_a_task_has_wrapped_goes_by_name() -> None:
-    blob = pickling.dump_function(square.function)  # noqa: F405
-    assert pickling.loads(blob) is square.function and len(blob) < 200  # noqa: F405
+    blob = pickling.dump_function(square.function)
+    assert pickling.loads(blob) is square.function and len(blob) < 200
 
 
 # -- processes ----------------------------------------------------------------------------------------------------

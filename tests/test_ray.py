@@ -15,10 +15,10 @@ os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), os.envir
 os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_AUTH_MODE="disabled", RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO="0")
 ray = pytest.importorskip("ray")
 
-from executor_suite import *  # noqa: E402, F403
+from executor_suite import *
 
-from stategraph.executors import executor_of  # noqa: E402
-from stategraph.executors.ray import RayExecutor  # noqa: E402
+from stategraph.executors import executor_of
+from stategraph.executors.ray import RayExecutor
 
 
 @pytest.fixture(autouse=True)
@@ -47,9 +47,9 @@ def mortal(executor: Any) -> Any:
 
 
 @pytest.fixture
-def world() -> Drive:  # noqa: F405
+def world() -> Drive:
     """For tests that take their time: waiting for a worker is the same in both."""
-    return Drive(is_async=False)  # noqa: F405
+    return Drive(is_async=False)
 
 
 @pytest.fixture
