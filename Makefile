@@ -19,8 +19,8 @@ others: .bench-others/stamp ## .bench-others: further engines for the benchmark
 demo: .venv/stamp ## index a folder of Python (FOLDER=..., else the standard library) with a graph
 	@.venv/bin/python -m stategraph demo $(FOLDER)
 
-test: .venv/stamp ## run the tests (the differential ones too, once `make peer` was run)
-	@.venv/bin/python -P -m pytest $(ARGS)
+test: .venv/stamp ## run the tests, on all cores (the differential ones too, once `make peer` was run)
+	@.venv/bin/python -P -m pytest $(or $(ARGS),-n auto --dist loadfile)
 
 # The root is the package, so mypy needs a folder in which it has the package's name.
 lint: .venv/stamp ## ruff, and mypy --strict
