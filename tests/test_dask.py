@@ -32,7 +32,7 @@ def client() -> Iterator[Any]:
     with (
         dask.config.set(settings),
         distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, dashboard_address=None, host="127.0.0.1", silence_logs=50
+            n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0", host="127.0.0.1", silence_logs=50
         ) as cluster,
         distributed.Client(cluster) as found,
     ):
