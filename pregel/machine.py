@@ -62,19 +62,13 @@ class Machine(Cells):
             stored = checkpoint["channel_values"]
             self.changed = None
         self.tick = max(self.versions.values(), default=0)
-        blank = program.blank
-        self.channels = {
-            name: template
-            if name in blank and name not in stored
-            else template.from_checkpoint(stored.get(name, MISSING))
-            for name, template in program.channels.items()
-        }
+        # Most channels are blank, and shared as they are: a call costs what it holds, not how large the graph is.
+        self.channels = channels = dict(program.channels)
+        made = [name for name in dict.fromkeys((*program.unshared, *stored)) if name in channels]
+        for name in made:
+            channels[name] = channels[name].from_checkpoint(stored.get(name, MISSING))
         # Channels that react to an empty step and hold something: the only ones `apply` must look at unasked.
-        self.expiring = {
-            name
-            for name in program.step_scoped
-            if (name in stored or name not in blank) and self.channels[name].is_available()
-        }
+        self.expiring = {name for name in made if name in program.step_scoped and channels[name].is_available()}
 
     # -- plan -----------------------------------------------------------------------------------------------
 

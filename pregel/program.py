@@ -128,6 +128,7 @@ class Program:
         finishers: the channels that react when nothing is left to run.
         untracked: the channels that are never stored.
         blank: templates that a run may use as they are while they are empty: the engine updates copies only.
+        unshared: the others, of which each run makes its own.
         consuming: some node's trigger wants to know when the node has run.
         step_scoped: the channels that react to a superstep without writes.
         inputs, outputs, stream: channel selections; a str means that channel's bare value.
@@ -148,6 +149,7 @@ class Program:
     finishers: tuple[str, ...]
     consuming: bool
     blank: Mapping[str, BaseChannel[Any, Any, Any]]
+    unshared: tuple[str, ...]
     step_scoped: frozenset[str]
     untracked: frozenset[str]
     inputs: str | tuple[str, ...]
@@ -225,6 +227,7 @@ def freeze(
         words=words or Vocabulary(frozenset(cells), {}),
         fingerprint=fingerprint(table, templates) if words is not None else {},
         blank={k: c for k, c in templates.items() if type(c) in SHARED},
+        unshared=tuple(k for k, c in templates.items() if type(c) not in SHARED),
         consuming=any(node.consumes for node in table.values()),
         step_scoped=frozenset(k for k, c in templates.items() if c.step_scoped),
         finishers=tuple(k for k, c in templates.items() if type(c).finish is not BaseChannel.finish),

@@ -76,6 +76,28 @@ def per_unit(run: Callable[[int], Any], few: int = 100, many: int = 300) -> floa
     return (calls(lambda: run(many)) - calls(lambda: run(few))) / (many - few)
 
 
+def instructions(work: Callable[[], Any]) -> int:
+    """How many bytecode instructions `work` takes on this thread: these see a loop that calls nothing."""
+    count = 0
+
+    def note(frame: Any, event: str, arg: Any) -> Any:
+        nonlocal count
+        frame.f_trace_opcodes = True
+        count += event == "opcode"
+        return note
+
+    before = sys.gettrace()
+    gc.collect()
+    gc.disable()
+    sys.settrace(note)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+        gc.enable()
+    return count
+
+
 class Count(TypedDict):
     n: int
     goal: int
@@ -194,6 +216,15 @@ def test_a_send_to_an_async_node() -> None:
 @pytest.mark.parametrize("others", [10, 100])
 def test_nodes_that_do_not_run_cost_nothing(others: int) -> None:
     assert per_superstep(loop(others=others)) == per_superstep(loop())
+
+
+def test_a_call_costs_the_same_in_a_large_graph() -> None:
+    def cost(others: int) -> int:
+        app = loop(others=others)
+        app.invoke({"n": 0, "goal": 1})
+        return instructions(lambda: app.invoke({"n": 0, "goal": 1}))
+
+    assert cost(300) == cost(10)
 
 
 def test_keys_that_nobody_touches_cost_nothing() -> None:
