@@ -39,9 +39,21 @@ def nodes_build(e: Engine, size: int) -> float:
 
 
 def nodes_step(e: Engine, size: int) -> float:
-    """Per superstep of a loop of one node, in a graph of `size` nodes."""
-    app = cases.loop(e, 200, others=size - 1).compile()
-    return best(lambda: app.invoke({"n": 0}, cases.limit(200)), 200)
+    """Per superstep of a loop of one node, in a graph of `size` nodes, without what a call costs once."""
+    app, config = cases.loop(e, 200, others=size - 1).compile(), cases.limit(200)
+    one, all = (best(lambda n=n: app.invoke({"n": n}, config), 1) for n in (199, 0))  # type: ignore[misc]
+    return (all - one) / 199
+
+
+def nodes_call(e: Engine, size: int) -> float:
+    """Per call of one superstep, in a graph of `size` nodes."""
+    app, config = cases.loop(e, 1, others=size - 1).compile(), cases.limit(1)
+
+    def work() -> None:
+        for _ in range(20):
+            app.invoke({"n": 0}, config)
+
+    return best(work, 20)
 
 
 def appends(e: Engine, size: int, saver: Any) -> float:
@@ -110,6 +122,7 @@ CURVES: dict[str, Callable[[Engine, int], float]] = {
     "keys": cases.wide,
     "nodes-build": nodes_build,
     "nodes-step": nodes_step,
+    "nodes-call": nodes_call,
     **{f"list-{where}": with_saver(appends, where) for where in ("none", "memory", "sqlite", "postgres")},
     **{f"thread-{where}": with_saver(checkpoints, where) for where in ("memory", "sqlite", "postgres")},
 }

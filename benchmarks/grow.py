@@ -54,6 +54,7 @@ class Curve:
 
 
 LIST = "the reducer `operator.add` makes a new list each time"
+COPY = "a call begins with a copy of the dict of channels"
 KEYS = "the node and its router are given dicts of that many keys"
 CURVES = {
     "supersteps": Curve("supersteps of one call; per superstep", 1_000_000),
@@ -61,6 +62,7 @@ CURVES = {
     "keys": Curve("state keys nobody touches; per superstep", 10_000, least=1, work=KEYS),
     "nodes-build": Curve("nodes; declare and compile, per node", 5_000, least=1),
     "nodes-step": Curve("nodes that do not run; per superstep", 5_000, least=1, steady=1),
+    "nodes-call": Curve("nodes that do not run; per call of one superstep", 5_000, least=1, steady=1, work=COPY),
     "list-none": Curve("items of a list; per append, no saver", 100_000, work=LIST),
     "list-memory": Curve("items of a list; per append, InMemorySaver", 100_000, work=LIST),
     "list-sqlite": Curve("items of a list; per append, SQLite", 100_000, work=LIST),

@@ -133,7 +133,7 @@ def main(arguments: list[str] | None = None) -> int:
     print(table.markdown(table.rows(record.samples, record.failed)))
     print(table.markdown(table.other_rows(record.samples, record.failed)))
     print("".join(table.lost(record.samples)) + table.told(record.failed), end="")
-    print(facts)
+    print(f"{facts}\na quick look: the sizes are smaller than the texts say" if asked.quick else facts)
     if asked.whole:
         publish(record, facts)
         record.done()

@@ -11,9 +11,9 @@ SECONDS = 0.15 if QUICK else 1.0
 FEWEST, MOST = (2, 8) if QUICK else (3, 20)
 """Rounds per process, the warm-up counted: enough for the slow, and no endless tries for luck for the quick."""
 
-STEPS = 500
+STEPS = 200 if QUICK else 500
 """Supersteps of a loop."""
-INVOKES = 100
+INVOKES = 50 if QUICK else 100
 """Calls in one round, where one call is short."""
 SENDS = 1_000 if QUICK else 5_000
 FEW, MANY = (2_000, 20_000) if QUICK else (10_000, 100_000)
@@ -33,7 +33,7 @@ COMMITS = 20
 TOGETHER = 5
 """Tasks of one superstep that end together."""
 
-HELD = 50
+HELD = 20 if QUICK else 50
 """Compiled graphs, and threads, of which memory is the average."""
-PENDING = 1_000
+PENDING = 300 if QUICK else 1_000
 """Sends of which memory is the average."""
