@@ -86,8 +86,8 @@ def locked(connection: Any) -> None:
 
 
 def named(connection: Any) -> None:
-    """(c) The row names the worker, whose session keeps one lock for all its claims."""
-    ((id,),) = connection.execute(TAKE).fetchall()
+    """(c) The row names the worker, whose session keeps one lock for all its claims. Such a claim need not be durable."""
+    ((id, _),) = connection.execute(f"{TAKE}, set_config('synchronous_commit', 'off', true)").fetchall()
     connection.execute(DONE, (id,))
 
 

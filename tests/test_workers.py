@@ -35,7 +35,7 @@ from stategraph.workers import JobOpenError, Queue, Worker, WorkersDiedError, ta
 from stategraph.workers import queue as queue_module
 from stategraph.workers.jobs import Ended, Form, Job
 from stategraph.workers.runs import Runs
-from stategraph.workers.session import Session, SessionLostError, Terms
+from stategraph.workers.session import LISTENERS, Session, SessionLostError, Terms
 
 postgres = cluster.postgres
 TERMS = Terms("counting", "tester", 3, 20)
@@ -358,6 +358,23 @@ def test_a_limit_is_kept_exactly_by_all_workers(postgres: str) -> None:
 # -- claims -----------------------------------------------------------------------------------------------------
 
 
+def test_a_claim_whose_answer_was_lost_goes_back_when_the_worker_reconnects(postgres: str, queue: Queue) -> None:
+    proxy = cluster.Proxy(cluster.shared().port)
+    try:
+        with working(counting, proxy.address(postgres)):
+            queue.submit("t", five())
+            assert queue.result("t", wait=30).status == "done"  # it has begun in good order
+            queue.submit_many([(f"t{number}", five()) for number in range(8)])
+            for _ in range(5):
+                proxy.lose = "answer"
+                queue.submit("t", five())
+                until(lambda: proxy.lose is None)
+            until(lambda: all_ended(queue))
+        assert queue.counts() == {"counting": {"done": 14}}
+    finally:
+        proxy.close()
+
+
 def test_a_claim_ends_with_the_connection_and_another_takes_it_over(postgres: str, session: Session, queue: Queue) -> None:
     queue.submit("t", five())
     other = Session(postgres, TERMS)
@@ -425,6 +442,32 @@ def test_each_death_at_the_same_step_counts_and_the_third_parks_the_job_and_its_
     assert [job.run_id for job in session.claim(9)] == ["next"]
 
 
+def test_nothing_runs_beside_a_job_on_its_last_try(postgres: str, queue: Queue, session: Session) -> None:
+    lock, inside, beside = threading.Lock(), [0], set()
+
+    def step(state: State, runtime: Any) -> Any:
+        with lock:
+            inside[0] += 1
+            beside.add((runtime.execution_info.thread_id == "suspect", inside[0]))
+        time.sleep(0.005)
+        with lock:
+            inside[0] -= 1
+        return {"log": [len(state["log"])]}
+
+    queue.submit("suspect", five())
+    for _ in range(2):
+        one = Session(postgres, TERMS)
+        assert one.claim(1)
+        cut(one)
+        until(session.watch)
+    queue.submit_many([(f"t{number}", five()) for number in range(12)])
+    with working(looped(step), postgres):
+        until(lambda: all_ended(queue))
+    assert (True, 1) in beside and (False, 2) in beside
+    assert not {number for suspect, number in beside if suspect} - {1}
+    assert queue.counts() == {"counting": {"done": 13}}
+
+
 def test_a_job_that_was_kept_back_does_not_pay_for_others(postgres: str, queue: Queue, session: Session) -> None:
     queue.submit("t", five())
     for _ in range(2):
@@ -462,6 +505,18 @@ def test_who_left_in_good_order_counts_as_no_death(postgres: str, queue: Queue, 
         one.leave()
         cut(one)
         until(session.watch)
+
+
+def test_few_of_many_workers_hear_of_new_work_and_when_they_go_others_do(postgres: str, queue: Queue) -> None:
+    many = [Session(postgres, TERMS) for _ in range(LISTENERS + 4)]
+    assert [each._hears for each in many] == [True] * LISTENERS + [False] * 4
+    for each in many[:3]:
+        each.close()
+    for each in many[3:]:
+        each.watch()
+    assert [each._hears for each in many[3:]] == [True] * LISTENERS + [False]
+    for each in many[3:]:
+        each.close()
 
 
 def test_a_whole_fleet_that_died_is_buried_by_one(postgres: str, queue: Queue, session: Session) -> None:

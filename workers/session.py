@@ -24,6 +24,11 @@ ALIVE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3,
 """After so many seconds (the last: milliseconds) this side, too, takes a server that is cut off for lost."""
 
 
+LISTENERS = 8
+"""How many workers of a graph, the oldest, hear of new work at once; the others find it when they look. Postgres wakes
+every session that listens for every notice, which costs more than the job once there are many."""
+
+
 class SessionLostError(StorageError):
     """The worker's connection broke: its lock is gone, and others may take over what it runs."""
 
@@ -53,7 +58,7 @@ class Session:
 
     def __init__(self, conninfo: str, terms: Terms, before: int | None = None) -> None:
         self._terms = terms
-        self._limited = False
+        self._limited = self._hears = False
         self.kept: set[tuple[int, int]] = set()
         try:
             options: dict[str, Any] = {**ALIVE, **conninfo_to_dict(conninfo), "autocommit": True}
@@ -61,6 +66,8 @@ class Session:
         except Error as error:
             raise SessionLostError(f"the Postgres server cannot be reached: {str(error).strip()}") from error
         self._connection.patience = terms.timeout
+        self._heard, self._mine = False, str(lane(terms.graph))
+        self._connection.add_notify_handler(lambda notice: self._hear(notice.payload))  # amid other statements
         self._wire = Wire(self._connection)
         try:
             self._do(lambda: self._register(before))
@@ -72,10 +79,15 @@ class Session:
         terms = self._terms
         self._rows("settle", int(900 * terms.timeout))
         self.worker: int = self._rows("register", terms.graph, terms.name)[0][0]
-        self._run("listen_for_work")
         if before is not None:
             self.kept = {*self._rows("carry_over", terms.graph, before, self.worker)}
             self._run("gone", before)
+        self._listen()
+
+    def _listen(self) -> None:
+        if not self._hears and self._rows("rank", self.worker, self._terms.graph, LISTENERS)[0][0] < LISTENERS:
+            self._run("listen_for_work")
+            self._hears = True
 
     def close(self) -> None:
         """Deregister, if the server is there, and disconnect: the lock goes with the connection."""
@@ -151,6 +163,7 @@ class Session:
         return self._do(self._watch)
 
     def _watch(self) -> int:
+        self._listen()  # some who did may be gone
         freed = 0
         while True:
             next = self._rows("watch", self.worker)
@@ -167,21 +180,21 @@ class Session:
         self._do(lambda: self._wait(wake, seconds))
 
     def _wait(self, wake: Any, seconds: float) -> None:
+        pgconn = self._connection.pgconn
         with DefaultSelector() as selector:
             selector.register(wake, EVENT_READ)
-            selector.register(self._connection.fileno(), EVENT_READ)
-            while True:
+            selector.register(pgconn.socket, EVENT_READ)
+            while not self._heard:
                 ready = [key.fileobj for key, _ in selector.select(seconds)]
-                if not ready or wake in ready or self._news():
-                    return
+                if not ready or wake in ready:
+                    break
+                pgconn.consume_input()
+                while (notice := pgconn.notifies()) is not None:
+                    self._hear(notice.extra.decode())
+        self._heard = False
 
-    def _news(self) -> bool:
-        pgconn, mine = self._connection.pgconn, str(lane(self._terms.graph)).encode()
-        pgconn.consume_input()
-        found = False
-        while (notice := pgconn.notifies()) is not None:
-            found = found or notice.extra == mine
-        return found
+    def _hear(self, payload: str) -> None:
+        self._heard = self._heard or payload == self._mine
 
     # -- the connection -----------------------------------------------------------------------------------
 

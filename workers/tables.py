@@ -143,6 +143,11 @@ STATEMENTS = {
         SELECT id, pg_advisory_lock({_LOCK % "id"})::text FROM made
     """,
     "listen_for_work": "LISTEN stategraph_work",
+    "rank": """
+        SELECT count(*) FROM (
+            SELECT FROM stategraph_workers WHERE id < $1 AND graph = $2 ORDER BY id LIMIT $3
+        ) AS before
+    """,
     "carry_over": """
         UPDATE stategraph_jobs SET worker = $3 WHERE graph = $1 AND worker = $2 AND state = 'running'
         RETURNING id, attempt
