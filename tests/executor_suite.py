@@ -547,3 +547,38 @@ def test_a_large_value_is_packed_once_a_superstep(drive: Drive, far: Any, monkey
     text = "x" * 100_000
     assert drive.invoke(graph.compile(executor=far), {"texts": [text], "n": 0}, {"max_concurrency": 1})["n"] == 400_000
     assert len(shared) == 1, "four tasks read it"
+
+
+# -- drivers that die -----------------------------------------------------------------------------------------------
+
+
+def works_or_waits(sent: dict) -> State:
+    """The third waits for good, the first time."""
+    folder = Path(sent["folder"])
+    with (folder / "log").open("a") as file:
+        file.write(f"{sent['n']} ")
+    if sent["n"] == 3 and (folder / "log").read_text().count("3") == 1:
+        while not (folder / "over").exists():
+            time.sleep(0.01)
+    return {"log": [sent["n"]]}
+
+
+def six(state: State) -> list[Send]:
+    return [Send("works_or_waits", {"n": n, "folder": state["texts"][0]}) for n in range(6)]
+
+
+def six_tasks(**options: Any) -> Any:
+    graph = StateGraph(State).add_node(works_or_waits).add_node(total).add_edge("works_or_waits", "total")
+    return graph.add_conditional_edges(START, six, ["works_or_waits"]).compile(**options)
+
+
+ONE_BY_ONE = {"configurable": {"thread_id": "1"}, "max_concurrency": 1}
+
+
+def be_a_driver(folder: str) -> None:
+    """What a process does that will be killed."""
+    from stategraph.checkpoint.sqlite import SqliteSaver
+
+    with SqliteSaver.from_conn_string(f"{folder}/threads.db") as saver:
+        app = six_tasks(checkpointer=saver, executor="processes")
+        app.invoke({"texts": [folder]}, ONE_BY_ONE)

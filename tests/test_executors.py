@@ -19,6 +19,7 @@ from executor_suite import *
 import stategraph
 from stategraph import InvalidGraphError, NodeBuilder, Pregel
 from stategraph.channels import LastValue
+from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.executors import Call, ProcessExecutor, executor_of, pickling, serve
 
 
@@ -233,3 +234,21 @@ def test_without_an_executor_nothing_of_it_is_loaded() -> None:
     seen = "[m for m in sys.modules if m.startswith('stategraph.executors') or m in ('multiprocessing', 'cloudpickle')]"
     code = f"import sys, stategraph; print({seen})"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
+
+
+# -- drivers that die ---------------------------------------------------------------------------------------------
+
+
+def test_another_driver_goes_on_where_one_was_killed(processes: Any, drive: Drive, tmp_path: Path) -> None:
+    code = f"import executor_suite; executor_suite.be_a_driver({str(tmp_path)!r})"
+    driver = subprocess.Popen([sys.executable, "-c", code], cwd=Path(__file__).parent)
+    with SqliteSaver.from_conn_string(str(tmp_path / "threads.db")) as saver:
+        app = six_tasks(checkpointer=saver, executor=processes)
+        due = time.monotonic() + LONG
+        while sum(t.result is not None for t in app.get_state(ONE_BY_ONE).tasks) < 3 and time.monotonic() < due:
+            time.sleep(0.01)
+        driver.kill()
+        driver.wait()
+        (tmp_path / "over").touch()  # its worker may end
+        assert drive.invoke(app, None, ONE_BY_ONE)["log"] == [0, 1, 2, 3, 4, 5]
+    assert (tmp_path / "log").read_text().split() == ["0", "1", "2", "3", "3", "4", "5"]
