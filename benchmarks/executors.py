@@ -1,0 +1,178 @@
+"""What a task costs on each executor: a call that does nothing, one that computes for 10 ms, one that reads 1 MB of state.
+
+    .venv/bin/python benchmarks/executors.py              # the table of docs/scaling.md; about two minutes
+    .venv/bin/python benchmarks/executors.py processes 2  # one executor with 2 workers, as JSON
+
+Every row is a fresh process. Each figure is the best of several rounds: what the machine can do, not what else it did.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from operator import add
+from typing import Annotated, Any, TypedDict
+
+from stategraph import START, Send, StateGraph
+from stategraph.executors import ProcessExecutor
+
+ROWS = [("threads", 1), ("threads", 2), ("processes", 1), ("processes", 2), ("pool", 1), ("pool", 2),
+        ("dask", 1), ("dask", 2), ("ray", 1), ("ray", 2)]  # fmt: skip
+TASKS, LONG_TASKS, READERS, ROUNDS = 200, 60, 20, 5
+CASES = ("alone", "wide", "busy", "large")
+
+
+class State(TypedDict, total=False):
+    """`size` is how many tasks to send, `turns` how long each computes; `text` is the 1 MB."""
+
+    size: int
+    turns: int
+    text: list[str]
+    done: Annotated[list[int], add]
+
+
+class Reads(TypedDict):
+    """What a reader gets."""
+
+    text: list[str]
+
+
+def nothing(sent: Any) -> dict[str, Any]:
+    """The cost of a call, and no more."""
+    return {"done": [1]}
+
+
+def compute(sent: dict[str, int]) -> dict[str, Any]:
+    """So many turns of pure Python."""
+    total = 0
+    for i in range(sent["turns"]):
+        total += i * i
+    return {"done": [1]}
+
+
+def read(state: Reads) -> dict[str, Any]:
+    """Needs all of the large value."""
+    return {"done": [len(state["text"])]}
+
+
+def alone() -> Any:
+    """One node."""
+    return StateGraph(State).add_node(nothing).add_edge(START, "nothing")
+
+
+def fan(node: Callable[..., Any]) -> Any:
+    """`size` tasks of one superstep."""
+
+    def sends(state: State) -> list[Send]:
+        return [Send(node.__name__, {"turns": state.get("turns", 0)})] * state["size"]
+
+    graph = StateGraph(State).add_node(node)
+    return graph.add_conditional_edges(START, sends, [node.__name__])
+
+
+def readers() -> Any:
+    """Nodes side by side that read the same 1 MB."""
+    graph = StateGraph(State)
+    for n in range(READERS):
+        graph.add_node(f"read{n}", read).add_edge(START, f"read{n}")
+    return graph
+
+
+def turns_of(seconds: float) -> int:
+    """How many turns of `compute` take so long, at best."""
+    turns = 20_000
+    best = min(timed(lambda: compute({"turns": turns})) for _ in range(20))
+    return round(turns * seconds / best)
+
+
+def timed(call: Callable[[], Any]) -> float:
+    """Seconds."""
+    began = time.perf_counter()
+    call()
+    return time.perf_counter() - began
+
+
+@contextmanager
+def open_executor(name: str, workers: int) -> Iterator[Any]:
+    """The executor of a row."""
+    if name == "processes":
+        with ProcessExecutor(workers) as processes:
+            yield processes
+    elif name == "pool":
+        import multiprocessing
+        from concurrent.futures import ProcessPoolExecutor
+
+        with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("forkserver")) as pool:
+            yield pool
+    elif name == "dask":
+        from distributed import Client, LocalCluster
+
+        with (
+            LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address="127.0.0.1:0", host="127.0.0.1") as cluster,
+            Client(cluster) as client,
+        ):
+            yield client
+    elif name == "ray":
+        os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_AUTH_MODE="disabled", RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO="0")
+        import ray
+
+        ray.init(num_cpus=workers, include_dashboard=False, _node_ip_address="127.0.0.1", logging_level="ERROR")
+        yield ray
+        ray.shutdown()
+    else:
+        yield name
+
+
+def measure(name: str, workers: int) -> dict[str, float]:
+    """Microseconds per task of each case."""
+    turns = turns_of(0.01)
+    text = ["x" * 100] * 10_000
+    text = [f"{n:0100}" for n, _ in enumerate(text)]
+    limit = {"max_concurrency": workers} if name == "threads" else {"max_concurrency": 4 * workers}
+    jobs: dict[str, tuple[Any, dict[str, Any], int]] = {
+        "alone": (alone(), {}, 1),
+        "wide": (fan(nothing), {"size": TASKS}, TASKS),
+        "busy": (fan(compute), {"size": LONG_TASKS, "turns": turns}, LONG_TASKS),
+        "large": (readers(), {"text": text}, READERS),
+    }
+    found: dict[str, float] = {}
+    with open_executor(name, workers) as executor:
+        for case, (graph, given, count) in jobs.items():
+            app = graph.compile(executor=executor)
+            for _ in range(3):
+                app.invoke(given, limit)  # workers start, functions arrive
+            rounds = 50 if case == "alone" else ROUNDS
+            best = min(timed(lambda app=app, given=given: app.invoke(given, limit)) for _ in range(rounds))
+            found[case] = best / count * 1e6
+    return found
+
+
+def main(words: list[str]) -> None:
+    """One row as JSON, or the table."""
+    if words:
+        warnings.simplefilter("ignore")
+        print(json.dumps(measure(words[0], int(words[1]))))
+        return
+    print("| executor | workers | one task alone | 200 at once, per task | 10 ms of Python, per task | 1 MB of state, per task |")
+    print("|---|---|---|---|---|---|")
+    for name, workers in ROWS:
+        row = subprocess.run(
+            [sys.executable, __file__, name, str(workers)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True
+        )
+        figures = json.loads(row.stdout.splitlines()[-1])
+        print(f"| {name} | {workers} | " + " | ".join(shown(figures[case]) for case in CASES) + " |", flush=True)
+
+
+def shown(micros: float) -> str:
+    """A time for people."""
+    return f"{micros:,.0f} µs" if micros < 1000 else f"{micros / 1000:.1f} ms"
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
