@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from itertools import pairwise
-from time import perf_counter
+from time import process_time
 from typing import Annotated, Any, NamedTuple, TypedDict
 
 import fresh
@@ -152,13 +152,13 @@ def p11_step(e: Engine) -> float:
 
 
 def long_run(e: Engine) -> tuple[list[float], list[float]]:
-    """After each stretch of supersteps of one call: the time, and the resident memory in MB."""
+    """After each stretch of supersteps of one call: the processor's time, and the resident memory in MB."""
     times: list[float] = []
     memory: list[float] = []
 
     def node(state: Any) -> Any:
         if state["n"] % sizes.STRETCH == 0:
-            times.append(perf_counter())
+            times.append(process_time())
             memory.append(fresh.megabytes())
         return {"n": state["n"] + 1}
 

@@ -20,7 +20,7 @@ import server
 import table
 from processes import HERE, Failed, about, measure, pythons, tell
 
-SECONDS, PEER_SECONDS = 90, 20
+SECONDS, PEER_SECONDS = 150, 20
 """What one point may take."""
 
 
