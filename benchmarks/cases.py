@@ -126,7 +126,7 @@ def p3(e: Engine) -> float:
 def wide(e: Engine, keys: int) -> float:
     """Seconds per superstep beside `keys` keys that hold values and are never written."""
     names = {f"k{i}": int for i in range(keys - 1)}
-    schema = TypedDict("Wide", {"n": int, **names})  # type: ignore[operator]
+    schema = TypedDict("Wide", {"n": int, **names})  # type: ignore[misc]
     app, config = loop(e, sizes.STEPS, schema).compile(), limit(sizes.STEPS)
     given = dict.fromkeys(names, 1)
     # The input writes every key once; what that costs is taken off, for it is not the supersteps'.

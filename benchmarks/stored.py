@@ -136,7 +136,7 @@ def counted() -> Iterator[list[int]]:
     real = sqlite3.connect
 
     def connect(*args: Any, **options: Any) -> sqlite3.Connection:
-        connection = real(*args, **options)
+        connection: sqlite3.Connection = real(*args, **options)
         connection.set_trace_callback(note)
         return connection
 
