@@ -26,6 +26,7 @@ METHOD = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods()
 """Never "fork": a driver has threads, and a child would inherit the ends of its siblings' pipes."""
 
 
+GUARD = 'a process imports the script that started it, which needs `if __name__ == "__main__":` around what it runs'
 SECONDS_TO_DIE = 1.0
 """How long a process may take from closing its pipe to its end."""
 
@@ -154,7 +155,13 @@ os.register_at_fork(after_in_child=_forget_parents)
 
 
 class _Worker:
-    """One process and our end of its pipe."""
+    """One process and our end of its pipe.
+
+    Attributes:
+        served: it has ended a call.
+    """
+
+    served = False
 
     def __init__(self) -> None:
         self.pipe, self._theirs = Pipe()
@@ -179,7 +186,10 @@ class _Worker:
         code = self.process.exitcode
         if code is None:
             return "its process has closed its pipe"
-        return f"its process was ended by {signal.Signals(-code).name}" if code < 0 else f"its process ended ({code})"
+        if code < 0:
+            return f"its process was ended by {signal.Signals(-code).name}"
+        hint = "" if self.served else f" before its first call; {GUARD}"
+        return f"its process ended with exit code {code}{hint}"
 
 
 class _Flight:
@@ -207,6 +217,7 @@ class _Flight:
         except (EOFError, ConnectionError) as gone:
             raise self._lost(worker) from gone
         self._worker = None
+        worker.served = True
         self._pool.give_back(worker)
         return message[1:]
 

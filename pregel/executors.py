@@ -1,4 +1,5 @@
-"""Where a task's function runs. Today: worker threads shared by all runs of the process.
+"""The driver's own place to run tasks: worker threads shared by all runs of the process. Other places are in the room
+`executors/`; for those a thread from here waits.
 
 One queue of tasks per superstep, drained by workers that come one at a time and only while tasks are left: quick
 tasks are done by the first worker before a second has started, blocking ones get a thread each.

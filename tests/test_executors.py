@@ -153,6 +153,17 @@ def test_a_pool_that_is_broken_says_what_to_do(drive: Drive, tmp_path: Path) -> 
     assert (tmp_path / "tries").read_text() == "x"
 
 
+def test_a_script_without_its_guard_is_told(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from stategraph import StateGraph\nfrom executor_suite import State, count\n"
+        "StateGraph(State).add_node(count).set_entry_point('count').compile(executor='processes').invoke({})\n"
+    )
+    paths = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    done = subprocess.run([sys.executable, script], env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True)
+    assert 'exit code 1 before its first call; a process imports the script that started it' in done.stderr.splitlines()[-2]
+
+
 def test_a_closed_executor_says_so(drive: Drive) -> None:
     with ProcessExecutor(1) as processes:
         app = row(where, executor=processes)
