@@ -207,6 +207,11 @@ def test_a_graph_that_no_other_worker_could_go_on_with_is_refused(postgres: str)
         Worker(StateGraph(State), postgres)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="above 0"):
         Worker(counting, postgres, concurrency=0)
+    nameless = StateGraph(State).add_node("a", lambda state: {}).add_edge(START, "a").compile()
+    for make in (Worker, lambda *given: Queue(*reversed(given))):
+        with pytest.raises(ValueError, match="no name of its own"):
+            make(nameless, postgres)
+    assert Worker(nameless, postgres, name="any").name == "any"
 
 
 def test_texts_may_hold_anything(postgres: str) -> None:

@@ -26,7 +26,7 @@ def add_commands(commands: Any) -> None:
     """Give a command line these two commands; each sets `run`, which takes the parser and what was asked."""
     work = commands.add_parser("work", help="run jobs of a graph from a Postgres queue", description=_WORK)
     work.add_argument("graph", help="module:name or path/to/file.py:name of a graph, a builder, or a function for one")
-    work.add_argument("--as", dest="name", metavar="NAME", help="the queue's name, if it is not the graph's own")
+    work.add_argument("--as", dest="name", metavar="NAME", help="of the queue, if it is not the graph's own")
     work.add_argument("--concurrency", type=int, default=4, metavar="N", help="jobs at once (%(default)s)")
     work.add_argument("--limit", type=int, metavar="N", help="runs at once over all workers; is kept, 0 lifts it")
     work.add_argument("--label", metavar="TEXT", help="what lists of workers show (default: the machine's name)")

@@ -14,6 +14,7 @@ from ..checkpoint.errors import DamagedError
 from ..checkpoint.seal import Seal
 from ..checkpoint.serde import FORMAT, Serializer
 from ..checkpoint.thread import check_names
+from ..pregel.app import Pregel
 from ..pregel.errors import StateGraphError
 from ..pregel.runtime import RunControl
 from ..pregel.types import Interrupt, RunnableConfig
@@ -25,6 +26,9 @@ waits until the job is tried again or cancelled."""
 
 STATUSES: tuple[Status, ...] = get_args(Status)
 OPEN = frozenset({"waiting", "running"})
+NAMELESS = ("StateGraph", "Pregel")
+"""How graphs are called that nobody named."""
+
 LONGEST = 1000
 """Bytes of a graph's name, which stands in an index."""
 
@@ -134,15 +138,20 @@ def lane(name: str) -> int:
     return int.from_bytes(sha256(name.encode()).digest()[:8], "big", signed=True)
 
 
-def check_graph(name: Any) -> str:
-    """A graph's name that can stand in an index.
+def queue_of(graph: Any) -> str:
+    """The name of the queue of a compiled graph, or of a graph that is named.
 
     Raises:
-        TypeError: it is no text.
-        ValueError: it is empty, too long, or holds what no database can.
+        TypeError: it is neither.
+        ValueError: the name is that of every graph, is empty, too long, or holds what no database can.
     """
+    name = graph.name if isinstance(graph, Pregel) else graph
     if not isinstance(name, str):
-        raise TypeError(f"a queue is that of a compiled graph or of a graph's name, not of {name!r}")
+        raise TypeError(f"a queue is that of a compiled graph or of a graph's name, not of {graph!r}")
+    if name in NAMELESS:
+        raise ValueError(
+            "the graph has no name of its own, by which its queue is found: compile(name=...), or name the queue (--as)"
+        )
     check_names(name)
     if not 0 < len(name.encode()) <= LONGEST:
         raise ValueError(f"a graph's name has 1 to {LONGEST} bytes, not {len(name.encode())}")

@@ -20,7 +20,7 @@ from ..pregel.app import Pregel
 from ..pregel.config import normalize
 from ..pregel.errors import nearest
 from ..pregel.types import RunnableConfig
-from .jobs import STATUSES, Form, Job, Result, check_graph, lane, result_of
+from .jobs import STATUSES, Form, Job, Result, lane, queue_of, result_of
 from .listener import Listener
 from .tables import MIGRATIONS, STATEMENTS
 
@@ -53,8 +53,8 @@ class Queue:
     Args:
         conn: a connection string or URL, or a `ConnectionPool`. `result` waits on a connection of its own, which needs
             the string; with a pool it looks once a second.
-        graph: the compiled graph, or the name under which its workers run. A graph brings along the types that its
-            state may hold; a name needs `serde` if they are not registered.
+        graph: the compiled graph, which has a name of its own, or the name under which its workers run. A graph brings
+            along the types that its state may hold; a name needs `serde` if they are not registered.
         serde: turns inputs and outcomes into bytes; the graph's by default. Strict: never pickle.
         seal: closes rows; the workers' must be the same. By default a checksum.
         pool_size: connections that may be open at once.
@@ -76,7 +76,7 @@ class Queue:
         timeout: float = SECONDS,
     ) -> None:
         known = graph if isinstance(graph, Pregel) else None
-        self.graph = check_graph(known.name if known is not None else graph)
+        self.graph = queue_of(graph)
         self._form = Form(serde or (known.serde if known is not None else Serializer()), seal or Seal())
         self._server = Server(conn, "workers", MIGRATIONS, pool_size=pool_size, timeout=timeout)
         self._listener = Listener(conn if isinstance(conn, str) else None)

@@ -18,7 +18,7 @@ from ..checkpoint.seal import Seal
 from ..checkpoint.sql.server import SECONDS
 from ..graph.builder import StateGraph
 from ..pregel.app import Pregel
-from .jobs import Ended, Form, Job, check_graph
+from .jobs import Ended, Form, Job, queue_of
 from .queue import Queue
 from .runs import Runs
 from .session import Session, SessionLostError, Terms
@@ -49,7 +49,7 @@ class Worker:
 
     Raises:
         TypeError: it is no compiled graph.
-        ValueError: its saver lives in memory, or a number is not above 0.
+        ValueError: it has no name of its own and none is given, its saver lives in memory, or a number is not above 0.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Worker:
         if concurrency < 1 or tries < 1 or not poll > 0:
             raise ValueError(f"concurrency, tries and poll are above 0, not {concurrency}, {tries} and {poll}")
         self._conninfo = conninfo
-        self._terms = Terms(check_graph(name or graph.name), label or socket.gethostname(), tries, timeout)
+        self._terms = Terms(queue_of(name or graph), label or socket.gethostname(), tries, timeout)
         self._form = Form(graph.serde, seal or Seal())
         self._graph, self._concurrency, self._poll = graph, concurrency, poll
         self._running: set[Job] = set()
@@ -126,10 +126,10 @@ class Worker:
 
     def _kept(self, queue: Queue) -> Pregel:
         """The graph with a saver, which shares the connections of the queue."""
+        saver = PostgresSaver(queue.pool, serde=self._graph.serde, timeout=self._terms.timeout)
+        saver.setup()  # in any case: how far a thread has come is read off its tables
         if self._graph.checkpointer:
             return self._graph
-        saver = PostgresSaver(queue.pool, serde=self._graph.serde, timeout=self._terms.timeout)
-        saver.setup()
         return self._graph.copy({"checkpointer": saver})
 
     def stop(self) -> None:
