@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -118,7 +119,9 @@ def main(arguments: list[str] | None = None) -> int:
     for engine, command in {"peer": "make peer", **dict.fromkeys(OTHERS, "make others")}.items():
         if engine not in pythons():
             print(f"{engine} is not installed ({command}): its column stays empty", file=sys.stderr)
-    began = time.perf_counter()
+    began, load = time.perf_counter(), os.getloadavg()[0]
+    if load > 1:
+        print(f"this machine is busy (load {load:.1f}): the times will be too long", file=sys.stderr)
     record = Record(asked.names, PART if asked.whole else None, asked.resume)
     try:
         for turn, name, engine in turns(asked.names, asked.repeat):
@@ -129,9 +132,11 @@ def main(arguments: list[str] | None = None) -> int:
         print("stopped; this is what there is" + (", --resume goes on" if asked.whole else ""), file=sys.stderr)
         asked.whole = False
     tell("")
-    facts = about(rounds=asked.repeat, quick=asked.quick, seconds=round(time.perf_counter() - began))
+    spent = round(time.perf_counter() - began)
+    facts = about(rounds=asked.repeat, quick=asked.quick, seconds=spent, load_before=round(load, 2))
     print(table.markdown(table.rows(record.samples, record.failed)))
-    print(table.markdown(table.other_rows(record.samples, record.failed)))
+    others = table.other_rows(record.samples, record.failed)
+    print(table.markdown(others) if len(others) > 1 else "")
     print("".join(table.lost(record.samples)) + table.told(record.failed), end="")
     print(f"{facts}\na quick look: the sizes are smaller than the texts say" if asked.quick else facts)
     if asked.whole:
