@@ -55,11 +55,13 @@ class Executor:
 
     Attributes:
         name: for people.
+        shares_main: workers import the driver's script, so that what it defines can be sent by name.
         quarantine: held while a call runs again whose worker has died, where the death of a worker hits several calls:
             alone, the one that did it is found, and the others are cleared.
     """
 
     name = "executor"
+    shares_main = True
     quarantine: AbstractContextManager[Any] = nullcontext()
 
     def submit(self, call: Call, hear: Hear) -> Flight:

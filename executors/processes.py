@@ -6,15 +6,13 @@ The thread that waits for a call is the one that talks to its worker: no other t
 from __future__ import annotations
 
 import atexit
-import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections import deque
-from multiprocessing import (
-    util as _util,  # noqa: F401  # its own end at exit waits for all processes: ours, registered later, comes first
-)
 from multiprocessing.connection import Connection, Pipe
 from typing import Any, Self
 from weakref import WeakSet
@@ -22,11 +20,8 @@ from weakref import WeakSet
 from .call import Call, Executor, Hear, Lost
 from .worker import serve
 
-METHOD = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
-"""Never "fork": a driver has threads, and a child would inherit the ends of its siblings' pipes."""
-
-
-GUARD = 'a process imports the script that started it, which needs `if __name__ == "__main__":` around what it runs'
+BOOT = "import sys; sys.path[:] = sys.argv[2:]; from stategraph.executors.processes import main; main(int(sys.argv[1]))"
+"""A fresh interpreter, which imports nothing of the script that started it: that needs no guard, and no module."""
 SECONDS_TO_DIE = 1.0
 """How long a process may take from closing its pipe to its end."""
 
@@ -47,6 +42,7 @@ class ProcessExecutor(Executor):
     <ProcessExecutor 2 processes>
     """
 
+    shares_main = False
     closed = True
 
     def __init__(self, max_workers: int | None = None) -> None:
@@ -96,7 +92,7 @@ class ProcessExecutor(Executor):
                 raise TimeoutError
             while self._idle and not self.closed:
                 worker = self._idle.pop()
-                if worker.process.is_alive():
+                if worker.process.poll() is None:
                     return worker
                 self._workers.discard(worker)
             if self.closed:
@@ -155,41 +151,38 @@ os.register_at_fork(after_in_child=_forget_parents)
 
 
 class _Worker:
-    """One process and our end of its pipe.
-
-    Attributes:
-        served: it has ended a call.
-    """
-
-    served = False
+    """One process and our end of its pipe."""
 
     def __init__(self) -> None:
-        self.pipe, self._theirs = Pipe()
-        context: Any = multiprocessing.get_context(METHOD)
-        self.process = context.Process(target=work, args=(self._theirs,), name="stategraph-process")
+        self.pipe: Connection[Any, Any]
+        self.process: subprocess.Popen[bytes]
 
     def start(self) -> None:
         """Start the process."""
-        self.process.start()
-        self._theirs.close()
+        self.pipe, theirs = Pipe()
+        with theirs:
+            end = theirs.fileno()
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", BOOT, str(end), *sys.path],
+                pass_fds=[end],
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,  # Ctrl-C is for the driver: it decides what ends
+            )
 
     def kill(self) -> None:
         """End the process, if it has not ended."""
-        if self.process.pid is not None:
+        if hasattr(self, "process"):
             self.process.kill()
-            self.process.join()
-        self.pipe.close()
+            self.process.wait()
+            self.pipe.close()
 
     def how(self) -> str:
         """How a process ended that has closed its pipe."""
-        self.process.join(SECONDS_TO_DIE)
-        code = self.process.exitcode
-        if code is None:
+        try:
+            code = self.process.wait(SECONDS_TO_DIE)
+        except subprocess.TimeoutExpired:
             return "its process has closed its pipe"
-        if code < 0:
-            return f"its process was ended by {signal.Signals(-code).name}"
-        hint = "" if self.served else f" before its first call; {GUARD}"
-        return f"its process ended with exit code {code}{hint}"
+        return f"its process was ended by {signal.Signals(-code).name}" if code < 0 else f"its process ended ({code})"
 
 
 class _Flight:
@@ -217,7 +210,6 @@ class _Flight:
         except (EOFError, ConnectionError) as gone:
             raise self._lost(worker) from gone
         self._worker = None
-        worker.served = True
         self._pool.give_back(worker)
         return message[1:]
 
@@ -244,9 +236,9 @@ class _Flight:
 EVENT, END = b"e", b"."
 
 
-def work(pipe: Connection[Any, Any]) -> None:
+def main(end: int) -> None:
     """Serve calls until the driver has gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the driver: it decides what ends
+    pipe: Connection[Any, Any] = Connection(end)
     lock = threading.Lock()
 
     def tell(event: bytes) -> None:

@@ -18,7 +18,7 @@ from ..pregel.program import Node
 from ..pregel.task import Task
 from .call import Executor, Flight, Hear, Lost
 from .luggage import Luggage
-from .pickling import dump_function, loads, unpack_error
+from .pickling import dump_function, has_cloudpickle, loads, unpack_error
 from .worker import Ending
 
 TRIES = 3
@@ -38,12 +38,15 @@ class Remote:
 
     Raises:
         Exception: the function cannot be pickled.
+        ValueError: it cannot be found by the workers.
     """
 
     def __init__(self, node: Node, executor: Executor) -> None:
         self.is_async = node.sync_missing
         function: Any = node.coro if self.is_async else node.sync
         self.blob = dump_function(function)
+        if b"__main__" in self.blob and not executor.shares_main and not has_cloudpickle():
+            raise ValueError("it is defined in the script itself, which workers do not import")
         self.key = blake2b(self.blob, digest_size=16).hexdigest()
         self.inject = tuple((name, KINDS[get]) for name, get in node.inject or ())
         self.executor = executor

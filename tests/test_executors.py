@@ -153,15 +153,21 @@ def test_a_pool_that_is_broken_says_what_to_do(drive: Drive, tmp_path: Path) -> 
     assert (tmp_path / "tries").read_text() == "x"
 
 
-def test_a_script_without_its_guard_is_told(tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(
-        "from stategraph import StateGraph\nfrom executor_suite import State, count\n"
-        "StateGraph(State).add_node(count).set_entry_point('count').compile(executor='processes').invoke({})\n"
+@pytest.mark.parametrize("way", ["script", "stdin", "-c"])
+def test_a_script_needs_no_guard(tmp_path: Path, way: str) -> None:
+    code = (
+        "from stategraph import StateGraph\nfrom typing import TypedDict\n"
+        "class State(TypedDict):\n    n: int\n"
+        "class Oops(Exception): pass\n"
+        "def count(state: State) -> State:\n    if state['n'] == 2: raise Oops\n    return {'n': state['n'] + 1}\n"
+        "app = StateGraph(State).add_node(count).set_entry_point('count').compile(executor='processes')\n"
+        "print(app.invoke({'n': 1}))\n"
+        "try:\n    app.invoke({'n': 2})\nexcept Oops:\n    print('oops')\n"
     )
-    paths = os.pathsep.join([str(Path(__file__).parent), *sys.path])
-    done = subprocess.run([sys.executable, script], env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True)
-    assert 'exit code 1 before its first call; a process imports the script that started it' in done.stderr.splitlines()[-2]
+    (tmp_path / "script.py").write_text(code)
+    words: list[Any] = {"script": [tmp_path / "script.py"], "stdin": ["-"], "-c": ["-c", code]}[way]
+    done = subprocess.run([sys.executable, "-W", "error", *words], input=code, capture_output=True, text=True)
+    assert (done.stdout.split("\n"), done.stderr) == (["{'n': 2}", "oops", ""], "")
 
 
 def test_a_closed_executor_says_so(drive: Drive) -> None:
