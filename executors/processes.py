@@ -64,11 +64,13 @@ class ProcessExecutor(Executor):
         """End the processes; what they still run is lost."""
         with self._free:
             self.closed = True
-            workers, self._workers = self._workers, set()
+            busy, idle = self._workers.difference(self._idle), list(self._idle)
             self._idle.clear()
             self._free.notify_all()
-        for worker in workers:
+        for worker in idle:
             worker.kill()
+        for worker in busy:
+            worker.end()  # whoever waits for it still looks at its pipe, and drops it
 
     def __enter__(self) -> Self:
         return self
@@ -99,7 +101,11 @@ class ProcessExecutor(Executor):
                 raise RuntimeError(f"{self!r} is closed")
             worker = _Worker()
             self._workers.add(worker)
-        worker.start()
+        try:
+            worker.start()
+        except BaseException:
+            self.drop(worker)
+            raise
         return worker
 
     def give_back(self, worker: _Worker) -> None:
@@ -130,6 +136,8 @@ def _close_all() -> None:
 
 atexit.register(_close_all)
 _default: list[ProcessExecutor] = []
+_inherited: list[ProcessExecutor] = []
+"""Kept, so that a child of a fork does not end what is its parent's."""
 _default_lock = threading.Lock()
 
 
@@ -142,7 +150,10 @@ def default_processes() -> ProcessExecutor:
 
 
 def _forget_parents() -> None:
-    """In the child of a fork: the pipes are its parent's."""
+    """In the child of a fork: the processes are its parent's."""
+    for executor in list(_all):
+        executor.closed = True
+        _inherited.append(executor)
     _default.clear()
     _all.clear()
 
@@ -171,10 +182,15 @@ class _Worker:
 
     def kill(self) -> None:
         """End the process, if it has not ended."""
+        self.end()
+        if hasattr(self, "pipe"):
+            self.pipe.close()
+
+    def end(self) -> None:
+        """End the process only."""
         if hasattr(self, "process"):
             self.process.kill()
             self.process.wait()
-            self.pipe.close()
 
     def how(self) -> str:
         """How a process ended that has closed its pipe."""

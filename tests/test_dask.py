@@ -42,8 +42,13 @@ def client() -> Iterator[Any]:
 @pytest.fixture(autouse=True)
 def all_workers(client: Any) -> None:
     """Those that an earlier test has killed are back; a nanny whose worker dies while it starts gives up."""
-    client.cluster.scale(2)
-    client.wait_for_workers(2, timeout=LONG)
+    for _ in range(10):
+        client.cluster.scale(2)
+        try:
+            return client.wait_for_workers(2, timeout=LONG / 10)
+        except TimeoutError:
+            continue
+    raise TimeoutError("the workers do not come back")
 
 
 @pytest.fixture(scope="module")

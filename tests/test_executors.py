@@ -257,7 +257,7 @@ def test_without_an_executor_nothing_of_it_is_loaded() -> None:
 
 
 def test_another_driver_goes_on_where_one_was_killed(processes: Any, drive: Drive, tmp_path: Path) -> None:
-    code = f"import executor_suite; executor_suite.be_a_driver({str(tmp_path)!r})"
+    code = f"import executor_graphs; executor_graphs.be_a_driver({str(tmp_path)!r})"
     driver = subprocess.Popen([sys.executable, "-c", code], cwd=Path(__file__).parent)
     with SqliteSaver.from_conn_string(str(tmp_path / "threads.db")) as saver:
         app = six_tasks(checkpointer=saver, executor=processes)

@@ -1,0 +1,346 @@
+"""The graphs of `executor_suite.py`. The functions of nodes stand at the top of this module, so that workers find them by
+name; it imports nothing that a worker has no use for.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from typing_extensions import TypedDict
+
+from stategraph import (
+    START,
+    CachePolicy,
+    Command,
+    InMemoryCache,
+    RetryPolicy,
+    Runtime,
+    Send,
+    StateGraph,
+    entrypoint,
+    get_config,
+    get_runtime,
+    get_store,
+    get_stream_writer,
+    interrupt,
+    task,
+)
+from stategraph.checkpoint.sqlite import SqliteSaver
+from stategraph.graph.messages import push_message
+
+AT_ONCE = RetryPolicy(initial_interval=0.0, jitter=False)
+ONE_BY_ONE: Any = {"configurable": {"thread_id": "1"}, "max_concurrency": 1}
+
+
+class State(TypedDict, total=False):
+    n: int
+    log: Annotated[list, operator.add]
+    texts: list
+    messages: Annotated[list, operator.add]
+
+
+class Oops(Exception):
+    """Its arguments are not those of its `__init__`."""
+
+    def __init__(self, code: int, *, place: str = "here") -> None:
+        super().__init__(f"oops {code}")
+        self.code, self.place = code, place
+
+
+# -- the functions of nodes -----------------------------------------------------------------------------------
+
+
+def count(state: State) -> State:
+    return {"n": state.get("n", 0) + 1, "log": ["count"]}
+
+
+def word_count(sent: dict, writer: Any) -> State:
+    for word in sent["text"].split():
+        writer((sent["text"], word))
+    return {"log": [len(sent["text"].split())]}
+
+
+def total(state: State) -> State:
+    return {"n": sum(state["log"])}
+
+
+def spread(state: State) -> list[Send]:
+    return [Send("word_count", {"text": text}) for text in state["texts"]]
+
+
+def below_three(state: State) -> Literal["count", "__end__"]:
+    return "count" if state["n"] < 3 else "__end__"
+
+
+def note_a(state: State) -> State:
+    return {"log": ["a"]}
+
+
+def note_b(state: State) -> State:
+    return {"log": ["b"]}
+
+
+def note_c(state: State) -> State:
+    return {"log": ["c", *state["log"]]}
+
+
+def goes_on(state: State) -> Command[Literal["word_count", "note_b"]]:
+    return Command(update={"log": ["went"]}, goto=[Send("word_count", {"text": "x y"}), "note_b"])
+
+
+def yields(state: State) -> Any:
+    yield {"log": ["first"]}
+    yield {"log": ["second"]}
+
+
+def asks_twice(state: State) -> State:
+    first = interrupt("first?")
+    second = interrupt({"second": first}, response_schema=int)
+    return {"log": [("asked", first, second)]}
+
+
+def asks_once(state: State) -> State:
+    return {"log": [("once", interrupt("once?"))]}
+
+
+def fails_twice(state: State, runtime: Runtime) -> State:
+    assert runtime.execution_info is not None
+    attempt = runtime.execution_info.node_attempt
+    runtime.stream_writer(("attempt", attempt))
+    if attempt < 3:
+        raise Oops(attempt, place="there")
+    return {"log": [("attempt", attempt)]}
+
+
+def fails(state: State, runtime: Runtime) -> State:
+    if not runtime.context:
+        raise Oops(7, place="there")
+    return {"log": ["fixed"]}
+
+
+def takes_over(state: State, error: Any) -> State:
+    return {"log": [(error.node, type(error.error).__name__, error.error.code, error.error.place)]}
+
+
+def speaks(state: State, writer: Any) -> State:
+    for n in range(20):
+        writer(n)
+    push_message({"role": "assistant", "content": "hello", "id": "m1"})
+    get_stream_writer()("last")
+    return {"log": ["spoke"]}
+
+
+def looks(state: State, config: Any, runtime: Runtime) -> State:
+    info = runtime.execution_info
+    assert info is not None and runtime is get_runtime() and config == get_config()
+    assert info.task_id == runtime.idempotency_key and info.checkpoint_ns.endswith(info.task_id)
+    meta = {k: v for k, v in config["metadata"].items() if k != "stategraph_checkpoint_ns"}
+    held = (runtime.context, runtime.previous, runtime.store, info.thread_id, info.run_id, info.node_attempt)
+    return {"log": [held, meta, config["configurable"]["mine"], config["tags"]]}
+
+
+def where(state: State) -> State:
+    return {"log": [os.getpid()]}
+
+
+async def awaits(state: State) -> State:
+    return {"log": [(get_config()["run_name"], state["n"])]}
+
+
+def drains(state: State, runtime: Runtime) -> State:
+    assert runtime.control is not None and not runtime.drain_requested
+    runtime.control.request_drain("enough")
+    return {"log": ["drained"]}
+
+
+@dataclass
+class Record:
+    n: int = 0
+    log: Annotated[list, operator.add] = None  # type: ignore[assignment]
+
+
+def of_record(state: Record) -> dict:
+    assert isinstance(state, Record)
+    return {"n": state.n + 1}
+
+
+@task
+def square(n: int) -> int:
+    return n * n
+
+
+@task
+def square_or_fail(n: int) -> int:
+    if n == 2:
+        raise Oops(2)
+    return n * n
+
+
+# -- the graphs -----------------------------------------------------------------------------------------------
+
+
+def row(*nodes: Any, schema: Any = State, **options: Any) -> Any:
+    graph = StateGraph(schema).add_sequence(list(nodes))
+    return graph.add_edge(START, next(iter(graph.nodes))).compile(**options)
+
+
+def map_reduce(**options: Any) -> Any:
+    graph = StateGraph(State).add_node(word_count).add_node(total).add_edge("word_count", "total")
+    return graph.add_conditional_edges(START, spread, ["word_count"]).compile(**options)
+
+
+def loop(**options: Any) -> Any:
+    graph = StateGraph(State).add_node(count).add_edge(START, "count")
+    return graph.add_conditional_edges("count", below_three).compile(**options)
+
+
+def joins(**options: Any) -> Any:
+    graph = StateGraph(State).add_node(note_a).add_node(note_b).add_node(note_c).add_node(count, defer=True)
+    graph.add_edge(START, "note_a").add_edge(START, "note_b").add_edge(["note_a", "note_b"], "note_c")
+    return graph.add_edge("note_c", "count").add_edge("note_a", "count").compile(**options)
+
+
+def commands(**options: Any) -> Any:
+    graph = StateGraph(State).add_node(goes_on).add_node(note_b).add_node(word_count)
+    return graph.add_edge(START, "goes_on").compile(**options)
+
+
+def questions(**options: Any) -> Any:
+    graph = StateGraph(State).add_node(asks_twice).add_node(asks_once).add_node(note_c)
+    graph.add_edge(START, "asks_twice").add_edge(START, "asks_once")
+    return graph.add_edge(["asks_twice", "asks_once"], "note_c").compile(**options)
+
+
+def retries(**options: Any) -> Any:
+    graph = StateGraph(State).add_node(fails_twice, retry_policy=AT_ONCE).add_edge(START, "fails_twice")
+    return graph.compile(**options)
+
+
+def handled(**options: Any) -> Any:
+    graph = StateGraph(State).add_node(fails, error_handler=takes_over).add_node(note_b)
+    return graph.add_edge(START, "fails").add_edge(START, "note_b").compile(**options)
+
+
+def unhandled(**options: Any) -> Any:
+    graph = StateGraph(State).add_node(fails).add_node(note_a)
+    return graph.add_edge(START, "fails").add_edge(START, "note_a").compile(**options)
+
+
+def nested(**options: Any) -> Any:
+    """A graph as a node, whose own nodes run where its parent's do."""
+    graph = StateGraph(State).add_node("inside", row(count, asks_once)).add_node(note_a).add_node(note_b)
+    graph.add_edge(START, "inside").add_edge(START, "note_a").add_edge(["inside", "note_a"], "note_b")
+    return graph.compile(**options)
+
+
+def cached(**options: Any) -> Any:
+    graph = StateGraph(State).add_node(count, cache_policy=CachePolicy()).add_edge(START, "count")
+    return graph.compile(cache=InMemoryCache(), **options)
+
+
+def squares(function: Any) -> Callable[..., Any]:
+    def build(**options: Any) -> Any:
+        @entrypoint(**options)
+        def flow(ns: list[int], previous: Any) -> Any:
+            return [future.result() for future in [function(n) for n in ns]], previous
+
+        return flow
+
+    return build
+
+
+def gives_a_lock(state: State) -> Any:
+    return {"log": [1, {"lock": threading.Lock()}]}
+
+
+def puts(state: State, runtime: Runtime) -> None:
+    runtime.store.put(("a",), "b", {})
+
+
+def gets(state: State) -> None:
+    get_store().get(("a",), "b")
+
+
+def runs_a_graph(state: State) -> Any:
+    return row(count).invoke(state)
+
+
+def calls_a_task(state: State) -> State:
+    return {"n": square(3).result()}
+
+
+def kills_its_worker(state: State) -> State:
+    path = Path(state["texts"][0])
+    with path.open("a") as file:
+        file.write("x")
+    if path.stat().st_size <= state["n"]:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return {"log": ["survived"]}
+
+
+def deadly(**options: Any) -> Any:
+    graph = StateGraph(State).add_node(kills_its_worker).add_node(note_a)
+    return graph.add_edge(START, "kills_its_worker").add_edge(START, "note_a").compile(**options)
+
+
+def waits_for_a_file(state: State, runtime: Runtime) -> State:
+    """Only its first attempt waits, for longer than any test."""
+    assert runtime.execution_info is not None
+    folder = Path(state["texts"][0])
+    if runtime.execution_info.node_attempt == 1:
+        (folder / "pid").write_text(str(os.getpid()))
+        while not (folder / "go").exists():
+            time.sleep(0.01)
+        (folder / "late").touch()
+    return {"log": ["in time"]}
+
+
+def limited(seconds: float, **options: Any) -> Any:
+    graph = StateGraph(State).add_node(waits_for_a_file, timeout=seconds, retry_policy=AT_ONCE)
+    return graph.add_edge(START, "waits_for_a_file").compile(**options)
+
+
+def beats(state: State, runtime: Runtime) -> State:
+    for _ in range(8):
+        time.sleep(0.1)
+        runtime.heartbeat()
+    return {"log": ["alive"]}
+
+
+def reads_much(state: State) -> State:
+    return {"n": len(state["texts"][0])}
+
+
+def works_or_waits(sent: dict) -> State:
+    """The third waits for good, the first time."""
+    folder = Path(sent["folder"])
+    with (folder / "log").open("a") as file:
+        file.write(f"{sent['n']} ")
+    if sent["n"] == 3 and (folder / "log").read_text().count("3") == 1:
+        while not (folder / "over").exists():
+            time.sleep(0.01)
+    return {"log": [sent["n"]]}
+
+
+def six(state: State) -> list[Send]:
+    return [Send("works_or_waits", {"n": n, "folder": state["texts"][0]}) for n in range(6)]
+
+
+def six_tasks(**options: Any) -> Any:
+    graph = StateGraph(State).add_node(works_or_waits).add_node(total).add_edge("works_or_waits", "total")
+    return graph.add_conditional_edges(START, six, ["works_or_waits"]).compile(**options)
+
+
+def be_a_driver(folder: str) -> None:
+    """What a process does that will be killed."""
+    with SqliteSaver.from_conn_string(f"{folder}/threads.db") as saver:
+        app = six_tasks(checkpointer=saver, executor="processes")
+        app.invoke({"texts": [folder]}, ONE_BY_ONE)
