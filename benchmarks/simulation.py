@@ -1,13 +1,14 @@
-"""Where many workers on one Postgres bend, on paper: `python benchmarks/simulation.py`. Takes what benchmarks/workers.py
-measured (workers.json) and computes, for fleets up to 10,000 workers and a million live threads, what they ask of the
-database, for three ways to claim; then plays the commits of a fleet, event by event, to see when they begin to queue.
+"""Where many workers on one Postgres bend, on paper: `python benchmarks/simulation.py`. Takes what was measured by
+benchmarks/workers.py (workers.json) and computes, for fleets up to 10,000 workers and a million live threads, what they
+ask of the database, for three ways to claim; then plays the commits of a fleet, event by event, to see whether they
+queue.
 
 The model, and what it leaves out:
 - A live thread is one that runs, waits for its turn, or asks. Of the threads, WORKERS x SLOTS run at a time. A run has
   STEPS supersteps of SECONDS each (a call of a model); each ends with one commit.
-- The database has CORES cores, as quick as the measured one; a statement holds one core for its measured processor time,
-  first come first served, then waits FLUSH seconds for the disk. Commits that wait are flushed together, so the disk
-  limits bytes, not commits.
+- The database has CORES cores, as quick as the measured one; a statement holds one core for its measured processor
+  time, first come first served, then waits FLUSH seconds for the disk. Commits that wait are flushed together, so the
+  disk limits bytes, not commits.
 - Left out: caches that no longer hold all, vacuum, replicas, the network's bandwidth, quicker or slower cores.
 """
 
@@ -98,14 +99,14 @@ class Server:
     wal: float = 500e6  # bytes a second
     connections: int = 5_000
     memory: float = 64e9  # for connections
-    locks: int = 6_400  # 64 for each of 100: the default settings
+    locks: int = 64  # for each connection, by default
 
 
 def demands(load: Load, costs: Costs, server: Server, way: str) -> dict[str, float]:
     """What a fleet asks of each resource, as a share of what there is.
 
     Args:
-        way: "held": a transaction is open while a job runs. "locked": a lock for each job. "named": one for each worker.
+        way: "held": a transaction is open while a job runs. "locked": a lock for each job. "named": for each worker.
     """
     looks = 2 * load.workers / load.poll
     dead = 2 * load.jobs * load.seconds * load.steps if way == "held" else 0  # rows that no vacuum may take
@@ -122,15 +123,13 @@ def demands(load: Load, costs: Costs, server: Server, way: str) -> dict[str, flo
         "log": (load.commits * costs.wal_per_commit + load.jobs * costs.wal_per_job) / server.wal,
         "connections": (sessions + pooled) / server.connections,
         "memory": (sessions + pooled) * costs.connection / server.memory,
-        "locks": locks / max(server.locks, server.connections * 64 * (way != "locked")),
+        "locks": locks / (server.locks * server.connections),
     }
 
 
-def herd(load: Load, costs: Costs, server: Server) -> float:
-    """The share of the processor that goes to telling and waking idle workers, if each submit is heard by a tenth of
-    all, who then all look."""
-    idle = load.workers / 10
-    return load.jobs * (costs.per_notice + idle * (costs.per_wake + costs.per_look)) / server.cores
+def herd(load: Load, costs: Costs, server: Server, listeners: float) -> float:
+    """The share of the processor that goes to telling and waking so many idle workers of each submit; all then look."""
+    return load.jobs * (costs.per_notice + listeners * (costs.per_wake + costs.per_look)) / server.cores
 
 
 def played(load: Load, costs: Costs, server: Server, until: float = 6.0) -> list[float]:
@@ -161,19 +160,21 @@ def shards(load: Load, costs: Costs, server: Server, way: str) -> int:
 
 
 def checked(found: dict[str, Any]) -> Iterator[str]:
-    """Does the model tell what was measured? Two cores are shared by workers and server."""
+    """Does the model tell what was measured? Workers and server share the cores; each of four slots waits on disk."""
     yield "| workers | threads/s measured | by the model | commits/s measured |"
     yield "|---|---|---|---|"
     for number in ("1", "2", "4"):
         row = found["fleet"][number]
         used = (row["worker_cpu_us_per_thread"] + row["server_cpu_us_per_thread"]) * 1e-6
-        at_most = min(found["cores"] / used, int(number) / (row["worker_cpu_us_per_thread"] * 1e-6))
+        waits = found["calls"]["invoke_us"] * 1e-6
+        one = min(4 / waits, 1e6 / row["worker_cpu_us_per_thread"])
+        at_most = min(found["cores"] / used, int(number) * one)
         yield f"| {number} | {row['threads_per_s']:,.0f} | at most {at_most:,.0f} | {row['commits_per_s']:,} |"
 
 
 def asked(costs: Costs, server: Server) -> Iterator[str]:
     """What fleets ask of one server."""
-    yield "| workers | running | commits/s | claims/s | processor | log | commit, median / 99 % | bends first | servers |"
+    yield "| workers | running | commits/s | claims/s | processor | log | commit, median/99 % | bends first | servers |"
     yield "|---|---|---|---|---|---|---|---|---|"
     for workers in FLEETS:
         load = Load(workers, poll=max(1.0, workers / 500))
@@ -214,13 +215,14 @@ def bytes_kept(costs: Costs) -> Iterator[str]:
 
 
 def noticed(costs: Costs, server: Server) -> Iterator[str]:
-    """Telling idle workers."""
-    yield "| workers, a tenth idle | submits/s | of the processor, each submit told | polled every so often instead |"
+    """Telling idle workers: all of them, or eight while the others look every so often."""
+    yield "| workers, a tenth idle | submits/s | processor, all told | eight told, others look |"
     yield "|---|---|---|---|"
     for workers in FLEETS:
         load = Load(workers)
-        polled = workers / 10 / max(1.0, workers / 500) * costs.per_look / server.cores
-        yield f"| {workers:,} | {load.jobs:,.0f} | {herd(load, costs, server):.1%} | {polled:.2%} |"
+        looks = workers / 10 / max(1.0, workers / 500) * costs.per_look / server.cores
+        few = herd(load, costs, server, min(8.0, workers / 10)) + looks
+        yield f"| {workers:,} | {load.jobs:,.0f} | {herd(load, costs, server, workers / 10):.1%} | {few:.1%} |"
 
 
 def main() -> None:

@@ -190,8 +190,9 @@ class Queue:
     def retry(self, run_id: str) -> bool:
         """Let a parked job be tried again, as if no worker had died of it; whether there is such a job."""
         with self._server.statements() as wire:
-            found = wire.run(STATEMENTS["retry"], run_id)
-            wire.run(STATEMENTS["tell_workers"], lane(self.graph))
+            found = wire.rows(STATEMENTS["retry"], run_id)
+            for (graph,) in found:
+                wire.run(STATEMENTS["tell_workers"], lane(graph.decode()))
         return bool(found)
 
     # -- learn what came of it ----------------------------------------------------------------------------

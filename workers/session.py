@@ -29,6 +29,10 @@ LISTENERS = 8
 every session that listens for every notice, which costs more than the job once there are many."""
 
 
+CLASHES = 5
+"""How often a claim is made anew that met another one."""
+
+
 class SessionLostError(StorageError):
     """The worker's connection broke: its lock is gone, and others may take over what it runs."""
 
@@ -108,22 +112,29 @@ class Session:
     def _claim(self, room: int) -> list[Job]:
         terms = self._terms
         values = (terms.graph, self.worker, room, terms.tries - 1)
-        try:
-            if self._limited:
-                with transaction(self._wire, write=True):
-                    self._rows("claim_alone", lane(terms.graph))
-                    found = self._rows("claim_within", *values)
-            else:
-                found = self._rows("claim", *values)
-        except (errors.UniqueViolation, errors.DeadlockDetected):
-            return []  # another took a job of the same thread at this very moment; look again
+        found = self._claimed(values)
         if not found:
-            self._limited = bool(self._rows("limit_of", terms.graph))
+            limited = bool(self._rows("limit_of", terms.graph))
+            if limited > self._limited:
+                found = self._claimed(values, limited=True)
+            self._limited = limited
         found.sort(key=lambda row: (-row[6], row[0]))
         return [
             Job(id, attempt, self.worker, begun, thread_id.decode(), run_id.decode(), task)
             for id, attempt, begun, thread_id, run_id, task, *_ in found
         ]
+
+    def _claimed(self, values: tuple[Any, ...], limited: bool = False) -> list[Any]:
+        for _ in range(CLASHES):
+            try:
+                if not (limited or self._limited):
+                    return self._rows("claim", *values)
+                with transaction(self._wire, write=True):
+                    self._rows("claim_alone", lane(self._terms.graph))
+                    return self._rows("claim_within", *values)
+            except (errors.UniqueViolation, errors.DeadlockDetected):
+                continue  # another took a job of the same thread at this very moment
+        return []
 
     def end(self, ended: Sequence[Ended]) -> None:
         """Store how runs ended, each only if the job is still this worker's, and tell those who wait for it."""

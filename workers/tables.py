@@ -115,7 +115,7 @@ STATEMENTS = {
     """,
     "retry": """
         UPDATE stategraph_jobs SET state = 'waiting', deaths = 0, mark = NULL, outcome = NULL, ended = NULL
-        WHERE sha256(run_id) = sha256($1) AND state = 'parked'
+        WHERE sha256(run_id) = sha256($1) AND state = 'parked' RETURNING graph
     """,
     "forget": """
         DELETE FROM stategraph_jobs

@@ -103,7 +103,8 @@ class Worker:
             queue.setup()
             self._runs = Runs(self._kept(queue), self._form, queue.bind)
             self._ring, self._bell = socket.socketpair()
-            self._bell.setblocking(False)
+            for end in (self._ring, self._bell):
+                end.setblocking(False)
             try:
                 self._work_on(Session(self._conninfo, terms))
             finally:
@@ -140,7 +141,7 @@ class Worker:
     def _wake(self) -> None:
         try:
             if self._ring is not None:
-                self._ring.send(b"!", socket.MSG_DONTWAIT)
+                self._ring.send(b"!")
         except OSError:
             pass  # it rings already, or nobody hears it
 
@@ -189,17 +190,15 @@ class Worker:
     def _take(self, session: Session) -> None:
         """Claim as many jobs as there is room for, and begin them. One that workers died of runs when nothing else
         does, so that its death is nobody else's."""
-        while self._alone is None and len(self._running) < self._concurrency:
-            claimed = session.claim(self._concurrency - len(self._running))
+        room = self._concurrency - len(self._running)
+        if room and self._alone is None:
+            claimed = session.claim(room)
             alone = [job for job in claimed if not job.begun]
-            if len(alone) > 1:
-                session.end([Ended(job.id, job.attempt, "waiting") for job in alone[1:]])
+            session.end([Ended(job.id, job.attempt, "waiting") for job in alone[1:]])
             self._alone = alone[0] if alone else None
             for job in claimed:
                 if job.begun:
                     self._begin(job)
-            if not claimed:
-                break
         if self._alone is not None and not self._running:
             if session.begin(self._alone):
                 self._alone.begun = True
