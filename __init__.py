@@ -4,6 +4,7 @@ channels/    the cells that hold the state between supersteps
 checkpoint/  keeping a thread of checkpoints, and finding it again
 store/       memory that outlives threads
 pregel/      the engine: program -> tasks -> writes -> channels -> checkpoint -> events
+executors/   where the functions of nodes run: processes, pools, Dask, Ray
 graph/       building: StateGraph, compiled to a Pregel
 visualize/   looking at graphs
 """
@@ -100,6 +101,7 @@ __all__ = [
 _ELSEWHERE = dict.fromkeys(("Drawing", "awatch", "changes", "report", "timeline", "watch"), "stategraph.visualize")
 _ELSEWHERE |= {"SqliteSaver": "stategraph.checkpoint.sqlite", "PostgresSaver": "stategraph.checkpoint.postgres"}
 _ELSEWHERE |= {"SqliteStore": "stategraph.store.sqlite", "PostgresStore": "stategraph.store.postgres"}
+_ELSEWHERE |= {"ProcessExecutor": "stategraph.executors", "WorkerLostError": "stategraph.pregel"}
 _ELSEWHERE |= {"Retention": "stategraph.checkpoint", "Encryption": "stategraph.checkpoint.encryption"}
 
 

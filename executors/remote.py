@@ -12,7 +12,7 @@ from hashlib import blake2b
 from typing import Any
 
 from ..pregel.callable import GETTERS
-from ..pregel.errors import GraphAbandoned, InvalidUpdateError, WorkerLostError, nearest
+from ..pregel.errors import GraphAbandoned, InvalidUpdateError, ShippingError, WorkerLostError, nearest
 from ..pregel.interrupts import AnswerRejected, asking, take_answers
 from ..pregel.program import Node
 from ..pregel.task import Task
@@ -61,12 +61,13 @@ class Remote:
             call = luggage.pack(self, task, value)
             try:
                 with self.executor.quarantine if lost else nullcontext():
-                    ending: Ending = loads(_flown(self.executor.submit(call, relay(task)), task.life))
+                    answer = _flown(self.executor.submit(call, relay(task)), task.life)
             except Lost as loss:
                 alone, lost = lost > 0 or self.executor.quarantine is Executor.quarantine, lost + loss.tries
                 if loss.final or (alone and lost >= TRIES):
                     raise WorkerLostError(task.name, self.executor.name, lost, loss.reason) from loss
                 continue
+            ending = _unpacked(task, answer)
             open_ = [question.id for question in ending.raised]
             if take_answers(task, ending.taken, open_, ending.known):
                 continue  # an answer that it was not told of, for it was given without a question
@@ -101,6 +102,14 @@ def _end(task: Task, ending: Ending) -> Any:
             raise InvalidUpdateError(f"node {task.name!r} pushed a message to the unknown key {key!r}; {near}")
     task.writes += ending.writes
     return ending.result
+
+
+def _unpacked(task: Task, answer: bytes) -> Ending:
+    try:
+        return loads(answer)  # type: ignore[no-any-return]
+    except Exception as error:
+        why = f"cannot be loaded by the driver: {type(error).__name__}: {error}"
+        raise ShippingError(task.name, "its result", why) from error
 
 
 def _flown(flight: Flight, life: Any) -> bytes:

@@ -178,6 +178,11 @@ def square(n: int) -> int:
 
 
 @task
+def pid_of_a_task() -> int:
+    return os.getpid()
+
+
+@task
 def square_or_fail(n: int) -> int:
     if n == 2:
         raise Oops(2)
@@ -313,6 +318,11 @@ def beats(state: State, runtime: Runtime) -> State:
         time.sleep(0.1)
         runtime.heartbeat()
     return {"log": ["alive"]}
+
+
+def takes_its_time(state: State) -> State:
+    time.sleep(0.4)
+    return {"log": ["done"]}
 
 
 def reads_much(state: State) -> State:

@@ -188,6 +188,37 @@ def test_there_are_no_more_processes_than_wanted(drive: Drive) -> None:
         ProcessExecutor(0)
 
 
+def test_waiting_for_a_worker_is_not_held_against_a_node(drive: Drive) -> None:
+    with ProcessExecutor(1) as processes:
+        graph = StateGraph(State).add_node(takes_its_time, timeout=1.2)
+        graph.add_conditional_edges(START, lambda state: [Send("takes_its_time", {})] * 4, ["takes_its_time"])
+        assert drive.invoke(graph.compile(executor=processes), {})["log"] == ["done"] * 4, "1.6 seconds in all"
+
+
+def test_a_graph_inside_runs_where_the_one_around_it_does(drive: Drive, processes: Any) -> None:
+    pinned = row(where, executor="threads")
+    graph = StateGraph(State).add_node("inside", row(where)).add_node("pinned", pinned).add_edge(START, "inside")
+    inside, repeated, here = drive.invoke(graph.add_edge("inside", "pinned").compile(executor=processes), {})["log"]
+    assert inside == repeated != here == os.getpid()
+
+
+def test_a_task_runs_where_it_says_or_where_the_run_does(drive: Drive, processes: Any) -> None:
+    @task(executor=processes)
+    def far() -> int:
+        return os.getpid()
+
+    @task(executor="threads")
+    def near() -> int:
+        return os.getpid()
+
+    @entrypoint()
+    def flow(_: int) -> list[bool]:
+        return [f().result() == os.getpid() for f in (pid_of_a_task, far, near)]
+
+    assert drive.invoke(flow, 1) == [True, False, True]
+    assert drive.invoke(flow, 1, executor=processes) == [False, False, True]
+
+
 def test_the_word_means_one_pool_for_all(drive: Drive) -> None:
     assert executor_of("processes") is executor_of("processes")
     assert drive.invoke(row(where, executor="processes"), {})["log"] != [os.getpid()]

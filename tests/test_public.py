@@ -20,7 +20,7 @@ import pytest
 import stategraph
 
 README = Path(__file__).resolve().parents[1] / "README.md"
-FACES = ["stategraph", *(f"stategraph.{room}" for room in ("channels", "pregel", "checkpoint", "store"))]
+FACES = ["stategraph", *(f"stategraph.{room}" for room in ("channels", "pregel", "checkpoint", "store", "executors"))]
 # Names the package promises; it may have more.
 PROMISED = """
     StateGraph START END MessagesState add_messages RemoveMessage IsLastStep RemainingSteps entrypoint task
@@ -31,9 +31,9 @@ PROMISED = """
 """
 # Names that a module's head leaves behind.
 HEAD = {"annotations", "TYPE_CHECKING", "Any"}
-LAZY = ["networkx", "graphviz", "pydantic", "sqlite3", "psycopg", "langchain", "langchain_core", "langgraph"]
+LAZY = ["networkx", "graphviz", "pydantic", "sqlite3", "psycopg", "multiprocessing", "langchain", "langchain_core", "langgraph"]
 # Libraries that only some users install; modules that need them are skipped without them.
-OPTIONAL = {"psycopg"}
+OPTIONAL = {"psycopg", "distributed", "ray"}
 
 
 def module_names(folders: list[str], prefix: str = "stategraph.") -> Iterator[str]:
