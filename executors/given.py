@@ -23,7 +23,7 @@ def executor_of(given: Any) -> Executor:
             anything else with its `submit`, a `distributed.Client`, or the module `ray`.
 
     Raises:
-        TypeError: it is none of these.
+        TypeError: it is none of these, or cannot run nodes.
         ValueError: a word that means nothing.
     """
     if isinstance(given, Executor):
@@ -58,6 +58,11 @@ def _made(given: Any) -> Executor:
             f'executor is "threads", "processes", a concurrent.futures.Executor, a distributed.Client, the module '
             f"ray, or an object with submit(){hint}, not {given!r}"
         )
-    if isinstance(given, ThreadPoolExecutor) and not type(given).__name__.startswith("Interpreter"):
+    if type(given).__name__ == "InterpreterPoolExecutor":  # a ThreadPoolExecutor by class; from Python 3.14 on
+        raise TypeError(
+            "executor: an InterpreterPoolExecutor cannot run nodes yet: ormsgpack, which this package needs, does not load "
+            'in sub-interpreters; use "processes"'
+        )
+    if isinstance(given, ThreadPoolExecutor):
         return Threads(given)
     return PoolExecutor(given)

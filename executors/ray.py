@@ -12,7 +12,7 @@ from threading import Thread
 from typing import Any
 
 import ray
-from ray.exceptions import GetTimeoutError, RayError, TaskCancelledError, WorkerCrashedError
+from ray.exceptions import GetTimeoutError, RayError, RayTaskError, TaskCancelledError
 
 from .call import Call, Executor, Hear, Lost
 from .worker import serve
@@ -92,8 +92,8 @@ def _got(ref: Any, timeout: float | None) -> bytes:
         return ray.get(ref, timeout=timeout)  # type: ignore[no-any-return]
     except GetTimeoutError:
         raise TimeoutError from None
-    except WorkerCrashedError as crashed:
-        raise Lost(_first_line(crashed)) from crashed
+    except RayTaskError:
+        raise  # the worker could not even begin: it lacks this package, or its environment cannot be made
     except TaskCancelledError as cancelled:
         raise Lost("Ray has cancelled it", final=True) from cancelled
     except RayError as error:

@@ -92,6 +92,14 @@ def test_what_is_no_executor_is_refused_at_once(wrong: Any) -> None:
             give(where) if isinstance(give, entrypoint) else give(executor=wrong)
 
 
+def test_interpreters_are_not_taken_for_threads() -> None:
+    class InterpreterPoolExecutor(ThreadPoolExecutor):
+        """As Python 3.14 has it."""
+
+    with InterpreterPoolExecutor() as pool, pytest.raises(TypeError, match="ormsgpack.* does not load in sub-interp"):
+        executor_of(pool)
+
+
 def takes_the_store(state: State, *, store: Any) -> None:
     """What stays with the driver."""
 
@@ -293,10 +301,12 @@ def test_another_driver_goes_on_where_one_was_killed(processes: Any, drive: Driv
     with SqliteSaver.from_conn_string(str(tmp_path / "threads.db")) as saver:
         app = six_tasks(checkpointer=saver, executor=processes)
         due = time.monotonic() + LONG
-        while sum(t.result is not None for t in app.get_state(ONE_BY_ONE).tasks) < 3 and time.monotonic() < due:
-            time.sleep(0.01)
-        driver.kill()
-        driver.wait()
-        (tmp_path / "over").touch()  # its worker may end
+        try:
+            while sum(t.result is not None for t in app.get_state(ONE_BY_ONE).tasks) < 3 and time.monotonic() < due:
+                time.sleep(0.01)
+        finally:
+            driver.kill()
+            driver.wait()
+            (tmp_path / "over").touch()  # its worker may end
         assert drive.invoke(app, None, ONE_BY_ONE)["log"] == [0, 1, 2, 3, 4, 5]
     assert (tmp_path / "log").read_text().split() == ["0", "1", "2", "3", "3", "4", "5"]
