@@ -64,8 +64,12 @@ def cut(run: Run, source: str, writes: list[TaskWrites]) -> Commit:
     machine = run.machine
     assert run.saver is not None and run.thread_id is not None
     dumps, channels, versions = run.saver.serde.dumps, machine.channels, machine.versions
+    # Loops here and in `sql/rows` where a comprehension would do: until Python 3.12 that is a call.
     values: dict[str, Blob | None] = {}
     changed: dict[str, int] = {}
+    seen: dict[str, dict[str, int]] = {}
+    for name in machine.unsaved_seen:
+        seen[name] = machine.seen[name]
     for name in machine.unsaved:
         changed[name] = versions[name]
         channel = channels.get(name)
@@ -93,7 +97,7 @@ def cut(run: Run, source: str, writes: list[TaskWrites]) -> Commit:
         {**run.metadata, "source": source, "step": machine.step - 1, "parents": run.parents},
         values,
         changed,
-        {name: machine.seen[name] for name in machine.unsaved_seen},
+        seen,
         None if machine.changed is None else sorted(machine.changed),
         writes,
         lambda: machine.checkpoint(iso(now)),

@@ -235,9 +235,11 @@ def amended(new: NewRows, commit: Commit, seq: int) -> Image:
 
 def closed_body(place: Place, checkpoint_id: str, parent_id: str | None, body: Body, complete: bool) -> bytes:
     """A checkpoint's body as the sealed bytes of its row; `complete`: it builds on no other."""
-    entries = {name: _entry(cell) for name, cell in body.cells.items()}
+    entries = {}
+    for name, cell in body.cells.items():
+        entries[name] = _entry(cell)
     ts, v, metadata, beside, updated, _, versions, seen, wrote = body
-    content = [ts, v, metadata, beside, updated, entries, versions, seen, [tuple(task) for task in wrote]]
+    content = [ts, v, metadata, beside, updated, entries, versions, seen, [*map(tuple, wrote)]]
     return place.close("checkpoint", [checkpoint_id, parent_id, complete], content)
 
 
@@ -284,7 +286,11 @@ def _entry(cell: Cell | None) -> Any:
 
 def _length(tasks: Iterable[TaskWrites]) -> int:
     """About how many bytes the writes of some tasks take."""
-    return sum([64 + len(payload) for task in tasks for _, (_, payload) in task.writes])
+    length = 0
+    for task in tasks:
+        for _, (_, payload) in task.writes:
+            length += 64 + len(payload)
+    return length
 
 
 def packed_writes(place: Place, checkpoint_id: str, position: int, tasks: Iterable[TaskWrites]) -> bytes:
