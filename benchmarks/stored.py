@@ -6,7 +6,7 @@ import operator
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
@@ -53,10 +53,14 @@ class Grows(TypedDict):
     items: Annotated[list[str], operator.add]
 
 
-def appending(e: Engine, item: str = "") -> Any:
-    """A loop that appends to a list until it is as long as its first item says; `item`, or random text each time."""
+def random_item() -> str:
+    return os.urandom(sizes.ITEM // 2).hex()
+
+
+def appending(e: Engine, item: Callable[[], str] = random_item) -> Any:
+    """A loop that appends `item()` to a list until it is as long as its first item says."""
     graph = e.StateGraph(Grows)
-    graph.add_node("add", lambda state: {"items": [item or os.urandom(sizes.ITEM // 2).hex()]})
+    graph.add_node("add", lambda state: {"items": [item()]})
     graph.add_edge(e.START, "add")
 
     def route(state: Any) -> str:
