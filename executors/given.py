@@ -60,8 +60,8 @@ def _made(given: Any) -> Executor:
         )
     if type(given).__name__ == "InterpreterPoolExecutor":  # a ThreadPoolExecutor by class; from Python 3.14 on
         raise TypeError(
-            "executor: an InterpreterPoolExecutor cannot run nodes yet: ormsgpack, which this package needs, does not load "
-            'in sub-interpreters; use "processes"'
+            "executor: an InterpreterPoolExecutor cannot run nodes yet: ormsgpack, which this package needs, does not "
+            'load in sub-interpreters; use "processes"'
         )
     if isinstance(given, ThreadPoolExecutor):
         return Threads(given)
