@@ -6,6 +6,8 @@ shared where the executor can.
 
 from __future__ import annotations
 
+import pickle
+import threading
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +16,8 @@ from ..pregel.interrupts import lent_answers
 from ..pregel.stream import LIVE
 from ..pregel.types import StreamMode
 from .call import Call, Executor
-from .pickling import culprit, dumps
-from .worker import Blob, Kept, Lent, Part, Work
+from .parcel import Blob, Kept, Lent, Part, Work
+from .pickling import PROTOCOL, culprit, dumps
 
 if TYPE_CHECKING:
     from ..pregel.run import Run
@@ -29,6 +31,8 @@ REMEMBERED_FROM = 4 * 1024
 REMEMBERED = 32
 """How many of them: tasks that read the state read the same few values; those of Sends are mostly their own."""
 
+ATOMS = frozenset((type(None), bool, int, float))
+
 Held = tuple[Any, bytes, Any]
 """A value, pickled, and its handle if it is shared. Holding the value keeps its id from being used anew."""
 
@@ -39,6 +43,7 @@ class Luggage:
     def __init__(self, run: Run, executor: Executor) -> None:
         self._run = run
         self._executor = executor
+        self._lock = threading.Lock()
         self._step = -1
         self._held: OrderedDict[int, Held] = OrderedDict()
         self._shared: Held | None = None
@@ -52,17 +57,13 @@ class Luggage:
         """
         parts: list[Any] = []
         lent = lend(task)
-        work = Work(
-            node=task.name,
-            key=remote.key,
-            function=_placed(self._function(remote), parts),
-            is_async=remote.is_async,
-            inject=remote.inject,
-            input=self._input(task, value, parts),
-            shared=_placed(self._of_run(), parts),
-            lent=_dump_lent(task, lent),
-        )
-        return Call(task.name, dumps(work), tuple(parts), bool(lent.listens) or lent.limited)
+        with self._lock:  # of tasks that read the same, one packs it
+            function = _placed(self._function(remote), parts)
+            input = self._input(task, value, parts)
+            shared = _placed(self._of_run(), parts)
+        lent_bytes = _dump_lent(task, lent)
+        work = Work(task.name, remote.key, function, remote.is_async, remote.inject, input, shared, lent_bytes)
+        return Call(task.name, pickle.dumps(work, PROTOCOL), tuple(parts), bool(lent.listens) or lent.limited)
 
     def _input(self, task: Task, value: Any, parts: list[Any]) -> Any:
         step = self._run.machine.step
@@ -74,7 +75,7 @@ class Luggage:
             return _placed(self._hold(task.name, value, root), parts)
         packed: dict[Any, Any] = {}
         for key, item in value.items():
-            if item is None or isinstance(item, (bool, int, float)):
+            if type(item) in ATOMS:
                 packed[key] = item
             else:
                 packed[key] = _placed(self._hold(task.name, item, f'{root}["{key}"]'), parts)
@@ -91,11 +92,8 @@ class Luggage:
         held = (value, data, self._share(data))
         if len(data) >= REMEMBERED_FROM:
             self._held[id(value)] = held
-            while len(self._held) > REMEMBERED:
-                try:
-                    self._held.popitem(last=False)
-                except KeyError:  # another task's thread was faster
-                    break
+            if len(self._held) > REMEMBERED:
+                self._held.popitem(last=False)
         return held
 
     def _share(self, data: bytes) -> Any:

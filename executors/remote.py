@@ -18,8 +18,8 @@ from ..pregel.program import Node
 from ..pregel.task import Task
 from .call import Executor, Flight, Hear, Lost
 from .luggage import Luggage
+from .parcel import Ending
 from .pickling import dump_function, has_cloudpickle, loads, unpack_error
-from .worker import Ending
 
 TRIES = 3
 """How many workers a call may cost before it is given up."""

@@ -240,5 +240,5 @@ def test_a_large_value_is_packed_once_a_superstep(drive: Drive, far: Any, monkey
     for name in "abcd":
         graph.add_node(name, reads_much).add_edge(START, name)
     text = "x" * 100_000
-    assert drive.invoke(graph.compile(executor=far), {"texts": [text], "n": 0}, {"max_concurrency": 1})["n"] == 400_000
+    assert drive.invoke(graph.compile(executor=far), {"texts": [text], "n": 0})["n"] == 400_000
     assert len(shared) == 1, "four tasks read it"
