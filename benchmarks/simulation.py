@@ -116,7 +116,7 @@ def demands(load: Load, costs: Costs, server: Server, way: str) -> dict[str, flo
         + looks * costs.per_look
     )
     pooled = load.commits * (costs.per_commit + FLUSH) * 2  # statements under way, by Little's law, and as many idle
-    sessions = load.running if way == "held" else load.workers
+    sessions = load.workers + (load.running if way == "held" else load.workers)  # a worker's pool holds one at least
     locks = {"held": 0, "locked": load.running, "named": load.workers}[way]
     return {
         "processor": cpu / server.cores,

@@ -129,10 +129,12 @@ STATEMENTS = {
     "drop_limit": "DELETE FROM stategraph_limits WHERE graph = $1",
     "limit_of": "SELECT most FROM stategraph_limits WHERE graph = $1",
     # -- for a worker, on its own connection --
+    # All its statements have an index to go by, whether the tables were analyzed or not, and are planned once.
     "settle": """
         SELECT set_config(name, value, false) FROM (VALUES ('statement_timeout', $1::bigint::text),
             ('default_transaction_isolation', 'read committed'), ('tcp_keepalives_idle', '10'),
-            ('tcp_keepalives_interval', '5'), ('tcp_keepalives_count', '3'), ('tcp_user_timeout', '25000')
+            ('tcp_keepalives_interval', '5'), ('tcp_keepalives_count', '3'), ('tcp_user_timeout', '25000'),
+            ('plan_cache_mode', 'force_generic_plan'), ('enable_seqscan', 'off')
         ) AS settings (name, value)
     """,
     # Nobody sees the row before its lock is held.
