@@ -10,9 +10,6 @@ from typing import Any
 import pytest
 
 pytest.register_assert_rewrite("executor_suite")
-# Nothing of this leaves the machine. Workers find the functions of the suite by name.
-os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
-os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_AUTH_MODE="disabled", RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO="0")
 ray = pytest.importorskip("ray")
 
 from executor_suite import *
@@ -26,14 +23,26 @@ def no_leaks() -> None:
     """Threads of Ray's own come when it needs them, and stay."""
 
 
+# Nothing of this leaves the machine. Workers find the functions of the suite by name.
+SETTINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_AUTH_MODE": "disabled",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]),
+}
+
+
 @pytest.fixture(scope="module")
 def executor() -> Iterator[Any]:
-    ray.init(
-        num_cpus=2, include_dashboard=False, _node_ip_address="127.0.0.1", log_to_driver=False,
-        logging_level="ERROR", object_store_memory=200 * 2**20,
-    )  # fmt: skip
-    yield ray
-    ray.shutdown()
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in SETTINGS.items():
+            patch.setenv(name, value)
+        ray.init(
+            num_cpus=2, include_dashboard=False, _node_ip_address="127.0.0.1", log_to_driver=False,
+            logging_level="ERROR", object_store_memory=200 * 2**20,
+        )  # fmt: skip
+        yield ray
+        ray.shutdown()
 
 
 @pytest.fixture(scope="module")
