@@ -27,6 +27,7 @@ from psycopg_pool import ConnectionPool
 from stategraph import END, START, Command, InMemorySaver, StateGraph
 from stategraph.__main__ import main
 from stategraph.checkpoint import DamagedError, UnserializableError
+from stategraph.checkpoint.encryption import Encryption
 from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.checkpoint.seal import Seal
 from stategraph.checkpoint.serde import Serializer
@@ -246,6 +247,22 @@ def test_texts_may_hold_anything(postgres: str) -> None:
     for text in ("a\0b", "\ud800", "", "n" * 1001):
         with pytest.raises(ValueError):
             Queue(postgres, text)
+
+
+def test_inputs_outcomes_and_threads_may_be_encrypted(postgres: str) -> None:
+    seal = Encryption(b"k" * 32)
+    secret = "a very private text"
+    graph = looped(lambda state: {"log": [secret]}, "private")
+    with Queue.from_conn_string(postgres, graph, seal=seal) as queue, working(graph, postgres, seal=seal):
+        queue.submit("t", {"log": [secret], "left": 3})
+        assert queue.result("t", wait=30).unwrap()["log"] == [secret] * 3
+    with psycopg.connect(postgres) as connection:
+        for table in ("jobs", "checkpoints", "values", "writes"):
+            rows = connection.execute(f"SELECT t::text FROM stategraph_{table} AS t").fetchall()  # type: ignore[arg-type]
+            assert rows or table in ("values", "writes")
+            assert not any(secret.encode().hex() in row[0] for row in rows)
+    with Queue.from_conn_string(postgres, graph) as other, pytest.raises(DamagedError):
+        other.result("t")
 
 
 def test_a_row_that_was_altered_is_told(postgres: str, queue: Queue) -> None:

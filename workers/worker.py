@@ -44,7 +44,7 @@ class Worker:
         concurrency: how many jobs to run at once.
         poll: seconds between two looks for work that nobody told of, and after dead workers.
         tries: deaths of workers, at the same step, after which a job is parked.
-        seal: closes rows of the queue; those of `Queue` must be the same.
+        seal: closes rows, of the queue and of the saver that the graph is given; that of `Queue` must be the same.
         timeout: seconds to wait for a connection, for another session's lock, or for the answer to one statement.
 
     Raises:
@@ -127,7 +127,7 @@ class Worker:
 
     def _kept(self, queue: Queue) -> Pregel:
         """The graph with a saver, which shares the connections of the queue."""
-        saver = PostgresSaver(queue.pool, serde=self._graph.serde, timeout=self._terms.timeout)
+        saver = PostgresSaver(queue.pool, serde=self._graph.serde, seal=self._form.seal)
         saver.setup()  # in any case: how far a thread has come is read off its tables
         if self._graph.checkpointer:
             return self._graph
