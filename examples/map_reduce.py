@@ -1,8 +1,8 @@
 """Map-reduce: one task per file counts its words, a reducer adds the counts up, a joined node picks the top ones.
 
-    python -m stategraph.examples.map_reduce [FILE ...]
+    python -m stategraph.examples.map_reduce [--processes] [FILE ...]
 
-Without files it reads the examples themselves.
+Without files it reads the examples themselves. With `--processes` the same graph counts on all CPUs.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ def pick(state: State) -> dict[str, Any]:
     return {"top": ranked[:10]}
 
 
-def build() -> CompiledStateGraph:
-    """START asks the router; whatever it sends runs side by side; then `pick`."""
+def build(executor: str = "threads") -> CompiledStateGraph:
+    """START asks the router; whatever it sends runs side by side, on the executor; then `pick`, here."""
     graph = StateGraph(State)
-    graph.add_node("count", count)
+    graph.add_node("count", count, executor=executor)
     graph.add_node("pick", pick)
     graph.add_conditional_edges(START, one_task_per_file, ["count"])
     graph.add_edge("count", "pick")
@@ -54,8 +54,9 @@ def build() -> CompiledStateGraph:
 
 def main(names: list[str]) -> None:
     """Count the words of some files and print the most frequent."""
-    files = [Path(name) for name in names] or sorted(Path(__file__).parent.glob("*.py"))
-    result = build().invoke({"files": files})
+    executor = "processes" if "--processes" in names else "threads"
+    files = [Path(name) for name in names if name != "--processes"] or sorted(Path(__file__).parent.glob("*.py"))
+    result = build(executor).invoke({"files": files})
     print(f"{result['words'].total():,} words in {len(files)} files")
     for word, times in result["top"]:
         print(f"{times:>6} {word}")

@@ -55,9 +55,10 @@ def dump_function(function: Callable[..., Any]) -> bytes:
     homeless = _homeless(function)
     if homeless is None:
         try:
-            return _by_name(function)
+            found = _by_name(function)
         except Exception:
             return dumps(function)
+        return dumps(function) if b"__main__" in found else found
     if homeless == "__main__" or not has_cloudpickle():
         if homeless != "__main__":
             raise ValueError(f"its module {homeless!r} cannot be imported by a worker")
@@ -102,13 +103,15 @@ def decorated(module: str, qualname: str) -> Any:
 
 
 def _homeless(function: Any) -> str | None:
-    """The name of a function's module if that came from nowhere: it was made by hand, or typed in."""
+    """The name of a function's module if a worker has no such module: the script, or what was made by hand or typed."""
     while isinstance(function, partial):
         inner = function.args[0] if function.args and callable(function.args[0]) else function.func
         function = inner
     name = getattr(function, "__module__", None)
     module = sys.modules.get(name or "")
-    return name if module is not None and getattr(module, "__spec__", None) is None else None
+    if name == "__main__" or (module is not None and getattr(module, "__spec__", None) is None):
+        return name
+    return None
 
 
 def _cloudpickle() -> Callable[..., Any] | None:

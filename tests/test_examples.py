@@ -48,12 +48,13 @@ def test_index_library(tmp_path: Path) -> None:
 def test_map_reduce(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("One two, two.")
     (tmp_path / "b").write_text("two three three")
-    assert run("map_reduce", "a", "b", cwd=tmp_path).splitlines() == [
-        "6 words in 2 files",
-        "     3 two",
-        "     2 three",
-        "     1 one",
-    ]
+    for words in (["a", "b"], ["--processes", "a", "b"]):
+        assert run("map_reduce", *words, cwd=tmp_path).splitlines() == [
+            "6 words in 2 files",
+            "     3 two",
+            "     2 three",
+            "     1 one",
+        ]
 
 
 def test_map_reduce_reads_the_examples(tmp_path: Path) -> None:

@@ -161,7 +161,7 @@ def test_a_pool_that_is_broken_says_what_to_do(drive: Drive, tmp_path: Path) -> 
     assert (tmp_path / "tries").read_text() == "x"
 
 
-@pytest.mark.parametrize("way", ["script", "stdin", "-c"])
+@pytest.mark.parametrize("way", ["script", "module", "stdin", "-c"])
 def test_a_script_needs_no_guard(tmp_path: Path, way: str) -> None:
     code = (
         "from stategraph import StateGraph\nfrom typing import TypedDict\n"
@@ -173,8 +173,9 @@ def test_a_script_needs_no_guard(tmp_path: Path, way: str) -> None:
         "try:\n    app.invoke({'n': 2})\nexcept Oops:\n    print('oops')\n"
     )
     (tmp_path / "script.py").write_text(code)
-    words: list[Any] = {"script": [tmp_path / "script.py"], "stdin": ["-"], "-c": ["-c", code]}[way]
-    done = subprocess.run([sys.executable, "-W", "error", *words], input=code, capture_output=True, text=True)
+    words: list[Any] = {"script": [tmp_path / "script.py"], "module": ["-m", "script"], "stdin": ["-"], "-c": ["-c", code]}[way]
+    command = [sys.executable, "-W", "error", *words]
+    done = subprocess.run(command, cwd=tmp_path, input=code, capture_output=True, text=True)
     assert (done.stdout.split("\n"), done.stderr) == (["{'n': 2}", "oops", ""], "")
 
 
