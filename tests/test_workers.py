@@ -713,6 +713,29 @@ def test_a_worker_that_was_cut_off_can_neither_commit_nor_end_its_job(postgres: 
         judged(queue, workers, ["t"])
 
 
+def test_a_worker_in_which_a_node_hangs_is_evicted_and_comes_too_late(postgres: str) -> None:
+    go_on, tries = threading.Event(), []
+
+    def step(state: State) -> Any:
+        tries.append(len(state["log"]))
+        if len(tries) == 2:
+            assert go_on.wait(60)
+            return {"log": ["late"]}
+        return {"log": [len(state["log"])]}
+
+    graph = looped(step, "hangs")
+    with Queue.from_conn_string(postgres, graph) as queue, working(graph, postgres, 2, concurrency=1):
+        queue.submit("t", five())
+        until(lambda: len(tries) == 2)
+        hanging = next(each.id for each in queue.workers() if each.running)
+        assert queue.evict(hanging) == 1
+        assert queue.result("t", wait=30).unwrap()["log"] == [0, 1, 2, 3, 4]
+        go_on.set()
+    with PostgresSaver.from_conn_string(postgres) as saver:
+        assert graph.copy({"checkpointer": saver}).get_state({"configurable": {"thread_id": "t"}}).values["log"] == [0, 1, 2, 3, 4]
+    assert tries == [0, 1, 1, 2, 3, 4]
+
+
 def test_postgres_restarted_under_load_loses_nothing_and_parks_nothing(tmp_path: Path) -> None:
     server = cluster.Cluster(cluster.programs() or pytest.skip("no Postgres server"))
     names = [f"t{number}" for number in range(40)]

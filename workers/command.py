@@ -88,7 +88,7 @@ def _looked_after(queue: Queue, asked: argparse.Namespace) -> int:
         if run_id is not None:
             print(f"{run_id}: {done if call(run_id) else 'there is no such job'}")
     if asked.evict is not None:
-        queue.evict(asked.evict)
+        print(f"{queue.evict(asked.evict)} jobs went back to the queue")
     if asked.forget is not None:
         print(f"forgot {queue.forget(timedelta(days=asked.forget))} jobs")
     if (asked.retry, asked.cancel, asked.evict, asked.forget) != (None,) * 4:

@@ -293,10 +293,19 @@ class Queue:
         rows = self._again(partial(self._rows, "workers"))
         return [WorkerInfo(id, graph.decode(), name.decode(), *more) for id, graph, name, *more in rows]
 
-    def evict(self, worker: int) -> None:
-        """Cut a worker off from its claims, though it lives: others take over what it runs. For one that hangs."""
+    def evict(self, worker: int) -> int:
+        """Take its jobs from a worker, though it lives, and cut its connection: others go on with them. For one that
+        hangs, or in which a node does. What it still runs can neither commit nor end a job.
+
+        Returns:
+            How many jobs went back to the queue.
+        """
         with self._server.statements() as wire:
+            freed = wire.rows(STATEMENTS["free"], worker)
             wire.run(STATEMENTS["evict"], worker)
+            for graph in {graph for (graph,) in freed}:
+                wire.run(STATEMENTS["tell_workers"], lane(graph.decode()))
+        return len(freed)
 
     def limit(self, most: int | None) -> None:
         """How many runs of the graph there may be at once, over all workers; None for any number.

@@ -121,6 +121,11 @@ STATEMENTS = {
         DELETE FROM stategraph_jobs
         WHERE state IN ('done', 'paused', 'failed', 'cancelled') AND ended < now() - make_interval(secs => $1)
     """,
+    "free": """
+        UPDATE stategraph_jobs SET worker = NULL, state = CASE WHEN unwanted THEN 'cancelled' ELSE 'waiting' END
+        WHERE graph = (SELECT graph FROM stategraph_workers WHERE id = $1) AND worker = $1 AND state = 'running'
+        RETURNING graph
+    """,
     "evict": "SELECT pg_terminate_backend(backend::integer) FROM stategraph_workers WHERE id = $1",
     "set_limit": """
         INSERT INTO stategraph_limits (graph, most) VALUES ($1, $2)

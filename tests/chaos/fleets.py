@@ -60,7 +60,7 @@ def kill_at_random(round: Round, queue: Queue, workers: fleet.Fleet, threads: in
         round.count("kills")
 
     queue.submit_many([(name, given(pause=round.random.choice([0, 0.01, 0.03]))) for name in names])
-    until_all_ended(queue, disturb, 30 if round.bench.bug else PATIENCE)
+    until_all_ended(queue, disturb, 12 if round.bench.bug else PATIENCE)
     fleet.judged(queue, workers, names, STEPS)
     same(queue.counts(), {"counting": {"done": threads}}, "how the jobs ended")
     round.count("threads", threads)
@@ -72,7 +72,7 @@ def killed_workers(round: Round) -> None:
     """500 threads of five steps are submitted; of three workers one is killed every 0.1 to 0.5 s and another started:
     every thread ends with each step once, every step's effect has one key, nothing is parked."""
     with fleet_of(round) as (queue, workers):
-        kill_at_random(round, queue, workers, 30 if round.bench.bug else THREADS)
+        kill_at_random(round, queue, workers, 12 if round.bench.bug else THREADS)
 
 
 @trial("R22", quick=1, full=50)
