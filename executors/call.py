@@ -69,7 +69,8 @@ class Executor:
         the flight's result. It may be called from several threads at once.
 
         Args:
-            hear: to be given each event that `serve` told, in order. Only if `call.speaks`.
+            hear: to be given each event that `serve` told, in order. Only if `call.speaks`. The time of a limited call
+                begins with the first.
         """
         raise NotImplementedError
 

@@ -194,7 +194,7 @@ def pack_error(error: BaseException) -> PackedError:
     """An exception, ready to travel."""
     text = "".join(traceback.format_exception_only(error)).strip()
     trace = "".join(traceback.format_exception(error))
-    taken_apart = (type(error), error.args, dict(error.__dict__))
+    taken_apart = (type(error), _arguments(error), dict(error.__dict__))
     for whole in (True, False) if _pickles_itself(type(error)) else (False, True):
         try:
             blob = dumps(error if whole else taken_apart)
@@ -213,6 +213,14 @@ def unpack_error(packed: PackedError) -> BaseException:
         error = RemoteError(packed.text)
     error.__cause__ = RemoteTraceback(packed.trace)
     return error
+
+
+def _arguments(error: BaseException) -> Any:
+    """What its builtin class wants; an OSError's `args` lack the names of files."""
+    try:
+        return error.__reduce__()[1]
+    except Exception:
+        return error.args
 
 
 def _pickles_itself(cls: type[BaseException]) -> bool:

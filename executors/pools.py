@@ -177,6 +177,7 @@ class Mailbox:
 
 # -- the other side ---------------------------------------------------------------------------------------------
 
+NEAR = "writers, messages and time limits of nodes on a pool need workers on the driver's machine"
 _lines: dict[Any, Connection[Any, Any]] = {}
 _lines_lock = threading.Lock()
 os.register_at_fork(after_in_child=_lines.clear)
@@ -191,9 +192,12 @@ def carry(payload: bytes, address: tuple[Any, bytes] | None, id: str) -> tuple[b
         assert address is not None
         with _lines_lock:
             line = _lines.get(address)
-            if line is None:
-                line = _lines[address] = Client(address[0], authkey=address[1])
-            line.send((id, start, event))
+            try:
+                if line is None:
+                    line = _lines[address] = Client(address[0], authkey=address[1])
+                line.send((id, start, event))
+            except OSError as error:
+                raise RuntimeError(f"a worker cannot reach its driver: {error}; {NEAR}") from error
             count += 1
 
     answer = serve(payload, (), tell if address is not None else None)

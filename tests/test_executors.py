@@ -139,6 +139,44 @@ def test_a_function_that_a_task_has_wrapped_goes_by_name() -> None:
     assert pickling.loads(blob) is square.function and len(blob) < 200
 
 
+class KeywordOnly(Exception):
+    def __init__(self, a: int, *, b: int) -> None:
+        super().__init__(f"{a} and {b}")
+        self.b = b
+
+
+class NoSuchFile(OSError):
+    def __init__(self, path: str) -> None:
+        super().__init__(2, "gone", path)
+
+
+class WithAHint(KeyError):
+    def __init__(self, key: str, hint: str) -> None:
+        super().__init__(key)
+        self.hint = hint
+
+
+@pytest.mark.parametrize(
+    "error",
+    [KeywordOnly(1, b=2), NoSuchFile("/p"), WithAHint("k", "h"), SystemExit(3), StopIteration(5), OSError(2, "x", "f"),
+     UnicodeDecodeError("utf-8", b"x", 0, 1, "y"), subprocess.CalledProcessError(1, ["a"], b"o"),
+     WorkerLostError("n", "e", 3, "r"), InvalidGraphError(["a", "b"])],
+)  # fmt: skip
+def test_an_error_comes_back_as_it_was(error: BaseException) -> None:
+    error.add_note("a note")
+    found = pickling.unpack_error(pickling.pack_error(error))
+    held = ("args", "code", "errno", "filename", "value", "start")
+    assert type(found) is type(error) and str(found) == str(error) and vars(found) == vars(error)
+    assert [getattr(found, name, None) for name in held] == [getattr(error, name, None) for name in held]
+
+
+def test_an_error_that_cannot_come_is_told_in_words() -> None:
+    error = Oops(1)
+    error.lock = threading.Lock()  # type: ignore[attr-defined]
+    found = pickling.unpack_error(pickling.pack_error(error))
+    assert (type(found).__name__, str(found)) == ("RemoteError", "executor_graphs.Oops: oops 1")
+
+
 # -- processes ----------------------------------------------------------------------------------------------------
 
 
