@@ -20,7 +20,7 @@ import stategraph
 from stategraph import InvalidGraphError, NodeBuilder, Pregel
 from stategraph.channels import LastValue
 from stategraph.checkpoint.sqlite import SqliteSaver
-from stategraph.executors import Call, ProcessExecutor, executor_of, pickling, serve
+from stategraph.executors import Call, ProcessExecutor, executor_of, pickling, pools, serve
 
 
 def process_pool() -> Executor:
@@ -303,6 +303,14 @@ class Inline(stategraph.executors.Executor):
 @pytest.mark.parametrize("story", STORIES)
 def test_a_place_of_ones_own(drive: Drive, story: str) -> None:
     assert play(drive, story, executor=Inline()) == play(drive, story)
+
+
+def test_a_worker_that_cannot_reach_its_driver_says_so(tmp_path: Path) -> None:
+    inline = Inline()
+    assert list(row(speaks, executor=inline).stream({"n": 0}, stream_mode="custom"))[-1] == "last"
+    answer, told = pools.carry(inline.calls[0].payload, (str(tmp_path / "nowhere"), b"key"), "id")
+    error = pickling.unpack_error(pickling.loads(answer).error)
+    assert "a worker cannot reach its driver" in str(error) and told[1] == 0
 
 
 def test_a_node_by_hand(drive: Drive) -> None:
