@@ -25,6 +25,7 @@ from stategraph import (
     Runtime,
     Send,
     StateGraph,
+    add_messages,
     entrypoint,
     get_config,
     get_runtime,
@@ -44,7 +45,7 @@ class State(TypedDict, total=False):
     n: int
     log: Annotated[list, operator.add]
     texts: list
-    messages: Annotated[list, operator.add]
+    messages: Annotated[list, add_messages]
 
 
 class Oops(Exception):
