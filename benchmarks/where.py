@@ -1,4 +1,4 @@
-"""Where a superstep's time goes: `python benchmarks/where.py P1 P4 P5` prints a table for each case, function by function.
+"""Where a superstep's time goes: `python benchmarks/where.py P1 P4 P5` prints a table each, function by function.
 
 A timer interrupts the running case a thousand times per second of its processor time and notes which function is at
 work; a function written in C counts for its caller. That costs the case next to nothing, unlike a profiler, which makes
@@ -63,7 +63,8 @@ def case(name: str, folder: str) -> Callable[[], Any]:
         app = builder.compile()
         return lambda: app.invoke({"n": 0}, limit(STEPS))
     if name == "P4":
-        return lambda: builder.compile(checkpointer=InMemorySaver()).invoke({"n": 0}, limit(STEPS, thread_id="t"))
+        there = limit(STEPS, thread_id="t")
+        return lambda: builder.compile(checkpointer=InMemorySaver()).invoke({"n": 0}, there)
     if name == "P5":
         saver = SqliteSaver(Path(folder) / "threads.db", synchronous="normal")
         app = builder.compile(checkpointer=saver)
@@ -83,7 +84,8 @@ def main(names: list[str]) -> None:
         with TemporaryDirectory() as folder:
             found, seconds = sampled(case(name, folder))
         each, all_ = seconds / STEPS * 1e6, found.total()
-        print(f"\n{name}: {each:.1f} µs of processor time per superstep, {all_:,} samples\n\n| function | µs | share |\n|---|---|---|")
+        print(f"\n{name}: {each:.1f} µs of processor time per superstep, {all_:,} samples\n")
+        print("| function | µs | share |\n|---|---|---|")
         rest = 0
         for where, count in found.most_common():
             if count / all_ < LEAST:

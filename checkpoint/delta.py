@@ -35,10 +35,14 @@ def delta_of(old: bytes, new: bytes) -> bytes | None:
     old_opening, new_opening = _opening(old), _opening(new)
     if old[:old_opening] == new[:new_opening]:
         old_opening = new_opening = 0
-    a, b = (old[old_opening:], new[new_opening:]) if old_opening or new_opening else (old, new)
-    front = len(a) if b.startswith(a) else _common_front(a, b)
-    back = _common_back(a, b, min(len(a), len(b)) - front)
-    middle = b[front : len(b) - back]
+    a = old[old_opening:] if old_opening else old
+    if new.startswith(a, new_opening):  # it grew at its end: a copy of `new` would cost more than all the rest
+        front, back, middle = len(a), 0, new[new_opening + len(a) :]
+    else:
+        b = new[new_opening:] if new_opening else new
+        front = _common_front(a, b)
+        back = _common_back(a, b, min(len(a), len(b)) - front)
+        middle = b[front : len(b) - back]
     if len(middle) > len(new) // 2:
         return None
     delta: bytes = packb([old_opening, new[:new_opening], front, back, middle])

@@ -50,6 +50,18 @@ _OPTIONS = (
 
 _NONE: Blob = (FORMAT, packb(None))
 
+
+class _Hooks(dict[int, Any]):
+    """A hook by its level, made when it is first needed: few values nest, and every compiled graph has a serializer."""
+
+    def __init__(self, hook: Any) -> None:
+        self._hook = hook
+
+    def __missing__(self, level: int) -> Any:
+        made = self[level] = partial(self._hook, level)
+        return made
+
+
 # The packer drops what a hook raised and reports its own error; here the true one waits, per thread.
 _raised = threading.local()
 
@@ -82,8 +94,8 @@ class Serializer:
         self._registry = Registry(DEFAULT if registry is None else registry)
         self._teachers: WeakSet[Serializer] = WeakSet()
         # One hook per level of objects, so that depth is known without a counter that threads would share.
-        self._encoders = tuple(partial(self._encode, level) for level in range(MAX_OBJECTS + 1))
-        self._decoders = tuple(partial(self._decode, level) for level in range(MAX_OBJECTS + 1))
+        self._encoders = _Hooks(self._encode)
+        self._decoders = _Hooks(self._decode)
         self._encoder = self._encoders[0]
         self._decoder = self._decoders[0]
 
