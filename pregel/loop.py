@@ -9,7 +9,17 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import Any
 
-from ..checkpoint.base import CLAIM, ERROR, ERROR_SOURCE, INTERRUPT, RESUME, CheckpointTuple, TaskWrites
+from ..channels.base import MISSING
+from ..checkpoint.base import (
+    CLAIM,
+    ERROR,
+    ERROR_SOURCE,
+    INTERRUPT,
+    NULL_TASK_ID,
+    RESUME,
+    CheckpointTuple,
+    TaskWrites,
+)
 from .effects import Effect, Effects, RunTasks, Save
 from .errors import GraphDrained, GraphRecursionError, ParentCommand
 from .history import live_snapshot
@@ -17,7 +27,7 @@ from .interrupts import listed, questions
 from .keep import cut, encode, encode_marks
 from .machine import Machine
 from .run import Run
-from .start import first_phase, load_checkpoint, load_machine, show_values
+from .start import first_phase, load_checkpoint, load_machine, show_values, taken_mark
 from .task import Task, handler_of, in_path_order, new_checkpoint_id
 
 
@@ -333,8 +343,13 @@ def _end_claims(run: Run, start: str | None) -> Effects:
     """Tell other runs that the questions this one answered are open to them, if it got no further."""
     if run.claimed and start is not None and run.saved_id == start and not run.abandoned:
         assert run.saver is not None
-        none = [(CLAIM, run.saver.serde.dumps(None))]
-        yield Save(None, [TaskWrites(task_id, path, none) for task_id, path in run.claimed.items()], start)
+        dumps = run.saver.serde.dumps
+        records = [TaskWrites(task_id, path, [(CLAIM, dumps(None))]) for task_id, path in run.claimed.items()]
+        if run.run_id is not None and run.paused and not run.answers and run.answer is MISSING:
+            # It was taken, and more was asked: should it be delivered again, it does not answer that.
+            mark, taken = taken_mark(run)
+            records.append(TaskWrites(NULL_TASK_ID, "", [(mark, dumps(taken))]))
+        yield Save(None, records, start)
 
 
 def _save_at_exit(run: Run) -> Effects:

@@ -35,10 +35,13 @@ from .program import Program
 from .runtime import RUNNING, RunControl
 from .stream import Envelope, Stream, read_modes
 from .task import Task
-from .types import HERE, NS_END, NS_SEP, PREVIOUS, All, Durability, RunnableConfig, StreamMode, StreamWriter
+from .types import HERE, NS_END, NS_SEP, PREVIOUS, All, Command, Durability, RunnableConfig, StreamMode, StreamWriter
 
 if TYPE_CHECKING:
     from .history import Stored
+
+BY_COMMAND = "stategraph_command"
+"""In the metadata of what a named call has made that brought a `Command`."""
 
 
 class Graph(Protocol):
@@ -223,6 +226,8 @@ class Run:
         self.metadata: dict[str, Any] = {}
         if self.saver is not None:
             self.metadata = scalars(self.config, self.run_id)
+            if self.run_id is not None and parent is None and isinstance(self.input, Command):
+                self.metadata[BY_COMMAND] = True
             self.epoch = time.time() - time.perf_counter()
 
     def _executor(self, graph: Graph, parent: Task | None, call: Call) -> Any:

@@ -18,7 +18,7 @@ from .history import Stored, known_only, lost_kinds, lost_triggers, lost_work, r
 from .interrupts import looks_like_answers, renamed
 from .keep import cut
 from .machine import Machine
-from .run import Run
+from .run import BY_COMMAND, Run
 from .task import Task, new_checkpoint_id
 from .types import START, Command, RunnableConfig
 from .writes import Pair, StateWriter
@@ -273,13 +273,11 @@ def _take_command(run: Run, machine: Machine, command: Command[Any]) -> Effects:
         raise InvalidUpdateError("Command(graph=Command.PARENT) was given as input, but there is no parent graph")
     if command.update is None and not command.steps() and command.resume is MISSING:
         raise EmptyInputError("the Command given as input is empty: it has no update, no goto and no resume")
+    if _was_taken(run):
+        _take_claimed(run)
+        return
     if command.resume is not MISSING:
-        try:
-            _take_answers(run, machine, command.resume)
-        except UnknownInterruptError:
-            if not _is_reconnect(run, run.found):
-                raise
-            return  # the same run again: its answer was taken before
+        _take_answers(run, machine, command.resume)
     target = _CommandTask()
     try:
         StateWriter(run.program.words).write(Command(update=command.update, goto=command.goto), target)
@@ -300,8 +298,25 @@ def _take_command(run: Run, machine: Machine, command: Command[Any]) -> Effects:
         known = run.stored.setdefault(NULL_TASK_ID, Stored())
         known.writes = [*known.writes, *target.writes]
         dumps = run.saver.serde.dumps
-        encoded = TaskWrites(NULL_TASK_ID, "", [(name, dumps(value)) for name, value in known.writes])
+        marks = [taken_mark(run)] if run.run_id is not None else []
+        encoded = TaskWrites(NULL_TASK_ID, "", [(name, dumps(value)) for name, value in [*known.writes, *marks]])
         yield Save(None, [encoded], run.saved_id)
+
+
+def _was_taken(run: Run) -> bool:
+    """Whether the command of this run was taken before: it is delivered once more."""
+    if run.run_id is None or run.found is None:
+        return False
+    null = run.stored.get(NULL_TASK_ID)
+    beside = null is not None and null.claim is not None and run.run_id in null.claim["taken"]
+    return beside or (_made(run, run.found) and BY_COMMAND in run.found.metadata)
+
+
+def taken_mark(run: Run) -> Pair:
+    """What is recorded beside the checkpoint at which the command of a run was taken, with those before it."""
+    null = run.stored.get(NULL_TASK_ID)
+    before = null.claim["taken"] if null is not None and null.claim is not None else ()
+    return CLAIM, {"answers": {}, "run_id": run.run_id, "taken": [*before, run.run_id]}
 
 
 def _take_answers(run: Run, machine: Machine, answer: Any) -> None:
@@ -331,7 +346,8 @@ def _take_answers(run: Run, machine: Machine, answer: Any) -> None:
             own = renamed(task.ns, "", len(known.answers) + len(known.interrupts))
             nested.update(q.id for q in known.interrupts if q.id not in own)
     if answered:
-        if run.run_id is None or any(each.claim and each.claim["run_id"] != run.run_id for each in run.stored.values()):
+        claims = [known.claim for task_id, known in run.stored.items() if known.claim and task_id != NULL_TASK_ID]
+        if run.run_id is None or any(claim["run_id"] != run.run_id for claim in claims):
             raise UnknownInterruptError("answered", answered, pending)
         _take_claimed(run)
         return

@@ -180,3 +180,42 @@ def test_an_answer_delivered_again_after_a_crash_goes_on(drive: Any, saver: Any,
     drive.invoke(app, {"log": []}, run("r1"))
     kill_in(app, Command(resume="yes"), run("r2"), monkeypatch)
     assert drive.invoke(app, Command(resume="yes"), run("r2"))["log"] == ["yes", "z"]
+
+
+def test_an_answer_delivered_twice_does_not_answer_the_next_question_of_its_node(drive: Any, saver: Any) -> None:
+    app = one(asks("q", count=2), saver)
+    drive.invoke(app, {"log": []}, run("r1"))
+    paused = drive.invoke(app, Command(resume=1), run("r2"))
+    assert drive.invoke(app, Command(resume=1), run("r2")) == paused
+    assert drive.invoke(app, Command(resume=2), run("r3"))["log"] == [("q", 1, 2), "z"]
+
+
+def test_an_answer_delivered_twice_does_not_answer_the_next_node(drive: Any, saver: Any) -> None:
+    app = graph({"a": asks("a"), "b": asks("b")}, (START, "a"), ("a", "b"), checkpointer=saver)
+    drive.invoke(app, {"log": []}, run("r1"))
+    paused = drive.invoke(app, Command(resume=1), run("r2"))
+    assert drive.invoke(app, Command(resume=1), run("r2")) == paused
+    assert drive.invoke(app, Command(resume=2), run("r3"))["log"] == [("a", 1), ("b", 2)]
+
+
+def test_an_update_delivered_twice_is_applied_once(drive: Any, saver: Any) -> None:
+    nodes = {"ask": asks("ask"), "x": fails("x", 1), "y": asks("y")}
+    app = graph(nodes, (START, "ask"), ("ask", "x"), ("x", "y"), checkpointer=saver)
+    drive.invoke(app, {"log": []}, CFG)
+    with pytest.raises(ValueError, match="x failed"):
+        drive.invoke(app, Command(resume=1), CFG)
+    update = Command(update={"log": ["u"]})
+    nodes_that_fail = graph({**nodes, "x": fails("x", 1)}, (START, "ask"), ("ask", "x"), ("x", "y"), checkpointer=saver)
+    with pytest.raises(ValueError, match="x failed"):
+        drive.invoke(nodes_that_fail, update, run("r2"))
+    for _ in range(3):  # no superstep of it is stored yet; one is; it is the newest again
+        paused = drive.invoke(app, update, run("r2"))
+        assert paused["log"] == [("ask", 1), "u", "x"]
+        assert [question.value for question in paused["__interrupt__"]] == ["y?"]
+
+
+def test_commands_that_nobody_named_are_all_applied(drive: Any, saver: Any) -> None:
+    app = one(asks("q", count=2), saver)
+    drive.invoke(app, {"log": []}, CFG)
+    drive.invoke(app, Command(resume=1), CFG)
+    assert drive.invoke(app, Command(resume=1), CFG)["log"] == [("q", 1, 1), "z"]
