@@ -120,8 +120,15 @@ def shared() -> Cluster:
             pytest.fail(f"{reason}, and {REQUIRED} is set")
         pytest.skip(reason)
     made = Cluster(bin)
-    atexit.register(made.remove)
+    atexit.register(remove_shared)
     return made
+
+
+def remove_shared() -> None:
+    """Remove that server, if there is one."""
+    if shared.cache_info().currsize:
+        shared().remove()
+        shared.cache_clear()
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ Only what tests of several rooms share lives here; a graph that one file needs s
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -127,3 +128,9 @@ async def _pending_tasks() -> list[str]:
 
 def _is_pool(thread: threading.Thread) -> bool:
     return thread.daemon and thread.name.startswith(POOL_THREADS)
+
+
+def pytest_sessionfinish() -> None:
+    """Remove the server of Postgres: a process of pytest-xdist ends without what is registered with `atexit`."""
+    if "cluster" in sys.modules:
+        sys.modules["cluster"].remove_shared()
