@@ -194,7 +194,7 @@ def pack_error(error: BaseException) -> PackedError:
     """An exception, ready to travel."""
     text = "".join(traceback.format_exception_only(error)).strip()
     trace = "".join(traceback.format_exception(error))
-    taken_apart = (type(error), _arguments(error), dict(error.__dict__))
+    taken_apart = (type(error), *_parts_of_error(error))
     for whole in (True, False) if _pickles_itself(type(error)) else (False, True):
         try:
             blob = dumps(error if whole else taken_apart)
@@ -215,19 +215,20 @@ def unpack_error(packed: PackedError) -> BaseException:
     return error
 
 
-def _arguments(error: BaseException) -> Any:
-    """What its builtin class wants; an OSError's `args` lack the names of files."""
+def _parts_of_error(error: BaseException) -> tuple[Any, dict[str, Any]]:
+    """What its builtin class wants, and what it holds besides. Asked of the class: tblib, which Dask brings, has pickle
+    make errors in a way that loses what their `__init__` sets."""
     try:
-        return error.__reduce__()[1]
+        _, args, *state = error.__reduce__()
     except Exception:
-        return error.args
+        return error.args, dict(error.__dict__)
+    return args, state[0] if state and isinstance(state[0], dict) else dict(error.__dict__)
 
 
 def _pickles_itself(cls: type[BaseException]) -> bool:
-    """Whether it says how, or has no `__init__` of its own, whose arguments need not be those that `args` holds."""
+    """Whether it says how. Otherwise the arguments of its `__init__` need not be those that `args` holds."""
     own = [base for base in cls.__mro__ if base.__module__ != "builtins"]
-    says = ("__reduce__", "__reduce_ex__", "__getstate__")
-    return not own or any(name in vars(base) for base in own for name in says)
+    return any(name in vars(base) for base in own for name in ("__reduce__", "__reduce_ex__", "__getstate__"))
 
 
 def _restored(blob: bytes, whole: bool) -> BaseException:
@@ -239,7 +240,8 @@ def _restored(blob: bytes, whole: bool) -> BaseException:
     error: BaseException = cls.__new__(cls, *args)
     builtin = next(base for base in cls.__mro__ if base.__module__ == "builtins")
     builtin.__init__(error, *args)  # not the class's own: it may take other arguments
-    error.__dict__.update(state)
+    for name, value in state.items():
+        setattr(error, name, value)
     return error
 
 

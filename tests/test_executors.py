@@ -160,12 +160,12 @@ class WithAHint(KeyError):
     "error",
     [KeywordOnly(1, b=2), NoSuchFile("/p"), WithAHint("k", "h"), SystemExit(3), StopIteration(5), OSError(2, "x", "f"),
      UnicodeDecodeError("utf-8", b"x", 0, 1, "y"), subprocess.CalledProcessError(1, ["a"], b"o"),
-     WorkerLostError("n", "e", 3, "r"), InvalidGraphError(["a", "b"])],
+     WorkerLostError("n", "e", 3, "r"), InvalidGraphError(["a", "b"]), ImportError("no", name="m")],
 )  # fmt: skip
 def test_an_error_comes_back_as_it_was(error: BaseException) -> None:
     error.add_note("a note")
     found = pickling.unpack_error(pickling.pack_error(error))
-    held = ("args", "code", "errno", "filename", "value", "start")
+    held = ("args", "code", "errno", "filename", "value", "start", "name")
     assert type(found) is type(error) and str(found) == str(error) and vars(found) == vars(error)
     assert [getattr(found, name, None) for name in held] == [getattr(error, name, None) for name in held]
 
