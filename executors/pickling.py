@@ -194,10 +194,9 @@ def pack_error(error: BaseException) -> PackedError:
     """An exception, ready to travel."""
     text = "".join(traceback.format_exception_only(error)).strip()
     trace = "".join(traceback.format_exception(error))
-    taken_apart = (type(error), *_parts_of_error(error))
     for whole in (True, False) if _pickles_itself(type(error)) else (False, True):
         try:
-            blob = dumps(error if whole else taken_apart)
+            blob = dumps(error if whole else (type(error), *_parts_of_error(error)))
             _restored(blob, whole)
         except Exception:
             continue
@@ -218,11 +217,11 @@ def unpack_error(packed: PackedError) -> BaseException:
 def _parts_of_error(error: BaseException) -> tuple[Any, dict[str, Any]]:
     """What its builtin class wants, and what it holds besides. Asked of the class: tblib, which Dask brings, has pickle
     make errors in a way that loses what their `__init__` sets."""
-    try:
-        _, args, *state = error.__reduce__()
-    except Exception:
+    reduced = error.__reduce__()
+    if isinstance(reduced, str) or len(reduced) < 2:
         return error.args, dict(error.__dict__)
-    return args, state[0] if state and isinstance(state[0], dict) else dict(error.__dict__)
+    state = reduced[2] if len(reduced) > 2 else None
+    return reduced[1], state if isinstance(state, dict) else dict(error.__dict__)
 
 
 def _pickles_itself(cls: type[BaseException]) -> bool:
