@@ -103,7 +103,7 @@ _STATEMENTS = {
         )
         SELECT * FROM chain ORDER BY seq DESC
     """,
-    "by_run": "SELECT checkpoint_id FROM checkpoints WHERE run_id = ?2 AND space = ?1 ORDER BY seq DESC LIMIT 1",
+    "by_run": "SELECT checkpoint_id FROM checkpoints WHERE +space = ? AND run_id = ? ORDER BY seq DESC LIMIT 1",
     "add_row": """
         INSERT INTO checkpoints (space, checkpoint_id, parent_id, link, run_id, body) VALUES (?, ?, ?, ?, ?, ?)
     """,
@@ -115,14 +115,15 @@ _STATEMENTS = {
         WHERE run_id IN (SELECT value FROM json_each(?))
     """,
     "values": """
-        WITH RECURSIVE found (owner, channel, base, data) AS (
-            SELECT v.owner, v.channel, v.base, v.data FROM json_each(?2) AS wanted
-            JOIN channel_values AS v ON v.space = ?1 AND v.owner = json_extract(wanted.value, '$[0]')
+        WITH RECURSIVE found (space, owner, channel, base, data) AS (
+            SELECT v.space, v.owner, v.channel, v.base, v.data
+            FROM (SELECT ? AS space, ? AS list) AS given CROSS JOIN json_each(given.list) AS wanted
+            CROSS JOIN channel_values AS v ON v.space = given.space AND v.owner = json_extract(wanted.value, '$[0]')
                 AND v.channel = json_extract(wanted.value, '$[1]')
             UNION
-            SELECT v.owner, v.channel, v.base, v.data
+            SELECT v.space, v.owner, v.channel, v.base, v.data
             FROM found JOIN channel_values AS v
-                ON v.space = ?1 AND v.owner = found.base AND v.channel = found.channel
+                ON v.space = found.space AND v.owner = found.base AND v.channel = found.channel
         )
         SELECT owner, channel, base, data FROM found
     """,
@@ -133,8 +134,8 @@ _STATEMENTS = {
     "add_value": "INSERT INTO channel_values (space, owner, channel, base, data) VALUES (?, ?, ?, ?, ?)",
     "drop_values": """
         DELETE FROM channel_values WHERE rowid IN (
-            SELECT v.rowid FROM json_each(?2) AS gone JOIN channel_values AS v
-            ON v.space = ?1 AND v.owner = json_extract(gone.value, '$[0]')
+            SELECT v.rowid FROM (SELECT ? AS space, ? AS list) AS given CROSS JOIN json_each(given.list) AS gone
+            CROSS JOIN channel_values AS v ON v.space = given.space AND v.owner = json_extract(gone.value, '$[0]')
                 AND v.channel = json_extract(gone.value, '$[1]')
         )
     """,

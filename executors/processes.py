@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -252,10 +253,20 @@ class _Flight:
 EVENT, END = b"e", b"."
 
 
+def _end_with_driver(end: int) -> None:
+    """End when the driver has gone, in the middle of a call as well: nobody would take its result, and another driver
+    may be running it by then."""
+    poll = select.poll()
+    poll.register(end, 0)  # only that it was closed
+    poll.poll()
+    os._exit(1)
+
+
 def main(end: int) -> None:
     """Serve calls until the driver has gone."""
     pipe: Connection[Any, Any] = Connection(end)
     lock = threading.Lock()
+    threading.Thread(target=_end_with_driver, args=(end,), daemon=True).start()
 
     def tell(event: bytes) -> None:
         with lock:

@@ -4,6 +4,7 @@ name; it imports nothing that a worker has no use for.
 
 from __future__ import annotations
 
+import fcntl
 import operator
 import os
 import signal
@@ -336,8 +337,10 @@ def works_or_waits(sent: dict) -> State:
     with (folder / "log").open("a") as file:
         file.write(f"{sent['n']} ")
     if sent["n"] == 3 and (folder / "log").read_text().count("3") == 1:
-        while not (folder / "over").exists():
-            time.sleep(0.01)
+        with (folder / "held").open("w") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            while not (folder / "over").exists():
+                time.sleep(0.01)
     return {"log": [sent["n"]]}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import multiprocessing
 import subprocess
 import sys
@@ -342,6 +343,16 @@ def test_without_an_executor_nothing_of_it_is_loaded() -> None:
 # -- drivers that die ---------------------------------------------------------------------------------------------
 
 
+def is_free(path: Path) -> bool:
+    """Whether no process holds the lock of this file."""
+    with path.open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+
 def test_another_driver_goes_on_where_one_was_killed(processes: Any, drive: Drive, tmp_path: Path) -> None:
     code = f"import executor_graphs; executor_graphs.be_a_driver({str(tmp_path)!r})"
     driver = subprocess.Popen([sys.executable, "-c", code], cwd=Path(__file__).parent)
@@ -354,6 +365,11 @@ def test_another_driver_goes_on_where_one_was_killed(processes: Any, drive: Driv
         finally:
             driver.kill()
             driver.wait()
-            (tmp_path / "over").touch()  # its worker may end
+        try:
+            while not is_free(tmp_path / "held"):
+                assert time.monotonic() < due, "the worker has outlived its driver"
+                time.sleep(0.01)
+        finally:
+            (tmp_path / "over").touch()
         assert drive.invoke(app, None, ONE_BY_ONE)["log"] == [0, 1, 2, 3, 4, 5]
     assert (tmp_path / "log").read_text().split() == ["0", "1", "2", "3", "3", "4", "5"]
