@@ -111,7 +111,7 @@ def _unpicklable(node: Node, error: Exception) -> str:
     path, why = culprit(node.coro if node.sync_missing else node.sync, "its function")
     if isinstance(error, ValueError):
         path, why = "its function", str(error)
-    way_out = "" if has_cloudpickle() else "; or install cloudpickle, which sends lambdas and closures"
+    way_out = "" if has_cloudpickle() else "; or install cloudpickle, for lambdas and closures (stategraph[processes])"
     return (
         f"node {node.name!r} cannot run on an executor: {path}: {why}. "
         f"Use a function at the top of a module that workers can import{way_out}"
