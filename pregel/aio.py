@@ -328,11 +328,17 @@ async def find(saver: Any, config: Any, before: Any = None) -> tuple[Any, str | 
 
 
 async def save(run: Run, effect: Save) -> None:
-    """Store a commit, or record writes."""
+    """`threads.save` for coroutines."""
     saver = run.saver
     assert saver is not None
+    if run.broken is not None:
+        raise run.broken
     if effect.commit is not None:
-        await saver.acommit(effect.commit)
+        try:
+            await saver.acommit(effect.commit)
+        except BaseException as error:
+            run.broken = error
+            raise
     else:
         await saver.acommit_writes(run.thread_id or "", run.ns, effect.checkpoint_id, effect.writes)
 

@@ -96,18 +96,19 @@ class Run:
         seeds: namespace without ids → the checkpoint that the next graph run there starts from; shared with nested
             runs. `seeded` is set on the run that took one from another namespace than its own.
         rewound: in a run that does an old checkpoint anew: that checkpoint, and the namespaces entered since.
+        broken: why a commit of this run has failed; none comes after it.
         passed: the tick up to which breakpoints have been passed.
         paused: the questions that ended this call.
         shown: whether any `values` view came up in this call, and `last_view` the last if it must be kept.
     """
 
     __slots__ = (
-        "_calls", "after", "answer", "answer_task", "answers", "before", "blobs", "cache", "check_input", "claimed",
-        "committed", "config", "context", "control", "durability", "epoch", "executor", "found", "head", "histories",
-        "input", "inside", "keep_view", "last_view", "late", "limit", "live", "luggage", "machine", "metadata",
-        "migrate", "migrated", "ns", "open_calls", "out", "output_keys", "output_set", "parent", "parents", "passed",
-        "paused", "program", "repeated", "rewound", "run_id", "saved_id", "saver", "seeded", "seeds", "serde", "shown",
-        "source", "step_timeout", "store", "stored", "streams", "thread_id", "torn", "wake", "watch",
+        "_calls", "after", "answer", "answer_task", "answers", "before", "blobs", "broken", "cache", "check_input",
+        "claimed", "committed", "config", "context", "control", "durability", "epoch", "executor", "found", "head",
+        "histories", "input", "inside", "keep_view", "last_view", "late", "limit", "live", "luggage", "machine",
+        "metadata", "migrate", "migrated", "ns", "open_calls", "out", "output_keys", "output_set", "parent", "parents",
+        "passed", "paused", "program", "repeated", "rewound", "run_id", "saved_id", "saver", "seeded", "seeds",
+        "serde", "shown", "source", "step_timeout", "store", "stored", "streams", "thread_id", "torn", "wake", "watch",
     )  # fmt: skip
 
     def __init__(self, graph: Graph, input: Any, config: RunnableConfig | None, call: Call) -> None:
@@ -169,6 +170,7 @@ class Run:
         self.found: Any = None
         self.repeated = False
         self.torn = False
+        self.broken: BaseException | None = None
         self.claimed: dict[str, str] = {}
         self.machine: Machine = None  # type: ignore[assignment]  # the loop loads it
         if parent is not None and parent.run.streams:

@@ -320,11 +320,18 @@ def find(saver: Any, config: Any, before: Any = None) -> tuple[Any, str | None]:
 
 
 def save(run: Run, effect: Save) -> None:
-    """Store a commit, or record writes."""
+    """Store a commit, or record writes. After a commit that failed nothing more is stored: what was done since then
+    belongs to a checkpoint that may not be there, and would meet the same one when it is made anew."""
     saver = run.saver
     assert saver is not None
+    if run.broken is not None:
+        raise run.broken
     if effect.commit is not None:
-        saver.commit(effect.commit)
+        try:
+            saver.commit(effect.commit)
+        except BaseException as error:
+            run.broken = error
+            raise
     else:
         saver.commit_writes(run.thread_id or "", run.ns, effect.checkpoint_id, effect.writes)
 

@@ -541,6 +541,8 @@ def test_what_ran_ahead_of_a_lost_checkpoint_keeps_its_keys_if_it_comes_out_the_
         drive.invoke(app, {"n": 0}, CONFIG, durability="async")
     before = list(keys)  # of one node, or of both
     assert {n for n, _ in before} == {1}
+    space = saver._threads["1"][""]
+    assert space.writes.keys() <= space.records.keys(), "nothing waits for a checkpoint that was not stored"
     keys.clear()
     saver.fail_at = None
     drive.invoke(app, None, CONFIG, durability="async")

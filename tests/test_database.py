@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stategraph.checkpoint.errors import StorageError
+from stategraph.checkpoint.errors import DamagedError, StorageError
 from stategraph.checkpoint.sql.database import Database
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.testing import Commits
@@ -79,3 +79,24 @@ def test_a_file_that_is_damaged_or_no_database_is_refused_in_words(tmp_path: Pat
         file.write_bytes(content)
         with pytest.raises(StorageError, match="threads.db"):
             SqliteSaver(file)
+
+
+def test_a_damaged_schema_is_a_storage_error(tmp_path: Path) -> None:
+    file = tmp_path / "threads.db"
+    SqliteSaver(file).close()
+    data = file.read_bytes()
+    assert b"CREATE TABLE spaces" in data
+    file.write_bytes(data.replace(b"CREATE TABLE spaces", b"CREATE TABL\xe5 spaces"))
+    with pytest.raises(StorageError, match="cannot be opened"):
+        SqliteSaver(file)
+
+
+def test_a_number_in_place_of_bytes_is_damage(tmp_path: Path) -> None:
+    with SqliteSaver.from_conn_string(str(tmp_path / "threads.db")) as saver:
+        saver.put_writes({"configurable": {"thread_id": "t", "checkpoint_id": "1"}}, [("a", 1)], "task")
+        checkpoint = {"v": 1, "id": "1", "ts": "", "channel_values": {"b": "x" * 99}, "channel_versions": {"b": 1}}
+        saver.put({"configurable": {"thread_id": "t"}}, {**checkpoint, "versions_seen": {}}, {}, {"b": 1})
+        for table, column in (("writes", "data"), ("channel_values", "data"), ("checkpoints", "body")):
+            saver._database.execute(f"UPDATE {table} SET {column} = -5")
+            with pytest.raises(DamagedError):
+                saver.get_tuple({"configurable": {"thread_id": "t"}})

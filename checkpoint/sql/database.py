@@ -69,7 +69,8 @@ class Database:
         if synchronous is not None and synchronous not in _SYNCHRONOUS:
             raise ValueError(f"synchronous is one of {', '.join(_SYNCHRONOUS)}, not {synchronous!r}")
         self.process = os.getpid()
-        self.error: type[Exception] = sqlite3.Error
+        # A damaged schema is told in words that are no UTF-8 either.
+        self.error: tuple[type[Exception], ...] = (sqlite3.Error, UnicodeDecodeError)
         self.owned = not isinstance(target, sqlite3.Connection)
         if isinstance(target, sqlite3.Connection):
             self.connection = target
@@ -78,7 +79,7 @@ class Database:
             self.connection = self._connect(name, timeout)
         try:
             self._prepare(schema, synchronous)
-        except sqlite3.Error as error:
+        except self.error as error:
             self.close()
             raise _not_opened(target, error) from error
         except BaseException:

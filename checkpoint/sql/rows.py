@@ -143,7 +143,9 @@ class Place:
             DamagedError: says where.
         """
         try:
-            return unpackb(self.seal.open(bytes(data), self._prefix + packb([kind, *names])))
+            if not isinstance(data, bytes):  # a database may hold anything
+                raise ValueError(f"it holds {type(data).__name__}, not bytes")
+            return unpackb(self.seal.open(data, self._prefix + packb([kind, *names])))
         except ValueError as error:
             raise self.damaged(f"{_NAMED[kind]} {names[0]!r}: {error}") from error
 
@@ -406,7 +408,7 @@ class Values:
         row = self._rows.get((at.owner, channel))
         if row is None:
             raise self._place.damaged(f"the value of {channel!r} is missing")
-        data = bytes(row.data)
+        data = row.data if isinstance(row.data, bytes) else b""
         if data[-len(at.mark) :] != at.mark:
             raise self._place.damaged(f"the value of {channel!r} is not the one that its checkpoint names")
         return self._place.open("value", [channel], data)
