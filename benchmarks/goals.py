@@ -67,7 +67,7 @@ CASES = {
     "P7-wait": Case("the same, the 5 wait for each other"),
     "P7-async": Case("fan-out of 5 async nodes + join", Goal(), "µs", ASYNC),
     "P8": Case("5,000 Sends, sync node (per task)", Goal("peer", 25, 50)),
-    "P8-linear": Case("time of 100,000 Sends ÷ of 10,000", Goal("value", 12), "x", ("ours", "floor")),
+    "P8-linear": Case("time of 100,000 Sends ÷ of 10,000", Goal("value", None, 12), "x", ("ours", "floor")),
     "P9": Case("5,000 Sends, async node (per task)", Goal("peer", 25, 50), "µs", (*ALL, "pydantic_graph", "burr")),
     "P10": Case("superstep, 2,000 state keys", Goal("P1", 3, 2)),
     "P11-build": Case("build + compile, 1,000 nodes (per node)", Goal("peer", 3, 6), "µs", PAIR),
