@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeAlias, TypeVar, c
 from ..channels import EphemeralValue, LastValue
 from ..checkpoint.base import BaseCheckpointSaver
 from ..pregel.app import Pregel
-from ..pregel.callable import Body, infer_name, read_callable
+from ..pregel.callable import Body, infer_name, read_callable, signature_of
 from ..pregel.calls import Arguments, ReturnWriter
 from ..pregel.config import on_executor_alone, read_executor
 from ..pregel.errors import InvalidGraphError
@@ -165,10 +165,8 @@ def _filled(
 
 
 def _positional(function: Callable[..., Any]) -> list[str]:
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (ValueError, TypeError):
-        return []
+    signature = signature_of(function)
+    parameters = signature.parameters.values() if signature else ()
     return [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
 
 

@@ -5,7 +5,6 @@ Reads types only. Nothing here knows nodes or edges.
 
 from __future__ import annotations
 
-import inspect
 import sys
 import typing
 from collections.abc import Callable, Mapping
@@ -13,9 +12,10 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, ClassVar
 
 import typing_extensions
+from typing_extensions import Format, get_annotations
 
 from ..channels import BaseChannel, BinaryOperatorAggregate, LastValue
-from ..pregel.callable import is_managed
+from ..pregel.callable import is_managed, signature_of
 from ..pregel.errors import InvalidGraphError
 from ..pregel.runtime import ManagedValue
 from ..pregel.types import ROOT
@@ -77,7 +77,12 @@ def not_a_schema(schema: Any) -> str:
 
 
 def _has_keys(cls: Any) -> bool:
-    return isinstance(cls, type) and any("__annotations__" in c.__dict__ for c in cls.__mro__ if c is not object)
+    return isinstance(cls, type) and any(map(_is_annotated, cls.__mro__))
+
+
+def _is_annotated(cls: type) -> bool:
+    # `__annotate__` makes them when somebody asks, from Python 3.14 on
+    return "__annotations__" in cls.__dict__ or getattr(cls, "__annotate__", None) is not None
 
 
 def _is_type(schema: Any) -> bool:
@@ -175,11 +180,10 @@ def _reducer(key: str, metadata: tuple[Any, ...]) -> Callable[[Any, Any], Any] |
 
 
 def _takes_two(function: Callable[..., Any]) -> bool:
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (ValueError, TypeError):
+    signature = signature_of(function)
+    if signature is None:
         return not isinstance(function, type)  # a builtin such as max, which tells nothing
-    return sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters) == 2
+    return sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in signature.parameters.values()) == 2
 
 
 def _type_arguments(schema: Any) -> Mapping[Any, Any]:
@@ -278,4 +282,4 @@ def is_schema(hint: Any) -> bool:
 
 
 def _annotated_names(cls: type) -> list[str]:
-    return [key for c in cls.__mro__ for key in inspect.get_annotations(c)]
+    return [key for c in cls.__mro__ for key in get_annotations(c, format=Format.FORWARDREF)]

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from types import CodeType, FunctionType, MethodType, UnionType
 from typing import Any
 
+from typing_extensions import Format, get_annotations
+
 from .runtime import ManagedValue, Runtime
 from .types import RunnableConfig, StreamWriter
 
@@ -81,7 +83,7 @@ def read_callable(obj: Any, name: str | None = None, *, first: bool = True, what
     if first and _takes_one(obj):
         schema = hints.get(obj.__code__.co_varnames[0])
     else:
-        inject, schema, flip = _read_parameters(_signature(obj), hints, what, first)
+        inject, schema, flip = _read_parameters(signature_of(obj), hints, what, first)
     sync: Callable[..., Any] | None = obj
     coro: Callable[..., Awaitable[Any]] | None = None
     if inspect.iscoroutinefunction(target):
@@ -118,7 +120,7 @@ def _read_runnable(obj: Any, name: str) -> Body:
     inject: Injected = ()
     # A graph of ours finds its enclosing run by itself; passing it a config would detach it.
     if not getattr(obj, "is_stategraph", False):
-        signature = _signature(sync or coro)
+        signature = signature_of(sync or coro)
         if signature is not None and "config" in signature.parameters:
             inject = (("config", GETTERS["config"]),)
     return Body(name, sync, coro, inject, None, None, obj)
@@ -238,11 +240,23 @@ def _takes_one(obj: Any) -> bool:
     return bare and code.co_argcount == 1 and code.co_kwonlyargcount == 0
 
 
-def _signature(obj: Any) -> inspect.Signature | None:
+# From Python 3.14 on annotations are evaluated when somebody asks, and may name what only type checkers see.
+_AS_FAR_AS_KNOWN: dict[str, Any] = {"annotation_format": Format.FORWARDREF} if sys.version_info >= (3, 14) else {}
+
+
+def signature_of(obj: Any) -> inspect.Signature | None:
+    """A callable's signature; None for a builtin that tells nothing."""
     try:
-        return inspect.signature(obj)
+        return inspect.signature(obj, **_AS_FAR_AS_KNOWN)
     except (ValueError, TypeError):
-        return None  # a builtin that tells nothing: it gets the input and no more
+        return None
+
+
+def _annotations(function: Any) -> Mapping[str, Any]:
+    try:
+        return getattr(function, "__annotations__", None) or {}
+    except NameError:
+        return get_annotations(function, format=Format.FORWARDREF)
 
 
 class _Hints:
@@ -252,7 +266,7 @@ class _Hints:
         function = inspect.unwrap(target.__func__ if isinstance(target, MethodType) else target)
         if isinstance(function, type):
             function = function.__init__  # type: ignore[misc]
-        self._raw: Mapping[str, Any] = getattr(function, "__annotations__", None) or {}
+        self._raw: Mapping[str, Any] = _annotations(function)
         self._globals: dict[str, Any] = getattr(function, "__globals__", None) or dict(
             vars(sys.modules.get(getattr(function, "__module__", ""), typing))
         )
@@ -260,6 +274,8 @@ class _Hints:
 
     def get(self, name: str) -> Any:
         hint = self._raw.get(name)
+        if isinstance(hint, typing.ForwardRef):
+            hint = hint.__forward_arg__
         if not isinstance(hint, str):
             return hint
         try:

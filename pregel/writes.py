@@ -11,6 +11,8 @@ from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from typing import Any, Final, Protocol
 
+from typing_extensions import Format, get_annotations
+
 from .callable import Updates
 from .errors import InvalidRouteError, InvalidUpdateError, ParentCommand, nearest
 from .types import END, ROOT, START, TASKS, Command, Send
@@ -354,7 +356,7 @@ def is_record(value: Any) -> bool:
         return False
     if is_dataclass(value) or hasattr(value, "_fields"):
         return True
-    return any(inspect.get_annotations(cls) for cls in type(value).__mro__)
+    return any(get_annotations(cls, format=Format.FORWARDREF) for cls in type(value).__mro__)
 
 
 def record_items(value: Any) -> Iterable[Pair]:
@@ -367,7 +369,7 @@ def record_items(value: Any) -> Iterable[Pair]:
     elif hasattr(value, "_fields"):
         names = value._fields
     else:
-        names = {n: None for c in reversed(cls.__mro__) for n in inspect.get_annotations(c)}
+        names = {n: None for c in reversed(cls.__mro__) for n in get_annotations(c, format=Format.FORWARDREF)}
     return [(name, getattr(value, name)) for name in names if hasattr(value, name)]
 
 

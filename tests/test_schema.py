@@ -5,6 +5,7 @@
 import dataclasses
 import functools
 import operator
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Annotated, Any, ClassVar, Generic, Literal, NamedTuple, Optional, TypeVar, Union
@@ -18,6 +19,7 @@ from stategraph import (
     START,
     Command,
     EmptyInputError,
+    InMemorySaver,
     InvalidGraphError,
     IsLastStep,
     Overwrite,
@@ -745,3 +747,53 @@ def test_a_managed_key_declared_as_something_else_is_refused(other: Any) -> None
     """WART-81."""
     with pytest.raises(InvalidGraphError, match="'left'"):
         StateGraph(Counted).add_node("n", lambda state: None, input_schema=other)
+
+
+LAZY = """
+from dataclasses import dataclass
+from enum import Enum
+from stategraph import RunnableConfig
+
+def fold(old: Unseen, new: list[Unseen]) -> Unseen:
+    return old + new
+
+class Color(Enum):
+    RED = 1
+
+@dataclass
+class Paint:
+    color: Color
+    tin: Unseen = None
+
+class State(TypedDict):
+    n: int
+    log: Annotated[list, fold]
+    paint: Paint
+
+class Wrong(TypedDict):
+    key: Unseen
+
+def node(state: State, settings: RunnableConfig, other: list[Unseen] = (), last: Unseen = None) -> Unseen:
+    return Update(log=[settings["configurable"]["mine"], state["paint"].color], n=2)
+
+class Update:
+    log: Unseen
+    n: int
+
+    def __init__(self, **fields):
+        vars(self).update(fields)
+"""
+
+
+@pytest.mark.skipif(sys.version_info < (3, 14), reason="before Python 3.14 such names cannot be written without quotes")
+def test_names_that_only_type_checkers_see_spoil_no_graph(drive: Any) -> None:
+    there: dict[str, Any] = {"__name__": __name__, "TypedDict": TypedDict, "Annotated": Annotated}
+    exec(compile(LAZY, "<lazy>", "exec", dont_inherit=True), there)
+    app = StateGraph(there["State"]).add_node(there["node"]).add_edge(START, "node").compile(checkpointer=InMemorySaver())
+    thread = {"configurable": {"thread_id": "1", "mine": 7}}
+    red = there["Color"].RED
+    done = drive.invoke(app, {"log": [], "paint": there["Paint"](red)}, thread)
+    assert (done["log"], done["n"]) == ([7, red], 2)
+    assert drive.get_state(app, thread).values == done, "what its fields name is known to the serializer"
+    with pytest.raises(InvalidGraphError, match="schema Wrong: an annotation cannot be resolved: name 'Unseen'"):
+        StateGraph(there["Wrong"])

@@ -9,7 +9,7 @@ from enum import Enum
 from types import FunctionType
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from typing_extensions import is_typeddict
+from typing_extensions import Format, get_annotations, is_typeddict
 
 from .treatment import is_pydantic, pydantic_fields, storable
 
@@ -78,7 +78,7 @@ def _own_hints(cls: type) -> dict[str, Any]:
     except Exception:
         found: dict[str, Any] = {}
         for base in reversed(cls.__mro__):
-            for name, hint in getattr(base, "__annotations__", {}).items():
+            for name, hint in get_annotations(base, format=Format.FORWARDREF).items():
                 found |= _one_hint(base, name, hint)
         return found
 
