@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from hashlib import blake2b
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..pregel.callable import GETTERS
 from ..pregel.errors import GraphAbandoned, InvalidUpdateError, ShippingError, WorkerLostError, nearest
@@ -21,10 +21,13 @@ from .luggage import Luggage
 from .parcel import Ending
 from .pickling import dump_function, has_cloudpickle, loads, unpack_error
 
+if TYPE_CHECKING:
+    from ..pregel.run import Run
+
 TRIES = 3
 """How many workers a call may cost before it is given up."""
 NEAR, FAR = 0.005, 0.5
-"""Seconds between two looks at whether a limited attempt was given up: near its limit, and far from it."""
+"""Seconds between two looks at whether anybody still waits for a call: near its limit, and far from it."""
 
 KINDS = {get: kind for kind, get in GETTERS.items()}
 
@@ -61,7 +64,7 @@ class Remote:
             call = luggage.pack(self, task, value)
             try:
                 with self.executor.quarantine if lost else nullcontext():
-                    answer = _flown(self.executor.submit(call, relay(task)), task.life)
+                    answer = _flown(self.executor.submit(call, relay(task)), task)
             except Lost as loss:
                 alone, lost = lost > 0 or self.executor.quarantine is Executor.quarantine, lost + loss.tries
                 if loss.final or (alone and lost >= TRIES):
@@ -112,9 +115,9 @@ def _unpacked(task: Task, answer: bytes) -> Ending:
         raise ShippingError(task.name, "its result", why) from error
 
 
-def _flown(flight: Flight, life: Any) -> bytes:
+def _flown(flight: Flight, task: Task) -> bytes:
     try:
-        return _wait(flight, life)
+        return _wait(flight, task)
     except Lost:
         raise
     except BaseException:
@@ -122,20 +125,28 @@ def _flown(flight: Flight, life: Any) -> bytes:
         raise
 
 
-def _wait(flight: Flight, life: Any) -> bytes:
-    """The flight's result, unless its attempt is given up first.
+def _wait(flight: Flight, task: Task) -> bytes:
+    """The flight's result, unless its attempt is given up first, or its run cut short.
 
     Raises:
         GraphAbandoned: nobody waits for it any longer.
     """
-    if life is None:
-        return flight.result()
+    life = task.life
     while True:
         try:
-            return flight.result(min(max(life.left(), NEAR), FAR))
+            return flight.result(FAR if life is None else min(max(life.left(), NEAR), FAR))
         except TimeoutError:
-            if life.over:
+            if (life is not None and life.over) or _cut_short(task.run):
                 raise GraphAbandoned from None
+
+
+def _cut_short(run: Run | None) -> bool:
+    """Whether a run, or one around it, was."""
+    while run is not None:
+        if run.dropped:
+            return True
+        run = run.parent.run if run.parent is not None else None
+    return False
 
 
 def relay(task: Task) -> Hear:

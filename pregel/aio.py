@@ -198,6 +198,7 @@ class Driver:
 
     async def abort(self, loop: Effects, error: BaseException) -> None:
         """Cancel running tasks, then let the loop keep what was done, even if this task is being cancelled."""
+        self._run.dropped = True
         if self._batch is not None:
             self._batch.cancel()
         keeping = asyncio.ensure_future(self._keep(loop, error))

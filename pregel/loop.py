@@ -336,7 +336,7 @@ def _shown(error: BaseException | None) -> str:
 
 
 def _is_cancelled(task: Task) -> bool:
-    return type(task.error).__name__ == "CancelledError"
+    return type(task.error).__name__ in ("CancelledError", "GraphAbandoned")
 
 
 def _end_claims(run: Run, start: str | None) -> Effects:

@@ -97,6 +97,7 @@ class Run:
             runs. `seeded` is set on the run that took one from another namespace than its own.
         rewound: in a run that does an old checkpoint anew: that checkpoint, and the namespaces entered since.
         broken: why a commit of this run has failed; none comes after it.
+        dropped: it was cut short: whatever of its calls can be ended ends.
         passed: the tick up to which breakpoints have been passed.
         paused: the questions that ended this call.
         shown: whether any `values` view came up in this call, and `last_view` the last if it must be kept.
@@ -104,11 +105,11 @@ class Run:
 
     __slots__ = (
         "_calls", "after", "answer", "answer_task", "answers", "before", "blobs", "broken", "cache", "check_input",
-        "claimed", "committed", "config", "context", "control", "durability", "epoch", "executor", "found", "head",
-        "histories", "input", "inside", "keep_view", "last_view", "late", "limit", "live", "luggage", "machine",
+        "claimed", "committed", "config", "context", "control", "dropped", "durability", "epoch", "executor", "found",
+        "head", "histories", "input", "inside", "keep_view", "last_view", "late", "limit", "live", "luggage", "machine",
         "metadata", "migrate", "migrated", "ns", "open_calls", "out", "output_keys", "output_set", "parent", "parents",
-        "passed", "paused", "program", "repeated", "rewound", "run_id", "saved_id", "saver", "seeded", "seeds",
-        "serde", "shown", "source", "step_timeout", "store", "stored", "streams", "thread_id", "torn", "wake", "watch",
+        "passed", "paused", "program", "repeated", "rewound", "run_id", "saved_id", "saver", "seeded", "seeds", "serde",
+        "shown", "source", "step_timeout", "store", "stored", "streams", "thread_id", "torn", "wake", "watch",
     )  # fmt: skip
 
     def __init__(self, graph: Graph, input: Any, config: RunnableConfig | None, call: Call) -> None:
@@ -169,7 +170,7 @@ class Run:
         self.open_calls: Callable[[Run], Any] | None = None
         self.found: Any = None
         self.repeated = False
-        self.torn = False
+        self.torn = self.dropped = False
         self.broken: BaseException | None = None
         self.claimed: dict[str, str] = {}
         self.machine: Machine = None  # type: ignore[assignment]  # the loop loads it

@@ -158,6 +158,8 @@ class Driver:
         """A task has ended, on its worker's thread. After a failure (a signal is none) no further one is started."""
         if task.fatal and self._batch is not None and not isinstance(task.error, GraphBubbleUp):
             self._dropped += self._batch.cancel()
+            if not isinstance(task.error, Exception):  # Ctrl-C has met this one
+                self._run.dropped = True
         self._ended.put(task)
 
     def _collect(self, effect: RunTasks) -> None:
@@ -204,6 +206,7 @@ class Driver:
 
     def abort(self, loop: Effects, error: BaseException) -> None:
         """Let running tasks end, then let the loop keep what was done. Its own end is not our concern."""
+        self._run.dropped = True
         if self._batch is not None:
             self._dropped += self._batch.cancel()
             while self._open > len(self._dropped):

@@ -310,6 +310,20 @@ def waits_for_a_file(state: State, runtime: Runtime) -> State:
     return {"log": ["in time"]}
 
 
+def stays(state: State) -> State:
+    """Tells which process it is in, and stays there."""
+    get_stream_writer()(os.getpid())
+    (Path(state["texts"][0]) / f"pid {os.getpid()}").touch()
+    while not (Path(state["texts"][0]) / "go").exists():
+        time.sleep(0.01)
+    return {"log": ["stayed"]}
+
+
+def two_stay(**options: Any) -> Any:
+    graph = StateGraph(State).add_node("a", stays).add_node("b", stays)
+    return graph.add_edge(START, "a").add_edge(START, "b").compile(**options)
+
+
 def limited(seconds: float, **options: Any) -> Any:
     graph = StateGraph(State).add_node(waits_for_a_file, timeout=seconds, retry_policy=AT_ONCE)
     return graph.add_edge(START, "waits_for_a_file").compile(**options)

@@ -213,13 +213,27 @@ def test_a_task_that_kills_its_workers_fails_after_three(world: Drive, mortal: A
 
 def test_an_attempt_whose_time_is_up_is_over(world: Drive, far: Any, ends_for_real: bool, tmp_path: Path) -> None:
     assert world.invoke(limited(1.0, executor=far), {"texts": [str(tmp_path)]})["log"] == ["in time"]
-    pid = int((tmp_path / "pid").read_text())
     if ends_for_real:
-        due = time.monotonic() + LONG
-        while Path(f"/proc/{pid}").exists() and time.monotonic() < due:
-            time.sleep(0.01)
-        assert not Path(f"/proc/{pid}").exists()
+        until_gone(int((tmp_path / "pid").read_text()))
     (tmp_path / "go").touch()
+
+
+def test_a_run_that_is_cut_short_ends_its_calls(world: Drive, far: Any, ends_for_real: bool, tmp_path: Path) -> None:
+    app = two_stay(executor=far)
+    began = time.monotonic()
+    pids = world.stream(app, {"texts": [str(tmp_path)]}, stream_mode="custom", take=2)
+    assert time.monotonic() - began < LONG, "the run waits for its calls"
+    if ends_for_real:
+        for pid in pids:
+            until_gone(pid)
+    (tmp_path / "go").touch()
+
+
+def until_gone(pid: int) -> None:
+    due = time.monotonic() + LONG
+    while Path(f"/proc/{pid}").exists() and time.monotonic() < due:
+        time.sleep(0.01)
+    assert not Path(f"/proc/{pid}").exists()
 
 
 def test_a_sign_of_life_reaches_the_driver(world: Drive, far: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import fcntl
 import multiprocessing
 import subprocess
@@ -265,6 +266,22 @@ def test_a_task_runs_where_it_says_or_where_the_run_does(drive: Drive, processes
 
     assert drive.invoke(flow, 1) == [True, False, True]
     assert drive.invoke(flow, 1, executor=processes) == [False, False, True]
+
+
+def test_ctrl_c_ends_the_calls_under_way(tmp_path: Path) -> None:
+    def interrupt() -> None:
+        due = time.monotonic() + LONG
+        while len(list(tmp_path.iterdir())) < 2 and time.monotonic() < due:
+            time.sleep(0.01)
+        _thread.interrupt_main()
+
+    with ProcessExecutor(2) as processes:
+        app = two_stay(executor=processes)
+        threading.Thread(target=interrupt, daemon=True).start()
+        with pytest.raises(KeyboardInterrupt):
+            app.invoke({"texts": [str(tmp_path)]})
+        for held in tmp_path.iterdir():
+            until_gone(int(held.name.split()[1]))
 
 
 def test_the_word_means_one_pool_for_all(drive: Drive) -> None:
