@@ -18,6 +18,7 @@ from ..pregel.types import StreamMode
 from .call import Call, Executor
 from .parcel import Blob, Kept, Lent, Part, Work
 from .pickling import PROTOCOL, culprit, dumps
+from .stores import recipe_of, store_parameter
 
 if TYPE_CHECKING:
     from ..pregel.run import Run
@@ -48,12 +49,13 @@ class Luggage:
         self._held: OrderedDict[int, Held] = OrderedDict()
         self._shared: Held | None = None
         self._functions: dict[str, Held] = {}
+        self._store: bytes | Kept | None = None
 
     def pack(self, remote: Remote, task: Task, value: Any) -> Call:
         """A call of a task's function.
 
         Raises:
-            ShippingError: its input cannot be pickled; names the place.
+            ShippingError: its input cannot be pickled, or the store that it takes cannot be opened there; names which.
         """
         parts: list[Any] = []
         lent = lend(task)
@@ -61,6 +63,8 @@ class Luggage:
             function = _placed(self._function(remote), parts)
             input = self._input(task, value, parts)
             shared = _placed(self._of_run(), parts)
+        if isinstance(self._store, Kept) and (name := store_parameter(remote.inject)):
+            raise ShippingError(task.name, f"its parameter {name!r}", self._store.why)
         lent_bytes = _dump_lent(task, lent)
         work = Work(task.name, remote.key, function, remote.is_async, remote.inject, input, shared, lent_bytes)
         return Call(task.name, pickle.dumps(work, PROTOCOL), tuple(parts), bool(lent.listens) or lent.limited)
@@ -100,11 +104,12 @@ class Luggage:
         return self._executor.share(data) if len(data) >= SHARED_FROM else None
 
     def _of_run(self) -> Held:
-        """What is the same for all tasks: the context, and what an entrypoint saved."""
+        """What is the same for all tasks: the context, what an entrypoint saved, and how the store is opened."""
         if self._shared is None:
             run = self._run
             values = tuple(_or_kept(v, name) for v, name in ((run.context, "context"), (run.previous(), "previous")))
-            data = dumps(values)
+            self._store = recipe_of(run.store, self._executor)
+            data = pickle.dumps((dumps(values), self._store), PROTOCOL)
             self._shared = (None, data, self._share(data))
         return self._shared
 
@@ -141,7 +146,6 @@ def lend(task: Task) -> Lent:
         attempt=task.attempt,
         config=task.config,
         info=task.runtime.execution_info,
-        has_store=run.store is not None,
         drain_reason=run.control.drain_reason,
         saves=saves,
         known=known,

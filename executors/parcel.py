@@ -34,7 +34,6 @@ class Lent(NamedTuple):
     Attributes:
         ns: the task's namespace; `attempt` which try it is.
         config: as `get_config` gives it, or why it cannot.
-        has_store: the graph has a store, which stays with the driver.
         saves: answers can come: a saver keeps the thread.
         known: the answers that the task has been given before; `at_hand` those that have come for its questions now.
         listens: the stream modes that somebody reads; `limited` if a time limit wants signs of life.
@@ -44,7 +43,6 @@ class Lent(NamedTuple):
     attempt: int
     config: RunnableConfig | Kept
     info: ExecutionInfo | None
-    has_store: bool
     drain_reason: str | None
     saves: bool
     known: dict[str, Any]
@@ -61,7 +59,8 @@ class Work(NamedTuple):
         is_async: to be awaited.
         inject: the names of further parameters, and what they get.
         input: a value; a dict is taken apart, key by key.
-        shared: the context of the run and what an entrypoint saved, pickled.
+        shared: a pair, pickled. First the context of the run and what an entrypoint saved, pickled; then what opens the
+            store, pickled, or why nothing does, or None if there is no store.
         lent: pickled.
     """
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from copy import copy
@@ -10,30 +10,47 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ..pregel.callable import GETTERS
 from ..pregel.errors import InvalidGraphError
 from ..pregel.program import Node, Program
 from ..pregel.types import HERE
 from .call import Executor
 from .given import executor_of
+from .parcel import Kept
 from .pickling import culprit, has_cloudpickle
 from .pools import Threads
 from .remote import Remote
+from .stores import recipe_of, store_parameter
 
 MOST_KNOWN = 8
 """How many placings a program remembers: one per executor it has run on."""
 
 
-def placed(program: Program, executor: Executor | None) -> Program:
+def placed(program: Program, executor: Executor | None, store: Any = None) -> Program:
     """The same program with its nodes on an executor. Nodes that have one of their own run there; graphs in nodes,
     error handlers and routers stay with the driver.
+
+    Args:
+        store: the graph's, as far as it is known; nodes that take it as a parameter must find it there.
 
     Raises:
         InvalidGraphError: with a sentence for every node that cannot run there.
     """
     known = program.elsewhere.get(executor)
+    table, mistakes = (known.nodes, []) if known is not None else _table(program, executor)
+    if store is not None:
+        mistakes += _without_store(table, store)
+    if mistakes:
+        raise InvalidGraphError(mistakes)
     if known is not None:
         return known
+    if len(program.elsewhere) >= MOST_KNOWN:
+        program.elsewhere.clear()
+    found = program.elsewhere[executor] = replace(program, nodes=table, elsewhere={})
+    return found
+
+
+def _table(program: Program, executor: Executor | None) -> tuple[dict[str, Node], list[str]]:
+    """The nodes that could be placed, and what is wrong with the others."""
     handlers = {node.handler.name for node in program.nodes.values() if node.handler is not None}
     table: dict[str, Node] = {}
     mistakes: list[str] = []
@@ -44,12 +61,16 @@ def placed(program: Program, executor: Executor | None) -> Program:
             table[name] = node if stays else placed_alone(node, executor if own is None else executor_of(own))
         except InvalidGraphError as error:
             mistakes += error.mistakes
-    if mistakes:
-        raise InvalidGraphError(mistakes)
-    if len(program.elsewhere) >= MOST_KNOWN:
-        program.elsewhere.clear()
-    found = program.elsewhere[executor] = replace(program, nodes=table, elsewhere={})
-    return found
+    return table, mistakes
+
+
+def _without_store(table: Mapping[str, Node], store: Any) -> Iterator[str]:
+    for node in table.values():
+        there = node.sync
+        if isinstance(there, Remote) and (name := store_parameter(there.inject)):
+            found = recipe_of(store, there.executor)
+            if isinstance(found, Kept):
+                yield f"node {node.name!r} cannot run on an executor: its parameter {name!r}: {found.why}"
 
 
 def placed_alone(node: Node, executor: Executor | None) -> Node:
@@ -66,9 +87,11 @@ def placed_alone(node: Node, executor: Executor | None) -> Node:
             return node  # a coroutine runs on the caller's loop
         there.sync = partial(_on_thread, executor.given, node.sync)
         return there
-    mistakes = list(_mistakes(node))
-    if mistakes:
-        raise InvalidGraphError(mistakes)
+    if _is_graph(node):
+        raise InvalidGraphError(
+            f"node {node.name!r} cannot run on an executor: it is a graph. "
+            "Give the executor to that graph's compile(), or to its nodes"
+        )
     try:
         there.sync = Remote(node, executor)
     except Exception as error:
@@ -96,15 +119,6 @@ def _sources(node: Node) -> list[Any]:
     if isinstance(node.source, (list, tuple)):
         return [body.source for body in node.source]
     return [node.source]
-
-
-def _mistakes(node: Node) -> Iterator[str]:
-    where = f"node {node.name!r} cannot run on an executor:"
-    if _is_graph(node):
-        yield f"{where} it is a graph. Give the executor to that graph's compile(), or to its nodes"
-    for name, get in node.inject or ():
-        if get is GETTERS["store"]:
-            yield f'{where} its parameter {name!r} is the store, which stays with the driver: executor="threads"'
 
 
 def _unpicklable(node: Node, error: Exception) -> str:

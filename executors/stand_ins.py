@@ -10,11 +10,12 @@ import os
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from ..pregel.errors import ShippingError
+from ..pregel.errors import ShippingError, StateGraphError
 from ..pregel.runtime import RunControl, Runtime
 from ..pregel.types import RunnableConfig, StreamMode, StreamWriter
 from .parcel import Kept, Lent
 from .pickling import culprit, dumps, loads
+from .stores import OPEN
 
 Tell = Callable[[bytes], None]
 
@@ -35,6 +36,7 @@ class RemoteTask:
         self._lent = lent
         self._tell = tell
         self._shared = shared
+        self._of_run: tuple[bytes, bytes | Kept | None] | None = None
         self._runtime: Runtime[Any] | None = None
 
     def known_answers(self) -> dict[str, Any]:
@@ -62,8 +64,29 @@ class RemoteTask:
 
     @property
     def store(self) -> Any:
-        """None, or what says that the store is not here."""
-        return Absent(self.name, "the store") if self._lent.has_store else None
+        """The graph's store, opened in this process; None if there is none, or what says that it is not here."""
+        recipe = self._unpacked()[1]
+        if recipe is None:
+            return None
+        if isinstance(recipe, Kept):
+            return Absent(_here(self.name, recipe.why))
+        try:
+            return OPEN.take(recipe, self)
+        except StateGraphError as error:
+            error.add_note(f"while node {self.name!r} opened the graph's store in process {os.getpid()}")
+            raise
+        except Exception as error:
+            why = f"cannot be opened in process {os.getpid()}: {type(error).__name__}: {error}"
+            raise ShippingError(self.name, "the store", why) from error
+
+    def end(self) -> None:
+        """The function has ended: what it had is free."""
+        OPEN.give_back(self)
+
+    def _unpacked(self) -> tuple[bytes, bytes | Kept | None]:
+        if self._of_run is None:
+            self._of_run = loads(self._shared)
+        return self._of_run
 
     @property
     def previous(self) -> Any:
@@ -89,18 +112,35 @@ class RemoteTask:
     def runtime(self) -> Runtime[Any]:
         """All of it in one object."""
         if self._runtime is None:
-            context, previous = (Absent(self.name, v.why) if isinstance(v, Kept) else v for v in loads(self._shared))
+            context, previous = (
+                Absent(_stays(self.name, v.why)) if isinstance(v, Kept) else v for v in loads(self._unpacked()[0])
+            )
             info = self._lent.info
-            self._runtime = Runtime(
-                context=context, store=self.store, stream_writer=self.writer, previous=previous, control=self.control,
+            self._runtime = LazyRuntime(
+                context=context, stream_writer=self.writer, previous=previous, control=self.control,
                 heartbeat=self.heartbeat, idempotency_key=info.task_id if info else "", execution_info=info,
             )  # fmt: skip
+            object.__delattr__(self._runtime, "store")
+            object.__setattr__(self._runtime, "_task", self)
         return self._runtime
 
     @property
     def life(self) -> NoReturn:
         """Only a graph asks for this, when it starts inside a node."""
         raise RuntimeError(_stays(self.name, "a graph inside a node"))
+
+
+class LazyRuntime(Runtime[Any]):
+    """Has no store until somebody asks for it."""
+
+    __slots__ = ("_task",)
+    _task: RemoteTask
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "store":
+            raise AttributeError(f"Runtime has no {name!r}")
+        object.__setattr__(self, name, self._task.store)
+        return self.store
 
 
 class RemoteRun:
@@ -180,24 +220,25 @@ class AnyKey:
 class Absent:
     """Stands where something is that stays with the driver; says so when it is used."""
 
-    def __init__(self, node: str, what: str) -> None:
-        self._node = node
-        self._what = what
+    def __init__(self, why: str) -> None:
+        self._why = why
 
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("__"):
             raise AttributeError(name)
-        raise RuntimeError(_stays(self._node, self._what))
+        raise RuntimeError(self._why)
 
     def __getitem__(self, key: Any) -> NoReturn:
-        raise RuntimeError(_stays(self._node, self._what))
+        raise RuntimeError(self._why)
+
+
+def _here(node: str, why: str) -> str:
+    return f"node {node!r} runs on an executor (process {os.getpid()}): {why}"
 
 
 def _stays(node: str, what: str) -> str:
-    return (
-        f"node {node!r} runs on an executor (process {os.getpid()}), and {what} stays with the driver: "
-        'give the node executor="threads", or move that part into a node of its own'
-    )
+    way_out = 'give the node executor="threads", or move that part into a node of its own'
+    return _here(node, f"{what} stays with the driver: {way_out}")
 
 
 def _nobody_listens(_: Any) -> None:

@@ -46,6 +46,8 @@ def serve(payload: bytes, parts: Sequence[bytes] = (), tell: Tell | None = None)
         ending.error = None if rejected is None else pack_error(rejected)
     except BaseException as error:
         ending.error = pack_error(error)
+    finally:
+        task.end()
     ending.writes, ending.asked, ending.questions = task.writes, task.asked, task.questions
     ending.known, ending.taken = task.known, task.run.taken
     ending.drain_reason = task.control.drain_reason

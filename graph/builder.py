@@ -362,8 +362,9 @@ class StateGraph(Declared):
         before = breakpoints_of("interrupt_before", interrupt_before)
         after = breakpoints_of("interrupt_after", interrupt_after)
         self.validate([node for names in (before, after) if names != "*" for node in names])
-        app = compile_graph(self, checkpointer, name or "StateGraph", (before, after), debug, executor)
-        app.store, app.cache, app.migrate = store, cache, migrate
+        lent = {"store": store, "cache": cache, "debug": debug, "executor": executor}
+        app = compile_graph(self, checkpointer, name or "StateGraph", (before, after), **lent)
+        app.migrate = migrate
         self.compiled = True
         return app
 

@@ -85,10 +85,14 @@ def compile_graph(
     checkpointer: BaseCheckpointSaver | bool | None,
     name: str,
     breakpoints: tuple[Any, Any],
-    debug: bool = False,
-    executor: Any = None,
+    **options: Any,
 ) -> CompiledStateGraph:
-    """Make a Pregel of a valid builder."""
+    """Make a Pregel of a valid builder.
+
+    Args:
+        breakpoints: before which nodes, and after which.
+        options: what a `Pregel` takes besides: `store`, `cache`, `debug`, `executor`.
+    """
     specs = graph.specs()
     layout = Layout(graph, specs)
     state, output = graph.schemas[graph.state_schema], graph.schemas[graph.output_schema]
@@ -103,12 +107,11 @@ def compile_graph(
         interrupt_after_nodes=breakpoints[1],
         stream_mode="updates",
         checkpointer=checkpointer,
-        debug=debug,
-        executor=executor,
         context_schema=graph.context_schema,
         name=name,
         _words=layout.words,
         _check_input=None if state.root else check_input,
+        **options,
     )
     app.builder = graph
     app.exits = Exits(

@@ -127,9 +127,9 @@ class Pregel(StoredThreads):
             node.debug = node.guarded = True
         self.executor = read_executor(executor)
         if any(node.executor not in (None, HERE) for node in self.program.nodes.values()):
-            self.program = on_executor(self.program, HERE)
+            self.program = on_executor(self.program, HERE, store)
         if self.executor not in (None, HERE):
-            on_executor(self.program, self.executor)  # what cannot run there is refused now
+            on_executor(self.program, self.executor, store)  # what cannot run there is refused now
         self.channels = {**self.program.channels, **self.program.managed}
         self.input_channels = input_channels
         self.output_channels = output_channels

@@ -215,15 +215,18 @@ def read_executor(given: Any) -> Any:
     return executor_of(given)
 
 
-def on_executor(program: Program, executor: Any) -> Program:
+def on_executor(program: Program, executor: Any, store: Any) -> Program:
     """The same program with its nodes there, but for those that have executors of their own.
+
+    Args:
+        store: the graph's own.
 
     Raises:
         InvalidGraphError: with a sentence for every node that cannot run there.
     """
     from ..executors.placing import placed
 
-    return placed(program, None if executor == HERE else executor)
+    return placed(program, None if executor == HERE else executor, store)
 
 
 def on_executor_alone(node: Node, executor: Any) -> Node:

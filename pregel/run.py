@@ -129,7 +129,7 @@ class Run:
         self.executor = self._executor(graph, parent, call)
         self.program = program = graph.program
         if self.executor not in (None, HERE):
-            self.program = program = on_executor(program, self.executor)
+            self.program = program = on_executor(program, self.executor, graph.store)
         self.luggage: dict[Any, Any] | None = None
         if parent is None and not bound:
             self.config = config = normalize(config) if config else NO_CONFIG

@@ -162,6 +162,19 @@ class BaseStore:
         """`batch` for coroutines."""
         return await asyncio.to_thread(self.batch, list(ops))
 
+    def elsewhere(self) -> Callable[[], BaseStore] | None:
+        """How another process opens this store; None, the default, if it cannot, for what it keeps is in this one.
+
+        Nodes that run on an executor have the graph's store by this. It is asked at compile and once in each run. What
+        it returns is pickled, and called in a worker when a function there first uses the store. What that gives
+        serves all later calls in that process, on any of its threads, and its `close`, if it has one, ends it.
+
+        Where the same names would lead to something else, the call must raise and not make a new, empty store. Most
+        stores need a line: `return partial(MyStore, self.url)`; one around another, `inner = self.inner.elsewhere()`
+        and `return inner and partial(open_around, inner)`.
+        """
+        return None
+
     # -- one thing at a time --------------------------------------------------------------------------------
 
     def get(self, namespace: Namespace, key: str, *, refresh_ttl: bool | None = None) -> Item | None:

@@ -106,6 +106,7 @@ class LocalStore(BaseStore, ABC):
         ttl: TTLConfig | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        self._options: dict[str, Any] = {"index": index, "ttl": ttl, "clock": clock}
         self._index = Index(index) if index else None
         self._ttl = _checked_ttl_config(ttl or {})
         self._clock = clock

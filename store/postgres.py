@@ -12,13 +12,14 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..checkpoint.errors import StorageError
 from ..checkpoint.sql.server import POOL_SIZE, SECONDS, ConnectionLostError, Server, Target, Wire, is_clash
 from .base import IndexConfig, Namespace, Result, TTLConfig
 from .batch import LocalStore, Plan, Row
+from .machine import this_network
 from .namespaces import below, decode_namespace, encode_namespace
 from .values import to_json
 from .vectors import Vectors
@@ -124,6 +125,7 @@ class PostgresStore(LocalStore):
     ) -> None:
         super().__init__(index=index, ttl=ttl, clock=clock)
         self._lock = nullcontext()  # each thread has a connection of its own, and the database keeps them apart
+        self._options |= {"pool_size": pool_size, "timeout": timeout}
         self._server = Server(conn, "store", _MIGRATIONS, pool_size=pool_size, timeout=timeout)
         self._mine = threading.local()
 
@@ -148,6 +150,13 @@ class PostgresStore(LocalStore):
     def close(self) -> None:
         """Close the connections, unless they were handed in."""
         self._server.close()
+
+    def elsewhere(self) -> Callable[[], PostgresStore]:
+        """How another process opens the same tables: by the connection string, with all that the environment of this
+        one adds to it, or by that of a connection that was handed in, its password and schema included. A subclass
+        whose `__init__` takes other arguments must say itself."""
+        address, local = self._server.address()
+        return _Tables(type(self), address, this_network() if local else None, self._options)
 
     async def _aexecute(self, plan: Plan, vectors: Vectors) -> list[Result]:
         return await asyncio.to_thread(self._execute, plan, vectors)
@@ -233,3 +242,21 @@ class PostgresStore(LocalStore):
 
     def _sweep(self, now: float) -> int:
         return self._wire.run(_SWEEP, now)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tables:
+    """Opens the tables of a store; `network` is where its address holds, if it is a local one."""
+
+    store: type[PostgresStore]
+    address: str = field(repr=False)  # it may hold a password
+    network: str | None
+    options: dict[str, Any]
+
+    def __call__(self) -> PostgresStore:
+        if self.network not in (None, this_network()):
+            raise StorageError(
+                "the Postgres server of the store has a local address, which means another one on this machine or in "
+                "this container: open the store with a host name or address that holds everywhere"
+            )
+        return self.store(self.address, **self.options)

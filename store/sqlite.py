@@ -11,11 +11,16 @@ import json
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
+from ..checkpoint.errors import StorageError
 from ..checkpoint.sql.database import Database, Target
 from .base import IndexConfig, Namespace, Result, TTLConfig
 from .batch import LocalStore, Plan, Row
+from .machine import this_machine
 from .namespaces import below, decode_namespace, encode_namespace
 from .values import to_json
 from .vectors import Vectors
@@ -66,6 +71,7 @@ _PUT = """
 _DELETE = "DELETE FROM store_items WHERE namespace = ? AND key = ?"
 _TOUCH = "UPDATE store_items SET expires = ? WHERE namespace = ? AND key = ? AND ttl = ?"
 _SWEEP = "DELETE FROM store_items WHERE expires <= ?"
+_FILE = "SELECT file FROM pragma_database_list WHERE name = 'main'"
 
 
 class SqliteStore(LocalStore):
@@ -117,6 +123,14 @@ class SqliteStore(LocalStore):
         with self._lock:
             self._database.close()
 
+    def elsewhere(self) -> Callable[[], SqliteStore] | None:
+        """How another process on this machine opens the same file; None if there is no file. A subclass whose
+        `__init__` takes other arguments must say itself."""
+        with self._lock:
+            (path,) = self._database.execute(_FILE).fetchone()
+        inode = _inode(path) if path else None
+        return None if inode is None else _File(type(self), path, this_machine(), inode, self._options)
+
     async def _aexecute(self, plan: Plan, vectors: Vectors) -> list[Result]:
         return await asyncio.to_thread(self._execute, plan, vectors)
 
@@ -166,3 +180,33 @@ class SqliteStore(LocalStore):
 
     def _sweep(self, now: float) -> int:
         return self._database.execute(_SWEEP, (now,)).rowcount
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """Opens the file of a store, if it is that very file."""
+
+    store: type[SqliteStore]
+    path: str
+    machine: str
+    inode: tuple[int, int]
+    options: dict[str, Any]
+
+    def __call__(self) -> SqliteStore:
+        if this_machine() != self.machine:
+            raise StorageError(f"{self.path!r} is an SQLite file on another machine, {_ADVICE}")
+        if _inode(self.path) != self.inode:
+            raise StorageError(f"there is no {self.path!r} here that is the SQLite file of the store, {_ADVICE}")
+        return self.store(f"file:{quote(self.path)}?mode=rw", **self.options)
+
+
+_ADVICE = "which no two machines or containers can share: use a PostgresStore"
+
+
+def _inode(path: str) -> tuple[int, int] | None:
+    """Which file this is, by whatever path it is reached."""
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino

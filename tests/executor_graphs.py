@@ -37,6 +37,7 @@ from stategraph import (
 )
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.graph.messages import push_message
+from stategraph.store import BaseStore, PutOp
 
 AT_ONCE = RetryPolicy(initial_interval=0.0, jitter=False)
 ONE_BY_ONE: Any = {"configurable": {"thread_id": "1"}, "max_concurrency": 1}
@@ -274,6 +275,40 @@ def puts(state: State, runtime: Runtime) -> None:
 
 def gets(state: State) -> None:
     get_store().get(("a",), "b")
+
+
+def remembers(state: State, *, store: BaseStore) -> None:
+    """Twice the same, so that it may be done again."""
+    n = state.get("n", 0)
+    store.batch([PutOp(("notes", str(n)), "n", {"n": n}), PutOp(("notes", "all"), str(n), {"text": "x" * n}, ttl=5)])
+
+
+async def recalls(state: State, runtime: Runtime) -> State:
+    store = runtime.store
+    await store.aput(("notes", "all"), "of recalls", {"text": "xx"})
+    found = await store.asearch(("notes",), query="xxx")
+    return {"log": [[(item.key, item.value, item.score) for item in found], await store.alist_namespaces()]}
+
+
+def checks(state: State, runtime: Runtime) -> State:
+    store = get_store()
+    assert store is runtime.store
+    item = store.get(("notes", str(state["n"])), "n")
+    store.delete(("notes", "all"), "of recalls")
+    return {"log": [item.value, store.get(("notes",), "none")]}
+
+
+def lengths(texts: list[str]) -> list[list[float]]:
+    """What finds items by their meaning, for a short word like x."""
+    return [[len(text), 1] for text in texts]
+
+
+INDEX: Any = {"dims": 2, "embed": lengths, "fields": ["text"]}
+
+
+def memories(**options: Any) -> Any:
+    """What nodes write is read by others, as they are: sync and async, by parameter, runtime and function."""
+    return row(remembers, recalls, checks, **options)
 
 
 def runs_a_graph(state: State) -> Any:

@@ -102,27 +102,25 @@ def test_interpreters_are_not_taken_for_threads() -> None:
         executor_of(pool)
 
 
-def takes_the_store(state: State, *, store: Any) -> None:
-    """What stays with the driver."""
-
-
 def test_every_node_that_cannot_run_there_is_named_at_compile(processes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pickling, "_cloudpickle", lambda: None)
-    graph = StateGraph(State).add_node("lambda", lambda state: None).add_node(takes_the_store).add_node(count)
+    graph = StateGraph(State).add_node("lambda", lambda state: None).add_node(remembers).add_node(count)
     graph.add_node("nested", row(note_a))
     for name in graph.nodes:
         graph.add_edge(START, name)
     with pytest.raises(InvalidGraphError) as caught:
-        graph.compile(executor=processes)
+        graph.compile(executor=processes, store=InMemoryStore())
     one, two = caught.value.mistakes
     assert one.startswith("node 'lambda' cannot run on an executor: its function: ") and "install cloudpickle" in one
     assert two == (
-        "node 'takes_the_store' cannot run on an executor: its parameter 'store' is the store, which stays with the "
-        'driver: executor="threads"'
+        "node 'remembers' cannot run on an executor: its parameter 'store': the store (InMemoryStore) stays with the "
+        "driver, for it lives in that process. A SqliteStore in a file (for workers on the driver's machine) or a "
+        'PostgresStore can be used there; or give the node executor="threads"'
     )
-    assert graph.compile().invoke({"log": []})["n"] == 1, "here all of them can run"
-    with pytest.raises(InvalidGraphError, match="'takes_the_store'"):
-        graph.compile().invoke({"n": 1}, executor=processes)
+    app = graph.compile(store=InMemoryStore())
+    assert app.invoke({"log": []})["n"] == 1, "here all of them can run"
+    with pytest.raises(InvalidGraphError, match="'lambda'.*\n.*'remembers'"):
+        app.invoke({"n": 1}, executor=processes)
 
 
 def test_a_graph_as_a_node_is_no_function(processes: Any) -> None:

@@ -16,8 +16,8 @@ from typing import Any
 from ..errors import StorageError
 
 try:
-    from psycopg import Connection, Cursor, Error, OperationalError, errors
-    from psycopg.conninfo import conninfo_to_dict
+    from psycopg import Connection, Cursor, Error, OperationalError, errors, pq
+    from psycopg.conninfo import conninfo_to_dict, make_conninfo
     from psycopg.rows import RowFactory, tuple_row
     from psycopg_pool import ConnectionPool
 except ModuleNotFoundError as error:
@@ -41,6 +41,11 @@ POOL_SIZE = 10
 _SETTINGS = """
     SELECT set_config('statement_timeout', $1::bigint::text, false),
         set_config('default_transaction_isolation', 'read committed', false)
+"""
+# What a session was told after it began, of what decides which tables it sees.
+_SET = """
+    SELECT name, setting FROM pg_settings WHERE source = 'session' AND name = 'search_path'
+    UNION ALL SELECT 'role', current_setting('role') WHERE current_setting('role') <> 'none'
 """
 _MIGRATED = "SELECT coalesce(max(version), 0) FROM stategraph_migrations WHERE part = $1"
 _LOCK = "SELECT pg_advisory_xact_lock(7290817265301847)"  # any number: it is the lock's name
@@ -108,9 +113,12 @@ class Server:
         self._one: Connection[Any] | None = target if isinstance(target, Connection) else None
         self._pool: ConnectionPool[Any] | None = target if isinstance(target, ConnectionPool) else None
         self._own: ConnectionPool[Patient] | None = None
+        self._given: dict[str, Any] = {}
+        self._address: tuple[str, bool] | None = None
         self._options: dict[str, Any] = {}
         if isinstance(target, str):
-            self._options = {"fallback_application_name": "stategraph", **_parsed(target)}
+            self._given = _parsed(target)
+            self._options = {"fallback_application_name": "stategraph", **self._given}
             self._options |= {"autocommit": True, "connect_timeout": max(2, int(timeout))}
             self._pool = self._own = ConnectionPool(
                 connection_class=Patient,
@@ -212,6 +220,30 @@ class Server:
         assert found is not None
         return found
 
+    def address(self) -> tuple[str, bool]:
+        """The connection string by which another process reaches the same tables, password and all; and whether it is
+        one of this machine only.
+
+        Raises:
+            StorageError: this was closed, or the connection that was handed in cannot be used.
+        """
+        self._check_usable()
+        if self._address is None:
+            self._address = self._found_address()
+        return self._address
+
+    def _found_address(self) -> tuple[str, bool]:
+        if self._own is not None:
+            found = {**({} if "service" in self._given else _surroundings()), **self._given}
+        else:
+            with self._connection() as connection:
+                found = {**connection.info.get_parameters(), "password": connection.info.password}
+                options = [f"-c {name}={_escaped(value)}" for name, value in Wire(connection).rows(_SET)]
+            found["options"] = " ".join([found.get("options", ""), *options]).strip()
+        hosts = str(found.get("hostaddr") or found.get("host") or "")
+        string = make_conninfo(**{name: value for name, value in found.items() if value})
+        return string, any(map(_local, hosts.split(",")))
+
     # -- use ----------------------------------------------------------------------------------------------
 
     @contextmanager
@@ -299,6 +331,20 @@ _UNKNOWN = "Whether what was asked was done is not known; it was done whole or n
 def is_clash(error: BaseException) -> bool:
     """Whether the database undid something because others were in its way: done again, it will most likely pass."""
     return isinstance(error.__cause__, errors.DeadlockDetected | errors.SerializationFailure)
+
+
+def _surroundings() -> dict[str, str]:
+    """What the environment, a service file and the user's name give, where a connection string does not."""
+    found = ((option.keyword, option.val) for option in pq.Conninfo.get_defaults() if option.val != option.compiled)
+    return {name.decode(): value.decode() for name, value in found if value and name != b"service"}
+
+
+def _local(host: str) -> bool:
+    return host in ("", "localhost", "::1") or host.startswith(("/", "@", "127."))
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace(" ", "\\ ")
 
 
 def _parsed(conninfo: str) -> dict[str, Any]:
