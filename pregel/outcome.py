@@ -56,6 +56,8 @@ def keep_error(task: Task, error: BaseException) -> None:
         stop, error = error, RuntimeError(f"node {task.name!r} raised StopIteration")
         error.__cause__ = stop
     run = task.run
+    if isinstance(error, (KeyboardInterrupt, SystemExit)):  # the caller wants out
+        run.dropped = True
     if isinstance(error, KeyError) and isinstance(task.input, dict) and error.args:
         key = error.args[0]
         if key not in task.input and key in run.program.channels:

@@ -158,8 +158,6 @@ class Driver:
         """A task has ended, on its worker's thread. After a failure (a signal is none) no further one is started."""
         if task.fatal and self._batch is not None and not isinstance(task.error, GraphBubbleUp):
             self._dropped += self._batch.cancel()
-            if not isinstance(task.error, Exception):  # Ctrl-C has met this one
-                self._run.dropped = True
         self._ended.put(task)
 
     def _collect(self, effect: RunTasks) -> None:

@@ -359,6 +359,16 @@ def two_stay(**options: Any) -> Any:
     return graph.add_edge(START, "a").add_edge(START, "b").compile(**options)
 
 
+def two_tasks_stay(executor: Any) -> Any:
+    called = task(stays, executor=executor)
+
+    @entrypoint()
+    def both(state: State) -> list:
+        return [call.result() for call in (called(state), called(state))]
+
+    return both
+
+
 def limited(seconds: float, **options: Any) -> Any:
     graph = StateGraph(State).add_node(waits_for_a_file, timeout=seconds, retry_policy=AT_ONCE)
     return graph.add_edge(START, "waits_for_a_file").compile(**options)

@@ -266,7 +266,8 @@ def test_a_task_runs_where_it_says_or_where_the_run_does(drive: Drive, processes
     assert drive.invoke(flow, 1, executor=processes) == [False, False, True]
 
 
-def test_ctrl_c_ends_the_calls_under_way(tmp_path: Path) -> None:
+@pytest.mark.parametrize("made", [two_stay, two_tasks_stay])
+def test_ctrl_c_ends_the_calls_under_way(tmp_path: Path, made: Any) -> None:
     def interrupt() -> None:
         due = time.monotonic() + LONG
         while len(list(tmp_path.iterdir())) < 2 and time.monotonic() < due:
@@ -274,7 +275,7 @@ def test_ctrl_c_ends_the_calls_under_way(tmp_path: Path) -> None:
         _thread.interrupt_main()
 
     with ProcessExecutor(2) as processes:
-        app = two_stay(executor=processes)
+        app = made(executor=processes)
         threading.Thread(target=interrupt, daemon=True).start()
         with pytest.raises(KeyboardInterrupt):
             app.invoke({"texts": [str(tmp_path)]})
