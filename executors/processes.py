@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import pickle
 import select
 import signal
 import subprocess
@@ -14,11 +15,13 @@ import sys
 import threading
 import time
 from collections import deque
+from itertools import count
 from multiprocessing.connection import Connection, Pipe
 from typing import Any, Self
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 from .call import Call, Executor, Hear, Lost
+from .pickling import PROTOCOL
 from .worker import serve
 
 BOOT = "import sys; sys.path[:] = sys.argv[2:]; from stategraph.executors.processes import main; main(int(sys.argv[1]))"
@@ -60,6 +63,10 @@ class ProcessExecutor(Executor):
     def submit(self, call: Call, hear: Hear) -> _Flight:
         """Start a call as soon as a worker is free; its flight waits for that."""
         return _Flight(self, call, hear)
+
+    def share(self, blob: bytes) -> Shared:
+        """Send it to each worker with the first call there that wants it."""
+        return Shared(blob)
 
     def close(self) -> None:
         """End the processes; what they still run is lost."""
@@ -162,12 +169,36 @@ def _forget_parents() -> None:
 os.register_at_fork(after_in_child=_forget_parents)
 
 
+class Shared:
+    """A large part. Each worker keeps what it was sent of it until it has gone here and another call comes."""
+
+    __slots__ = ("__weakref__", "blob")
+
+    def __init__(self, blob: bytes) -> None:
+        self.blob = blob
+
+
 class _Worker:
     """One process and our end of its pipe."""
 
     def __init__(self) -> None:
         self.pipe: Connection[Any, Any]
         self.process: subprocess.Popen[bytes]
+        self._numbers = count()
+        self._sent: WeakKeyDictionary[Shared, int] = WeakKeyDictionary()
+        self._there: set[int] = set()
+
+    def send(self, call: Call) -> None:
+        """Send a call, and those of its parts that the worker has not."""
+        new = [part for part in dict.fromkeys(call.parts) if part not in self._sent]
+        self._sent.update(zip(new, self._numbers, strict=False))
+        held = set(self._sent.values())
+        gone, self._there = self._there - held, held
+        numbers = [self._sent[part] for part in call.parts]
+        header = (call.payload, numbers, [self._sent[part] for part in new], gone)
+        self.pipe.send_bytes(pickle.dumps(header, PROTOCOL))
+        for part in new:
+            self.pipe.send_bytes(part.blob)
 
     def start(self) -> None:
         """Start the process."""
@@ -232,7 +263,7 @@ class _Flight:
 
     def _begin(self, worker: _Worker) -> None:
         try:
-            worker.pipe.send_bytes(self._call.payload)
+            worker.send(self._call)
         except (OSError, ValueError) as gone:
             raise self._lost(worker) from gone
 
@@ -272,9 +303,15 @@ def main(end: int) -> None:
         with lock:
             pipe.send_bytes(EVENT + event)
 
+    parts: dict[int, bytes] = {}
     try:
         while True:
-            answer = serve(pipe.recv_bytes(), (), tell)
+            payload, wanted, new, gone = pickle.loads(pipe.recv_bytes())
+            for number in gone:
+                del parts[number]
+            for number in new:
+                parts[number] = pipe.recv_bytes()
+            answer = serve(payload, [parts[number] for number in wanted], tell)
             with lock:
                 pipe.send_bytes(END + answer)
     except (EOFError, OSError):

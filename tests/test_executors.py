@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
+from multiprocessing.connection import Connection
 from typing import Any
 
 import pytest
@@ -264,6 +265,21 @@ def test_a_task_runs_where_it_says_or_where_the_run_does(drive: Drive, processes
 
     assert drive.invoke(flow, 1) == [True, False, True]
     assert drive.invoke(flow, 1, executor=processes) == [False, False, True]
+
+
+def test_a_large_value_goes_once_to_each_process_and_is_let_go(drive: Drive, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    send = Connection.send_bytes
+    monkeypatch.setattr(Connection, "send_bytes", lambda self, data: (sizes.append(len(data)), send(self, data))[1])
+    graph = StateGraph(State)
+    for node, before in (("a", START), ("b", START), ("c", ["a", "b"]), ("d", ["a", "b"])):
+        graph.add_node(node, lambda state: {"log": [len(state["texts"])]}).add_edge(before, node)
+    with ProcessExecutor(1) as process:
+        app = graph.compile(executor=process)
+        assert drive.invoke(app, {"texts": [str(n) for n in range(20_000)]})["log"] == [20_000] * 4
+        (worker,) = process._workers
+    assert len([size for size in sizes if size > 64 * 1024]) == 2  # one for each superstep
+    assert len(worker._there) == 1
 
 
 @pytest.mark.parametrize("made", [two_stay, two_tasks_stay])
