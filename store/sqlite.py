@@ -124,12 +124,20 @@ class SqliteStore(LocalStore):
             self._database.close()
 
     def elsewhere(self) -> Callable[[], SqliteStore] | None:
-        """How another process on this machine opens the same file; None if there is no file. A subclass whose
-        `__init__` takes other arguments must say itself."""
+        """How another process on this machine opens the same file; None for a database in memory. A subclass whose
+        `__init__` takes other arguments must say itself.
+
+        Raises:
+            StorageError: the file is not there any more.
+        """
         with self._lock:
             (path,) = self._database.execute(_FILE).fetchone()
-        inode = _inode(path) if path else None
-        return None if inode is None else _File(type(self), path, this_machine(), inode, self._options)
+        if not path:
+            return None
+        inode = _inode(path)
+        if inode is None:
+            raise StorageError(f"its file {path!r} is gone")
+        return _File(type(self), path, this_machine(), inode, self._options)
 
     async def _aexecute(self, plan: Plan, vectors: Vectors) -> list[Result]:
         return await asyncio.to_thread(self._execute, plan, vectors)

@@ -4,6 +4,7 @@ name; it imports nothing that a worker has no use for.
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import operator
 import os
@@ -12,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -22,6 +24,7 @@ from stategraph import (
     CachePolicy,
     Command,
     InMemoryCache,
+    InMemoryStore,
     RetryPolicy,
     Runtime,
     Send,
@@ -283,19 +286,54 @@ def remembers(state: State, *, store: BaseStore) -> None:
     store.batch([PutOp(("notes", str(n)), "n", {"n": n}), PutOp(("notes", "all"), str(n), {"text": "x" * n}, ttl=5)])
 
 
-async def recalls(state: State, runtime: Runtime) -> State:
+def recalls(state: State, runtime: Runtime) -> State:
     store = runtime.store
-    await store.aput(("notes", "all"), "of recalls", {"text": "xx"})
-    found = await store.asearch(("notes",), query="xxx")
-    return {"log": [[(item.key, item.value, item.score) for item in found], await store.alist_namespaces()]}
+    assert store is get_store()
+    store.put(("notes", "all"), "of recalls", {"text": "xx"})
+    found = store.search(("notes",), query="xxx")
+    return {"log": [[(item.key, item.value, item.score) for item in found], store.list_namespaces()]}
 
 
-def checks(state: State, runtime: Runtime) -> State:
+def forgets(state: State) -> State:
     store = get_store()
-    assert store is runtime.store
     item = store.get(("notes", str(state["n"])), "n")
     store.delete(("notes", "all"), "of recalls")
-    return {"log": [item.value, store.get(("notes",), "none")]}
+    return {"log": [item.value, store.get(("notes",), "none").value]}
+
+
+async def recalls_in_time(state: State, store: BaseStore) -> State:
+    await asyncio.gather(*(store.aput(("a",), str(n), {"text": "x" * n}) for n in range(4)))
+    return {"log": [item.key for item in await store.asearch((), query="xxx", limit=1)]}
+
+
+def only_looks(state: State, runtime: Runtime) -> State:
+    assert runtime.previous is None
+    return {"log": ["only looked"]}
+
+
+def opens_its_store(state: State) -> State:
+    store = get_store()
+    return {"log": [store and type(store).__name__]}
+
+
+class Noted(InMemoryStore):
+    """Notes in a file when it is opened elsewhere, and when it is closed."""
+
+    def __init__(self, log: Any, name: str | None = None) -> None:
+        super().__init__()
+        self._log, self._name = log, name
+        if name is not None:
+            self._note("opened")
+
+    def _note(self, what: str) -> None:
+        with Path(self._log).open("a") as file:
+            file.write(f"{what}{self._name} ")
+
+    def elsewhere(self) -> Callable[[], InMemoryStore]:
+        return partial(Noted, self._log, "")
+
+    def close(self) -> None:
+        self._note("closed")
 
 
 def lengths(texts: list[str]) -> list[list[float]]:
@@ -307,8 +345,8 @@ INDEX: Any = {"dims": 2, "embed": lengths, "fields": ["text"]}
 
 
 def memories(**options: Any) -> Any:
-    """What nodes write is read by others, as they are: sync and async, by parameter, runtime and function."""
-    return row(remembers, recalls, checks, **options)
+    """What nodes write is read by others, by parameter, runtime and function."""
+    return row(remembers, recalls, forgets, **options)
 
 
 def runs_a_graph(state: State) -> Any:

@@ -6,15 +6,18 @@ A test file gives the fixtures `executor` and `far` (and a few more) and takes t
 
 from __future__ import annotations
 
+import itertools
 import operator
 import os
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Annotated, Any
 
+import cluster
 import pytest
 from conftest import Drive
 from executor_graphs import *
@@ -23,6 +26,8 @@ from typing_extensions import TypedDict
 from stategraph import START, Command, InMemorySaver, InMemoryStore, StateGraph, TimeoutPolicy
 from stategraph.executors import Executor, executor_of
 from stategraph.pregel import ShippingError, WorkerLostError
+from stategraph.store.postgres import PostgresStore
+from stategraph.store.sqlite import SqliteStore
 
 MODES = ["values", "updates", "custom", "messages", "tasks"]
 LONG = 30.0
@@ -162,6 +167,35 @@ def test_a_run_says_where_and_a_node_wins(drive: Drive, executor: Any, elsewhere
     pinned = StateGraph(State).add_node("there", where, executor=executor).add_edge(START, "there").compile()
     for run in (None, "threads"):
         assert (drive.invoke(pinned, {}, executor=run)["log"] != [os.getpid()]) == elsewhere
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def new_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], Any]]:
+    """Opens an empty store each time."""
+    if request.param == "postgres":
+        opens: Callable[[], Any] = lambda: PostgresStore(cluster.shared().schema(), index=INDEX)  # noqa: E731
+    else:
+        names = (tmp_path / f"{n}.db" for n in itertools.count())
+        opens = lambda: SqliteStore(next(names), index=INDEX)  # noqa: E731
+    with ExitStack() as stack:
+        yield lambda: stack.enter_context(closing(opens()))
+
+
+def test_a_store_in_a_database_is_used_as_on_the_driver(drive: Drive, executor: Any, new_store: Callable[[], Any]) -> None:
+    there, here = new_store(), new_store()
+    told = [Play(drive, memories, store=here), Play(drive, memories, store=there, executor=executor)]
+    for one, store in zip(told, (here, there), strict=True):
+        store.put(("notes",), "none", {"text": "of the driver"})
+        one.call({"n": 3})
+    assert told[1].end() == told[0].end() and "of the driver" in str(told[1].seen)
+    kept = [[(item.namespace, item.key, item.value) for item in store.search(())] for store in (here, there)]
+    assert kept[1] == kept[0] and len(kept[0]) == 3
+
+
+def test_async_functions_wait_for_the_store_each_on_a_loop_of_its_own(drive: Drive, far: Any, new_store: Any) -> None:
+    app = row(recalls_in_time, executor=far, store=new_store())
+    for _ in range(3):
+        assert drive.invoke(app, {})["log"] == ["3"]
 
 
 # -- what only matters where functions leave the process ----------------------------------------------------------

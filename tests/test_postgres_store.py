@@ -3,15 +3,19 @@ stores do is shown in `test_store`."""
 
 from __future__ import annotations
 
+import pickle
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from typing import Any
 
 import cluster
 import psycopg
 import pytest
 from cluster import Cluster, Proxy
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg_pool import ConnectionPool
 from test_postgres_saver import Traced
 
@@ -213,3 +217,96 @@ def test_a_pool_and_a_connection_handed_in_stay_open(postgres: str) -> None:
         assert one.execute("SELECT count(*) FROM stategraph_items").fetchone() == (4,)
         with pool.connection() as connection:
             assert connection.execute("SELECT count(*) FROM stategraph_items").fetchone() == (4,)
+
+
+# -- elsewhere ------------------------------------------------------------------------------------------------------
+
+
+def again(store: PostgresStore) -> PostgresStore:
+    opened: PostgresStore = pickle.loads(pickle.dumps(store.elsewhere()))()
+    return opened
+
+
+def test_the_same_tables_are_opened_again(postgres: str) -> None:
+    index: Any = {"dims": 1, "embed": embed_lengths}
+    with PostgresStore.from_conn_string(postgres, index=index, ttl={"default_ttl": 3}, pool_size=2, timeout=5) as store:
+        store.put(("a",), "k", {"n": 1})
+        with closing(again(store)) as other:
+            assert other.search((), query="x") == store.search((), query="x") != []
+            assert other._options == store._options == {
+                "index": index, "ttl": {"default_ttl": 3}, "clock": time.time, "pool_size": 2, "timeout": 5
+            }  # fmt: skip
+
+
+def embed_lengths(texts: list[str]) -> list[list[float]]:
+    return [[len(text)] for text in texts]
+
+
+def test_what_the_environment_adds_goes_along(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = conninfo_to_dict(postgres)
+    monkeypatch.setenv("PGHOST", "nowhere.invalid")
+    monkeypatch.setenv("PGPASSWORD", "a 'secret")
+    monkeypatch.setenv("PGOPTIONS", str(parts.pop("options")))
+    monkeypatch.setenv("PGPORT", str(parts.pop("port")))
+    with PostgresStore.from_conn_string(make_conninfo(**parts)) as store:  # type: ignore[arg-type]
+        store.put(("a",), "k", {"n": 1})
+        opens = store.elsewhere()
+        for name in ("PGHOST", "PGPASSWORD", "PGPORT", "PGOPTIONS"):
+            monkeypatch.delenv(name)
+        assert "secret" in opens.address and "secret" not in repr(opens)
+        with closing(opens()) as other:
+            assert other.get(("a",), "k") == store.get(("a",), "k") is not None
+
+
+def test_a_service_is_left_to_the_other_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PGHOST", "elsewhere")
+    with PostgresStore.from_conn_string("service=mine") as store:
+        assert store.elsewhere().address == "service=mine"
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+def test_of_a_connection_handed_in_its_session_counts(postgres: str, pooled: bool) -> None:
+    schema = str(conninfo_to_dict(postgres)["options"]).partition("=")[2]
+    told = f"""SET search_path = {schema}, "$user", public; SET ROLE pg_monitor"""
+    address = cluster.shared().address
+    with psycopg.connect(address, autocommit=True) as connection:
+        connection.execute(f"GRANT ALL ON SCHEMA {schema} TO pg_monitor")  # type: ignore[arg-type]
+
+    def configure(connection: Any) -> None:
+        connection.autocommit = True
+        connection.execute(told)
+
+    with ExitStack() as stack:
+        if pooled:
+            given: Any = stack.enter_context(ConnectionPool(address, min_size=1, configure=configure, name="stategraph"))
+        else:
+            given = stack.enter_context(psycopg.connect(f"{address} password=secret"))
+            configure(given)
+        store = PostgresStore(given)
+        store.put(("a",), "k", {"n": 1})
+        opens = store.elsewhere()
+        assert ("secret" in opens.address) != pooled and "secret" not in repr(opens)
+        with closing(opens()) as other:
+            assert other.get(("a",), "k") == store.get(("a",), "k") is not None
+            with other._server.statements() as wire:
+                shown = wire.rows("SELECT current_user::text, current_setting('search_path')")
+        assert shown == [("pg_monitor", f'{schema}, "$user", public')]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "/tmp", "", "db,localhost"])
+def test_a_local_address_is_not_taken_for_another_machines(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+    with PostgresStore.from_conn_string(make_conninfo(host=host)) as store:
+        opens = store.elsewhere()
+    opens().close()
+    monkeypatch.setattr(store_module, "this_network", lambda: "another")
+    with pytest.raises(StorageError, match="has a local address.*: open the store with a host name or address that holds"):
+        opens()
+    with PostgresStore.from_conn_string(make_conninfo(host="localhost", hostaddr="10.0.0.7")) as store:
+        opens = store.elsewhere()
+    opens().close()
+
+
+def test_one_that_was_closed_is_not_opened_elsewhere(store: PostgresStore) -> None:
+    store.close()
+    with pytest.raises(StorageError, match="closed"):
+        store.elsewhere()

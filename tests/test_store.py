@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import doctest
 import importlib
 import math
+import pickle
 import pkgutil
+import platform
 import sqlite3
 import subprocess
 import sys
@@ -15,6 +18,7 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from enum import IntEnum
 from typing import Any
+from urllib.parse import quote
 
 import cluster
 import pytest
@@ -22,6 +26,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import stategraph.store
+from stategraph.checkpoint import StorageError
 from stategraph.store import (
     BaseStore,
     GetOp,
@@ -32,6 +37,7 @@ from stategraph.store import (
     PutOp,
     SearchOp,
     escape,
+    machine,
     matches,
 )
 from stategraph.store.namespaces import begins_with, below, decode_namespace, encode_namespace
@@ -1151,6 +1157,65 @@ def constants(module: str) -> set[str]:
     return {
         text for value in found for text in (value if isinstance(value, tuple) else [value]) if isinstance(text, str)
     }
+
+
+# -- elsewhere ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", [str, lambda path: f"file:{quote(str(path))}?cache=private", sqlite3.connect])
+def test_a_file_is_opened_again_as_it_is(tmp_path, monkeypatch, target):
+    path = tmp_path / "what? 100%.db"
+    index = {"dims": 3, "embed": letters, "fields": ["text"]}
+    store = SqliteStore(target(path), index=index, ttl={"default_ttl": 3}, clock=Clock())
+    store.put(("a",), "k", {"text": "abc"})
+    monkeypatch.chdir("/")
+    with closing(pickle.loads(pickle.dumps(store.elsewhere()))()) as again:
+        assert again.search((), query="abc") == store.search((), query="abc") != []
+        again.put(("a",), "l", {})
+        assert again._options.keys() == store._options.keys() and again._ttl == {"default_ttl": 3}
+    assert store.get(("a",), "l") is not None
+    store._database.connection.close()
+
+
+def test_a_file_by_a_relative_name_is_found_from_any_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with closing(SqliteStore("a.db")) as store:
+        opens = store.elsewhere()
+        monkeypatch.chdir("/")
+        opens().close()
+
+
+def test_what_is_not_in_a_file_is_only_here():
+    for target in (":memory:", "", "file:a?mode=memory&cache=shared"):
+        with closing(SqliteStore(target)) as store:
+            assert store.elsewhere() is None
+    assert InMemoryStore().elsewhere() is None and BaseStore().elsewhere() is None
+
+
+def test_another_file_by_the_same_name_is_not_taken_for_it(tmp_path):
+    path = tmp_path / "a.db"
+    with closing(SqliteStore(path)) as store:
+        opens = store.elsewhere()
+        with pytest.raises(StorageError, match="an SQLite file on another machine.*: use a PostgresStore"):
+            dataclasses.replace(opens, machine="another")()
+        path.rename(tmp_path / "b.db")
+        with pytest.raises(StorageError, match=r"there is no '.*/a.db' here that is the SQLite file of the store"):
+            opens()
+        assert not path.exists()
+        path.write_bytes(b"")
+        with pytest.raises(StorageError, match="there is no"):
+            opens()
+        assert path.read_bytes() == b""
+        path.unlink()
+        with pytest.raises(StorageError, match=r"its file '.*/a.db' is gone"):
+            store.elsewhere()
+
+
+def test_a_machine_without_proc_goes_by_its_name(monkeypatch, tmp_path):
+    assert machine.this_machine() in machine.this_network() != machine.this_machine()
+    monkeypatch.setattr(machine, "_BOOT", tmp_path / "none")
+    monkeypatch.setattr(machine, "_NETWORK", tmp_path / "none")
+    assert machine.this_network() == machine.this_machine() == platform.node()
 
 
 # -- the room -------------------------------------------------------------------------------------------------------
