@@ -1,12 +1,15 @@
 """What changed between two payloads of one channel: bytes in, bytes out. Knows the format's opening bytes, no types.
 
 A value that grew, lost or replaced one run of items differs in its length, which stands in its opening bytes, and in
-one run of bytes. A delta names these two. It is exact because it is made from what is stored, not from the values.
+one run of bytes. A delta names these two; where the run is long because something inside has grown, whose own length
+stands before it, also what stayed the same within. It is exact because it is made from what is stored, not from the
+values.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from ormsgpack import packb, unpackb
 
@@ -18,6 +21,22 @@ MOST_DELTAS = 1000
 
 ALLOWANCE = 32
 """Bytes that a delta counts beyond its own when deltas are weighed against the whole: its row has a price too."""
+
+
+LONG = 64
+"""Bytes from which a changed run is looked through for what stayed the same within."""
+
+SAME = 16
+"""So many equal bytes are taken for the same; fewer would not pay for naming them."""
+
+MOST_EDITS = 64
+"""How many places of one payload a delta can tell apart."""
+
+ANCHORS = (0, 6, 16, 32)
+"""How far behind a difference to look for bytes that stand on the other side too: a length may lie before them."""
+
+NEAR = 16 * 1024
+"""How far on the other side they are looked for."""
 
 
 def delta_of(old: bytes, new: bytes) -> bytes | None:
@@ -43,9 +62,12 @@ def delta_of(old: bytes, new: bytes) -> bytes | None:
         front = _common_front(a, b)
         back = _common_back(a, b, min(len(a), len(b)) - front)
         middle = b[front : len(b) - back]
-    if len(middle) > len(new) // 2:
+    edits: list[Any] = []
+    if len(middle) > LONG:
+        edits, middle = _edits(old[old_opening + front : len(old) - back], middle)
+    if len(middle) + sum(map(len, edits[1::3])) > len(new) // 2:
         return None
-    delta: bytes = packb([old_opening, new[:new_opening], front, back, middle])
+    delta: bytes = packb([old_opening, new[:new_opening], front, back, middle, *edits])
     return delta
 
 
@@ -57,12 +79,48 @@ def patched(whole: bytes, deltas: Iterable[bytes]) -> bytes:
     """
     buffer = bytearray(whole)
     for delta in deltas:
-        opening, new_opening, front, back, middle = unpackb(delta)
-        if opening + front + back > len(buffer):
+        opening, new_opening, front, back, middle, *edits = unpackb(delta)
+        at = opening + front
+        for out, added, same in zip(edits[::3], edits[1::3], edits[2::3], strict=True):
+            buffer[at : at + out] = added
+            at += len(added) + same
+        if at + back > len(buffer):
             raise ValueError("a delta does not fit the value that it changes")
-        buffer[opening + front : len(buffer) - back] = middle
+        buffer[at : len(buffer) - back] = middle
         buffer[:opening] = new_opening
     return bytes(buffer)
+
+
+def _edits(a: bytes, b: bytes) -> tuple[list[Any], bytes]:
+    """How to make `b` from `a`: again and again, how many bytes go out, which come in, how many then are the same; and
+    what comes in instead of the rest."""
+    edits: list[Any] = []
+    i = j = 0
+    while len(b) - j > LONG and len(edits) < 3 * MOST_EDITS:
+        slip = _slip(a, i, b, j)
+        if slip is None:
+            break
+        out, in_ = slip
+        added = b[j : j + in_]
+        i, j = i + out, j + in_
+        same = _common_front(a, b, i, j)
+        edits += (out, added, same)
+        i, j = i + same, j + same
+    return edits, b[j:]
+
+
+def _slip(a: bytes, i: int, b: bytes, j: int) -> tuple[int, int] | None:
+    """How many bytes to leave out on both sides until they are the same for a while."""
+    for far in ANCHORS:
+        if len(a) < i + far + SAME or len(b) < j + far + SAME:
+            return None
+        found = b.find(a[i + far : i + far + SAME], j, j + NEAR)
+        if found >= 0:
+            return far, found - j
+        found = a.find(b[j + far : j + far + SAME], i, i + NEAR)
+        if found >= 0:
+            return found - i, far
+    return None
 
 
 def outweighed(size: int, count: int, whole: int) -> bool:
@@ -85,12 +143,16 @@ _OBJECTS = {0xC7: 3, 0xC8: 4, 0xC9: 6, **dict.fromkeys(range(0xD4, 0xD9), 2)}
 _CONTAINERS = {0xDC: 3, 0xDD: 5, 0xDE: 3, 0xDF: 5, 0xD9: 2, 0xDA: 3, 0xDB: 5, 0xC4: 2, 0xC5: 3, 0xC6: 5}
 
 
-def _common_front(a: bytes, b: bytes) -> int:
-    """How many first bytes are the same; compares each byte about once, in ever smaller runs."""
-    low, high = 0, min(len(a), len(b)) + 1
+def _common_front(a: bytes, b: bytes, i: int = 0, j: int = 0) -> int:
+    """How many bytes are the same from `i` and `j` on. Runs grow until one differs, and shrink to where it does."""
+    most = min(len(a) - i, len(b) - j)
+    low, size = 0, 64
+    while low + size <= most and a[i + low : i + low + size] == b[j + low : j + low + size]:
+        low, size = low + size, size * 2
+    high = min(low + size, most + 1)
     while high - low > 1:
         middle = (low + high) // 2
-        if a[low:middle] == b[low:middle]:
+        if a[i + low : i + middle] == b[j + low : j + middle]:
             low = middle
         else:
             high = middle
