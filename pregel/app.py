@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, get_origin
 from typing_extensions import Unpack
 
 from ..channels.base import BaseChannel
-from ..checkpoint.base import INTERRUPT, BaseCheckpointSaver, Checkpoint
+from ..checkpoint.base import INTERRUPT, BaseCheckpointSaver
 from ..checkpoint.serde import Serializer
 from . import threads
 from .config import (
@@ -147,7 +147,7 @@ class Pregel(StoredThreads):
             raise ValueError(f"step_timeout must be greater than 0 seconds, not {step_timeout!r}")
         self.step_timeout = step_timeout
         self.check_input = _check_input
-        self.migrate: Callable[[Checkpoint, Sequence[str]], Checkpoint] | None = None
+        self.migrate = None
         self.config: RunnableConfig = {}
 
     # -- run ------------------------------------------------------------------------------------------------

@@ -4,13 +4,14 @@ for each node and key. Pure functions; nothing is loaded or stored here."""
 from __future__ import annotations
 
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from typing import Any
 from zlib import crc32
 
 from ..channels.aggregate import BinaryOperatorAggregate
 from ..channels.base import BaseChannel
-from ..checkpoint.base import Checkpoint
+from ..checkpoint.base import Checkpoint, CheckpointTuple
 from .types import START, TO_NODE
 
 GRAPH = "__graph__"
@@ -18,6 +19,9 @@ GRAPH = "__graph__"
 
 Fingerprint = dict[str, int]
 """`node NAME` and `key NAME` → a number that changes with what it is"""
+
+Migrate = Callable[[Checkpoint, Sequence[str]], Checkpoint]
+"""Given a checkpoint that another version of the graph has cut, and what has changed since: that of this version."""
 
 
 def fingerprint(nodes: Mapping[str, Any], channels: Mapping[str, BaseChannel[Any, Any, Any]]) -> Fingerprint:
@@ -59,6 +63,17 @@ def changes(old: Mapping[str, int], new: Mapping[str, int]) -> Iterator[str]:
 def retyped(old: Mapping[str, int], new: Mapping[str, int]) -> set[str]:
     """The nodes and keys that both graphs have, as different things."""
     return {name for name in old.keys() & new.keys() if old[name] != new[name]}
+
+
+def migrated(found: CheckpointTuple, mine: Mapping[str, int], migrate: Migrate | None) -> CheckpointTuple:
+    """A checkpoint that another graph has cut, as `migrate` makes it; else the same."""
+    old = found.checkpoint["versions_seen"].get(GRAPH)
+    changed = sorted(changes(old, mine)) if old is not None else []
+    if not changed or migrate is None:
+        return found
+    checkpoint = migrate(deepcopy(found.checkpoint), changed)
+    checkpoint["versions_seen"].pop(GRAPH, None)  # what it says of the old graph is settled
+    return found._replace(checkpoint=checkpoint)
 
 
 def rename_node(checkpoint: Checkpoint, old: str, new: str) -> Checkpoint:

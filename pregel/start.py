@@ -6,14 +6,13 @@ Part of the loop: generators that ask for effects and perform none.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
-from copy import deepcopy
 from typing import Any
 
 from ..channels.base import MISSING
 from ..checkpoint.base import CLAIM, NULL_TASK_ID, CheckpointTuple, TaskWrites
 from .effects import Claim, Effect, Effects, Load, Save
 from .errors import EmptyInputError, GraphChangedError, InvalidUpdateError, UnknownInterruptError
-from .fingerprint import GRAPH, changes
+from .fingerprint import GRAPH, migrated
 from .history import Stored, known_only, lost_kinds, lost_triggers, lost_work, read_stored, with_handlers
 from .interrupts import looks_like_answers, renamed
 from .keep import cut
@@ -64,7 +63,10 @@ def load_machine(run: Run, found: CheckpointTuple | None) -> Machine:
         if run.saver is None and run.ns:
             machine.checkpoint_id = run.ns  # the same when the task around it runs again, so ids are the same too
         return machine
-    found = run.found = migrated(run, found)
+    mine = migrated(found, run.program.fingerprint, run.migrate)
+    if mine is not found:
+        run.migrated, found = found.checkpoint, mine
+    run.found = found
     step = found.metadata["step"] + 1
     if run.seeded:  # it goes on in a namespace of its own, where nothing is stored yet
         machine = Machine(run.program, found.checkpoint, step + 1)
@@ -86,18 +88,6 @@ def sign(machine: Machine) -> None:
     if mine and machine.seen.get(GRAPH) != mine:
         machine.seen[GRAPH] = dict(mine)
         machine.unsaved_seen.add(GRAPH)
-
-
-def migrated(run: Run, found: CheckpointTuple) -> CheckpointTuple:
-    """A checkpoint that another graph has cut, as this one's `migrate` makes it."""
-    old = found.checkpoint["versions_seen"].get(GRAPH)
-    changed = sorted(changes(old, run.program.fingerprint)) if old is not None else []
-    if not changed or run.migrate is None:
-        return found
-    checkpoint = run.migrate(deepcopy(found.checkpoint), changed)
-    checkpoint["versions_seen"].pop(GRAPH, None)  # what it says of the old graph is settled
-    run.migrated = found.checkpoint
-    return found._replace(checkpoint=checkpoint)
 
 
 def first_phase(run: Run, machine: Machine, found: CheckpointTuple | None) -> Effects:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Generator, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from ..checkpoint.base import BaseCheckpointSaver, CheckpointTuple, address, coordinates
 from ..checkpoint.serde import Serializer
@@ -12,11 +12,13 @@ from .config import Call, merge_configs
 from .edit import edits, read_supersteps
 from .errors import nearest
 from .explain import NodeStatus, explain
+from .fingerprint import Migrate, migrated
 from .history import empty_snapshot, snapshot_of
 from .program import Program
 from .run import Run, nested_place
 from .types import NS_END, NS_SEP, RunnableConfig, StateSnapshot, StateUpdate
 
+Found = TypeVar("Found", CheckpointTuple, CheckpointTuple | None)
 Loads = Generator[RunnableConfig, CheckpointTuple | None, StateSnapshot]
 
 
@@ -27,6 +29,7 @@ class StoredThreads:
     checkpointer: BaseCheckpointSaver | bool | None
     config: RunnableConfig
     serde: Serializer
+    migrate: Migrate | None
 
     # -- look -----------------------------------------------------------------------------------------------
 
@@ -78,7 +81,7 @@ class StoredThreads:
         """
         saver, where = self._thread(config)
         for found in saver.list(where, filter=filter, before=before, limit=limit):
-            yield snapshot_of(self.nested(_ns(where)).program, found, live=False)
+            yield self.nested(_ns(where))._snapshot(found, live=False)
 
     async def aget_state_history(
         self,
@@ -91,7 +94,7 @@ class StoredThreads:
         """`get_state_history` for coroutines."""
         saver, where = self._thread(config)
         async for found in saver.alist(where, filter=filter, before=before, limit=limit):
-            yield snapshot_of(self.nested(_ns(where)).program, found, live=False)
+            yield self.nested(_ns(where))._snapshot(found, live=False)
 
     def explain(self, config: RunnableConfig) -> dict[str, NodeStatus]:
         """For every node: would it run now, and if not, what it waits for.
@@ -100,12 +103,14 @@ class StoredThreads:
             node name → `NodeStatus`: "next", "waiting" or "idle", with a sentence that names triggers and open joins.
         """
         saver, where = self._thread(config)
-        return explain(self.nested(_ns(where)).program, _existing(where, saver.get_tuple(where)))
+        graph = self.nested(_ns(where))
+        return explain(graph.program, graph._as_mine(_existing(where, saver.get_tuple(where))))
 
     async def aexplain(self, config: RunnableConfig) -> dict[str, NodeStatus]:
         """`explain` for coroutines."""
         saver, where = self._thread(config)
-        return explain(self.nested(_ns(where)).program, _existing(where, await saver.aget_tuple(where)))
+        graph = self.nested(_ns(where))
+        return explain(graph.program, graph._as_mine(_existing(where, await saver.aget_tuple(where))))
 
     def _state(self, where: RunnableConfig, subgraphs: bool) -> Loads:
         """A snapshot and, below it, those of the nested graphs its tasks have run; asks for what it must load."""
@@ -114,7 +119,7 @@ class StoredThreads:
             return empty_snapshot(where)
         checkpoint_id = where["configurable"].get("checkpoint_id")
         graph = self.nested(_ns(where))
-        snapshot = snapshot_of(graph.program, found, live=checkpoint_id is None)
+        snapshot = graph._snapshot(found, live=checkpoint_id is None)
         tasks = []
         for task in snapshot.tasks:
             child = graph.program.nested.get(task.name)
@@ -128,6 +133,13 @@ class StoredThreads:
                 task = task._replace(state=state)
             tasks.append(task)
         return snapshot._replace(tasks=tuple(tasks))
+
+    def _snapshot(self, found: CheckpointTuple, *, live: bool) -> StateSnapshot:
+        return snapshot_of(self.program, self._as_mine(found), live=live)
+
+    def _as_mine(self, found: Found) -> Found:
+        """A checkpoint as this version of the graph would go on with it."""
+        return found if found is None else migrated(found, self.program.fingerprint, self.migrate)
 
     def nested(self, ns: str) -> StoredThreads:
         """The graph that runs under a namespace: this one, or one that it has run, or holds as a node.

@@ -77,6 +77,10 @@ def test_migrate_is_told_what_changed_and_mends_it(drive: Any, saver: Any) -> No
         return rename_node(checkpoint, "q", "renamed")
 
     app = built(saver, "renamed", asks("q"), migrate=migrate)
+    assert drive.get_state(app, CFG).next == ("renamed",)  # so it would go on
+    assert drive.history(app, CFG)[0].next == ("renamed",)
+    assert drive.call(app, "explain", CFG)["renamed"].state == "next"
+    told.clear()
     asked = drive.invoke(app, None, CFG)
     assert told == [["node 'q' is gone", "node 'renamed' is new"]]
     assert asked["__interrupt__"][0].value == "q?"  # it starts over
