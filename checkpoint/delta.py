@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ormsgpack import packb, unpackb
+from .msgpack import packb, unpackb
 
 LEAST = 128
 """Payloads shorter than this are stored whole: a delta would save nothing."""

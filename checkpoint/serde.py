@@ -12,10 +12,8 @@ from functools import cache, partial
 from typing import Any
 from weakref import WeakSet
 
-import ormsgpack
-from ormsgpack import Ext, packb, unpackb
-
 from .errors import DamagedError, StoredError, UnknownTypeError, UnserializableError
+from .msgpack import OPTIONS, Ext, packb, unpackb
 from .values.careful import TOO_DEEP, Walk
 from .values.codec import ERROR, FREE_OBJECTS, MAX_NESTING, MAX_OBJECTS, OBJECT, Codec, key_of
 from .values.registry import DEFAULT, AnyClass, Encode, Registry, register
@@ -38,17 +36,7 @@ Blob = tuple[str, bytes]
 
 FORMAT = "msgpack"
 
-_OPTIONS = (
-    ormsgpack.OPT_PASSTHROUGH_BIG_INT
-    | ormsgpack.OPT_PASSTHROUGH_DATACLASS
-    | ormsgpack.OPT_PASSTHROUGH_DATETIME
-    | ormsgpack.OPT_PASSTHROUGH_ENUM
-    | ormsgpack.OPT_PASSTHROUGH_SUBCLASS
-    | ormsgpack.OPT_PASSTHROUGH_TUPLE
-    | ormsgpack.OPT_PASSTHROUGH_UUID
-)
-
-_NONE: Blob = (FORMAT, packb(None))
+_NONE: Blob = (FORMAT, b"\xc0")
 
 
 class _Hooks(dict[int, Any]):
@@ -110,7 +98,7 @@ class Serializer:
         if value is None:
             return _NONE
         try:
-            payload = packb(value, self._encoder, _OPTIONS)
+            payload = packb(value, self._encoder, OPTIONS)
         except TypeError:
             payload = self._carefully(value, 0)
         else:
@@ -134,7 +122,7 @@ class Serializer:
             return unpackb(payload, ext_hook=self._decoder)
         except Exception as exc:
             error = _take_raised() or exc
-            if isinstance(error, (DamagedError, UnknownTypeError, MemoryError, RecursionError)):
+            if isinstance(error, (DamagedError, UnknownTypeError, MemoryError, RecursionError, ImportError)):
                 raise error from error.__cause__
             if not isinstance(error, Exception):  # a KeyboardInterrupt that fell into a hook
                 raise error from None
@@ -210,7 +198,7 @@ class Serializer:
     def _pack(self, state: Any, level: int) -> bytes:
         """`dumps` for what lies inside of objects."""
         try:
-            payload = packb(state, self._encoders[level], _OPTIONS)
+            payload = packb(state, self._encoders[level], OPTIONS)
         except TypeError:
             return self._carefully(state, level)
         if (196 in payload or 197 in payload or 198 in payload) and _has_mutable_bytes(state):
@@ -232,7 +220,7 @@ class Serializer:
     def _seal(self, plain: Any, level: int) -> bytes:
         """Pack what a walk has made packable."""
         try:
-            payload = packb(plain, None, _OPTIONS)
+            payload = packb(plain, None, OPTIONS)
             if level > FREE_OBJECTS:
                 _check_nesting(payload)
         except (TypeError, ValueError) as exc:

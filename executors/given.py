@@ -8,6 +8,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from .call import Executor
+from .interpreters import InterpreterExecutor
 from .pools import PoolExecutor, Threads
 from .processes import default_processes
 
@@ -58,11 +59,9 @@ def _made(given: Any) -> Executor:
             f'executor is "threads", "processes", a concurrent.futures.Executor, a distributed.Client, the module '
             f"ray, or an object with submit(){hint}, not {given!r}"
         )
-    if type(given).__name__ == "InterpreterPoolExecutor":  # a ThreadPoolExecutor by class; from Python 3.14 on
-        raise TypeError(
-            "executor: an InterpreterPoolExecutor cannot run nodes yet: ormsgpack, which this package needs, does not "
-            'load in sub-interpreters; use "processes"'
-        )
+    interpreters = sys.modules.get("concurrent.futures.interpreter")  # from Python 3.14 on
+    if interpreters is not None and isinstance(given, interpreters.InterpreterPoolExecutor):
+        return InterpreterExecutor(given)  # before threads: it is a ThreadPoolExecutor by class
     if isinstance(given, ThreadPoolExecutor):
         return Threads(given)
     return PoolExecutor(given)

@@ -55,10 +55,14 @@ class PoolExecutor(Executor):
             inbox = self._mailbox.inbox(hear)
         address = None if inbox is None or self._mailbox is None else (self._mailbox.address, self._mailbox.key)
         try:
-            future = self.given.submit(carry, call.payload, address, "" if inbox is None else inbox.id)
+            future = self._sent(call.payload, address, "" if inbox is None else inbox.id)
         except BrokenExecutor as broken:
             raise self._broken(broken) from broken
         return _Flight(self, future, inbox)
+
+    def _sent(self, *arguments: Any) -> Future[Any]:
+        """Have the pool call `carry`."""
+        return self.given.submit(carry, *arguments)  # type: ignore[no-any-return]
 
     def _broken(self, error: BaseException) -> Lost:
         way_out = "make a new pool, or use stategraph.executors.ProcessExecutor, which replaces workers that die"

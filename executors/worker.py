@@ -36,7 +36,7 @@ def serve(payload: bytes, parts: Sequence[bytes] = (), tell: Tell | None = None)
         value = _input(work.input, parts)
         task = RemoteTask(work.node, lent, _bytes(work.shared, parts), tell or _nobody)
     except Exception as error:
-        ending.error = pack_error(_not_loaded(node, error))
+        ending.error = pack_error(_not_loaded(node, "its function or input", error))
         return dumps(ending)
     try:
         copy_context().run(_run, task, function, work, value, ending)
@@ -45,7 +45,7 @@ def serve(payload: bytes, parts: Sequence[bytes] = (), tell: Tell | None = None)
         rejected = getattr(signal, "error", None)
         ending.error = None if rejected is None else pack_error(rejected)
     except BaseException as error:
-        ending.error = pack_error(error)
+        ending.error = pack_error(_not_loaded(node, "what it imports", error) if _only_in_main(error) else error)
     finally:
         task.end()
     ending.writes, ending.asked, ending.questions = task.writes, task.asked, task.questions
@@ -84,11 +84,17 @@ def _packed(node: str, ending: Ending) -> bytes:
     raise AssertionError("a part of an ending that cannot be packed")
 
 
-def _not_loaded(node: str, error: Exception) -> Exception:
-    why = f"cannot be loaded by the worker: {type(error).__name__}: {error}"
-    shipping = ShippingError(node, "its function or input", why)
+def _not_loaded(node: str, what: str, error: BaseException) -> Exception:
+    way_out = '; use executor="processes" for this node' if _only_in_main(error) else ""
+    why = f"cannot be loaded by the worker: {type(error).__name__}: {error}{way_out}"
+    shipping = ShippingError(node, what, why)
     shipping.__cause__ = error
     return shipping
+
+
+def _only_in_main(error: BaseException) -> bool:
+    """Whether an extension module refused to load in a sub-interpreter. They say so in several ways."""
+    return isinstance(error, ImportError) and "interpreter" in str(error)
 
 
 def _bytes(held: Blob | Part, parts: Sequence[bytes]) -> bytes:

@@ -14,11 +14,10 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from ormsgpack import packb, unpackb
-
 from ..base import Commit, TaskWrites
 from ..delta import delta_of, outweighed, patched
 from ..errors import DamagedError
+from ..msgpack import packb, unpackb
 from ..seal import Seal
 from ..serde import Blob
 from ..thread import check_names

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ormsgpack import Ext
-
 from ..errors import UnserializableError
+from ..msgpack import Ext
 from .codec import BIG_INT, ERROR, MAP, MAX_OBJECTS, OBJECT, TEXT, Codec
 
 ADVICE = "register the type with stategraph.checkpoint.register, or keep the key out of checkpoints with UntrackedValue"
