@@ -36,13 +36,12 @@ def placed(program: Program, executor: Executor | None, store: Any = None) -> Pr
         InvalidGraphError: with a sentence for every node that cannot run there.
     """
     known = program.elsewhere.get(executor)
-    table, mistakes = (known.nodes, []) if known is not None else _table(program, executor)
-    if store is not None:
-        mistakes += _without_store(table, store)
-    if mistakes:
-        raise InvalidGraphError(mistakes)
     if known is not None:
         return known
+    table, mistakes = _table(program, executor)
+    mistakes += _without_store(table, store)
+    if mistakes:
+        raise InvalidGraphError(mistakes)
     if len(program.elsewhere) >= MOST_KNOWN:
         program.elsewhere.clear()
     found = program.elsewhere[executor] = replace(program, nodes=table, elsewhere={})

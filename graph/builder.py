@@ -339,7 +339,7 @@ class StateGraph(Declared):
             checkpointer: a saver, to keep threads; None to use the enclosing graph's; True for a history of its own
                 inside the enclosing graph; False for none.
             cache: keeps results for nodes with a cache policy.
-            store: lent to nodes that ask for it.
+            store: lent to nodes that ask for it; on executors one that can be opened there (`BaseStore.elsewhere`).
             interrupt_before, interrupt_after: nodes to stop at, or "*" for all.
             debug: refuse nodes that change their input in place (`InPlaceEditError`); for tests, since it costs time.
             name: in drawings and errors; "StateGraph" by default.

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import platform
+from functools import cache
 from pathlib import Path
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _NETWORK = Path("/proc/self/ns/net")
 
 
+@cache
 def this_machine() -> str:
     """The same for all processes that share a kernel, in whatever containers."""
     try:

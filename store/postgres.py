@@ -128,6 +128,7 @@ class PostgresStore(LocalStore):
         self._options |= {"pool_size": pool_size, "timeout": timeout}
         self._server = Server(conn, "store", _MIGRATIONS, pool_size=pool_size, timeout=timeout)
         self._mine = threading.local()
+        self._tables: _Tables | None = None
 
     @classmethod
     @contextmanager
@@ -156,7 +157,9 @@ class PostgresStore(LocalStore):
         one adds to it, or by that of a connection that was handed in, its password and schema included. A subclass
         whose `__init__` takes other arguments must say itself."""
         address, local = self._server.address()
-        return _Tables(type(self), address, this_network() if local else None, self._options)
+        if self._tables is None:
+            self._tables = _Tables(type(self), address, this_network() if local else None, self._options)
+        return self._tables
 
     async def _aexecute(self, plan: Plan, vectors: Vectors) -> list[Result]:
         return await asyncio.to_thread(self._execute, plan, vectors)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from conftest import Drive
 from executor_graphs import INDEX, Noted, State, lengths, only_looks, opens_its_store, recalls_in_time, remembers, row
 
 from stategraph import START, InMemoryStore, InvalidGraphError, StateGraph, entrypoint, task
+from stategraph.checkpoint import StorageError
 from stategraph.executors import Executor, ProcessExecutor, pickling
 from stategraph.executors.parcel import Kept
 from stategraph.executors.stores import OpenStores, recipe_of
@@ -196,6 +198,21 @@ def test_a_file_that_is_gone_is_told_and_not_made_anew(drive: Drive, tmp_path: P
         with pytest.raises(RuntimeError, match=r"'opens_and_reads' runs on an executor .*: StorageError: its file '.*/a.db' is gone"):
             drive.invoke(app, {})
         assert not path.exists()
+
+
+class Far(SqliteStore):
+    """As a worker on another machine sees it."""
+
+    def elsewhere(self) -> Any:
+        return dataclasses.replace(super().elsewhere(), machine="another")  # type: ignore[type-var]
+
+
+def test_a_worker_on_another_machine_says_what_to_do(drive: Drive, one: ProcessExecutor, tmp_path: Path) -> None:
+    with Far.from_conn_string(str(tmp_path / "a.db")) as store:
+        assert drive.invoke(row(only_looks, executor=one, store=store), {})["log"] == ["only looked"]
+        with pytest.raises(StorageError, match=r"an SQLite file on another machine, .*: use a PostgresStore") as caught:
+            drive.invoke(row(opens_and_reads, executor=one, store=store), {})
+    assert any("while node 'opens_and_reads' opened the graph's store in process" in n for n in caught.value.__notes__)
 
 
 def opens_and_reads(state: State, runtime: Any) -> State:

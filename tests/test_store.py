@@ -1215,7 +1215,9 @@ def test_a_machine_without_proc_goes_by_its_name(monkeypatch, tmp_path):
     assert machine.this_machine() in machine.this_network() != machine.this_machine()
     monkeypatch.setattr(machine, "_BOOT", tmp_path / "none")
     monkeypatch.setattr(machine, "_NETWORK", tmp_path / "none")
+    machine.this_machine.cache_clear()
     assert machine.this_network() == machine.this_machine() == platform.node()
+    machine.this_machine.cache_clear()
 
 
 # -- the room -------------------------------------------------------------------------------------------------------
