@@ -18,7 +18,7 @@ from .machine import Machine
 from .program import Node
 from .run import Run
 from .start import input_writes, load_machine
-from .task import Task, new_checkpoint_id
+from .task import Task, in_path_order, new_checkpoint_id
 from .types import COPY, END, INPUT, PUSH, StateUpdate
 
 ALONE = (END, INPUT, COPY)
@@ -122,14 +122,20 @@ def _update(run: Run, machine: Machine, updates: Sequence[StateUpdate]) -> Effec
         yield effect
         if task.error is not None:
             raise task.error
-    in_place = {t.path for t in mine if t.path[0] != INPUT}
-    rest = [t for t in pending if t not in finished and t.path not in in_place]
+    acted_for = {t.path for t in mine}
+    rest = [t for t in pending if t not in finished and t.path not in acted_for]
     # Acting for a pending node leaves the others pending; acting for another node replaces what it had led to.
-    others = rest if len(in_place) == len(mine) else []
+    others = rest if all(t.path[0] != INPUT for t in mine) else []
     # History shows the update as the tasks' result, unless the checkpoint has a future of its own already.
     writes = [encode(run, task) for task in mine if task.path[0] != INPUT] if run.saved_id == run.head else []
-    machine.apply_edit([*finished, *mine], keep=others)
+    machine.apply_edit(_in_turn(finished, mine), keep=others)
     yield from _cut(run, "update", writes)
+
+
+def _in_turn(finished: Sequence[Task], mine: Sequence[Task]) -> list[Task]:
+    """Path order, as in any superstep; the updates among themselves in the order they were given."""
+    given, updates = iter(mine), {id(task) for task in mine}
+    return [next(given) if id(task) in updates else task for task in in_path_order([*finished, *mine])]
 
 
 def _finished(run: Run, pending: Sequence[Task]) -> list[Task]:

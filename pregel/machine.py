@@ -187,24 +187,23 @@ class Machine(Cells):
         self.step += 1
 
     def apply_edit(self, tasks: Sequence[Task], keep: Sequence[Task]) -> None:
-        """`apply` for an update from outside: the tasks in `keep` stay pending."""
+        """`apply` for an update from outside, in the order given: the tasks in `keep` stay pending."""
         fresh: dict[str, Channel] = {}
-        ordered = in_path_order(tasks)
         changed: set[str] = set()
-        moved = self._consumed(ordered, fresh, changed)
-        writes = _merged(ordered)
+        moved = self._consumed(tasks, fresh, changed)
+        writes = _merged(tasks)
         sends = [task.send for task in keep if task.send is not None]
         if sends:
             writes[TASKS] = [*sends, *writes.get(TASKS, ())]
         held = {trigger for task in keep for trigger in task.node.triggers}
         before, self.expiring = self.expiring, self.expiring - held
         try:
-            self._update(writes, fresh, (moved, changed), ordered)
+            self._update(writes, fresh, (moved, changed), tasks)
         finally:
             self.expiring = before
         if not keep and self.program.finishers and not self._has_work(fresh, changed):
             self._finish(fresh, moved, changed)
-        self._see(ordered)
+        self._see(tasks)
         self._swap(fresh, moved, changed)
         self.changed = None  # what was pending before is found by looking at all that has a version
         self.step += 1

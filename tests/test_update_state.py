@@ -166,12 +166,19 @@ def test_acting_for_one_of_several_pending_nodes_leaves_the_others(drive: Any) -
     assert drive.invoke(app, None, CFG)["log"] == ["as b", "c", "d"] and ran == ["c", "d"]
 
 
+def test_acting_twice_for_one_of_several_pending_nodes_leaves_the_others_too(drive: Any) -> None:
+    app = held()
+    drive.invoke(app, {}, CFG)
+    drive.call(app, "bulk_update_state", CFG, [[StateUpdate({"log": [n]}, "b") for n in (1, 2)]])
+    assert (drive.get_state(app, CFG).values["log"], drive.get_state(app, CFG).next) == ([1, 2], ("c",))
+
+
 def test_acting_for_all_pending_nodes_at_once_moves_on(drive: Any) -> None:
     app = held()
     drive.invoke(app, {}, CFG)
     both = [StateUpdate({"log": [n]}, n) for n in ("c", "b")]
     drive.call(app, "bulk_update_state", CFG, [both])
-    assert (drive.get_state(app, CFG).values["log"], drive.get_state(app, CFG).next) == (["b", "c"], ("d",))
+    assert (drive.get_state(app, CFG).values["log"], drive.get_state(app, CFG).next) == (["c", "b"], ("d",))
 
 
 def test_acting_for_a_pending_node_with_lasting_triggers_does_not_run_it_again(drive: Any) -> None:
@@ -379,6 +386,13 @@ def test_updates_of_one_step_apply_together(drive: Any) -> None:
     app = chain()
     drive.call(app, "bulk_update_state", CFG, [[StateUpdate({"log": [n]}, n) for n in "xy"]])
     assert (drive.get_state(app, CFG).values["log"], drive.get_state(app, CFG).next) == (["x", "y"], ("y", "z"))
+
+
+def test_updates_of_one_step_apply_in_the_order_given_pending_nodes_or_not(drive: Any) -> None:
+    app = chain(interrupt_before=["x"])
+    drive.invoke(app, {}, CFG)
+    drive.call(app, "bulk_update_state", CFG, [[StateUpdate({"log": [n]}, n) for n in "xyz"]])
+    assert drive.get_state(app, CFG).values["log"] == ["x", "y", "z"]
 
 
 def test_a_bulk_update_after_clearing_starts_clean(drive: Any) -> None:
