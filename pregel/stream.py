@@ -156,8 +156,8 @@ class Stream:
 
     def ended(self, task: Task, step: int) -> None:
         """A task has finished, failed, paused, or was restored."""
-        if task.interrupts and task.path[-1] is not True:  # a call's question is its parent's to ask
-            self.emit("updates", {INTERRUPT: task.interrupts})
+        if task.paused and task.path[-1] is not True:  # a call's question is its parent's to ask
+            self.emit("updates", {INTERRUPT: task.interrupts})  # none at a breakpoint of a nested graph
         elif task.finished and not task.node.hidden:
             self._returned(task)
         if task.node.hidden or not self.wants("tasks", "debug"):

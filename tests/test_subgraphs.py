@@ -318,7 +318,7 @@ def test_a_graph_that_failed_goes_on_at_the_node_that_failed(drive: Any) -> None
 def test_a_breakpoint_inside_pauses_all(drive: Any) -> None:
     child = graph({"s": says("s"), "t": says("t")}, (START, "s"), ("s", "t"), checkpointer=None, interrupt_before=["t"])
     app = graph({"sub": child, "z": says("z")}, (START, "sub"), ("sub", "z"))
-    drive.invoke(app, {}, CFG)
+    assert drive.stream(app, {}, CFG, stream_mode="updates") == [{"__interrupt__": ()}]
     state = drive.get_state(app, CFG, subgraphs=True)
     assert (state.next, state.interrupts, state.tasks[0].state.next) == (("sub",), (), ("t",))
     assert drive.invoke(app, None, CFG)["log"] == ["s", "t", "z"]
