@@ -193,13 +193,14 @@ def cache_namespace(node: Node) -> tuple[str, ...]:
     Raises:
         TypeError: the node's function cannot be told from others, and its policy has no `key_func` to do so.
     """
-    try:
-        identity = function_identity(node.source)
-    except TypeError:
-        if node.cache_policy is None or node.cache_policy.key_func is None:
-            raise
-        identity = "key_func"  # whoever makes the keys tells apart what has the same name
-    return (CACHE_NS, identity, node.name)
+    if node.cache_policy is None or node.cache_policy.key_func is None:
+        return (CACHE_NS, function_identity(node.source), node.name)
+    if node.cached_as is None:  # once: what the function holds may change, and the keys are not made from that
+        try:
+            node.cached_as = function_identity(node.source)
+        except TypeError:
+            node.cached_as = "key_func"  # whoever makes the keys tells apart what has the same name
+    return (CACHE_NS, node.cached_as, node.name)
 
 
 def restore_cached(task: Task, blob: Any) -> None:

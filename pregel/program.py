@@ -55,6 +55,7 @@ class Node:
 
     __slots__ = (
         "cache_policy",
+        "cached_as",
         "consumes",
         "coro",
         "debug",
@@ -108,6 +109,7 @@ class Node:
         self.is_async = body.coro is not None or any(w.is_async for w in self.writers)
         self.retry: tuple[RetryPolicy, ...] = tuple(declared.retry_policy)
         self.cache_policy: CachePolicy | None = declared.cache_policy
+        self.cached_as: str | None = None
         self.timeout: TimeoutPolicy | None = declared.timeout
         self.hidden = declared.hidden
         self.tags = tuple(declared.tags)

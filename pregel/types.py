@@ -266,6 +266,10 @@ class RetryPolicy(NamedTuple):
 class CachePolicy:
     """Reuse a node's result for equal inputs. Needs a cache on the graph.
 
+    Functions are told apart by name, code and what they hold: closures, defaults, an object's attributes. So one that
+    holds what changes, such as a counter, finds none of its results, unless there is a `key_func`: then what it holds
+    is looked at once.
+
     Args:
         key_func: the input to a key (str or bytes); None uses a canonical hash of it.
         ttl: seconds a result stays good; None for ever.

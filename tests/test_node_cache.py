@@ -182,6 +182,19 @@ def test_what_cannot_be_told_apart_asks_for_a_key(drive: Drive) -> None:
     assert CALLS == [1]
 
 
+def test_with_a_key_of_ones_own_a_function_may_hold_what_changes(drive: Drive) -> None:
+    ran: list[int] = []
+
+    def count(state: State) -> State:
+        ran.append(state["n"])
+        return {"log": [len(ran)]}
+
+    app = app_of(count, policy=CachePolicy(key_func=lambda state: str(state["n"])))
+    assert [drive.invoke(app, {"n": n})["log"] for n in (7, 7, 8)] == [[1], [1], [2]]
+    drive.call(app, "clear_cache")
+    assert drive.invoke(app, {"n": 7})["log"] == [3]
+
+
 def test_a_chain_of_functions_is_told_by_all_of_them(drive: Drive) -> None:
     def chain(last: Any, cache: Any) -> Pregel:
         node = NodeBuilder().subscribe_only("a").do(lambda x: x + 1).do(last).write_to("b").add_cache_policy(CachePolicy())
