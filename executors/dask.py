@@ -85,10 +85,14 @@ class _Flight:
         self._call = call  # holds the scattered parts
         self._future = future
         self._inbox = inbox
+        self._ended = threading.Event()
+        future.add_done_callback(lambda _: self._ended.set())
 
     def result(self, timeout: float | None = None) -> bytes:
+        if not self._ended.wait(timeout):  # a limit given to Dask's own `result` sometimes makes it fail at that moment
+            raise TimeoutError
         try:
-            answer, told = self._future.result(timeout)
+            answer, told = self._future.result()
         except KilledWorker as killed:
             self.cancel()
             tries = killed.allowed_failures + 1

@@ -424,6 +424,11 @@ def takes_its_time(state: State) -> State:
     return {"log": ["done"]}
 
 
+def rests(sent: dict) -> State:
+    time.sleep(0.05)
+    return {"log": [sent["n"]]}
+
+
 def reads_much(state: State) -> State:
     return {"n": len(state["texts"][0])}
 

@@ -85,3 +85,10 @@ def ends_for_real() -> bool:
 def test_a_client_means_one_executor(client: Any) -> None:
     assert executor_of(client) is executor_of(client)
     assert isinstance(executor_of(client), DaskExecutor)
+
+
+def test_many_calls_may_wait_for_long(drive: Drive, client: Any) -> None:
+    """Each looks up twice a second whether it is still wanted."""
+    graph = StateGraph(State).add_node(rests)
+    graph.add_conditional_edges(START, lambda state: [Send("rests", {"n": n}) for n in range(60)], ["rests"])
+    assert drive.invoke(graph.compile(executor=client), {})["log"] == list(range(60))
