@@ -29,7 +29,7 @@ from .fingerprint import GRAPH, retyped
 from .machine import Machine
 from .program import Program
 from .stream import result_of
-from .task import Task, handler_of
+from .task import Task, handler_of, nested_place
 from .types import JOIN, TASKS, TO_NODE, Interrupt, PregelTask, RunnableConfig, StateSnapshot
 from .writes import Pair
 
@@ -190,7 +190,9 @@ def snapshot_of(program: Program, found: CheckpointTuple, *, live: bool) -> Stat
             the superstep as it began.
     """
     seen = view(program, found, live=live)
-    tasks = tuple(describe(task, seen.stored.get(task.id), program, live=live) for task in seen.tasks)
+    place = found.config["configurable"]
+    where = program, place["thread_id"], place.get("checkpoint_ns", "")
+    tasks = tuple(describe(task, seen.stored.get(task.id), where, live=live) for task in seen.tasks)
     handled = {t.cause for t in seen.tasks if t.cause is not None}
     open_tasks = [
         shown
@@ -230,8 +232,14 @@ def _values(program: Program, seen: View) -> Any:
     return seen.machine.output(program.stream)
 
 
-def describe(task: Task, known: Stored | None, program: Program, *, live: bool = False) -> PregelTask:
-    """A task with what is stored of it; in the live view a finished one has no questions any more."""
+def describe(
+    task: Task, known: Stored | None, where: tuple[Program, str, str], *, live: bool = False
+) -> PregelTask:
+    """A task with what is stored of it; in the live view a finished one has no questions any more.
+
+    Args:
+        where: the graph, the thread and the namespace it is in.
+    """
     known = known or Stored()
     return PregelTask(
         id=task.id,
@@ -239,9 +247,18 @@ def describe(task: Task, known: Stored | None, program: Program, *, live: bool =
         path=task.path,
         error=known.error,
         interrupts=() if known.finished and live else known.interrupts,
-        result=_result(known, program) if known.finished else None,
+        state=_nested_config(task, *where),
+        result=_result(known, where[0]) if known.finished else None,
         spans=known.spans,
     )
+
+
+def _nested_config(task: Task, program: Program, thread_id: str, ns: str) -> RunnableConfig | None:
+    """The part of the thread that belongs to the graph a task runs; None if it runs none, or one that keeps nothing."""
+    child = program.nested.get(task.name)
+    if child is None or child.checkpointer is False:
+        return None
+    return address(thread_id, nested_place(ns, task.name, task.id, stable=child.checkpointer is True))
 
 
 def _result(known: Stored, program: Program) -> Any:
@@ -259,7 +276,8 @@ def live_snapshot(run: Run, tasks: Sequence[Task]) -> StateSnapshot:
     """The checkpoint that a running call has just made, and the tasks it is about to run."""
     commit = run.committed
     assert commit is not None
-    shown = tuple(describe(t, run.stored.get(t.id), run.program) for t in tasks)
+    where = run.program, commit.thread_id, commit.checkpoint_ns
+    shown = tuple(describe(t, run.stored.get(t.id), where) for t in tasks)
     return StateSnapshot(
         values=run.machine.output(run.program.stream),
         next=tuple(t.name for t in tasks),

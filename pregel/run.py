@@ -34,7 +34,7 @@ from .machine import Machine
 from .program import Program
 from .runtime import RUNNING, RunControl
 from .stream import Envelope, Stream, read_modes
-from .task import Task
+from .task import Task, nested_place
 from .types import HERE, NS_END, NS_SEP, PREVIOUS, All, Command, Durability, RunnableConfig, StreamMode, StreamWriter
 
 if TYPE_CHECKING:
@@ -440,11 +440,3 @@ def _nested_ns(parent: Task, *, stable: bool) -> tuple[str, str]:
 def without_ids(ns: str) -> str:
     """A namespace that is the same on every branch: the names of the nodes, with the numbers of their graphs."""
     return NS_SEP.join(level.split(NS_END)[0] for level in ns.split(NS_SEP))
-
-
-def nested_place(ns: str, name: str, task_id: str, *, stable: bool) -> str:
-    """The namespace of a graph run by a task; with `stable`, the same in every run of the thread."""
-    levels = [*(ns.split(NS_SEP) if ns else ()), f"{name}{NS_END}{task_id}"]
-    if stable:
-        levels = [level.split(NS_END)[0] for level in levels if not level.isdigit()]
-    return NS_SEP.join(levels)

@@ -15,7 +15,7 @@ from .explain import NodeStatus, explain
 from .fingerprint import Migrate, migrated
 from .history import empty_snapshot, snapshot_of
 from .program import Program
-from .run import Run, nested_place
+from .run import Run
 from .types import NS_END, NS_SEP, RunnableConfig, StateSnapshot, StateUpdate
 
 Found = TypeVar("Found", CheckpointTuple, CheckpointTuple | None)
@@ -38,7 +38,8 @@ class StoredThreads:
 
         Args:
             config: the thread; a `checkpoint_ns` looks at a nested graph's part of it.
-            subgraphs: put the snapshots of nested graphs into `tasks[...].state`, instead of their configs.
+            subgraphs: put the snapshots of nested graphs into `tasks[...].state`, instead of their configs: as they
+                are now, also where the config names an old checkpoint.
 
         Raises:
             ValueError: the graph has no saver, or the config names no thread, an unknown checkpoint or an unknown
@@ -120,17 +121,13 @@ class StoredThreads:
         checkpoint_id = where["configurable"].get("checkpoint_id")
         graph = self.nested(_ns(where))
         snapshot = graph._snapshot(found, live=checkpoint_id is None)
+        if not subgraphs:
+            return snapshot
         tasks = []
         for task in snapshot.tasks:
-            child = graph.program.nested.get(task.name)
-            if child is not None and child.checkpointer is not False and task.result is None:
-                place = nested_place(_ns(where), task.name, task.id, stable=child.checkpointer is True)
-                inner = address(where["configurable"]["thread_id"], place)
-                state: Any = inner
-                if subgraphs:
-                    below = yield from self._state(inner, subgraphs)
-                    state = below if below.metadata is not None else None
-                task = task._replace(state=state)
+            if task.state is not None:
+                below = yield from self._state(task.state, subgraphs)
+                task = task._replace(state=below if below.metadata is not None else None)
             tasks.append(task)
         return snapshot._replace(tasks=tuple(tasks))
 

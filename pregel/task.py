@@ -297,6 +297,14 @@ def handler_of(task: Task) -> Task:
     return handler
 
 
+def nested_place(ns: str, name: str, task_id: str, *, stable: bool) -> str:
+    """The namespace of a graph run by a task; with `stable`, the same in every run of the thread."""
+    levels = [*(ns.split(NS_SEP) if ns else ()), f"{name}{NS_END}{task_id}"]
+    if stable:
+        levels = [level.split(NS_END)[0] for level in levels if not level.isdigit()]
+    return NS_SEP.join(levels)
+
+
 def in_path_order(tasks: Sequence[Task]) -> list[Task]:
     """Tasks in the order in which their writes are applied: updates from outside, nodes by name, Sends by index."""
     sends = [task for task in tasks if task.place.__class__ is int]

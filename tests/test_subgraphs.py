@@ -403,11 +403,24 @@ def test_nested_state_is_a_config_or_with_subgraphs_a_snapshot(drive: Any) -> No
     assert [s.metadata["step"] for s in drive.history(app, where)] == [1, 0, -1]
 
 
-def test_a_finished_graph_shows_no_nested_state(drive: Any) -> None:
+def test_history_leads_into_graphs_that_have_finished(drive: Any) -> None:
     app = graph({"sub": inner(), "ask": asks("ask")}, (START, "sub"), ("sub", "ask"))
     drive.invoke(app, {}, CFG)
     drive.invoke(app, Command(resume=1), CFG)
     assert [t.state for t in drive.get_state(app, CFG, subgraphs=True).tasks] == [None]
+    [before] = [s for s in drive.history(app, CFG) if s.next == ("sub",)]
+    inside = drive.history(app, before.tasks[0].state)
+    assert [s.next for s in inside] == [(), ("i",), ("s",), ("__start__",)]
+    assert drive.get_state(app, before.config, subgraphs=True).tasks[0].state.values == inside[0].values
+
+
+def test_a_graph_that_finished_beside_a_question_can_be_looked_into(drive: Any) -> None:
+    app = graph({"sub": plain(), "ask": asks("ask")}, (START, "sub"), (START, "ask"))
+    chunks = drive.stream(app, {}, CFG, stream_mode="checkpoints")
+    tasks = {t.name: t for t in drive.get_state(app, CFG, subgraphs=True).tasks}
+    assert (tasks["sub"].state.values["log"], tasks["sub"].result, tasks["ask"].state) == (["s"], {"log": ["s"]}, None)
+    shown = {t["name"]: t["state"] for t in chunks[-1]["tasks"]}
+    assert shown == {"sub": {"configurable": {"thread_id": "1", "checkpoint_ns": f"sub:{tasks['sub'].id}"}}, "ask": None}
 
 
 def test_every_kind_of_holder_shows_its_graph(drive: Any) -> None:

@@ -14,8 +14,8 @@ from typing import Any, Literal, NamedTuple
 from ...checkpoint.base import BaseCheckpointSaver, RunnableConfig, address, coordinates
 from ...pregel.app import Pregel
 from ...pregel.history import Stored
-from ...pregel.run import nested_place
 from ...pregel.state import StoredThreads
+from ...pregel.task import nested_place
 from ...pregel.types import NS_END, NS_SEP, START, Interrupt, PregelTask, StateSnapshot
 from .leftover import Leftover, leftover
 from .values import INSIDE, spoken
