@@ -13,7 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 from ..channels.base import MISSING
 from ..channels.last_value import LastValue
-from ..checkpoint.base import ERROR, NO_WRITES, RESUME, BaseCheckpointSaver, Checkpoint, Commit, TaskWrites
+from ..checkpoint.base import (
+    ERROR,
+    ERROR_SOURCE,
+    INTERRUPT,
+    NO_WRITES,
+    RESUME,
+    BaseCheckpointSaver,
+    Checkpoint,
+    Commit,
+    TaskWrites,
+)
 from ..checkpoint.records import iso
 from ..checkpoint.serde import Blob
 from .task import Task, uuid_text
@@ -47,11 +57,24 @@ def encode(run: Run, task: Task) -> TaskWrites:
 
 
 def encode_marks(run: Run, task: Task, marks: Mapping[str, Any]) -> TaskWrites:
-    """Control writes of a task that failed or paused."""
+    """Control writes of a task that failed or paused.
+
+    Raises:
+        UnserializableError: its question, result or answers cannot be stored; the notes say whose.
+    """
     dumps = run.saver.serde.dumps  # type: ignore[union-attr]
-    encoded = [(name, dumps(value)) for name, value in marks.items()]
+    encoded = []
+    for name, value in marks.items():
+        try:
+            encoded.append((name, dumps(value)))
+        except Exception as error:
+            error.add_note(f"while storing {_MARKS.get(name, 'the result')} of task {task.name!r} of thread {run.thread_id!r}")
+            raise
     spans, task.spans = task.spans, ()
     return TaskWrites(task.id, task.path_text, encoded, spans)
+
+
+_MARKS = {ERROR: "the error", ERROR_SOURCE: "the error", INTERRUPT: "what interrupt() asks", RESUME: "the answers"}
 
 
 def cut(run: Run, source: str, writes: list[TaskWrites]) -> Commit:

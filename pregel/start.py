@@ -371,7 +371,12 @@ def _claim(run: Run, tasks: Sequence[Task]) -> None:
 def _claims(run: Run) -> Iterator[TaskWrites]:
     assert run.saver is not None
     for task_id, path in run.claimed.items():
-        yield TaskWrites(task_id, path, [(CLAIM, run.saver.serde.dumps(run.stored[task_id].claim))])
+        try:
+            claim = run.saver.serde.dumps(run.stored[task_id].claim)
+        except Exception as error:
+            error.add_note(f"while storing the answer in Command(resume=...) to thread {run.thread_id!r}")
+            raise
+        yield TaskWrites(task_id, path, [(CLAIM, claim)])
 
 
 def _take_claimed(run: Run) -> None:

@@ -29,6 +29,7 @@ from stategraph import (
     task,
 )
 from stategraph.channels import BinaryOperatorAggregate, LastValue
+from stategraph.checkpoint import UnserializableError
 from stategraph.pregel import NodeBuilder, Pregel
 
 # -- one node -------------------------------------------------------------------------------------------------
@@ -112,6 +113,19 @@ def test_a_question_without_a_checkpointer_is_an_error_that_says_what_to_do(driv
     app = graph({"n": asks("n")}, (START, "n"), checkpointer=None)
     with pytest.raises(RuntimeError, match=r"node 'n' called interrupt\(\), but the graph has no checkpointer"):
         drive.invoke(app, {})
+
+
+def test_a_question_or_answer_that_cannot_be_stored_says_whose_it_is(drive: Any) -> None:
+    app = graph({"n": lambda s: {"log": [interrupt({"q": print})]}}, (START, "n"))
+    with pytest.raises(UnserializableError) as caught:
+        drive.invoke(app, {}, CFG)
+    assert caught.value.__notes__ == ["while storing what interrupt() asks of task 'n' of thread '1'"]
+    app = graph({"n": asks("n")}, (START, "n"))
+    drive.invoke(app, {}, CFG)
+    with pytest.raises(UnserializableError) as caught:
+        drive.invoke(app, Command(resume=print), CFG)
+    assert caught.value.__notes__ == ["while storing the answer in Command(resume=...) to thread '1'"]
+    assert drive.get_state(app, CFG).interrupts != ()
 
 
 def test_a_question_outside_of_a_node_is_an_error() -> None:
