@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeAlias, TypeVar, c
 
 from ..channels import EphemeralValue, LastValue
 from ..checkpoint.base import BaseCheckpointSaver
+from ..checkpoint.values.registry import DEFAULT
+from ..checkpoint.values.schema_types import classes_in
 from ..pregel.app import Pregel
 from ..pregel.callable import Body, infer_name, read_callable, signature_of
 from ..pregel.calls import Arguments, ReturnWriter
@@ -116,6 +118,8 @@ def task(
 ) -> Any:
     """Make the calls of a function tasks: run side by side, kept when they finish, not repeated on a resume.
 
+    With a checkpointer, what it returns is stored; the types that its return annotation names are registered for that.
+
     Args:
         name: shown in streams and part of a call's identity; the function's own by default.
         retry_policy: when to try again.
@@ -146,6 +150,9 @@ def task(
 def _task_node(name: str, function: Callable[..., Any], policies: dict[str, Any]) -> Node:
     """A node that calls the function with the arguments that are its input."""
     read = read_callable(function, name, first=False)
+    for cls in classes_in(read.returns):  # for every saver: a task is of no graph, and what it returned is loaded first
+        if DEFAULT.find(cls) is None:
+            DEFAULT.register(cls)
     positional = _positional(function)
 
     sync = None if read.sync is None else partial(_filled, read.sync, positional)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import operator
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
 
@@ -421,6 +422,25 @@ def test_stored_results_come_back_equal_and_of_their_type(drive: Drive) -> None:
     assert found == VALUES
     assert [type(f) for f in found] == [type(v) for v in VALUES]
     assert log == list(range(len(VALUES))), "each ran once"
+
+
+@dataclass
+class Report:
+    title: str
+
+
+def test_types_that_a_task_says_it_returns_are_stored(drive: Drive) -> None:
+    @task
+    def write(title: str) -> list[Report] | None:
+        return [Report(title)]
+
+    @entrypoint(checkpointer=InMemorySaver())
+    def flow(x: int) -> str:
+        [report] = write("tea").result()
+        return report.title + interrupt("go on?")
+
+    drive.invoke(flow, 1, ONE)
+    assert drive.invoke(flow, Command(resume="!"), ONE) == "tea!"
 
 
 def test_a_failed_task_runs_again_and_finished_ones_do_not(drive: Drive) -> None:
