@@ -42,6 +42,9 @@ def policies_of(where: str, given: RetryPolicy | Sequence[RetryPolicy] | None) -
             raise TypeError(f"{where}: retry_policy is a RetryPolicy or a list of them, not {policy!r}")
         if policy.max_attempts < 1 or min(policy.initial_interval, policy.max_interval, policy.backoff_factor) < 0:
             raise InvalidGraphError(f"{where}: a RetryPolicy needs max_attempts >= 1 and no negative times: {policy!r}")
+        on = policy.retry_on
+        if not callable(on) and not (isinstance(on, (list, tuple)) and all(isinstance(each, type) for each in on)):
+            raise TypeError(f"{where}: retry_on is an exception class, several, or a function of the error, not {on!r}")
     return policies
 
 

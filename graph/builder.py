@@ -356,9 +356,6 @@ class StateGraph(Declared):
         """
         if name is not None and not isinstance(name, str):
             raise TypeError(f"compile(name=...) is a string, not {name!r}")
-        if store is not None and (isinstance(store, type) or not callable(getattr(store, "put", None))):
-            hint = " (an instance, not the class)" if isinstance(store, type) else ""
-            raise TypeError(f"compile(store=...) is a store{hint}, not {store!r}")
         before = breakpoints_of("interrupt_before", interrupt_before)
         after = breakpoints_of("interrupt_after", interrupt_after)
         self.validate([node for names in (before, after) if names != "*" for node in names])
@@ -420,6 +417,13 @@ class StateGraph(Declared):
         self.managed.update(read.managed)
         self.schemas[schema] = read
         return read
+
+    if not TYPE_CHECKING:  # or type checkers would take any name
+
+        def __getattr__(self, name: str) -> Any:
+            runs = hasattr(CompiledStateGraph, name)
+            hint = f"; compile() returns what has: graph.compile().{name}(...)" if runs else ""
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}", name=name, obj=self)
 
     def _warn_if_compiled(self, what: str) -> None:
         if self.compiled:

@@ -28,6 +28,7 @@ from ..pregel.program import Node
 from ..pregel.runtime import running
 from ..pregel.types import END, HERE, PREVIOUS, START, CachePolicy, RetryPolicy, TimeoutPolicy
 from ..pregel.writes import Writer
+from .arguments import policies_of
 
 if TYPE_CHECKING:
     from ..store.cache import BaseCache
@@ -137,7 +138,7 @@ def task(
     [2, 4, 6]
     """
     policies = {
-        "retry_policy": _several(retry_policy),
+        "retry_policy": policies_of("task", retry_policy),
         "cache_policy": cache_policy,
         "timeout": TimeoutPolicy.coerce(timeout),
     }
@@ -175,12 +176,6 @@ def _positional(function: Callable[..., Any]) -> list[str]:
     signature = signature_of(function)
     parameters = signature.parameters.values() if signature else ()
     return [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-
-
-def _several(policy: RetryPolicy | Sequence[RetryPolicy] | None) -> tuple[RetryPolicy, ...]:
-    if policy is None:
-        return ()
-    return (policy,) if isinstance(policy, RetryPolicy) else tuple(policy)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,7 +230,7 @@ class entrypoint:
         }  # fmt: skip
         self._policies: dict[str, Any] = {
             "cache_policy": cache_policy,
-            "retry_policy": _several(retry_policy),
+            "retry_policy": policies_of("entrypoint", retry_policy),
             "timeout": TimeoutPolicy.coerce(timeout),
         }
 

@@ -18,6 +18,8 @@ from .config import (
     Call,
     Options,
     check_breakpoints,
+    check_checkpointer,
+    check_lent,
     merge_configs,
     normalize,
     on_executor,
@@ -138,8 +140,8 @@ class Pregel(StoredThreads):
         self.interrupt_after = check_breakpoints(interrupt_after_nodes, self.program)
         self.stream_mode: StreamMode = stream_mode
         self.checkpointer = check_checkpointer(checkpointer)
-        self.store = store
-        self.cache = cache
+        self.store = check_lent("store", store, "put")
+        self.cache = check_lent("cache", cache, "set")
         self.serde = checkpointer.serde if isinstance(checkpointer, BaseCheckpointSaver) else Serializer()
         self.context_schema = check_context_schema(context_schema)
         self.name = name
@@ -424,18 +426,6 @@ def with_defaults(
         return node
     policies = (retry,) if isinstance(retry, RetryPolicy) else tuple(retry)
     return replace(node, retry_policy=node.retry_policy or policies, cache_policy=node.cache_policy or cache)
-
-
-def check_checkpointer(checkpointer: Any) -> BaseCheckpointSaver | bool | None:
-    """A saver, True, False or None.
-
-    Raises:
-        TypeError: anything else, a saver's class included.
-    """
-    if checkpointer in (None, True, False) or isinstance(checkpointer, BaseCheckpointSaver):
-        return checkpointer  # type: ignore[no-any-return]
-    hint = " (an instance, not the class)" if isinstance(checkpointer, type) else ""
-    raise TypeError(f"checkpointer is a saver{hint}, True, False or None, not {checkpointer!r}")
 
 
 def check_context_schema(schema: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 from uuid import UUID
@@ -10,6 +11,7 @@ from uuid import UUID
 from typing_extensions import TypedDict
 
 from ..channels.base import MISSING
+from ..checkpoint.base import BaseCheckpointSaver
 from .errors import InvalidGraphError, nearest
 from .program import Node, Program
 from .runtime import RunControl
@@ -254,6 +256,37 @@ def check_keys(program: Program, keys: str | Sequence[str]) -> str | tuple[str, 
             shown = (program.stream,) if isinstance(program.stream, str) else program.stream
             raise ValueError(f"output key {key!r} does not exist; {nearest(key, shown)}")
     return keys
+
+
+def check_checkpointer(checkpointer: Any) -> BaseCheckpointSaver | bool | None:
+    """A saver, True, False or None.
+
+    Raises:
+        TypeError: anything else, a saver's class included.
+    """
+    if checkpointer in (None, True, False) or isinstance(checkpointer, BaseCheckpointSaver):
+        return checkpointer  # type: ignore[no-any-return]
+    raise TypeError(f"checkpointer is a saver, True, False or None, not {checkpointer!r}{_instead(checkpointer)}")
+
+
+def check_lent(name: str, thing: Any, method: str) -> Any:
+    """A store or a cache, known by a method that it has, or None.
+
+    Raises:
+        TypeError: anything else, a class included.
+    """
+    if thing is None or (not isinstance(thing, type) and callable(getattr(thing, method, None))):
+        return thing
+    raise TypeError(f"{name} is a {name} or None, not {thing!r}{_instead(thing)}")
+
+
+def _instead(thing: Any) -> str:
+    """What was probably meant."""
+    if isinstance(thing, type):
+        return "; an instance, not the class"
+    if isinstance(thing, (AbstractContextManager, AbstractAsyncContextManager)):
+        return "; open it: `with ...from_conn_string(...) as it:`"
+    return ""
 
 
 def check_breakpoints(names: All | Sequence[str], program: Program) -> All | Sequence[str]:

@@ -68,7 +68,8 @@ def encode_marks(run: Run, task: Task, marks: Mapping[str, Any]) -> TaskWrites:
         try:
             encoded.append((name, dumps(value)))
         except Exception as error:
-            error.add_note(f"while storing {_MARKS.get(name, 'the result')} of task {task.name!r} of thread {run.thread_id!r}")
+            what = _MARKS.get(name, "the result")
+            error.add_note(f"while storing {what} of task {task.name!r} of thread {run.thread_id!r}")
             raise
     spans, task.spans = task.spans, ()
     return TaskWrites(task.id, task.path_text, encoded, spans)

@@ -30,6 +30,7 @@ from stategraph import (
     StateGraphError,
 )
 from stategraph.channels import EphemeralValue, LastValue, UntrackedValue
+from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.pregel import ChannelWriteEntry, ChannelWriteTupleEntry
 
 
@@ -211,6 +212,13 @@ def test_a_graph_without_an_entry_point_is_refused(graph: StateGraph) -> None:
         graph.compile()
 
 
+def test_a_graph_that_is_run_before_it_is_compiled_says_so() -> None:
+    with pytest.raises(AttributeError, match=r"no attribute 'invoke'; compile\(\) returns what has: graph\.compile\(\)"):
+        one().invoke({"a": 1})
+    with pytest.raises(AttributeError, match=r"no attribute 'add_nod'[^;]*$"):
+        one().add_nod("x", logs)
+
+
 def test_all_mistakes_are_told_at_once() -> None:
     graph = StateGraph(State).add_node("summary", logs).add_edge("sumary", "x").add_edge("summary", "y")
     graph.add_conditional_edges("z", logs, ["q"])
@@ -232,7 +240,9 @@ COMPILE: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "checkpointer": ({"checkpointer": object()}, TypeError, "checkpointer is a saver"),
     "checkpointer's class": ({"checkpointer": InMemorySaver}, TypeError, "an instance, not the class"),
     "checkpointer as text": ({"checkpointer": "memory"}, TypeError, "'memory'"),
+    "checkpointer not opened": ({"checkpointer": SqliteSaver.from_conn_string(":memory:")}, TypeError, "open it: `with"),
     "store": ({"store": 3}, TypeError, "store.* not 3"),
+    "cache": ({"cache": True}, TypeError, "cache.* not True"),
     "store's class": ({"store": dict}, TypeError, "an instance, not the class"),
     "name": ({"name": 3}, TypeError, "name.* not 3"),
     "unknown keyword": ({"foo": 1}, TypeError, "foo"),

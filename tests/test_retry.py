@@ -16,13 +16,17 @@ from stategraph import (
     Command,
     InMemorySaver,
     InvalidGraphError,
+    NodeBuilder,
     NodeCancelledError,
     NodeTimeoutError,
+    Pregel,
     RetryPolicy,
     Send,
     StateGraph,
     interrupt,
+    task,
 )
+from stategraph.channels import LastValue
 from stategraph.pregel.retry import interval, wait_before_retry
 from stategraph.pregel.types import default_retry_on
 
@@ -123,12 +127,19 @@ def test_what_retry_on_may_be(rule: Any, yes: Exception, no: Exception) -> None:
     assert wait_before_retry([RetryPolicy(retry_on=rule)], {}, no) is None
 
 
-def test_retry_on_of_another_kind_is_an_error(drive: Drive) -> None:
-    node = Fails(Oops())
+@pytest.mark.parametrize("rule", [3, (3,), "KeyError"])
+def test_retry_on_of_another_kind_is_an_error_where_it_is_given(rule: Any) -> None:
+    for given in (lambda p: app_of(Fails(Oops()), retry_policy=p), lambda p: task(retry_policy=p)(Fails(Oops()))):
+        with pytest.raises(TypeError, match="exception class, several, or a function of the error, not"):
+            given(RetryPolicy(retry_on=rule))
+
+
+def test_a_raw_graph_tells_of_a_wrong_retry_on_when_something_fails(drive: Drive) -> None:
+    node = NodeBuilder().subscribe_only("a").do(lambda a: 1 / 0).add_retry_policies(RetryPolicy(retry_on=3))  # type: ignore[arg-type]
+    app = Pregel(nodes={"n": node}, channels={"a": LastValue(int)}, input_channels="a", output_channels="a")
     with pytest.raises(TypeError, match="exception class, several, or a function, not int") as caught:
-        drive.invoke(app_of(node, retry_policy=RetryPolicy(retry_on=3)), {"n": 1})  # type: ignore[arg-type]
-    assert isinstance(caught.value.__cause__, Oops)
-    assert node.calls == 1
+        drive.invoke(app, 1)
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
 
 def test_a_predicate_that_fails_ends_the_run(drive: Drive) -> None:
