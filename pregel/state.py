@@ -97,6 +97,33 @@ class StoredThreads:
         async for found in saver.alist(where, filter=filter, before=before, limit=limit):
             yield self.nested(_ns(where))._snapshot(found, live=False)
 
+    def get_subgraphs(
+        self, *, namespace: str | None = None, recurse: bool = False
+    ) -> Iterator[tuple[str, StoredThreads]]:
+        """The graphs that its nodes hold, and those that functions have run in this process; not those that keep nothing.
+
+        Args:
+            namespace: only the one under this name, such as "research" or "research|search".
+            recurse: those inside them as well.
+
+        Yields:
+            Name and graph; names of graphs inside others are joined by `|`.
+
+        Raises:
+            ValueError: nothing of that name is known.
+        """
+        if namespace is not None:
+            yield namespace, self.nested(namespace)
+            return
+        yield from _below(self, "", recurse, (self,))
+
+    async def aget_subgraphs(
+        self, *, namespace: str | None = None, recurse: bool = False
+    ) -> AsyncIterator[tuple[str, StoredThreads]]:
+        """`get_subgraphs` for coroutines."""
+        for found in self.get_subgraphs(namespace=namespace, recurse=recurse):
+            yield found
+
     def explain(self, config: RunnableConfig) -> dict[str, NodeStatus]:
         """For every node: would it run now, and if not, what it waits for.
 
@@ -227,6 +254,17 @@ class StoredThreads:
             raise ValueError("no checkpointer set: compile(checkpointer=...) to keep and inspect threads")
         merged = merge_configs(self.config, config)
         return self.checkpointer, address(*coordinates(merged))
+
+
+def _below(
+    graph: StoredThreads, place: str, recurse: bool, around: tuple[StoredThreads, ...]
+) -> Iterator[tuple[str, StoredThreads]]:
+    for name, child in list(graph.program.nested.items()):
+        if child.checkpointer is False:
+            continue
+        yield place + name, child
+        if recurse and child not in around:  # a graph may run itself
+            yield from _below(child, f"{place}{name}{NS_SEP}", recurse, (*around, child))
 
 
 def _existing(where: RunnableConfig, found: CheckpointTuple | None) -> CheckpointTuple | None:

@@ -423,6 +423,28 @@ def test_a_graph_that_finished_beside_a_question_can_be_looked_into(drive: Any) 
     assert shown == {"sub": {"configurable": {"thread_id": "1", "checkpoint_ns": f"sub:{tasks['sub'].id}"}}, "ask": None}
 
 
+def test_the_graphs_inside_can_be_listed(drive: Any) -> None:
+    low = plain()
+    middle = graph({"low": low}, (START, "low"), checkpointer=None)
+    app = graph({"mid": middle, "off": plain(checkpointer=False), "n": calls(low)}, (START, "mid"), ("mid", "n"), ("n", "off"))
+    assert dict(app.get_subgraphs()) == {"mid": middle}
+    drive.invoke(app, {}, CFG)
+    assert dict(app.get_subgraphs(recurse=True)) == {"mid": middle, "mid|low": low, "n": low}
+    assert dict(app.get_subgraphs(namespace="mid|low")) == {"mid|low": low}
+    with pytest.raises(ValueError, match="'md' .* did you mean 'mid'"):
+        dict(app.get_subgraphs(namespace="md"))
+
+
+def test_a_graph_that_runs_itself_is_listed_once() -> None:
+    def again(state: Any) -> Any:
+        if not state.get("a"):
+            app.invoke({"a": 1})
+
+    app = graph({"n": again}, (START, "n"))
+    app.invoke({}, CFG)
+    assert [name for name, _ in app.get_subgraphs(recurse=True)] == ["n"]
+
+
 def test_every_kind_of_holder_shows_its_graph(drive: Any) -> None:
     """Children are recorded as they run: through helpers, containers and defaults alike."""
     box = {"child": inner()}
