@@ -4,13 +4,11 @@ what a commit means is in `sql/`."""
 from __future__ import annotations
 
 import json
-import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from .errors import StorageError
 from .limits import Retention
 from .seal import Seal
 from .serde import Serializer
@@ -187,7 +185,7 @@ class SqliteSaver(SqlSaver):
     ) -> None:
         super().__init__(serde=serde, seal=seal, retention=retention)
         self._lock = threading.RLock()
-        self._database = Database(conn, _SCHEMA, synchronous, timeout)
+        self._database = Database(conn, _SCHEMA, synchronous, timeout, _ADVICE)
         self._cursor = self._database.connection.cursor()  # one for all commits, under the lock
 
     @classmethod
@@ -212,7 +210,7 @@ class SqliteSaver(SqlSaver):
         space, image, _ = known
         database = self._database
         execute = self._cursor.execute
-        self._check_process()
+        self._database.check_process()
         with self._lock:
             mine = not database.connection.in_transaction or database.settle()
             try:
@@ -234,30 +232,17 @@ class SqliteSaver(SqlSaver):
                         database.roll_back()
                     raise
             except database.error as error:
-                raise _refused(error) from error
+                raise database.refused(error) from error
         return seq
-
-    def _check_process(self) -> None:
-        if self._database.process != os.getpid():
-            raise StorageError("an SQLite connection does not survive a fork: open a SqliteSaver in the new process")
 
     @contextmanager
     def _session(self, *, write: bool) -> Iterator[_Session]:
-        database = self._database
-        self._check_process()
-        with self._lock:
-            try:
-                with database.transaction(write):
-                    yield _Session(database)
-            except database.error as error:
-                raise _refused(error) from error
+        self._database.check_process()  # before the lock, which another thread may have held at the fork
+        with self._lock, self._database.session(write):
+            yield _Session(self._database)
 
 
-def _refused(error: Exception) -> StorageError:
-    return StorageError(
-        f"the SQLite database refused: {error}. Nothing of this call was stored; once the cause is mended, "
-        "invoke(None) on the thread goes on from its last step"
-    )
+_ADVICE = "; once the cause is mended, invoke(None) on the thread goes on from its last step"
 
 
 def _bound(values: Sequence[Any]) -> Sequence[Any]:

@@ -224,7 +224,7 @@ class SqliteCache(BaseCache):
 
     @contextmanager
     def _transaction(self, write: bool) -> Iterator[None]:
-        with self._lock, self._database.transaction(write):
+        with self._lock, self._database.session(write):
             yield
 
 

@@ -143,7 +143,7 @@ class SqliteStore(LocalStore):
         return await asyncio.to_thread(self._execute, plan, vectors)
 
     def _transaction(self, write: bool, alone: bool = False) -> AbstractContextManager[Any]:
-        return self._database.transaction(write)
+        return self._database.session(write)
 
     def _find(self, namespace: Namespace, key: str, now: float) -> Row | None:
         found = self._database.execute(_FIND, (encode_namespace(namespace), key, now)).fetchall()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ import pytest
 from stategraph.checkpoint.errors import DamagedError, StorageError
 from stategraph.checkpoint.sql.database import Database
 from stategraph.checkpoint.sqlite import SqliteSaver
+from stategraph.store.cache import SqliteCache
+from stategraph.store.sqlite import SqliteStore
 from stategraph.testing import Commits
 
 
@@ -89,6 +92,40 @@ def test_a_damaged_schema_is_a_storage_error(tmp_path: Path) -> None:
     file.write_bytes(data.replace(b"CREATE TABLE spaces", b"CREATE TABL\xe5 spaces"))
     with pytest.raises(StorageError, match="cannot be opened"):
         SqliteSaver(file)
+
+
+USES: dict[Any, Any] = {
+    SqliteSaver: lambda saver: saver.get_tuple({"configurable": {"thread_id": "t"}}),
+    SqliteStore: lambda store: store.get(("a",), "b"),
+    SqliteCache: lambda cache: cache.get([(("a",), "b")]),
+}
+
+
+@pytest.mark.parametrize("kind", USES)
+def test_what_was_closed_says_so(kind: Any, tmp_path: Path) -> None:
+    opened = kind(str(tmp_path / "file.db"))
+    opened.close()
+    with pytest.raises(StorageError, match="this was closed"):
+        USES[kind](opened)
+
+
+@pytest.mark.parametrize("kind", USES)
+def test_the_driver_s_own_errors_are_put_in_our_words(kind: Any, tmp_path: Path) -> None:
+    opened = kind(str(tmp_path / "file.db"))
+    for (table,) in opened._database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+        opened._database.execute(f"DROP TABLE IF EXISTS {table}")
+    with pytest.raises(StorageError, match=r"refused: no such table: \w+\. Nothing of this call was stored"):
+        USES[kind](opened)
+    opened.close()
+
+
+@pytest.mark.parametrize("kind", USES)
+def test_the_child_of_a_fork_is_told_to_open_another(kind: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = kind(str(tmp_path / "file.db"))
+    with monkeypatch.context() as patch, pytest.raises(StorageError, match="does not survive a fork"):
+        patch.setattr(os, "getpid", lambda: 1)
+        USES[kind](opened)
+    opened.close()
 
 
 def test_a_number_in_place_of_bytes_is_damage(tmp_path: Path) -> None:

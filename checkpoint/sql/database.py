@@ -50,6 +50,7 @@ class Database:
         schema: the statements that make the tables, if they are not there.
         synchronous: by name; None leaves it as it is.
         timeout: seconds to wait for another writer.
+        advice: for the user, when the database has refused something.
 
     Raises:
         StorageError: it cannot be opened.
@@ -62,13 +63,16 @@ class Database:
         schema: Sequence[str],
         synchronous: Synchronous | None = None,
         timeout: float = BUSY_SECONDS,
+        advice: str = "",
     ) -> None:
         # Deferred: importing this package must not cost a database that nobody opens.
         import sqlite3
 
         if synchronous is not None and synchronous not in _SYNCHRONOUS:
             raise ValueError(f"synchronous is one of {', '.join(_SYNCHRONOUS)}, not {synchronous!r}")
-        self.process = os.getpid()
+        self._process = os.getpid()
+        self._closed = False
+        self._advice = advice
         # A damaged schema is told in words that are no UTF-8 either.
         self.error: tuple[type[Exception], ...] = (sqlite3.Error, UnicodeDecodeError)
         self.owned = not isinstance(target, sqlite3.Connection)
@@ -129,6 +133,36 @@ class Database:
                 self.roll_back()
             raise
 
+    @contextmanager
+    def session(self, write: bool) -> Iterator[None]:
+        """A transaction whose errors are told in our words.
+
+        Raises:
+            StorageError: the database refused; nothing was done.
+        """
+        self.check_process()
+        try:
+            with self.transaction(write):
+                yield
+        except self.error as error:
+            raise self.refused(error) from error
+
+    def check_process(self) -> None:
+        """Refuse to go on in the child of a fork.
+
+        Raises:
+            StorageError: this was opened by another process.
+        """
+        if self._process != os.getpid():
+            raise StorageError("an SQLite connection does not survive a fork: open another in the new process")
+
+    def refused(self, error: Exception) -> StorageError:
+        """What to raise for an error of the driver's."""
+        if self._closed:
+            return StorageError("this was closed, and its connection with it: keep it open while graphs use it")
+        text = str(error).rstrip(".")
+        return StorageError(f"the SQLite database refused: {text}. Nothing of this call was stored{self._advice}")
+
     def settle(self) -> bool:
         """Whether no transaction is open. One of our own that Ctrl-C has left half-way is undone first."""
         if self.owned:
@@ -143,6 +177,7 @@ class Database:
     def close(self) -> None:
         """Close the connection, if it was opened here."""
         if self.owned:
+            self._closed = True
             self.connection.close()
 
 
