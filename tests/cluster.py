@@ -25,7 +25,6 @@ ROOT = Path("/usr/lib/postgresql")  # Debian keeps the server's programs off the
 SETTINGS = (
     "fsync = off",
     "full_page_writes = off",
-    "listen_addresses = '127.0.0.1'",
     "max_connections = 200",
     "autovacuum = off",
     "shared_buffers = 32MB",
@@ -41,10 +40,10 @@ def programs() -> Path | None:
 
 
 class Cluster:
-    """A server. It listens on loopback and on a socket in its folder."""
+    """A server. It listens on one address, loopback by default, and on a socket in its folder."""
 
-    def __init__(self, bin: Path) -> None:
-        self._bin = bin
+    def __init__(self, bin: Path, host: str = "127.0.0.1") -> None:
+        self._bin, self._host = bin, host
         self.folder = Path(tempfile.mkdtemp(prefix="stategraph-postgres-"))
         # initdb refuses to be run by root.
         self._user: dict[str, object] = {"user": "nobody", "group": "nogroup", "extra_groups": []} if os.getuid() == 0 else {}
@@ -53,9 +52,12 @@ class Cluster:
         self._data = self.folder / "data"
         self._call("initdb", "-D", self._data, "-A", "trust", "-U", "tester", "-E", "UTF8", "--locale=C", "--no-sync")
         self.port = free_port()
-        lines = [*SETTINGS, f"port = {self.port}", f"unix_socket_directories = '{self.folder}'"]
+        lines = [*SETTINGS, f"listen_addresses = '{host}'", f"port = {self.port}"]
+        lines += [f"unix_socket_directories = '{self.folder}'"]
         with open(self._data / "postgresql.conf", "a") as config:
             config.write("\n".join(lines) + "\n")
+        with open(self._data / "pg_hba.conf", "a") as clients:
+            clients.write(f"host all all {host}/24 trust\n")
         self._names = count()
         self.start()
 
@@ -87,12 +89,16 @@ class Cluster:
     @property
     def address(self) -> str:
         """Where it listens, without a schema."""
-        return f"host=127.0.0.1 port={self.port} user=tester dbname=postgres"
+        return f"host={self._host} port={self.port} user=tester dbname=postgres"
+
+    def console(self, conninfo: str) -> str:
+        """The same connection string, by way of the socket: for who sits at the server itself."""
+        return f"{conninfo} host={self.folder}"
 
     def schema(self) -> str:
         """A connection string that sees a new, empty schema."""
         name = f"test_{next(self._names)}"
-        with psycopg.connect(self.address, autocommit=True) as connection:
+        with psycopg.connect(self.console(self.address), autocommit=True) as connection:
             connection.execute(f"CREATE SCHEMA {name}")  # type: ignore[arg-type]
         return f"{self.address} options='-c search_path={name}'"
 
@@ -110,16 +116,20 @@ def free_port() -> int:
         return port
 
 
+def found() -> Path:
+    """That folder; where there is none the test is skipped, or fails if such tests are required."""
+    if (bin := programs()) is not None:
+        return bin
+    reason = "the programs of the Postgres server are not installed (initdb, pg_ctl)"
+    if os.environ.get(REQUIRED):
+        pytest.fail(f"{reason}, and {REQUIRED} is set")
+    pytest.skip(reason)
+
+
 @cache
 def shared() -> Cluster:
     """The server that most tests use; made when the first asks for it."""
-    bin = programs()
-    if bin is None:
-        reason = "the programs of the Postgres server are not installed (initdb, pg_ctl)"
-        if os.environ.get(REQUIRED):
-            pytest.fail(f"{reason}, and {REQUIRED} is set")
-        pytest.skip(reason)
-    made = Cluster(bin)
+    made = Cluster(found())
     atexit.register(remove_shared)
     return made
 

@@ -9,13 +9,19 @@ import multiprocessing
 import operator
 import os
 import signal
+import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import cache
+from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
+
+import machines
+import pytest
 
 from stategraph import END, START, StateGraph, interrupt
 from stategraph.pregel import Pregel
@@ -104,8 +110,10 @@ def working(graph: Pregel, url: str, number: int = 1, **options: Any) -> Iterato
     assert not failed, failed
 
 
-def serve(url: str, notes: str, folder: str, options: dict[str, Any], bug: str | None) -> None:
+def serve(url: str, notes: str, folder: str, options: dict[str, Any], bug: str | None, host: str | None) -> None:
     """What a worker process does: as `python -m stategraph work`, without reading a command line."""
+    if host is not None:
+        machines.enter(host)
     if bug is not None:
         from chaos.planted import planted
 
@@ -119,6 +127,16 @@ def serve(url: str, notes: str, folder: str, options: dict[str, Any], bug: str |
     worker.run()
 
 
+@cache
+def warm_up() -> None:
+    """Let worker processes begin with this module loaded. `sys.path` is given by hand, since Python 3.11 forgets it."""
+    PROCESSES.set_forkserver_preload([__name__])
+    with pytest.MonkeyPatch.context() as patch, machines.outside():
+        patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+        forkserver.ensure_running()
+        resource_tracker.ensure_running()
+
+
 class Fleet:
     """Worker processes. Ended with the `with` block.
 
@@ -128,7 +146,7 @@ class Fleet:
     """
 
     def __init__(self, url: str, folder: Path, bug: str | None = None, **options: Any) -> None:
-        PROCESSES.set_forkserver_preload([__name__])
+        warm_up()
         self._bug = bug
         self._url, self._folder, self._options = url, folder, options
         self.notes = Ledger(folder / "notes")
@@ -143,12 +161,13 @@ class Fleet:
             process.kill()
             process.join()
 
-    def start(self) -> Any:
-        """One more worker."""
+    def start(self, host: machines.Host | None = None) -> Any:
+        """One more worker, on a machine or here."""
         self.started += 1
         own = self._folder / f"machine-{self.started}"
         own.mkdir()
-        args = (self._url, str(self.notes.path), str(own), {"label": f"w{self.started}", **self._options}, self._bug)
+        options = {"label": f"w{self.started}", **self._options}
+        args = (self._url, str(self.notes.path), str(own), options, self._bug, host and host.name)
         process = PROCESSES.Process(target=serve, args=args)
         process.start()
         self.processes.append(process)

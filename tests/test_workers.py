@@ -12,6 +12,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -26,13 +27,14 @@ from psycopg_pool import ConnectionPool
 
 from stategraph import END, START, Command, InMemorySaver, StateGraph
 from stategraph.__main__ import main
-from stategraph.checkpoint import DamagedError, UnserializableError
+from stategraph.checkpoint import DamagedError, StorageError, UnserializableError
 from stategraph.checkpoint.encryption import Encryption
 from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.checkpoint.seal import Seal
 from stategraph.checkpoint.serde import Serializer
 from stategraph.checkpoint.sql import wire as wire_module
-from stategraph.workers import JobOpenError, Queue, Worker, WorkersDiedError, tables
+from stategraph.checkpoint.sql.server import ConnectionLostError
+from stategraph.workers import JobOpenError, Queue, Worker, WorkersDiedError, runs, tables
 from stategraph.workers import queue as queue_module
 from stategraph.workers.jobs import Ended, Form, Job
 from stategraph.workers.runs import Runs
@@ -640,6 +642,86 @@ def test_jobs_are_forgotten_and_their_threads_stay(postgres: str, queue: Queue) 
     assert queue.result("u", wait=0).open
     with PostgresSaver.from_conn_string(postgres) as saver:
         assert [*saver.threads()] == ["t"]
+
+
+# -- a database that is away ------------------------------------------------------------------------------------
+
+
+def test_a_claim_that_a_lost_session_still_makes_goes_to_the_next_one(
+    postgres: str, queue: Queue, session: Session
+) -> None:
+    queue.submit("t", five())
+    queue.submit("t", five(), priority=1)
+    with psycopg.connect(postgres) as other:
+        other.execute("UPDATE stategraph_jobs SET state = 'running' WHERE priority = 0")  # the claim waits for its end
+        session._connection.patience = 0.2
+        with pytest.raises(SessionLostError, match="did not answer"):
+            session.claim(1)
+        back = Session(postgres, TERMS, before=session.worker)
+        other.rollback()
+    with psycopg.connect(postgres, autocommit=True) as admin:
+        until(lambda: not admin.execute(
+            "SELECT FROM pg_stat_activity WHERE state = 'active' AND query LIKE '%picked%' AND pid <> pg_backend_pid()"
+        ).fetchall())  # fmt: skip
+    assert len(back.claim(1)) == 1
+    back.close()
+
+
+def test_a_submit_of_which_nobody_knows_whether_it_was_done_says_so(postgres: str, queue: Queue) -> None:
+    """Also when the second try finds no server at all."""
+    server, failed = cluster.shared(), []
+
+    def submit(queue: Queue) -> None:
+        try:
+            queue.submit("t", five(), run_id="r")
+        except ConnectionLostError as error:
+            failed.append(error)
+
+    with closing(psycopg.connect(postgres)) as other, Queue.from_conn_string(postgres, counting, timeout=1) as hasty:
+        hasty.setup()
+        other.execute("LOCK TABLE stategraph_jobs IN EXCLUSIVE MODE")
+        thread = threading.Thread(target=submit, args=(hasty,))
+        thread.start()
+        until(lambda: other.execute("SELECT FROM pg_locks WHERE NOT granted").fetchall())
+        server.stop("immediate")
+        try:
+            thread.join(30)
+        finally:
+            server.start()
+        assert "is not known" in str(failed[0]) and "run_id, 'r'" in failed[0].__notes__[0]
+    for _ in range(2):
+        queue.submit("t", five(), run_id="r")
+    assert queue.counts() == {"counting": {"waiting": 1}}
+
+
+def test_a_job_goes_back_to_the_queue_when_the_database_is_away_for_long(
+    postgres: str, queue: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "REPEATS", 2)
+    server, begun = cluster.shared(), threading.Event()
+
+    def step(state: State) -> Any:
+        begun.set()
+        time.sleep(0.05)
+        return {"log": [len(state["log"])]}
+
+    with working(looped(step), postgres, timeout=1):
+        queue.submit("t", five())
+        assert begun.wait(30)
+        server.stop("immediate")
+        try:
+            until(lambda: not any(each.name == "stategraph-job" for each in threading.enumerate()))
+        finally:
+            server.start()
+        assert until(lambda: answered(queue, "t")).unwrap()["log"] == [0, 1, 2, 3, 4]
+
+
+def answered(queue: Queue, thread: str) -> Any:
+    try:
+        found = queue.result(thread, wait=0)
+    except StorageError:
+        return None
+    return None if found.open else found
 
 
 # -- workers that die -------------------------------------------------------------------------------------------

@@ -8,14 +8,19 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from psycopg import Error
+from psycopg.conninfo import conninfo_to_dict
 
-from ..checkpoint.sql.wire import Patient
+from ..checkpoint.sql.wire import ALIVE, Patient
 from .tables import STATEMENTS
 
 AGAIN = 1.0
 """Seconds until a lost connection is tried again."""
+
+PATIENCE = 5
+"""Seconds to wait for a connection, and then for its first answer: `close` may have to wait as long."""
 
 
 class Listener:
@@ -27,7 +32,8 @@ class Listener:
     """
 
     def __init__(self, conninfo: str | None) -> None:
-        self._conninfo = conninfo
+        given = None if conninfo is None else conninfo_to_dict(conninfo)
+        self._options: Any = given and {**ALIVE, **given, "autocommit": True, "connect_timeout": PATIENCE}
         self._lock = threading.Lock()
         self._waiting: dict[int, list[Callable[[], object]]] = {}
         self._thread: threading.Thread | None = None
@@ -37,7 +43,7 @@ class Listener:
         """Inside, `wake` is called when the job of this id ends; on another thread."""
         with self._lock:
             self._waiting.setdefault(id, []).append(wake)
-            if self._thread is None and self._conninfo is not None:
+            if self._thread is None and self._options:
                 self._stop, self._stopped = socket.socketpair()
                 self._thread = threading.Thread(target=self._listen, name="stategraph-listener", daemon=True)
                 self._thread.start()
@@ -60,7 +66,8 @@ class Listener:
     def _listen(self) -> None:
         while True:
             try:
-                with Patient.connect(self._conninfo or "", autocommit=True, connect_timeout=10) as connection:
+                with Patient.connect(**self._options) as connection:
+                    connection.patience = PATIENCE
                     connection.execute(STATEMENTS["listen_for_ends"])
                     self._wake(None)  # what ended before was not heard
                     self._hear(connection)

@@ -12,6 +12,7 @@ from threading import Event
 from typing import Any, NamedTuple
 from uuid import uuid4
 
+from ..checkpoint.errors import StorageError
 from ..checkpoint.seal import Seal
 from ..checkpoint.serde import Serializer
 from ..checkpoint.sql.server import POOL_SIZE, SECONDS, ConnectionLostError, Server, Target
@@ -130,7 +131,9 @@ class Queue:
 
         Raises:
             UnserializableError: the input cannot be stored; names the place.
-            StorageError: the database refused; nothing is submitted.
+            ConnectionLostError: the answer was lost, so whether it is submitted is not known. Submit it again under
+                the same `run_id`, which the error's note tells.
+            StorageError: the database refused or is out of reach; nothing is submitted.
         """
         given = {"priority": priority, "config": config, "context": context}
         return self.submit_many([(thread_id, input)], run_ids=None if run_id is None else [run_id], **given)[0]
@@ -161,8 +164,13 @@ class Queue:
             check_names(run_id)
             task = self._form.write("task", run_id, {"input": input, "config": settings, "context": context})
             rows.append((lane(thread_id), thread_id, run_id, priority, task))
-        if rows:
-            self._again(partial(self._insert, rows))
+        try:
+            if rows:
+                self._again(partial(self._insert, rows))
+        except ConnectionLostError as lost:
+            if len(named) == 1:
+                lost.add_note(f"Submitted again under the same run_id, {named[0]!r}, it is done once")
+            raise
         return named
 
     async def asubmit(self, thread_id: str, input: Any, **options: Any) -> str:
@@ -206,6 +214,7 @@ class Queue:
 
         Raises:
             LookupError: there is none, or it was forgotten.
+            StorageError: the database was out of reach for `timeout` seconds, however long `wait` is. Ask again.
         """
         deadline = None if wait is None else time.monotonic() + wait
         id, found = self._look(thread_id, run_id)
@@ -341,7 +350,10 @@ class Queue:
         except ConnectionLostError as lost:
             if lost.late:
                 raise
-            return work()
+            try:
+                return work()
+            except StorageError as error:
+                raise lost from error  # what the first try did is not known
 
 
 def _by(thread_id: str, run_id: str | None) -> tuple[Any, ...]:

@@ -14,6 +14,7 @@ from typing import Any
 from ..channels.base import MISSING
 from ..checkpoint.base import NULL_TASK_ID, BaseCheckpointSaver
 from ..checkpoint.errors import StorageError, UnserializableError
+from ..checkpoint.sql.server import OutOfReachError
 from ..checkpoint.thread import CheckpointConflictError
 from ..pregel.app import Pregel
 from ..pregel.config import merge_configs
@@ -81,8 +82,10 @@ class Runs:
                 if not before:
                     raise
                 given = None  # it was answered the last time
-            except (CheckpointConflictError, StorageError):
+            except (CheckpointConflictError, StorageError) as error:
                 if job.lost or repeat == REPEATS - 1:
+                    if isinstance(error, OutOfReachError):  # that is no fault of the job
+                        return Ended(job.id, job.attempt, "waiting")
                     raise
                 time.sleep(0.01 * 2**repeat)
                 before = True

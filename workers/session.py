@@ -14,15 +14,11 @@ from psycopg import Error, OperationalError, errors
 from psycopg.conninfo import conninfo_to_dict
 
 from ..checkpoint.errors import StorageError
-from ..checkpoint.sql.wire import Patient, Wire, transaction
+from ..checkpoint.sql.wire import ALIVE, Patient, Wire, transaction
 from .jobs import Ended, Job, lane
 from .tables import STATEMENTS
 
 Result = TypeVar("Result")
-
-ALIVE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 25_000}
-"""After so many seconds (the last: milliseconds) this side, too, takes a server that is cut off for lost."""
-
 
 LISTENERS = 8
 """How many workers of a graph, the oldest, hear of new work at once; the others find it when they look. Postgres wakes
@@ -84,9 +80,16 @@ class Session:
         self._rows("settle", int(900 * terms.timeout))
         self.worker: int = self._rows("register", terms.graph, terms.name)[0][0]
         if before is not None:
-            self.kept = {*self._rows("carry_over", terms.graph, before, self.worker)}
-            self._run("gone", before)
+            self._carry_over(before)
         self._listen()
+
+    def _carry_over(self, before: int) -> None:
+        """Not before the old session has ended on the server, too: a claim that it still makes would be nobody's."""
+        with transaction(self._wire, write=True):
+            self._rows("end_session", before)
+            self._rows("outlive", before)
+            self.kept = {*self._rows("carry_over", self._terms.graph, before, self.worker)}
+            self._run("gone", before)
 
     def _listen(self) -> None:
         if not self._hears and self._rows("rank", self.worker, self._terms.graph, LISTENERS)[0][0] < LISTENERS:

@@ -7,6 +7,8 @@ job, or a transaction held open while it runs: docs/scaling.md has the figures.
 
 from __future__ import annotations
 
+from ..checkpoint.sql.wire import SERVER_ALIVE
+
 # `lane` is a number made of the thread's name: a short index key. Two threads in one lane only wait for each other.
 # `begun` is false while a worker keeps a job back to run it alone. `mark` is how far its thread had come when its
 # worker died. Texts are bytes, because a Postgres text cannot hold a NUL; `state` is one of our own words.
@@ -135,12 +137,10 @@ STATEMENTS = {
     "limit_of": "SELECT most FROM stategraph_limits WHERE graph = $1",
     # -- for a worker, on its own connection --
     # All its statements have an index to go by, whether the tables were analyzed or not, and are planned once.
-    "settle": """
-        SELECT set_config(name, value, false) FROM (VALUES ('statement_timeout', $1::bigint::text),
-            ('default_transaction_isolation', 'read committed'), ('tcp_keepalives_idle', '10'),
-            ('tcp_keepalives_interval', '5'), ('tcp_keepalives_count', '3'), ('tcp_user_timeout', '25000'),
-            ('plan_cache_mode', 'force_generic_plan'), ('enable_seqscan', 'off')
-        ) AS settings (name, value)
+    "settle": f"""
+        SELECT set_config('statement_timeout', $1::bigint::text, false),
+            set_config('default_transaction_isolation', 'read committed', false), {SERVER_ALIVE},
+            set_config('plan_cache_mode', 'force_generic_plan', false), set_config('enable_seqscan', 'off', false)
     """,
     # Nobody sees the row before its lock is held.
     "register": f"""
@@ -155,6 +155,11 @@ STATEMENTS = {
             SELECT FROM stategraph_workers WHERE id < $1 AND graph = $2 ORDER BY id LIMIT $3
         ) AS before
     """,
+    "end_session": f"""
+        SELECT pg_terminate_backend(backend::integer) FROM stategraph_workers
+        WHERE id = $1 AND NOT pg_try_advisory_xact_lock({_LOCK % "id"})
+    """,
+    "outlive": f"SELECT pg_advisory_xact_lock({_LOCK % '$1::bigint'})::text",
     "carry_over": """
         UPDATE stategraph_jobs SET worker = $3 WHERE graph = $1 AND worker = $2 AND state = 'running'
         RETURNING id, attempt

@@ -127,7 +127,8 @@ class Worker:
 
     def _kept(self, queue: Queue) -> Pregel:
         """The graph with a saver, which shares the connections of the queue."""
-        saver = PostgresSaver(queue.pool, serde=self._graph.serde, seal=self._form.seal)
+        seal, timeout = self._form.seal, self._terms.timeout
+        saver = PostgresSaver(queue.pool, serde=self._graph.serde, seal=seal, timeout=timeout)
         saver.setup()  # in any case: how far a thread has come is read off its tables
         if self._graph.checkpointer:
             return self._graph

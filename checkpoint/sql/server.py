@@ -19,12 +19,12 @@ try:
     from psycopg import Connection, Cursor, Error, OperationalError, errors, pq
     from psycopg.conninfo import conninfo_to_dict, make_conninfo
     from psycopg.rows import RowFactory, tuple_row
-    from psycopg_pool import ConnectionPool
+    from psycopg_pool import ConnectionPool, PoolTimeout
 except ModuleNotFoundError as error:
     advice = "threads and stores in Postgres need psycopg: pip install stategraph[postgres]"
     raise ModuleNotFoundError(advice, name=error.name) from error
 
-from .wire import LateError, Patient, Wire, alive, alone, transaction
+from .wire import ALIVE, SERVER_ALIVE, LateError, Patient, Wire, alone, proven, transaction
 
 __all__ = ["ConnectionLostError", "Cursor", "Server", "Target", "Wire", "POOL_SIZE", "SECONDS", "is_clash"]
 
@@ -37,10 +37,14 @@ SECONDS = 30.0
 POOL_SIZE = 10
 """The most connections a pool of ours holds."""
 
+AGAIN = 5.0
+"""Seconds after which who waits for a connection asks the pool anew, which then tries at once. Left to itself a pool
+waits twice as long after each try, and finds a server that was away for minutes minutes too late."""
+
 # The server gives up a little before the client does, so that it can say why.
-_SETTINGS = """
+_SETTINGS = f"""
     SELECT set_config('statement_timeout', $1::bigint::text, false),
-        set_config('default_transaction_isolation', 'read committed', false)
+        set_config('default_transaction_isolation', 'read committed', false), {SERVER_ALIVE}
 """
 # What a session was told after it began, of what decides which tables it sees.
 _SET = """
@@ -71,6 +75,10 @@ class ConnectionLostError(StorageError):
     def __init__(self, text: str, late: bool = False) -> None:
         super().__init__(text)
         self.late = late
+
+
+class OutOfReachError(StorageError):
+    """There was no connection to be had in time, so nothing of what was asked was done."""
 
 
 class Server:
@@ -110,6 +118,7 @@ class Server:
         self._lock = threading.RLock()  # held by the one user of a connection that was handed in
         self._starting = threading.Lock()
         self._ready = self._closed = False
+        self._lost = 0.0  # when a connection broke, by the monotonic clock
         self._one: Connection[Any] | None = target if isinstance(target, Connection) else None
         self._pool: ConnectionPool[Any] | None = target if isinstance(target, ConnectionPool) else None
         self._own: ConnectionPool[Patient] | None = None
@@ -118,7 +127,7 @@ class Server:
         self._options: dict[str, Any] = {}
         if isinstance(target, str):
             self._given = _parsed(target)
-            self._options = {"fallback_application_name": "stategraph", **self._given}
+            self._options = {"fallback_application_name": "stategraph", **ALIVE, **self._given}
             self._options |= {"autocommit": True, "connect_timeout": max(2, int(timeout))}
             self._pool = self._own = ConnectionPool(
                 connection_class=Patient,
@@ -126,13 +135,14 @@ class Server:
                 min_size=1,
                 max_size=pool_size,
                 timeout=timeout,
+                reconnect_timeout=1.0,
                 configure=self._configure,
                 name="stategraph",
                 open=False,
             )
 
     def _configure(self, connection: Patient) -> None:
-        connection.patience = self._timeout
+        connection.patience, connection.proved = self._timeout, monotonic()
         Wire(connection).rows(_SETTINGS, max(1, int(900 * self._timeout)))  # milliseconds
 
     # -- starting and ending ------------------------------------------------------------------------------
@@ -293,14 +303,21 @@ class Server:
         deadline = monotonic() + self._timeout
         try:
             while True:
-                connection: Connection[Any] = pool.getconn(max(0.0, deadline - monotonic()))
-                if alive(connection):
+                left = max(0.0, deadline - monotonic())
+                try:
+                    connection: Connection[Any] = pool.getconn(min(left, AGAIN))
+                except PoolTimeout:
+                    if left > AGAIN:
+                        continue
+                    raise
+                if proven(connection, self._lost, deadline - monotonic()):
                     return connection
                 connection.close()
                 pool.putconn(connection)
         except Error as error:
-            raise StorageError(
-                f"no connection to the Postgres server within {self._timeout:g} s ({error}): it is down or out of "
+            reason = "" if isinstance(error, PoolTimeout) else f" ({error})"
+            raise OutOfReachError(
+                f"no connection to the Postgres server within {self._timeout:g} s{reason}: it is down or out of "
                 "reach, or all connections are in use. Nothing of what was asked was done"
             ) from error
 
@@ -314,8 +331,10 @@ class Server:
     def _translated(self, error: Error, connection: Connection[Any]) -> StorageError:
         text = (error.diag.message_primary or str(error)).strip()
         if isinstance(error, LateError):
+            self._lost = monotonic()
             return ConnectionLostError(f"{text}. {_UNKNOWN}", late=True)
         if isinstance(error, OperationalError) and (connection.closed or error.sqlstate in _GONE):
+            self._lost = monotonic()
             connection.close()
             return ConnectionLostError(f"the connection to the Postgres server broke: {text}. {_UNKNOWN}")
         if isinstance(error, errors.LockNotAvailable | errors.QueryCanceled):

@@ -5,6 +5,8 @@ The one place that knows how psycopg is used. Texts are sent as bytes, because a
 
 from __future__ import annotations
 
+import socket
+import struct
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from selectors import EVENT_READ, DefaultSelector
@@ -23,6 +25,17 @@ _BEGIN_WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED, READ WRITE"
 _COMMIT = "COMMIT"
 _ROLLBACK = "ROLLBACK"
 _PING = "SELECT 1"
+
+ALIVE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 25_000}
+"""Options of a connection: after so many seconds (the last: milliseconds) this side takes a server that is cut off for
+lost."""
+
+SERVER_ALIVE = """
+    set_config('tcp_keepalives_idle', '10', false), set_config('tcp_keepalives_interval', '5', false),
+    set_config('tcp_keepalives_count', '3', false), set_config('tcp_user_timeout', '25000', false)
+"""
+"""The same for the server's side, whatever its own settings are: a client that vanished holds no lock and no connection
+for longer."""
 
 
 class Wire:
@@ -122,13 +135,14 @@ def alone(connection: Connection[Any]) -> Iterator[None]:
             connection.autocommit = False
 
 
-def alive(connection: Connection[Any]) -> bool:
-    """Whether an idle connection has its server. Asks it only if it has something to say: then it mostly is the end."""
+def alive(connection: Connection[Any], ask: bool = False) -> bool:
+    """Whether an idle connection has its server. Asks it only if told to, or if it has something to say: then it mostly
+    is the end."""
     if connection.closed:
         return False
     with DefaultSelector() as selector:
         selector.register(connection.fileno(), EVENT_READ)
-        if not selector.select(0):
+        if not ask and not selector.select(0):
             return True
     try:
         with alone(connection):
@@ -138,21 +152,48 @@ def alive(connection: Connection[Any]) -> bool:
     return True
 
 
+def proven(connection: Connection[Any], lost: float, seconds: float) -> bool:
+    """`alive`; a connection that is older than the last loss of another one is asked, for so many seconds. Of a server
+    that lost its power nobody heard, so that all idle connections look as if they were alive."""
+    if not isinstance(connection, Patient) or connection.proved > lost:
+        return alive(connection)
+    patience, connection.patience = connection.patience, max(0.1, seconds)
+    found = alive(connection, ask=True)
+    connection.patience, connection.proved = patience, monotonic()
+    return found
+
+
 class LateError(OperationalError):
     """No answer in time."""
 
 
 class Patient(Connection[Any]):
-    """A connection that waits only so long for an answer, even from a server that is frozen or cut off."""
+    """A connection that waits only so long for an answer, even from a server that is frozen or cut off.
+
+    Attributes:
+        patience: seconds; None for as long as it takes.
+        proved: when, by the monotonic clock, it was last known to have its server.
+    """
 
     patience: float | None = None
+    proved = 0.0
 
     def wait(self, gen: Generator[Any, Any, Any], *args: Any, **kwargs: Any) -> Any:
         try:
             return super().wait(gen if self.patience is None else _until(gen, self.patience), *args, **kwargs)
         except LateError:
-            self.close()
+            self._abort()
             raise
+
+    def _abort(self) -> None:
+        """Close it, and drop what was not sent yet: else the system goes on sending it, and what was given up is done
+        when the network is back, after what was asked since."""
+        handle = socket.socket(fileno=self.fileno())
+        try:
+            handle.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        finally:
+            handle.detach()
+            self.close()
 
 
 def _until(gen: Generator[Any, Any, Any], seconds: float) -> Generator[Any, Any, Any]:
