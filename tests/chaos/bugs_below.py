@@ -69,7 +69,7 @@ def forgotten_rollback(stack: ExitStack) -> None:
 @bug("failing_statements", 8)
 def raw_errors(stack: ExitStack) -> None:
     """The database's own errors reach the caller."""
-    swap(stack, sqlite, "_refused", lambda error: error)
+    swap(stack, database.Database, "refused", lambda self, error: error)
 
 
 @bug("full_databases", 12)
