@@ -274,8 +274,16 @@ def test_a_large_value_goes_once_to_each_process_and_is_let_go(drive: Drive, mon
     assert len(worker._there) == 1
 
 
+@pytest.fixture
+def hears_ctrl_c() -> Iterator[None]:
+    """Programs started in the background ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize("made", [two_stay, two_tasks_stay])
-def test_ctrl_c_ends_the_calls_under_way(tmp_path: Path, made: Any) -> None:
+def test_ctrl_c_ends_the_calls_under_way(hears_ctrl_c: None, tmp_path: Path, made: Any) -> None:
     def interrupt() -> None:
         due = time.monotonic() + LONG
         while len(list(tmp_path.iterdir())) < 2 and time.monotonic() < due:
