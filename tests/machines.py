@@ -12,7 +12,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from functools import cache
 from itertools import count
@@ -21,6 +21,7 @@ from typing import IO
 
 import cluster
 import pytest
+from bad_line import BadLine, tap
 
 REQUIRED = "STATEGRAPH_REQUIRE_NAMESPACES"
 NAMED = Path("/run/netns")  # where `ip netns` keeps its namespaces
@@ -76,21 +77,33 @@ class Host:
         address: where others reach it.
     """
 
-    def __init__(self, switch: str, number: int) -> None:
+    def __init__(self, switch: str, number: int, quality: tuple[float, float] | None = None) -> None:
         self._switch, self._port, self._number = switch, f"port{number}", number
         self.name, self.address = f"{switch}-{number}", f"10.77.0.{number}"
+        self._quality, self._line = quality, None
         self.switch_on()
 
     def switch_on(self) -> None:
         """Start the machine, with nothing on it; again after a loss of power."""
         ip("netns", "add", self.name)
-        card = ("eth0", "address", f"02:00:00:00:00:{self._number:02x}")  # the same after a loss of power
-        ip("-n", self.name, "link", "add", *card, "type", "veth", "peer", "name", self._port, "netns", self._switch)
+        self._cable()
+        ip("-n", self.name, "link", "set", "eth0", "address", f"02:00:00:00:00:{self._number:02x}")  # always the same
         ip("-n", self.name, "addr", "add", f"{self.address}/24", "dev", "eth0")
         for device in ("lo", "eth0"):
             ip("-n", self.name, "link", "set", device, "up")
         ip("-n", self._switch, "link", "set", self._port, "up")
         self.plug()
+
+    def _cable(self) -> None:
+        if self._quality is None:
+            peer = ("peer", "name", self._port, "netns", self._switch)
+            ip("-n", self.name, "link", "add", "eth0", "type", "veth", *peer)
+            return
+        with self.inside():
+            here = tap("eth0")
+        with (NAMED / self._switch).open() as place, _moved(place):
+            there = tap(self._port)
+        self._line = BadLine((here, there), *self._quality)
 
     def plug(self) -> None:
         """Put the cable into the switch."""
@@ -103,7 +116,10 @@ class Host:
     def lose_power(self) -> None:
         """All that runs here ends, and nothing of that gets out: no connection is closed for the other side."""
         self.pull()
-        ip("-n", self._switch, "link", "delete", self._port)
+        if self._line is not None:
+            self._line.close()
+        else:
+            ip("-n", self._switch, "link", "delete", self._port)
         there = {*ip("netns", "pids", self.name).split()} - {str(os.getpid())}  # this very thread may be on it
         for process in there:
             with suppress(ProcessLookupError):
@@ -124,25 +140,33 @@ class Network:
     """A switch, and the hosts that are plugged into it. A context manager; nothing of it is left afterwards."""
 
     def __init__(self) -> None:
-        self._name = f"stategraph-{os.getpid()}-{next(NUMBERS)}"
-        self._hosts: list[Host] = []
+        self._name, self._numbers = f"stategraph-{os.getpid()}-{next(NUMBERS)}", count(1)
+        self.hosts: list[Host] = []
 
     def __enter__(self) -> Network:
         ip("netns", "add", self._name)
-        ip("-n", self._name, "link", "add", "switch", "type", "bridge")
-        ip("-n", self._name, "link", "set", "switch", "up")
+        try:
+            ip("-n", self._name, "link", "add", "switch", "up", "type", "bridge")
+        except OSError:
+            ip("netns", "delete", self._name)
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        for host in self._hosts:
-            with suppress(OSError):
-                host.lose_power()
+        self.remove(self.hosts)
         ip("netns", "delete", self._name)
 
-    def host(self) -> Host:
-        """One more machine."""
-        self._hosts.append(Host(self._name, len(self._hosts) + 1))
-        return self._hosts[-1]
+    def remove(self, hosts: Iterable[Host]) -> None:
+        """Take machines away, with all that runs on them."""
+        for host in [*hosts]:
+            self.hosts.remove(host)
+            with suppress(OSError):  # it has lost its power already
+                host.lose_power()
+
+    def host(self, quality: tuple[float, float] | None = None) -> Host:
+        """One more machine; its cable may delay what passes, by seconds, and lose some of it, by chance."""
+        self.hosts.append(Host(self._name, next(self._numbers), quality))
+        return self.hosts[-1]
 
 
 @contextmanager

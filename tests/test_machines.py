@@ -75,6 +75,7 @@ def site(built: Site) -> Iterator[Site]:
     """For one test, with all cables plugged in."""
     with built.desk.inside():
         yield built
+    built.network.remove(built.network.hosts[2:])
     for host in (built.desk, built.server):
         host.plug()
 
@@ -266,6 +267,18 @@ class Both:
 
     def read(self) -> list[Any]:
         return [note for each in self._all for note in each.read()]
+
+
+def test_on_a_slow_line_that_loses_some_of_what_passes_every_step_is_exact(site: Site, tmp_path: Path) -> None:
+    names = [f"t{number}" for number in range(12)]
+    url = site.schema()
+    with Queue.from_conn_string(url, counting) as queue, Fleet(url, tmp_path) as workers:
+        queue.setup()
+        for _ in range(2):
+            workers.start(site.network.host(quality=(0.025, 0.05)))
+        queue.submit_many([(name, five()) for name in names])
+        judged(queue, workers, names)
+        assert queue.counts() == {"counting": {"done": 12}}
 
 
 def test_who_is_cut_off_from_the_queue_is_told_in_time_and_asks_again(site: Site) -> None:
