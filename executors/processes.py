@@ -54,9 +54,7 @@ class ProcessExecutor(Executor):
             raise ValueError(f"max_workers must be at least 1, not {max_workers!r}")
         self.max_workers = max_workers or os.cpu_count() or 1
         self.name = f"{self.max_workers} processes"
-        self._idle: deque[_Worker] = deque()
-        self._workers: set[_Worker] = set()
-        self._free = threading.Condition()
+        self._begin_anew()
         self.closed = False
         _all.add(self)
 
@@ -90,8 +88,9 @@ class ProcessExecutor(Executor):
         if not self.closed:
             self.close()
 
-    def take(self, timeout: float | None) -> _Worker:
-        """A worker for one call.
+    def take(self, flight: _Flight, timeout: float | None) -> _Worker:
+        """A worker for one call. It bears the flight's name before it is taken, so that Ctrl-C at any line leaves none
+        that `release` does not find.
 
         Raises:
             TimeoutError: none is free.
@@ -101,34 +100,59 @@ class ProcessExecutor(Executor):
             if not self._free.wait_for(self._has_room, timeout):
                 raise TimeoutError
             while self._idle and not self.closed:
-                worker = self._idle.pop()
+                worker = self._idle[-1]
+                worker.flight = flight
+                self._idle.pop()
                 if worker.process.poll() is None:
                     return worker
                 self._workers.discard(worker)
-            if self.closed:
-                raise RuntimeError(f"{self!r} is closed")
-            worker = _Worker()
-            self._workers.add(worker)
-        try:
+            if not self.closed:
+                worker = _Worker(flight)
+                self._workers.add(worker)
+        if not self.closed:
             worker.start()
-        except BaseException:
-            self.drop(worker)
-            raise
+        if self.closed:  # perhaps meanwhile
+            self.release(flight)
+            raise RuntimeError(f"{self!r} is closed")
         return worker
 
     def give_back(self, worker: _Worker) -> None:
         """A worker has ended its call."""
         with self._free:
-            if not self.closed:
-                self._idle.append(worker)
-                self._free.notify()
+            self._idle.append(worker)
+            worker.flight = None
+            self._free.notify()
+        if self.closed:
+            self.drop(worker)
+
+    def release(self, flight: _Flight) -> None:
+        """End what a flight has, if it has anything."""
+        with self._free:
+            held = [worker for worker in self._workers if worker.flight is flight]
+        for worker in held:
+            self.drop(worker)
 
     def drop(self, worker: _Worker) -> None:
         """A worker has died, or shall."""
         with self._free:
             self._workers.discard(worker)
+            if worker in self._idle:
+                self._idle.remove(worker)
             self._free.notify()
         worker.kill()
+
+    def leave(self) -> None:
+        """In the child of a fork: the processes are its parent's, who alone may hold their pipes. Ours are yet to be
+        started."""
+        for worker in self._workers:
+            _inherited.append(worker)
+            worker.hang_up()
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        self._idle: deque[_Worker] = deque()
+        self._workers: set[_Worker] = set()
+        self._free = threading.Condition()
 
     def _has_room(self) -> bool:
         return self.closed or bool(self._idle) or len(self._workers) < self.max_workers
@@ -144,7 +168,7 @@ def _close_all() -> None:
 
 atexit.register(_close_all)
 _default: list[ProcessExecutor] = []
-_inherited: list[ProcessExecutor] = []
+_inherited: list[_Worker] = []
 """Kept, so that a child of a fork does not end what is its parent's."""
 _default_lock = threading.Lock()
 
@@ -157,16 +181,14 @@ def default_processes() -> ProcessExecutor:
         return _default[0]
 
 
-def _forget_parents() -> None:
-    """In the child of a fork: the processes are its parent's."""
+def _leave_parents() -> None:
+    global _default_lock
+    _default_lock = threading.Lock()
     for executor in list(_all):
-        executor.closed = True
-        _inherited.append(executor)
-    _default.clear()
-    _all.clear()
+        executor.leave()
 
 
-os.register_at_fork(after_in_child=_forget_parents)
+os.register_at_fork(after_in_child=_leave_parents)
 
 
 class Shared:
@@ -179,9 +201,10 @@ class Shared:
 
 
 class _Worker:
-    """One process and our end of its pipe."""
+    """One process and our end of its pipe, and whose call it serves."""
 
-    def __init__(self) -> None:
+    def __init__(self, flight: _Flight) -> None:
+        self.flight: _Flight | None = flight
         self.pipe: Connection[Any, Any]
         self.process: subprocess.Popen[bytes]
         self._numbers = count()
@@ -215,6 +238,10 @@ class _Worker:
     def kill(self) -> None:
         """End the process, if it has not ended."""
         self.end()
+        self.hang_up()
+
+    def hang_up(self) -> None:
+        """Close our end of the pipe."""
         if hasattr(self, "pipe"):
             self.pipe.close()
 
@@ -243,7 +270,7 @@ class _Flight:
     def result(self, timeout: float | None = None) -> bytes:
         due = None if timeout is None else time.monotonic() + timeout
         if self._worker is None:
-            self._worker = self._pool.take(timeout)
+            self._worker = self._pool.take(self, timeout)
             self._begin(self._worker)
         worker = self._worker
         try:
@@ -274,9 +301,8 @@ class _Flight:
         return Lost("the executor was closed", final=True) if self._pool.closed else Lost(how)
 
     def cancel(self) -> None:
-        if self._worker is not None:
-            self._pool.drop(self._worker)
-            self._worker = None
+        self._worker = None
+        self._pool.release(self)
 
 
 # -- the other side ---------------------------------------------------------------------------------------------

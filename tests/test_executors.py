@@ -24,6 +24,7 @@ from stategraph import InvalidGraphError, NodeBuilder, Pregel
 from stategraph.channels import LastValue
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.executors import Call, ProcessExecutor, executor_of, pickling, pools, serve
+from stategraph.executors import processes as processes_module
 
 
 def process_pool() -> Executor:
@@ -297,6 +298,78 @@ def test_ctrl_c_ends_the_calls_under_way(hears_ctrl_c: None, tmp_path: Path, mad
             app.invoke({"texts": [str(tmp_path)]})
         for held in tmp_path.iterdir():
             until_gone(int(held.name.split()[1]))
+
+
+def test_ctrl_c_at_any_line_costs_the_executor_no_worker() -> None:
+    with ProcessExecutor(1) as pool:
+        app = row(where, executor=pool)
+        for begin, functions in (
+            (lambda: app.invoke({}), {"take", "give_back"}),
+            (lambda: [pool.drop(worker) for worker in [*pool._workers]], {"take"}),
+        ):
+            for place in itertools.count(1):
+                begin()
+                if not (line := interrupted_at(place, functions, lambda: app.invoke({}))):
+                    break
+                gone = [worker for worker in pool._workers if worker not in pool._idle]
+                assert not gone and len(pool._workers) <= 1, f"line {line}"
+
+
+def interrupted_at(place: int, functions: set[str], work: Callable[[], Any]) -> int:
+    """The line of `processes` where the work was interrupted, the so many'th that is run in these functions; 0 if there
+    are fewer."""
+    lines: list[int] = []
+
+    def look(frame: Any, event: str, _: Any) -> Any:
+        if event == "line" and frame.f_code.co_name in functions:
+            lines.append(frame.f_lineno)
+            if len(lines) == place:
+                raise KeyboardInterrupt
+        return look
+
+    before = sys.gettrace()
+    sys.settrace(lambda frame, *event: look if frame.f_code.co_filename == processes_module.__file__ else None)
+    try:
+        work()
+    except KeyboardInterrupt:
+        return lines[-1]
+    finally:
+        sys.settrace(before)
+    return 0
+
+
+def test_an_executor_that_is_closed_while_a_worker_starts_leaves_none(drive: Drive, monkeypatch: pytest.MonkeyPatch) -> None:
+    pool, started, start = ProcessExecutor(1), [], processes_module._Worker.start
+
+    def start_late(worker: Any) -> None:
+        pool.close()
+        start(worker)
+        started.append(worker)
+
+    monkeypatch.setattr(processes_module._Worker, "start", start_late)
+    with pytest.raises(RuntimeError, match="is closed"):
+        drive.invoke(row(where, executor=pool), {})
+    (worker,) = started
+    assert worker.process.poll() is not None and worker.pipe.closed
+
+
+def test_a_child_of_a_fork_has_workers_of_its_own(processes: Any) -> None:
+    app = row(where, executor=processes)
+    (ours,) = app.invoke({})["log"]
+    end, theirs = multiprocessing.Pipe()
+
+    def run() -> None:
+        theirs.send((app.invoke({})["log"][0], [worker.pipe.closed for worker in processes_module._inherited]))
+
+    child = multiprocessing.get_context("fork").Process(target=run)
+    child.start()
+    try:
+        assert end.poll(LONG)
+        there, closed = end.recv()
+    finally:
+        child.join(LONG)
+    assert there != ours and closed and all(closed), "the pipes of its parent's workers end with its parent"
+    assert app.invoke({})["log"] == [ours], "the parent keeps its own"
 
 
 def test_the_word_means_one_pool_for_all(drive: Drive) -> None:
