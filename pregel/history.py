@@ -273,18 +273,23 @@ def _result(known: Stored, program: Program) -> Any:
 
 
 def live_snapshot(run: Run, tasks: Sequence[Task]) -> StateSnapshot:
-    """The checkpoint that a running call has just made, and the tasks it is about to run."""
-    commit = run.committed
-    assert commit is not None
-    where = run.program, commit.thread_id, commit.checkpoint_ns
-    shown = tuple(describe(t, run.stored.get(t.id), where) for t in tasks)
+    """The checkpoint that a running call has just made or goes on from, and the tasks it is about to run."""
+    at = run.committed
+    assert at is not None and run.thread_id is not None
+    where = run.program, run.thread_id, run.ns
+    if isinstance(at, CheckpointTuple):
+        config, parent, metadata, ts = at.config, at.parent_config, at.metadata, at.checkpoint["ts"]
+    else:
+        config, ts = address(run.thread_id, run.ns, at.id), iso(at.ts)
+        parent = address(run.thread_id, run.ns, at.parent_id) if at.parent_id else None
+        metadata = at.metadata  # type: ignore[assignment]
     return StateSnapshot(
         values=run.machine.output(run.program.stream),
         next=tuple(t.name for t in tasks),
-        config=address(commit.thread_id, commit.checkpoint_ns, commit.id),
-        metadata=commit.metadata,  # type: ignore[arg-type]
-        created_at=iso(commit.ts),
-        parent_config=address(commit.thread_id, commit.checkpoint_ns, commit.parent_id) if commit.parent_id else None,
-        tasks=shown,
+        config=config,
+        metadata=metadata,
+        created_at=ts,
+        parent_config=parent,
+        tasks=tuple(describe(t, run.stored.get(t.id), where) for t in tasks),
         interrupts=(),
     )

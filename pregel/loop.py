@@ -137,7 +137,7 @@ def _planned(run: Run, machine: Machine) -> Sequence[Task]:
 
 
 def _show_checkpoint(run: Run, tasks: Sequence[Task]) -> None:
-    """The checkpoint just made, now that the tasks that follow it are known."""
+    """The checkpoint just made, or from which the run goes on, now that the tasks that follow it are known."""
     if run.committed is not None and any(s.wants("checkpoints", "debug") for s in run.streams):
         state = live_snapshot(run, tasks)
         for stream in run.streams:

@@ -81,7 +81,7 @@ class Run:
         migrate: the graph's; `migrated` the checkpoint that it was given.
         claimed: task id → path of the tasks whose questions this call brings answers to.
         repeated: it is one that came before, and that others have followed: it does nothing.
-        committed: the last checkpoint cut by this call, until readers have been shown it.
+        committed: the last checkpoint cut by this call, or the one it goes on from, until readers have been shown it.
         epoch: what makes seconds since the epoch of `perf_counter`; only kept for a saver.
         head: the newest checkpoint id this run knows of; `saved_id` the one it builds on.
         stored: per task id, what the loaded checkpoint knows of the task.
@@ -162,7 +162,7 @@ class Run:
         self.last_view: Any = None
         self.head: str | None = None
         self.saved_id: str | None = None
-        self.committed: Commit | None = None
+        self.committed: Commit | CheckpointTuple | None = None
         self.source = "loop"
         self.late: list[TaskWrites] = []
         self.blobs: dict[str, tuple[Any, Blob]] = {}

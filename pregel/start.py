@@ -122,6 +122,7 @@ def first_phase(run: Run, machine: Machine, found: CheckpointTuple | None) -> Ef
     run.passed = machine.tick
     if run.saved_id != run.head or _is_time_travel(run):
         yield from _replay(run, machine)
+    run.committed = run.committed or run.found
     for stream in run.streams:
         stream.values(machine, always=True)
 

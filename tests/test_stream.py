@@ -259,6 +259,17 @@ def test_checkpoints_show_the_state_and_who_comes_next(drive: Any) -> None:
     assert task == {"id": task["id"], "name": "n1", "interrupts": (), "state": None}
 
 
+def test_a_run_that_goes_on_shows_the_checkpoint_it_goes_on_from(drive: Any) -> None:
+    app = chain(InMemorySaver())
+    drive.invoke(app, INPUT, CONFIG, interrupt_before=["n2"])
+    before = drive.get_state(app, CONFIG)
+    first, last = drive.stream(app, None, CONFIG, stream_mode="checkpoints")
+    assert (first["config"], first["parent_config"], first["next"]) == (before.config, before.parent_config, ["n2"])
+    assert (first["values"], first["metadata"]["step"], last["next"]) == (before.values, 0, [])
+    [again] = drive.stream(app, None, CONFIG, stream_mode="checkpoints")
+    assert again == last
+
+
 def test_checkpoints_need_a_saver(drive: Any) -> None:
     assert drive.stream(chain(), INPUT, stream_mode="checkpoints") == []
 
