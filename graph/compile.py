@@ -13,11 +13,12 @@ from ..checkpoint.base import BaseCheckpointSaver
 from ..pregel.app import Pregel
 from ..pregel.errors import InvalidUpdateError
 from ..pregel.node import PregelNode
-from ..pregel.types import END, JOIN, ROOT, START, TAG_HIDDEN, TO_NODE, Send
+from ..pregel.types import END, JOIN, ROOT, START, TAG_HIDDEN, TO_NODE, RunnableConfig, Send
 from ..pregel.writes import StateWriter, Vocabulary, Writer, is_record
 from .arguments import destinations_of
 from .branch import Branch
 from .declared import Declared, NodeSpec
+from .json_schema import context_json_schema, json_schema
 from .schema import Channel, Schema
 
 
@@ -50,6 +51,18 @@ class CompiledStateGraph(Pregel):
         """The output as an instance of the output schema, where that is a pydantic model or dataclass."""
         coerce = self.builder.schemas[self.builder.output_schema].coerce
         return coerce(value) if coerce is not None and isinstance(value, dict) else value
+
+    def get_input_jsonschema(self, config: RunnableConfig | None = None) -> dict[str, Any]:
+        """The JSON schema of what `invoke` takes. `config` is not looked at."""
+        return json_schema(self.builder.schemas[self.builder.input_schema])
+
+    def get_output_jsonschema(self, config: RunnableConfig | None = None) -> dict[str, Any]:
+        """The JSON schema of what `invoke` returns."""
+        return json_schema(self.builder.schemas[self.builder.output_schema])
+
+    def get_context_jsonschema(self) -> dict[str, Any] | None:
+        """The JSON schema of `context=`; None if the graph has no context schema."""
+        return context_json_schema(self.context_schema)
 
 
 def trigger(node: str) -> str:

@@ -100,7 +100,7 @@ class StoredThreads:
     def get_subgraphs(
         self, *, namespace: str | None = None, recurse: bool = False
     ) -> Iterator[tuple[str, StoredThreads]]:
-        """The graphs that its nodes hold, and those that functions have run in this process; not those that keep nothing.
+        """The graphs that its nodes hold, and those they have run in this process; not those that keep nothing.
 
         Args:
             namespace: only the one under this name, such as "research" or "research|search".

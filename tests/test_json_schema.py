@@ -1,0 +1,97 @@
+"""The schemas of a graph as JSON schemas: every kind of schema, what is left out, and what JSON has no word for."""
+
+import operator
+import threading
+import typing
+from dataclasses import dataclass, field
+from typing import Annotated, Any, NamedTuple, NotRequired
+
+import pytest
+from pydantic import BaseModel
+from typing_extensions import TypedDict
+
+from stategraph import START, RemainingSteps, StateGraph
+
+
+class Typed(TypedDict):
+    n: int
+    log: Annotated[list[str], operator.add]
+    note: NotRequired[str]
+    left: RemainingSteps
+
+
+class FromTyping(typing.TypedDict):
+    n: int
+
+
+@dataclass
+class Data:
+    n: int
+    log: list[str] = field(default_factory=list)
+
+
+class Pair(NamedTuple):
+    n: int
+    word: str = "w"
+
+
+class Model(BaseModel):
+    n: int
+    inner: Data | None = None
+
+
+class Managed(BaseModel):
+    n: int
+    word: str = "w"
+    left: RemainingSteps
+
+
+def app_of(schema: Any, **given: Any) -> Any:
+    return StateGraph(schema, **given).add_node("n", lambda state: None).add_edge(START, "n").compile()
+
+
+INT = {"title": "N", "type": "integer"}
+LOG = {"items": {"type": "string"}, "title": "Log", "type": "array"}
+WORD = {"default": "w", "title": "Word", "type": "string"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "properties", "required"),
+    [
+        (Typed, {"n": INT, "log": LOG, "note": {"title": "Note", "type": "string"}}, ["n", "log"]),
+        (FromTyping, {"n": INT}, ["n"]),
+        (Data, {"n": INT, "log": LOG}, ["n"]),
+        (Pair, {"n": INT, "word": WORD}, ["n"]),
+        (Managed, {"n": INT, "word": WORD}, ["n"]),
+    ],
+)
+def test_keys_have_their_types_and_managed_ones_are_left_out(schema: Any, properties: Any, required: Any) -> None:
+    found = app_of(schema).get_input_jsonschema()
+    assert (found["type"], found["title"]) == ("object", schema.__name__)
+    assert (found["properties"], found["required"]) == (properties, required)
+
+
+def test_a_model_says_it_itself() -> None:
+    assert app_of(Model).get_output_jsonschema() == Model.model_json_schema()
+
+
+def test_input_output_and_context_have_schemas_of_their_own() -> None:
+    app = app_of(Typed, input_schema=FromTyping, output_schema=Data, context_schema=Pair)
+    shown = app.get_input_jsonschema(), app.get_output_jsonschema(), app.get_context_jsonschema()
+    assert [schema["title"] for schema in shown] == ["FromTyping", "Data", "Pair"]
+    assert app_of(Typed).get_context_jsonschema() is None
+
+
+def test_a_state_without_keys_is_its_type() -> None:
+    assert app_of(Annotated[list[int], operator.add]).get_input_jsonschema() == {
+        "items": {"type": "integer"}, "type": "array",
+    }  # fmt: skip
+
+
+def test_what_json_has_no_word_for_may_be_anything() -> None:
+    odd = TypedDict("odd", {"lock": threading.Lock, "_x": int, "copy": str, "model_config": int})  # type: ignore[misc]
+    found = app_of(odd).get_input_jsonschema()["properties"]
+    assert found["lock"] == {"title": "Lock"}
+    assert {key: found[key]["type"] for key in found if key != "lock"} == {
+        "_x": "integer", "copy": "string", "model_config": "integer",
+    }  # fmt: skip
