@@ -180,8 +180,10 @@ class Task:
     def config(self) -> RunnableConfig:
         """The run's config with this task's tags, metadata and namespace."""
         run, node = self.run, self.node
+        own = run.config.get("configurable", {})
         metadata = {
             **run.config.get("metadata", {}),
+            **({"thread_id": own["thread_id"]} if "thread_id" in own else {}),
             **node.metadata,
             "stategraph_step": run.machine.step,
             "stategraph_node": self.name,
@@ -194,7 +196,7 @@ class Task:
             "metadata": metadata,
             "tags": [*run.config.get("tags", ()), *(t for t in node.tags if t not in run.config.get("tags", ()))],
             "run_name": self.name,
-            "configurable": {**run.config.get("configurable", {}), "checkpoint_ns": self.ns},
+            "configurable": {**own, "checkpoint_ns": self.ns},
         }
         config["configurable"].pop("checkpoint_id", None)
         return config

@@ -26,6 +26,7 @@ from stategraph import (
     get_store,
     get_stream_writer,
 )
+from stategraph.graph import push_message
 from stategraph.store import InMemoryStore
 
 
@@ -85,7 +86,13 @@ def test_tags_and_configurable_reach_the_node(drive: Any) -> None:
     config = Configs().of(drive, {"tags": ["t"], "configurable": {"user": "u", "thread_id": "1"}})
     assert config["tags"] == ["t"]
     assert config["configurable"]["user"] == "u"
-    assert config["configurable"]["thread_id"] == "1"
+    assert config["configurable"]["thread_id"] == config["metadata"]["thread_id"] == "1"
+
+
+def test_the_thread_a_token_belongs_to_is_in_its_metadata(drive: Any) -> None:
+    app = app_of(lambda state: push_message({"role": "assistant", "content": "x", "id": "1"}, state_key=None) and None)
+    [(_, metadata)] = drive.stream(app, {}, {"configurable": {"thread_id": "1"}}, stream_mode="messages")
+    assert metadata["thread_id"] == "1"
 
 
 def test_without_any_config_a_node_finds_empty_ones(drive: Any) -> None:
