@@ -6,15 +6,16 @@ it is not: lambdas, closures, and what was defined in a script or a notebook.
 
 from __future__ import annotations
 
+import inspect
 import io
 import pickle
 import sys
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, is_dataclass
-from functools import partial
+from functools import cache, lru_cache, partial
 from importlib import import_module
-from types import FunctionType
+from types import FunctionType, MethodType
 from typing import Any
 
 from ..pregel.errors import RemoteError
@@ -24,8 +25,11 @@ PROTOCOL = 5
 loads = pickle.loads
 
 
-def dumps(value: Any) -> bytes:
+def dumps(value: Any, *, shares_main: bool = True) -> bytes:
     """A value as bytes.
+
+    Args:
+        shares_main: see `Executor`.
 
     Raises:
         Exception: it cannot be pickled; see `culprit`.
@@ -41,12 +45,16 @@ def dumps(value: Any) -> bytes:
         try:
             return bytes(by_value(value, PROTOCOL))
         except Exception:  # it holds something unpicklable by value: then its worker must find it by name
-            return data
+            if not shares_main:
+                raise
     return data
 
 
-def dump_function(function: Callable[..., Any]) -> bytes:
+def dump_function(function: Callable[..., Any], *, shares_main: bool = True) -> bytes:
     """A function as bytes: by name if a worker can import it, else by value.
+
+    Args:
+        shares_main: see `Executor`.
 
     Raises:
         Exception: it cannot be pickled.
@@ -57,18 +65,18 @@ def dump_function(function: Callable[..., Any]) -> bytes:
         try:
             found = _by_name(function)
         except Exception:
-            return dumps(function)
-        return dumps(function) if b"__main__" in found else found
+            return dumps(function, shares_main=shares_main)
+        return dumps(function, shares_main=shares_main) if b"__main__" in found else found
     if homeless == "__main__" or not has_cloudpickle():
         if homeless != "__main__":
             raise ValueError(f"its module {homeless!r} cannot be imported by a worker")
-        return dumps(function)
+        return dumps(function, shares_main=shares_main)
     import cloudpickle
 
     module = sys.modules[homeless]
     cloudpickle.register_pickle_by_value(module)
     try:
-        return bytes(cloudpickle.dumps(function, PROTOCOL))
+        return _by_value(function, PROTOCOL)
     finally:
         cloudpickle.unregister_pickle_by_value(module)
 
@@ -116,10 +124,38 @@ def _homeless(function: Any) -> str | None:
 
 def _cloudpickle() -> Callable[..., Any] | None:
     try:
-        from cloudpickle import dumps as by_value
+        _value_pickler()
     except ImportError:
         return None
-    return by_value  # type: ignore[no-any-return]
+    return _by_value
+
+
+def _by_value(value: Any, protocol: int) -> bytes:
+    file = io.BytesIO()
+    _value_pickler()(file, protocol).dump(value)
+    return file.getvalue()
+
+
+@cache
+def _value_pickler() -> type[Any]:
+    import cloudpickle
+
+    class ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
+        """Sends by value, too, what `functools.cache` has made of a function: in the worker it begins empty."""
+
+        def reducer_override(self, obj: Any) -> Any:
+            if isinstance(obj, CACHED) and _homeless(obj) is not None:
+                return _cached, (obj.__wrapped__, obj.cache_parameters())
+            return super().reducer_override(obj)
+
+    return ValuePickler
+
+
+CACHED = type(lru_cache(abs))
+
+
+def _cached(function: Callable[..., Any], parameters: dict[str, Any]) -> Any:
+    return lru_cache(**parameters)(function)
 
 
 def has_cloudpickle() -> bool:
@@ -130,28 +166,28 @@ def has_cloudpickle() -> bool:
 # -- what cannot go ---------------------------------------------------------------------------------------------
 
 
-def culprit(value: Any, path: str) -> tuple[str, str]:
-    """The deepest part of a value that cannot be pickled: its path, and why.
+def culprit(value: Any, path: str, *, shares_main: bool = True) -> tuple[str, str]:
+    """The deepest part of a value that cannot be pickled: its path, and why. Of a function: what it uses.
 
     >>> import threading
     >>> culprit({"clients": [threading.Lock()]}, "state")
     ('state["clients"][0]', "cannot pickle '_thread.lock' object")
     """
     seen: set[int] = set()
-    why = _complaint(value) or "cannot be pickled"
+    why = _complaint(value, shares_main) or "cannot be pickled"
     while id(value) not in seen:
         seen.add(id(value))
         for step, part in _parts(value):
-            complaint = _complaint(part)
+            complaint = _complaint(part, shares_main)
             if complaint is not None:
                 path, value, why = path + step, part, complaint
                 break
     return path, why
 
 
-def _complaint(value: Any) -> str | None:
+def _complaint(value: Any, shares_main: bool) -> str | None:
     try:
-        dumps(value)
+        dumps(value, shares_main=shares_main)
     except Exception as error:
         return str(error) or type(error).__name__
     return None
@@ -167,9 +203,24 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
     elif is_dataclass(value) and not isinstance(value, type):
         for field in fields(value):
             yield f".{field.name}", getattr(value, field.name, None)
-    elif not isinstance(value, type) and not callable(value):
+    elif isinstance(value, FunctionType):
+        for name, part in _used_by(value).items():
+            yield f", which uses {name!r}", part
+    elif isinstance(value, MethodType):
+        yield ".__self__", value.__self__
+    elif isinstance(value, partial):
+        yield from ((".func", value.func), (".args", value.args), (".keywords", value.keywords))
+    elif not isinstance(value, type):
         for name, part in getattr(value, "__dict__", {}).items():
             yield f".{name}", part
+
+
+def _used_by(function: FunctionType) -> dict[str, Any]:
+    try:
+        used = inspect.getclosurevars(function)
+    except ValueError:  # a name that has no value yet
+        return {}
+    return {**used.nonlocals, **used.globals}
 
 
 # -- errors -----------------------------------------------------------------------------------------------------

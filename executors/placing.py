@@ -94,7 +94,7 @@ def placed_alone(node: Node, executor: Executor | None) -> Node:
     try:
         there.sync = Remote(node, executor)
     except Exception as error:
-        raise InvalidGraphError(_unpicklable(node, error)) from None
+        raise InvalidGraphError(_unpicklable(node, error, executor)) from None
     there.coro = None  # whatever it is there, here a thread waits for it
     there.sync_missing = False
     there.is_async = any(writer.is_async for writer in node.writers)
@@ -120,8 +120,9 @@ def _sources(node: Node) -> list[Any]:
     return [node.source]
 
 
-def _unpicklable(node: Node, error: Exception) -> str:
-    path, why = culprit(node.coro if node.sync_missing else node.sync, "its function")
+def _unpicklable(node: Node, error: Exception, executor: Executor) -> str:
+    function = node.coro if node.sync_missing else node.sync
+    path, why = culprit(function, "its function", shares_main=executor.shares_main)
     if isinstance(error, ValueError):
         path, why = "its function", str(error)
     way_out = "" if has_cloudpickle() else "; or install cloudpickle, for lambdas and closures (stategraph[processes])"

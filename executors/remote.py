@@ -47,7 +47,7 @@ class Remote:
     def __init__(self, node: Node, executor: Executor) -> None:
         self.is_async = node.sync_missing
         function: Any = node.coro if self.is_async else node.sync
-        self.blob = dump_function(function)
+        self.blob = dump_function(function, shares_main=executor.shares_main)
         if b"__main__" in self.blob and not executor.shares_main and not has_cloudpickle():
             raise ValueError("it is defined in the script itself, which workers do not import")
         self.key = blake2b(self.blob, digest_size=16).hexdigest()
@@ -111,8 +111,11 @@ def _unpacked(task: Task, answer: bytes) -> Ending:
     try:
         return loads(answer)  # type: ignore[no-any-return]
     except Exception as error:
-        why = f"cannot be loaded by the driver: {type(error).__name__}: {error}"
-        raise ShippingError(task.name, "its result", why) from error
+        raise ShippingError(task.name, "its result", _unloadable(error)) from error
+
+
+def _unloadable(error: Exception) -> str:
+    return f"cannot be loaded by the driver: {type(error).__name__}: {error}"
 
 
 def _flown(flight: Flight, task: Task) -> bytes:
@@ -155,7 +158,10 @@ def relay(task: Task) -> Hear:
     write: Callable[[Any], None] = task.writer
 
     def hear(event: bytes) -> None:
-        kind, data = loads(event)
+        try:
+            kind, data = loads(event)
+        except Exception as error:
+            raise ShippingError(task.name, "an event", _unloadable(error)) from error
         if kind == "custom":
             write(data)
         elif task.attempt != attempt or (life is not None and life.over):

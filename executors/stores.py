@@ -37,9 +37,9 @@ def recipe_of(store: Any, executor: Executor) -> bytes | Kept | None:
             f"driver's machine) or a PostgresStore can be used there; {_WAY_OUT}"
         )
     try:
-        data = dump_function(opens)
+        data = dump_function(opens, shares_main=executor.shares_main)
     except Exception:
-        path, why = culprit(opens, "store")
+        path, why = culprit(opens, "store", shares_main=executor.shares_main)
         return Kept(f"{path}: {why}. {name} cannot travel with it; {_WAY_OUT}")
     if b"__main__" in data and not executor.shares_main and not has_cloudpickle():
         return Kept(f"{name} needs what the script defines, which workers do not import: install cloudpickle")

@@ -86,6 +86,8 @@ def _packed(node: str, ending: Ending) -> bytes:
 
 def _not_loaded(node: str, what: str, error: BaseException) -> Exception:
     way_out = '; use executor="processes" for this node' if _only_in_main(error) else ""
+    if isinstance(error, AttributeError) and "__main__" in str(error):
+        way_out = "; it has to go by name, so define it in a module that workers can import"
     why = f"cannot be loaded by the worker: {type(error).__name__}: {error}{way_out}"
     shipping = ShippingError(node, what, why)
     shipping.__cause__ = error

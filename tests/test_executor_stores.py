@@ -131,14 +131,14 @@ class Listed:
 def test_an_embed_function_that_cannot_be_pickled_is_named(one: ProcessExecutor, tmp_path: Path) -> None:
     lock = threading.Lock()
     store = SqliteStore(tmp_path / "a.db", index={"dims": 2, "embed": lambda texts: lock})
-    why = r"""store\.options\["index"\]\["embed"\]: cannot pickle '_thread.lock' object\. .* cannot travel with it"""
+    why = r"""store\.options\["index"\]\["embed"\], which uses 'lock': cannot pickle '_thread.lock' object\. .* cannot travel with it"""
     with closing(store), pytest.raises(InvalidGraphError, match=why):
         row(remembers, executor=one, store=store)
 
 
 def test_without_cloudpickle_what_the_script_defines_is_told(one: ProcessExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pickling, "_cloudpickle", lambda: None)
-    monkeypatch.setattr("stategraph.executors.stores.dump_function", lambda opens: b"c__main__\nembed")
+    monkeypatch.setattr("stategraph.executors.stores.dump_function", lambda opens, **_: b"c__main__\nembed")
     found = recipe_of(Noted("log"), one)
     assert isinstance(found, Kept) and found.why.endswith("which workers do not import: install cloudpickle")
     assert recipe_of(Noted("log"), Executor()) == b"c__main__\nembed", "other workers import it"

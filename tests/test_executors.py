@@ -7,6 +7,7 @@ import multiprocessing
 import signal
 import subprocess
 import sys
+import types
 from collections.abc import Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
@@ -196,10 +197,11 @@ def test_a_pool_that_is_broken_says_what_to_do(drive: Drive, tmp_path: Path) -> 
 @pytest.mark.parametrize("way", ["script", "module", "stdin", "-c"])
 def test_a_script_needs_no_guard(tmp_path: Path, way: str) -> None:
     code = (
-        "from stategraph import StateGraph\nfrom typing import TypedDict\n"
+        "from stategraph import StateGraph\nfrom typing import TypedDict\nfrom functools import cache\n"
         "class State(TypedDict):\n    n: int\n"
         "class Oops(Exception): pass\n"
-        "def count(state: State) -> State:\n    if state['n'] == 2: raise Oops\n    return {'n': state['n'] + 1}\n"
+        "@cache\ndef step(n): return 1 if n == 0 else step(n - 1)\n"
+        "def count(state: State) -> State:\n    if state['n'] == 2: raise Oops\n    return {'n': state['n'] + step(3)}\n"
         "app = StateGraph(State).add_node(count).set_entry_point('count').compile(executor='processes')\n"
         "print(app.invoke({'n': 1}))\n"
         "try:\n    app.invoke({'n': 2})\nexcept Oops:\n    print('oops')\n"
@@ -209,6 +211,34 @@ def test_a_script_needs_no_guard(tmp_path: Path, way: str) -> None:
     command = [sys.executable, "-W", "error", *words]
     done = subprocess.run(command, cwd=tmp_path, input=code, capture_output=True, text=True)
     assert (done.stdout.split("\n"), done.stderr) == (["{'n': 2}", "oops", ""], "")
+
+
+def test_what_a_function_of_a_script_uses_and_cannot_take_along_is_told_at_compile() -> None:
+    code = (
+        "from stategraph import START, StateGraph\nimport threading\n"
+        "lock = threading.Lock()\n"
+        "def guard(): return lock.locked()\n"
+        "def count(state): return {'n': guard()}\n"
+        "graph = StateGraph(dict).add_node(count).add_edge(START, 'count')\n"
+        "try:\n    graph.compile(executor='processes')\nexcept Exception as error:\n    print(error)\n"
+    )
+    told = subprocess.check_output([sys.executable, "-W", "error", "-c", code], text=True)
+    assert (
+        "node 'count' cannot run on an executor: its function, which uses 'guard', which uses 'lock': "
+        "cannot pickle '_thread.lock' object"
+    ) in told
+
+
+def speaks_of_what_is_only_there(state: State) -> None:
+    module = sys.modules["only_there"] = types.ModuleType("only_there")
+    exec("class Thing: ...", vars(module))
+    stategraph.get_stream_writer()(module.Thing())
+
+
+def test_an_event_that_the_driver_cannot_load_says_whose_it_is(drive: Drive, far: Any) -> None:
+    why = "node 'speaks_of_what_is_only_there' .* an event: cannot be loaded by the driver: .*No module named 'only_there'"
+    with pytest.raises(ShippingError, match=why):
+        drive.stream(row(speaks_of_what_is_only_there, executor=far), {}, stream_mode="custom")
 
 
 def test_a_closed_executor_says_so(drive: Drive) -> None:
