@@ -6,7 +6,9 @@ store/       memory that outlives threads
 pregel/      the engine: program -> tasks -> writes -> channels -> checkpoint -> events
 executors/   where the functions of nodes run: processes, pools, Dask, Ray
 graph/       building: StateGraph, compiled to a Pregel
-visualize/   looking at graphs
+visualize/   looking at graphs, and at what ran
+workers/     many processes that run one queue of threads, on Postgres
+testing/     checks for savers of your own
 """
 
 from importlib import import_module as _load
