@@ -17,6 +17,7 @@ import psycopg
 import pytest
 from cluster import Cluster, Proxy, free_port
 from fleet import until
+from psycopg.adapt import PyFormat, Transformer
 from psycopg.conninfo import conninfo_to_dict
 from psycopg_pool import ConnectionPool
 from psycopg_pool.base import AttemptWithBackoff
@@ -184,6 +185,15 @@ def test_a_run_of_a_graph_takes_at_most_two_round_trips_a_superstep(traced: Trac
     trips = traced.trips()
     checkpoints = len(ids(saver, "next"))
     assert trips <= checkpoints + 3, "reading the thread, and little else"
+
+
+def test_a_large_value_goes_to_the_server_as_the_bytes_it_is(postgres: str) -> None:
+    values = [[b"\\" * 10_000, None, bytes(range(256))], [1, -(2**63)], [], [0.5]]
+    with wire_module.Patient.connect(postgres) as connection:
+        sent = Transformer(connection).dump_sequence(wire_module.bound(values), [PyFormat.AUTO] * 4)
+        assert sum(len(each) for each in sent if each is not None) < 10_500
+        select = "SELECT $1::bytea[], $2::bigint[], $3::bytea[], $4::float8[]"
+        assert [*wire_module.Wire(connection).rows(select, *values)[0]] == values
 
 
 def test_the_set_of_sql_texts_is_fixed() -> None:

@@ -16,6 +16,7 @@ from typing import Any
 from psycopg import Connection, Error, OperationalError, RawCursor
 from psycopg.pq import TransactionStatus
 from psycopg.rows import RowFactory, tuple_row
+from psycopg.types.array import ListBinaryDumper
 from psycopg.types.numeric import Int8
 
 from ..errors import StorageError
@@ -177,6 +178,11 @@ class Patient(Connection[Any]):
 
     patience: float | None = None
     proved = 0.0
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        # As text a value in an array is twice as long, and all threads stand still while it is made.
+        self.adapters.register_dumper(list, ListBinaryDumper)
 
     def wait(self, gen: Generator[Any, Any, Any], *args: Any, **kwargs: Any) -> Any:
         try:
