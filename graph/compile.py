@@ -19,6 +19,7 @@ from .arguments import destinations_of
 from .branch import Branch
 from .declared import Declared, NodeSpec
 from .json_schema import context_json_schema, json_schema
+from .messages import message_types
 from .schema import Channel, Schema
 
 
@@ -132,7 +133,7 @@ def compile_graph(
         tuple(graph.waiting_edges),
         {name: spec.ends for name, spec in specs.items()} | handler_ends(graph),
     )
-    for schema in graph.schemas:
+    for schema in (*graph.schemas, message_types(graph.channels.values())):
         app.serde.register_schema(schema)
     for nested in app.program.nested.values():
         app.serde.learn(nested.serde)

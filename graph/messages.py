@@ -1,11 +1,12 @@
 """Conversations as state: the reducer for lists of messages, and what nodes call to say something while they run.
 
-Messages are told by their shape: plain dicts (`{"role", "content", "id"}`) or any objects with an `id`. No class of a
-model library is known here. What readers get to see is decided in `pregel.tokens`.
+Messages are told by their shape: plain dicts (`{"role", "content", "id"}`) or any objects with an `id`. No model library
+is loaded here. What readers get to see is decided in `pregel.tokens`.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -200,6 +201,15 @@ class MessagesState(TypedDict):
     """A state with one key, `messages`, whose updates are merged by `add_messages`. Inherit from it to add keys."""
 
     messages: Annotated[list[AnyMessage], add_messages]
+
+
+def message_types(channels: Iterable[Any]) -> Any:
+    """The type of messages that lists among these channels may hold beside dicts, so that savers take them: LangChain's,
+    where the program has loaded it; else None. Those of others are registered, or named by the state."""
+    reducers = [getattr(channel, "operator", None) for channel in channels]
+    if not any(getattr(reducer, "func", reducer) is add_messages for reducer in reducers):
+        return None
+    return getattr(sys.modules.get("langchain_core.messages"), "AnyMessage", None)
 
 
 # -- one message ----------------------------------------------------------------------------------------------

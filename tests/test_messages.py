@@ -6,7 +6,10 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import os
+import subprocess
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
@@ -40,6 +43,7 @@ from stategraph.graph import messages as room
 from stategraph.graph.messages import emit_message_delta
 from stategraph.pregel.tokens import emitter, is_message, unstreamed
 
+ROOT = Path(__file__).resolve().parents[1]
 CLEAR = RemoveMessage(id=REMOVE_ALL_MESSAGES)
 
 
@@ -670,3 +674,26 @@ class FakeTask:
 
     def emit(self, mode: str, data: Any) -> None:
         self.heard.append(data)
+
+
+LANGCHAIN = """
+from langchain_core.messages import AIMessage, HumanMessage
+from stategraph import START, InMemorySaver, MessagesState, StateGraph
+graph = StateGraph(MessagesState).add_node("n", lambda state: {"messages": [AIMessage("yo", id="2")]}).add_edge(START, "n")
+thread = {"configurable": {"thread_id": "1"}}
+app = graph.compile(checkpointer=InMemorySaver())
+app.invoke({"messages": [HumanMessage("hi", id="1")]}, thread)
+print(app.get_state(thread).values["messages"] == [HumanMessage("hi", id="1"), AIMessage("yo", id="2")])
+"""
+
+
+def test_messages_of_langchain_are_stored_where_the_program_has_loaded_it(tmp_path: Path) -> None:
+    python = Path(os.environ.get("STATEGRAPH_PEER_PYTHON", ROOT / ".bench" / "bin" / "python"))
+    if not python.exists():
+        if os.environ.get("STATEGRAPH_REQUIRE_PEER") == "1":
+            pytest.fail(f"no {python}")
+        pytest.skip(f"LangChain is not installed: no {python} (run `make peer`)")
+    (tmp_path / "stategraph").symlink_to(ROOT)
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    ran = subprocess.run([python, "-P", "-c", LANGCHAIN], env=env, capture_output=True, text=True, timeout=60)
+    assert (ran.stdout, ran.returncode) == ("True\n", 0), ran.stderr
