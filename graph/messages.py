@@ -1,7 +1,7 @@
 """Conversations as state: the reducer for lists of messages, and what nodes call to say something while they run.
 
-Messages are told by their shape: plain dicts (`{"role", "content", "id"}`) or any objects with an `id`. No model library
-is loaded here. What readers get to see is decided in `pregel.tokens`.
+Messages are told by their shape: plain dicts (`{"role", "content", "id"}`) or any objects with an `id`. No model
+library is loaded here. What readers get to see is decided in `pregel.tokens`.
 """
 
 from __future__ import annotations
@@ -204,8 +204,8 @@ class MessagesState(TypedDict):
 
 
 def message_types(channels: Iterable[Any]) -> Any:
-    """The type of messages that lists among these channels may hold beside dicts, so that savers take them: LangChain's,
-    where the program has loaded it; else None. Those of others are registered, or named by the state."""
+    """The type of messages that lists among these channels may hold beside dicts, so that savers take them:
+    LangChain's, where the program has loaded it; else None. Those of others are registered, or named by the state."""
     reducers = [getattr(channel, "operator", None) for channel in channels]
     if not any(getattr(reducer, "func", reducer) is add_messages for reducer in reducers):
         return None
