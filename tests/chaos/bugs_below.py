@@ -11,6 +11,7 @@ import stategraph.checkpoint.sql.database as database
 import stategraph.checkpoint.sql.rows as rows
 import stategraph.checkpoint.sql.saver as sql
 import stategraph.checkpoint.sql.upkeep as upkeep
+import stategraph.checkpoint.sql.wire as wire
 import stategraph.checkpoint.sqlite as sqlite
 import stategraph.store.sqlite as store
 import stategraph.workers.tables as queue
@@ -303,3 +304,9 @@ def innocents_pay(stack: ExitStack) -> None:
 def dead_workers_not_noticed(stack: ExitStack) -> None:
     """What a dead worker had claimed stays claimed."""
     queued(stack, "watch", "pg_try_advisory_xact_lock(", "(SELECT false) AND pg_try_advisory_xact_lock(")
+
+
+@bug("given_up")
+def sent_for_ever(stack: ExitStack) -> None:
+    """A statement that is given up stays with the system, which sends it when the network is back."""
+    swap(stack, wire.Patient, "_abort", wire.Patient.close)

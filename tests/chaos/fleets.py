@@ -1,4 +1,4 @@
-"""R1, R3, R22 for many workers on one Postgres: killed at random under load, or by the jobs themselves."""
+"""R1, R3, R22 for many workers on one Postgres: killed at random under load, cut off, or killed by the jobs themselves."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 import cluster
 import fleet
+import machines
 
 from stategraph.testing import CheckFailed, same
 from stategraph.workers import Queue
@@ -17,6 +18,9 @@ from .campaign import Round, trial
 
 STEPS, WORKERS = 5, 3
 THREADS = 500
+CUT_OFF = 100
+"""Threads whose workers' cables are pulled."""
+
 POISONED, INNOCENT = 4, 36
 PATIENCE = 300
 """Seconds after which a fleet that is not done is stuck."""
@@ -106,3 +110,58 @@ def poisoned_jobs(round: Round) -> None:
             same(queue.result(f"good {number}").unwrap()["log"], [*range(STEPS)], "an innocent's log")
         round.count("jobs parked", POISONED)
         round.count("workers", workers.started)
+
+
+class Cables:
+    """Three workers' machines and the server's, each with its cable; and what can happen to them."""
+
+    def __init__(self, round: Round, network: machines.Network, workers: fleet.Fleet, server: machines.Host) -> None:
+        self._round, self._random = round, round.random
+        self._workers, self._server = workers, server
+        self._hosts = [network.host() for _ in range(WORKERS)]
+        self._running = {host: workers.start(host) for host in self._hosts}
+
+    def disturb(self) -> None:
+        """Mostly a cable is pulled for a moment; now and then for so long that TCP gives up; or a machine's power goes."""
+        for host, process in self._running.items():
+            if not process.is_alive():  # whoever is cut off as it starts says so and ends
+                self._running[host] = self._workers.start(host)
+        kind = self._random.choices(["short", "long", "power"], [8, 1, 2])[0]
+        host = self._random.choice(self._hosts if kind == "power" else [self._server, *self._hosts])
+        self._round.count({"short": "cables pulled", "long": "for half a minute", "power": "losses of power"}[kind])
+        if kind == "power":
+            host.lose_power()
+            self._workers.reap()
+            host.switch_on()
+            time.sleep(self._random.uniform(0, 2))
+            return
+        host.pull()
+        time.sleep(self._random.uniform(0.05, 3) if kind == "short" else self._random.uniform(26, 34))
+        host.plug()
+        time.sleep(self._random.uniform(0, 1))
+
+
+@trial("R1", quick=0, full=5)
+def pulled_cables(round: Round) -> None:
+    """100 threads of five steps on three machines and a server's, with a network between them: cables are pulled at
+    random, for moments and for half a minute, the server's too, and machines lose their power. Every thread ends with
+    each step once, every step's effect has one key, nothing is parked."""
+    machines.require()
+    names = [f"t{number}" for number in range(CUT_OFF)]
+    timeout = round.random.choice([2, 30])  # how soon workers give a statement up
+    with machines.Network() as network:
+        server = network.host()
+        with machines.postgres_on(server) as postgres:
+            url = postgres.schema()
+            with (
+                Queue.from_conn_string(postgres.console(url), fleet.counting) as queue,
+                fleet.Fleet(url, round.folder, round.bench.bug, concurrency=4, timeout=timeout) as workers,
+            ):
+                queue.setup()
+                cables = Cables(round, network, workers, server)
+                queue.submit_many([(name, given(pause=round.random.choice([0.1, 0.5, 1.0]))) for name in names])
+                until_all_ended(queue, cables.disturb, 2 * PATIENCE)
+                fleet.judged(queue, workers, names, STEPS)
+                same(queue.counts(), {"counting": {"done": CUT_OFF}}, "how the jobs ended")
+                round.count("threads", CUT_OFF)
+                round.count("effects repeated under their key", workers.repeats())

@@ -1,4 +1,4 @@
-"""R12: the database goes away and comes back while runs go on."""
+"""R12: the database goes away and comes back while runs go on, or is cut off."""
 
 from __future__ import annotations
 
@@ -10,15 +10,19 @@ from itertools import count
 from typing import Annotated, Any, TypedDict
 
 import cluster
+import machines
 
 from stategraph import END, START, StateGraph
 from stategraph.checkpoint import StorageError
 from stategraph.checkpoint.postgres import PostgresSaver
+from stategraph.store.postgres import PostgresStore
 from stategraph.testing import CheckFailed, same
 
 from .campaign import Round, Skipped, trial
 
 STEPS, THREADS, RESTARTS = 40, 3, 3
+TURNS = 2
+PLACE = ("numbers",)
 
 
 class State(TypedDict):
@@ -93,3 +97,42 @@ def restarted_under_load(round: Round) -> None:
         server.remove()
     if failed:
         raise failed[0]
+
+
+@trial("R12", quick=1, full=50)
+def given_up(round: Round) -> None:
+    """A program stores one number after the other while its cable is pulled and plugged in again; it gives a call up
+    after half a second and goes on with the next number. What it was told stored is read back, and no number that was
+    given up is stored later on."""
+    machines.require()
+    with machines.Network() as network:
+        server, desk = network.host(), network.host()
+        with (
+            machines.postgres_on(server) as postgres,
+            desk.inside(),
+            PostgresStore.from_conn_string(postgres.schema(), timeout=0.5) as store,
+        ):
+            store.setup()
+            for turn in range(TURNS):
+                stored_in_turn(round, store, desk, 10 * turn)
+
+
+def stored_in_turn(round: Round, store: PostgresStore, desk: machines.Host, number: int) -> None:
+    """Store numbers, from this one on, across a pulled cable, until some time after it is back."""
+    store.put(PLACE, "key", {"number": number})
+    desk.pull()
+    back = time.monotonic() + round.random.uniform(0.6, 2.4)
+    plug = threading.Timer(back - time.monotonic(), desk.plug)
+    plug.start()
+    ends = back + 3  # what the system still sent would be there by then
+    while time.monotonic() < ends:
+        number += 1
+        try:
+            store.put(PLACE, "key", {"number": number})
+            while time.monotonic() > back and time.monotonic() < ends:
+                found = store.get(PLACE, "key")
+                same(found and found.value, {"number": number}, "what is stored")
+                time.sleep(0.02)
+        except StorageError:
+            round.count("calls given up")
+    plug.join()
