@@ -9,6 +9,7 @@ import sys
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
+from types import BuiltinFunctionType, MethodDescriptorType
 from typing import Any, ClassVar
 
 import typing_extensions
@@ -179,11 +180,17 @@ def _reducer(key: str, metadata: tuple[Any, ...]) -> Callable[[Any, Any], Any] |
     return fitting[0] if fitting else None
 
 
+_BUILTIN = (BuiltinFunctionType, MethodDescriptorType)
+
+
 def _takes_two(function: Callable[..., Any]) -> bool:
     signature = signature_of(function)
     if signature is None:
         return not isinstance(function, type)  # a builtin such as max, which tells nothing
-    return sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in signature.parameters.values()) == 2
+    parameters = signature.parameters.values()
+    if isinstance(function, _BUILTIN) and any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        return True  # such as set.union, which tells this much from Python 3.14 on
+    return sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters) == 2
 
 
 def _type_arguments(schema: Any) -> Mapping[Any, Any]:

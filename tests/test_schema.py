@@ -91,6 +91,7 @@ REDUCERS: dict[str, Any] = {
     "instance": Annotated[int, Adder()],
     "partial": Annotated[int, functools.partial(lambda c, a, b: a, 1)],
     "builtin": Annotated[int, max],
+    "builtin with a signature": Annotated[set, set.union],
 }
 
 

@@ -144,7 +144,7 @@ def sql_texts_are_constants(round: Round) -> None:
             return self.cursor().execute(*args)  # type: ignore[arg-type]
 
     def connect(self: Database, name: str, timeout: float) -> sqlite3.Connection:
-        return sqlite3.connect(name, timeout, isolation_level=None, check_same_thread=False, factory=Watched)
+        return sqlite3.connect(name, timeout=timeout, isolation_level=None, check_same_thread=False, factory=Watched)
 
     with patched(Database, "_connect", connect):
         checked(round, TestSqliteSaver, ["hostile_texts_are_only_texts", "prune", "copy"])
