@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -36,7 +37,7 @@ def serve(payload: bytes, parts: Sequence[bytes] = (), tell: Tell | None = None)
         value = _input(work.input, parts)
         task = RemoteTask(work.node, lent, _bytes(work.shared, parts), tell or _nobody)
     except Exception as error:
-        ending.error = pack_error(_not_loaded(node, "its function or input", error))
+        ending.error = pack_error(_not_loaded(node, error))
         return dumps(ending)
     try:
         copy_context().run(_run, task, function, work, value, ending)
@@ -45,7 +46,7 @@ def serve(payload: bytes, parts: Sequence[bytes] = (), tell: Tell | None = None)
         rejected = getattr(signal, "error", None)
         ending.error = None if rejected is None else pack_error(rejected)
     except BaseException as error:
-        ending.error = pack_error(_not_loaded(node, "what it imports", error) if _only_in_main(error) else error)
+        ending.error = pack_error(_not_there(node, error) if _only_in_main(error) else error)
     finally:
         task.end()
     ending.writes, ending.asked, ending.questions = task.writes, task.asked, task.questions
@@ -84,19 +85,29 @@ def _packed(node: str, ending: Ending) -> bytes:
     raise AssertionError("a part of an ending that cannot be packed")
 
 
-def _not_loaded(node: str, what: str, error: BaseException) -> Exception:
-    way_out = '; use executor="processes" for this node' if _only_in_main(error) else ""
+def _not_loaded(node: str, error: Exception) -> Exception:
+    way_out = _PROCESSES if _only_in_main(error) else ""
     if isinstance(error, AttributeError) and "__main__" in str(error):
         way_out = "; it has to go by name, so define it in a module that workers can import"
     why = f"cannot be loaded by the worker: {type(error).__name__}: {error}{way_out}"
-    shipping = ShippingError(node, what, why)
+    shipping = ShippingError(node, "its function or input", why)
     shipping.__cause__ = error
     return shipping
 
 
 def _only_in_main(error: BaseException) -> bool:
-    """Whether an extension module refused to load in a sub-interpreter. They say so in several ways."""
-    return isinstance(error, ImportError) and "interpreter" in str(error)
+    """Whether sub-interpreters have no such thing: an extension module, a daemon thread, a fork. The words differ."""
+    return isinstance(error, (ImportError, RuntimeError)) and _SAID.search(str(error)) is not None
+
+
+_SAID = re.compile(r"sub\)?-?interpreter|one interpreter per process")
+_PROCESSES = '; use executor="processes" for this node'
+
+
+def _not_there(node: str, error: BaseException) -> Exception:
+    shipping = ShippingError(node, "what it uses", f"{type(error).__name__}: {error}{_PROCESSES}")
+    shipping.__cause__ = error
+    return shipping
 
 
 def _bytes(held: Blob | Part, parts: Sequence[bytes]) -> bytes:

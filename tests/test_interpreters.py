@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -19,11 +21,16 @@ pytest.register_assert_rewrite("executor_suite")
 from concurrent.futures import InterpreterPoolExecutor
 from concurrent.interpreters import get_main
 
+import cluster
 from executor_suite import *
 
 from stategraph import InvalidGraphError
 from stategraph.executors import executor_of, pickling
 from stategraph.executors.interpreters import InterpreterExecutor
+from stategraph.store.postgres import PostgresStore
+from stategraph.store.sqlite import SqliteStore
+
+postgres = cluster.postgres
 
 # The workers are in the driver's process, and none can be ended alone.
 del test_a_worker_that_dies_costs_a_try, test_a_task_that_kills_its_workers_fails_after_three
@@ -61,6 +68,14 @@ def ends_for_real() -> bool:
     return False
 
 
+@pytest.fixture
+def new_store(tmp_path: Path) -> Iterator[Callable[[], Any]]:
+    """None on Postgres: psycopg's pool has daemon threads, see below."""
+    names = (tmp_path / f"{n}.db" for n in itertools.count())
+    with ExitStack() as stack:
+        yield lambda: stack.enter_context(closing(SqliteStore(next(names), index=INDEX)))
+
+
 # One of the questions wants an `int`, which pydantic would check: see below.
 @pytest.mark.parametrize("story", [story for story in STORIES if story != "questions"])
 def test_a_run_is_equal_to_the_local_one_event_by_event(drive: Drive, executor: Any, story: str) -> None:
@@ -75,6 +90,8 @@ def test_interpreters_are_not_taken_for_threads(pool: Any) -> None:
 # -- how functions find their way -------------------------------------------------------------------------------
 
 MODULE = """
+import os
+import threading
 from concurrent.interpreters import get_current
 
 from stategraph import START, InMemorySaver, StateGraph, interrupt
@@ -95,6 +112,12 @@ def asks_in_json(state: State) -> State:
 
 def stores(state: State) -> None:
     InMemorySaver().serde.dumps(state)
+
+def starts_a_daemon(state: State) -> None:
+    threading.Thread(target=int, daemon=True).start()
+
+def forks(state: State) -> None:
+    os.fork()
 
 app = StateGraph(State).add_node(which).add_edge(START, "which").compile(checkpointer=InMemorySaver())
 """
@@ -182,12 +205,29 @@ def test_a_pydantic_state_is_refused_with_a_way_out(drive: Drive, pool: Any, lat
         drive.invoke(row(orders.of_order, schema=orders.Order, executor=pool), {"n": 1})
 
 
-@pytest.mark.parametrize("name", ["imports_late", "asks_for_a_number", "stores"])
-def test_a_module_that_does_not_load_is_named_with_its_node(drive: Drive, pool: Any, late: Any, name: str) -> None:
+NOT_THERE = {
+    "imports_late": "pydantic_core",
+    "asks_for_a_number": "pydantic_core",
+    "stores": "nothing can be stored .* ormsgpack",
+    "starts_a_daemon": "daemon threads",
+    "forks": "fork",
+}
+
+
+@pytest.mark.parametrize("name", NOT_THERE)
+def test_what_sub_interpreters_do_not_have_is_named_with_its_node(drive: Drive, pool: Any, late: Any, name: str) -> None:
     app = row(getattr(late, name), executor=pool, checkpointer=InMemorySaver())
-    told = rf"node '{name}' runs on an executor: what it imports.*(pydantic_core|ormsgpack).*\"processes\""
+    told = rf"node '{name}' runs on an executor: what it uses: .*{NOT_THERE[name]}.*; use executor=\"processes\""
     with pytest.raises(ShippingError, match=told):
         drive.invoke(app, {"n": 0}, {"configurable": {"thread_id": "1"}})
+
+
+def test_a_store_on_postgres_is_refused_with_a_way_out(drive: Drive, pool: Any, postgres: str) -> None:
+    with (
+        closing(PostgresStore(postgres)) as store,
+        pytest.raises(ShippingError, match='node \'puts\' .*daemon threads.*; use executor="processes"'),
+    ):
+        drive.invoke(row(puts, executor=pool, store=store), {})
 
 
 def test_a_json_schema_of_an_answer_needs_no_pydantic(drive: Drive, pool: Any, late: Any) -> None:
