@@ -344,8 +344,13 @@ async def save(run: Run, effect: Save) -> None:
         await saver.acommit_writes(run.thread_id or "", run.ns, effect.checkpoint_id, effect.writes)
 
 
-async def side_by_side(jobs: Sequence[Callable[[], Awaitable[Any]]], limit: int | None) -> list[Any]:
+async def side_by_side(
+    jobs: Sequence[Callable[[], Awaitable[Any]]], limit: int | None, keep_errors: bool
+) -> list[Any]:
     """Await independent jobs, at most `limit` at once; results in order.
+
+    Args:
+        keep_errors: put what a job raised in the place of its result.
 
     Raises:
         Exception: that of the first failed job in order, once all have ended.
@@ -358,6 +363,6 @@ async def side_by_side(jobs: Sequence[Callable[[], Awaitable[Any]]], limit: int 
 
     results = await asyncio.gather(*(one(job) for job in jobs), return_exceptions=True)
     for result in results:
-        if isinstance(result, BaseException):
+        if isinstance(result, BaseException) and not (keep_errors and isinstance(result, Exception)):
             raise result
     return results

@@ -234,12 +234,15 @@ class Pregel(StoredThreads):
         self,
         inputs: Sequence[Any],
         config: RunnableConfig | Sequence[RunnableConfig] | None = None,
+        *,
+        return_exceptions: bool = False,
         **options: Unpack[Options],
     ) -> list[Any]:
         """Independent runs side by side, results in the order of the inputs.
 
         Args:
             config: one for all, or one per input. The first one's `max_concurrency` limits how many run at once.
+            return_exceptions: put what a run raised in the place of its result.
 
         Raises:
             ValueError: there are not as many configs as inputs.
@@ -249,12 +252,15 @@ class Pregel(StoredThreads):
         return threads.side_by_side(
             [partial(self.invoke, i, c, **options) for i, c in zip(inputs, configs, strict=True)],
             normalize(configs[0]).get("max_concurrency") if configs and configs[0] else None,
+            return_exceptions,
         )
 
     async def abatch(
         self,
         inputs: Sequence[Any],
         config: RunnableConfig | Sequence[RunnableConfig] | None = None,
+        *,
+        return_exceptions: bool = False,
         **options: Unpack[Options],
     ) -> list[Any]:
         """`batch` for coroutines."""
@@ -264,6 +270,7 @@ class Pregel(StoredThreads):
         return await aio.side_by_side(
             [partial(self.ainvoke, i, c, **options) for i, c in zip(inputs, configs, strict=True)],
             normalize(configs[0]).get("max_concurrency") if configs and configs[0] else None,
+            return_exceptions,
         )
 
     def _open(self, input: Any, config: RunnableConfig | None, options: Options) -> Run:

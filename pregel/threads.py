@@ -337,8 +337,11 @@ def save(run: Run, effect: Save) -> None:
         saver.commit_writes(run.thread_id or "", run.ns, effect.checkpoint_id, effect.writes)
 
 
-def side_by_side(jobs: Sequence[Callable[[], Any]], limit: int | None) -> list[Any]:
+def side_by_side(jobs: Sequence[Callable[[], Any]], limit: int | None, keep_errors: bool) -> list[Any]:
     """Call independent jobs on worker threads, at most `limit` at once; results in order.
+
+    Args:
+        keep_errors: put what a job raised in the place of its result.
 
     Raises:
         Exception: that of the first failed job in order, once all have ended.
@@ -365,7 +368,9 @@ def side_by_side(jobs: Sequence[Callable[[], Any]], limit: int | None) -> list[A
         POOL.submit(partial(copy_context().run, work))
     for _ in range(workers):
         done.get()
-    for error in errors:
-        if error is not None:
+    for position, error in enumerate(errors):
+        if keep_errors and isinstance(error, Exception):
+            results[position] = error
+        elif error is not None:
             raise error
     return results

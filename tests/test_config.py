@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import operator
 import threading
+from functools import partial
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -496,3 +497,14 @@ def test_batch_takes_one_config_or_one_each(drive: Any) -> None:
 def test_a_misspelt_option_of_a_call_is_refused_with_the_one_that_was_meant(drive: Any) -> None:
     with pytest.raises(TypeError, match="unknown option 'stream_mod'.*did you mean 'stream_mode'"):
         drive.invoke(app_of(lambda state: None), {"a": 1}, stream_mod="values")
+
+
+def test_batch_may_return_what_failed_beside_what_did_not(drive: Any) -> None:
+    def divide(state: State) -> State:
+        return {"a": 6 // state["a"]}
+
+    batch: Any = partial(drive.call, app_of(divide), "batch", [{"a": 2}, {"a": 0}, {"a": 3}])
+    first, failed, last = batch(return_exceptions=True)
+    assert (first["a"], type(failed), last["a"]) == (3, ZeroDivisionError, 2)
+    with pytest.raises(ZeroDivisionError):
+        batch()
