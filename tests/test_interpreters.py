@@ -113,6 +113,9 @@ def asks_in_json(state: State) -> State:
 def stores(state: State) -> None:
     InMemorySaver().serde.dumps(state)
 
+def reads(state: State) -> None:
+    InMemorySaver().serde.loads(("msgpack", b"\\xc0"))
+
 def starts_a_daemon(state: State) -> None:
     threading.Thread(target=int, daemon=True).start()
 
@@ -209,6 +212,7 @@ NOT_THERE = {
     "imports_late": "pydantic_core",
     "asks_for_a_number": "pydantic_core",
     "stores": "nothing can be stored .* ormsgpack",
+    "reads": "read from storage: .* ormsgpack",
     "starts_a_daemon": "daemon threads",
     "forks": "fork",
 }
