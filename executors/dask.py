@@ -46,7 +46,12 @@ class DaskExecutor(Executor):
         self.quarantine = threading.Lock()
 
     def submit(self, call: Call, hear: Hear) -> _Flight:
-        """Hand the call to the scheduler."""
+        """Hand the call to the scheduler.
+
+        Raises:
+            RuntimeError: the client is closed.
+        """
+        self._check_open()
         inbox = self._inbox(hear) if call.speaks else None
         topic = None if inbox is None else (self._topic, inbox.id)
         key = f"{call.node}-{uuid.uuid4().hex}"  # never the same: equal calls are not to be merged
@@ -55,7 +60,12 @@ class DaskExecutor(Executor):
 
     def share(self, blob: bytes) -> Any:
         """Scatter a large part: to one worker, from which the others fetch it."""
+        self._check_open()
         return self.given.scatter(blob, hash=False)
+
+    def _check_open(self) -> None:
+        if self.given.status in ("closing", "closed"):
+            raise RuntimeError("executor: this distributed.Client is closed; give one that is connected")
 
     def keep(self, future: Any) -> None:
         """Hold an abandoned call until it ends."""

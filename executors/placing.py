@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextvars import copy_context
 from copy import copy
 from dataclasses import replace
@@ -133,4 +133,10 @@ def _unpicklable(node: Node, error: Exception, executor: Executor) -> str:
 
 
 def _on_thread(pool: ThreadPoolExecutor, function: Any, value: Any, /, **given: Any) -> Any:
-    return pool.submit(copy_context().run, partial(function, value, **given)).result()
+    future = pool.submit(copy_context().run, partial(function, value, **given))
+    try:
+        return future.result()
+    except CancelledError as cancelled:
+        if future.cancelled():
+            raise RuntimeError("the ThreadPoolExecutor was shut down before it began this call") from cancelled
+        raise

@@ -9,7 +9,7 @@ import os
 import threading
 import uuid
 from collections.abc import Callable
-from concurrent.futures import BrokenExecutor, Future, ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, CancelledError, Future, ThreadPoolExecutor
 from multiprocessing.connection import Client, Connection, Listener
 from typing import Any
 
@@ -81,6 +81,9 @@ class _Flight:
         except BrokenExecutor as broken:
             self.cancel()
             raise self._executor._broken(broken) from broken
+        except CancelledError as cancelled:
+            self.cancel()
+            raise Lost("the pool was shut down before it began this call", final=True) from cancelled
         if self._inbox is not None:
             self._inbox.wait(told)
             self._inbox.close()

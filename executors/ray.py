@@ -6,6 +6,8 @@ Large parts are put into Ray's object store once.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import copy_context
 from queue import SimpleQueue
 from threading import Thread
@@ -18,6 +20,7 @@ from .call import Call, Executor, Hear, Lost
 from .worker import serve
 
 EVENT, END = b"e", b"."
+SHUT_DOWN = "Ray was shut down"
 
 
 class RayExecutor(Executor):
@@ -72,13 +75,16 @@ class _Streaming:
 
     def result(self, timeout: float | None = None) -> bytes:
         while True:
-            ready, _ = ray.wait([self._items], timeout=timeout, fetch_local=False)
+            with _shut_down_told():
+                ready, _ = ray.wait([self._items], timeout=timeout, fetch_local=False)
             if not ready:
                 raise TimeoutError
             try:
-                item = _got(next(self._items), None)
+                with _shut_down_told():
+                    ref = next(self._items)
             except StopIteration:
                 raise Lost("its worker has stopped in the middle") from None
+            item = _got(ref, None)
             if item[:1] == END:
                 return item[1:]
             self._hear(item[1:])
@@ -89,7 +95,8 @@ class _Streaming:
 
 def _got(ref: Any, timeout: float | None) -> bytes:
     try:
-        return ray.get(ref, timeout=timeout)  # type: ignore[no-any-return]
+        with _shut_down_told():
+            return ray.get(ref, timeout=timeout)  # type: ignore[no-any-return]
     except GetTimeoutError:
         raise TimeoutError from None
     except RayTaskError:
@@ -100,13 +107,30 @@ def _got(ref: Any, timeout: float | None) -> bytes:
         raise Lost(_first_line(error)) from error
 
 
+@contextmanager
+def _shut_down_told() -> Iterator[None]:
+    """After `ray.shutdown()` Ray raises this and that, or SystemExit; or who asks it starts a new cluster, in which
+    the call is not."""
+    if not ray.is_initialized():
+        raise Lost(SHUT_DOWN, final=True)
+    try:
+        yield
+    except (GetTimeoutError, StopIteration):
+        raise
+    except (Exception, SystemExit) as error:
+        if isinstance(error, SystemExit) or not ray.is_initialized():
+            raise Lost(SHUT_DOWN, final=True) from error
+        raise
+
+
 def _first_line(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def _cancel(found: Any) -> None:
     try:
-        ray.cancel(found, force=True)
+        if ray.is_initialized():
+            ray.cancel(found, force=True)
     except Exception:  # it has ended, or the cluster is gone
         pass
 

@@ -92,3 +92,11 @@ def test_many_calls_may_wait_for_long(drive: Drive, client: Any) -> None:
     graph = StateGraph(State).add_node(rests)
     graph.add_conditional_edges(START, lambda state: [Send("rests", {"n": n}) for n in range(60)], ["rests"])
     assert drive.invoke(graph.compile(executor=client), {})["log"] == list(range(60))
+
+
+def test_a_closed_client_says_so(drive: Drive, client: Any) -> None:
+    other = distributed.Client(client.scheduler.address)
+    other.close()
+    for size in (1, 100_000):
+        with pytest.raises(RuntimeError, match="this distributed.Client is closed"):
+            drive.invoke(row(where, executor=other), {"log": ["x" * size]})

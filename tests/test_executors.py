@@ -185,6 +185,28 @@ def test_a_task_may_die_three_times_in_each_run(processes: Any, drive: Drive, tm
     assert (tmp_path / "tries").read_text() == "xxxxxx"
 
 
+@pytest.mark.parametrize("made", [ThreadPoolExecutor, ProcessPoolExecutor])
+def test_a_pool_that_is_shut_down_amid_a_run_says_so(tmp_path: Path, drive: Drive, made: Any) -> None:
+    """Of three calls one has begun, and perhaps one more lies in the pool's pipe."""
+    pool = made(1, **({} if made is ThreadPoolExecutor else {"mp_context": multiprocessing.get_context("forkserver")}))
+    graph = StateGraph(State).add_node(stays)
+    graph.add_conditional_edges(START, lambda state: [Send("stays", state)] * 4, ["stays"])
+
+    def shut_down() -> None:
+        due = time.monotonic() + LONG
+        while not [*tmp_path.iterdir()] and time.monotonic() < due:
+            time.sleep(0.01)
+        pool.shutdown(wait=False, cancel_futures=True)
+        (tmp_path / "go").touch()
+
+    thread = threading.Thread(target=shut_down)
+    thread.start()
+    with pytest.raises((RuntimeError, WorkerLostError), match="was shut down before it began this call"):
+        drive.invoke(graph.compile(executor=pool), {"texts": [str(tmp_path)]})
+    thread.join()
+    pool.shutdown()
+
+
 def test_a_pool_that_is_broken_says_what_to_do(drive: Drive, tmp_path: Path) -> None:
     with process_pool() as pool:
         app = row(kills_its_worker, executor=pool)

@@ -13,6 +13,7 @@ pytest.register_assert_rewrite("executor_suite")
 ray = pytest.importorskip("ray")
 
 from executor_suite import *
+from fleet import until
 
 from stategraph.executors import executor_of
 from stategraph.executors.ray import RayExecutor
@@ -74,3 +75,27 @@ def ends_for_real() -> bool:
 def test_the_module_means_its_cluster() -> None:
     assert isinstance(executor_of(ray), RayExecutor)
     assert executor_of(ray) is executor_of(ray)
+
+
+def test_a_cluster_that_is_shut_down_ends_the_runs_on_it_and_starts_no_other(executor: Any, tmp_path: Path) -> None:
+    """The last test here."""
+    ends: list[BaseException] = []
+
+    def run(heard: bool, folder: Path) -> None:
+        try:
+            for _ in row(stays, executor=executor).stream({"texts": [str(folder)]}, stream_mode="custom" if heard else "values"):
+                pass
+        except BaseException as error:
+            ends.append(error)
+
+    folders = [tmp_path / "plain", tmp_path / "heard"]
+    threads = [threading.Thread(target=run, args=(heard, folder)) for heard, folder in enumerate(folders)]
+    for folder, thread in zip(folders, threads, strict=True):
+        folder.mkdir()
+        thread.start()
+    until(lambda: all([*folder.iterdir()] for folder in folders))
+    ray.shutdown()
+    for thread in threads:
+        thread.join(LONG)
+    assert [type(end) for end in ends] == [WorkerLostError] * 2 and all("Ray was shut down" in str(end) for end in ends)
+    assert not ray.is_initialized()
