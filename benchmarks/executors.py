@@ -1,6 +1,6 @@
 """What a task costs on each executor: nothing to do, 10 ms of Python, 1 MB of state to read.
 
-    .venv/bin/python benchmarks/executors.py              # the table of docs/scaling.md: three sittings, six minutes
+    .venv/bin/python benchmarks/executors.py              # the table of docs/scaling.md: three sittings, seven minutes
     .venv/bin/python benchmarks/executors.py processes 2  # one executor with 2 workers, as JSON
 
 Every row is a fresh process in each sitting. Each figure is the best of all rounds: what the machine can do, not what
@@ -23,8 +23,9 @@ from typing import Annotated, Any, TypedDict
 from stategraph import START, Send, StateGraph
 from stategraph.executors import ProcessExecutor
 
-ROWS = [("threads", 1), ("threads", 2), ("processes", 1), ("processes", 2), ("pool", 1), ("pool", 2),
-        ("dask", 1), ("dask", 2), ("ray", 1), ("ray", 2)]  # fmt: skip
+INTERPRETERS = ["interpreters"] if sys.version_info >= (3, 14) else []
+NAMES = ["threads", "processes", "pool", *INTERPRETERS, "dask", "ray"]
+ROWS = [(name, workers) for name in NAMES for workers in (1, 2)]
 TASKS, LONG_TASKS, READERS, ROUNDS = 200, 60, 20, 5
 CASES = ("alone", "wide", "busy", "large")
 
@@ -110,6 +111,11 @@ def open_executor(name: str, workers: int) -> Iterator[Any]:
         from concurrent.futures import ProcessPoolExecutor
 
         with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("forkserver")) as pool:
+            yield pool
+    elif name == "interpreters":
+        from concurrent.futures import InterpreterPoolExecutor
+
+        with InterpreterPoolExecutor(workers) as pool:
             yield pool
     elif name == "dask":
         from distributed import Client, LocalCluster
