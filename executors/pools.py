@@ -42,18 +42,13 @@ class PoolExecutor(Executor):
     def __init__(self, pool: Any) -> None:
         self.given = pool
         self.name = type(pool).__name__
-        self._mailbox: Mailbox | None = None
-        self._lock = threading.Lock()
 
     def submit(self, call: Call, hear: Hear) -> _Flight:
         """Hand the call to the pool."""
-        inbox = None
+        inbox = address = None
         if call.speaks:
-            with self._lock:
-                if self._mailbox is None:
-                    self._mailbox = Mailbox()
-            inbox = self._mailbox.inbox(hear)
-        address = None if inbox is None or self._mailbox is None else (self._mailbox.address, self._mailbox.key)
+            mailbox = the_mailbox()
+            inbox, address = mailbox.inbox(hear), (mailbox.address, mailbox.key)
         try:
             future = self._sent(call.payload, address, "" if inbox is None else inbox.id)
         except BrokenExecutor as broken:
@@ -181,6 +176,27 @@ class Mailbox:
         except (EOFError, OSError):
             line.close()
 
+
+_mailboxes: list[Mailbox] = []
+_mailboxes_lock = threading.Lock()
+
+
+def the_mailbox() -> Mailbox:
+    """That of this process, for all pools: pools come and go."""
+    with _mailboxes_lock:
+        if not _mailboxes:
+            _mailboxes.append(Mailbox())
+        return _mailboxes[0]
+
+
+def _leave_parents_mail() -> None:
+    """In the child of a fork: nobody reads there for us."""
+    global _mailboxes_lock
+    _mailboxes_lock = threading.Lock()
+    _mailboxes.clear()
+
+
+os.register_at_fork(after_in_child=_leave_parents_mail)
 
 # -- the other side ---------------------------------------------------------------------------------------------
 

@@ -185,6 +185,24 @@ def test_a_task_may_die_three_times_in_each_run(processes: Any, drive: Drive, tm
     assert (tmp_path / "tries").read_text() == "xxxxxx"
 
 
+def test_pools_that_come_and_go_leave_no_thread_and_no_file_behind(drive: Drive, pool: Any) -> None:
+    app = row(speaks)
+
+    def listen(pool: Any) -> tuple[int, int]:
+        assert list(drive.stream(app, {"n": 0}, stream_mode="custom", executor=pool))[-1] == "last"
+        return threading.active_count(), len(os.listdir("/proc/self/fd"))
+
+    before = listen(pool)
+    for _ in range(2):
+        with process_pool() as other:
+            listen(other)
+    del other
+    due = time.monotonic() + LONG
+    while (now := listen(pool)) > before and time.monotonic() < due:
+        time.sleep(0.01)  # threads that have read to the end
+    assert now <= before
+
+
 @pytest.mark.parametrize("made", [ThreadPoolExecutor, ProcessPoolExecutor])
 def test_a_pool_that_is_shut_down_amid_a_run_says_so(tmp_path: Path, drive: Drive, made: Any) -> None:
     """Of three calls one has begun, and perhaps one more lies in the pool's pipe."""
