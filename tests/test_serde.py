@@ -758,6 +758,43 @@ def test_schema_registers_what_it_names(annotation: Any, named: set[type]) -> No
     assert set(serializer._registry._by_type) == named
 
 
+class Event:
+    """A base that cannot be stored itself."""
+
+
+@dataclass
+class Click(Event):
+    x: int
+
+
+@dataclass
+class Drag(Click):
+    to: int
+
+
+class Request(BaseModel):
+    n: int
+
+
+class Question(Request):
+    inner: "Event | None" = None
+    model_config = {"arbitrary_types_allowed": True}
+
+
+@pytest.mark.parametrize("value", [Click(1), Drag(1, 2), Question(n=1, inner=Drag(1, 2))], ids=repr)
+def test_schema_that_names_a_base_registers_its_kinds(value: Any) -> None:
+    serializer = fresh()
+    serializer.register_schema(list[Event] | Request)
+    assert serializer.loads(serializer.dumps([value])) == [value]
+
+
+@pytest.mark.parametrize("base", [BaseModel, Exception, Enum, object, tuple, Any])
+def test_schema_that_names_a_base_of_everybodys_registers_nothing_below_it(base: Any) -> None:
+    serializer = fresh()
+    serializer.register_schema(list[base])
+    assert set(serializer._registry._by_type) <= {base}
+
+
 def test_schema_leaves_what_is_registered_alone() -> None:
     serializer = fresh()
     serializer.register(Frozen, encode=lambda f: "mine", decode=lambda s: Frozen(42))

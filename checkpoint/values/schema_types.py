@@ -15,7 +15,8 @@ from .treatment import is_pydantic, pydantic_fields, storable
 
 
 def classes_in(annotation: Any) -> Iterator[type]:
-    """The storable classes that an annotation names, directly or in the fields of those it names.
+    """The storable classes that an annotation names, directly or in the fields of those it names, and their subclasses
+    as far as they are defined.
 
     >>> from enum import Enum
     >>> class Color(Enum):
@@ -35,6 +36,7 @@ def classes_in(annotation: Any) -> Iterator[type]:
                 if storable(item):
                     yield item
                 waiting.extend(_fields(item))
+                waiting.extend(reversed(_subclasses(item)))  # of two of one name the newer comes last, and counts
             else:
                 waiting.extend(_parts(item))
         except Exception:  # a hint is the user's, and being wrong is no reason to stop a graph
@@ -69,6 +71,12 @@ def _fields(cls: Any) -> list[Any]:
     if is_typeddict(cls) or dataclasses.is_dataclass(cls) or (issubclass(cls, tuple) and hasattr(cls, "_fields")):
         return list(_own_hints(cls).values())
     return []
+
+
+def _subclasses(cls: type) -> list[type]:
+    """Those known by now: where a base is named, any of its kinds is meant. But not all models or exceptions there are."""
+    library = cls.__module__.partition(".")[0]
+    return [] if library == "pydantic" or library in sys.stdlib_module_names else cls.__subclasses__()
 
 
 def _own_hints(cls: type) -> dict[str, Any]:
