@@ -777,7 +777,7 @@ class Request(BaseModel):
 
 
 class Question(Request):
-    inner: "Event | None" = None
+    inner: Event | None = None
     model_config = {"arbitrary_types_allowed": True}
 
 

@@ -74,7 +74,7 @@ def _fields(cls: Any) -> list[Any]:
 
 
 def _subclasses(cls: type) -> list[type]:
-    """Those known by now: where a base is named, any of its kinds is meant. But not all models or exceptions there are."""
+    """Those known by now: where a base is named, any of its kinds is meant. But not all models or errors there are."""
     library = cls.__module__.partition(".")[0]
     return [] if library == "pydantic" or library in sys.stdlib_module_names else cls.__subclasses__()
 
