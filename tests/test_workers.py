@@ -860,6 +860,8 @@ def test_the_command_line_works_and_looks(postgres: str, queue: Queue, tmp_path:
     assert capsys.readouterr().out.splitlines()[-1] == "s\tcounting\tu\twaiting\tpriority 4"
     assert main(["queue", "--db", postgres, "--cancel", "s", "--retry", "s", "--forget", "0"]) == 0
     assert capsys.readouterr().out.splitlines() == ["s: there is no such job", "s: cancelled", "forgot 2 jobs"]
+    assert main(["queue", "--db", postgres, "--evict", "12345"]) == 0
+    assert capsys.readouterr().out == "there is no such worker\n"
 
 
 def test_a_command_line_that_cannot_be_says_why(postgres: str, capsys: Any) -> None:
@@ -868,6 +870,9 @@ def test_a_command_line_that_cannot_be_says_why(postgres: str, capsys: Any) -> N
         (["work", "--db", postgres, f"{fleet.__file__}:nothing"], "has no 'nothing'"),
         (["work", "--db", postgres, f"{fleet.__file__}:counting", "--concurrency", "0"], "above 0"),
         (["queue", "--db", "this is = not '"], "no Postgres connection string"),
+        (["queue", "--db", postgres, "--forget", "-1"], "0 or more, not -1 day"),
+        (["queue", "--db", postgres, "--forget", "inf"], "infinity"),
+        (["queue", "--db", postgres, "--list", "-1"], "0 or more, not -1"),
     ):
         with pytest.raises(SystemExit) as ended:
             main(words)

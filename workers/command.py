@@ -88,7 +88,8 @@ def _looked_after(queue: Queue, asked: argparse.Namespace) -> int:
         if run_id is not None:
             print(f"{run_id}: {done if call(run_id) else 'there is no such job'}")
     if asked.evict is not None:
-        print(f"{queue.evict(asked.evict)} jobs went back to the queue")
+        known = any(worker.id == asked.evict for worker in queue.workers())
+        print(f"{queue.evict(asked.evict)} jobs went back to the queue" if known else "there is no such worker")
     if asked.forget is not None:
         print(f"forgot {queue.forget(timedelta(days=asked.forget))} jobs")
     if (asked.retry, asked.cancel, asked.evict, asked.forget) != (None,) * 4:
@@ -116,5 +117,5 @@ def _told(parser: argparse.ArgumentParser) -> Iterator[None]:
     """What goes wrong ends the command with a sentence."""
     try:
         yield
-    except (StateGraphError, StorageError, ImportError, TypeError, ValueError) as error:
+    except (StateGraphError, StorageError, ImportError, TypeError, ValueError, OverflowError) as error:
         parser.error(str(error))

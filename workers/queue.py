@@ -261,8 +261,12 @@ class Queue:
 
     def _await(self, id: int) -> None:
         """Ask whoever ends a job to tell."""
-        with self._server.statements() as wire:
-            wire.run(STATEMENTS["await"], id)
+
+        def ask() -> None:
+            with self._server.statements() as wire:
+                wire.run(STATEMENTS["await"], id)
+
+        self._again(ask)
 
     # -- what a worker needs ------------------------------------------------------------------------------
 
@@ -282,8 +286,10 @@ class Queue:
         """Jobs that stand so, in the order submitted; those of all graphs, without their outcomes.
 
         Raises:
-            ValueError: a status does not exist.
+            ValueError: a status does not exist, or the limit is below 0.
         """
+        if limit < 0:
+            raise ValueError(f"a limit is 0 or more, not {limit}")
         for each in statuses:
             if each not in STATUSES:
                 raise ValueError(f"there is no status {each!r}; {nearest(each, STATUSES)}")
@@ -335,7 +341,12 @@ class Queue:
 
         Returns:
             How many.
+
+        Raises:
+            ValueError: that is in the future, so it would be all of them.
         """
+        if older_than < timedelta():
+            raise ValueError(f"forget is told how long ago jobs ended: 0 or more, not {older_than}")
         with self._server.statements() as wire:
             return wire.run(STATEMENTS["forget"], older_than.total_seconds())
 
