@@ -100,16 +100,16 @@ __all__ = [
 ]  # fmt: skip
 
 
-_ELSEWHERE = dict.fromkeys(("Drawing", "awatch", "changes", "report", "timeline", "watch"), "stategraph.visualize")
-_ELSEWHERE |= {"SqliteSaver": "stategraph.checkpoint.sqlite", "PostgresSaver": "stategraph.checkpoint.postgres"}
-_ELSEWHERE |= {"SqliteStore": "stategraph.store.sqlite", "PostgresStore": "stategraph.store.postgres"}
-_ELSEWHERE |= {"ProcessExecutor": "stategraph.executors", "WorkerLostError": "stategraph.pregel"}
-_ELSEWHERE |= {"Retention": "stategraph.checkpoint", "Encryption": "stategraph.checkpoint.encryption"}
+_LAZY = dict.fromkeys(("InMemoryCache", "InMemoryStore"), "stategraph.store")
+_LAZY |= dict.fromkeys(("Drawing", "awatch", "changes", "report", "timeline", "watch"), "stategraph.visualize")
+_LAZY |= {"SqliteSaver": "stategraph.checkpoint.sqlite", "PostgresSaver": "stategraph.checkpoint.postgres"}
+_LAZY |= {"SqliteStore": "stategraph.store.sqlite", "PostgresStore": "stategraph.store.postgres"}
+_LAZY |= {"ProcessExecutor": "stategraph.executors", "WorkerLostError": "stategraph.pregel"}
+_LAZY |= {"Retention": "stategraph.checkpoint", "Encryption": "stategraph.checkpoint.encryption"}
 
 
 def __getattr__(name: str) -> Any:
-    """Load the store when it is first asked for."""
-    if name in ("InMemoryCache", "InMemoryStore"):
-        return getattr(_load(".store", __name__), name)
-    hint = f"; it is in {_ELSEWHERE[name]}" if name in _ELSEWHERE else ""
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")
+    """Load what this package does not itself need, from its own place, when it is first asked for."""
+    if name in _LAZY:
+        return getattr(_load(_LAZY[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
