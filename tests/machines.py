@@ -1,7 +1,7 @@
 """Machines for tests: hosts as network namespaces, a switch between them, and cables that can be pulled.
 
-There is no way out of such a network, and none in. Where namespaces
-cannot be made, tests are skipped with the reason; with STATEGRAPH_REQUIRE_NAMESPACES set they fail.
+There is no way out of such a network, and none in. Where namespaces cannot be made, tests are skipped with the reason;
+with STATEGRAPH_REQUIRE_NAMESPACES set they fail.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from contextlib import contextmanager, nullcontext, suppress
 from functools import cache
 from itertools import count
 from pathlib import Path
-from typing import IO
 
 import cluster
 import pytest
@@ -26,7 +25,7 @@ from bad_line import BadLine, tap
 REQUIRED = "STATEGRAPH_REQUIRE_NAMESPACES"
 NAMED = Path("/run/netns")  # where `ip netns` keeps its namespaces
 OWN = Path("/proc/thread-self/ns/net")
-HOME = OWN.open() if OWN.exists() else None  # of the thread that imports this, on no machine
+HOME = os.open(OWN, os.O_RDONLY) if OWN.exists() else None  # of the thread that imports this, on no machine
 NETWORK = 0x40000000  # CLONE_NEWNET of linux/sched.h
 NUMBERS = count(1)
 
@@ -52,9 +51,9 @@ def _move(place: int) -> None:
 
 
 @contextmanager
-def _moved(place: IO[str]) -> Iterator[None]:
+def _moved(place: int) -> Iterator[None]:
     with OWN.open() as before:
-        _move(place.fileno())
+        _move(place)
         try:
             yield
         finally:
@@ -64,7 +63,7 @@ def _moved(place: IO[str]) -> Iterator[None]:
 @contextmanager
 def outside() -> Iterator[None]:
     """What this thread does is done on no machine of ours, so that it outlives them."""
-    at_home = HOME is None or os.path.samestat(OWN.stat(), os.fstat(HOME.fileno()))
+    at_home = HOME is None or os.path.samestat(OWN.stat(), os.fstat(HOME))
     with nullcontext() if HOME is None or at_home else _moved(HOME):  # who is not root may not even stay
         yield
 
@@ -101,7 +100,7 @@ class Host:
             return
         with self.inside():
             here = tap("eth0")
-        with (NAMED / self._switch).open() as place, _moved(place):
+        with (NAMED / self._switch).open() as place, _moved(place.fileno()):
             there = tap(self._port)
         self._line = BadLine((here, there), *self._quality)
 
@@ -132,7 +131,7 @@ class Host:
     @contextmanager
     def inside(self) -> Iterator[None]:
         """What this thread does is done on this machine."""
-        with (NAMED / self.name).open() as place, _moved(place):
+        with (NAMED / self.name).open() as place, _moved(place.fileno()):
             yield
 
 

@@ -667,6 +667,19 @@ def test_a_claim_that_a_lost_session_still_makes_goes_to_the_next_one(
     back.close()
 
 
+def test_a_connection_that_breaks_while_somebody_waits_is_replaced(postgres: str, queue: Queue) -> None:
+    proxy = cluster.Proxy(cluster.shared().port)
+    try:
+        with Queue.from_conn_string(proxy.address(postgres), counting) as waiting:
+            waiting.submit("t", five())
+            for number in range(3):
+                proxy.lose, proxy.after = "answer", number
+                assert waiting.result("t", wait=0.01).open
+                assert proxy.lose is None
+    finally:
+        proxy.close()
+
+
 def test_a_submit_of_which_nobody_knows_whether_it_was_done_says_so(postgres: str, queue: Queue) -> None:
     """Also when the second try finds no server at all."""
     server, failed = cluster.shared(), []

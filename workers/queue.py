@@ -261,12 +261,7 @@ class Queue:
 
     def _await(self, id: int) -> None:
         """Ask whoever ends a job to tell."""
-
-        def ask() -> None:
-            with self._server.statements() as wire:
-                wire.run(STATEMENTS["await"], id)
-
-        self._again(ask)
+        self._again(partial(self._run, "await", id))
 
     # -- what a worker needs ------------------------------------------------------------------------------
 
@@ -277,8 +272,7 @@ class Queue:
 
     def bind(self, job: Job, task: bytes) -> None:
         """Keep another task in place of a job's, while it is still under the same claim."""
-        with self._server.statements() as wire:
-            wire.run(STATEMENTS["bind"], job.id, job.attempt, job.worker, task)
+        self._run("bind", job.id, job.attempt, job.worker, task)
 
     # -- look after the queue -----------------------------------------------------------------------------
 
@@ -330,11 +324,7 @@ class Queue:
         """
         if most is not None and most < 1:
             raise ValueError(f"a limit is 1 or more, not {most}; to run nothing, start no worker")
-        with self._server.statements() as wire:
-            if most is None:
-                wire.run(STATEMENTS["drop_limit"], self.graph)
-            else:
-                wire.run(STATEMENTS["set_limit"], self.graph, most)
+        self._run(*(("drop_limit", self.graph) if most is None else ("set_limit", self.graph, most)))
 
     def forget(self, older_than: timedelta = timedelta()) -> int:
         """Forget jobs that came to their end longer ago than this; their threads stay. Parked ones stay too.
@@ -347,12 +337,15 @@ class Queue:
         """
         if older_than < timedelta():
             raise ValueError(f"forget is told how long ago jobs ended: 0 or more, not {older_than}")
-        with self._server.statements() as wire:
-            return wire.run(STATEMENTS["forget"], older_than.total_seconds())
+        return self._run("forget", older_than.total_seconds())
 
     def _rows(self, statement: str, *values: Any) -> list[Any]:
         with self._server.statements() as wire:
             return wire.rows(STATEMENTS[statement], *values)
+
+    def _run(self, statement: str, *values: Any) -> int:
+        with self._server.statements() as wire:
+            return wire.run(STATEMENTS[statement], *values)
 
     def _again(self, work: Any) -> Any:
         """Do what may be done twice; once more if the connection broke on the way."""
