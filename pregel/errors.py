@@ -12,6 +12,8 @@ from typing import Any
 
 from ..channels.base import EmptyChannelError, InvalidUpdateError, StateGraphError
 from ..checkpoint.base import CheckpointConflictError
+from ..checkpoint.errors import UnserializableError
+from ..checkpoint.values.registry import register
 
 __all__ = [
     "CheckpointConflictError",
@@ -271,3 +273,9 @@ def nearest(name: object, known: Iterable[str]) -> str:
         return f"did you mean {close[0]!r}?"
     shown = ", ".join(repr(n) for n in names[:10]) + (", ..." if len(names) > 10 else "")
     return f"known: {shown or 'none'}"
+
+
+# Stored with a thread or a job, they come back as themselves, for who catches them there.
+for _error in (UnserializableError, *vars().values()):
+    if isinstance(_error, type) and issubclass(_error, StateGraphError):
+        register(_error)

@@ -29,9 +29,20 @@ from stategraph import (
     StateGraph,
     StateGraphError,
 )
-from stategraph.channels import EphemeralValue, LastValue, UntrackedValue
+from stategraph.channels import EmptyChannelError, EphemeralValue, LastValue, UntrackedValue
+from stategraph.checkpoint import Serializer, UnserializableError
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.pregel import ChannelWriteEntry, ChannelWriteTupleEntry
+from stategraph.pregel.errors import (
+    GraphRecursionError,
+    InPlaceEditError,
+    InternalError,
+    NodeTimeoutError,
+    ShippingError,
+    StepTimeoutError,
+    UnknownInterruptError,
+    WorkerLostError,
+)
 
 
 class State(TypedDict, total=False):
@@ -523,3 +534,19 @@ def test_a_raw_write_to_nowhere_names_node_and_channel(drive: Any) -> None:
     writes = ChannelWriteTupleEntry(lambda value: [("q", value)])
     with pytest.raises(InvalidUpdateError, match="node 'n' wrote to unknown channel 'q'"):
         drive.invoke(raw(NodeBuilder().subscribe_only("a").write_to(writes)), "x")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        GraphRecursionError("too many"), NodeTimeoutError("n", 1.0, "run", 2.0), WorkerLostError("n", "Ray", 3, "gone"),
+        ShippingError("n", "state", "no"), InvalidGraphError(["a", "b"]), InPlaceEditError("n", ["k"]), InternalError("i"),
+        UnknownInterruptError("no pending", ["a"], ["b"]), StepTimeoutError(["n"], 1.0), UnserializableError("['a']", "why"),
+        InvalidUpdateError("k"), EmptyChannelError("k"),
+    ],
+    ids=lambda error: type(error).__name__,
+)  # fmt: skip
+def test_the_engines_own_errors_come_back_from_where_they_are_stored_as_themselves(error: Exception) -> None:
+    serializer = Serializer()
+    found = serializer.loads(serializer.dumps(error))
+    assert type(found) is type(error) and str(found) == str(error) and vars(found) == vars(error)
