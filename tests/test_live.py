@@ -421,7 +421,8 @@ def test_retries_and_handlers_are_shown(drive: Drive) -> None:
     builder.add_edge(START, "fail")
     result, seen = shown(drive, builder.compile(), {"log": []})
     assert sorted(result["log"]) == ["flaky", "handled"]
-    assert seen.marks[-1]["flaky"] == ("done", "2 retries")
+    mark, told = seen.marks[-1]["flaky"]  # it tells the time, too, if the machine was slow
+    assert mark == "done" and told.endswith("2 retries")
     assert seen.marks[-1]["fail"] == ("failed", "OSError")
     assert seen.states["__error_handler__fail"] == "done"
     assert seen.progress.state == "done" and len(seen.progress.supersteps) == 1
