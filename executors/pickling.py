@@ -21,6 +21,8 @@ from typing import Any
 from ..pregel.errors import RemoteError
 
 PROTOCOL = 5
+TOO_DEEP = "recursion"
+"""What pickle and cloudpickle say of what is nested too deep: there every part would be to blame."""
 
 loads = pickle.loads
 
@@ -175,7 +177,7 @@ def culprit(value: Any, path: str, *, shares_main: bool = True) -> tuple[str, st
     """
     seen: set[int] = set()
     why = _complaint(value, shares_main) or "cannot be pickled"
-    while id(value) not in seen:
+    while id(value) not in seen and TOO_DEEP not in why:
         seen.add(id(value))
         for step, part in _parts(value):
             complaint = _complaint(part, shares_main)

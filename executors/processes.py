@@ -324,11 +324,6 @@ def main(end: int) -> None:
     pipe: Connection[Any, Any] = Connection(end)
     lock = threading.Lock()
     threading.Thread(target=_end_with_driver, args=(end,), daemon=True).start()
-
-    def tell(event: bytes) -> None:
-        with lock:
-            pipe.send_bytes(EVENT + event)
-
     parts: dict[int, bytes] = {}
     try:
         while True:
@@ -337,8 +332,21 @@ def main(end: int) -> None:
                 del parts[number]
             for number in new:
                 parts[number] = pipe.recv_bytes()
-            answer = serve(payload, [parts[number] for number in wanted], tell)
-            with lock:
-                pipe.send_bytes(END + answer)
+            _answer(pipe, lock, payload, [parts[number] for number in wanted])
     except (EOFError, OSError):
         return
+
+
+def _answer(pipe: Connection[Any, Any], lock: threading.Lock, payload: bytes, parts: list[bytes]) -> None:
+    """Serve a call. What a thread that it left behind tells afterwards is dropped, lest the next call has said it."""
+    over = False
+
+    def tell(event: bytes) -> None:
+        with lock:
+            if not over:
+                pipe.send_bytes(EVENT + event)
+
+    answer = serve(payload, parts, tell)
+    with lock:
+        over = True
+        pipe.send_bytes(END + answer)

@@ -281,6 +281,43 @@ def test_an_event_that_the_driver_cannot_load_says_whose_it_is(drive: Drive, far
         drive.stream(row(speaks_of_what_is_only_there, executor=far), {}, stream_mode="custom")
 
 
+def tells_later(state: State) -> None:
+    """Leaves a thread behind that speaks when it is let."""
+    write, folder = stategraph.get_stream_writer(), Path(state["texts"][0])
+
+    def speak() -> None:
+        while not (folder / "go").exists():
+            time.sleep(0.01)
+        write("of a call that is over")
+        (folder / "told").touch()
+
+    threading.Thread(target=speak, daemon=True).start()
+
+
+def lets_it_tell(state: State) -> None:
+    folder = Path(state["texts"][0])
+    (folder / "go").touch()
+    while not (folder / "told").exists():
+        time.sleep(0.01)
+    stategraph.get_stream_writer()("of this call")
+
+
+def test_what_a_call_tells_after_its_end_is_not_taken_for_another_runs(tmp_path: Path) -> None:
+    with ProcessExecutor(1) as one:
+        for node, heard in ((tells_later, []), (lets_it_tell, ["of this call"])):
+            app = row(node, executor=one)
+            assert list(app.stream({"texts": [str(tmp_path)]}, stream_mode="custom")) == heard
+
+
+def test_what_is_nested_too_deep_is_named_in_few_words(processes: Any) -> None:
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+    with pytest.raises(ShippingError, match=r'state\["log"\]: .*recursion') as caught:
+        row(where, executor=processes).invoke({"log": deep})
+    assert len(str(caught.value)) < 200
+
+
 def test_a_closed_executor_says_so(drive: Drive) -> None:
     with ProcessExecutor(1) as processes:
         app = row(where, executor=processes)
