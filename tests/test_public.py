@@ -7,7 +7,6 @@ import importlib
 import inspect
 import json
 import pkgutil
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,7 +18,6 @@ import pytest
 
 import stategraph
 
-README = Path(__file__).resolve().parents[1] / "README.md"
 FACES = ["stategraph", *(f"stategraph.{room}" for room in ("channels", "pregel", "checkpoint", "store", "executors"))]
 # Names the package promises; it may have more.
 PROMISED = """
@@ -103,19 +101,6 @@ def test_import_loads_nothing_heavy(tmp_path: Path) -> None:
     shown = subprocess.check_output([sys.executable, "-c", code], cwd=tmp_path, text=True)
     loaded = {name.partition(".")[0] for name in json.loads(shown)}
     assert not loaded & set(LAZY)
-
-
-def test_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All its python blocks, top to bottom, as one program."""
-    text = README.read_text()
-    blocks = list(re.finditer(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
-    assert blocks, "README.md shows no python"
-    readme = ModuleType("readme")
-    monkeypatch.setitem(sys.modules, "readme", readme)  # so that annotations in it can be resolved
-    monkeypatch.chdir(tmp_path)
-    for block in blocks:
-        above = text.count("\n", 0, block.start(1))
-        exec(compile("\n" * above + block[1], str(README), "exec"), readme.__dict__)
 
 
 def test_a_name_of_another_room_is_found_here_too() -> None:
