@@ -48,10 +48,21 @@ class CompiledStateGraph(Pregel):
     builder: Declared
     exits: Exits
 
-    def coerce_output(self, value: Any) -> Any:
-        """The output as an instance of the output schema, where that is a pydantic model or dataclass."""
+    def coerce_output(self, value: Any, *, whole: bool = True) -> Any:
+        """The output as an instance of the output schema, where that is a pydantic model or dataclass.
+
+        Args:
+            whole: all keys of the output should be there; else a dict that makes no instance is returned as it is.
+        """
         coerce = self.builder.schemas[self.builder.output_schema].coerce
-        return coerce(value) if coerce is not None and isinstance(value, dict) else value
+        if coerce is None or not isinstance(value, dict):
+            return value
+        try:
+            return coerce(value)
+        except Exception:
+            if whole:
+                raise
+            return value
 
     def get_input_jsonschema(self, config: RunnableConfig | None = None) -> dict[str, Any]:
         """The JSON schema of what `invoke` takes. `config` is not looked at."""

@@ -293,13 +293,14 @@ class Pregel(StoredThreads):
             value = None  # none of several channels holds a value
         questions = run.paused or ()
         if call.version == "v2":
-            return GraphOutput(self.coerce_output(value), questions)
+            whole = not questions and call.output_keys is None
+            return GraphOutput(self.coerce_output(value, whole=whole), questions)
         if questions:
             return {**(value if isinstance(value, dict) else {}), INTERRUPT: list(questions)}
         return value
 
-    def coerce_output(self, value: Any) -> Any:
-        """The output as an instance of the output schema, where that is a class."""
+    def coerce_output(self, value: Any, *, whole: bool = True) -> Any:
+        """The output as an instance of the output schema, where that is a class; unless it is not `whole` and makes none."""
         return value
 
     def coerce_context(self, context: Any) -> Any:

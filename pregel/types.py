@@ -348,7 +348,10 @@ OutputT = TypeVar("OutputT")
 
 @dataclass(frozen=True, slots=True)
 class GraphOutput(Generic[OutputT]):
-    """The result of `invoke(..., version="v2")`: the value, coerced to the output schema, and open questions."""
+    """The result of `invoke(..., version="v2")`: the value, coerced to the output schema, and open questions.
+
+    The value of a paused call, or of some `output_keys`, stays a dict where it lacks what the schema needs.
+    """
 
     value: OutputT
     interrupts: tuple[Interrupt, ...] = ()

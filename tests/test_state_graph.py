@@ -322,6 +322,26 @@ def test_version_two_gives_an_instance_of_the_output_schema(drive: Any) -> None:
     assert drive.invoke(bound, {"a": "1"}, version="v2").value == Model(a=2), "a bound graph does so too"
 
 
+def test_version_two_gives_a_dict_where_keys_of_the_output_schema_are_not_there_yet(drive: Any) -> None:
+    from pydantic import BaseModel
+
+    from stategraph import Command, InMemorySaver, interrupt
+
+    class Begun(BaseModel):
+        a: int
+
+    class Done(Begun):
+        b: str
+
+    graph = StateGraph(Done, input_schema=Begun)
+    graph.add_node("ask", lambda state: {"b": interrupt("b?")}, input_schema=Begun).add_edge(START, "ask")
+    app, thread = graph.compile(checkpointer=InMemorySaver()), {"configurable": {"thread_id": "1"}}
+    paused = drive.invoke(app, {"a": 1}, thread, version="v2")
+    assert (paused.value, [question.value for question in paused.interrupts]) == ({"a": 1}, ["b?"])
+    assert drive.invoke(app, Command(resume="B"), thread, version="v2").value == Done(a=1, b="B")
+    assert drive.invoke(app, None, thread, version="v2", output_keys=["b"]).value == {"b": "B"}
+
+
 # -- advice ----------------------------------------------------------------------------------------------------
 
 
