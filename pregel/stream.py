@@ -104,8 +104,8 @@ class Stream:
         return self._envelope.subgraphs
 
     def below(self, keys: str | Sequence[str], ns: tuple[str, ...], watch: Any = None) -> Stream:
-        """The stream of a nested run that reports here. Without `subgraphs` only its custom events come through; with
-        a `watch`, nothing once that is over."""
+        """The stream of a nested run that reports here. Without `subgraphs` only its custom events and messages come
+        through; with a `watch`, nothing once that is over."""
         modes: Iterable[StreamMode] = self.modes if self.wants_subgraphs else self.modes & LIVE
         put = self._put if watch is None else watch.fence(self._put)
         stream = Stream(modes, self._envelope, put, keys, ns)
