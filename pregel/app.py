@@ -300,7 +300,7 @@ class Pregel(StoredThreads):
         return value
 
     def coerce_output(self, value: Any, *, whole: bool = True) -> Any:
-        """The output as an instance of the output schema, where that is a class; unless it is not `whole` and makes none."""
+        """The output as an instance of the output schema, where that is a class; a part may stay what it is."""
         return value
 
     def coerce_context(self, context: Any) -> Any:
