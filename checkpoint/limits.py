@@ -40,6 +40,17 @@ class Retention:
         Limits(self.keep_last, self.older_than)
 
 
+def check_retention(retention: Retention | None) -> Retention | None:
+    """What a saver was given.
+
+    Raises:
+        TypeError: it is something else: told now, not by a commit in the middle of a run.
+    """
+    if retention is not None and not isinstance(retention, Retention):
+        raise TypeError(f"retention is a Retention, such as Retention(keep_last=10), not {retention!r}")
+    return retention
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """How much of a thread to keep; both None keeps the newest checkpoint of each namespace.

@@ -28,7 +28,7 @@ from .base import (
 )
 from .errors import UnserializableError
 from .inline import InlineSaver
-from .limits import EVERY, Limits, Retention, several
+from .limits import EVERY, Limits, Retention, check_retention, several
 from .records import (
     KEYFRAME,
     Kept,
@@ -78,7 +78,7 @@ class InMemorySaver(InlineSaver):
 
     def __init__(self, *, serde: Serializer | None = None, retention: Retention | None = None) -> None:
         super().__init__(serde=serde)
-        self._retention = retention
+        self._retention = check_retention(retention)
         self._lock = threading.Lock()  # held for dict work only, never while a value is decoded
         self._threads: dict[str, dict[str, Namespace]] = {}
         self._sequence = 0

@@ -64,6 +64,12 @@ def test_an_age_is_a_timedelta() -> None:
         Retention(older_than=7)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("make", [InMemorySaver, lambda **options: SqliteSaver(":memory:", **options)])
+def test_a_saver_refuses_at_once_what_is_no_retention(make: Any) -> None:
+    with pytest.raises(TypeError, match=r"Retention\(keep_last=10\), not 5"):
+        make(retention=5)
+
+
 @pytest.fixture(params=["memory", "sqlite"])
 def saver(request: pytest.FixtureRequest) -> Iterator[Any]:
     retention = Retention(keep_last=3)

@@ -26,7 +26,7 @@ from ..base import (
     coordinates,
 )
 from ..errors import UnserializableError
-from ..limits import EVERY, Limits, Retention, several
+from ..limits import EVERY, Limits, Retention, check_retention, several
 from ..records import iso, merged, spans_of
 from ..seal import Seal
 from ..serde import Blob, Serializer
@@ -62,7 +62,7 @@ class SqlSaver(BaseCheckpointSaver):
         self, *, serde: Serializer | None = None, seal: Seal | None = None, retention: Retention | None = None
     ) -> None:
         super().__init__(serde=serde)
-        self._retention = retention
+        self._retention = check_retention(retention)
         self._seal = seal or Seal()
         # Each operation on it is one step of the interpreter, so it needs no lock. Who commits takes the image out.
         self._known: OrderedDict[tuple[str, str], Known] = OrderedDict()
