@@ -89,9 +89,12 @@ def instructions(work: Callable[[], Any]) -> int:
     before = sys.gettrace()
     gc.collect()
     gc.disable()
-    sys.settrace(note)
     try:
-        work()
+        for _ in range(2):  # from Python 3.12 on the first time may go unseen
+            count = 0
+            sys.settrace(note)
+            work()
+            sys.settrace(before)
     finally:
         sys.settrace(before)
         gc.enable()
