@@ -55,9 +55,10 @@ class Site:
         return self.postgres.schema()
 
     def seen(self, host: Host) -> int:
-        """How many connections with a machine the server believes to have."""
+        """How many connections with a machine the server believes to have; not one that was just being opened, which
+        was not told yet what to do when nobody answers."""
         with psycopg.connect(self.postgres.console(self.postgres.address), autocommit=True) as console:
-            text = "SELECT count(*) FROM pg_stat_activity WHERE client_addr = %s"
+            text = "SELECT count(*) FROM pg_stat_activity WHERE client_addr = %s AND query <> ''"
             return int(console.execute(text, [host.address]).fetchall()[0][0])
 
 
