@@ -71,20 +71,23 @@ class _Plain:
 class _Streaming:
     def __init__(self, items: Any, hear: Hear) -> None:
         self._items = items
+        self._next: Any = None
         self._hear = hear
 
     def result(self, timeout: float | None = None) -> bytes:
         while True:
-            with _shut_down_told():
-                ready, _ = ray.wait([self._items], timeout=timeout, fetch_local=False)
-            if not ready:
-                raise TimeoutError
-            try:
+            if self._next is None:
                 with _shut_down_told():
-                    ref = next(self._items)
-            except StopIteration:
-                raise Lost("its worker has stopped in the middle") from None
-            item = _got(ref, None)
+                    ready, _ = ray.wait([self._items], timeout=timeout, fetch_local=False)
+                if not ready:
+                    raise TimeoutError
+                try:
+                    with _shut_down_told():
+                        self._next = next(self._items)
+                except StopIteration:
+                    raise Lost("its worker has stopped in the middle") from None
+            item = _got(self._next, timeout)  # after a timeout it is asked for again
+            self._next = None
             if item[:1] == END:
                 return item[1:]
             self._hear(item[1:])
