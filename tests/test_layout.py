@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Callable
 from itertools import combinations, pairwise
 from typing import Any
 
@@ -423,13 +424,23 @@ def big(count: int, reach: int) -> Shape:
     return Shape("big", tuple(nodes), tuple(edges))
 
 
+def lasts(work: Callable[[], Any]) -> float:
+    """Seconds of a machine that does a million plain turns in 0.05 s, however busy this one is."""
+    plain = min(spent(lambda: sum(n * n for n in range(1_000_000))) for _ in range(3))
+    return 0.05 * spent(work) / plain
+
+
+def spent(work: Callable[[], Any]) -> float:
+    start = time.process_time()
+    work()
+    return time.process_time() - start
+
+
 @pytest.mark.parametrize("reach", [1, 20, 500])
 def test_500_nodes_are_laid_out_within_two_seconds(reach: int) -> None:
     shape = big(500, reach)
-    start = time.process_time()
-    layout = arrange(shape)
-    assert time.process_time() - start < 2
-    assert len(layout.routes) == len(shape.edges)
+    assert lasts(lambda: arrange(shape)) < 2
+    assert len(arrange(shape).routes) == len(shape.edges)
 
 
 def tangled(count: int, more: int) -> Shape:
@@ -443,6 +454,5 @@ def tangled(count: int, more: int) -> Shape:
 
 def test_500_nodes_with_200_edges_to_anywhere_are_laid_out_within_two_seconds() -> None:
     shape = tangled(500, 200)
-    start = time.process_time()
+    assert lasts(lambda: arrange(shape)) < 2
     assert len(arrange(shape).routes) == len(shape.edges)
-    assert time.process_time() - start < 2
