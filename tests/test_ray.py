@@ -13,7 +13,6 @@ pytest.register_assert_rewrite("executor_suite")
 ray = pytest.importorskip("ray")
 
 from executor_suite import *
-from fleet import until
 
 from stategraph.executors import executor_of
 from stategraph.executors.ray import RayExecutor
@@ -75,22 +74,3 @@ def ends_for_real() -> bool:
 def test_the_module_means_its_cluster() -> None:
     assert isinstance(executor_of(ray), RayExecutor)
     assert executor_of(ray) is executor_of(ray)
-
-
-def test_a_cluster_that_is_shut_down_ends_the_runs_on_it_and_starts_no_other(executor: Any, tmp_path: Path) -> None:
-    """The last test here."""
-    ends: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            row(stays, executor=executor).invoke({"texts": [str(tmp_path)]})
-        except BaseException as error:
-            ends.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    until(lambda: [*tmp_path.iterdir()])
-    ray.shutdown()
-    thread.join(LONG)
-    assert [type(end) for end in ends] == [WorkerLostError] and "Ray was shut down" in str(ends[0])
-    assert not ray.is_initialized()
