@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import awork
-from .calls import Arguments, CallFuture, Calls, ending_of, how, merge, raise_open, records_of, returned, settle
+from .calls import Arguments, CallFuture, Calls, ending_of, how, merge, raise_open, record_of, returned, settle
 from .errors import GraphBubbleUp, GraphInterrupt
 from .program import Node
 from .task import Task
@@ -66,10 +66,9 @@ class AsyncCalls(Calls):
         for stream in self.run.streams:
             stream.started(child, self.run.machine.step)
         await awork.run_task(child)
-        records = records_of(self.run, child)
-        if records:
-            assert self.run.saver is not None and self.run.saved_id is not None
-            await self.run.saver.acommit_writes(self.run.thread_id or "", self.run.ns, self.run.saved_id, records)
+        record = record_of(self.run, child)
+        if record is not None:
+            await self.run.journal.arecord(record)
         for stream in self.run.streams:
             stream.ended(child, self.run.machine.step)
 

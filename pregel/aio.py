@@ -13,6 +13,7 @@ from typing import Any
 
 from ..checkpoint.base import coordinates
 from .acalls import AsyncCalls
+from .ajournal import AsyncJournal
 from .awork import in_context, run_task
 from .effects import Claim, Effects, Load, RunTasks, Save
 from .errors import GraphBubbleUp
@@ -21,7 +22,7 @@ from .loop import supersteps
 from .outcome import StepLimit
 from .run import Run
 from .task import Task
-from .threads import ReaderLeft, lags, note_loss, place
+from .threads import ReaderLeft, note_loss, place
 
 
 async def drive(run: Run, effects: Effects | None = None) -> None:
@@ -75,7 +76,7 @@ async def stream(run: Run) -> AsyncGenerator[Any, None]:
 class Driver:
     """Answers the effects of one loop."""
 
-    __slots__ = ("_batch", "_ended", "_lag", "_limit", "_loop", "_run", "_saving", "_waiter")
+    __slots__ = ("_batch", "_ended", "_journal", "_limit", "_loop", "_run", "_waiter")
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -83,8 +84,7 @@ class Driver:
         self._batch: Batch | None = None
         self._ended: deque[Task] = deque()
         self._waiter: asyncio.Future[None] | None = None
-        self._lag = lags(run)
-        self._saving: asyncio.Task[None] | None = None
+        self._journal = run.journal = AsyncJournal(run, self._loop)
         self._limit = None if run.step_timeout is None else StepLimit(run.step_timeout)
 
     def open_calls(self, run: Run) -> AsyncCalls:
@@ -109,10 +109,16 @@ class Driver:
         """Load or save."""
         if isinstance(effect, Save):
             try:
-                await self._save(effect)
+                if self._run.lags:
+                    await self._journal.aflush()  # one step at most is unsaved
+                    self._journal.post(effect)
+                else:
+                    await self._journal.astore(effect)
             except BaseException:
                 self._run.out.clear()  # nobody is shown a step that could not be stored
                 raise
+        elif isinstance(effect, Claim):
+            await self._journal.astore(effect)
         elif isinstance(effect, Load):
             saver, config = self._run.saver, effect.at or place(self._run)
             assert saver is not None
@@ -120,34 +126,16 @@ class Driver:
                 effect.found = await saver.arun_of(config, effect.made_by)
             else:
                 effect.found, effect.head = await find(saver, config, effect.before)
-        elif isinstance(effect, Claim):
-            assert self._run.saver is not None
-            await self._run.saver.aclaim(self._run.config_of(self._run.head), effect.stamp, effect.writes)
-
-    async def _save(self, effect: Save) -> None:
-        if self._run.saver.in_memory:  # type: ignore[union-attr]
-            await save(self._run, effect)
-            return
-        await self.settle()
-        self._saving = asyncio.create_task(save(self._run, effect))
-        if not self._lag:
-            await self.settle()
 
     async def settle(self) -> None:
         """Wait for what is still being saved, and raise what that raised. A cancelled wait does not cut it short."""
-        if self._saving is not None:
-            try:
-                await asyncio.shield(self._saving)
-            finally:
-                if self._saving.done():
-                    self._saving = None
+        await self._journal.aflush()
 
     async def run_tasks(self, effect: RunTasks) -> None:
         """Start the tasks, or wait for more of them."""
         tasks = effect.tasks
         if self._batch is None:
-            if self._saving is not None and self._saving.done():
-                await self.settle()
+            self._journal.check()
             if len(tasks) == 1 and not self._run.live:
                 await in_context(copy_context(), run_task(tasks[0]))
                 effect.finished = tasks
@@ -326,22 +314,6 @@ async def find(saver: Any, config: Any, before: Any = None) -> tuple[Any, str | 
     if found is None:
         raise ValueError(f"thread {thread_id!r} has no checkpoint {checkpoint_id!r}")
     return found, await saver.ahead(config)
-
-
-async def save(run: Run, effect: Save) -> None:
-    """`threads.save` for coroutines."""
-    saver = run.saver
-    assert saver is not None
-    if run.broken is not None:
-        raise run.broken
-    if effect.commit is not None:
-        try:
-            await saver.acommit(effect.commit)
-        except BaseException as error:
-            run.broken = error
-            raise
-    else:
-        await saver.acommit_writes(run.thread_id or "", run.ns, effect.checkpoint_id, effect.writes)
 
 
 async def side_by_side(

@@ -14,10 +14,11 @@ from concurrent.futures import CancelledError, Future
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
-from ..checkpoint.base import DIGEST, ERROR, INTERRUPT, RESUME, RETURN, TaskWrites
+from ..checkpoint.base import DIGEST, ERROR, INTERRUPT, RESUME, RETURN
 from ..store.keys import canonical_key
 from . import work
 from .deadline import Pulse
+from .effects import Save
 from .errors import GraphBubbleUp, GraphInterrupt
 from .executors import POOL
 from .keep import encode_marks
@@ -151,10 +152,9 @@ class Calls:
             for stream in self.run.streams:
                 stream.started(child, self.run.machine.step)
             work.run_task(child)
-            records = records_of(self.run, child)
-            if records:
-                assert self.run.saver is not None and self.run.saved_id is not None
-                self.run.saver.commit_writes(self.run.thread_id or "", self.run.ns, self.run.saved_id, records)
+            record = record_of(self.run, child)
+            if record is not None:
+                self.run.journal.record(record)
             for stream in self.run.streams:
                 stream.ended(child, self.run.machine.step)
         except BaseException as error:
@@ -267,8 +267,8 @@ def digest(arguments: Arguments) -> str | None:
         return None
 
 
-def records_of(run: Run, child: Task) -> list[TaskWrites]:
-    """How a call ended, as a saver takes it; [] if nothing is to be stored now."""
+def record_of(run: Run, child: Task) -> Save | None:
+    """How a call ended, as the journal takes it; None if nothing is to be stored now."""
     marks: dict[str, Any] = {}
     if child.finished:
         marks = {RETURN: returned(child), DIGEST: digest(child.input), **_forget_error(run, child)}
@@ -279,11 +279,11 @@ def records_of(run: Run, child: Task) -> list[TaskWrites]:
     if child.answers:
         marks[RESUME] = child.answers
     if not marks or run.saver is None:
-        return []
+        return None
     if run.durability == "exit":
         run.late.append(encode_marks(run, child, marks))
-        return []
-    return [] if run.saved_id is None else [encode_marks(run, child, marks)]
+        return None
+    return None if run.saved_id is None else Save(None, [encode_marks(run, child, marks)], run.saved_id)
 
 
 def _forget_error(run: Run, child: Task) -> Mapping[str, Any]:

@@ -42,23 +42,40 @@ class RunTasks:
         self.batch: Any = None
 
 
-class Save:
+class Entry:
+    """Something to store: what the journal keeps of how that ended.
+
+    Attributes:
+        done: the saver has answered; `error` is what it raised, or None.
+        posted: nobody waits for it.
+    """
+
+    __slots__ = ("done", "error", "posted")
+
+    def __init__(self) -> None:
+        self.done = self.posted = False
+        self.error: BaseException | None = None
+
+
+class Save(Entry):
     """Store a commit, or record writes beside a checkpoint."""
 
     __slots__ = ("checkpoint_id", "commit", "writes")
 
     def __init__(self, commit: Commit | None, writes: Sequence[TaskWrites] = (), checkpoint_id: str = "") -> None:
+        super().__init__()
         self.commit = commit
         self.writes = writes
         self.checkpoint_id = checkpoint_id
 
 
-class Claim:
+class Claim(Entry):
     """Record that this run brings answers to the head, if nobody else has recorded anything since it was loaded."""
 
     __slots__ = ("stamp", "writes")
 
     def __init__(self, writes: Sequence[TaskWrites], stamp: int | None) -> None:
+        super().__init__()
         self.writes = writes
         self.stamp = stamp
 

@@ -96,7 +96,7 @@ class Run:
         seeds: namespace without ids → the checkpoint that the next graph run there starts from; shared with nested
             runs. `seeded` is set on the run that took one from another namespace than its own.
         rewound: in a run that does an old checkpoint anew: that checkpoint, and the namespaces entered since.
-        broken: why a commit of this run has failed; none comes after it.
+        journal: by which all is stored; made by the driver.
         dropped: it was cut short: whatever of its calls can be ended ends.
         passed: the tick up to which breakpoints have been passed.
         paused: the questions that ended this call.
@@ -104,9 +104,9 @@ class Run:
     """
 
     __slots__ = (
-        "_calls", "after", "answer", "answer_task", "answers", "before", "blobs", "broken", "cache", "check_input",
-        "claimed", "committed", "config", "context", "control", "dropped", "durability", "epoch", "executor", "found",
-        "head", "histories", "input", "inside", "keep_view", "last_view", "late", "limit", "live", "luggage", "machine",
+        "_calls", "after", "answer", "answer_task", "answers", "before", "blobs", "cache", "check_input",
+        "claimed", "committed", "config", "context", "control", "dropped", "durability", "epoch", "executor", "found", "head",
+        "histories", "input", "inside", "journal", "keep_view", "last_view", "late", "limit", "live", "luggage", "machine",
         "metadata", "migrate", "migrated", "ns", "open_calls", "out", "output_keys", "output_set", "parent", "parents",
         "passed", "paused", "program", "repeated", "rewound", "run_id", "saved_id", "saver", "seeded", "seeds", "serde",
         "shown", "source", "step_timeout", "store", "stored", "streams", "thread_id", "torn", "wake", "watch",
@@ -171,7 +171,7 @@ class Run:
         self.found: Any = None
         self.repeated = False
         self.torn = self.dropped = False
-        self.broken: BaseException | None = None
+        self.journal: Any = None  # the driver's
         self.claimed: dict[str, str] = {}
         self.machine: Machine = None  # type: ignore[assignment]  # the loop loads it
         if parent is not None and parent.run.streams:
@@ -295,6 +295,11 @@ class Run:
         """Whether the driver must come back as soon as a task ends, instead of when all have."""
         saver = self.saver
         return bool(self.streams) or (saver is not None and not saver.in_memory) or self.step_timeout is not None
+
+    @property
+    def lags(self) -> bool:
+        """Whether the saver may be one step behind the run."""
+        return self.durability == "async" and self.saver is not None and not self.saver.in_memory
 
     @property
     def records_early(self) -> bool:

@@ -14,6 +14,7 @@ from .calls import Calls
 from .effects import Claim, Effects, Load, RunTasks, Save
 from .errors import GraphBubbleUp
 from .executors import MAX_THREADS, POOL, Batch
+from .journal import Journal
 from .loop import supersteps
 from .outcome import StepLimit
 from .run import Run
@@ -80,7 +81,7 @@ def stream(run: Run) -> Iterator[Any]:
 class Driver:
     """Answers the effects of one loop."""
 
-    __slots__ = ("_batch", "_dropped", "_ended", "_lag", "_limit", "_open", "_run")
+    __slots__ = ("_batch", "_dropped", "_ended", "_journal", "_limit", "_open", "_run")
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -88,7 +89,7 @@ class Driver:
         self._ended: SimpleQueue[Task | None] = SimpleQueue()
         self._dropped: list[Task] = []
         self._open = 0
-        self._lag = Lag() if lags(run) else None
+        self._journal = run.journal = Journal(run)
         self._limit = None if run.step_timeout is None else StepLimit(run.step_timeout)
 
     def wake(self) -> None:
@@ -98,25 +99,25 @@ class Driver:
 
     def perform(self, effect: Any) -> None:
         """Load or save."""
-        saver = self._run.saver
-        assert saver is not None
         if isinstance(effect, Save):
             try:
-                if self._lag is not None:
-                    self._lag.submit(lambda: save(self._run, effect))
+                if self._run.lags:
+                    self._journal.flush()  # one step at most is unsaved
+                    self._journal.post(effect)
                 else:
-                    save(self._run, effect)
+                    self._journal.store(effect)
             except BaseException:
                 self._run.out.clear()  # nobody is shown a step that could not be stored
                 raise
+        elif isinstance(effect, Claim):
+            self._journal.store(effect)
         elif isinstance(effect, Load):
-            config = effect.at or place(self._run)
+            saver, config = self._run.saver, effect.at or place(self._run)
+            assert saver is not None
             if effect.made_by is not None:
                 effect.found = saver.run_of(config, effect.made_by)
             else:
                 effect.found, effect.head = find(saver, config, effect.before)
-        elif isinstance(effect, Claim):
-            saver.claim(self._run.config_of(self._run.head), effect.stamp, effect.writes)
 
     def settle(self) -> None:
         """Wait for what is still being saved.
@@ -124,15 +125,13 @@ class Driver:
         Raises:
             Exception: whatever the save raised.
         """
-        if self._lag is not None:
-            self._lag.wait()
+        self._journal.flush()
 
     def run_tasks(self, effect: RunTasks) -> None:
         """Start the tasks, or wait for more of them."""
         tasks = effect.tasks
         if self._batch is None:
-            if self._lag is not None:
-                self._lag.check()
+            self._journal.check()
             if len(tasks) == 1 and not self._run.live:
                 copy_context().run(run_task, tasks[0])
                 effect.finished = tasks
@@ -237,63 +236,6 @@ def note_loss(error: BaseException, end: BaseException) -> None:
         error.add_note(f"Storing what was done by then failed as well: {end!r}")
 
 
-def lags(run: Run) -> bool:
-    """Whether saving may lag behind the run."""
-    return run.durability == "async" and run.saver is not None and not run.saver.in_memory
-
-
-class Lag:
-    """Saves in the background, at most one at a time: durability "async"."""
-
-    __slots__ = ("_busy", "_done", "_error")
-
-    def __init__(self) -> None:
-        self._done: SimpleQueue[BaseException | None] = SimpleQueue()
-        self._busy = False
-        self._error: BaseException | None = None
-
-    def submit(self, job: Any) -> None:
-        """Start a save once the one before it is done."""
-        self.wait()
-        waiting = [job]
-
-        def work() -> None:
-            try:
-                taken = waiting.pop()
-            except IndexError:
-                return
-            try:
-                taken()
-            except BaseException as error:
-                self._done.put(error)
-            else:
-                self._done.put(None)
-
-        self._busy = True
-        try:
-            POOL.submit(work)
-        except BaseException:  # Ctrl-C: if no worker has the job by now, none shall
-            try:
-                waiting.pop()
-            except IndexError:
-                raise
-            self._busy = False
-            raise
-
-    def check(self) -> None:
-        """Raise what a finished save raised; do not wait for one that runs."""
-        if self._busy and not self._done.empty():
-            self.wait()
-
-    def wait(self) -> None:
-        """Wait for the running save, and raise what it raised."""
-        if self._busy:
-            self._busy = False
-            error = self._done.get()
-            if error is not None:
-                raise error
-
-
 def place(run: Run) -> Any:
     """The config that names what this run starts from."""
     checkpoint_id = (run.config.get("configurable") or {}).get("checkpoint_id") if run.parent is None else None
@@ -318,23 +260,6 @@ def find(saver: Any, config: Any, before: Any = None) -> tuple[Any, str | None]:
     if found is None:
         raise ValueError(f"thread {thread_id!r} has no checkpoint {checkpoint_id!r}")
     return found, saver.head(config)
-
-
-def save(run: Run, effect: Save) -> None:
-    """Store a commit, or record writes. After a commit that failed nothing more is stored: what was done since then
-    belongs to a checkpoint that may not be there, and would meet the same one when it is made anew."""
-    saver = run.saver
-    assert saver is not None
-    if run.broken is not None:
-        raise run.broken
-    if effect.commit is not None:
-        try:
-            saver.commit(effect.commit)
-        except BaseException as error:
-            run.broken = error
-            raise
-    else:
-        saver.commit_writes(run.thread_id or "", run.ns, effect.checkpoint_id, effect.writes)
 
 
 def side_by_side(jobs: Sequence[Callable[[], Any]], limit: int | None, keep_errors: bool) -> list[Any]:

@@ -48,6 +48,8 @@ PREGEL = """
     edit
     loop
     executors deadline
+    journal
+    ajournal
     outcome
     work
     awork

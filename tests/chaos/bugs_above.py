@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import ExitStack
-from threading import Lock
 from typing import Any
 
 import stategraph.checkpoint.sql.saver as sql
-import stategraph.pregel.aio as aio
+import stategraph.pregel.ajournal as ajournal
+import stategraph.pregel.journal as journal
 import stategraph.pregel.loop as loop
 import stategraph.pregel.machine as machine
 import stategraph.pregel.start as start
@@ -76,41 +75,18 @@ def late_deliveries_applied(stack: ExitStack) -> None:
 @bug("failing_saves", 4)
 def unawaited_writes(stack: ExitStack) -> None:
     """Nobody looks what became of a save in the background."""
-
-    def submit(self: Any, job: Any) -> None:
-        try:
-            job()
-        except Exception:
-            pass
-
-    async def settle(self: Any) -> None:
-        if self._saving is not None:
-            await asyncio.wait([self._saving])
-            self._saving.exception()
-
-    swap(stack, threads.Lag, "submit", submit)
-    swap(stack, aio.Driver, "settle", settle)
+    swap(stack, journal.Journal, "_fail", lambda self, entry, error: None)
 
 
 @bug("hanging_saves", 6)
 def saves_pile_up(stack: ExitStack) -> None:
     """The run goes on while saves wait in a queue."""
-    queue: list[Any] = []
 
-    def submit(self: Any, job: Any) -> None:
-        queue.append(job)
+    async def aflush(self: Any) -> None:
+        return
 
-        def work() -> None:
-            with lock:
-                try:
-                    queue.pop(0)()
-                except Exception:
-                    pass  # its database is closed by now
-
-        threads.POOL.submit(work)
-
-    lock = Lock()
-    swap(stack, threads.Lag, "submit", submit)
+    swap(stack, journal.Journal, "flush", lambda self: None)
+    swap(stack, ajournal.AsyncJournal, "aflush", aflush)
 
 
 @bug("keys_are_stable", 10)

@@ -1,0 +1,118 @@
+"""The one lane by which a run reaches its saver. Nothing else stores: not the drivers, not `@task` calls, not tasks.
+
+What is to be stored stands in one queue, first in, first out. So a record comes after the checkpoint beside which it
+stands, and once a checkpoint could not be stored nothing that builds on it is.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from .effects import Claim, Entry, Save
+from .executors import POOL
+
+if TYPE_CHECKING:
+    from .run import Run
+
+
+class Journal:
+    """What one run stores, in order.
+
+    Attributes:
+        broken: why a checkpoint could not be stored. Whatever comes later is refused with it: it belongs to one
+            that may not be there, and would meet the same one when that is made anew.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._queue: deque[Entry] = deque()
+        self._lane = threading.Lock()
+        self._unseen: BaseException | None = None  # why an entry that nobody waited for was not stored
+        self.broken: BaseException | None = None
+
+    def store(self, entry: Entry) -> None:
+        """Store an entry after all before it, and wait for it.
+
+        Raises:
+            Exception: whatever the saver raised, for this entry or for a checkpoint before it.
+        """
+        self._queue.append(entry)
+        with self._lane:
+            while not entry.done:  # whoever holds the lane stores for those that wait behind it
+                self._store_next(entry)
+        if entry.error is not None:
+            raise entry.error
+
+    def post(self, entry: Entry) -> None:
+        """Store an entry after all before it, and do not wait. `check` and `flush` tell how it ended."""
+        entry.posted = True
+        self._queue.append(entry)
+        POOL.submit(self._drain)
+
+    def record(self, entry: Save) -> None:
+        """Store what a `@task` call left, from the thread that made the call: as the run's durability says."""
+        if self._run.lags:
+            self.post(entry)
+        else:
+            self.store(entry)
+
+    def flush(self) -> None:
+        """Wait until all is stored.
+
+        Raises:
+            Exception: whatever the saver raised for an entry that nobody waited for.
+        """
+        with self._lane:
+            while self._queue:
+                self._store_next(None)
+        self.check()
+
+    def check(self) -> None:
+        """Raise what the saver has raised for an entry that nobody waited for; do not wait."""
+        error, self._unseen = self._unseen, None
+        if error is not None:
+            raise error
+
+    def _drain(self) -> None:
+        with self._lane:
+            while self._queue:
+                self._store_next(None)
+
+    def _store_next(self, mine: Entry | None) -> None:
+        """Store the first of the queue, with the lane held. Ctrl-C amid another's entry reaches this thread, too."""
+        entry = self._queue[0]
+        try:
+            self._check_unbroken()
+            write(self._run, entry)
+        except BaseException as error:
+            self._fail(entry, error)
+            if entry is not mine and not isinstance(error, Exception):
+                raise
+        finally:
+            entry.done = True
+            self._queue.popleft()
+
+    def _check_unbroken(self) -> None:
+        if self.broken is not None:
+            raise self.broken
+
+    def _fail(self, entry: Entry, error: BaseException) -> None:
+        entry.error = error
+        if isinstance(entry, Save) and entry.commit is not None and self.broken is None:
+            self.broken = error
+        if entry.posted and self._unseen is None:
+            self._unseen = error
+
+
+def write(run: Run, entry: Any) -> None:
+    """Hand an entry to the saver."""
+    saver = run.saver
+    assert saver is not None
+    if isinstance(entry, Claim):
+        saver.claim(run.config_of(run.head), entry.stamp, entry.writes)
+    elif entry.commit is not None:
+        saver.commit(entry.commit)
+    else:
+        saver.commit_writes(run.thread_id or "", run.ns, entry.checkpoint_id, entry.writes)
