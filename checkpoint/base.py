@@ -12,6 +12,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar
 
+from .overrides import find_head, find_run, honour_overrides, put_commit, put_task_writes
 from .serde import Serializer
 from .thread import (
     CHECKPOINT_FORMAT,
@@ -75,6 +76,10 @@ class BaseCheckpointSaver:
     call these on a worker thread. Override `commit` as well to get one transaction per superstep and one
     writer per thread; the inherited one just calls `put_writes` and `put`.
 
+    A subclass of a saver that has all of these, `SqliteSaver` for one, may override any of them, and what it overrides
+    is called: a sync method in async runs too, an async one in async runs. A superstep then takes several transactions,
+    one for each `put_writes` and `put`, in this order; one writer per thread still wins.
+
     Args:
         serde: turns values into bytes and back; the strict default refuses what it cannot return unchanged.
     """
@@ -85,6 +90,10 @@ class BaseCheckpointSaver:
 
     def __init__(self, *, serde: Serializer | None = None) -> None:
         self.serde = serde or Serializer()
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        honour_overrides(cls)
 
     # -- read ---------------------------------------------------------------------------------------------
 
@@ -99,9 +108,7 @@ class BaseCheckpointSaver:
 
     def head(self, config: RunnableConfig) -> str | None:
         """The id of the newest checkpoint of the thread and namespace in `config`, or None."""
-        thread_id, checkpoint_ns, _ = coordinates(config)
-        found = self.get_tuple(address(thread_id, checkpoint_ns))
-        return found.checkpoint["id"] if found else None
+        return find_head(self, config)
 
     def list(
         self,
@@ -170,20 +177,13 @@ class BaseCheckpointSaver:
         Raises:
             CheckpointConflictError: the head is not the one the commit names.
         """
-        loads = self.serde.loads
-        parent = address(commit.thread_id, commit.checkpoint_ns, commit.parent_id)
-        if commit.parent_id is not None:
-            for task_id, task_path, writes, _ in commit.writes:
-                self.put_writes(parent, [(name, loads(blob)) for name, blob in writes], task_id, task_path)
-        self.put(parent, commit.whole(), CheckpointMetadata(**commit.metadata), commit.versions)  # type: ignore[typeddict-item]
+        put_commit(self, commit)
 
     def commit_writes(
         self, thread_id: str, checkpoint_ns: str, checkpoint_id: str, writes: Sequence[TaskWrites]
     ) -> None:
         """Record tasks that ended while their superstep goes on, or that failed or paused."""
-        config = address(thread_id, checkpoint_ns, checkpoint_id)
-        for task_id, task_path, pairs, _ in writes:
-            self.put_writes(config, [(name, self.serde.loads(blob)) for name, blob in pairs], task_id, task_path)
+        put_task_writes(self, thread_id, checkpoint_ns, checkpoint_id, writes)
 
     def claim(self, config: RunnableConfig, stamp: int | None, writes: Sequence[TaskWrites]) -> None:
         """Record that a run is about to answer the head's questions, if nobody has recorded anything beside it since it
@@ -201,8 +201,10 @@ class BaseCheckpointSaver:
 
     def run_of(self, config: RunnableConfig, run_id: str) -> CheckpointTuple | None:
         """The newest checkpoint of the thread and namespace in `config` that a run of this id made, or None."""
-        thread_id, checkpoint_ns, _ = coordinates(config)
-        return next(iter(self.list(address(thread_id, checkpoint_ns), filter={"run_id": run_id}, limit=1)), None)
+        return find_run(self, config, run_id)
+
+    def _retain(self, thread_id: str, checkpoint_ns: str) -> None:
+        """Apply the saver's retention, if it has one and it is time, after a commit that was made of its parts."""
 
     def delete_thread(self, thread_id: str) -> None:
         """Forget a thread with all its namespaces; an unknown one is no error."""
@@ -336,6 +338,8 @@ class BaseCheckpointSaver:
         """`copy_thread` for coroutines."""
         await in_thread(self.copy_thread, source, target)
 
+
+honour_overrides(BaseCheckpointSaver)
 
 Result = TypeVar("Result")
 

@@ -29,6 +29,7 @@ from .base import (
 from .errors import UnserializableError
 from .inline import InlineSaver
 from .limits import EVERY, Limits, Retention, check_retention, several
+from .overrides import check_expected
 from .records import (
     KEYFRAME,
     Kept,
@@ -230,16 +231,28 @@ class InMemorySaver(InlineSaver):
             if parent_id is not None and commit.writes:
                 space.keep(parent_id, commit.writes)
             self._add(thread_id, checkpoint_ns, space, record)
-        limits = self._retention
-        if limits is not None and len(space.records) % EVERY == 0:
+        if self._retention is not None:
+            self._retain(thread_id, checkpoint_ns)
+
+    def _retain(self, thread_id: str, checkpoint_ns: str) -> None:
+        limits, space = self._retention, self._space(thread_id, checkpoint_ns)
+        if limits is not None and space is not None and len(space.records) % EVERY == 0:
             self.prune([thread_id], keep_last=limits.keep_last, older_than=limits.older_than)
 
     def commit_writes(
         self, thread_id: str, checkpoint_ns: str, checkpoint_id: str, writes: Sequence[TaskWrites]
     ) -> None:
         """Record tasks that ended while their superstep goes on, or that failed or paused."""
+        self._record_beside(thread_id, checkpoint_ns, checkpoint_id, writes)
+
+    def _record_beside(
+        self, thread_id: str, checkpoint_ns: str, checkpoint_id: str, writes: Sequence[TaskWrites]
+    ) -> None:
         with self._lock:
-            space = self._threads.setdefault(thread_id, {}).setdefault(checkpoint_ns, Namespace())
+            space = self._space(thread_id, checkpoint_ns) or Namespace()
+            stamp = len(space.writes.get(checkpoint_id, ()))
+            check_expected(self, "commit_writes", (thread_id, checkpoint_ns), space.head, stamp)
+            self._threads.setdefault(thread_id, {})[checkpoint_ns] = space
             space.keep(checkpoint_id, [*writes])
 
     def claim(self, config: RunnableConfig, stamp: int | None, writes: Sequence[TaskWrites]) -> None:
@@ -273,6 +286,7 @@ class InMemorySaver(InlineSaver):
         record = self._whole(parent_id, parent, checkpoint, metadata, new_versions)
         with self._lock:
             space = self._space(thread_id, checkpoint_ns) or Namespace()
+            check_expected(self, "put", (thread_id, checkpoint_ns), space.head)
             self._add(thread_id, checkpoint_ns, space, record)
         return address(thread_id, checkpoint_ns, record.id)
 
@@ -294,7 +308,7 @@ class InMemorySaver(InlineSaver):
             raise ValueError("put_writes() needs a checkpoint_id in the config")
         check_names(task_id, task_path, *(channel for channel, _ in writes))
         encoded = [(channel, self._dumps(channel, value)) for channel, value in writes]
-        self.commit_writes(thread_id, checkpoint_ns, checkpoint_id, [TaskWrites(task_id, task_path, encoded)])
+        self._record_beside(thread_id, checkpoint_ns, checkpoint_id, [TaskWrites(task_id, task_path, encoded)])
 
     def _add(self, thread_id: str, checkpoint_ns: str, space: Namespace, record: Record) -> None:
         """Make a record the head of its namespace. The last thing a commit does, and it cannot fail."""

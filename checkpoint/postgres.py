@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from .base import CheckpointConflictError, CheckpointTuple, Commit, RunnableConfig, TaskWrites, coordinates
 from .errors import DamagedError, StorageError
 from .limits import Retention
+from .overrides import check_expected, expects
 from .seal import Seal
 from .serde import Serializer
 from .sql.postgres_tables import MIGRATIONS, NAMES, STATEMENTS
@@ -204,16 +205,9 @@ class PostgresSaver(SqlSaver):
         seq: int = session.rows("insert", *_columns(new), space)[0][1]
         return seq
 
-    def commit_writes(
-        self, thread_id: str, checkpoint_ns: str, checkpoint_id: str, writes: Sequence[TaskWrites]
-    ) -> None:
-        """Record tasks that ended while their superstep goes on, or that failed or paused.
-
-        Raises:
-            StorageError: the database refused; nothing is recorded.
-        """
-        place = Place(thread_id, checkpoint_ns, self._seal)
-        stamp = self._stamp(place, checkpoint_id)
+    def _record_beside(self, place: Place, checkpoint_id: str, writes: Sequence[TaskWrites]) -> None:
+        thread_id, checkpoint_ns = place.thread_id, place.checkpoint_ns
+        stamp = None if expects(self) else self._stamp(place, checkpoint_id)
         data = packed_writes(place, checkpoint_id, stamp or 0, writes)
         try:
             with self._statements() as session:
@@ -225,6 +219,7 @@ class PostgresSaver(SqlSaver):
                 raise
         with self._session(write=True) as session:
             space = self._own_space(session, place)
+            check_expected(self, "commit_writes", (thread_id, checkpoint_ns), space.head_id, space.stamp)
             if session.rows("same_writes", space.id, checkpoint_id, data):
                 return  # they had arrived after all
             recorded = self._record(session, space, checkpoint_id, writes)

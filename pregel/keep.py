@@ -19,11 +19,11 @@ from ..checkpoint.base import (
     INTERRUPT,
     NO_WRITES,
     RESUME,
-    BaseCheckpointSaver,
     Checkpoint,
     Commit,
     TaskWrites,
 )
+from ..checkpoint.overrides import stores_by_put
 from ..checkpoint.records import iso
 from ..checkpoint.serde import Blob
 from .task import Task, uuid_text
@@ -126,7 +126,7 @@ def cut(run: Run, source: str, writes: list[TaskWrites]) -> Commit:
         writes,
         lambda: machine.checkpoint(iso(now)),
     )
-    if run.durability == "async" and type(run.saver).commit is BaseCheckpointSaver.commit:
+    if run.durability == "async" and not run.saver.in_memory and stores_by_put(run.saver):
         freeze(run, commit)
     machine.unsaved = set()
     machine.unsaved_seen = set()

@@ -82,6 +82,7 @@ DEFERRED = {
     (".pregel.app", ".pregel.aio"): "asyncio is loaded by those who await",
     (".pregel.state", ".pregel.aio"): "asyncio is loaded by those who await",
     (".checkpoint.base", "asyncio"): "asyncio is loaded by those who await",
+    (".checkpoint.overrides", "asyncio"): "asyncio is loaded by those who await",
     (".checkpoint.serde", ".checkpoint.values.builtin_types"): "a dozen standard modules, loaded with the first Serializer",
     (".checkpoint.sql.database", "sqlite3"): "loaded when somebody opens a database",
     (".pregel.app", ".visualize*"): "a graph can draw itself, though drawing sits above the engine",

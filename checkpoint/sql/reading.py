@@ -85,6 +85,11 @@ def spaces_of(session: Session, config: RunnableConfig | None) -> list[Space]:
     return [space for space in spaces if only is None or space.checkpoint_ns == only]
 
 
+def own_spaces(session: Session, thread_id: str) -> list[Space]:
+    """A thread's spaces; nobody else changes them before this transaction ends."""
+    return [Space(*row) for row in session.rows("own_spaces", thread_id)]
+
+
 def edge_of(session: Session, before: RunnableConfig, spaces: Iterable[Space]) -> int:
     """The sequence of the checkpoint that `before` names, by its thread or among what is listed.
 

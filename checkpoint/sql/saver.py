@@ -8,7 +8,6 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
-from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple, cast
 
@@ -27,15 +26,16 @@ from ..base import (
 )
 from ..errors import UnserializableError
 from ..limits import EVERY, Limits, Retention, check_retention, several
+from ..overrides import check_expected
 from ..records import iso, merged, spans_of
 from ..seal import Seal
 from ..serde import Blob, Serializer
 from ..thread import check_checkpoint, check_names
 from .complete import Given, commit_of, completed
 from .listing import Listing
-from .reading import NEWEST, PAGE, Found, Space, edge_of, find, page, space_of, spaces_of
-from .rows import Body, CheckpointRow, Image, NewRows, Place, amended, packed_writes, rows_of
-from .upkeep import Choose, Session, copy_spaces, keep_only, set_head
+from .reading import NEWEST, PAGE, Found, Space, edge_of, find, own_spaces, page, space_of, spaces_of
+from .rows import Image, NewRows, Place, amended, packed_writes, rows_of
+from .upkeep import Choose, Session, chosen_by, copy_spaces, keep_only, set_head
 
 KNOWN = 128
 """How many spaces' newest images are kept, so that a run's next commit need not read the one before."""
@@ -221,9 +221,18 @@ class SqlSaver(BaseCheckpointSaver):
 
     def _stored(self, place: Place, space: int, image: Image) -> None:
         self._remember(place, space, image)
-        limits = self._retention
-        if limits is not None and image.distance == EVERY - 1:  # as far from a complete row as they get
-            self.prune([place.thread_id], keep_last=limits.keep_last, older_than=limits.older_than)
+        if self._retention is not None and image.distance == EVERY - 1:  # as far from a complete row as they get
+            self._prune_by_retention(place.thread_id, self._retention)
+
+    def _retain(self, thread_id: str, checkpoint_ns: str) -> None:
+        if self._retention is not None:
+            with self._session(write=False) as session:
+                space = space_of(session, thread_id, checkpoint_ns)
+            if space is not None and space.size % EVERY == 0:
+                self._prune_by_retention(thread_id, self._retention)
+
+    def _prune_by_retention(self, thread_id: str, limits: Retention) -> None:
+        self.prune([thread_id], keep_last=limits.keep_last, older_than=limits.older_than)
 
     def _append(self, known: Known, new: NewRows) -> int | None:
         """Store a commit's rows in a transaction of their own, if the space is as it is known; their sequence, or None.
@@ -248,9 +257,13 @@ class SqlSaver(BaseCheckpointSaver):
         Raises:
             StorageError: the database refused; nothing is recorded.
         """
-        place = Place(thread_id, checkpoint_ns, self._seal)
+        self._record_beside(Place(thread_id, checkpoint_ns, self._seal), checkpoint_id, writes)
+
+    def _record_beside(self, place: Place, checkpoint_id: str, writes: Sequence[TaskWrites]) -> None:
         with self._session(write=True) as session:
-            stamp = self._record(session, self._own_space(session, place), checkpoint_id, writes)
+            space = self._own_space(session, place)
+            check_expected(self, "commit_writes", (place.thread_id, place.checkpoint_ns), space.head_id, space.stamp)
+            stamp = self._record(session, space, checkpoint_id, writes)
         self._note(place, checkpoint_id, stamp)
 
     def _record(self, session: Session, space: Space, checkpoint_id: str, writes: Sequence[TaskWrites]) -> int:
@@ -338,6 +351,7 @@ class SqlSaver(BaseCheckpointSaver):
         encoded = self._dumps("metadata", dict(metadata))
         with self._session(write=True) as session:
             space = self._own_space(session, place)
+            check_expected(self, "put", (thread_id, checkpoint_ns), space.head_id)
             known = parent_id not in (None, checkpoint["id"])  # what replaces itself builds on nothing
             found = find(session, space, parent_id, self._seal) if known else None
             image = found.image if found else None
@@ -370,7 +384,8 @@ class SqlSaver(BaseCheckpointSaver):
             raise ValueError("put_writes() needs a checkpoint_id in the config")
         check_names(task_id, task_path, *(channel for channel, _ in writes))
         encoded = [(channel, self._dumps(f"[{channel!r}]", value)) for channel, value in writes]
-        self.commit_writes(thread_id, checkpoint_ns, checkpoint_id, [TaskWrites(task_id, task_path, encoded)])
+        place = Place(thread_id, checkpoint_ns, self._seal)
+        self._record_beside(place, checkpoint_id, [TaskWrites(task_id, task_path, encoded)])
 
     # -- forget and copy ----------------------------------------------------------------------------------
 
@@ -378,7 +393,7 @@ class SqlSaver(BaseCheckpointSaver):
         """Forget a thread with all its namespaces; an unknown one is no error."""
         check_names(thread_id)
         with self._session(write=True) as session:
-            for space in self._own_spaces(session, str(thread_id)):
+            for space in own_spaces(session, str(thread_id)):
                 for statement in ("forget_values", "forget_writes", "forget_rows", "drop_space"):
                     session.run(statement, space.id)
                 self._take(space.place(self._seal))
@@ -388,7 +403,7 @@ class SqlSaver(BaseCheckpointSaver):
         runs = several(run_ids, "run_ids")
         with self._session(write=True) as session:
             for (thread_id,) in session.rows("threads_of_runs", sorted(runs)):
-                for space in self._own_spaces(session, thread_id):
+                for space in own_spaces(session, thread_id):
                     self._keep(session, space, lambda rows: [r.checkpoint_id for r, _ in rows if r.run_id not in runs])
 
     def prune(
@@ -404,21 +419,8 @@ class SqlSaver(BaseCheckpointSaver):
             threads = {s.thread_id for s in spaces_of(session, None)} if thread_ids is None else thread_ids
             for thread_id in sorted(several(threads, "thread_ids")):
                 kept: dict[str, Collection[str]] = {}
-                for space in sorted(self._own_spaces(session, thread_id), key=lambda space: len(space.checkpoint_ns)):
-                    self._keep(session, space, partial(self._choose, limits, kept, space.checkpoint_ns))
-
-    def _choose(
-        self,
-        limits: Limits,
-        kept: dict[str, Collection[str]],
-        checkpoint_ns: str,
-        rows: Sequence[tuple[CheckpointRow, Body]],
-    ) -> Collection[str]:
-        """Which checkpoints of a namespace stay; `kept` knows those of the namespaces around it."""
-        parents = self.serde.loads(rows[-1][1].metadata).get("parents", {}) if rows else {}
-        stamped = [(row.checkpoint_id, body.ts) for row, body in rows]
-        kept[checkpoint_ns] = limits.kept(checkpoint_ns, stamped, parents, kept)
-        return kept[checkpoint_ns]
+                for space in sorted(own_spaces(session, thread_id), key=lambda space: len(space.checkpoint_ns)):
+                    self._keep(session, space, chosen_by(limits, kept, space.checkpoint_ns, self.serde.loads))
 
     def copy_thread(self, source: str, target: str) -> None:
         """Copy a thread whole: all namespaces, checkpoints with their ids and order, and writes.
@@ -428,7 +430,7 @@ class SqlSaver(BaseCheckpointSaver):
         """
         check_names(source, target)
         with self._session(write=True) as session:
-            spaces = self._own_spaces(session, source)
+            spaces = own_spaces(session, source)
             if not spaces:
                 raise ValueError(f"there is no thread {source!r} to copy")
             if session.rows("spaces", target):
@@ -443,7 +445,3 @@ class SqlSaver(BaseCheckpointSaver):
         place = space.place(self._seal)
         keep_only(session, place, space.id, choose)
         self._take(place)
-
-    def _own_spaces(self, session: Session, thread_id: str) -> Sequence[Space]:
-        """A thread's spaces; nobody else changes them before this transaction ends."""
-        return [Space(*row) for row in session.rows("own_spaces", thread_id)]

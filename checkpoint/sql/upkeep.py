@@ -7,6 +7,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from itertools import count
 from typing import Any, Protocol
 
+from ..limits import Limits
+from ..serde import Blob
 from .rows import (
     SELF,
     BlobRow,
@@ -46,6 +48,20 @@ class Session(Protocol):
 
 Choose = Callable[[Sequence[tuple[CheckpointRow, Body]]], Collection[str]]
 """Checkpoints, oldest first → the ids of those to keep."""
+
+
+def chosen_by(
+    limits: Limits, kept: dict[str, Collection[str]], checkpoint_ns: str, loads: Callable[[Blob], Any]
+) -> Choose:
+    """Which checkpoints of a namespace stay; `kept` has those of the namespaces around it, and gets these."""
+
+    def choose(rows: Sequence[tuple[CheckpointRow, Body]]) -> Collection[str]:
+        parents = loads(rows[-1][1].metadata).get("parents", {}) if rows else {}
+        stamped = [(row.checkpoint_id, body.ts) for row, body in rows]
+        kept[checkpoint_ns] = limits.kept(checkpoint_ns, stamped, parents, kept)
+        return kept[checkpoint_ns]
+
+    return choose
 
 
 def keep_only(session: Session, place: Place, space: int, choose: Choose, replaced: str | None = None) -> None:

@@ -1,0 +1,15 @@
+"""Bugs on purpose in what a saver promises beside storing."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+import stategraph.checkpoint.overrides as overrides
+
+from .planted import bug, swap
+
+
+@bug("overridden_methods", 6)
+def overrides_bypassed(stack: ExitStack) -> None:
+    """A superstep is stored in one transaction, whatever a subclass has made of `put`."""
+    swap(stack, overrides, "_overridden", lambda cls, owner, parts: False)

@@ -1,0 +1,247 @@
+"""What a subclass of a shipped saver overrides is called, in sync and async runs, and one writer still wins."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated, Any
+
+import cluster
+import pytest
+from typing_extensions import TypedDict
+
+from stategraph import END, START, CheckpointConflictError, Command, StateGraph, interrupt
+from stategraph.checkpoint import BaseCheckpointSaver, InMemorySaver, Retention
+from stategraph.checkpoint.sqlite import SqliteSaver
+
+SYNC = ("get_tuple", "list", "head", "run_of", "put", "put_writes", "commit", "commit_writes", "claim")
+THREAD: Any = {"configurable": {"thread_id": "t"}}
+
+
+class State(TypedDict):
+    log: Annotated[list[str], lambda old, new: old + new]
+
+
+def counting(base: type, names: tuple[str, ...]) -> type:
+    """A subclass that counts the calls of these methods and does what its base does."""
+
+    def method(name: str) -> Any:
+        if name == "alist":
+
+            async def alist(self: Any, *args: Any, **named: Any) -> Any:
+                self.calls[name] += 1
+                async for found in base.alist(self, *args, **named):  # type: ignore[attr-defined]
+                    yield found
+
+            return alist
+        if inspect.iscoroutinefunction(getattr(base, name)):
+
+            async def acall(self: Any, *args: Any, **named: Any) -> Any:
+                self.calls[name] += 1
+                return await getattr(base, name)(self, *args, **named)
+
+            return acall
+
+        def call(self: Any, *args: Any, **named: Any) -> Any:
+            self.calls[name] += 1
+            return getattr(base, name)(self, *args, **named)
+
+        return call
+
+    return type("Counting", (base,), {"calls": Counter(), **{name: method(name) for name in names}})
+
+
+def script(app: Any) -> Any:
+    """A run that stores, records, pauses, is answered twice by the same delivery, and forks from an older checkpoint."""
+    yield "invoke", ({"log": ["in"]}, {**THREAD, "run_id": "a"})
+    yield "invoke", (Command(resume="yes"), {**THREAD, "run_id": "b"})
+    yield "invoke", (Command(resume="yes"), {**THREAD, "run_id": "b"})  # delivered again
+    past = [found for found in app.get_state_history(THREAD) if found.next == ("first", "second")]
+    yield "invoke", (None, past[0].config)
+    yield "invoke", (Command(resume="again"), THREAD)
+
+
+def build(saver: Any) -> Any:
+    def ask(state: State) -> Any:
+        return {"log": [interrupt("?")]}
+
+    graph = StateGraph(State)
+    graph.add_node("first", lambda state: {"log": ["first"]})
+    graph.add_node("second", ask)
+    graph.add_node("last", lambda state: {"log": ["last"]})
+    for name in ("first", "second"):
+        graph.add_edge(START, name)
+        graph.add_edge(name, "last")
+    graph.add_edge("last", END)
+    return graph.compile(checkpointer=saver)
+
+
+def play(saver: Any, world: str) -> Any:
+    app = build(saver)
+    done = None
+    for method, args in script(app):
+        done = getattr(app, method)(*args) if world == "sync" else asyncio.run(getattr(app, "a" + method)(*args))
+    found = [(s.values, s.next, [t.name for t in s.tasks]) for s in app.get_state_history(THREAD)]
+    return done, found
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+def kind(request: Any) -> type:
+    if request.param == "postgres":
+        cluster.found()  # or skip
+        from stategraph.checkpoint.postgres import PostgresSaver
+
+        return PostgresSaver
+    return {"memory": InMemorySaver, "sqlite": SqliteSaver}[request.param]
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[Any]:
+    """Opens savers of a class; those with the same name of a place keep their threads together."""
+    places: dict[str, str] = {}
+    with ExitStack() as stack:
+
+        def open_(cls: Any, place: str = "threads", **options: Any) -> Any:
+            if issubclass(cls, InMemorySaver):
+                return cls(**options)
+            if issubclass(cls, SqliteSaver):
+                saver = cls(tmp_path / place, **options)
+            else:
+                if place not in places:
+                    places[place] = cluster.shared().schema()
+                saver = cls(places[place], **options)
+            stack.callback(saver.close)
+            return saver
+
+        yield open_
+
+
+def cases() -> Iterator[Any]:
+    for name in SYNC:
+        yield pytest.param((name,), ("sync", "async"), id=name)
+        yield pytest.param(("a" + name,), ("async",), id="a" + name)
+    yield pytest.param(SYNC, ("sync", "async"), id="all")
+    yield pytest.param(tuple("a" + name for name in SYNC), ("async",), id="all async")
+
+
+@pytest.mark.parametrize(("names", "worlds"), [*cases()])
+def test_what_a_subclass_overrides_is_called_and_changes_nothing(
+    kind: type, names: tuple[str, ...], worlds: Any, opened: Any
+) -> None:
+    for world in worlds:
+        saver = opened(counting(kind, names), world)
+        expected = play(opened(kind, f"plain {world}"), world)
+        saver.calls.clear()
+        assert play(saver, world) == expected
+        assert {name for name in names if not saver.calls[name]} == set(), world
+
+
+def test_what_an_overridden_put_changes_is_stored(drive: Any, kind: type, opened: Any) -> None:
+    class Stamped(kind):  # type: ignore[misc, valid-type]
+        def put(self, config: Any, checkpoint: Any, metadata: Any, new_versions: Any) -> Any:
+            return super().put(config, checkpoint, {**metadata, "host": "here"}, new_versions)
+
+    app = build(opened(Stamped))
+    drive.invoke(app, {"log": ["in"]}, THREAD)
+    assert [found.metadata["host"] for found in app.get_state_history(THREAD)] == ["here"] * 2
+
+
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+@pytest.mark.parametrize("name", ["put", "aput", "put_writes"])
+def test_one_writer_wins_where_put_is_overridden(kind: type, name: str, durability: Any, opened: Any) -> None:
+    saver = opened(counting(kind, (name,)))
+    app = build(saver)
+
+    def overtaken(state: State) -> Any:
+        app.update_state(THREAD, {"log": ["other"]}, as_node="last")
+        return {"log": ["late"]}
+
+    graph = StateGraph(State)
+    graph.add_node("last", overtaken)
+    graph.add_edge(START, "last")
+    slow = graph.compile(checkpointer=saver)
+    with pytest.raises(CheckpointConflictError):
+        if name.startswith("a"):
+            asyncio.run(slow.ainvoke({"log": ["in"]}, THREAD, durability=durability))
+        else:
+            slow.invoke({"log": ["in"]}, THREAD, durability=durability)
+    assert "late" not in app.get_state(THREAD).values["log"]
+
+
+def test_a_commit_that_was_overtaken_after_its_look_is_refused(kind: type, opened: Any) -> None:
+    """Between the look at the head and `put` another run may commit: `put` looks again, in its own transaction."""
+
+    class Overtaken(kind):  # type: ignore[misc, valid-type]
+        armed = False
+
+        def put(self, config: Any, checkpoint: Any, metadata: Any, new_versions: Any) -> Any:
+            if self.armed:
+                self.armed = False
+                other.update_state(THREAD, {"log": ["other"]}, as_node="last")
+            return super().put(config, checkpoint, metadata, new_versions)
+
+    class Other(kind):  # type: ignore[misc, valid-type]
+        pass
+
+    saver = opened(Overtaken)
+    beside = saver if kind is InMemorySaver else opened(Other)
+    app, other = build(saver), build(beside)
+    app.invoke({"log": ["in"]}, THREAD)
+    saver.armed = True
+    with pytest.raises(CheckpointConflictError):
+        app.update_state(THREAD, {"log": ["mine"]}, as_node="last")
+    assert app.get_state(THREAD).values["log"] == ["in", "other", "first"]  # `first` had finished
+
+
+@pytest.mark.parametrize("name", [*SYNC, "threads", "prune"])
+def test_a_sync_method_that_is_a_coroutine_is_refused_when_the_class_is_made(name: str) -> None:
+    async def method(self: Any) -> None: ...
+
+    with pytest.raises(TypeError, match=rf"Audit\.{name}\(\) must be a plain method, got `async def`"):
+        type("Audit", (SqliteSaver,), {name: method})
+
+
+def test_an_alist_that_is_no_generator_is_refused_when_the_class_is_made() -> None:
+    async def alist(self: Any, config: Any) -> Any: ...
+
+    with pytest.raises(TypeError, match="must be an async generator"):
+        type("Audit", (InMemorySaver,), {"alist": alist})
+
+
+def test_a_saver_with_async_methods_alone_serves_async_runs() -> None:
+    inner = InMemorySaver()
+
+    class Distant(BaseCheckpointSaver):
+        async def aget_tuple(self, config: Any) -> Any:
+            return await inner.aget_tuple(config)
+
+        async def alist(self, config: Any, **named: Any) -> Any:
+            async for found in inner.alist(config, **named):
+                yield found
+
+        async def aput(self, *args: Any) -> Any:
+            return await inner.aput(*args)
+
+        async def aput_writes(self, *args: Any) -> None:
+            await inner.aput_writes(*args)
+
+    app = build(Distant())
+    asyncio.run(app.ainvoke({"log": ["in"]}, THREAD))
+    assert asyncio.run(app.ainvoke(Command(resume="yes"), THREAD))["log"] == ["in", "first", "yes", "last"]
+
+
+@pytest.mark.parametrize("name", ["put", "aput"])
+def test_a_retention_holds_where_put_is_overridden(kind: type, name: str, opened: Any) -> None:
+    saver = opened(counting(kind, (name,)), retention=Retention(keep_last=3))
+    app = build(saver)
+    for turn in range(70):
+        if name == "put":
+            app.update_state(THREAD, {"log": [f"{turn}"]}, as_node="last")
+        else:
+            asyncio.run(app.aupdate_state(THREAD, {"log": [f"{turn}"]}, as_node="last"))
+    assert len([*saver.list(THREAD)]) < 40
+    assert len(app.get_state(THREAD).values["log"]) == 70
