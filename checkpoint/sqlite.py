@@ -226,6 +226,7 @@ class SqliteSaver(SqlSaver):
                         execute(_STATEMENTS["add_writes"], (space, new.parent_id, new.writes))
                     for channel, base, data in new.blobs:
                         execute(_STATEMENTS["add_value"], (space, seq, channel, base, data))
+                    database.check_files()
                     execute(COMMIT)
                 except BaseException:
                     if mine:

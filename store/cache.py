@@ -186,7 +186,7 @@ class SqliteCache(BaseCache):
     def __init__(self, path: Target, *, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._database = Database(path, _SCHEMA)
+        self._database = Database(path, _SCHEMA, watched=False)  # who deletes a cache means to clear it
         if self._database.owned:
             self._database.execute(_NORMAL)
 

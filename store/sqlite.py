@@ -12,12 +12,11 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from ..checkpoint.errors import StorageError
-from ..checkpoint.sql.database import Database, Target
+from ..checkpoint.sql.database import Database, Target, identity_of
 from .base import IndexConfig, Namespace, Result, TTLConfig
 from .batch import LocalStore, Plan, Row
 from .machine import this_machine
@@ -71,7 +70,6 @@ _PUT = """
 _DELETE = "DELETE FROM store_items WHERE namespace = ? AND key = ?"
 _TOUCH = "UPDATE store_items SET expires = ? WHERE namespace = ? AND key = ? AND ttl = ?"
 _SWEEP = "DELETE FROM store_items WHERE expires <= ?"
-_FILE = "SELECT file FROM pragma_database_list WHERE name = 'main'"
 
 
 class SqliteStore(LocalStore):
@@ -131,10 +129,10 @@ class SqliteStore(LocalStore):
             StorageError: the file is not there any more.
         """
         with self._lock:
-            (path,) = self._database.execute(_FILE).fetchone()
-        if not path:
+            path = self._database.path()
+        if path is None:
             return None
-        inode = _inode(path)
+        inode = identity_of(path)
         if inode is None:
             raise StorageError(f"its file {path!r} is gone")
         return _File(type(self), path, this_machine(), inode, self._options)
@@ -203,18 +201,9 @@ class _File:
     def __call__(self) -> SqliteStore:
         if this_machine() != self.machine:
             raise StorageError(f"{self.path!r} is an SQLite file on another machine, {_ADVICE}")
-        if _inode(self.path) != self.inode:
+        if identity_of(self.path) != self.inode:
             raise StorageError(f"there is no {self.path!r} here that is the SQLite file of the store, {_ADVICE}")
         return self.store(f"file:{quote(self.path)}?mode=rw", **self.options)
 
 
 _ADVICE = "which no two machines or containers can share: use a PostgresStore"
-
-
-def _inode(path: str) -> tuple[int, int] | None:
-    """Which file this is, by whatever path it is reached."""
-    try:
-        found = Path(path).stat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino

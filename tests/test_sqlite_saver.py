@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 import pytest
+from paused import graph, says
 
 from stategraph import END, START, StateGraph
-from stategraph.checkpoint import DamagedError, InMemorySaver
+from stategraph.checkpoint import DamagedError, InMemorySaver, StorageError
 from stategraph.checkpoint.base import address
 from stategraph.checkpoint.sqlite import SqliteSaver
+
+THREAD: Any = {"configurable": {"thread_id": "t"}}
 
 
 @pytest.fixture
@@ -145,3 +149,39 @@ def test_a_copied_thread_tells_what_its_tasks_wrote(saver: SqliteSaver) -> None:
     saver.delete_thread("t")
     saver.copy_thread("copy", "t")
     assert written(saver) == before
+
+
+@pytest.mark.parametrize("which", ["", "-wal"])
+@pytest.mark.parametrize("fault", ["deleted", "replaced", "moved"])
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+def test_a_file_that_is_gone_is_noticed_at_the_next_commit(
+    drive: Any, tmp_path: Path, fault: str, which: str, durability: Any
+) -> None:
+    """Else steps are told stored that nobody can find again: SQLite goes on writing into a file without a name."""
+    file = tmp_path / f"threads.db{which}"
+
+    def spoil(state: Any) -> Any:
+        if fault == "moved":
+            file.rename(tmp_path / "elsewhere")
+        else:
+            file.unlink()
+        if fault == "replaced":
+            file.write_bytes(b"")
+        return {"log": ["lost"]}
+
+    with SqliteSaver.from_conn_string(str(tmp_path / "threads.db")) as saver:
+        app = graph({"x": says("x")}, (START, "x"), checkpointer=saver)
+        drive.invoke(app, {"log": ["in"]}, THREAD)
+        spoiled = graph({"x": spoil}, (START, "x"), checkpointer=saver)
+        with pytest.raises(StorageError, match="was deleted or replaced while it was open"):
+            drive.invoke(spoiled, {"log": ["again"]}, THREAD, durability=durability)
+        if fault == "moved":
+            (tmp_path / "elsewhere").rename(file)
+            drive.invoke(app, {"log": ["back"]}, THREAD)
+
+
+def test_a_database_in_memory_has_no_file_to_watch() -> None:
+    for name in (":memory:", "", "file:shared?mode=memory&cache=shared", "file:/nowhere?vfs=memdb"):
+        with SqliteSaver.from_conn_string(name) as saver:
+            app = graph({"x": says("x")}, (START, "x"), checkpointer=saver)
+            assert app.invoke({"log": ["in"]}, THREAD)["log"] == ["in", "x"]

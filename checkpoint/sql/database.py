@@ -34,6 +34,7 @@ _ROLLBACK = "ROLLBACK"
 _WAL = "PRAGMA journal_mode=WAL"
 _LOG = "PRAGMA wal_autocheckpoint=4000"
 """Pages of the log (16 MB) before it is written into the file: the same pages change again and again."""
+_FILE = "SELECT file FROM pragma_database_list WHERE name = 'main'"
 _SYNCHRONOUS = {
     "off": "PRAGMA synchronous=OFF",
     "normal": "PRAGMA synchronous=NORMAL",
@@ -51,6 +52,8 @@ class Database:
         synchronous: by name; None leaves it as it is.
         timeout: seconds to wait for another writer.
         advice: for the user, when the database has refused something.
+        watched: refuse to write once the file, or its journal, was deleted or replaced: SQLite itself goes on
+            writing into what no name leads to any more.
 
     Raises:
         StorageError: it cannot be opened.
@@ -64,6 +67,7 @@ class Database:
         synchronous: Synchronous | None = None,
         timeout: float = BUSY_SECONDS,
         advice: str = "",
+        watched: bool = True,
     ) -> None:
         # Deferred: importing this package must not cost a database that nobody opens.
         import sqlite3
@@ -73,6 +77,7 @@ class Database:
         self._process = os.getpid()
         self._closed = False
         self._advice = advice
+        self._files: list[tuple[str, tuple[int, int]]] = []
         # A damaged schema is told in words that are no UTF-8 either.
         self.error: tuple[type[Exception], ...] = (sqlite3.Error, UnicodeDecodeError)
         self.owned = not isinstance(target, sqlite3.Connection)
@@ -83,6 +88,8 @@ class Database:
             self.connection = self._connect(name, timeout)
         try:
             self._prepare(schema, synchronous)
+            if watched:
+                self._watch()
         except self.error as error:
             self.close()
             raise _not_opened(target, error) from error
@@ -113,6 +120,34 @@ class Database:
             for statement in schema:
                 self.execute(statement)
 
+    def _watch(self) -> None:
+        """Know the files from now on by more than their names."""
+        name = self.path()
+        paths = (name, f"{name}-wal") if name else ()
+        found = ((path, identity_of(path)) for path in paths)
+        self._files = [(path, identity) for path, identity in found if identity is not None]
+
+    def path(self) -> str | None:
+        """The file's absolute path; None for a database in memory."""
+        try:
+            (found,) = self.execute(_FILE).fetchone()
+        except UnicodeDecodeError:  # a name that is no text
+            return None
+        return found or None
+
+    def check_files(self) -> None:
+        """Refuse to commit what nobody could find again. Called before each commit: a few microseconds.
+
+        Raises:
+            StorageError: the file was deleted or replaced since it was opened.
+        """
+        for path, identity in self._files:
+            if identity_of(path) != identity:
+                raise StorageError(
+                    f"the SQLite file {path!r} was deleted or replaced while it was open: what is written into it now "
+                    f"would be lost. Nothing of this call was stored. Put it back, then open it again{self._advice}"
+                )
+
     def execute(self, statement: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
         """Run one statement with its values bound."""
         return self.connection.execute(statement, values)
@@ -127,6 +162,8 @@ class Database:
         try:
             self.execute(BEGIN_WRITE if write else _BEGIN)  # inside: Ctrl-C may come just as it is done
             yield
+            if write:
+                self.check_files()
             self.execute(COMMIT)
         except BaseException:
             if mine:
@@ -183,3 +220,12 @@ class Database:
 
 def _not_opened(target: Target, error: Exception) -> StorageError:
     return StorageError(f"{target!r} cannot be opened as an SQLite database: {error}")
+
+
+def identity_of(path: str) -> tuple[int, int] | None:
+    """Which file this is, by whatever path it is reached; None if there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino

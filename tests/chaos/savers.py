@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 from test_overrides import SYNC, counting, play
 
-from stategraph.checkpoint import InMemorySaver
+from stategraph.checkpoint import InMemorySaver, StorageError
 from stategraph.checkpoint.sqlite import SqliteSaver
-from stategraph.testing import same
+from stategraph.store.sqlite import SqliteStore
+from stategraph.testing import CheckFailed, Commits, same
 
 from .campaign import Round, trial
 
@@ -30,3 +33,30 @@ def overridden_methods(round: Round) -> None:
     same(found, expected, f"the history of a {base.__name__} that overrides {', '.join(names)}")
     same([name for name in names if not saver.calls[name]], [], f"methods that were not called, {world}")
     round.count("overridden methods", len(names))
+
+
+@trial("R39", quick=4, full=50)
+def vanished_files(round: Round) -> None:
+    """An SQLite file or its journal is deleted, moved away or replaced while a saver and a store have it open: the next
+    commit and the next put are refused, so nothing is told stored that nobody can find."""
+    random = round.random
+    name, how = random.choice(("threads.db", "threads.db-wal")), random.choice(("deleted", "moved", "replaced"))
+    file = round.folder / name
+    with closing(SqliteSaver(round.folder / "threads.db")) as saver, closing(SqliteStore(round.folder / "threads.db")) as store:
+        run = Commits(lambda method, *args: getattr(saver, method)(*args), saver)
+        for step in range(random.randint(1, 5)):
+            run.step(str(step), a=step)
+            store.put(("a",), str(step), {"step": step})
+        if how == "moved":
+            file.rename(round.folder / "elsewhere")
+        else:
+            file.unlink()
+        if how == "replaced":
+            file.write_bytes(b"")
+        for what, write in (("commit", lambda: run.step("lost", a=0)), ("put", lambda: store.put(("a",), "lost", {}))):
+            try:
+                write()
+            except StorageError:
+                round.count("refused")
+            else:
+                raise CheckFailed(f"{name} was {how}, and a {what} is told stored")
