@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextvars import copy_context
+from time import monotonic
 from typing import Any
 
 from ..checkpoint.base import coordinates
+from .abatch import Batch, wants_out
 from .acalls import AsyncCalls
 from .ajournal import AsyncJournal
 from .awork import in_context, run_task
@@ -23,6 +25,7 @@ from .outcome import StepLimit
 from .run import Run
 from .task import Task
 from .threads import ReaderLeft, note_loss, place
+from .timeslice import time_slices
 
 
 async def drive(run: Run, effects: Effects | None = None) -> None:
@@ -30,9 +33,13 @@ async def drive(run: Run, effects: Effects | None = None) -> None:
     loop = supersteps(run) if effects is None else effects
     driver = Driver(run)
     run.open_calls = driver.open_calls
+    slices = time_slices()
+    slice_end = slices.end()
     try:
         for effect in loop:
             if effect.__class__ is RunTasks:
+                if monotonic() > slice_end:  # here all is stored and nothing runs: a good place to be cancelled
+                    slice_end = await slices.give_way()
                 await driver.run_tasks(effect)
             else:
                 await driver.perform(effect)
@@ -49,6 +56,8 @@ async def stream(run: Run) -> AsyncGenerator[Any, None]:
     run.open_calls = driver.open_calls
     out = run.out
     run.wake = driver.wake
+    slices = time_slices()
+    slice_end = slices.end()
     try:
         for effect in loop:
             if effect.__class__ is not RunTasks:
@@ -57,6 +66,10 @@ async def stream(run: Run) -> AsyncGenerator[Any, None]:
             while True:
                 while out:
                     yield out.popleft()
+                    if monotonic() > slice_end:  # the reader may never wait either
+                        slice_end = await slices.give_way()
+                if monotonic() > slice_end:
+                    slice_end = await slices.give_way()
                 await driver.run_tasks(effect)
                 if effect.finished:
                     break
@@ -71,6 +84,8 @@ async def stream(run: Run) -> AsyncGenerator[Any, None]:
         raise
     while out:
         yield out.popleft()
+        if monotonic() > slice_end:
+            slice_end = await slices.give_way()
 
 
 class Driver:
@@ -81,7 +96,7 @@ class Driver:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._loop = asyncio.get_running_loop()
-        self._batch: Batch | None = None
+        self._batch: Batch[Task] | None = None
         self._ended: deque[Task] = deque()
         self._waiter: asyncio.Future[None] | None = None
         self._journal = run.journal = AsyncJournal(run, self._loop)
@@ -142,20 +157,24 @@ class Driver:
                 return
             if self._limit is not None:
                 tasks = self._limit.twins(tasks)
-            self._batch = Batch(tasks, self._run.config.get("max_concurrency") or width(tasks), self._end)
+            limit = self._run.config.get("max_concurrency") or width(tasks)
+            self._batch = Batch(tasks, run_task, limit, self._end)
             self._batch.start()
         await self._collect(effect, self._batch)
         if not effect.open:
             self._batch = None
 
-    def _end(self, task: Task) -> None:
-        """A task has ended; after a failure (a signal is none) its siblings are cancelled."""
+    def _end(self, task: Task, error: BaseException | None) -> None:
+        """A task has ended; after a failure (a signal is none) its siblings are cancelled. A function on a worker
+        thread cannot be: it is waited for and its result kept, as in a sync run."""
+        if error is not None:  # it must not raise; if it does, nobody may wait for ever
+            task.error = task.error or error
         self._ended.append(task if self._limit is None else self._limit.admit(task))
         if task.fatal and self._batch is not None and not isinstance(task.error, GraphBubbleUp):
-            self._batch.stop()
+            self._batch.stop(lambda sibling: sibling.node.coro is not None, at_once=wants_out(task.error))
         self._notice()
 
-    async def _collect(self, effect: RunTasks, batch: Batch) -> None:
+    async def _collect(self, effect: RunTasks, batch: Batch[Task]) -> None:
         """Wait for one task, or for all if nobody waits for single ones; take along what else has ended."""
         watched, ended = self._run.watched, self._ended
         while batch.open and not (watched and (ended or self._run.out)):
@@ -218,76 +237,6 @@ class Driver:
             note_loss(error, end)
 
 
-class Batch:
-    """The tasks of one superstep as coroutines.
-
-    A worker runs one after the other; only when one of them really waits is the next worker called, so that
-    coroutines that never wait cost no asyncio task.
-
-    Args:
-        limit: how many may be under way at once.
-        done: told each task that has ended.
-    """
-
-    __slots__ = ("_coming", "_done", "_limit", "_waiting", "_workers", "open")
-
-    def __init__(self, tasks: Sequence[Task], limit: int, done: Callable[[Task], None]) -> None:
-        self._waiting = deque(tasks)
-        self._limit = limit
-        self._done = done
-        self._workers: dict[asyncio.Task[None], Task | None] = {}
-        self._coming = False
-        self.open = len(tasks)
-
-    def start(self) -> None:
-        """Call the first worker."""
-        self._call_worker()
-
-    def stop(self) -> None:
-        """After a failure: start no further task, and cancel the coroutines under way. A function on a worker thread
-        cannot be stopped; it is waited for and its result kept, as in a sync run."""
-        self._drop_waiting()
-        for worker, task in self._workers.items():
-            if worker is not asyncio.current_task() and (task is None or task.node.coro is not None):
-                worker.cancel()
-
-    def cancel(self) -> None:
-        """Start no further task, and wait for nothing that is under way."""
-        self._drop_waiting()
-        for worker in self._workers:
-            if worker is not asyncio.current_task():
-                worker.cancel()
-
-    def _drop_waiting(self) -> None:
-        self.open -= len(self._waiting)
-        self._waiting.clear()
-
-    async def ended(self) -> None:
-        """Wait until no worker is left."""
-        while self._workers:
-            await asyncio.wait(self._workers)
-
-    def _call_worker(self) -> None:
-        if self._waiting and not self._coming and len(self._workers) < self._limit:
-            self._coming = True
-            worker = asyncio.get_running_loop().create_task(self._work())
-            self._workers[worker] = None
-            worker.add_done_callback(self._workers.pop)
-
-    async def _work(self) -> None:
-        self._coming = False
-        me = asyncio.current_task()
-        assert me is not None
-        while self._waiting:
-            self._workers[me] = task = self._waiting.popleft()
-            try:
-                await in_context(copy_context(), run_task(task), self._call_worker)
-            except BaseException as error:  # it must not raise; if it does, nobody may wait for ever
-                task.error = task.error or error
-            self.open -= 1
-            self._done(task)
-
-
 def width(tasks: Sequence[Task]) -> int:
     """How many tasks may be under way at once where no limit is set: any number, unless each may need a thread."""
     if len(tasks) <= MAX_THREADS or any(task.node.coro is not None for task in tasks):
@@ -314,27 +263,3 @@ async def find(saver: Any, config: Any, before: Any = None) -> tuple[Any, str | 
     if found is None:
         raise ValueError(f"thread {thread_id!r} has no checkpoint {checkpoint_id!r}")
     return found, await saver.ahead(config)
-
-
-async def side_by_side(
-    jobs: Sequence[Callable[[], Awaitable[Any]]], limit: int | None, keep_errors: bool
-) -> list[Any]:
-    """Await independent jobs, at most `limit` at once; results in order.
-
-    Args:
-        keep_errors: put what a job raised in the place of its result.
-
-    Raises:
-        Exception: that of the first failed job in order, once all have ended.
-    """
-    gate = asyncio.Semaphore(limit or max(1, len(jobs)))
-
-    async def one(job: Callable[[], Awaitable[Any]]) -> Any:
-        async with gate:
-            return await job()
-
-    results = await asyncio.gather(*(one(job) for job in jobs), return_exceptions=True)
-    for result in results:
-        if isinstance(result, BaseException) and not (keep_errors and isinstance(result, Exception)):
-            raise result
-    return results

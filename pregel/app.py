@@ -264,10 +264,10 @@ class Pregel(StoredThreads):
         **options: Unpack[Options],
     ) -> list[Any]:
         """`batch` for coroutines."""
-        from . import aio
+        from .abatch import side_by_side
 
         configs = spread(config, len(inputs))
-        return await aio.side_by_side(
+        return await side_by_side(
             [partial(self.ainvoke, i, c, **options) for i, c in zip(inputs, configs, strict=True)],
             normalize(configs[0]).get("max_concurrency") if configs and configs[0] else None,
             return_exceptions,

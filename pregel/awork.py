@@ -213,15 +213,16 @@ async def _one_at_a_time(key: tuple[int, FullKey]) -> AsyncIterator[None]:
 
 @coroutine
 def in_context(
-    context: Context, work: Coroutine[Any, Any, None], suspended: Callable[[], None] | None = None
+    context: Context, work: Coroutine[Any, Any, None], suspended: Callable[[], bool] | None = None
 ) -> Generator[Any, Any, None]:
-    """Await `work` in a context of its own, without an asyncio task. `suspended` is called when it first waits."""
+    """Await `work` in a context of its own, without an asyncio task. `suspended` is called whenever it is suspended,
+    until that says that this was the first real wait."""
     run, send = context.run, work.send
     try:
         awaited = run(send, None)
-        if suspended is not None:
-            suspended()
         while True:
+            if suspended is not None and suspended():
+                suspended = None
             try:
                 answer = yield awaited
             except BaseException as error:

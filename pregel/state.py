@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Generator, Iterator, Mapping, Sequence
+from time import monotonic
 from typing import Any, TypeVar
 
 from ..checkpoint.base import BaseCheckpointSaver, CheckpointTuple, address, coordinates
@@ -93,9 +94,15 @@ class StoredThreads:
         limit: int | None = None,
     ) -> AsyncIterator[StateSnapshot]:
         """`get_state_history` for coroutines."""
+        from .timeslice import time_slices
+
         saver, where = self._thread(config)
+        slices = time_slices()
+        slice_end = slices.end()
         async for found in saver.alist(where, filter=filter, before=before, limit=limit):
             yield self.nested(_ns(where))._snapshot(found, live=False)
+            if monotonic() > slice_end:
+                slice_end = await slices.give_way()
 
     def get_subgraphs(
         self, *, namespace: str | None = None, recurse: bool = False

@@ -47,12 +47,13 @@ PREGEL = """
     start
     edit
     loop
-    executors deadline
+    executors deadline timeslice
     journal
     ajournal
     outcome
     work
     awork
+    abatch
     calls acalls
     threads
     aio
@@ -81,6 +82,8 @@ DEFERRED = {
     (".executors.worker", "asyncio"): "asyncio is loaded by those who await",
     (".pregel.app", ".pregel.aio"): "asyncio is loaded by those who await",
     (".pregel.state", ".pregel.aio"): "asyncio is loaded by those who await",
+    (".pregel.app", ".pregel.abatch"): "asyncio is loaded by those who await",
+    (".pregel.state", ".pregel.timeslice"): "asyncio is loaded by those who await",
     (".checkpoint.base", "asyncio"): "asyncio is loaded by those who await",
     (".checkpoint.overrides", "asyncio"): "asyncio is loaded by those who await",
     (".checkpoint.serde", ".checkpoint.values.builtin_types"): "a dozen standard modules, loaded with the first Serializer",
