@@ -17,7 +17,7 @@ from .abatch import Batch, wants_out
 from .acalls import AsyncCalls
 from .ajournal import AsyncJournal
 from .awork import in_context, run_task
-from .effects import Claim, Effects, Load, RunTasks, Save
+from .effects import Claim, Effects, GiveWay, Load, RunTasks, Save
 from .errors import GraphBubbleUp
 from .executors import MAX_THREADS
 from .loop import supersteps
@@ -41,8 +41,10 @@ async def drive(run: Run, effects: Effects | None = None) -> None:
                 if monotonic() > slice_end:  # here all is stored and nothing runs: a good place to be cancelled
                     slice_end = await slices.give_way()
                 await driver.run_tasks(effect)
-            else:
+            elif effect.__class__ is not GiveWay:
                 await driver.perform(effect)
+            elif monotonic() > slice_end:
+                slice_end = await slices.give_way()
         await driver.settle()
     except BaseException as error:
         await driver.abort(loop, error)
@@ -60,6 +62,10 @@ async def stream(run: Run) -> AsyncGenerator[Any, None]:
     slice_end = slices.end()
     try:
         for effect in loop:
+            if effect.__class__ is GiveWay:
+                if monotonic() > slice_end:
+                    slice_end = await slices.give_way()
+                continue
             if effect.__class__ is not RunTasks:
                 await driver.perform(effect)  # before the reader sees chunks of what is being stored
                 continue

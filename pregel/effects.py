@@ -80,5 +80,11 @@ class Claim(Entry):
         self.stamp = stamp
 
 
-Effect = Load | RunTasks | Save | Claim
+class GiveWay:
+    """Nothing is asked for; amid much work of the loop's own, an event loop may be shared."""
+
+    __slots__ = ()
+
+
+Effect = Load | RunTasks | Save | Claim | GiveWay
 Effects = Generator[Effect, None, None]

@@ -20,7 +20,7 @@ from ..checkpoint.base import (
     CheckpointTuple,
     TaskWrites,
 )
-from .effects import Effect, Effects, RunTasks, Save
+from .effects import Effect, Effects, GiveWay, RunTasks, Save
 from .errors import GraphDrained, GraphRecursionError, ParentCommand
 from .history import live_snapshot
 from .interrupts import listed, questions
@@ -29,6 +29,9 @@ from .machine import Machine
 from .run import Run
 from .start import first_phase, load_checkpoint, load_machine, show_values, taken_mark
 from .task import Task, handler_of, in_path_order, new_checkpoint_id
+
+WIDE = 256
+"""After so many tasks at a stretch a driver may give way: each may take the loop some microseconds."""
 
 
 def supersteps(run: Run) -> Effects:
@@ -119,6 +122,8 @@ def _loop(run: Run, machine: Machine) -> Effects:
                     stream.breakpoint(following)
             run.paused = ()
             return
+        if len(tasks) > WIDE:
+            yield GiveWay()
 
 
 def _all_finished(tasks: Sequence[Task]) -> bool:
@@ -182,8 +187,10 @@ def _run_tasks(run: Run, tasks: Sequence[Task], effect: RunTasks) -> Effects:
     """Run what has not been run before, showing and recording each task as it ends."""
     streams, step = run.streams, run.machine.step
     for stream in streams:
-        for task in tasks:
+        for number, task in enumerate(tasks, 1):
             stream.started(task, step)
+            if number % WIDE == 0:
+                yield GiveWay()
         for task in tasks:
             if task.restored:
                 stream.ended(task, step)

@@ -98,7 +98,7 @@ class Driver:
             self._ended.put(None)
 
     def perform(self, effect: Any) -> None:
-        """Load or save."""
+        """Load or save; threads give way by themselves."""
         if isinstance(effect, Save):
             try:
                 if self._run.lags:

@@ -13,6 +13,7 @@ import stategraph.pregel.machine as machine
 import stategraph.pregel.start as start
 import stategraph.pregel.task as task
 import stategraph.pregel.threads as threads
+import stategraph.pregel.timeslice as timeslice
 from stategraph.channels.base import MISSING
 from stategraph.checkpoint.base import BaseCheckpointSaver
 from stategraph.pregel.run import Run
@@ -143,3 +144,9 @@ def order_of_arrival(stack: ExitStack) -> None:
 def changes_not_looked_at(stack: ExitStack) -> None:
     """A stored run goes on whatever the graph has become."""
     swap(stack, start, "check_unchanged", lambda run, machine: None)
+
+
+@bug("shared_loops", 12)
+def loop_never_given_away(stack: ExitStack) -> None:
+    """An async run that never waits holds its event loop to the end."""
+    swap(stack, timeslice.TimeSlices, "end", lambda self: float("inf"))

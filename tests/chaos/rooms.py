@@ -1,3 +1,18 @@
 """Imports every room of trials, which fills `campaign.TRIALS`. Nothing else."""
 
-from . import faults, fleets, hostile, keys, kills, lag, outages, power, races, savers, schedules, suites, travel  # noqa: F401
+from . import (  # noqa: F401
+    faults,
+    fleets,
+    held_loops,
+    hostile,
+    keys,
+    kills,
+    lag,
+    outages,
+    power,
+    races,
+    savers,
+    schedules,
+    suites,
+    travel,
+)
