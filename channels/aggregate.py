@@ -54,8 +54,8 @@ _PURE = (op.add, op.or_, op.and_, op.mul, op.sub, op.xor, op.concat, max, min)
 class Overwrite(Generic[New]):
     """A write that replaces the value and bypasses the reducer.
 
-    It wins over all other writes of its superstep, whatever their order. On a channel without a reducer it
-    is a plain write of `value`. It cannot be subclassed.
+    It wins over all other writes of its superstep, whatever their order, and a warning says so. On a channel without a
+    reducer it is a plain write of `value`. It cannot be subclassed.
 
     Args:
         value: the new value.
@@ -91,12 +91,13 @@ class BinaryOperatorAggregate(Cell[Value]):
     (True, 10)
     """
 
-    __slots__ = ("make", "operator", "pure")
+    __slots__ = ("dropped", "make", "operator", "pure")
 
     step_scoped = False
 
     def __init__(self, typ: Any, operator: Callable[[Any, Any], Value], *, key: str = "") -> None:
         super().__init__(typ, key)
+        self.dropped = 0
         self.operator = operator
         self.pure = any(operator is known for known in _PURE)
         self.make: Callable[[], Value] | None = concrete_type(typ)
@@ -121,11 +122,13 @@ class BinaryOperatorAggregate(Cell[Value]):
             InvalidUpdateError: two overwrites in one superstep.
             Exception: whatever the operator raises.
         """
+        self.dropped = 0
         if not values:
             return False
         for write in values:
             if (type(write) is Overwrite or isinstance(write, dict)) and is_overwrite(write):
                 self.value = sole_overwrite(self, [write for write in values if is_overwrite(write)])
+                self.dropped = len(values) - 1
                 return True
         value = self.value
         if value is not MISSING:
@@ -147,6 +150,7 @@ class BinaryOperatorAggregate(Cell[Value]):
         new = cls.__new__(cls)
         new.key = self.key
         new.typ = self.typ
+        new.dropped = 0
         new.operator = self.operator
         new.pure = self.pure
         new.make = self.make

@@ -50,9 +50,14 @@ class BaseChannel(Generic[Value, Update, Stored]):
     Args:
         typ: the type of the value, as the user wrote it.
         key: the name of the channel in its graph; used in error texts. The graph fills it in.
+
+    Attributes:
+        dropped: how many writes the last `update` has left out because another one replaced them. A graph warns of it.
     """
 
     __slots__ = ("key", "typ")
+
+    dropped: int = 0
 
     def __init__(self, typ: Any, key: str = "") -> None:
         self.typ = typ

@@ -32,10 +32,11 @@ class Topic(BaseChannel[Sequence[Value], Any, list[Value]]):
     (True, False)
     """
 
-    __slots__ = ("accumulate", "items")
+    __slots__ = ("accumulate", "dropped", "items")
 
     def __init__(self, typ: Any, accumulate: bool = False, *, key: str = "") -> None:
         super().__init__(typ, key)
+        self.dropped = 0
         self.accumulate = accumulate
         # A tuple, swapped and never changed: copies may share it.
         self.items: tuple[Value, ...] = ()
@@ -77,7 +78,9 @@ class Topic(BaseChannel[Sequence[Value], Any, list[Value]]):
         """
         kinds = set(map(type, values))
         keep = self.accumulate
+        self.dropped = 0
         if Overwrite in kinds:
+            self.dropped = len(values) - 1
             values = [sole_overwrite(self, [write for write in values if type(write) is Overwrite])]
             kinds, keep = {type(values[0])}, False
         fresh = flat(values, kinds)
@@ -106,6 +109,7 @@ class Topic(BaseChannel[Sequence[Value], Any, list[Value]]):
         new = cls.__new__(cls)
         new.key = self.key
         new.typ = self.typ
+        new.dropped = 0
         new.accumulate = self.accumulate
         new.items = self.items
         return new

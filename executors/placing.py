@@ -111,7 +111,7 @@ def _is_placed(node: Node) -> bool:
 
 
 def _is_graph(node: Node) -> bool:
-    return any(getattr(source, "is_stategraph", False) for source in _sources(node))
+    return any(getattr(source, "is_stategraph", False) is True for source in _sources(node))
 
 
 def _sources(node: Node) -> list[Any]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from ..pregel.callable import GETTERS
 from ..pregel.errors import GraphInterrupt, ShippingError
+from ..pregel.interrupts import raised
 from ..pregel.runtime import RUNNING
 from .parcel import Blob, Ending, Part, Work
 from .pickling import culprit, dumps, loads, pack_error
@@ -42,7 +43,7 @@ def serve(payload: bytes, parts: Sequence[bytes] = (), tell: Tell | None = None)
     try:
         copy_context().run(_run, task, function, work, value, ending)
     except GraphInterrupt as signal:
-        ending.paused, ending.raised = True, signal.interrupts
+        ending.paused, ending.raised = True, raised(task, signal)
         rejected = getattr(signal, "error", None)
         ending.error = None if rejected is None else pack_error(rejected)
     except BaseException as error:

@@ -1,5 +1,6 @@
 """Building graphs: declare a typed state, nodes and edges; `compile` makes a Pregel of them. Nothing here runs."""
 
+from ..pregel.errors import GraphWarning
 from ..pregel.types import END, START
 from .builder import StateGraph
 from .compile import CompiledStateGraph
@@ -14,7 +15,6 @@ from .messages import (
     push_message,
     stream_text,
 )
-from .validate import GraphWarning
 
 __all__ = [
     "END",

@@ -13,8 +13,9 @@ from typing import Any
 from ..pregel.callable import Body
 from ..pregel.errors import InvalidGraphError, InvalidRouteError, nearest
 from ..pregel.program import Reader, ReaderPool
+from ..pregel.records import advice
 from ..pregel.task import Task
-from ..pregel.types import END, ROOT, START, TASKS, Send
+from ..pregel.types import END, ROOT, START, TASKS, Command, Send
 from ..pregel.writes import StateWriter, Vocabulary, Writer
 
 Ends = dict[Any, str]
@@ -187,11 +188,18 @@ class Branch(Writer):
                 allowed = ", ".join(repr(key) for key in self.ends)
                 raise InvalidRouteError(
                     f"node {task.name!r}: its router {self.name!r} returned {step!r}, which its path map does not "
-                    f"have; it has {allowed}"
+                    f"have; it has {allowed}{_advice(step)}"
                 ) from None
         if step is None or step == START or not isinstance(step, str):
             raise InvalidRouteError(
                 f"node {task.name!r}: its router {self.name!r} returned {step!r}; expected a node name, END, a Send "
-                f"or a list of these; {nearest(step, self._goto.words.triggers)}"
+                f"or a list of these; {nearest(step, self._goto.words.triggers)}{_advice(step)}"
             )
         return step
+
+
+def _advice(answer: Any) -> str:
+    """What a router probably meant by an answer that is no destination."""
+    if isinstance(answer, Command):
+        return "; a Command is returned by a node, not by its router"
+    return "" if isinstance(answer, str) else advice(answer)

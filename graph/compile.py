@@ -6,15 +6,18 @@ The names of the channels are part of what is stored, so they must not change.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from ..channels import EphemeralValue, LastValueAfterFinish, NamedBarrierValue, NamedBarrierValueAfterFinish
-from ..checkpoint.base import BaseCheckpointSaver
+from ..checkpoint.base import INTERRUPT, BaseCheckpointSaver
 from ..pregel.app import Pregel
-from ..pregel.errors import InvalidUpdateError
+from ..pregel.errors import InvalidUpdateError, nearest, warn
 from ..pregel.node import PregelNode
-from ..pregel.types import END, JOIN, ROOT, START, TAG_HIDDEN, TO_NODE, RunnableConfig, Send
-from ..pregel.writes import StateWriter, Vocabulary, Writer, is_record
+from ..pregel.records import NO_UPDATES, advice, foreign, is_record, record_fields, refuse_foreign
+from ..pregel.runtime import RUNNING
+from ..pregel.types import END, JOIN, ROOT, START, TAG_HIDDEN, TO_NODE, RunnableConfig
+from ..pregel.writes import StateWriter, Vocabulary, Writer
 from .arguments import destinations_of
 from .branch import Branch
 from .declared import Declared, NodeSpec
@@ -135,7 +138,7 @@ def compile_graph(
         context_schema=graph.context_schema,
         name=name,
         _words=layout.words,
-        _check_input=None if state.root else check_input,
+        _check_input=refuse_foreign if state.root else layout.input_check(),
         **options,
     )
     app.builder = graph
@@ -151,19 +154,68 @@ def compile_graph(
     return app
 
 
-def check_input(value: Any) -> None:
-    """Refuse an input that no state keys can be read from, before anything is stored.
+@dataclass(frozen=True, slots=True)
+class InputCheck:
+    """Looks at an input before anything is stored.
 
-    Raises:
-        InvalidUpdateError: it is neither a dict nor a schema instance.
+    Attributes:
+        keys: those of the input schema, which are taken.
+        state: the state's other keys → why they are not taken from an input.
+        loose: other keys may be meant: a router at START is shown them, or `extra_keys="ignore"` says so.
     """
-    if value.__class__ is dict or isinstance(value, Mapping):
-        return
-    if isinstance(value, Send) or not is_record(value):
-        raise InvalidUpdateError(
-            "the input of this graph is a dict of state keys or a schema instance, "
-            f"not {type(value).__name__}: {value!r}"
-        )
+
+    keys: frozenset[str]
+    state: Mapping[str, str]
+    loose: bool
+
+    def __call__(self, value: Any) -> None:
+        """Refuse an input that no key can be read from; warn of keys that are dropped.
+
+        A graph inside another is shown the keys of both by design, so nothing is said of them there.
+
+        Raises:
+            InvalidUpdateError: it is neither a dict nor a schema instance, or has no key of the input schema.
+        """
+        if isinstance(value, Mapping):
+            given: Any = value
+        elif is_record(value) and not isinstance(value, NO_UPDATES) and foreign(value) is None:
+            given = record_fields(type(value))
+        else:
+            raise InvalidUpdateError(
+                "the input of this graph is a dict of state keys or a schema instance, "
+                f"not {type(value).__name__}: {value!r}{advice(value)}"
+            )
+        if self.keys.issuperset(given) or self.loose or _is_node(RUNNING.get()):
+            return
+        others = [key for key in given if key not in self.keys and key != INTERRUPT]
+        if not others:
+            return  # only what the output of a call says besides
+        text = f"the input has {_dropped(others, self.keys, self.state)}"
+        if self.keys.isdisjoint(given):
+            raise InvalidUpdateError(f"{text}; and none of the input's keys, which are {_named(self.keys)}")
+        if isinstance(value, Mapping) and RUNNING.get() is None:
+            warn(f"{text}; dropped")
+
+
+def _is_node(task: Any) -> bool:
+    """Whether the graph around this one runs it as a node, and so hands over its whole state."""
+    return task is not None and getattr(task.node.source, "is_stategraph", False) is True
+
+
+def _dropped(others: Sequence[Any], keys: frozenset[str], state: Mapping[str, str]) -> str:
+    """Each key that an input cannot bring, and why."""
+    told = []
+    for key in others[:5]:
+        if key in state:
+            told.append(f"{key!r}, {state[key]}")
+        else:
+            told.append(f"the unknown key {key!r} ({nearest(key, keys)})")
+    return ", ".join(told) + (", ..." if len(others) > 5 else "")
+
+
+def _named(keys: frozenset[str]) -> str:
+    names = sorted(keys)
+    return ", ".join(map(repr, names[:10])) + (", ..." if len(names) > 10 else "")
 
 
 class Layout:
@@ -174,7 +226,8 @@ class Layout:
         self.specs = specs
         strict = graph.extra_keys == "error"
         triggers = {name: trigger(name) for name in specs}
-        self.words = Vocabulary(frozenset(graph.channels), triggers, strict)
+        hints = {key: channel.typ for key, channel in graph.channels.items()}
+        self.words = Vocabulary(frozenset(graph.channels), triggers, strict, hints=hints)
         # Joins that wake a node; one that leads to END has nobody to wake.
         self.joins = [(starts, end) for starts, end in graph.waiting_edges if end != END]
         self.edges: dict[str, list[str]] = {}
@@ -198,6 +251,15 @@ class Layout:
             barrier = NamedBarrierValueAfterFinish if self.specs[end].defer else NamedBarrierValue
             found[join(starts, end)] = barrier(str, set(starts))
         return found
+
+    def input_check(self) -> InputCheck:
+        """What an input may hold."""
+        graph = self.graph
+        taken = frozenset(graph.schemas[graph.input_schema].channels)
+        shown = any(spec.schema is None for spec in graph.branches.get(START, {}).values())
+        others = dict.fromkeys(graph.channels.keys() - taken, "a key of the state but not of the input schema")
+        others |= dict.fromkeys(graph.managed, "which is computed")
+        return InputCheck(taken, others, shown or not self.words.strict)
 
     def nodes(self) -> dict[str, PregelNode]:
         """`__start__`, which spreads the input, and the user's nodes."""
@@ -239,7 +301,7 @@ class Layout:
 
     def _start(self) -> PregelNode:
         schema = self.graph.schemas[self.graph.input_schema]
-        words = Vocabulary(frozenset(schema.channels), self.words.triggers, strict=False)
+        words = replace(self.words, keys=frozenset(schema.channels), strict=False)
         state = self.graph.schemas[self.graph.state_schema]
         return PregelNode(
             channels=START, triggers=(START,), writers=self._writers(START, words, state), tags=(TAG_HIDDEN,)
@@ -247,8 +309,8 @@ class Layout:
 
     def _words_of(self, spec: NodeSpec) -> Vocabulary:
         """What a node may write. A graph as a node gives its whole output; keys of its own stay there."""
-        if getattr(spec.body.source, "is_stategraph", False):
-            return Vocabulary(self.words.keys, self.words.triggers, self.words.strict, foreign=True)
+        if getattr(spec.body.source, "is_stategraph", False) is True:
+            return replace(self.words, foreign=True)
         return self.words
 
     def _writers(self, name: str, words: Vocabulary, schema: Schema) -> tuple[Writer, ...]:

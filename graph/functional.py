@@ -25,6 +25,7 @@ from ..pregel.errors import InvalidGraphError
 from ..pregel.node import PregelNode
 from ..pregel.outcome import cache_namespace
 from ..pregel.program import Node
+from ..pregel.records import refuse_coroutine
 from ..pregel.runtime import running
 from ..pregel.types import END, HERE, PREVIOUS, START, CachePolicy, RetryPolicy, TimeoutPolicy
 from ..pregel.writes import Writer
@@ -276,6 +277,7 @@ class EntryWriter(Writer):
 
     def write(self, result: Any, task: Any) -> None:
         """Write both; `entrypoint.final` tells them apart."""
+        refuse_coroutine(result, f"entrypoint {task.name!r}")
         value, save = (result.value, result.save) if isinstance(result, final) else (result, result)
         task.writes.append((END, value))
         task.writes.append((PREVIOUS, save))

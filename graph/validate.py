@@ -5,16 +5,12 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 
-from ..pregel.errors import InvalidGraphError, nearest
+from ..pregel.errors import GraphWarning, InvalidGraphError, nearest
 from ..pregel.types import END, START, TASKS, All
 from ..pregel.writes import is_reserved
 from .branch import sends_anywhere
 from .compile import handler_ends
 from .declared import Declared
-
-
-class GraphWarning(UserWarning):
-    """The graph runs, but probably not as meant."""
 
 
 def check(graph: Declared, interrupt: All | Sequence[str]) -> None:

@@ -31,6 +31,7 @@ from .interrupts import asking
 from .node import NodeBuilder, PregelNode
 from .outcome import cache_namespace
 from .program import Program, freeze
+from .records import refuse_foreign
 from .run import Run
 from .runtime import ManagedValue
 from .state import StoredThreads
@@ -117,7 +118,7 @@ class Pregel(StoredThreads):
         stream_eager: bool = False,
         executor: Any = None,
         _words: Vocabulary | None = None,
-        _check_input: Callable[[Any], None] | None = None,
+        _check_input: Callable[[Any], None] = refuse_foreign,
     ) -> None:
         self.nodes = {
             n: with_defaults(d.build() if isinstance(d, NodeBuilder) else d, retry_policy, cache_policy)

@@ -73,7 +73,7 @@ def read_callable(obj: Any, name: str | None = None, *, first: bool = True, what
         return _read_runnable(obj, name)
     if not callable(obj):
         raise TypeError(
-            f"{what}: expected a function, or an object with invoke() or ainvoke(), "
+            f"{what}: expected a function, or an object whose class has invoke() or ainvoke(), "
             f"got {type(obj).__name__}: {obj!r}"
         )
     target = _function_of(obj)
@@ -86,7 +86,7 @@ def read_callable(obj: Any, name: str | None = None, *, first: bool = True, what
         inject, schema, flip = _read_parameters(signature_of(obj), hints, what, first)
     sync: Callable[..., Any] | None = obj
     coro: Callable[..., Awaitable[Any]] | None = None
-    if inspect.iscoroutinefunction(target):
+    if inspect.iscoroutinefunction(target) or _is_marked_async(obj):
         sync, coro = None, obj
     elif inspect.isasyncgenfunction(target):
         sync, coro = None, functools.partial(_acollected, obj)
@@ -97,6 +97,17 @@ def read_callable(obj: Any, name: str | None = None, *, first: bool = True, what
     return Body(name, sync, coro, inject, schema, hints.get("return"), obj)
 
 
+def _is_marked_async(obj: Any) -> bool:
+    """Whether an object says itself that it is async, as an `AsyncMock` does whose `__call__` is not."""
+    marker = getattr(sys.modules.get("asyncio.coroutines"), "_is_coroutine", None)  # of Python before 3.12
+    if marker is not None and getattr(obj, "_is_coroutine", None) is marker:
+        return True
+    try:
+        return inspect.iscoroutinefunction(obj)
+    except TypeError:  # `Mock(spec=function)` has a code that is a mock as well
+        return False
+
+
 def infer_name(obj: Any) -> str:
     """The name of a callable: its function's, its graph's, else its class's."""
     if _is_runnable(obj):
@@ -104,22 +115,26 @@ def infer_name(obj: Any) -> str:
         if callable(get_name):
             return str(get_name())
         return str(getattr(obj, "name", None) or type(obj).__name__)
+    while isinstance(obj, functools.partial) and not hasattr(obj, "__name__"):  # `update_wrapper` may have named it
+        obj = obj.func
     named = getattr(obj, "__name__", None)
     return named if isinstance(named, str) else type(obj).__name__
 
 
 def _is_runnable(obj: Any) -> bool:
-    """Anything with `.invoke` or `.ainvoke` is a node by duck type, unless it is a plain function or class."""
+    """An object whose class has `.invoke` or `.ainvoke`. What only the object has does not count: a `Mock` has any
+    attribute, and is called."""
     if isinstance(obj, (FunctionType, MethodType, type, functools.partial)):
         return False
-    return callable(getattr(obj, "invoke", None)) or callable(getattr(obj, "ainvoke", None))
+    cls = obj.__class__  # not `type`: a proxy, or a mock with a `spec`, says here what it stands for
+    return callable(getattr(cls, "invoke", None)) or callable(getattr(cls, "ainvoke", None))
 
 
 def _read_runnable(obj: Any, name: str) -> Body:
     sync, coro = getattr(obj, "invoke", None), getattr(obj, "ainvoke", None)
     inject: Injected = ()
     # A graph of ours finds its enclosing run by itself; passing it a config would detach it.
-    if not getattr(obj, "is_stategraph", False):
+    if getattr(obj, "is_stategraph", False) is not True:
         signature = signature_of(sync or coro)
         if signature is not None and "config" in signature.parameters:
             inject = (("config", GETTERS["config"]),)
@@ -130,7 +145,7 @@ def _function_of(obj: Any) -> Any:
     """The function whose signature counts: under partials, behind `__call__`."""
     while isinstance(obj, functools.partial):
         obj = obj.func
-    if isinstance(obj, (FunctionType, MethodType, type)) or inspect.isbuiltin(obj):
+    if issubclass(type(obj), (FunctionType, MethodType, type)) or inspect.isbuiltin(obj):  # a mock may claim to be one
         return obj
     call = getattr(type(obj), "__call__", None)  # noqa: B004  # not a test: its signature is wanted
     return MethodType(call, obj) if isinstance(call, FunctionType) else obj
@@ -233,7 +248,7 @@ def _fits(hint: Any, name: str) -> bool:
 
 def _takes_one(obj: Any) -> bool:
     """Whether this is a plain function of one parameter, as most nodes are: `inspect` need not be asked."""
-    if obj.__class__ is not FunctionType or obj.__dict__:
+    if type(obj) is not FunctionType or obj.__dict__:
         return False
     code = obj.__code__
     bare = not code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)

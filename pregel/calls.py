@@ -23,6 +23,7 @@ from .errors import GraphBubbleUp, GraphInterrupt
 from .executors import POOL
 from .keep import encode_marks
 from .program import Node
+from .records import refuse_coroutine
 from .task import Task
 from .types import PUSH
 from .writes import Writer
@@ -38,6 +39,7 @@ class ReturnWriter(Writer):
 
     def write(self, result: Any, task: Any) -> None:
         """One write, whatever the result is."""
+        refuse_coroutine(result, f"task {task.name!r}")
         task.writes.append((RETURN, result))
 
 

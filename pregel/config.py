@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, get_args
 from uuid import UUID
 
@@ -12,7 +14,7 @@ from typing_extensions import TypedDict
 
 from ..channels.base import MISSING
 from ..checkpoint.base import BaseCheckpointSaver
-from .errors import InvalidGraphError, nearest
+from .errors import InvalidGraphError, nearest, warn
 from .program import Node, Program
 from .runtime import RunControl
 from .types import DEFAULT_RECURSION_LIMIT, HERE, All, Durability, RunnableConfig, StreamMode
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 COORDINATES = ("thread_id", "checkpoint_id", "checkpoint_ns", "checkpoint_map")
 _NOT_METADATA = frozenset((*COORDINATES, "run_id"))
 _CONFIG_KEYS = frozenset(RunnableConfig.__annotations__)
+_CONFIGURABLE = frozenset((*COORDINATES, "run_id"))
+"""What the engine itself reads in `configurable`."""
 NO_CONFIG: RunnableConfig = {}
 _KINDS: dict[str, tuple[type | tuple[type, ...], str]] = {
     "configurable": (Mapping, "a dict"),
@@ -102,9 +106,13 @@ def read_options(options: Mapping[str, Any]) -> Call:
         unknown = [name for name in options if name not in Options.__annotations__]
         if not unknown:
             raise
-        raise TypeError(
-            f"unknown option {unknown[0]!r} of invoke or stream; {nearest(unknown[0], Options.__annotations__)}"
-        ) from None
+        name = unknown[0]
+        meant = nearest(name, Options.__annotations__)
+        if name in _CONFIG_KEYS:
+            meant = f'it belongs into the config: {{"{name}": ...}}'
+        elif name in COORDINATES:
+            meant = f'it belongs into the config: {{"configurable": {{"{name}": ...}}}}'
+        raise TypeError(f"unknown option {name!r} of invoke or stream; {meant}") from None
 
 
 
@@ -120,7 +128,7 @@ def normalize(config: RunnableConfig) -> RunnableConfig:
 
     Raises:
         TypeError: it is no dict, or a setting is of a kind that it cannot be.
-        ValueError: it allows no task to run.
+        ValueError: it allows no task to run, or names a thread twice.
     """
     if not isinstance(config, Mapping):
         raise TypeError(f'config is a dict such as {{"configurable": {{"thread_id": "1"}}}}, not {config!r}')
@@ -132,13 +140,42 @@ def normalize(config: RunnableConfig) -> RunnableConfig:
             raise TypeError(f"config: {key} is {_KINDS[key][1]}, not {value!r}")
         elif key == "max_concurrency" and value < 1:  # type: ignore[operator]
             raise ValueError(f"config: max_concurrency must be at least 1, not {value!r}")
+    configurable = config.get("configurable")
+    if configurable and not _CONFIGURABLE.issuperset(configurable):
+        _warn_of_slips(configurable, configurable)
     if plain:
         return config
     known = {k: v for k, v in config.items() if k in _CONFIG_KEYS and v is not None}
     rest = {k: v for k, v in config.items() if k not in _CONFIG_KEYS}
     if rest:
-        known["configurable"] = {**rest, **known.get("configurable", {})}  # type: ignore[dict-item]
+        inside: Mapping[str, Any] = known.get("configurable", {})  # type: ignore[assignment]
+        for key in rest:
+            if key in COORDINATES and inside.get(key, rest[key]) != rest[key]:
+                raise ValueError(f"config: {key} is {rest[key]!r} and, in configurable, {inside[key]!r}; give it once")
+        both = {**rest, **inside}
+        known["configurable"] = both
+        _warn_of_slips(rest, both)
     return known  # type: ignore[return-value]
+
+
+def _warn_of_slips(given: Iterable[Any], configurable: Mapping[Any, Any]) -> None:
+    """Warn of keys of the user's own that look like a setting which has been misspelt or misplaced: it would set
+    nothing."""
+    for key in given:
+        meant = _meant(key) if isinstance(key, str) and key not in _CONFIGURABLE else None
+        if meant in _CONFIG_KEYS:
+            where = "is no setting" if meant != key else "sets nothing inside `configurable`"
+            warn(f'config: {key!r} {where}; did you mean config = {{"{meant}": ...}}?')
+        elif meant is not None and meant not in configurable:
+            warn(f'config: {key!r} is no setting; did you mean config = {{"configurable": {{"{meant}": ...}}}}?')
+
+
+@lru_cache(maxsize=1024)
+def _meant(key: str) -> str | None:
+    """The setting that a key is nearly spelt like, or None."""
+    plain = "".join(f"_{c.lower()}" if c.isupper() else c for c in key).replace("-", "_").strip("_")
+    close = get_close_matches(plain, [*_CONFIG_KEYS, *COORDINATES], n=1, cutoff=0.85)
+    return close[0] if close else None
 
 
 def merge_configs(*configs: RunnableConfig | None) -> RunnableConfig:

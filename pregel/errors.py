@@ -6,11 +6,13 @@ Signals (pause, stop, hand over to the parent graph) are not errors: they derive
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from typing import Any
 
-from ..channels.base import EmptyChannelError, InvalidUpdateError, StateGraphError
+from ..channels.base import MISSING, EmptyChannelError, InvalidUpdateError, StateGraphError
 from ..checkpoint.base import CheckpointConflictError
 from ..checkpoint.errors import UnserializableError
 from ..checkpoint.values.registry import register
@@ -24,6 +26,7 @@ __all__ = [
     "GraphDrained",
     "GraphInterrupt",
     "GraphRecursionError",
+    "GraphWarning",
     "InPlaceEditError",
     "InternalError",
     "InvalidGraphError",
@@ -231,13 +234,22 @@ class GraphBubbleUp(BaseException):
 
 
 class GraphInterrupt(GraphBubbleUp):
-    """Raised by `interrupt()`: the task pauses with these questions."""
+    """Raised by `interrupt()`: the task pauses with these questions.
 
-    def __init__(self, interrupts: Sequence[Any] = ()) -> None:
+    A node may raise it as well: with `Interrupt` objects, with nothing, or with any other value, which becomes a
+    question. No answer comes back to it: the node runs again from its start, and decides anew.
+
+    Attributes:
+        interrupts: the questions.
+        value: what becomes a question when the task pauses; `MISSING` for nothing.
+    """
+
+    def __init__(self, interrupts: Any = ()) -> None:
         super().__init__(interrupts)
-        if isinstance(interrupts, str) or not all(hasattr(question, "id") for question in interrupts):
-            raise TypeError(f"GraphInterrupt takes Interrupt objects, not {interrupts!r}; to ask, use interrupt(value)")
-        self.interrupts = tuple(interrupts)
+        listed = interrupts if isinstance(interrupts, (list, tuple)) else (interrupts,)
+        asked = all(hasattr(question, "id") and hasattr(question, "value") for question in listed)
+        self.interrupts: tuple[Any, ...] = tuple(listed) if asked else ()
+        self.value: Any = MISSING if asked else interrupts
 
 
 class ParentCommand(GraphBubbleUp):
@@ -263,6 +275,21 @@ class GraphDrained(GraphBubbleUp):
     def __init__(self, reason: str = "shutdown") -> None:
         super().__init__(reason)
         self.reason = reason
+
+
+class GraphWarning(UserWarning):
+    """The graph runs, but probably not as meant."""
+
+
+def warn(text: str) -> None:
+    """Warn of something that runs, in the name of the nearest caller outside of this package."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_PACKAGE):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, GraphWarning, stacklevel=level)
+
+
+_PACKAGE = __name__.partition(".")[0] + "."
 
 
 def nearest(name: object, known: Iterable[str]) -> str:

@@ -30,7 +30,7 @@ def fingerprint(nodes: Mapping[str, Any], channels: Mapping[str, BaseChannel[Any
     found = {}
     for name, node in nodes.items():
         if name != START:
-            nested = "graph" if getattr(node.source, "is_stategraph", False) else "function"
+            nested = "graph" if getattr(node.source, "is_stategraph", False) is True else "function"
             found[f"node {name!r}"] = crc32(nested.encode())
     for name, channel in channels.items():
         if not name.startswith("__") and ":" not in name:

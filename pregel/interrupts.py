@@ -7,6 +7,7 @@ from hashlib import blake2b
 from threading import Lock
 from typing import Any
 
+from ..channels.base import MISSING
 from .errors import GraphInterrupt
 from .runtime import running
 from .task import Task
@@ -64,6 +65,13 @@ def asking(task: Task, questions: Sequence[Interrupt], place: tuple[int, int]) -
     """
     task.questions = [*getattr(task, "questions", ()), *((place, question) for question in questions)]
     return GraphInterrupt(questions)
+
+
+def raised(task: Any, signal: GraphInterrupt) -> tuple[Interrupt, ...]:
+    """The questions of a signal that has left a node: a bare value, raised by hand, becomes one."""
+    if signal.value is MISSING:
+        return signal.interrupts
+    return (*signal.interrupts, Interrupt(signal.value, interrupt_id(task.ns, task.asked)))
 
 
 def _holder(task: Task) -> Task:

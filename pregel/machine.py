@@ -12,7 +12,7 @@ from typing import Any
 from ..channels.base import MISSING, EmptyChannelError
 from ..checkpoint.base import CHECKPOINT_FORMAT, Checkpoint
 from .cells import Cells, Channel, grouped
-from .errors import InternalError, InvalidUpdateError, nearest
+from .errors import InternalError, InvalidUpdateError, nearest, warn
 from .program import Node, Program
 from .task import Task, in_path_order
 from .types import INPUT, TASKS
@@ -287,6 +287,8 @@ class Machine(Cells):
                     + ". Nothing of this superstep was applied."
                 )
                 raise
+            if channel.dropped:
+                warn(_replaced(name, tasks))
             fresh[name] = channel
         if expire:
             self._expire(writes, fresh, noted)
@@ -389,6 +391,15 @@ class Machine(Cells):
             versions_seen=dict(self.seen),
             updated_channels=None if self.changed is None else sorted(self.changed),
         )
+
+
+def _replaced(key: str, tasks: Sequence[Task]) -> str:
+    """No count and no step: a text that differs each time would be shown each time."""
+    writers = ", ".join(sorted({repr(task.name) for task in tasks if any(name == key for name, _ in task.writes)}))
+    return (
+        f"key {key!r}: an Overwrite replaced the value, and the other writes of its superstep were dropped"
+        f"{f'; they came from {writers}' if writers else ''}. Overwrite it in a superstep of its own"
+    )
 
 
 def _merged(tasks: Iterable[Task]) -> dict[str, list[Any]]:

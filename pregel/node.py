@@ -26,7 +26,7 @@ class PregelNode:
         triggers: the channels whose change makes it run.
         bound: what it calls: one thing or several in a row, each given the result of the one before; empty
             passes the input on to the writers.
-        writers: what makes writes of the result.
+        writers: what makes writes of the result; more may be appended until the node goes into a `Pregel`.
         mapper: applied to the input before the call; must be pure.
         tags, metadata: added to the config of its tasks.
         retry_policy, cache_policy, timeout: see their classes; the graph's own are used where these are empty.
@@ -38,7 +38,7 @@ class PregelNode:
     channels: str | Sequence[str]
     triggers: Sequence[str]
     bound: Any = ()
-    writers: Sequence[Writer] = ()
+    writers: Sequence[Writer] = field(default_factory=list)
     mapper: Callable[[Any], Any] | None = None
     tags: Sequence[str] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
@@ -172,7 +172,7 @@ class NodeBuilder:
             channels=self._only if self._only is not None else tuple(self._reads),
             triggers=tuple(self._triggers),
             bound=tuple(self._bound),
-            writers=(ChannelWrite(tuple(self._writes)),) if self._writes else (),
+            writers=[ChannelWrite(tuple(self._writes))] if self._writes else [],
             tags=tuple(self._tags),
             metadata=dict(self._metadata),
             retry_policy=tuple(self._retry),

@@ -10,6 +10,7 @@ from typing import Any
 from ..store.keys import canonical_key, function_identity
 from .deadline import Watch
 from .errors import GraphBubbleUp, GraphInterrupt, InPlaceEditError, NodeCancelledError, ParentCommand, StepTimeoutError
+from .interrupts import raised
 from .program import Node
 from .task import Task, in_path_order
 from .types import Command, TimeoutPolicy
@@ -42,7 +43,7 @@ def keep_signal(task: Task, signal: GraphBubbleUp) -> None:
     task.finished = False
     if isinstance(signal, GraphInterrupt):
         noted = sorted(getattr(task, "questions", ()), key=lambda note: note[0])
-        asked = (*(question for _, question in noted), *signal.interrupts)
+        asked = (*(question for _, question in noted), *raised(task, signal))
         task.interrupts = tuple({question.id: question for question in asked}.values())
         task.paused = True
         task.rejected = getattr(signal, "error", None)

@@ -224,7 +224,7 @@ def freeze(
         triggers=_index((t, n.name) for n in table.values() for t in n.triggers),
         readers=pool.by_channel(),
         untracked=frozenset(k for k, c in templates.items() if isinstance(c, UntrackedValue)),
-        nested={n.name: n.source for n in table.values() if getattr(n.source, "is_stategraph", False)},
+        nested={n.name: n.source for n in table.values() if getattr(n.source, "is_stategraph", False) is True},
         eager=eager,
         words=words or Vocabulary(frozenset(cells), {}),
         fingerprint=fingerprint(table, templates) if words is not None else {},

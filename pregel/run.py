@@ -53,7 +53,7 @@ class Graph(Protocol):
     cache: Any
     serde: Serializer
     config: RunnableConfig
-    check_input: Callable[[Any], None] | None
+    check_input: Callable[[Any], None]
     interrupt_before: All | Sequence[str]
     interrupt_after: All | Sequence[str]
     step_timeout: float | None

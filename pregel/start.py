@@ -17,6 +17,7 @@ from .history import Stored, known_only, lost_kinds, lost_triggers, lost_work, r
 from .interrupts import looks_like_answers, renamed
 from .keep import cut
 from .machine import Machine
+from .records import refuse_foreign
 from .run import BY_COMMAND, Run
 from .task import Task, new_checkpoint_id
 from .types import START, Command, RunnableConfig
@@ -241,10 +242,10 @@ def input_writes(run: Run, given: Any) -> list[Pair]:
     """
     inputs = run.program.inputs
     if isinstance(inputs, str):
-        if run.check_input is not None:
-            run.check_input(given)
+        run.check_input(given)
         return [(inputs, given)]
     if not isinstance(given, dict):
+        refuse_foreign(given)
         raise TypeError(f"expected a dict with the input channels {list(inputs)}, got {type(given).__name__}")
     return [(key, value) for key, value in given.items() if key in inputs]
 

@@ -188,7 +188,7 @@ class Task:
             "stategraph_step": run.machine.step,
             "stategraph_node": self.name,
             "stategraph_triggers": self.triggers,
-            "stategraph_path": self.path[:3],
+            "stategraph_path": self.path if self.path[-1] is True else self.path[:3],  # True: called with `@task`
             "stategraph_checkpoint_ns": self.ns,
         }
         config: RunnableConfig = {

@@ -12,8 +12,9 @@ from dataclasses import is_dataclass, replace
 from typing import Any, Final, Protocol
 from uuid import uuid4
 
+from .records import is_record, record_items
 from .types import Overwrite, RunnableConfig, StreamMode
-from .writes import Pair, is_record, record_items
+from .writes import Pair
 
 NOSTREAM: Final = "nostream"
 """A task with this tag sends no tokens; a message that it returns is still sent whole."""

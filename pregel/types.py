@@ -147,12 +147,14 @@ class Command(Generic[GotoT]):
 
     def __post_init__(self) -> None:
         goto = self.goto
-        if not isinstance(goto, (str, Send)) and not (
-            isinstance(goto, (list, tuple)) and all(isinstance(step, (str, Send)) for step in goto)
-        ):
-            raise TypeError(
-                f"Command(goto=...) takes a node name, a Send or a list of them, not {type(goto).__name__}: {goto!r}"
-            )
+        steps = goto if isinstance(goto, (list, tuple)) else (goto,)
+        for step in steps:
+            if not isinstance(step, (str, Send)):
+                kind = type(step)
+                raise TypeError(
+                    "Command(goto=...) takes a node name, a Send of stategraph or a list of them, "
+                    f"not {kind.__module__}.{kind.__qualname__}: {goto!r}"
+                )
         if self.graph is not None and self.graph != Command.PARENT:
             raise ValueError(f"Command(graph=...) is None or Command.PARENT, not {self.graph!r}")
 

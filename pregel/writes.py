@@ -5,16 +5,24 @@ A writer is told the result and the running task and appends to `task.writes`; i
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final, Protocol
 
-from typing_extensions import Format, get_annotations
-
+from ..channels.base import MISSING
 from .callable import Updates
-from .errors import InvalidRouteError, InvalidUpdateError, ParentCommand, nearest
+from .errors import InvalidRouteError, InvalidUpdateError, ParentCommand, nearest, warn
+from .records import (
+    NO_UPDATES,
+    advice,
+    foreign,
+    is_record,
+    mentions,
+    misplaced_classes,
+    record_fields,
+    record_items,
+)
 from .types import END, ROOT, START, TASKS, Command, Send
 
 
@@ -176,12 +184,16 @@ class Vocabulary:
         triggers: node name → the channel that makes it run.
         strict: refuse unknown keys instead of dropping them.
         foreign: plain results may have keys of another graph's state, which are dropped; commands may not.
+        hints: key → its annotation.
+        misplaced: the classes whose instances are looked at twice before they become the value of a key.
     """
 
     keys: frozenset[str]
     triggers: Mapping[str, str]
     strict: bool = True
     foreign: bool = False
+    hints: Mapping[str, Any] = field(default_factory=dict)
+    misplaced: frozenset[type] = field(default_factory=misplaced_classes)
 
     @property
     def root(self) -> bool:
@@ -202,15 +214,19 @@ class StateWriter(Writer):
         self.keys = words.keys
         self.fixed = tuple(fixed)
         self.root = words.root
+        self.misplaced = words.misplaced
 
     def write(self, result: Any, task: Any) -> None:
         """Append the updates, then where to go, then the node's fixed edges."""
         out = task.writes
         if result.__class__ is dict and not self.root:
-            keys = self.keys
+            keys, misplaced = self.keys, self.misplaced
             for key in result:
                 if key in keys:
-                    out.append((key, result[key]))
+                    value = result[key]
+                    if value.__class__ in misplaced:
+                        self._look_at(key, value, task)
+                    out.append((key, value))
                 elif self.words.strict and not self.words.foreign:
                     self._unknown_key(key, task)
         elif result is not None:
@@ -237,7 +253,7 @@ class StateWriter(Writer):
         """A list is the value itself in a root graph, unless it holds a Command or a Send; a NamedTuple is a record."""
         if is_record(result):
             return True
-        return self.root and not any(isinstance(part, (Command, Send)) for part in result)
+        return self.root and not any(isinstance(part, (Command, Send)) or foreign(part) for part in result)
 
     def _part(self, part: Any, task: Any) -> None:
         if isinstance(part, Send):
@@ -245,6 +261,11 @@ class StateWriter(Writer):
         elif isinstance(part, Command):
             if part.graph == Command.PARENT:
                 raise ParentCommand(part)
+            if part.resume is not MISSING and part.resume is not None:
+                raise InvalidUpdateError(
+                    f"node {task.name!r} returned a Command with resume={_shown(part.resume)}; an answer is brought by "
+                    "the caller: invoke(Command(resume=...), config)"
+                )
             if part.update is not None:
                 self._command_update(part.update, task)
             for step in part.steps():
@@ -266,30 +287,62 @@ class StateWriter(Writer):
             self._update(update, task)
 
     def _update(self, update: Any, task: Any) -> None:
-        if self.root:
+        if self.root and not isinstance(update, Command) and foreign(update) is None:
             task.writes.append((ROOT, update))
         elif isinstance(update, Mapping):
             for key, value in update.items():
                 self._pair(key, value, task)
-        elif is_record(update):
-            for key, value in record_items(update):
-                if key in self.keys:
-                    task.writes.append((key, value))
+        elif is_record(update) and not isinstance(update, NO_UPDATES):
+            self._record(update, task)
         else:
-            advice = ""
-            if inspect.iscoroutine(update):
-                update.close()  # or it would warn that it was never awaited, as if that were the user's to see
-                advice = "; is an await missing, or the function not async?"
             raise InvalidUpdateError(
                 f"node {task.name!r}: expected a dict of state keys, a schema instance, a Command, a Send or a list "
-                f"of these, got {_shown(update)}{advice} (INVALID_GRAPH_NODE_RETURN_VALUE)"
+                f"of these, got {_shown(update)}{advice(update, (*self.words.triggers, END))} "
+                "(INVALID_GRAPH_NODE_RETURN_VALUE)"
             )
+
+    def _record(self, record: Any, task: Any) -> None:
+        """The fields that are state keys. A record has none of them by mistake: it was to go under a key."""
+        found = [(key, value) for key, value in record_items(record) if key in self.keys]
+        for key, value in found:
+            self._pair(key, value, task)
+        if found or not self.keys.isdisjoint(record_fields(type(record))):
+            return
+        text = f"node {task.name!r} returned {_shown(record)}, which has none of the state's keys"
+        other = foreign(record)
+        if other is not None:
+            text += f"; it is {other}"
+        elif "messages" in self.keys and hasattr(record, "content"):
+            text += '; a message goes into {"messages": [message]}'
+        else:
+            text += f": its fields are {_listed(record_fields(type(record)))}; known: {_listed(self.keys)}"
+        if self.words.strict or other is not None:
+            raise InvalidUpdateError(text)
+        warn(f"node {task.name!r} returned a {type(record).__name__}, which has none of the state's keys; dropped")
 
     def _pair(self, key: Any, value: Any, task: Any) -> None:
         if isinstance(key, str) and key in self.keys:
+            if value.__class__ in self.misplaced:
+                self._look_at(key, value, task)
             task.writes.append((key, value))
         elif self.words.strict:
             self._unknown_key(key, task)
+
+    def _look_at(self, key: str, value: Any, task: Any) -> None:
+        """Something that steers the graph, or was not awaited, became the value of a key. It is legal where the key's
+        annotation names its class."""
+        kind = value.__class__
+        if kind in (Command, Send):
+            if not mentions(self.words.hints.get(key), kind):
+                warn(
+                    f"node {task.name!r} wrote a {kind.__name__} to the key {key!r}, where it is a value like any "
+                    f"other and leads nowhere. Return it beside the dict, in a list; or annotate the "
+                    f"key with {kind.__name__} if it is meant to be stored"
+                )
+            return
+        raise InvalidUpdateError(
+            f"node {task.name!r} wrote {_shown(value)} to the key {key!r}{advice(value)}"
+        )
 
     def _unknown_key(self, key: Any, task: Any) -> None:
         raise InvalidUpdateError(
@@ -323,6 +376,7 @@ class StateWriter(Writer):
         channel = self.words.triggers.get(node) if isinstance(node, str) else None
         if channel is None:
             why = "that is not a node to run" if node in (START, END) else nearest(node, self.words.triggers)
+            why = "the end is END, without quotes" if node == "END" else why
             raise InvalidRouteError(f"node {task.name!r} goes to {node!r}; {why}")
         return channel
 
@@ -330,6 +384,11 @@ class StateWriter(Writer):
 def _shown(value: Any) -> str:
     text = repr(value)
     return f"{type(value).__name__}: {text if len(text) <= 80 else text[:77] + '...'}"
+
+
+def _listed(names: Iterable[str]) -> str:
+    listed = sorted(names)
+    return ", ".join(map(repr, listed[:10])) + (", ..." if len(listed) > 10 else "") or "none"
 
 
 def _merged_parent_command(parts: Iterable[Any]) -> Command[Any] | None:
@@ -348,29 +407,6 @@ def _merged_parent_command(parts: Iterable[Any]) -> Command[Any] | None:
             pairs.extend(record_items(update))
     goto = [step for command in commands for step in command.steps()]
     return Command(graph=Command.PARENT, update=pairs or None, goto=goto)
-
-
-def is_record(value: Any) -> bool:
-    """An instance with declared fields: pydantic, dataclass, NamedTuple, or any annotated class."""
-    if isinstance(value, type):
-        return False
-    if is_dataclass(value) or hasattr(value, "_fields"):
-        return True
-    return any(get_annotations(cls, format=Format.FORWARDREF) for cls in type(value).__mro__)
-
-
-def record_items(value: Any) -> Iterable[Pair]:
-    """The fields that count as written: those set on a pydantic model, all of any other record."""
-    cls = type(value)
-    if hasattr(cls, "model_fields"):
-        names: Iterable[str] = (n for n in cls.model_fields if n in value.model_fields_set)
-    elif is_dataclass(value):
-        names = (f.name for f in fields(value))
-    elif hasattr(value, "_fields"):
-        names = value._fields
-    else:
-        names = {n: None for c in reversed(cls.__mro__) for n in get_annotations(c, format=Format.FORWARDREF)}
-    return [(name, getattr(value, name)) for name in names if hasattr(value, name)]
 
 
 def is_reserved(name: str) -> bool:

@@ -145,6 +145,51 @@ def test_a_signal_raised_by_hand_pauses_without_a_question(drive: Any) -> None:
     assert drive.invoke(app, Command(update={"a": 2}), CFG)["log"] == ["n"]
 
 
+@pytest.mark.parametrize("timeout", [None, 30], ids=["plain", "timed"])
+def test_a_value_raised_by_hand_is_one_question_after_those_that_were_answered(timeout: Any, drive: Any) -> None:
+    """No answer comes back to it: the node runs again, and decides anew."""
+
+    def node(state: Any) -> Any:
+        first = interrupt("first")
+        if state.get("a") == 1:
+            raise GraphInterrupt("manual interrupt")
+        return {"log": [first]}
+
+    graph_ = StateGraph(State).add_node("n", node, timeout=timeout).add_edge(START, "n")
+    app = graph_.compile(checkpointer=InMemorySaver())
+    first = drive.invoke(app, {"a": 1}, CFG)["__interrupt__"]
+    second = drive.invoke(app, Command(resume="yes"), CFG)["__interrupt__"]
+    assert [question.value for question in (*first, *second)] == ["first", "manual interrupt"]
+    assert first[0].id != second[0].id and len(second[0].id) == 32
+    assert drive.get_state(app, CFG).interrupts == tuple(second)
+    assert drive.invoke(app, Command(resume="again"), CFG)["__interrupt__"] == second, "it decided alike"
+    assert drive.invoke(app, Command(resume="again", update={"a": 2}), CFG)["log"] == ["yes"]
+
+
+def test_a_single_question_raised_by_hand_keeps_its_id(drive: Any) -> None:
+    def node(state: Any) -> Any:
+        raise GraphInterrupt(Interrupt("?", "an id"))
+
+    app = graph({"n": node}, (START, "n"))
+    assert drive.invoke(app, {"a": 1}, CFG)["__interrupt__"] == [Interrupt("?", "an id")]
+
+
+def test_a_value_raised_in_a_task_or_a_nested_graph_reaches_the_caller(drive: Any) -> None:
+    def asks(state: Any) -> Any:
+        raise GraphInterrupt("deep")
+
+    @task
+    def call() -> Any:
+        raise GraphInterrupt("from a task")
+
+    inner = StateGraph(State).add_node("asks", asks).add_edge(START, "asks").compile()
+    nested = graph({"n": inner}, (START, "n"))
+    assert drive.invoke(nested, {"a": 1}, CFG)["__interrupt__"][0].value == "deep"
+    if not drive.is_async:
+        calling = graph({"n": lambda state: call().result()}, (START, "n"))
+        assert drive.invoke(calling, {"a": 1}, CFG)["__interrupt__"][0].value == "from a task"
+
+
 def test_answers_given_in_an_attempt_that_failed_are_not_asked_for_again(drive: Any) -> None:
     """D10: each attempt starts counting anew, so a question finds its answer."""
     left = [1]

@@ -30,7 +30,7 @@ MAY_IMPORT = {
 # Inside pregel/: a file may import those on its own line (but not in a circle) and on the lines above.
 PREGEL = """
     types errors
-    runtime
+    runtime records
     callable
     writes
     node

@@ -82,7 +82,7 @@ def test_nothing_lies_on_anything_else_in_drawings_of_60_nodes(shape: Shape) -> 
     check(shape, arrange(shape))
 
 
-@pytest.mark.filterwarnings("ignore::stategraph.graph.validate.GraphWarning")
+@pytest.mark.filterwarnings("ignore::stategraph.GraphWarning")
 @settings(max_examples=25, deadline=None)
 @given(graphs())
 def test_nothing_lies_on_anything_else_in_drawings_of_compiled_graphs(described: Any) -> None:

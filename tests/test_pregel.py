@@ -28,6 +28,7 @@ from stategraph.pregel import (
     Command,
     EmptyInputError,
     GraphRecursionError,
+    GraphWarning,
     InvalidGraphError,
     InvalidUpdateError,
     NodeBuilder,
@@ -534,7 +535,8 @@ def test_m8_reducers_fold_and_overwrite_replaces(drive: Any) -> None:
         return drive.invoke(app({f"n{i}": only("a").write_to(o=w) for i, w in enumerate(writes)}, channels), 0)
 
     assert run(1, [2, 3], 4) == [1, 2, 3, 4]
-    assert run(1, Overwrite([9]), 2) == [9]
+    with pytest.warns(GraphWarning, match="key 'o': an Overwrite replaced the value, and the other writes"):
+        assert run(1, Overwrite([9]), 2) == [9]
     assert run({"__overwrite__": [8]}) == [8]
     with pytest.raises(InvalidUpdateError, match="Overwrite"):
         run(Overwrite([1]), Overwrite([2]))
@@ -645,3 +647,15 @@ def test_an_async_node_in_a_sync_run_says_what_to_do() -> None:
 
     with pytest.raises(TypeError, match=r"node 'n' is async.*ainvoke"):
         app({"n": only("a").do(body).write_to("o")}, cells("ao")).invoke(1)
+
+
+def test_writers_may_be_appended_to_a_built_node_until_it_goes_into_a_graph(drive: Any) -> None:
+    built = only("i").do(lambda x: x + 1).write_to("o").build()
+    bare = PregelNode(channels="i", triggers=["i"], bound=lambda x: x * 2)
+    built.writers.append(ChannelWrite(["o2"]))
+    bare.writers.append(ChannelWrite(["o3"]))
+    channels = {"i": EphemeralValue(int), "o": LastValue(int), "o2": LastValue(int), "o3": LastValue(int)}
+    outputs = ["o", "o2", "o3"]
+    app = Pregel(nodes={"n": built, "m": bare}, channels=channels, input_channels="i", output_channels=outputs)
+    built.writers.append(ChannelWrite(["o3"]))
+    assert drive.invoke(app, 1) == {"o": 2, "o2": 2, "o3": 2}, "what comes later is not for this graph"

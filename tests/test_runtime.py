@@ -20,6 +20,7 @@ from stategraph import (
     Command,
     GraphDrained,
     GraphRecursionError,
+    GraphWarning,
     InMemorySaver,
     InMemoryStore,
     IsLastStep,
@@ -407,6 +408,19 @@ def test_a_tasks_metadata(drive: Drive) -> None:
     }  # fmt: skip
 
 
+def test_the_path_of_a_task_that_is_called_ends_in_true() -> None:
+    @task
+    def call() -> Any:
+        return get_config()["metadata"]["stategraph_path"]
+
+    @entrypoint()
+    def run(x: int) -> Any:
+        return [future.result() for future in (call(), call())]
+
+    parent = ("__pregel_pull", "run")
+    assert run.invoke(1) == [("__pregel_push", parent, 0, True), ("__pregel_push", parent, 1, True)]
+
+
 def test_a_calls_settings_win_over_bound_ones_and_tags_add_up(drive: Drive) -> None:
     bound = {"tags": ["bound"], "metadata": {"a": 1, "b": 1}, "configurable": {"x": 1, "y": 1}}
     call = {"tags": ["call", "bound"], "metadata": {"b": 2}, "configurable": {"y": 2}}
@@ -497,7 +511,8 @@ def test_a_nested_graph_counts_its_own(drive: Drive) -> None:
 
 def test_counted_keys_are_not_state(drive: Drive) -> None:
     app = counted(1)
-    assert set(drive.invoke(app, {"log": [], "left": 99, "last": True})) == {"log"}
+    with pytest.warns(GraphWarning, match="'left', which is computed, 'last', which is computed; dropped"):
+        assert set(drive.invoke(app, {"log": [], "left": 99, "last": True})) == {"log"}
 
 
 def test_sends_and_routers_see_them(drive: Drive) -> None:

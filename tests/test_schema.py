@@ -19,6 +19,7 @@ from stategraph import (
     START,
     Command,
     EmptyInputError,
+    GraphWarning,
     InMemorySaver,
     InvalidGraphError,
     IsLastStep,
@@ -493,7 +494,8 @@ class Whole(Question, Answer):
 def test_input_and_output_schema_filter_keys(drive: Any) -> None:
     seen = Seen()
     app = app_of(Whole, seen.node, lambda state: {"r": "done", "t": 2}, input_schema=Question, output_schema=Answer)
-    assert drive.invoke(app, {"q": 1, "t": 5, "unknown": 0}) == {"r": "done"}
+    with pytest.warns(GraphWarning, match="'t', a key of the state but not of the input schema, the unknown key 'unknown'"):
+        assert drive.invoke(app, {"q": 1, "t": 5, "unknown": 0}) == {"r": "done"}
     assert seen == [{"q": 1}], "t is no key of the input"
 
 
@@ -681,7 +683,8 @@ def test_unknown_input_keys_do_not_reach_a_strict_model(drive: Any) -> None:
         model_config = ConfigDict(extra="forbid")
         a: int
 
-    assert drive.invoke(app_of(Strict, lambda state: None), {"a": 1, "other": 2}) == {"a": 1}
+    with pytest.warns(GraphWarning, match="the unknown key 'other'"):
+        assert drive.invoke(app_of(Strict, lambda state: None), {"a": 1, "other": 2}) == {"a": 1}
 
 
 def test_each_task_gets_a_dict_of_its_own(drive: Any) -> None:
@@ -709,7 +712,8 @@ def test_managed_values_count_the_steps_that_the_call_may_still_take(drive: Any)
 
 def test_managed_values_are_not_taken_from_input(drive: Any) -> None:
     seen = Seen()
-    drive.invoke(app_of(Counted, seen.node), {"a": 1, "left": 77}, {"recursion_limit": 3})
+    with pytest.warns(GraphWarning, match="'left', which is computed; dropped"):
+        drive.invoke(app_of(Counted, seen.node), {"a": 1, "left": 77}, {"recursion_limit": 3})
     assert seen[0]["left"] == 3
 
 

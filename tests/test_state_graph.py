@@ -247,7 +247,7 @@ NAMES: list[tuple[Any, str]] = [
     (Callable_().method, "method"),
     (dict, "dict"),
     (lambda state: None, "<lambda>"),
-    (functools.partial(plain), "partial"),
+    (functools.partial(plain), "plain"),
     (functools.update_wrapper(functools.partial(plain), plain), "plain"),
     (Callable_(), "Callable_"),
     (Invokable(), "invokable"),

@@ -288,13 +288,15 @@ def test_a_retry_policy_that_fails_itself_ends_the_run(drive: Any, count: int) -
         drive.invoke(app, 1)
 
 
-@pytest.mark.parametrize("questions", ["text", [1, 2]])
-def test_a_hand_made_interrupt_without_questions_is_refused(drive: Any, questions: Any) -> None:
+@pytest.mark.parametrize("value", ["text", [1, 2], {"q": 1}, None], ids=str)
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_signal_raised_by_hand_with_a_value_asks_it(drive: Any, value: Any, count: int) -> None:
     def body(_: Any) -> None:
-        raise GraphInterrupt(questions)
+        raise GraphInterrupt(value)
 
-    with pytest.raises(TypeError, match="takes Interrupt objects"):
-        drive.invoke(many(2, body), 1)
+    questions = drive.invoke(many(count, body), 1)["__interrupt__"]
+    assert [question.value for question in questions] == [value] * count
+    assert len({question.id for question in questions}) == count
 
 
 # -- context variables ----------------------------------------------------------------------------------------

@@ -14,9 +14,8 @@ from types import ModuleType
 from typing import Any, get_args
 
 from ..graph.builder import StateGraph
-from ..graph.validate import GraphWarning
 from ..pregel.app import Pregel
-from ..pregel.errors import StateGraphError, nearest
+from ..pregel.errors import GraphWarning, StateGraphError, nearest
 from .dot import GraphvizWarning
 from .drawing import Drawing
 from .look import Theme

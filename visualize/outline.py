@@ -93,7 +93,7 @@ def _node(app: Pregel, node: ProgramNode, inside: str) -> Node:
     return Node(
         _id(inside, node.name),
         _handler_label(node) if _handles(node) else node.name,
-        "subgraph" if getattr(node.source, "is_stategraph", False) else "node",
+        "subgraph" if getattr(node.source, "is_stategraph", False) is True else "node",
         inside or None,
         deferred=node.defer,
         handler=_handles(node),
