@@ -31,6 +31,17 @@ MISSING: Final = Missing.MISSING
 class StateGraphError(Exception):
     """The root of every error this package raises (control-flow signals are not errors)."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copy and pickle by what it holds: what an error's `__init__` takes need not be what `args` keeps."""
+        return _error_of, (type(self), self.args), self.__dict__ or None
+
+
+def _error_of(cls: type[BaseException], args: tuple[Any, ...]) -> BaseException:
+    """An error without a call of its `__init__`; pickle and copy then set its attributes."""
+    error: BaseException = cls.__new__(cls, *args)
+    error.args = args
+    return error
+
 
 class EmptyChannelError(StateGraphError):
     """A channel was read that holds no value."""

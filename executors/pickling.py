@@ -271,7 +271,7 @@ def _parts_of_error(error: BaseException) -> tuple[Any, dict[str, Any]]:
     """What its builtin class wants, and what it holds besides. Asked of the class: tblib, which Dask brings, has pickle
     make errors in a way that loses what their `__init__` sets."""
     reduced = error.__reduce__()
-    if isinstance(reduced, str) or len(reduced) < 2:
+    if isinstance(reduced, str) or len(reduced) < 2 or reduced[0] is not type(error):
         return error.args, dict(error.__dict__)
     state = reduced[2] if len(reduced) > 2 else None
     return reduced[1], state if isinstance(state, dict) else dict(error.__dict__)

@@ -88,7 +88,8 @@ class NodeTimeoutError(StateGraphError):
         node: its name.
         elapsed: seconds the attempt had taken.
         kind: "run" or "idle": which of the two limits was hit.
-        timeout: that limit, in seconds.
+        limit, timeout: that limit, in seconds.
+        run_timeout, idle_timeout: the same, under the name it has in `TimeoutPolicy`; the other is None.
     """
 
     def __init__(self, node: str, elapsed: float, kind: str, timeout: float) -> None:
@@ -96,7 +97,9 @@ class NodeTimeoutError(StateGraphError):
         self.node = node
         self.elapsed = elapsed
         self.kind = kind
-        self.timeout = timeout
+        self.timeout = self.limit = timeout
+        self.run_timeout = timeout if kind == "run" else None
+        self.idle_timeout = timeout if kind == "idle" else None
 
 
 class NodeCancelledError(StateGraphError):

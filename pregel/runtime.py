@@ -89,6 +89,7 @@ class Runtime(Generic[ContextT]):
         control: to ask for a drain.
         idempotency_key: the same for every retry and resume of this task, new in a fork; for external effects.
         heartbeat: tells an idle timeout that the node is alive.
+        server_info: None; for programs that ask whether a server of the peer runs them.
     """
 
     context: ContextT = None  # type: ignore[assignment]
@@ -99,6 +100,7 @@ class Runtime(Generic[ContextT]):
     control: RunControl | None = None
     idempotency_key: str = ""
     heartbeat: Callable[[], None] = _no_op
+    server_info: None = None
 
     @property
     def drain_requested(self) -> bool:

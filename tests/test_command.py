@@ -189,9 +189,15 @@ def test_a_command_at_a_raw_graph_updates_channels_and_sends(drive: Any) -> None
 
 
 def test_a_command_from_a_node_may_not_answer(drive: Any) -> None:
-    """`resume` means nothing there; update and goto do."""
-    app = graph({"n": lambda state: Command(update={"log": ["n"]}, resume="?", goto="z"), "z": says("z")}, (START, "n"), aside="z")
-    assert drive.invoke(app, {}, CFG)["log"] == ["n", "z"]
+    """`resume` means nothing there, so it is refused; None, which the peer has for no answer, is let pass."""
+
+    def app_of(resume: Any) -> Any:
+        leads = Command(update={"log": ["n"]}, resume=resume, goto="z")
+        return graph({"n": lambda state: leads, "z": says("z")}, (START, "n"), aside="z")
+
+    with pytest.raises(InvalidUpdateError, match="node 'n' returned a Command with resume=str: '?'"):
+        drive.invoke(app_of("?"), {}, CFG)
+    assert drive.invoke(app_of(None), {}, CFG)["log"] == ["n", "z"]
 
 
 # -- a graph that has changed since (R24) ---------------------------------------------------------------------

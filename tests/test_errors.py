@@ -5,7 +5,9 @@ Routers, Sends, configs and schemas have their own errors in their own files.
 
 from __future__ import annotations
 
+import copy
 import operator
+import pickle
 import threading
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
@@ -536,17 +538,30 @@ def test_a_raw_write_to_nowhere_names_node_and_channel(drive: Any) -> None:
         drive.invoke(raw(NodeBuilder().subscribe_only("a").write_to(writes)), "x")
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        GraphRecursionError("too many"), NodeTimeoutError("n", 1.0, "run", 2.0), WorkerLostError("n", "Ray", 3, "gone"),
-        ShippingError("n", "state", "no"), InvalidGraphError(["a", "b"]), InPlaceEditError("n", ["k"]), InternalError("i"),
-        UnknownInterruptError("no pending", ["a"], ["b"]), StepTimeoutError(["n"], 1.0), UnserializableError("['a']", "why"),
-        InvalidUpdateError("k"), EmptyChannelError("k"),
-    ],
-    ids=lambda error: type(error).__name__,
-)  # fmt: skip
+OWN_ERRORS = [
+    GraphRecursionError("too many"), NodeTimeoutError("n", 1.0, "run", 2.0), WorkerLostError("n", "Ray", 3, "gone"),
+    ShippingError("n", "state", "no"), InvalidGraphError(["a", "b"]), InPlaceEditError("n", ["k"]), InternalError("i"),
+    UnknownInterruptError("no pending", ["a"], ["b"]), StepTimeoutError(["n"], 1.0), UnserializableError("['a']", "why"),
+    InvalidUpdateError("k"), EmptyChannelError("k"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("error", OWN_ERRORS, ids=lambda error: type(error).__name__)
 def test_the_engines_own_errors_come_back_from_where_they_are_stored_as_themselves(error: Exception) -> None:
     serializer = Serializer()
     found = serializer.loads(serializer.dumps(error))
     assert type(found) is type(error) and str(found) == str(error) and vars(found) == vars(error)
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda error: pickle.loads(pickle.dumps(error))])
+@pytest.mark.parametrize("error", OWN_ERRORS, ids=lambda error: type(error).__name__)
+def test_the_engines_own_errors_can_be_copied_and_pickled(error: Exception, copied: Any) -> None:
+    found = copied(error)
+    assert type(found) is type(error) and str(found) == str(error) and vars(found) == vars(error)
+
+
+def test_a_timeout_says_which_limit_ran_out() -> None:
+    run, idle = NodeTimeoutError("n", 1.5, "run", 1.0), NodeTimeoutError("n", 1.5, "idle", 0.5)
+    assert (run.kind, run.limit, run.elapsed, run.run_timeout, run.idle_timeout) == ("run", 1.0, 1.5, 1.0, None)
+    assert (idle.kind, idle.limit, idle.timeout, idle.run_timeout, idle.idle_timeout) == ("idle", 0.5, 0.5, None, 0.5)
+    assert "run timeout of 1 s" in str(run) and "idle timeout of 0.5 s" in str(idle)

@@ -421,6 +421,10 @@ def test_the_path_of_a_task_that_is_called_ends_in_true() -> None:
     assert run.invoke(1) == [("__pregel_push", parent, 0, True), ("__pregel_push", parent, 1, True)]
 
 
+def test_no_server_runs_a_node() -> None:
+    assert Runtime().server_info is None
+
+
 def test_a_calls_settings_win_over_bound_ones_and_tags_add_up(drive: Drive) -> None:
     bound = {"tags": ["bound"], "metadata": {"a": 1, "b": 1}, "configurable": {"x": 1, "y": 1}}
     call = {"tags": ["call", "bound"], "metadata": {"b": 2}, "configurable": {"y": 2}}
