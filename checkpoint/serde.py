@@ -16,9 +16,11 @@ from .errors import DamagedError, StoredError, UnknownTypeError, UnserializableE
 from .msgpack import OPTIONS, Ext, packb, unpackb
 from .values.careful import TOO_DEEP, Walk
 from .values.codec import ERROR, FREE_OBJECTS, MAX_NESTING, MAX_OBJECTS, OBJECT, Codec, key_of
+from .values.libraries import codec_named, codec_of
 from .values.registry import DEFAULT, AnyClass, Encode, Registry, register
 from .values.schema_types import classes_in
-from .values.stored_errors import BUILTIN_ERRORS, describe, parts_of, restore
+from .values.stored_errors import BUILTIN_ERRORS, Chain, describe, parts_of, restore
+from .values.treatment import is_bare_text
 
 __all__ = [
     "Blob",
@@ -37,6 +39,7 @@ Blob = tuple[str, bytes]
 FORMAT = "msgpack"
 
 _NONE: Blob = (FORMAT, b"\xc0")
+_NO_LINKS = [None, None, False]
 
 
 class _Hooks(dict[int, Any]):
@@ -60,7 +63,13 @@ class Serializer:
     Stored exactly: None, bool, int, float, str, bytes, bytearray, list, tuple, dict (any keys), set, frozenset,
     deque, OrderedDict, defaultdict, Counter, datetime and its kin, UUID, Decimal, Fraction, complex, range, paths,
     patterns, IP addresses, exceptions, and every registered dataclass, enum, named tuple, pydantic model or
-    class with an encoder of its own. Anything else, a subclass of one of these included, is refused.
+    class with an encoder of its own; and, where the program has loaded these libraries, arrays and scalars of NumPy
+    and messages and documents of LangChain. Anything else, a subclass of one of these included, is refused.
+
+    What a value is counts, not where it is held: a list that occurs twice in a value comes back as two equal lists.
+    A subclass of `str` without attributes of its own is stored as `str`. A `cached_property` is computed again. An
+    exception is never refused: one that cannot be stored as it is comes back as a `StoredError`; its traceback, and
+    an `AttributeError`'s `obj`, are not stored.
 
     Args:
         registry: where to look for types not registered on this serializer; the global one by default.
@@ -143,9 +152,10 @@ class Serializer:
         encode: Encode | None = None,
         decode: Encode | None = None,
         name: str | None = None,
+        subclasses: bool = False,
     ) -> AnyClass:
         """Let instances of exactly this class be stored by this serializer; see `Registry.register`."""
-        return self._registry.register(cls, encode=encode, decode=decode, name=name)
+        return self._registry.register(cls, encode=encode, decode=decode, name=name, subclasses=subclasses)
 
     def learn(self, other: Serializer) -> None:
         """Take over the types that were registered on another serializer, once."""
@@ -174,18 +184,20 @@ class Serializer:
     # -- packing ------------------------------------------------------------------------------------------
 
     def _find(self, cls: type) -> Codec | None:
-        return self._by_type.get(cls) or self._registry.find(cls)
+        return self._by_type.get(cls) or self._registry.find(cls) or codec_of(cls)
 
-    def _encode(self, level: int, value: Any) -> Ext:
+    def _encode(self, level: int, value: Any) -> Ext | str:
         """What the packer calls for anything it does not know: one level of it, the rest by the next hook."""
         try:
             if level >= MAX_OBJECTS:
                 raise UnserializableError("", TOO_DEEP)
             cls = type(value)
-            codec = self._by_type.get(cls) or self._registry.find(cls)
+            codec = self._by_type.get(cls) or self._registry.find(cls) or codec_of(cls)
             if isinstance(value, BaseException) and (codec is None or codec.error):
                 return Ext(ERROR, self._encode_error(value, level + 1))
             if codec is None:
+                if is_bare_text(value):
+                    return str.__str__(value)
                 raise UnserializableError("", "")  # the walk will name it
             state = codec.encode(value)
             if codec.code == OBJECT:
@@ -228,15 +240,26 @@ class Serializer:
         return payload
 
     def _encode_error(self, error: BaseException, level: int) -> bytes:
+        with Chain(error) as chain:
+            states = [
+                self._error_state(each, level, whole) for each, whole in zip(chain.errors, chain.whole, strict=True)
+            ]
+        if chain.links != [_NO_LINKS]:
+            return self._pack([*states[0], chain.links, states[1:]], level)
+        return self._pack(states[0], level)
+
+    def _error_state(self, error: BaseException, level: int, whole: bool) -> list[Any]:
         codec = self._registry.find(type(error))
         key = codec.key if codec else key_of(type(error))
         packed = b""
-        if codec is not None or key in BUILTIN_ERRORS:
+        if whole and (codec is not None or key in BUILTIN_ERRORS):
             try:
                 packed = self._pack(parts_of(error), level)
-            except UnserializableError:
-                pass  # then only what `describe` tells is kept
-        return self._pack([*describe(error, key), packed], level)
+            except MemoryError:
+                raise
+            except Exception:
+                _take_raised()  # then only what `describe` tells is kept
+        return [*describe(error, key), packed]
 
     # -- unpacking ----------------------------------------------------------------------------------------
 
@@ -274,7 +297,7 @@ class Serializer:
             return None
 
     def _decode_object(self, key: str, state: Any) -> Any:
-        codec = self._registry.named(key)
+        codec = self._registry.named(key) or codec_named(key)
         if codec is None:
             raise UnknownTypeError(key)
         try:

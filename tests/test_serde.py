@@ -449,6 +449,13 @@ class MyStr(str):
     pass
 
 
+def marked(text: str) -> MyStr:
+    """A text with an attribute, so that it is not only its characters."""
+    made = MyStr(text)
+    made.mark = 1  # type: ignore[attr-defined]
+    return made
+
+
 class MyZone(tzinfo):
     pass
 
@@ -491,8 +498,8 @@ def deep(levels: int, wrap: Callable[[Any], Any]) -> Any:
         ([int], "at [0]: cannot store type int"),
         ([lambda: 1], "at [0]: cannot store function"),
         ([MyDict()], f"at [0]: cannot store {__name__}.MyDict"),
-        ([MyStr("x")], f"at [0]: cannot store {__name__}.MyStr"),
-        ({MyStr("x"): 1}, "at (key 'x'): cannot store"),
+        ([marked("x")], f"at [0]: cannot store {__name__}.MyStr"),
+        ({marked("x"): 1}, "at (key 'x'): cannot store"),
         (memoryview(b"x"), "cannot store memoryview"),
         ([b"", memoryview(b"x")], "at [1]: cannot store memoryview"),
         (SecretStr("x"), "cannot store pydantic"),

@@ -16,12 +16,14 @@ from fractions import Fraction
 from functools import cache, lru_cache
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, IPv6Network
 from pathlib import Path, PosixPath, PurePosixPath, PureWindowsPath, WindowsPath
+from pickle import PicklingError
 from typing import Any
-from uuid import UUID
+from uuid import UUID, SafeUUID
 
 from ..errors import UnknownTypeError
 from . import codec
 from .codec import Codec, Style
+from .treatment import is_cache
 
 FACTORIES: dict[str | None, type | None] = {
     None: None,
@@ -45,6 +47,13 @@ def _flat(value: dict[Any, Any]) -> list[Any]:
 
 def _pairs(flat: list[Any]) -> Iterator[tuple[Any, Any]]:
     return zip(flat[::2], flat[1::2], strict=True)
+
+
+def _flat_alone(value: dict[Any, Any]) -> list[Any]:
+    """`_flat` for types that take attributes, which nobody sees in them."""
+    if vars(value):
+        raise TypeError(f"it has attributes of its own: {', '.join(map(repr, vars(value)))}")
+    return _flat(value)
 
 
 def _counter(flat: list[Any]) -> Counter[Any]:
@@ -86,6 +95,35 @@ def _fraction(parts: list[Any]) -> Fraction:
 def _complex(parts: list[Any]) -> complex:
     real, imag = parts
     return complex(real, imag)
+
+
+def _uuid_bytes(value: UUID) -> bytes:
+    safe = value.is_safe.value
+    return value.bytes if safe is None else value.bytes + _SAFE[safe]
+
+
+def _uuid(data: bytes) -> UUID:
+    return UUID(bytes=data[:16], is_safe=_SAFE_OF[data[16:]])
+
+
+_SAFE = {0: b"\0", -1: b"\xff"}
+_SAFE_OF = {b"": SafeUUID.unknown, b"\0": SafeUUID.safe, b"\xff": SafeUUID.unsafe}
+
+
+def _address_text(value: Any) -> str:
+    """An address or network as text, which must be all of it."""
+    cls = type(value)
+    for name in getattr(value, "__dict__", ()):
+        if name not in _ADDRESS_PARTS and not is_cache(cls, name):
+            raise TypeError(f"it has an attribute of its own: {name!r}")
+    return str(value)
+
+
+_ADDRESS_PARTS = frozenset(
+    name
+    for some in (IPv4Interface("0.0.0.0"), IPv6Interface("::"))
+    for name in (*vars(some), *vars(some.network))
+)
 
 
 def _pattern_parts(value: re.Pattern[Any]) -> list[Any]:
@@ -137,8 +175,10 @@ def _timezone_parts(value: timezone) -> list[Any]:
 
 
 def _zone_key(value: zoneinfo.ZoneInfo) -> str:
-    if value.key is None:
-        raise TypeError("it was read from a file and has no key")
+    try:
+        value.__reduce__()
+    except PicklingError:  # its rules need not be those that this machine knows under its key
+        raise TypeError("it was read from a file") from None
     return value.key
 
 
@@ -195,14 +235,14 @@ _WAYS: list[Way] = [
     ),
     (codec.TIMEZONE, timezone, list, _timezone_parts, lambda s: timezone(*s), "value"),
     (codec.ZONE, zoneinfo.ZoneInfo, str, _zone_key, _zone, "value"),
-    (codec.UUID_, UUID, bytes, lambda u: u.bytes, lambda data: UUID(bytes=data), "value"),
+    (codec.UUID_, UUID, bytes, _uuid_bytes, _uuid, "value"),
     (codec.FRACTION, Fraction, list, lambda f: [f.numerator, f.denominator], _fraction, "value"),
     (codec.COMPLEX, complex, list, lambda c: [c.real, c.imag], _complex, "value"),
     (codec.RANGE, range, list, lambda r: [r.start, r.stop, r.step], lambda s: range(*s), "value"),
     (codec.PATTERN, re.Pattern, list, _pattern_parts, _pattern, "value"),
-    (codec.ORDERED_DICT, OrderedDict, list, _flat, lambda s: OrderedDict(_pairs(s)), "pairs"),
+    (codec.ORDERED_DICT, OrderedDict, list, _flat_alone, lambda s: OrderedDict(_pairs(s)), "pairs"),
     (codec.DEFAULT_DICT, defaultdict, list, _flat_defaultdict, _defaultdict, "pairs"),
-    (codec.COUNTER, Counter, list, _flat, _counter, "pairs"),
+    (codec.COUNTER, Counter, list, _flat_alone, _counter, "pairs"),
     *(
         (code, cls, str, str, cls, "value")
         for code, cls in (
@@ -211,6 +251,11 @@ _WAYS: list[Way] = [
             (codec.POSIX_PATH, PosixPath),
             (codec.PURE_WINDOWS_PATH, PureWindowsPath),
             (codec.WINDOWS_PATH, WindowsPath),
+        )
+    ),
+    *(
+        (code, cls, str, _address_text, cls, "value")
+        for code, cls in (
             (codec.IPV4, IPv4Address),
             (codec.IPV6, IPv6Address),
             (codec.IPV4_NETWORK, IPv4Network),

@@ -12,6 +12,7 @@ from typing import Any
 from ..errors import UnserializableError
 from ..msgpack import Ext
 from .codec import BIG_INT, ERROR, MAP, MAX_OBJECTS, OBJECT, TEXT, Codec
+from .treatment import is_bare_text
 
 ADVICE = "register the type with stategraph.checkpoint.register, or keep the key out of checkpoints with UntrackedValue"
 
@@ -84,6 +85,8 @@ class Walk:
             self._check_objects(value)
             return Ext(ERROR, self._error(value, self._objects + 1))
         if codec is None:
+            if is_bare_text(value):
+                return self._plain(str.__str__(value))
             raise self._refusal(f"cannot store {name_of(value)}; {ADVICE}")
         return self._ext(codec.code, kind, value)
 

@@ -5,13 +5,13 @@ Loading looks a type up here by its key and nowhere else: nothing is imported an
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from typing_extensions import is_typeddict
 
 from .codec import Codec, key_of
-from .treatment import standard
+from .treatment import standard, storable
 
 AnyClass = TypeVar("AnyClass", bound=type)
 Encode = Callable[[Any], Any]
@@ -28,6 +28,7 @@ class Registry:
         self._parent = parent
         self._by_type: dict[type, Codec] = {}
         self._by_key: dict[str, Codec] = {}
+        self._bases: list[type] = []
 
     def register(
         self,
@@ -36,6 +37,7 @@ class Registry:
         encode: Encode | None = None,
         decode: Encode | None = None,
         name: str | None = None,
+        subclasses: bool = False,
     ) -> AnyClass:
         """Let instances of exactly this class be stored. Usable as a decorator.
 
@@ -47,15 +49,24 @@ class Registry:
             encode: instance → a value that can be stored. Give both or neither.
             decode: the reverse.
             name: the key in stored data, if it should outlive a move of the class; "module:qualname" otherwise.
+            subclasses: take its subclasses, too, also those that are defined later, each as if it were registered
+                itself. The class may then be any base, an abstract one for instance. A process can load only the
+                subclasses that it has defined.
 
         Raises:
-            TypeError: this is no class, or one that needs `encode` and `decode`.
+            TypeError: this is no class, or one that needs `encode` and `decode`; or these are given for subclasses.
         """
         if is_typeddict(cls):
             return cls
         if not isinstance(cls, type):
             raise TypeError(f"register() takes a class, not {cls!r}")
         key = name or key_of(cls)
+        if subclasses:
+            if encode is not None or decode is not None or cls is object:
+                raise TypeError(f"{key}: subclasses=True registers dataclasses, models and the like, by their fields")
+            self._bases.append(cls)
+            if not storable(cls):
+                return cls
         if (encode is None) != (decode is None):
             raise TypeError(f"{key}: give both encode and decode, or neither")
         if encode is not None and decode is not None:
@@ -67,6 +78,9 @@ class Registry:
     def find(self, cls: type) -> Codec | None:
         """How instances of exactly this class are stored, or None."""
         found = self._by_type.get(cls)
+        if found is None and self._bases and issubclass(cls, tuple(self._bases)) and storable(cls):
+            self.register(cls)
+            return self._by_type[cls]
         if found is None and self._parent is not None:
             found = self._parent.find(cls)
             if found is not None and found.key in self._by_key:
@@ -78,6 +92,9 @@ class Registry:
         found = self._by_key.get(key)
         if found is None and self._parent is not None:
             found = self._parent.named(key)
+        if found is None and self._bases:
+            named = next((cls for base in self._bases for cls in _below(base) if key_of(cls) == key), None)
+            return self.find(named) if named is not None else None
         return found
 
     def learn(self, other: Registry) -> None:
@@ -85,6 +102,7 @@ class Registry:
         for key, codec in tuple(other._by_key.items()):
             if self.named(key) is None:
                 self._add(codec)
+        self._bases += [base for base in other._bases if base not in self._bases]
 
     def _add(self, codec: Codec) -> None:
         replaced = self._by_key.get(codec.key)
@@ -94,12 +112,25 @@ class Registry:
         self._by_type[codec.cls] = codec
 
 
+def _below(cls: type) -> Iterator[type]:
+    """The subclasses of a class, and theirs; of two of one name the newer first, as far as they have one parent."""
+    subclasses: list[type] = type.__subclasses__(cls)
+    for each in reversed(subclasses):
+        yield each
+        yield from _below(each)
+
+
 DEFAULT = Registry()
 """What `register` fills and every `Serializer` starts from."""
 
 
 def register(
-    cls: AnyClass, *, encode: Encode | None = None, decode: Encode | None = None, name: str | None = None
+    cls: AnyClass,
+    *,
+    encode: Encode | None = None,
+    decode: Encode | None = None,
+    name: str | None = None,
+    subclasses: bool = False,
 ) -> AnyClass:
     """Let instances of exactly this class be stored by every saver; see `Registry.register`.
 
@@ -113,4 +144,4 @@ def register(
     >>> serializer.loads(serializer.dumps(Point(1)))
     Point(x=1)
     """
-    return DEFAULT.register(cls, encode=encode, decode=decode, name=name)
+    return DEFAULT.register(cls, encode=encode, decode=decode, name=name, subclasses=subclasses)

@@ -1,26 +1,57 @@
-"""How exceptions are stored: type, arguments, attributes and notes. An error is never refused: what cannot be
-stored as it is comes back as a `StoredError` that tells type and message.
+"""How exceptions are stored: type, arguments, attributes, notes, cause and context. An error is never refused: what
+cannot be stored as it is comes back as a `StoredError` that tells type and message.
+
+Two things stay behind, because they hold what no other process has: the traceback, and an `AttributeError`'s `obj`.
 """
 
 from __future__ import annotations
 
 import builtins
+import threading
 from collections.abc import Callable
+from functools import lru_cache
+from types import MemberDescriptorType
 from typing import Any
 
 from ..errors import StoredError
 from .codec import key_of
+from .treatment import slots_of
 
 BUILTIN_ERRORS: dict[str, type[BaseException]] = {
     key_of(cls): cls for cls in vars(builtins).values() if isinstance(cls, type) and issubclass(cls, BaseException)
 }
 
-# What these keep in the C structure instead of in `args` or `__dict__`.
+MOST_ERRORS = 100
+"""How many errors of a chain of causes and contexts are stored with all they hold. Of others only type and message."""
+
+_OS_ERROR = ("errno", "strerror", "filename", "filename2", "characters_written")
+_SYNTAX_ERROR = (
+    "msg", "filename", "lineno", "offset", "text", "end_lineno", "end_offset", "print_file_and_line",
+)  # fmt: skip
+
+# What these keep in the C structure instead of in `args` or `__dict__`, where the stored value may be set again.
 _HIDDEN: tuple[tuple[type[BaseException], tuple[str, ...]], ...] = (
-    (ImportError, ("name", "path")),
+    (ImportError, ("name", "path", "name_from")),
     (NameError, ("name",)),
     (AttributeError, ("name",)),
+    (OSError, _OS_ERROR),
+    (SyntaxError, _SYNTAX_ERROR),
+    (StopIteration, ("value",)),
+    (SystemExit, ("code",)),
 )
+
+# The same, where it must not be set: it is made from `args`, or not stored. Values of a wrong type would crash Python.
+_FIXED: tuple[tuple[type[BaseException], tuple[str, ...]], ...] = (
+    (BaseExceptionGroup, ("message", "exceptions")),
+    (UnicodeDecodeError, ("encoding", "object", "start", "end", "reason")),
+    (UnicodeEncodeError, ("encoding", "object", "start", "end", "reason")),
+    (UnicodeTranslateError, ("object", "start", "end", "reason")),
+)
+
+_ABSENT = object()
+
+
+# -- one error ----------------------------------------------------------------------------------------------------
 
 
 def describe(error: BaseException, key: str) -> list[Any]:
@@ -32,37 +63,78 @@ def describe(error: BaseException, key: str) -> list[Any]:
 
 
 def parts_of(error: BaseException) -> list[Any]:
-    """What is stored if it can be: [arguments, instance attributes, attributes outside `__dict__`]."""
+    """What is stored if it can be: [arguments, instance attributes, attributes outside `__dict__`].
+
+    Raises:
+        TypeError: made again from these, it would not be the same.
+    """
     args = list(error.args)
     if isinstance(error, OSError) and error.filename is not None and len(args) == 2:
         args.append(error.filename)
         if error.filename2 is not None:
             args += (None, error.filename2)
-    attributes = {name: value for name, value in vars(error).items() if name != "__notes__"}
-    hidden = {
-        name: value
-        for cls, names in _HIDDEN
-        if isinstance(error, cls)
-        for name in names
-        if (value := getattr(error, name)) is not None
-    }
+    attributes = dict(vars(error))
+    notes = attributes.get("__notes__")
+    if type(notes) is list and notes and all(type(note) is str for note in notes):
+        del attributes["__notes__"]  # `describe` has them
+    # From its arguments alone, to see what these do not tell.
+    bare = rebuild(type(error), [args, {}, {}])
+    if type(bare) is not type(error) or not _equal(bare.args, error.args) or not _equal(_fixed(bare), _fixed(error)):
+        raise TypeError("it is not what its arguments make")
+    hidden = {}
+    cls: Any = type(error)
+    for name, slot in _hidden(cls).items():
+        held = _held(slot, error)
+        if not _equal(held, _held(slot, bare)):
+            if held is _ABSENT:
+                raise TypeError(f"its {name} was deleted")
+            hidden[name] = held
     return [args, attributes, hidden]
 
 
-def rebuild(cls: type[BaseException], parts: list[Any]) -> BaseException:
+def rebuild(cls: Any, parts: list[Any]) -> BaseException:
     """The exception again, made by its built-in base: the `__init__` of a registered class does not run."""
     args, attributes, hidden = parts
     base = cls
     while base.__module__ != "builtins":
-        base = base.__base__  # type: ignore[assignment]  # the one that decides the layout in memory
+        base = base.__base__  # the one that decides the layout in memory
     error: BaseException = base.__new__(cls, *args)
     base.__init__(error, *args)
     vars(error).update(attributes)
-    for name, value in hidden.items():
-        if not any(name in names for owner, names in _HIDDEN if isinstance(error, owner)):
-            raise ValueError(f"{name} is no attribute of {cls.__name__}")
-        setattr(error, name, value)
+    if hidden:
+        slots = _hidden(cls)
+        for name, value in hidden.items():
+            if name not in slots:
+                raise ValueError(f"{name} is no attribute of {cls.__name__}")
+            slots[name].__set__(error, value)
     return error
+
+
+@lru_cache(500)
+def _hidden(cls: Any) -> dict[str, MemberDescriptorType]:
+    """What an error of this class may hold outside `args` and `__dict__`, as it stands in its classes."""
+    found = {name: slot for name, slot in slots_of(cls).items() if slot.__objclass__.__module__ != "builtins"}
+    for owner, names in _HIDDEN:
+        if issubclass(cls, owner):
+            found |= {name: vars(owner)[name] for name in names if name in vars(owner)}
+    return found
+
+
+def _fixed(error: BaseException) -> list[Any]:
+    return [getattr(error, name) for owner, names in _FIXED if isinstance(error, owner) for name in names]
+
+
+def _held(slot: MemberDescriptorType, error: BaseException) -> Any:
+    try:
+        return slot.__get__(error)
+    except AttributeError:
+        return _ABSENT
+
+
+def _equal(one: Any, two: Any) -> bool:
+    if type(one) in (tuple, list) and type(one) is type(two):
+        return len(one) == len(two) and all(map(_equal, one, two))
+    return one is two or (type(one) is type(two) and bool(one == two))
 
 
 def restore(
@@ -73,10 +145,24 @@ def restore(
     """The exception again, or a `StoredError` if its type is not known here or its parts were not stored.
 
     Args:
-        state: what `describe` gave and, packed, what `parts_of` gave (empty if that could not be stored).
+        state: what `describe` gave and, packed, what `parts_of` gave (empty if that could not be stored); if it is
+            one of a chain, then the links of all, and such a state of each of the others.
         find: key → class, or None.
         loads: unpacks the parts, or gives None if they hold something unknown.
     """
+    first, chain = state[:4], state[4:]
+    error = _restore_one(first, find, loads)
+    if chain:
+        links, others = chain
+        _link([error, *(_restore_one(each, find, loads) for each in others)], links)
+    return error
+
+
+def _restore_one(
+    state: list[Any],
+    find: Callable[[str], type[BaseException] | None],
+    loads: Callable[[bytes], Any],
+) -> BaseException:
     key, message, notes, packed = state
     if type(key) is not str or type(message) is not str or type(packed) is not bytes:
         raise TypeError("an error is stored as name, message, notes and parts")
@@ -86,9 +172,72 @@ def restore(
         error: BaseException = StoredError(key.removeprefix("builtins:").replace(":", "."), message)
     else:
         error = rebuild(cls, parts)
-    for note in notes:
-        error.add_note(note)
+    if "__notes__" not in vars(error):
+        for note in notes:
+            error.add_note(note)
     return error
+
+
+# -- chains: an error, what it came from, and so on ----------------------------------------------------------------
+
+
+class _Chains(threading.local):
+    """What this thread is storing: errors may hold errors that lead back to them."""
+
+    def __init__(self) -> None:
+        self.open: set[int] = set()
+        self.left = MOST_ERRORS
+
+
+_chains = _Chains()
+
+
+class Chain:
+    """An error and those that its causes and contexts lead to, each once. Enter it to store what they hold.
+
+    Attributes:
+        errors: these, from the error itself on.
+        whole: which of them are to be stored with all they hold. Not: one that is being stored further out, where
+            it is whole, and what comes after `MOST_ERRORS`.
+        links: for each the place of its cause, that of its context, and whether the context is suppressed.
+    """
+
+    def __init__(self, error: BaseException) -> None:
+        self.errors = [error]
+        self.whole: list[bool] = []
+        self.links: list[list[Any]] = []
+        places = {id(error): 0}
+        if not _chains.open:
+            _chains.left = MOST_ERRORS
+        for each in self.errors:  # which grows
+            is_whole = id(each) not in _chains.open and (each is error or _chains.left > 0)
+            self.whole.append(is_whole)
+            _chains.left -= each is not error
+            cause, context = (each.__cause__, each.__context__) if is_whole else (None, None)
+            self.links.append([self._place(cause, places), self._place(context, places), each.__suppress_context__])
+
+    def _place(self, error: BaseException | None, places: dict[int, int]) -> int | None:
+        if error is None:
+            return None
+        if id(error) not in places:
+            places[id(error)] = len(self.errors)
+            self.errors.append(error)
+        return places[id(error)]
+
+    def __enter__(self) -> Chain:
+        self._opened = {id(each) for each in self.errors} - _chains.open
+        _chains.open |= self._opened
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _chains.open -= self._opened
+
+
+def _link(errors: list[BaseException], links: list[list[Any]]) -> None:
+    for error, (cause, context, suppressed) in zip(errors, links, strict=True):
+        error.__cause__ = None if cause is None else errors[cause]
+        error.__context__ = None if context is None else errors[context]
+        error.__suppress_context__ = suppressed
 
 
 def _texts(things: Any) -> list[str]:

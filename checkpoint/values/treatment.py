@@ -5,23 +5,18 @@ together again by their fields. No constructor, validator or `__post_init__` of 
 from __future__ import annotations
 
 import dataclasses
-from collections import deque
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Container, Iterable, Mapping
 from enum import Enum, Flag
 from functools import cached_property
-from operator import attrgetter
+from inspect import getattr_static
+from types import BuiltinFunctionType, MemberDescriptorType
 from typing import Any
 
 from .codec import Codec
 
 Way = tuple[Callable[[Any], Any], Callable[[Any], Any]]
 """(encode, decode)"""
-
-# What an instance of a subclass of these holds is not in its fields.
-_HOLD_THEIR_OWN = (
-    int, float, complex, str, bytes, bytearray, list, tuple, dict, set, frozenset, deque,
-)  # fmt: skip
-
 
 def standard(cls: type, key: str) -> Codec:
     """How a dataclass, enum, named tuple, pydantic model or exception is stored.
@@ -39,13 +34,19 @@ def standard(cls: type, key: str) -> Codec:
         raise TypeError(
             f"{key} is not a dataclass, enum, named tuple, pydantic model or exception: give encode and decode"
         )
+    keeper = _keeper(cls) if maker is not _namedtuple else None
+    if keeper is not None:
+        raise TypeError(f"{key} is a {keeper.__name__}, which holds more than its fields: give encode and decode")
     encode, decode = maker(cls)
     return Codec(cls, encode, decode, "fields", key=key)
 
 
 def storable(cls: type) -> bool:
     """Whether there is a standard treatment for this class."""
-    return issubclass(cls, (BaseException, Enum)) or _maker(cls) is not None
+    if issubclass(cls, (BaseException, Enum)):
+        return True
+    maker = _maker(cls)
+    return maker is _namedtuple or (maker is not None and _keeper(cls) is None)
 
 
 def is_pydantic(cls: type) -> bool:
@@ -62,11 +63,45 @@ def pydantic_fields(cls: Any) -> Mapping[str, Any]:
 def _maker(cls: type) -> Callable[[Any], Way] | None:
     if issubclass(cls, tuple) and hasattr(cls, "_fields"):
         return _namedtuple
-    if issubclass(cls, _HOLD_THEIR_OWN):
-        return None
     if dataclasses.is_dataclass(cls):
         return _dataclass
     return _pydantic if is_pydantic(cls) else None
+
+
+def _keeper(cls: type) -> type | None:
+    """The base class, if there is one, that keeps state where fields are not: in C, like `list` and `datetime`, or
+    in slots of the standard library's own, like `Fraction` and `Path` (some hold a hash, which no other process may
+    have)."""
+    for base in cls.__mro__:
+        if base is object:
+            continue
+        if isinstance(vars(base).get("__new__"), BuiltinFunctionType):
+            return base
+        if base.__module__.partition(".")[0] in sys.stdlib_module_names and slots_of(base):
+            return base
+    return None
+
+
+def slots_of(cls: type) -> dict[str, MemberDescriptorType]:
+    """What instances keep outside `__dict__`, by name, as it stands in the class and its bases.
+
+    >>> class Point:
+    ...     __slots__ = ("x",)
+    >>> list(slots_of(Point))
+    ['x']
+    """
+    found = {name: each for base in reversed(cls.__mro__) for name, each in vars(base).items()}
+    return {name: each for name, each in found.items() if isinstance(each, MemberDescriptorType)}
+
+
+def is_bare_text(value: object) -> bool:
+    """Whether this is a text of some subclass of `str` that holds nothing beside its characters.
+
+    >>> class Name(str): ...
+    >>> is_bare_text(Name("x"))
+    True
+    """
+    return isinstance(value, str) and not getattr(value, "__dict__", None) and not slots_of(type(value))
 
 
 def _elsewhere(_: Any) -> Any:
@@ -76,9 +111,13 @@ def _elsewhere(_: Any) -> Any:
 def _enum(cls: type[Enum]) -> Way:
     members = cls._member_map_
 
-    def encode(member: Enum) -> Any:
+    def encode(member: Any) -> Any:
         name = member._name_
-        return name if members.get(name) is member else member._value_  # a union of flags has no name of its own
+        if members.get(name) is member:
+            return name
+        if not isinstance(member, Flag):
+            raise TypeError(f"it is no member of {cls.__qualname__}")  # `_missing_` has made it
+        return member._value_  # a union of flags has no name of its own
 
     def decode(state: Any) -> Any:
         if type(state) is str and state in members:
@@ -109,53 +148,78 @@ def _namedtuple(cls: Any) -> Way:
 # -- dataclasses -----------------------------------------------------------------------------------------------
 
 
+# Beside the fields, whose names are identifiers.
+_SET, _UNSET, _EXTRA, _PRIVATE = "|set", "|unset", "|extra", "|private"
+
+
 def _dataclass(cls: Any) -> Way:
+    """All that an instance holds is stored: its `__dict__` and its slots, whether they are fields or not."""
     fields = dataclasses.fields(cls)
-    names = [field.name for field in fields]
-    get = attrgetter(*names) if len(names) > 1 else lambda value: [getattr(value, name) for name in names]
+    names = frozenset(field.name for field in fields)
+    slots = slots_of(cls)
+    getters = [(name, slot.__get__) for name, slot in slots.items()]
+    # A descriptor that the class put in a field's place keeps what it was given as it likes: that is in `__dict__`.
+    described = {name for name in names if hasattr(type(getattr_static(cls, name, None)), "__set__")}
+    settable = names - described | slots.keys()
+    set_ = object.__setattr__
 
     def encode(value: Any) -> dict[str, Any]:
-        try:
-            state = dict(zip(names, get(value), strict=True))
-        except AttributeError:
-            state = _set_fields(value, fields)
-        own = getattr(value, "__dict__", state)
-        if len(own) > len(state):  # a subclass, or someone from outside, gave it more
-            state |= {name: each for name, each in own.items() if name not in state and not _cached(cls, name)}
-        return state
+        state = dict(getattr(value, "__dict__", ()))
+        for name, get in getters:
+            try:
+                state[name] = get(value)
+            except AttributeError:
+                continue
+        return state if state.keys() == names else _unusual(cls, state, fields, slots)
 
     def decode(state: Any) -> Any:
         value = object.__new__(cls)
-        rest = dict(_fields_in(state))
-        for field in fields:
-            if field.name in rest:
-                object.__setattr__(value, field.name, rest.pop(field.name))
-            else:
-                _set_default(value, field)
-        if rest and hasattr(value, "__dict__"):
-            value.__dict__.update(rest)
+        unset = _fields_in(state).get(_UNSET, ())
+        for name, each in state.items():
+            if name in settable:
+                set_(value, name, each)
+            elif name != _UNSET and hasattr(value, "__dict__"):
+                value.__dict__[name] = each
+        if not names <= state.keys():
+            for field in fields:
+                if field.name not in state and field.name not in unset:
+                    _set_default(value, field)
         return value
 
     return encode, decode
 
 
-def _cached(cls: type, name: str) -> bool:
-    return isinstance(getattr(cls, name, None), cached_property)
+def _unusual(
+    cls: type, state: dict[Any, Any], fields: tuple[dataclasses.Field[Any], ...], slots: Container[str]
+) -> dict[str, Any]:
+    """The state of an instance that has more than its fields, or less. What is cached will be computed again."""
+    state = {name: each for name, each in state.items() if name in slots or not is_cache(cls, name)}
+    _check_names(state)
+    unset = [each.name for each in fields if each.name not in state and not _is_left_to_class(each, slots)]
+    return {**state, _UNSET: unset} if unset else state
 
 
-def _set_fields(value: Any, fields: tuple[dataclasses.Field[Any], ...]) -> dict[str, Any]:
-    """The fields of an instance some of which are not set. Refused unless it comes back that way."""
-    state = {}
-    for field in fields:
-        if hasattr(value, field.name):
-            state[field.name] = getattr(value, field.name)
-        elif field.init or field.default_factory is not dataclasses.MISSING:
-            raise TypeError(f"its field {field.name!r} is not set")
-    return state
+def is_cache(cls: type, name: object) -> bool:
+    """Whether an attribute of this name is what a `cached_property` has computed."""
+    return type(name) is str and isinstance(getattr(cls, name, None), cached_property)
+
+
+def _check_names(names: Iterable[object]) -> None:
+    for name in names:
+        if type(name) is not str or name.startswith("|"):
+            raise TypeError(f"it has an attribute that is called {name!r}")
+
+
+def _is_left_to_class(field: dataclasses.Field[Any], slots: Container[str]) -> bool:
+    """Whether new objects do not have the field themselves, but find its default in their class."""
+    no_factory = field.default_factory is dataclasses.MISSING
+    return not field.init and no_factory and field.name not in slots
 
 
 def _set_default(value: Any, field: dataclasses.Field[Any]) -> None:
     """Give a field that is not in the stored data what a new object would have."""
+    if _is_left_to_class(field, slots_of(type(value))):
+        return
     if field.default is not dataclasses.MISSING:
         object.__setattr__(value, field.name, field.default)
     elif field.default_factory is not dataclasses.MISSING:
@@ -166,14 +230,21 @@ def _set_default(value: Any, field: dataclasses.Field[Any]) -> None:
 
 # -- pydantic --------------------------------------------------------------------------------------------------
 
-# Beside the fields, whose names are identifiers.
-_SET, _UNSET, _EXTRA, _PRIVATE = "|set", "|unset", "|extra", "|private"
+# Where every model keeps what it holds beside its fields: in slots, a RootModel in its `__dict__`.
+_PYDANTIC_SLOTS = ("__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__")
 
 
 def _pydantic(cls: Any) -> Way:
+    slots = slots_of(cls)
+    foreign = [name for name in slots if name not in _PYDANTIC_SLOTS]
+
     def encode(value: Any) -> dict[str, Any]:
         fields = pydantic_fields(cls)
         state = {name: each for name, each in value.__dict__.items() if name in fields}
+        if len(state) < len(value.__dict__):
+            _check_fields_only(cls, value.__dict__.keys() - state.keys())
+        if foreign:
+            _check_fields_only(cls, [name for name in foreign if hasattr(value, name)])
         if len(state) < len(fields):
             state[_UNSET] = [name for name in fields if name not in state]
         state[_SET] = sorted(value.__pydantic_fields_set__)
@@ -194,11 +265,20 @@ def _pydantic(cls: Any) -> Way:
         value = object.__new__(cls)
         object.__setattr__(value, "__dict__", values)
         object.__setattr__(value, "__pydantic_fields_set__", set(state[_SET]))
-        object.__setattr__(value, "__pydantic_extra__", state.get(_EXTRA))
-        object.__setattr__(value, "__pydantic_private__", _private(cls, state.get(_PRIVATE, {})))
+        private = _private(cls, state.get(_PRIVATE, {}))
+        if "__pydantic_extra__" in slots:
+            object.__setattr__(value, "__pydantic_extra__", state.get(_EXTRA))
+        if "__pydantic_private__" in slots or private is not None:
+            object.__setattr__(value, "__pydantic_private__", private)
         return value
 
     return encode, decode
+
+
+def _check_fields_only(cls: type, names: Iterable[str]) -> None:
+    others = sorted(name for name in names if name not in _PYDANTIC_SLOTS and not is_cache(cls, name))
+    if others:
+        raise TypeError(f"it has attributes beside its fields: {', '.join(map(repr, others))}")
 
 
 def _pydantic_default(name: str, field: Any) -> Any:

@@ -13,6 +13,8 @@ import stategraph.checkpoint.sql.saver as sql
 import stategraph.checkpoint.sql.upkeep as upkeep
 import stategraph.checkpoint.sql.wire as wire
 import stategraph.checkpoint.sqlite as sqlite
+import stategraph.checkpoint.values.stored_errors as stored_errors
+import stategraph.checkpoint.values.treatment as treatment
 import stategraph.store.sqlite as store
 import stategraph.workers.tables as queue
 from stategraph.checkpoint.base import CheckpointConflictError
@@ -262,6 +264,22 @@ def tuples_become_lists(stack: ExitStack) -> None:
         return {key: listed(each) for key, each in value.items()} if type(value) is dict else value
 
     swap(stack, Serializer, "loads", lambda self, blob: listed(real(self, blob)))
+
+
+@bug("nothing_forgotten", 1)
+def causes_forgotten(stack: ExitStack) -> None:
+    """An exception comes back without its cause and context."""
+    swap(stack, stored_errors, "_link", lambda errors, links: None)
+
+
+@bug("nothing_forgotten", 1)
+def only_fields(stack: ExitStack) -> None:
+    """Of a dataclass only its fields are stored."""
+
+    def unusual(cls: Any, state: Any, fields: Any, slots: Any) -> Any:
+        return {field.name: state[field.name] for field in fields if field.name in state}
+
+    swap(stack, treatment, "_unusual", unusual)
 
 
 @bug("namespaces", 3)

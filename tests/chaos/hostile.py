@@ -1,4 +1,4 @@
-"""R14, R17, R18: bytes and names from hostile or careless hands, values of any kind. Loading runs nothing, a namespace is
+"""R14, R17, R18, R37: bytes and names from hostile or careless hands, values of any kind. Loading runs nothing, a namespace is
 no prefix of a text, and what cannot come back the same is refused."""
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from random import Random
 from typing import Any
 
 import ormsgpack
+import test_lossless
 import test_serde
 from hypothesis import strategies as st
 
@@ -138,9 +139,34 @@ def namespaces(round: Round) -> None:
 # -- R18 --------------------------------------------------------------------------------------------------------
 
 ODD = st.sampled_from(
-    [test_serde.MyDict(a=1), test_serde.MyStr("x"), object(), lambda: 1, iter([1]), test_serde.Thing(), Random(1), sys]
+    [test_serde.MyDict(a=1), test_serde.marked("x"), object(), lambda: 1, iter([1]), test_serde.Thing(), Random(1), sys]
 )
 VALUES = st.one_of(test_serde.values, test_serde.values, st.lists(test_serde.values | ODD, max_size=3), st.sampled_from(ATTACKS))
+
+
+def saver_of(round: Round, serde: Serializer) -> Any:
+    """In memory, SQLite and, now and then, Postgres."""
+    kind = ("memory", "sqlite", "sqlite", "postgres")[round.number % 4]
+    if kind == "memory":
+        return InMemorySaver(serde=serde)
+    if kind == "sqlite":
+        return SqliteSaver(sqlite(round).address, synchronous="off", serde=serde)
+    return PostgresSaver(postgres(round).address, serde=serde)
+
+
+def stored(saver: Any, last: int, value: Any) -> list[Any]:
+    """Store a value as the next checkpoint of a thread, in channels, metadata and writes; what then is read of it."""
+    id = f"{last + 1}"
+    checkpoint: Any = {
+        "v": 1, "id": id, "ts": "2024-01-01T00:00:00+00:00", "channel_values": {"a": value, "many": [value] * 3},
+        "channel_versions": {"a": int(id), "many": int(id)}, "versions_seen": {}, "updated_channels": None,
+    }  # fmt: skip
+    config = address("t", "", str(last) if last else None)
+    saver.put(config, checkpoint, {"run_id": "r"}, {"a": int(id), "many": int(id)})
+    saver.put_writes(address("t", "", id), [("a", value)], "task")
+    found = saver.get_tuple(address("t", ""))
+    values = found.checkpoint["channel_values"]
+    return [values["a"], *values["many"], *(write[2] for write in found.pending_writes)]
 
 
 @trial("R18", quick=4, full=2_000)
@@ -148,40 +174,55 @@ def round_trips(round: Round) -> None:
     """100 values of any kind in channels, writes and metadata of a saver, one after the other so that one may be stored
     as a change to the last: each comes back equal and of the same type, or is refused and nothing is stored. In memory,
     SQLite and, now and then, Postgres."""
-    kind = ("memory", "sqlite", "sqlite", "postgres")[round.number % 4]
-    serde = test_serde.fresh(*test_serde.KNOWN)
-    if kind == "memory":
-        saver: Any = InMemorySaver(serde=serde)
-    elif kind == "sqlite":
-        saver = SqliteSaver(sqlite(round).address, synchronous="off", serde=serde)
-    else:
-        saver = PostgresSaver(postgres(round).address, serde=serde)
-    last: dict[str, Any] = {"id": None, "value": None}
+    saver = saver_of(round, test_serde.fresh(*test_serde.KNOWN))
+    last = 0
 
     def check(value: Any) -> None:
-        id = f"{int(last['id'] or 0) + 1}"
-        config = address("t", "", last["id"])
-        checkpoint: Any = {
-            "v": 1, "id": id, "ts": "2024-01-01T00:00:00+00:00", "channel_values": {"a": value, "many": [value] * 3},
-            "channel_versions": {"a": int(id), "many": int(id)}, "versions_seen": {}, "updated_channels": None,
-        }  # fmt: skip
+        nonlocal last
         try:
-            saver.put(config, checkpoint, {"run_id": "r"}, {"a": int(id), "many": int(id)})
-            saver.put_writes(address("t", "", id), [("a", value)], "task")
+            found = stored(saver, last, value)
         except UnserializableError:
-            same(saver.head(address("t", "")), last["id"], "head after a value was refused")
+            same(saver.head(address("t", "")), str(last) if last else None, "head after a value was refused")
             round.count("refused")
             return
-        last["id"] = id
-        found = saver.get_tuple(address("t", ""))
-        got = [found.checkpoint["channel_values"]["a"], *found.checkpoint["channel_values"]["many"]]
-        got += [write[2] for write in found.pending_writes]
-        for each in got:
+        last += 1
+        for each in found:
             if not test_serde.same(each, value):
-                raise CheckFailed(f"{kind}: {value!r:.300} came back as {each!r:.300}")
+                raise CheckFailed(f"{type(saver).__name__}: {value!r:.300} came back as {each!r:.300}")
         round.count("values")
 
     try:
-        drawn(round.random, 100 if kind != "postgres" else 30, VALUES, check)
+        drawn(round.random, 100 if not isinstance(saver, PostgresSaver) else 30, VALUES, check)
     finally:
         getattr(saver, "close", lambda: None)()
+
+
+# -- R37 --------------------------------------------------------------------------------------------------------
+
+
+@trial("R37", quick=2, full=1_000)
+def nothing_forgotten(round: Round) -> None:
+    """Each value of a table of those that hold more than meets the eye (attributes, slots, causes, notes, flags), bare or
+    within others, in any order: nothing that Python can see tells what comes back from what was stored; or it is refused
+    and nothing is stored."""
+    saver = saver_of(round, test_lossless.serializer())
+    makers = [*test_lossless.COMES_BACK.items(), *((name, make) for name, (make, _) in test_lossless.REFUSED.items())]
+    round.random.shuffle(makers)
+    last = 0
+    for name, make in makers:
+        value = make()
+        for _ in range(round.random.randrange(3)):
+            value = round.random.choice([[value], (1, value), {"a": value}, {1: value}, test_lossless.Pair(value)])
+        try:
+            found = stored(saver, last, value)
+        except UnserializableError:
+            same(name in test_lossless.REFUSED, True, f"{name}: refused")
+            same(saver.head(address("t", "")), str(last) if last else None, f"head after {name} was refused")
+            round.count("refused")
+            continue
+        last += 1
+        told = test_lossless.everything(value)
+        for each in found:
+            same(test_lossless.everything(each), told, name)
+        round.count("values")
+    getattr(saver, "close", lambda: None)()
