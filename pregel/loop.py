@@ -29,6 +29,7 @@ from .machine import Machine
 from .run import Run
 from .start import first_phase, load_checkpoint, load_machine, show_values, taken_mark
 from .task import Task, handler_of, in_path_order, new_checkpoint_id
+from .types import NS_END
 
 WIDE = 256
 """After so many tasks at a stretch a driver may give way: each may take the loop some microseconds."""
@@ -55,7 +56,7 @@ def supersteps(run: Run) -> Effects:
         yield from _save_at_exit(run)
         yield from _end_claims(run, start)
         raise
-    yield from _save_at_exit(run)
+    yield from _save_at_exit(run, finished=run.paused is None)
     yield from _end_claims(run, start)
 
 
@@ -243,6 +244,7 @@ def _record(run: Run, tasks: Sequence[Task]) -> Effects:
 
 def _end_superstep(run: Run, machine: Machine, tasks: Sequence[Task]) -> Effects:
     """The barrier: apply all writes, store the step, show the state."""
+    run.inner_commits.clear()  # the tasks that ran those graphs are done
     if run.saver is None:
         machine.apply(tasks)
     elif run.durability == "exit":
@@ -304,6 +306,9 @@ def _keep_ends(run: Run, tasks: Sequence[Task]) -> Effects:
     if run.saver is None or run.abandoned:
         return
     yield from _save_at_exit(run)
+    for task, commit in [*run.inner_commits.values()]:
+        if not task.finished:
+            yield Save(commit)
     records = list(run.late)
     for task in tasks:
         if task.finished:
@@ -359,11 +364,24 @@ def _end_claims(run: Run, start: str | None) -> Effects:
         yield Save(None, records, start)
 
 
-def _save_at_exit(run: Run) -> Effects:
-    """With durability "exit": the one checkpoint of this call, if it changed anything."""
+def _save_at_exit(run: Run, *, finished: bool = False) -> Effects:
+    """With durability "exit": the one checkpoint of this call, if it changed anything. That of a nested graph which has
+    finished is left to the run around it."""
     machine = run.machine
     if run.saver is None or run.durability != "exit" or run.abandoned or run.torn:
         return
     if machine.unsaved or machine.unsaved_seen or run.source == "fork":
         source, run.source = run.source, "loop"
-        yield Save(cut(run, source, []))
+        commit = cut(run, source, [])
+        if finished and run.parent is not None and _lasts_with_its_task(run, run.parent.run):
+            run.parent.run.inner_commits[run.ns] = run.parent, commit
+            return
+        yield Save(commit)
+        if run.streams:
+            _show_checkpoint(run, _planned(run, machine))
+
+
+def _lasts_with_its_task(run: Run, around: Run) -> bool:
+    """Whether nobody needs the checkpoint of a nested graph that has finished once the task that ran it is done: the run
+    around it stores in the same place at its own end, and no later task goes on from there, as from a history."""
+    return around.saver is run.saver and around.durability == "exit" and NS_END in run.ns

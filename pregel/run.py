@@ -87,6 +87,7 @@ class Run:
         stored: per task id, what the loaded checkpoint knows of the task.
         watch: the watch of the attempt that runs this graph, or None.
         late: records of mid-task calls that are stored at the end of the call (durability "exit").
+        inner_commits: namespace → task, checkpoint of a graph that it has run to the end; stored if the task goes on.
         torn: a superstep is being applied that is not stored at once (durability "exit"): half-way, no state counts.
         blobs: channel → what a task of this superstep wrote to it last, and that encoded.
         histories: namespace → the superstep and task that last ran a graph with a history of its own there.
@@ -104,12 +105,13 @@ class Run:
     """
 
     __slots__ = (
-        "_calls", "after", "answer", "answer_task", "answers", "before", "blobs", "cache", "check_input",
-        "claimed", "committed", "config", "context", "control", "dropped", "durability", "epoch", "executor", "found", "head",
-        "histories", "input", "inside", "journal", "keep_view", "last_view", "late", "limit", "live", "luggage", "machine",
-        "metadata", "migrate", "migrated", "ns", "open_calls", "out", "output_keys", "output_set", "parent", "parents",
-        "passed", "paused", "program", "repeated", "rewound", "run_id", "saved_id", "saver", "seeded", "seeds", "serde",
-        "shown", "source", "step_timeout", "store", "stored", "streams", "thread_id", "torn", "wake", "watch",
+        "_calls", "after", "answer", "answer_task", "answers", "before", "blobs", "cache", "check_input", "claimed",
+        "committed", "config", "context", "control", "dropped", "durability", "epoch", "executor", "found", "head",
+        "histories", "inner_commits", "input", "inside", "journal", "keep_view", "last_view", "late", "limit",
+        "live", "luggage", "machine", "metadata", "migrate", "migrated", "ns", "open_calls", "out", "output_keys",
+        "output_set", "parent", "parents", "passed", "paused", "program", "repeated", "rewound", "run_id",
+        "saved_id", "saver", "seeded", "seeds", "serde", "shown", "source", "step_timeout", "store", "stored",
+        "streams", "thread_id", "torn", "wake", "watch",
     )  # fmt: skip
 
     def __init__(self, graph: Graph, input: Any, config: RunnableConfig | None, call: Call) -> None:
@@ -165,6 +167,7 @@ class Run:
         self.committed: Commit | CheckpointTuple | None = None
         self.source = "loop"
         self.late: list[TaskWrites] = []
+        self.inner_commits: dict[str, tuple[Task, Commit]] = {}
         self.blobs: dict[str, tuple[Any, Blob]] = {}
         self._calls: Any = None
         self.open_calls: Callable[[Run], Any] | None = None
