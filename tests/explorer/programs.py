@@ -1,0 +1,190 @@
+"""The programs that are explored: two parties side by side that ask up to three times each, in every shape that has its
+own way through the engine."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, TypedDict
+
+from stategraph import START, Send, StateGraph, entrypoint, interrupt, task
+
+from .world import GO, RAISE, Process
+
+
+class State(TypedDict, total=False):
+    log: Annotated[list[Any], operator.add]
+
+
+class NodeFailed(Exception):
+    """What a node raises on demand."""
+
+
+class Swapped(AssertionError):
+    """A question was given another one's answer."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program, and what its end looks like.
+
+    Attributes:
+        asks: party → how many questions it asks, one after the other: `p1`, `p2`, ...
+        build: makes the graph for a process and a saver.
+    """
+
+    name: str
+    asks: dict[str, int]
+    build: Callable[[Process, Any, dict[str, int]], Any]
+
+    @property
+    def questions(self) -> list[str]:
+        """All that are asked in the end."""
+        return [f"{name}{n}" for name, count in self.asks.items() for n in range(1, count + 1)]
+
+    def finished(self, answers: dict[str, str]) -> list[Any]:
+        """What is in the log in the end, sorted, if these answers were given."""
+        return sorted(
+            (name, *(answers[f"{name}{n}"] for n in range(1, count + 1))) for name, count in self.asks.items()
+        )
+
+
+def ask(question: str) -> Any:
+    """Ask; look whether the answer is one to this question."""
+    answer = interrupt(question)
+    if not isinstance(answer, str) or not answer.startswith(question + "="):
+        raise Swapped(f"{question!r} was given the answer {answer!r}")
+    return answer
+
+
+def act(outcome: str, name: str, count: int) -> tuple[str, ...]:
+    """What a party does when it is its turn: it asks all its questions and ends, or it fails."""
+    if outcome == RAISE:
+        raise NodeFailed(name)
+    return (name, *(ask(f"{name}{n}") for n in range(1, count + 1)))
+
+
+def body(process: Process, told: Callable[[Any], tuple[str, int]]) -> Any:
+    """The function of a node or task that is a party, of the world's kind: it waits for its turn, then acts.
+
+    Args:
+        told: from what it is given to the party's name and how much it asks.
+    """
+
+    def node(given: Any) -> Any:
+        name, count = told(given)
+        return {"log": [act(process.gate(name, (GO, RAISE)), name, count)]}
+
+    async def anode(given: Any) -> Any:
+        name, count = told(given)
+        return {"log": [act(await process.agate(name, (GO, RAISE)), name, count)]}
+
+    return node if process.world.loop is None else anode
+
+
+def party(process: Process, name: str, count: int) -> Any:
+    """A node that is one of the parties."""
+    return body(process, lambda _: (name, count))
+
+
+def calling(process: Process, asks: dict[str, int]) -> Any:
+    """A function that calls a `@task` for each of these, side by side."""
+    work = task(body(process, lambda given: given))
+
+    def calls(given: Any) -> Any:
+        return {"log": [future.result()["log"][0] for future in [work(each) for each in asks.items()]]}
+
+    async def acalls(given: Any) -> Any:
+        return {"log": [(await future)["log"][0] for future in [work(each) for each in asks.items()]]}
+
+    return calls if process.world.loop is None else acalls
+
+
+def side_by_side(process: Process, saver: Any, asks: dict[str, int]) -> Any:
+    """Nodes of one superstep; `z`, if there, comes after all others."""
+    graph = StateGraph(State)
+    first = [name for name in asks if name != "z"]
+    for name in asks:
+        graph.add_node(name, party(process, name, asks[name]))
+    for name in first:
+        graph.add_edge(START, name)
+    if "z" in asks:
+        graph.add_edge(first, "z")
+    return graph.compile(checkpointer=saver)
+
+
+def sends(process: Process, saver: Any, asks: dict[str, int]) -> Any:
+    """Sends to one node."""
+    graph = StateGraph(State).add_node("work", body(process, lambda given: given))
+    graph.add_conditional_edges(START, lambda state: [Send("work", each) for each in asks.items()])
+    return graph.compile(checkpointer=saver)
+
+
+def tasks(process: Process, saver: Any, asks: dict[str, int]) -> Any:
+    """`@task`s of one entrypoint."""
+    return entrypoint(checkpointer=saver)(calling(process, asks))
+
+
+def tasks_in_node(process: Process, saver: Any, asks: dict[str, int]) -> Any:
+    """A node that calls `@task`s, beside one that asks."""
+    first = next(iter(asks))
+    others = {name: count for name, count in asks.items() if name != first}
+    graph = StateGraph(State).add_node(first, party(process, first, asks[first]))
+    graph.add_node("calls", calling(process, others))
+    return graph.add_edge(START, first).add_edge(START, "calls").compile(checkpointer=saver)
+
+
+class Inner(TypedDict, total=False):
+    log: list[Any]
+
+
+def nested(process: Process, saver: Any, asks: dict[str, int]) -> Any:
+    """The first party is a node of a graph that is a node, beside the others."""
+    first, *others = asks
+    inner = StateGraph(Inner).add_node(first, party(process, first, asks[first])).add_edge(START, first)
+    graph = StateGraph(State).add_node("nested", inner.compile()).add_edge(START, "nested")
+    for name in others:
+        graph.add_node(name, party(process, name, asks[name])).add_edge(START, name)
+    return graph.compile(checkpointer=saver)
+
+
+def chained(process: Process, saver: Any, asks: dict[str, int]) -> Any:
+    """A nested graph whose parties come one after the other: its own history moves on while the outer one waits."""
+    first, second, *others = asks
+    inner = StateGraph(State).add_node(first, party(process, first, asks[first]))
+    inner.add_node(second, party(process, second, asks[second])).add_edge(START, first).add_edge(first, second)
+    compiled = inner.compile()
+
+    def calls(state: Any) -> Any:
+        return {"log": compiled.invoke({"log": []})["log"]}
+
+    async def acalls(state: Any) -> Any:
+        return {"log": (await compiled.ainvoke({"log": []}))["log"]}
+
+    graph = StateGraph(State).add_node("calls", calls if process.world.loop is None else acalls)
+    graph.add_edge(START, "calls")
+    for name in others:
+        graph.add_node(name, party(process, name, asks[name])).add_edge(START, name)
+    return graph.compile(checkpointer=saver)
+
+
+def _programs() -> dict[str, Program]:
+    found = [
+        Program("alone", {"p": 3}, side_by_side),
+        Program("pair", {"p": 2, "r": 1}, side_by_side),
+        Program("busy", {"p": 2, "r": 0}, side_by_side),
+        Program("pair_then", {"p": 2, "r": 1, "z": 1}, side_by_side),
+        Program("three_each", {"p": 3, "r": 3}, side_by_side),
+        Program("sends", {"p": 2, "r": 1}, sends),
+        Program("tasks", {"p": 2, "r": 1}, tasks),
+        Program("task_beside", {"p": 1, "r": 1}, tasks_in_node),
+        Program("called", {"p": 2, "r": 0}, tasks),
+        Program("inside", {"p": 2, "r": 0}, nested),
+        Program("nested", {"p": 2, "r": 1}, nested),
+        Program("chained", {"p": 1, "q": 1, "r": 1}, chained),
+    ]
+    return {each.name: each for each in found}
+
+
+PROGRAMS = _programs()

@@ -1,0 +1,244 @@
+"""Threads of which one runs at a time, until it waits: the sync driver's own, made repeatable.
+
+What the engine's sync driver waits with (queues, locks, futures, its pool) is replaced while a search runs. A thread
+that waits gives its turn back; when all wait, the world is asked what happens next.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures._base as futures
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from queue import Empty
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+
+class Turn:
+    """A thread that runs when it is told to, and tells when it waits."""
+
+    def __init__(self, turns: Turns, job: Callable[[], Any]) -> None:
+        self.turns = turns
+        self.ready: Callable[[], bool] = lambda: True
+        self.timed = self.expired = self.interrupted = False
+        self.ended = False
+        self.value: Any = None
+        self.error: BaseException | None = None
+        self._go = threading.Lock()
+        self._go.acquire()
+        self._thread = threading.Thread(target=self._run, args=(job,), name="stategraph-turn", daemon=True)
+        self._thread.start()
+
+    def _run(self, job: Callable[[], Any]) -> None:
+        self._go.acquire()
+        self.turns.local.turn = self
+        try:
+            self.value = job()
+        except BaseException as error:
+            self.error = error
+        self.ended = True
+        self.turns.back.release()
+
+    def go_on(self) -> None:
+        """Let it run until it waits or ends. Called by the searching thread."""
+        self._go.release()
+        self.turns.back.acquire()
+        if self.ended:
+            self._thread.join()
+
+    def wait(self, ready: Callable[[], bool], timed: bool) -> bool:
+        """Give the turn back until something is so; False if time was over first. Called by the thread itself."""
+        self.ready, self.timed, self.expired = ready, timed, False
+        self.turns.back.release()
+        self._go.acquire()
+        self.timed = False
+        if self.interrupted:
+            self.interrupted = False
+            raise KeyboardInterrupt
+        return not self.expired
+
+    def can_go_on(self) -> bool:
+        """Whether it does not wait any more."""
+        return self.interrupted or self.expired or self.ready()
+
+    # Like an asyncio task:
+
+    def done(self) -> bool:
+        return self.ended
+
+    def cancel(self) -> None:
+        """Ctrl-C reaches it where it waits."""
+        self.interrupted = True
+
+    def result(self) -> Any:
+        if self.error is not None:
+            raise self.error
+        return self.value
+
+
+class Turns:
+    """All threads of a search."""
+
+    def __init__(self) -> None:
+        self.back = threading.Lock()
+        self.back.acquire()
+        self.local = threading.local()
+        self.all: list[Turn] = []
+
+    def start(self, job: Callable[[], Any]) -> Turn:
+        """A new thread, which waits for its turn."""
+        turn = Turn(self, job)
+        self.all.append(turn)
+        return turn
+
+    def wait(self, ready: Callable[[], bool], *, timed: bool = False) -> bool:
+        """Wait, on one of these threads. Elsewhere it must be so already."""
+        if ready():
+            return True
+        turn = getattr(self.local, "turn", None)
+        if turn is None:
+            raise RuntimeError("only a thread of the search may wait")
+        return bool(turn.wait(ready, timed))
+
+    def run(self, idle: Callable[[], bool]) -> None:
+        """Let all threads come to their end."""
+        while self.all:
+            for turn in self.all:
+                if turn.can_go_on():
+                    turn.go_on()
+                    if turn.ended:
+                        self.all.remove(turn)
+                    break
+            else:
+                if not idle():
+                    raise RuntimeError("nothing can go on: somebody waits for ever")
+
+    def timed(self) -> list[Turn]:
+        """Those that wait for some time only."""
+        return [turn for turn in self.all if turn.timed]
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Inside, the engine's sync driver waits by these turns."""
+        turns = self
+
+        class Lock:
+            def __init__(self) -> None:
+                self.held = False
+
+            def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+                if self.held and not blocking:
+                    return False
+                if not turns.wait(lambda: not self.held, timed=timeout >= 0):
+                    return False
+                self.held = True
+                return True
+
+            def release(self) -> None:
+                self.held = False
+
+            def locked(self) -> bool:
+                return self.held
+
+            def __enter__(self) -> bool:
+                return self.acquire()
+
+            def __exit__(self, *_: object) -> None:
+                self.release()
+
+        class Condition:
+            def __init__(self, lock: Any = None) -> None:
+                self.lock = lock or Lock()
+                self.told = 0
+                self.acquire, self.release = self.lock.acquire, self.lock.release
+
+            def __enter__(self) -> Any:
+                return self.lock.__enter__()
+
+            def __exit__(self, *args: object) -> None:
+                self.lock.__exit__(*args)
+
+            def wait(self, timeout: float | None = None) -> bool:
+                told = self.told
+                self.lock.release()
+                try:
+                    return turns.wait(lambda: self.told > told, timed=timeout is not None)
+                finally:
+                    self.lock.acquire()
+
+            def wait_for(self, predicate: Callable[[], Any], timeout: float | None = None) -> Any:
+                while not predicate():
+                    if not self.wait(timeout):
+                        break
+                return predicate()
+
+            def notify(self, n: int = 1) -> None:
+                self.told += 1
+
+            notify_all = notify
+
+        class Event:
+            def __init__(self) -> None:
+                self.held = False
+
+            def is_set(self) -> bool:
+                return self.held
+
+            def set(self) -> None:
+                self.held = True
+
+            def clear(self) -> None:
+                self.held = False
+
+            def wait(self, timeout: float | None = None) -> bool:
+                return turns.wait(lambda: self.held, timed=timeout is not None)
+
+        class SimpleQueue:
+            def __init__(self) -> None:
+                self.items: deque[Any] = deque()
+
+            def __class_getitem__(cls, _: Any) -> Any:
+                return cls
+
+            def put(self, item: Any) -> None:
+                self.items.append(item)
+
+            def empty(self) -> bool:
+                return not self.items
+
+            def qsize(self) -> int:
+                return len(self.items)
+
+            def get(self, block: bool = True, timeout: float | None = None) -> Any:
+                if not self.items and not block:
+                    raise Empty
+                if not turns.wait(lambda: bool(self.items), timed=timeout is not None):
+                    raise Empty
+                return self.items.popleft()
+
+            def get_nowait(self) -> Any:
+                return self.get(block=False)
+
+        shim = SimpleNamespace(
+            **{**vars(threading), "Lock": Lock, "RLock": Lock, "Condition": Condition, "Event": Event}
+        )
+        clock = SimpleNamespace(monotonic=lambda: 0.0)
+        pool = SimpleNamespace(submit=lambda job: turns.start(job) and None, forget=lambda: None)
+        with ExitStack() as stack:
+            stack.enter_context(patch.object(futures, "threading", shim))
+            for name, module in list(sys.modules.items()):
+                if not name.startswith("stategraph.pregel"):
+                    continue
+                for attribute, value in (("threading", shim), ("SimpleQueue", SimpleQueue), ("POOL", pool)):
+                    if attribute in vars(module):
+                        stack.enter_context(patch.object(module, attribute, value))
+                if name == "stategraph.pregel.threads":
+                    import time
+
+                    real = {key: value for key, value in vars(time).items() if not key.startswith("_")}
+                    stack.enter_context(patch.object(module, "time", SimpleNamespace(**{**real, **vars(clock)})))
+            yield
