@@ -60,7 +60,7 @@ def queue(postgres: str) -> Iterator[Queue]:
 def session(postgres: str, queue: Queue) -> Iterator[Session]:
     with PostgresSaver.from_conn_string(postgres) as saver:
         saver.setup()
-    opened = Session(postgres, TERMS)
+    opened = Session(postgres, TERMS).open()
     yield opened
     opened.close()
 
@@ -314,7 +314,7 @@ def test_of_several_threads_the_one_of_higher_priority_goes_first(session: Sessi
 
 
 def test_however_many_claim_at_once_a_thread_is_had_by_one(postgres: str, session: Session, queue: Queue) -> None:
-    sessions = [session, *(Session(postgres, TERMS) for _ in range(5))]
+    sessions = [session, *(Session(postgres, TERMS).open() for _ in range(5))]
     gate = threading.Barrier(6)
     had: list[Job] = []
 
@@ -401,7 +401,7 @@ def test_a_claim_whose_answer_was_lost_goes_back_when_the_worker_reconnects(post
 
 def test_a_claim_ends_with_the_connection_and_another_takes_it_over(postgres: str, session: Session, queue: Queue) -> None:
     queue.submit("t", five())
-    other = Session(postgres, TERMS)
+    other = Session(postgres, TERMS).open()
     (job,) = session.claim(1)
     assert other.watch() == 0 and other.claim(1) == []
     cut(session)
@@ -415,10 +415,10 @@ def test_who_has_lost_a_claim_cannot_end_the_job(postgres: str, session: Session
     queue.submit("t", five())
     (job,) = session.claim(1)
     cut(session)
-    other = Session(postgres, TERMS)
+    other = Session(postgres, TERMS).open()
     until(other.watch)
     (again,) = other.claim(1)
-    late = Session(postgres, TERMS, before=session.worker)
+    late = Session(postgres, TERMS, before=session.worker).open()
     assert late.kept == set()
     late.end([Ended(job.id, job.attempt, "failed")])
     assert queue.result("t", wait=0).status == "running"
@@ -432,8 +432,8 @@ def test_a_worker_that_comes_back_in_time_keeps_its_claims(postgres: str, sessio
     queue.submit_many([("t", five()), ("u", five())])
     jobs = session.claim(2)
     cut(session)
-    back = Session(postgres, TERMS, before=session.worker)
-    other = Session(postgres, TERMS)
+    back = Session(postgres, TERMS, before=session.worker).open()
+    other = Session(postgres, TERMS).open()
     assert back.kept == {(job.id, job.attempt) for job in jobs}
     assert other.watch() == 0
     back.end([Ended(job.id, job.attempt, "done") for job in jobs])
@@ -448,7 +448,7 @@ def test_each_death_at_the_same_step_counts_and_the_third_parks_the_job_and_its_
     queue.submit("t", five(), run_id="bad")
     queue.submit("t", five(), run_id="next")
     for deaths in (0, 1, 2):
-        one = Session(postgres, TERMS)
+        one = Session(postgres, TERMS).open()
         (job,) = one.claim(9)
         assert job.begun == (deaths < 2), "the last try is kept back, to be run alone"
         assert deaths < 2 or one.begin(job)
@@ -480,7 +480,7 @@ def test_nothing_runs_beside_a_job_on_its_last_try(postgres: str, queue: Queue, 
 
     queue.submit("suspect", five())
     for _ in range(2):
-        one = Session(postgres, TERMS)
+        one = Session(postgres, TERMS).open()
         assert one.claim(1)
         cut(one)
         until(session.watch)
@@ -495,11 +495,11 @@ def test_nothing_runs_beside_a_job_on_its_last_try(postgres: str, queue: Queue, 
 def test_a_job_that_was_kept_back_does_not_pay_for_others(postgres: str, queue: Queue, session: Session) -> None:
     queue.submit("t", five())
     for _ in range(2):
-        one = Session(postgres, TERMS)
+        one = Session(postgres, TERMS).open()
         one.claim(1)
         cut(one)
         until(session.watch)
-    one = Session(postgres, TERMS)
+    one = Session(postgres, TERMS).open()
     assert [job.begun for job in one.claim(1)] == [False]
     cut(one)
     until(session.watch)
@@ -511,7 +511,7 @@ def test_deaths_count_only_while_the_thread_comes_no_further(postgres: str, queu
     with PostgresSaver.from_conn_string(postgres) as saver:
         app = counting.copy({"checkpointer": saver})
         for _ in range(5):
-            one = Session(postgres, TERMS)
+            one = Session(postgres, TERMS).open()
             (job,) = one.claim(1)
             assert job.begun
             app.invoke({"log": [], "left": 1}, {"configurable": {"thread_id": "t"}})
@@ -523,7 +523,7 @@ def test_deaths_count_only_while_the_thread_comes_no_further(postgres: str, queu
 def test_who_left_in_good_order_counts_as_no_death(postgres: str, queue: Queue, session: Session) -> None:
     queue.submit("t", five())
     for _ in range(4):
-        one = Session(postgres, TERMS)
+        one = Session(postgres, TERMS).open()
         (job,) = one.claim(1)
         assert job.begun
         one.leave()
@@ -532,7 +532,7 @@ def test_who_left_in_good_order_counts_as_no_death(postgres: str, queue: Queue, 
 
 
 def test_few_of_many_workers_hear_of_new_work_and_when_they_go_others_do(postgres: str, queue: Queue) -> None:
-    many = [Session(postgres, TERMS) for _ in range(LISTENERS + 4)]
+    many = [Session(postgres, TERMS).open() for _ in range(LISTENERS + 4)]
     assert [each._hears for each in many] == [True] * LISTENERS + [False] * 4
     for each in many[:3]:
         each.close()
@@ -545,7 +545,7 @@ def test_few_of_many_workers_hear_of_new_work_and_when_they_go_others_do(postgre
 
 def test_a_whole_fleet_that_died_is_buried_by_one(postgres: str, queue: Queue, session: Session) -> None:
     queue.submit_many([(f"t{number}", five()) for number in range(8)])
-    dead = [Session(postgres, TERMS) for _ in range(8)]
+    dead = [Session(postgres, TERMS).open() for _ in range(8)]
     assert [len(each.claim(1)) for each in dead] == [1] * 8
     for each in dead:
         cut(each)
@@ -657,7 +657,7 @@ def test_a_claim_that_a_lost_session_still_makes_goes_to_the_next_one(
         session._connection.patience = 0.2
         with pytest.raises(SessionLostError, match="did not answer"):
             session.claim(1)
-        back = Session(postgres, TERMS, before=session.worker)
+        back = Session(postgres, TERMS, before=session.worker).open()
         other.rollback()
     with psycopg.connect(postgres, autocommit=True) as admin:
         until(lambda: not admin.execute(

@@ -138,6 +138,16 @@ def lane(name: str) -> int:
     return int.from_bytes(sha256(name.encode()).digest()[:8], "big", signed=True)
 
 
+def text(data: bytes) -> str:
+    r"""A name as it is stored. One that was damaged stays readable, so that one bad row stops nobody; what is sealed to
+    the name does not open then.
+
+    >>> text(b"order-7"), text(b"order-\xb7")
+    ('order-7', 'order-\\xb7')
+    """
+    return data.decode(errors="backslashreplace")
+
+
 def queue_of(graph: Any) -> str:
     """The name of the queue of a compiled graph, or of a graph that is named.
 
@@ -193,7 +203,7 @@ class Form(NamedTuple):
 def result_of(row: Sequence[Any], form: Form) -> Result:
     """A row of the table, as its readers see it."""
     graph, thread_id, run_id, priority, state, attempts, deaths, outcome = row
-    which = (graph.decode(), thread_id.decode(), run_id.decode(), state)
+    which = (text(graph), text(thread_id), text(run_id), state)
     value, questions, error = None, (), None
     if state == "parked":
         error = WorkersDiedError(

@@ -21,7 +21,7 @@ from ..pregel.app import Pregel
 from ..pregel.config import normalize
 from ..pregel.errors import nearest
 from ..pregel.types import RunnableConfig
-from .jobs import STATUSES, Form, Job, Result, lane, queue_of, result_of
+from .jobs import STATUSES, Form, Job, Result, lane, queue_of, result_of, text
 from .listener import Listener
 from .tables import MIGRATIONS, STATEMENTS
 
@@ -200,7 +200,7 @@ class Queue:
         with self._server.statements() as wire:
             found = wire.rows(STATEMENTS["retry"], run_id)
             for (graph,) in found:
-                wire.run(STATEMENTS["tell_workers"], lane(graph.decode()))
+                wire.run(STATEMENTS["tell_workers"], lane(text(graph)))
         return bool(found)
 
     # -- learn what came of it ----------------------------------------------------------------------------
@@ -254,7 +254,7 @@ class Queue:
     def _look(self, thread_id: str, run_id: str | None) -> tuple[int, Result]:
         check_thread(thread_id)
         rows = self._again(partial(self._rows, *_by(thread_id, run_id)))
-        if not rows or rows[0][2].decode() != thread_id:
+        if not rows or text(rows[0][2]) != thread_id:
             named = "" if run_id is None else f" named {run_id!r}"
             raise LookupError(f"thread {thread_id!r} has no job{named} here: none was submitted, or it was forgotten")
         return rows[0][0], result_of(rows[0][1:], self._form)
@@ -294,13 +294,13 @@ class Queue:
         """How many jobs stand how: graph → status → number."""
         found: dict[str, dict[str, int]] = {}
         for graph, state, number in self._again(partial(self._rows, "counts")):
-            found.setdefault(graph.decode(), {})[state] = number
+            found.setdefault(text(graph), {})[state] = number
         return found
 
     def workers(self) -> list[WorkerInfo]:
         """The workers of all graphs. One that died stands here until another has noticed."""
         rows = self._again(partial(self._rows, "workers"))
-        return [WorkerInfo(id, graph.decode(), name.decode(), *more) for id, graph, name, *more in rows]
+        return [WorkerInfo(id, text(graph), text(name), *more) for id, graph, name, *more in rows]
 
     def evict(self, worker: int) -> int:
         """Take its jobs from a worker, though it lives, and cut its connection: others go on with them. For one that
@@ -313,7 +313,7 @@ class Queue:
             freed = wire.rows(STATEMENTS["free"], worker)
             wire.run(STATEMENTS["evict"], worker)
             for graph in {graph for (graph,) in freed}:
-                wire.run(STATEMENTS["tell_workers"], lane(graph.decode()))
+                wire.run(STATEMENTS["tell_workers"], lane(text(graph)))
         return len(freed)
 
     def limit(self, most: int | None) -> None:

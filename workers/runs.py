@@ -18,7 +18,7 @@ from ..checkpoint.sql.server import OutOfReachError
 from ..checkpoint.thread import CheckpointConflictError
 from ..pregel.app import Pregel
 from ..pregel.config import merge_configs
-from ..pregel.errors import GraphDrained, UnknownInterruptError
+from ..pregel.errors import GraphDrained, StateGraphError, UnknownInterruptError
 from ..pregel.interrupts import looks_like_answers
 from ..pregel.program import Program
 from ..pregel.types import Command, RunnableConfig
@@ -26,6 +26,10 @@ from .jobs import Ended, Form, Job
 
 REPEATS = 10
 """How often a run is begun that met another one on its thread, or a database that was away."""
+
+
+CANCELLED = 5.0
+"""Seconds that cancelled runs are waited for when their worker has failed."""
 
 
 class Runs:
@@ -47,14 +51,18 @@ class Runs:
             self._thread.start()
 
     def close(self) -> None:
-        """End the event loop, if there is one; no job may run any more."""
+        """End the event loop, if there is one. What still runs on it, because the worker failed, is cancelled."""
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
+            self._thread.join(CANCELLED)
 
     def _turn(self) -> None:
         assert self._loop is not None
         self._loop.run_forever()
+        if left := asyncio.all_tasks(self._loop):
+            for task in left:
+                task.cancel()
+            self._loop.run_until_complete(asyncio.wait(left))
         self._loop.run_until_complete(self._loop.shutdown_default_executor())
         self._loop.close()
 
@@ -63,7 +71,7 @@ class Runs:
         try:
             return self._run(job)
         except BaseException as error:
-            return Ended(job.id, job.attempt, "failed", self._told(job, error))
+            return Ended(job.id, job.attempt, "failed", self.told(job, error))
 
     def _run(self, job: Job) -> Ended:
         task = self._form.read("task", job.run_id, job.task)
@@ -95,11 +103,15 @@ class Runs:
                 return Ended(job.id, job.attempt, "paused" if asked else "done", outcome)
         raise AssertionError("the last repeat returns or raises")
 
-    def _told(self, job: Job, error: BaseException) -> bytes:
+    def told(self, job: Job, error: BaseException) -> bytes:
+        """An error as the outcome of a job."""
         try:
             return self._form.write("outcome", job.run_id, (None, (), error))
         except UnserializableError as refused:
             return self._form.write("outcome", job.run_id, (None, (), refused))
+        except Exception as broken:  # e.g. its own __reduce__ fails
+            text = f"the run ended with a {type(error).__name__}, which cannot be stored ({type(broken).__name__})"
+            return self._form.write("outcome", job.run_id, (None, (), StateGraphError(text)))
 
     def _invoke(self, *args: Any, **options: Any) -> Any:
         if self._loop is None:

@@ -6,8 +6,11 @@ The worker's advisory lock belongs to this session, so it cannot go through a Pg
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
+from secrets import randbits
 from selectors import EVENT_READ, DefaultSelector
+from time import monotonic, sleep
 from typing import Any, NamedTuple, TypeVar
 
 from psycopg import Error, OperationalError, errors
@@ -15,7 +18,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from ..checkpoint.errors import StorageError
 from ..checkpoint.sql.wire import ALIVE, Patient, Wire, transaction
-from .jobs import Ended, Job, lane
+from .jobs import Ended, Job, lane, text
 from .tables import STATEMENTS
 
 Result = TypeVar("Result")
@@ -24,9 +27,13 @@ LISTENERS = 8
 """How many workers of a graph, the oldest, hear of new work at once; the others find it when they look. Postgres wakes
 every session that listens for every notice, which costs more than the job once there are many."""
 
-
 CLASHES = 5
-"""How often a claim is made anew that met another one."""
+"""How often a claim is made anew that met another one, and a lock is chosen anew that another session has."""
+
+ENDING = 0.02
+"""Seconds between two looks whether a session that was told to end has ended."""
+
+LOG = logging.getLogger("stategraph.workers")
 
 
 class SessionLostError(StorageError):
@@ -43,7 +50,7 @@ class Terms(NamedTuple):
 
 
 class Session:
-    """Opens a connection and registers a worker.
+    """A worker's session with Postgres. `open` connects and registers the worker; before, it holds nothing.
 
     Args:
         before: the worker's id in a session that was lost: its claims are carried over, those that nobody took.
@@ -51,45 +58,64 @@ class Session:
     Attributes:
         worker: the worker's id.
         kept: (id, attempt) of the claims carried over.
-
-    Raises:
-        SessionLostError: the server cannot be reached.
     """
 
     def __init__(self, conninfo: str, terms: Terms, before: int | None = None) -> None:
-        self._terms = terms
-        self._limited = self._hears = False
+        self._conninfo, self._terms, self._before = conninfo, terms, before
+        self._limited = self._hears = self._heard = False
+        self._mine = str(lane(terms.graph)).encode()
+        self._connection: Patient | None = None
+        self.worker = 0
         self.kept: set[tuple[int, int]] = set()
+
+    def open(self) -> Session:
+        """Connect and register the worker.
+
+        Raises:
+            SessionLostError: the server cannot be reached.
+            StorageError: it refuses.
+        """
+        timeout = self._terms.timeout
         try:
-            options: dict[str, Any] = {**ALIVE, **conninfo_to_dict(conninfo), "autocommit": True}
-            self._connection = Patient.connect(**{"connect_timeout": max(2, int(terms.timeout)), **options})
+            options: dict[str, Any] = {**ALIVE, **conninfo_to_dict(self._conninfo), "autocommit": True}
+            self._connection = Patient.connect(**{"connect_timeout": max(2, int(timeout)), **options})
         except Error as error:
             raise SessionLostError(f"the Postgres server cannot be reached: {str(error).strip()}") from error
-        self._connection.patience = terms.timeout
-        self._heard, self._mine = False, str(lane(terms.graph))
-        self._connection.add_notify_handler(lambda notice: self._hear(notice.payload))  # amid other statements
+        self._connection.patience = timeout
+        # Amid other statements, too. Not by psycopg's own handler: it decodes what any role may have sent.
+        self._connection.pgconn.notify_handler = lambda notice: self._hear(notice.extra)
         self._wire = Wire(self._connection)
         try:
-            self._do(lambda: self._register(before))
+            self._do(self._register)
         except BaseException:
             self._connection.close()
             raise
+        return self
 
-    def _register(self, before: int | None) -> None:
+    def _register(self) -> None:
         terms = self._terms
         self._rows("settle", int(900 * terms.timeout))
-        self.worker: int = self._rows("register", terms.graph, terms.name)[0][0]
-        if before is not None:
-            self._carry_over(before)
+        for _ in range(CLASHES):
+            if made := self._rows("register", terms.graph, terms.name, randbits(63)):
+                break
+            LOG.warning("another session holds the lock that this worker was about to take: it takes another one")
+        else:
+            raise StorageError(f"{CLASHES} advisory locks with random keys were all taken")
+        self.worker = made[0][0]
+        if self._before is not None:
+            self._carry_over(self._before)
         self._listen()
 
     def _carry_over(self, before: int) -> None:
         """Not before the old session has ended on the server, too: a claim that it still makes would be nobody's."""
+        deadline = monotonic() + self._terms.timeout
+        while self._rows("end_session", before):
+            if monotonic() > deadline:
+                raise SessionLostError(f"the worker's old session does not end on the server (worker {before})")
+            sleep(ENDING)
         with transaction(self._wire, write=True):
-            self._rows("end_session", before)
-            self._rows("outlive", before)
+            self._run("drop_worker", before)  # first, as whoever buries it does, lest the two wait for each other
             self.kept = {*self._rows("carry_over", self._terms.graph, before, self.worker)}
-            self._run("gone", before)
 
     def _listen(self) -> None:
         if not self._hears and self._rows("rank", self.worker, self._terms.graph, LISTENERS)[0][0] < LISTENERS:
@@ -97,14 +123,23 @@ class Session:
             self._hears = True
 
     def close(self) -> None:
-        """Deregister, if the server is there, and disconnect: the lock goes with the connection."""
+        """Deregister and give back what is still claimed, if the server is there, and disconnect: the lock goes with
+        the connection, and where this could not be done others find it."""
+        if self._connection is None:
+            return
         try:
             if not self._connection.closed:
-                self._run("gone", self.worker)
+                self._give_back()
         except Error:
-            pass  # the neighbour will do it
+            pass
         finally:
             self._connection.close()
+
+    def _give_back(self) -> None:
+        freed = self._rows("give_back", self._terms.graph, self.worker)
+        self._tell([id for id, state, awaited in freed if awaited and state != "waiting"])
+        if freed:
+            self._rows("tell_workers", lane(self._terms.graph))
 
     # -- jobs ---------------------------------------------------------------------------------------------
 
@@ -123,7 +158,7 @@ class Session:
             self._limited = limited
         found.sort(key=lambda row: (-row[6], row[0]))
         return [
-            Job(id, attempt, self.worker, begun, thread_id.decode(), run_id.decode(), task)
+            Job(id, attempt, self.worker, begun, text(thread_id), text(run_id), task)
             for id, attempt, begun, thread_id, run_id, task, *_ in found
         ]
 
@@ -133,7 +168,7 @@ class Session:
                 if not (limited or self._limited):
                     return self._rows("claim", *values)
                 with transaction(self._wire, write=True):
-                    self._rows("claim_alone", lane(self._terms.graph))
+                    self._rows("claim_alone", self._terms.graph)
                     return self._rows("claim_within", *values)
             except (errors.UniqueViolation, errors.DeadlockDetected):
                 continue  # another took a job of the same thread at this very moment
@@ -178,22 +213,19 @@ class Session:
 
     def _watch(self) -> int:
         self._listen()  # some who did may be gone
-        freed = 0
-        while True:
-            next = self._rows("watch", self.worker)
-            if not next or not next[0][1]:
-                return freed
-            with transaction(self._wire, write=True):  # from a look on that comes after its lock was free
-                held = self._rows("hold", next[0][0])[0][0]
-                buried = self._rows("bury", next[0][0], self._terms.tries) if held else []
-            self._tell([id for id, state, awaited in buried if awaited and state != "waiting"])
-            freed += len(buried)
+        freed = self._rows("sweep", self._terms.graph, self.worker)
+        while (next := self._rows("watch", self.worker)) and not next[0][1]:
+            # In a statement of its own, which sees all that the dead session has claimed.
+            freed += self._rows("bury", next[0][0], self._terms.tries)
+        self._tell([id for id, state, awaited in freed if awaited and state != "waiting"])
+        return len(freed)
 
     def wait(self, wake: Any, seconds: float) -> None:
         """Until there is news for this graph, `wake` can be read, or the time is over."""
         self._do(lambda: self._wait(wake, seconds))
 
     def _wait(self, wake: Any, seconds: float) -> None:
+        assert self._connection is not None
         pgconn = self._connection.pgconn
         with DefaultSelector() as selector:
             selector.register(wake, EVENT_READ)
@@ -204,10 +236,11 @@ class Session:
                     break
                 pgconn.consume_input()
                 while (notice := pgconn.notifies()) is not None:
-                    self._hear(notice.extra.decode())
+                    self._hear(notice.extra)
         self._heard = False
 
-    def _hear(self, payload: str) -> None:
+    def _hear(self, payload: bytes) -> None:
+        """Any role may send any payload; another one than ours means nothing here."""
         self._heard = self._heard or payload == self._mine
 
     # -- the connection -----------------------------------------------------------------------------------
@@ -223,8 +256,10 @@ class Session:
         try:
             return work()
         except Error as error:
-            text = str(error).strip()
-            if isinstance(error, OperationalError):
+            told = str(error).strip()
+            if isinstance(error, OperationalError) and not isinstance(error, errors.ProgramLimitExceeded):
+                assert self._connection is not None
                 self._connection.close()
-                raise SessionLostError(f"the worker's connection to the Postgres server broke: {text}") from error
-            raise StorageError(f"the Postgres database refused: {text}") from error
+                raise SessionLostError(f"the worker's connection to the Postgres server broke: {told}") from error
+            reason = error.diag.message_primary or told  # without the row, which it may go on to show
+            raise StorageError(f"the Postgres database refused: {reason}") from error

@@ -3,6 +3,9 @@
 One row per job, one per worker. A claim is a row that names a worker, and a worker lives as long as its session holds
 its advisory lock: Postgres lets go of it when the connection ends, so no clock says who is dead. Why not a lock per
 job, or a transaction held open while it runs: docs/scaling.md has the figures.
+
+Any role of the database may take any advisory lock, so a neighbor must gain nothing by it: the key of a worker's lock
+is random, nobody ever waits for it, and it counts only in the hands of the backend that registered the worker.
 """
 
 from __future__ import annotations
@@ -57,10 +60,24 @@ MIGRATIONS = (
         """,
         "CREATE TABLE stategraph_limits (graph BYTEA PRIMARY KEY, most BIGINT NOT NULL)",
     ),
+    ("ALTER TABLE stategraph_workers ADD COLUMN key BIGINT NOT NULL DEFAULT 0",),
 )
 
-# The lock of a worker: named by the table, which differs between schemas of one database, and its id.
-_LOCK = "'stategraph_workers'::regclass::oid::integer, (%s %% 2147483647)::integer"
+# Whether the backend that registered the worker `w` holds the worker's lock. A neighbor that holds the same key, or
+# waits for it and gets it when the worker dies, is another backend.
+_ALIVE = """
+    EXISTS (
+        SELECT FROM pg_locks AS l
+        WHERE l.pid = w.backend AND l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+            AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+            AND l.classid = (w.key >> 32)::oid AND l.objid = (w.key & 4294967295)::oid
+    )
+"""
+# How a job goes back to the queue when its worker gives it up.
+_GIVEN_BACK = """
+    worker = NULL, ended = CASE WHEN unwanted THEN now() END,
+    state = CASE WHEN unwanted THEN 'cancelled' ELSE 'waiting' END
+"""
 # A claim need not outlive a crash of the server, since the worker's lock does not: it waits for no disk.
 # A thread's jobs run one after the other: a job may start if none of its thread is at work or parked, and none that
 # waits goes before it.
@@ -109,11 +126,20 @@ STATEMENTS = {
             SELECT count(*) FROM stategraph_jobs WHERE graph = w.graph AND worker = w.id AND state = 'running'
         ) FROM stategraph_workers AS w ORDER BY id
     """,
-    "cancel": """
-        UPDATE stategraph_jobs SET unwanted = true, ended = CASE WHEN state = 'running' THEN ended ELSE now() END,
-            state = CASE WHEN state = 'running' THEN state ELSE 'cancelled' END
-        WHERE sha256(run_id) = sha256($1) AND state IN ('waiting', 'running', 'parked')
-        RETURNING id, state, awaited
+    # A worker that lives stops the run and ends the job itself; where there is none, nobody else would.
+    "cancel": f"""
+        WITH open AS (
+            SELECT job.id, job.state = 'running' AND EXISTS (
+                SELECT FROM stategraph_workers AS w WHERE w.id = job.worker AND {_ALIVE}
+            ) AS runs
+            FROM stategraph_jobs AS job
+            WHERE sha256(run_id) = sha256($1) AND state IN ('waiting', 'running', 'parked')
+            FOR UPDATE OF job
+        )
+        UPDATE stategraph_jobs AS job SET unwanted = true, worker = CASE WHEN runs THEN worker END,
+            ended = CASE WHEN runs THEN ended ELSE now() END, state = CASE WHEN runs THEN state ELSE 'cancelled' END
+        FROM open WHERE job.id = open.id
+        RETURNING job.id, state, awaited
     """,
     "retry": """
         UPDATE stategraph_jobs SET state = 'waiting', deaths = 0, mark = NULL, outcome = NULL, ended = NULL
@@ -123,12 +149,11 @@ STATEMENTS = {
         DELETE FROM stategraph_jobs
         WHERE state IN ('done', 'paused', 'failed', 'cancelled') AND ended < now() - make_interval(secs => $1)
     """,
-    "free": """
-        UPDATE stategraph_jobs SET worker = NULL, state = CASE WHEN unwanted THEN 'cancelled' ELSE 'waiting' END
-        WHERE graph = (SELECT graph FROM stategraph_workers WHERE id = $1) AND worker = $1 AND state = 'running'
-        RETURNING graph
+    "free": f"UPDATE stategraph_jobs SET {_GIVEN_BACK} WHERE worker = $1 AND state = 'running' RETURNING graph",
+    # By now its number may be that of another session.
+    "evict": f"""
+        SELECT pg_terminate_backend(backend::integer) FROM stategraph_workers AS w WHERE id = $1 AND {_ALIVE}
     """,
-    "evict": "SELECT pg_terminate_backend(backend::integer) FROM stategraph_workers WHERE id = $1",
     "set_limit": """
         INSERT INTO stategraph_limits (graph, most) VALUES ($1, $2)
         ON CONFLICT (graph) DO UPDATE SET most = excluded.most
@@ -142,12 +167,12 @@ STATEMENTS = {
             set_config('default_transaction_isolation', 'read committed', false), {SERVER_ALIVE},
             set_config('plan_cache_mode', 'force_generic_plan', false), set_config('enable_seqscan', 'off', false)
     """,
-    # Nobody sees the row before its lock is held.
-    "register": f"""
-        WITH made AS (
-            INSERT INTO stategraph_workers (graph, name, backend) VALUES ($1, $2, pg_backend_pid()) RETURNING id
-        )
-        SELECT id, pg_advisory_lock({_LOCK % "id"})::text FROM made
+    # Nobody sees the row before its lock is held. No row is made if another session has a lock of this key.
+    "register": """
+        WITH lock AS MATERIALIZED (SELECT pg_try_advisory_lock($3) AS held)
+        INSERT INTO stategraph_workers (graph, name, key, backend)
+        SELECT $1, $2, $3, pg_backend_pid() FROM lock WHERE held
+        RETURNING id
     """,
     "listen_for_work": "LISTEN stategraph_work",
     "rank": """
@@ -156,20 +181,23 @@ STATEMENTS = {
         ) AS before
     """,
     "end_session": f"""
-        SELECT pg_terminate_backend(backend::integer) FROM stategraph_workers
-        WHERE id = $1 AND NOT pg_try_advisory_xact_lock({_LOCK % "id"})
+        SELECT pg_terminate_backend(backend::integer) FROM stategraph_workers AS w WHERE id = $1 AND {_ALIVE}
     """,
-    "outlive": f"SELECT pg_advisory_xact_lock({_LOCK % '$1::bigint'})::text",
     "carry_over": """
         UPDATE stategraph_jobs SET worker = $3 WHERE graph = $1 AND worker = $2 AND state = 'running'
         RETURNING id, attempt
     """,
     "leave": "UPDATE stategraph_workers SET leaving = true WHERE id = $1",
-    "gone": "DELETE FROM stategraph_workers WHERE id = $1",
+    "drop_worker": "DELETE FROM stategraph_workers WHERE id = $1",
+    "give_back": f"""
+        WITH worker AS (DELETE FROM stategraph_workers WHERE id = $2)
+        UPDATE stategraph_jobs SET {_GIVEN_BACK} WHERE graph = $1 AND worker = $2 AND state = 'running'
+        RETURNING id, state, awaited
+    """,
     "claim": _PICKED.format(
         condition="NOT EXISTS (SELECT FROM stategraph_limits AS l WHERE l.graph = $1)", room="$3"
     ),
-    "claim_alone": "SELECT pg_advisory_xact_lock('stategraph_limits'::regclass::oid::integer, hashint8($1))",
+    "claim_alone": "SELECT most FROM stategraph_limits WHERE graph = $1 FOR NO KEY UPDATE",
     "claim_within": _PICKED.format(
         condition="true",
         room="""greatest(0, least($3::bigint, (SELECT most FROM stategraph_limits AS l WHERE l.graph = $1) - (
@@ -189,14 +217,21 @@ STATEMENTS = {
     """,
     # Each worker watches the one that follows in the ring, so that all are watched by few looks.
     "watch": f"""
-        SELECT id, pg_try_advisory_xact_lock({_LOCK % "id"}) FROM (
-            (SELECT id FROM stategraph_workers WHERE id > $1 ORDER BY id LIMIT 1)
+        SELECT id, {_ALIVE} FROM (
+            (SELECT * FROM stategraph_workers WHERE id > $1 ORDER BY id LIMIT 1)
             UNION ALL
-            (SELECT id FROM stategraph_workers WHERE id < $1 ORDER BY id LIMIT 1)
+            (SELECT * FROM stategraph_workers WHERE id < $1 ORDER BY id LIMIT 1)
             LIMIT 1
-        ) AS next
+        ) AS w
     """,
-    "hold": f"SELECT pg_try_advisory_xact_lock({_LOCK % '$1::bigint'})",
+    # Jobs of workers of which nothing is known any more. One worker of the graph, the oldest, looks for them.
+    "sweep": f"""
+        UPDATE stategraph_jobs AS job SET {_GIVEN_BACK}
+        WHERE graph = $1 AND state = 'running'
+            AND NOT EXISTS (SELECT FROM stategraph_workers AS older WHERE older.graph = $1 AND older.id < $2)
+            AND NOT EXISTS (SELECT FROM stategraph_workers AS w WHERE w.graph = job.graph AND w.id = job.worker)
+        RETURNING id, state, awaited
+    """,
     # Who left in good order, or lost the connection because the server went down, is no sign of poison. Nor is a death
     # after which the thread has come further than at the one before.
     "bury": f"""
@@ -214,6 +249,7 @@ STATEMENTS = {
             WHERE job.graph = gone.graph AND job.worker = $1 AND job.state = 'running'
         )
         UPDATE stategraph_jobs AS job SET worker = NULL, deaths = fate.deaths, mark = fate.mark,
+            ended = CASE WHEN unwanted THEN now() END,
             state = CASE WHEN unwanted THEN 'cancelled' WHEN fate.deaths >= $2 THEN 'parked' ELSE 'waiting' END
         FROM fate WHERE job.id = fate.id
         RETURNING job.id, job.state, awaited

@@ -6,13 +6,17 @@ a claim means is in `tables`, what a run does in `runs`.
 
 from __future__ import annotations
 
+import logging
 import socket
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Any
 
 from ..checkpoint.base import BaseCheckpointSaver
+from ..checkpoint.errors import StorageError
 from ..checkpoint.postgres import PostgresSaver
 from ..checkpoint.seal import Seal
 from ..checkpoint.sql.server import SECONDS
@@ -30,6 +34,8 @@ POLL = 1.0
 
 TRIES = 3
 """Deaths of its workers, at the same step, after which a job is parked."""
+
+LOG = logging.getLogger("stategraph.workers")
 
 
 class Worker:
@@ -97,33 +103,38 @@ class Worker:
             StorageError: the database cannot be reached at the start, or refuses.
         """
         terms = self._terms
-        with Queue.from_conn_string(
-            self._conninfo, terms.graph, pool_size=self._concurrency + 1, timeout=terms.timeout
-        ) as queue:
+        with ExitStack() as stack:
+            queue = stack.enter_context(Queue.from_conn_string(
+                self._conninfo, terms.graph, pool_size=self._concurrency + 1, timeout=terms.timeout
+            ))  # fmt: skip
             queue.setup()
-            self._runs = Runs(self._kept(queue), self._form, queue.bind)
+            self._running, self._alone, self._left = set(), None, False
             self._ring, self._bell = socket.socketpair()
             for end in (self._ring, self._bell):
+                stack.callback(end.close)
                 end.setblocking(False)
-            try:
-                self._work_on(Session(self._conninfo, terms))
-            finally:
-                for job in self._running:  # only if this fails
-                    job.lost = True
-                    job.control.request_drain("the worker failed")
-                self._runs.close()
-                self._ring.close()
-                self._bell.close()
-
-    def _work_on(self, session: Session) -> None:
-        try:
+            self._runs = Runs(self._kept(queue), self._form, queue.bind)
+            stack.callback(self._runs.close)
+            # However this ends: the session is in its place before it claims anything, and gives back what it has.
+            self._session = Session(self._conninfo, terms)
+            stack.callback(lambda: self._session.close())
+            stack.callback(self._abandon)
+            self._session.open()
             while True:
+                opened = time.monotonic()
                 try:
-                    return self._work(session)
-                except SessionLostError:
-                    session = self._reconnected(session)
-        finally:
-            session.close()
+                    return self._work(self._session)
+                except SessionLostError as lost:
+                    LOG.warning("worker %s connects again: %s", terms.name, lost)
+                    if time.monotonic() - opened < self._poll:  # e.g. the server's disk is full
+                        time.sleep(min(self._poll, 1.0))
+                    self._reconnect()
+
+    def _abandon(self) -> None:
+        """Whatever still runs, because this failed, goes on elsewhere."""
+        for job in self._running:
+            job.lost = True
+            job.control.request_drain("the worker failed")
 
     def _kept(self, queue: Queue) -> Pregel:
         """The graph with a saver, which shares the connections of the queue."""
@@ -180,13 +191,30 @@ class Worker:
         """Store how runs ended. What could not be stored is tried again: it is stored once."""
         ended = [*self._ended]
         if ended:
-            session.end([how for _, how in ended])
+            self._end(session, ended)
         for job, _ in ended:
             self._ended.popleft()
             if job is not None:
                 self._running.discard(job)
             if job is self._alone:
                 self._alone = None
+
+    def _end(self, session: Session, ended: Sequence[tuple[Job | None, Ended]]) -> None:
+        """Each by itself if the database refuses them together: one outcome that it does not take stops no other."""
+        try:
+            session.end([how for _, how in ended])
+        except SessionLostError:
+            raise
+        except StorageError as refused:
+            if len(ended) > 1:
+                for each in ended:
+                    self._end(session, [each])
+                return
+            ((job, how),) = ended
+            if job is None or how.outcome is None:
+                raise
+            LOG.error("the outcome of job %r of thread %r cannot be stored: %s", job.run_id, job.thread_id, refused)
+            session.end([how._replace(status="failed", outcome=self._runs.told(job, refused))])
 
     def _take(self, session: Session) -> None:
         """Claim as many jobs as there is room for, and begin them. One that workers died of runs when nothing else
@@ -230,12 +258,14 @@ class Worker:
             if job.id in ids:
                 job.control.request_drain("the job was cancelled")
 
-    def _reconnected(self, lost: Session) -> Session:
-        """A new session. Runs whose jobs others took meanwhile are stopped: their thread has another writer."""
+    def _reconnect(self) -> None:
+        """Open a new session. Runs whose jobs others took meanwhile are stopped: their thread has another writer."""
+        lost = self._session
         lost.close()
         while True:
+            session = self._session = Session(self._conninfo, self._terms, lost.worker)
             try:
-                session = Session(self._conninfo, self._terms, lost.worker)
+                session.open()
                 break
             except SessionLostError:
                 if self._stopping:
@@ -254,7 +284,6 @@ class Worker:
             self._alone = None
         # Claims whose answer was lost on the way.
         self._ended.extend((None, Ended(*unknown, "waiting")) for unknown in kept)
-        return session
 
 
 def check_runnable(graph: Any) -> None:

@@ -321,7 +321,14 @@ def innocents_pay(stack: ExitStack) -> None:
 @bug("killed_workers", 1)
 def dead_workers_not_noticed(stack: ExitStack) -> None:
     """What a dead worker had claimed stays claimed."""
-    queued(stack, "watch", "pg_try_advisory_xact_lock(", "(SELECT false) AND pg_try_advisory_xact_lock(")
+    queued(stack, "watch", "SELECT id, ", "SELECT id, true OR ")
+
+
+@bug("workers_that_fail", 6)
+def claims_of_the_unknown(stack: ExitStack) -> None:
+    """A worker that ends with an error takes its name off the list, and leaves its jobs as they are."""
+    queued(stack, "give_back", "WHERE graph = $1", "WHERE false AND graph = $1")
+    queued(stack, "sweep", "WHERE graph = $1", "WHERE false AND graph = $1")
 
 
 @bug("given_up")

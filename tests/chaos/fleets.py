@@ -1,4 +1,4 @@
-"""R1, R3, R22 for many workers on one Postgres: killed at random under load, cut off, or killed by the jobs themselves."""
+"""R1, R3, R22, R40 for many workers on one Postgres: killed at random under load, cut off, killed by the jobs, or failing."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count
 
 import cluster
 import fleet
 import machines
 
 from stategraph.testing import CheckFailed, same
-from stategraph.workers import Queue
+from stategraph.workers import Queue, Worker
+from stategraph.workers.session import Session
 
-from .campaign import Round, trial
+from .campaign import Round, patched, trial
 
 STEPS, WORKERS = 5, 3
 THREADS = 500
@@ -110,6 +112,42 @@ def poisoned_jobs(round: Round) -> None:
             same(queue.result(f"good {number}").unwrap()["log"], [*range(STEPS)], "an innocent's log")
         round.count("jobs parked", POISONED)
         round.count("workers", workers.started)
+
+
+METHODS = ("claim", "end", "watch", "unwanted", "wait")
+
+
+@trial("R40", quick=3, full=1_000)
+def workers_that_fail(round: Round) -> None:
+    """The loop of a worker ends with an error at one of the first calls of its session, chosen at random, before or
+    after it: six threads that it has begun, or was about to, go on in the next worker."""
+    names = [f"t{number}" for number in range(6)]
+    name, error = round.random.choice(METHODS), round.random.choice([KeyboardInterrupt, MemoryError])
+    real, calls = getattr(Session, name), count(round.random.randrange(-4, 0))
+    after = round.random.random() < 0.5
+
+    def call(self: Session, *args: object) -> object:
+        now = next(calls) == 0
+        if now and not after:
+            raise error
+        found = real(self, *args)
+        if now:
+            raise error
+        return found
+
+    url = cluster.shared().schema()
+    with Queue.from_conn_string(url, fleet.counting) as queue:
+        queue.submit_many([(name, given(pause=0.01)) for name in names])
+        with patched(Session, name, call):
+            try:
+                Worker(fleet.counting, url, poll=0.01).run()
+            except error:
+                round.count("workers that failed")
+        with fleet.working(fleet.counting, url):
+            for name in names:
+                found = queue.result(name, wait=3 if round.bench.bug else 30)
+                same(found.status, "done", f"thread {name}, long after its worker failed")
+                same(found.unwrap()["log"], [*range(STEPS)], "its log")
 
 
 class Cables:
