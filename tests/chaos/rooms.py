@@ -10,6 +10,7 @@ from . import (  # noqa: F401
     lag,
     outages,
     power,
+    protocol,
     races,
     savers,
     schedules,

@@ -172,6 +172,7 @@ def chained(process: Process, saver: Any, asks: dict[str, int]) -> Any:
 def _programs() -> dict[str, Program]:
     found = [
         Program("alone", {"p": 3}, side_by_side),
+        Program("one", {"p": 2}, side_by_side),
         Program("pair", {"p": 2, "r": 1}, side_by_side),
         Program("busy", {"p": 2, "r": 0}, side_by_side),
         Program("pair_then", {"p": 2, "r": 1, "z": 1}, side_by_side),

@@ -19,7 +19,7 @@ from stategraph.checkpoint.errors import DamagedError
 
 from .programs import Program, Swapped
 from .storage import Gated, Memory, Sqlite, canonical, shown
-from .turns import Turns
+from .turns import Turns, stopped_clock
 from .world import Dead, Process, Script, Stepped, World, scripts
 
 INPUT, NONE, ANSWER = "input", "None", "answer"
@@ -242,7 +242,7 @@ class Explorer:
 
     def search(self) -> Found:
         """Explore to the bounds."""
-        with self.turns.installed() if self.turns is not None else nullcontext():
+        with stopped_clock(), self.turns.installed() if self.turns is not None else nullcontext():
             return self._search()
 
     def _search(self) -> Found:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import concurrent.futures._base as futures
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -16,6 +17,8 @@ from queue import Empty
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
+
+import stategraph.pregel.aio  # noqa: F401  # loaded late otherwise, and then not made repeatable
 
 
 class Turn:
@@ -226,7 +229,6 @@ class Turns:
         shim = SimpleNamespace(
             **{**vars(threading), "Lock": Lock, "RLock": Lock, "Condition": Condition, "Event": Event}
         )
-        clock = SimpleNamespace(monotonic=lambda: 0.0)
         pool = SimpleNamespace(submit=lambda job: turns.start(job) and None, forget=lambda: None)
         with ExitStack() as stack:
             stack.enter_context(patch.object(futures, "threading", shim))
@@ -236,9 +238,19 @@ class Turns:
                 for attribute, value in (("threading", shim), ("SimpleQueue", SimpleQueue), ("POOL", pool)):
                     if attribute in vars(module):
                         stack.enter_context(patch.object(module, attribute, value))
-                if name == "stategraph.pregel.threads":
-                    import time
-
-                    real = {key: value for key, value in vars(time).items() if not key.startswith("_")}
-                    stack.enter_context(patch.object(module, "time", SimpleNamespace(**{**real, **vars(clock)})))
             yield
+
+
+@contextmanager
+def stopped_clock() -> Iterator[None]:
+    """Inside, no time passes for the engine's drivers: what they do must not depend on how quick this machine is."""
+    real = {name: value for name, value in vars(time).items() if not name.startswith("_")}
+    stopped = SimpleNamespace(**{**real, "monotonic": lambda: 0.0})
+    with ExitStack() as stack:
+        for name, module in list(sys.modules.items()):
+            if name.startswith("stategraph.pregel"):
+                if vars(module).get("monotonic") is time.monotonic:
+                    stack.enter_context(patch.object(module, "monotonic", stopped.monotonic))
+                if vars(module).get("time") is time:
+                    stack.enter_context(patch.object(module, "time", stopped))
+        yield
