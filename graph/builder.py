@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from ..channels import LastValue
 from ..checkpoint.base import BaseCheckpointSaver, Checkpoint
-from ..pregel.app import check_context_schema
 from ..pregel.callable import Body, infer_name, read_callable
-from ..pregel.config import read_executor
+from ..pregel.config import check_context_schema, read_executor
 from ..pregel.errors import InvalidGraphError
 from ..pregel.types import END, NS_END, NS_SEP, ROOT, START, All, CachePolicy, RetryPolicy, TimeoutPolicy
 from ..pregel.writes import is_reserved

@@ -147,10 +147,7 @@ def compile_graph(
         tuple(graph.waiting_edges),
         {name: spec.ends for name, spec in specs.items()} | handler_ends(graph),
     )
-    for schema in (*graph.schemas, message_types(graph.channels.values())):
-        app.serde.register_schema(schema)
-    for nested in app.program.nested.values():
-        app.serde.learn(nested.serde)
+    app.register_types(*graph.schemas, message_types(graph.channels.values()))
     return app
 
 

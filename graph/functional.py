@@ -267,8 +267,7 @@ class entrypoint:
             name=name,
             **self._graph,
         )
-        for hint in (body.schema, body.returns):
-            app.serde.register_schema(hint)
+        app.register_types(body.schema, body.returns)
         return app
 
 

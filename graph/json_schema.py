@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
+from ..pregel.json_schema import object_schema, type_schema
 from .schema import Schema, read_schema
 
 
@@ -21,41 +22,20 @@ def json_schema(schema: Schema) -> dict[str, Any]:
     >>> json_schema(read_schema(State))["properties"]
     {'topic': {'title': 'Topic', 'type': 'string'}}
     """
-    from pydantic import Field, create_model
-
     if schema.root:
-        return _described(schema.source) or {}
+        return type_schema(schema.source) or {}
     cls = typing.get_origin(schema.source) or schema.source
     found: dict[str, Any]
     if hasattr(cls, "model_json_schema") and not schema.managed:
         found = schema.source.model_json_schema()
         return found
-    optional = _optional(cls)
-    # Under names of our own: a key may be one that a model does not take, such as "_x" or "copy".
-    shown: dict[str, Any] = {}
-    for place, (key, channel) in enumerate(schema.channels.items()):
-        hint = channel.ValueType if _described(channel.ValueType) is not None else Any
-        more = {"alias": key, "title": key.replace("_", " ").title(), **optional.get(key, {})}
-        shown[f"f{place}"] = (hint, Field(**more))
-    model: Any = create_model(cls.__name__, **shown)
-    found = model.model_json_schema()
-    return found
+    hints = {key: channel.ValueType for key, channel in schema.channels.items()}
+    return object_schema(cls.__name__, hints, _optional(cls))
 
 
 def context_json_schema(context_schema: Any) -> dict[str, Any] | None:
     """The same for what a graph's nodes find in `runtime.context`; None if nothing was declared."""
     return None if context_schema is None else json_schema(read_schema(context_schema))
-
-
-def _described(hint: Any) -> dict[str, Any] | None:
-    """An annotation alone; None if it cannot be."""
-    from pydantic import TypeAdapter
-    from pydantic.errors import PydanticUserError
-
-    try:
-        return TypeAdapter(hint).json_schema()
-    except PydanticUserError:
-        return None
 
 
 def _optional(cls: Any) -> Mapping[str, dict[str, Any]]:

@@ -9,6 +9,7 @@ import sys
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
+from functools import partial
 from types import BuiltinFunctionType, MethodDescriptorType
 from typing import Any, ClassVar
 
@@ -246,28 +247,33 @@ def _coercer(cls: type) -> Callable[[dict[str, Any]], Any] | None:
     """How nodes get this schema: pydantic validates at every node's entry, a dataclass or NamedTuple only binds."""
     if hasattr(cls, "model_fields"):
         aliases = _aliases(cls)
-        if aliases:
-            return lambda values: cls(**{aliases.get(key, key): value for key, value in values.items()})
-        return lambda values: cls(**values)
+        return partial(_renamed, cls, aliases) if aliases else partial(_bound, cls)
     if is_dataclass(cls):
         later = [field.name for field in fields(cls) if not field.init]
-        return _built(cls, later) if later else lambda values: cls(**values)
+        return partial(_built, cls, later) if later else partial(_bound, cls)
     if issubclass(cls, tuple) and hasattr(cls, "_fields"):
-        return lambda values: cls(**values)
+        return partial(_bound, cls)
     return None
 
 
-def _built(cls: type, later: list[str]) -> Callable[[dict[str, Any]], Any]:
+# Partials of functions at the top of a module: a compiled graph can be pickled.
+
+
+def _bound(cls: Any, values: dict[str, Any]) -> Any:
+    return cls(**values)
+
+
+def _renamed(cls: Any, aliases: Mapping[str, str], values: dict[str, Any]) -> Any:
+    return cls(**{aliases.get(key, key): value for key, value in values.items()})
+
+
+def _built(cls: Any, later: list[str], values: dict[str, Any]) -> Any:
     """For a dataclass with fields that its constructor does not take: they are set afterwards."""
-
-    def build(values: dict[str, Any]) -> Any:
-        made = cls(**{key: value for key, value in values.items() if key not in later})
-        for key in later:
-            if key in values:
-                object.__setattr__(made, key, values[key])
-        return made
-
-    return build
+    made = cls(**{key: value for key, value in values.items() if key not in later})
+    for key in later:
+        if key in values:
+            object.__setattr__(made, key, values[key])
+    return made
 
 
 def _aliases(model: Any) -> dict[str, str]:

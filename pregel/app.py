@@ -3,34 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
-from types import UnionType
-from typing import TYPE_CHECKING, Any, Self, get_origin
+from typing import TYPE_CHECKING, Any, Self
 
 from typing_extensions import Unpack
 
 from ..channels.base import BaseChannel
 from ..checkpoint.base import INTERRUPT, BaseCheckpointSaver
-from ..checkpoint.serde import Serializer
 from . import threads
 from .config import (
     Call,
     Options,
     check_breakpoints,
     check_checkpointer,
+    check_context_schema,
     check_lent,
     merge_configs,
     normalize,
     on_executor,
     read_executor,
     read_options,
+    spread,
 )
 from .errors import InvalidUpdateError, ParentCommand, nearest
 from .interrupts import asking
-from .node import NodeBuilder, PregelNode
+from .json_schema import input_schema, output_schema, type_schema
+from .node import NodeBuilder, PregelNode, with_defaults
 from .outcome import cache_namespace
-from .program import Program, freeze
+from .pickled import Portable
+from .program import Program, freeze, with_debug
 from .records import refuse_foreign
 from .run import Run
 from .runtime import ManagedValue
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
 Channels = Mapping[str, BaseChannel[Any, Any, Any] | type[ManagedValue]]
 
 
-class Pregel(StoredThreads):
+class Pregel(Portable, StoredThreads):
     """A graph of nodes that talk through channels, run in supersteps.
 
     Usually made by `StateGraph.compile`; made by hand it is the low-level way to describe a graph. It holds no run
@@ -126,8 +127,8 @@ class Pregel(StoredThreads):
         }
         selections = (input_channels, output_channels, stream_channels)
         self.program: Program = freeze(name, self.nodes, channels, selections, _words, stream_eager)
-        for node in self.program.nodes.values() if debug else ():
-            node.debug = node.guarded = True
+        if debug:
+            self.program = with_debug(self.program, True)
         self.executor = read_executor(executor)
         if any(node.executor not in (None, HERE) for node in self.program.nodes.values()):
             self.program = on_executor(self.program, HERE, store)
@@ -143,7 +144,7 @@ class Pregel(StoredThreads):
         self.checkpointer = check_checkpointer(checkpointer)
         self.store = check_lent("store", store, "put")
         self.cache = check_lent("cache", cache, "set")
-        self.serde = checkpointer.serde if isinstance(checkpointer, BaseCheckpointSaver) else Serializer()
+        self.set_serializer()
         self.context_schema = check_context_schema(context_schema)
         self.name = name
         if step_timeout is not None and not step_timeout > 0:
@@ -178,7 +179,7 @@ class Pregel(StoredThreads):
         call = read_options(options)
         if call.stream_mode is not None and call.stream_mode != "values":
             return list(self.stream(input, config, **options))
-        run = Run(self, input, config, call)
+        run = self._run(input, config, call)
         try:
             threads.drive(run)
         except ParentCommand as signal:
@@ -192,7 +193,7 @@ class Pregel(StoredThreads):
         call = read_options(options)
         if call.stream_mode is not None and call.stream_mode != "values":
             return [chunk async for chunk in self.astream(input, config, **options)]
-        run = Run(self, input, config, call)
+        run = self._run(input, config, call)
         try:
             await aio.drive(run)
         except ParentCommand as signal:
@@ -274,10 +275,15 @@ class Pregel(StoredThreads):
             return_exceptions,
         )
 
+    def _run(self, input: Any, config: RunnableConfig | None, call: Call) -> Run:
+        """One call of this graph, or of its twin with the nodes watched as the call wants it."""
+        graph = self if call.debug is None else self.copy({"program": with_debug(self.program, call.debug)})
+        return Run(graph, input, config, call)
+
     def _open(self, input: Any, config: RunnableConfig | None, options: Options) -> Run:
         """A run with a reader."""
         call = read_options(options)
-        run = Run(self, input, config, call)
+        run = self._run(input, config, call)
         if (call.output_keys is None and call.stream_mode is None) or call.output_keys is None:
             run.show(self.program.stream)
         modes = call.stream_mode
@@ -360,6 +366,18 @@ class Pregel(StoredThreads):
         """`get_graph` for coroutines."""
         return self.get_graph(config, xray=xray)
 
+    def get_input_jsonschema(self, config: RunnableConfig | None = None) -> dict[str, Any]:
+        """The JSON schema of what `invoke` takes. `config` is not looked at."""
+        return input_schema(f"{self.name}Input", self.program.inputs, self.program.channels)
+
+    def get_output_jsonschema(self, config: RunnableConfig | None = None) -> dict[str, Any]:
+        """The JSON schema of what `invoke` returns."""
+        return output_schema(f"{self.name}Output", self.program.outputs, self.program.channels)
+
+    def get_context_jsonschema(self) -> dict[str, Any] | None:
+        """The JSON schema of `context=`; None if the graph has no context schema."""
+        return None if self.context_schema is None else type_schema(self.context_schema)
+
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         """How Jupyter shows it: as its drawing."""
         from ..visualize.drawing import bundle
@@ -372,16 +390,6 @@ class Pregel(StoredThreads):
         """The same graph with settings of its own, which a call's config adds to."""
         twin = self.copy()
         twin.config = merge_configs(self.config, config, settings)  # type: ignore[arg-type]
-        return twin
-
-    def copy(self, update: Mapping[str, Any] | None = None) -> Self:
-        """The same graph, with other values for some attributes."""
-        twin = object.__new__(type(self))
-        twin.__dict__.update(self.__dict__)
-        for name, value in (update or {}).items():
-            if name not in self.__dict__:
-                raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
-            setattr(twin, name, value)
         return twin
 
     def validate(self) -> Self:
@@ -410,40 +418,3 @@ def escaped(run: Run, signal: ParentCommand) -> BaseException:
     return InvalidUpdateError(
         f"{run.program.name}: a node returned Command(graph=Command.PARENT), but there is no parent graph"
     )
-
-
-def spread(
-    config: RunnableConfig | Sequence[RunnableConfig] | None, count: int
-) -> list[RunnableConfig]:
-    """One config per run.
-
-    Raises:
-        ValueError: a list of another length.
-    """
-    if config is None or isinstance(config, Mapping):
-        return [config or {}] * count
-    if len(config) != count:
-        raise ValueError(f"batch got {count} inputs but {len(config)} configs")
-    return list(config)
-
-
-def with_defaults(
-    node: PregelNode, retry: RetryPolicy | Sequence[RetryPolicy], cache: CachePolicy | None
-) -> PregelNode:
-    """A node that takes the graph's policies where it has none."""
-    if not isinstance(node, PregelNode) or ((node.retry_policy or not retry) and (node.cache_policy or not cache)):
-        return node
-    policies = (retry,) if isinstance(retry, RetryPolicy) else tuple(retry)
-    return replace(node, retry_policy=node.retry_policy or policies, cache_policy=node.cache_policy or cache)
-
-
-def check_context_schema(schema: Any) -> Any:
-    """A class, or None.
-
-    Raises:
-        TypeError: anything else.
-    """
-    cls = get_origin(schema) or schema
-    if cls is None or (isinstance(cls, type) and cls is not UnionType):
-        return cls
-    raise TypeError(f"context_schema is a class (dataclass, pydantic model, TypedDict), not {schema!r}")

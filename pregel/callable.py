@@ -11,6 +11,7 @@ import sys
 import typing
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from types import CodeType, FunctionType, MethodType, UnionType
 from typing import Any
 
@@ -23,12 +24,12 @@ Getter = Callable[[Any], Any]
 Injected = tuple[tuple[str, Getter], ...]
 
 GETTERS: dict[str, Getter] = {
-    "config": lambda task: task.config,
-    "runtime": lambda task: task.runtime,
-    "writer": lambda task: task.writer,
-    "store": lambda task: task.store,
-    "previous": lambda task: task.previous,
-    "error": lambda task: task.node_error,
+    "config": attrgetter("config"),
+    "runtime": attrgetter("runtime"),
+    "writer": attrgetter("writer"),
+    "store": attrgetter("store"),
+    "previous": attrgetter("previous"),
+    "error": attrgetter("node_error"),
 }
 """What a parameter of this name gets, given the running task."""
 

@@ -7,7 +7,8 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from types import UnionType
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 from uuid import UUID
 
 from typing_extensions import TypedDict
@@ -56,6 +57,7 @@ class Options(TypedDict, total=False):
         executor: where the functions of nodes run that have no executor of their own; see `StateGraph.compile`.
         observer: one more reader, called as each task starts and ends, on the thread where that happens; it must not
             raise. It takes no chunks, so it fits `invoke` too. What `visualize.watch` shows comes from one.
+        debug: refuse nodes that change their input in place, or do not; None as `compile(debug=)` says.
     """
 
     context: Any
@@ -69,6 +71,7 @@ class Options(TypedDict, total=False):
     version: Literal["v1", "v2"]
     executor: Any
     observer: Stream | None
+    debug: bool | None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -86,6 +89,7 @@ class Call:
     version: Literal["v1", "v2"] = "v1"
     executor: Any = None
     observer: Stream | None = None
+    debug: bool | None = None
 
     def __post_init__(self) -> None:
         if self.version not in ("v1", "v2"):
@@ -191,6 +195,21 @@ def merge_configs(*configs: RunnableConfig | None) -> RunnableConfig:
             elif value is not None:
                 merged[key] = value
     return merged  # type: ignore[return-value]
+
+
+def spread(
+    config: RunnableConfig | Sequence[RunnableConfig] | None, count: int
+) -> list[RunnableConfig]:
+    """One config per run.
+
+    Raises:
+        ValueError: a list of another length.
+    """
+    if config is None or isinstance(config, Mapping):
+        return [config or {}] * count
+    if len(config) != count:
+        raise ValueError(f"batch got {count} inputs but {len(config)} configs")
+    return list(config)
 
 
 def inheritable(config: RunnableConfig) -> RunnableConfig:
@@ -304,6 +323,18 @@ def check_checkpointer(checkpointer: Any) -> BaseCheckpointSaver | bool | None:
     if checkpointer in (None, True, False) or isinstance(checkpointer, BaseCheckpointSaver):
         return checkpointer  # type: ignore[no-any-return]
     raise TypeError(f"checkpointer is a saver, True, False or None, not {checkpointer!r}{_instead(checkpointer)}")
+
+
+def check_context_schema(schema: Any) -> Any:
+    """A class, or None.
+
+    Raises:
+        TypeError: anything else.
+    """
+    cls = get_origin(schema) or schema
+    if cls is None or (isinstance(cls, type) and cls is not UnionType):
+        return cls
+    raise TypeError(f"context_schema is a class (dataclass, pydantic model, TypedDict), not {schema!r}")
 
 
 def check_lent(name: str, thing: Any, method: str) -> Any:

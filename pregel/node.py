@@ -6,7 +6,7 @@ Declarations only: `program` turns them into the table that runs.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, Self
 
@@ -184,3 +184,13 @@ class NodeBuilder:
     def _add_trigger(self, channel: str) -> None:
         if channel not in self._triggers:
             self._triggers.append(channel)
+
+
+def with_defaults(
+    node: PregelNode, retry: RetryPolicy | Sequence[RetryPolicy], cache: CachePolicy | None
+) -> PregelNode:
+    """A node that takes the graph's policies where it has none."""
+    if not isinstance(node, PregelNode) or ((node.retry_policy or not retry) and (node.cache_policy or not cache)):
+        return node
+    policies = (retry,) if isinstance(retry, RetryPolicy) else tuple(retry)
+    return replace(node, retry_policy=node.retry_policy or policies, cache_policy=node.cache_policy or cache)

@@ -6,7 +6,8 @@ Made once per compile. It holds no state of any run, so any number of runs may s
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from copy import copy
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -97,7 +98,7 @@ class Node:
         self.mapper = declared.mapper
         self.consumes = consumes
         self.sync_missing = body.sync is None
-        self.sync = body.sync or _async_only(name)
+        self.sync = body.sync or partial(_async_only, name)
         self.coro = body.coro
         self.inject: Injected | None = body.inject or None
         self.writers: tuple[Writer, ...] = tuple(declared.writers)
@@ -139,7 +140,8 @@ class Program:
         output_set, outputs_settle: the outputs as a set, and `settles(outputs)`.
         words: the keys and nodes that a `Command` given as input may name.
         fingerprint: what tells a `StateGraph` from others; empty for a raw `Pregel`.
-        elsewhere: executor → this program with its nodes there, once somebody has asked.
+        elsewhere: executor → this program with its nodes there, and ("debug", bool) → with its nodes watched or not,
+            once somebody has asked.
     """
 
     name: str
@@ -224,7 +226,7 @@ def freeze(
         triggers=_index((t, n.name) for n in table.values() for t in n.triggers),
         readers=pool.by_channel(),
         untracked=frozenset(k for k, c in templates.items() if isinstance(c, UntrackedValue)),
-        nested={n.name: n.source for n in table.values() if getattr(n.source, "is_stategraph", False) is True},
+        nested=_held(table),
         eager=eager,
         words=words or Vocabulary(frozenset(cells), {}),
         fingerprint=fingerprint(table, templates) if words is not None else {},
@@ -239,6 +241,29 @@ def freeze(
         output_set=frozenset(_names(outputs)),
         outputs_settle=_settle(templates, outputs),
     )
+
+
+def unplaced(program: Program) -> Program:
+    """The same program without what calls have found out: where it ran, and which graphs its functions ran."""
+    return replace(program, elsewhere={}, nested=_held(program.nodes))
+
+
+def _held(nodes: Mapping[str, Node]) -> dict[str, Any]:
+    """The graphs that nodes hold, by node name."""
+    return {name: node.source for name, node in nodes.items() if getattr(node.source, "is_stategraph", False) is True}
+
+
+def with_debug(program: Program, debug: bool) -> Program:
+    """The same program, whose nodes are watched for changes of their input, or are not."""
+    known = program.elsewhere.get(("debug", debug))
+    if known is None:
+        table = {name: copy(node) for name, node in program.nodes.items()}
+        for node in table.values():
+            node.debug = debug
+            node.guarded = debug or node.timeout is not None or node.cache_policy is not None
+            node.handler = None if node.handler is None else table[node.handler.name]
+        known = program.elsewhere["debug", debug] = replace(program, nodes=table, elsewhere={})
+    return known
 
 
 SHARED = frozenset((
@@ -285,7 +310,7 @@ def _node(
 def chain(bodies: Sequence[Body], node: str) -> Body:
     """Several bodies as one: each is given the result of the one before; injected parameters go to the first."""
     if not bodies:
-        return Body("pass", lambda value: value, None, (), None, None, None)
+        return Body("pass", _same, None, (), None, None, None)
     if len(bodies) == 1:
         return bodies[0]
     first, *rest = bodies
@@ -316,11 +341,12 @@ async def _achained(steps: Steps, value: Any, /, **given: Any) -> Any:
     return value
 
 
-def _async_only(name: str) -> Any:
-    def refuse(*_: Any, **__: Any) -> Any:
-        raise TypeError(f"node {name!r} is async: run the graph with ainvoke, astream or abatch")
+def _same(value: Any) -> Any:
+    return value
 
-    return refuse
+
+def _async_only(name: str, /, *_: Any, **__: Any) -> Any:
+    raise TypeError(f"node {name!r} is async: run the graph with ainvoke, astream or abatch")
 
 
 def _named(channel: BaseChannel[Any, Any, Any], name: str) -> BaseChannel[Any, Any, Any]:

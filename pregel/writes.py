@@ -195,6 +195,10 @@ class Vocabulary:
     hints: Mapping[str, Any] = field(default_factory=dict)
     misplaced: frozenset[type] = field(default_factory=misplaced_classes)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled without what depends on the libraries that a process has loaded."""
+        return Vocabulary, (self.keys, self.triggers, self.strict, self.foreign, self.hints)
+
     @property
     def root(self) -> bool:
         """Whether the state is one value without keys."""
@@ -214,13 +218,12 @@ class StateWriter(Writer):
         self.keys = words.keys
         self.fixed = tuple(fixed)
         self.root = words.root
-        self.misplaced = words.misplaced
 
     def write(self, result: Any, task: Any) -> None:
         """Append the updates, then where to go, then the node's fixed edges."""
         out = task.writes
         if result.__class__ is dict and not self.root:
-            keys, misplaced = self.keys, self.misplaced
+            keys, misplaced = self.keys, self.words.misplaced
             for key in result:
                 if key in keys:
                     value = result[key]
@@ -322,7 +325,7 @@ class StateWriter(Writer):
 
     def _pair(self, key: Any, value: Any, task: Any) -> None:
         if isinstance(key, str) and key in self.keys:
-            if value.__class__ in self.misplaced:
+            if value.__class__ in self.words.misplaced:
                 self._look_at(key, value, task)
             task.writes.append((key, value))
         elif self.words.strict:

@@ -79,3 +79,27 @@ def test_what_such_a_node_returned_is_not_cached(drive: Any) -> None:
     for _ in range(2):
         with pytest.raises(InPlaceEditError):
             drive.invoke(watched, {"items": ["a"]})
+
+
+def test_a_call_may_ask_for_it_or_do_without(drive: Any) -> None:
+    given = {"items": ["a"], "box": {}}
+    plain = StateGraph(State).add_node("n", appends).add_edge(START, "n").compile()
+    for _ in range(2):
+        with pytest.raises(InPlaceEditError, match="node 'n' changed 'items'"):
+            drive.invoke(plain, given, debug=True)
+        with pytest.raises(InPlaceEditError):
+            drive.stream(plain, given, debug=True)
+    assert drive.invoke(plain, given)["items"] == drive.invoke(plain, given, debug=False)["items"]
+    assert drive.invoke(app(appends), given, debug=False)["items"] == drive.invoke(plain, given)["items"]
+    with pytest.raises(InPlaceEditError):
+        drive.invoke(app(appends), given, debug=None)
+
+
+def test_error_handlers_are_watched_too(drive: Any) -> None:
+    def fails(state: Any) -> None:
+        raise ValueError("no")
+
+    graph = StateGraph(State).add_node("n", fails, error_handler=appends).add_edge(START, "n").compile()
+    with pytest.raises(InPlaceEditError):
+        drive.invoke(graph, {"items": ["a"], "box": {}}, debug=True)
+    assert "items" in drive.invoke(graph, {"items": ["a"], "box": {}})

@@ -142,9 +142,18 @@ def test_wrong_options_are_refused() -> None:
         tool_agent().draw_svg(theme="blue")  # type: ignore[arg-type]
 
 
-def test_the_picture_that_would_need_a_server_says_what_to_use() -> None:
-    with pytest.raises(NotImplementedError, match=r"draw_png\(\) makes a picture right here"):
-        tool_agent().draw_mermaid_png()
+@needs_graphviz
+def test_the_peers_picture_is_drawn_here(tmp_path: Path) -> None:
+    drawing, path = tool_agent(), tmp_path / "graph.png"
+    picture = drawing.draw_mermaid_png(output_file_path=path, background_color="yellow", draw_method="api", max_retries=5)
+    assert picture.startswith(b"\x89PNG") and path.read_bytes() == picture
+    wide = drawing.draw_mermaid_png(padding=100)
+    assert int.from_bytes(wide[16:20], "big") >= int.from_bytes(picture[16:20], "big") + 170
+
+
+def test_an_argument_that_the_peer_does_not_have_is_refused() -> None:
+    with pytest.raises(TypeError, match="draw_mermaid_png has no argument 'max_retry'; did you mean 'max_retries'"):
+        tool_agent().draw_mermaid_png(max_retry=1)
 
 
 def test_each_ending_of_a_file_is_a_form(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ import pytest
 from pydantic import BaseModel
 from typing_extensions import TypedDict
 
-from stategraph import START, RemainingSteps, StateGraph
+from stategraph import START, NodeBuilder, Pregel, RemainingSteps, StateGraph, entrypoint
+from stategraph.channels import BinaryOperatorAggregate, EphemeralValue, LastValue, Topic
 
 
 class Typed(TypedDict):
@@ -95,3 +96,36 @@ def test_what_json_has_no_word_for_may_be_anything() -> None:
     assert {key: found[key]["type"] for key in found if key != "lock"} == {
         "_x": "integer", "copy": "string", "model_config": "integer",
     }  # fmt: skip
+
+
+def test_a_graph_of_one_function_has_the_types_of_its_annotations() -> None:
+    @entrypoint(context_schema=Data)
+    def run(ns: list[int]) -> entrypoint.final[Data, int]:
+        raise AssertionError("nothing runs")
+
+    assert run.get_input_jsonschema() == {"items": {"type": "integer"}, "type": "array"}
+    assert run.get_output_jsonschema()["title"] == "Data"
+    context = run.get_context_jsonschema()
+    assert context is not None and context["properties"]["n"] == INT
+
+    @entrypoint()
+    def bare(x):  # type: ignore[no-untyped-def]
+        return x
+
+    assert (bare.get_input_jsonschema(), bare.get_output_jsonschema(), bare.get_context_jsonschema()) == ({}, {}, None)
+
+
+def test_a_raw_graph_has_the_types_of_its_channels() -> None:
+    node = NodeBuilder().subscribe_to("n", "word").do(lambda values: values["n"]).write_to("sum", "log")
+    channels = {
+        "n": EphemeralValue(int), "word": EphemeralValue(str), "sum": BinaryOperatorAggregate(int, operator.add),
+        "log": Topic(int, accumulate=True), "lock": LastValue(threading.Lock),
+    }  # fmt: skip
+    outputs = ["sum", "log", "lock"]
+    raw = Pregel(nodes={"a": node}, channels=channels, input_channels=["n", "word"], output_channels=outputs, name="Raw")
+    given, shown = raw.get_input_jsonschema(), raw.get_output_jsonschema()
+    assert (given["title"], given["properties"], "required" in given) == (
+        "RawInput", {"n": INT, "word": {"title": "Word", "type": "string"}}, False,
+    )  # fmt: skip
+    assert shown["title"] == "RawOutput" and shown["properties"]["sum"] == {"title": "Sum", "type": "integer"}
+    assert shown["properties"]["log"]["type"] == "array" and shown["properties"]["lock"] == {"title": "Lock"}

@@ -30,7 +30,7 @@ MAY_IMPORT = {
 # Inside pregel/: a file may import those on its own line (but not in a circle) and on the lines above.
 PREGEL = """
     types errors
-    runtime records
+    runtime records json_schema
     callable
     writes
     node
@@ -57,7 +57,7 @@ PREGEL = """
     calls acalls
     threads
     aio
-    explain
+    explain pickled
     state
     app
     __init__

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import operator
+from dataclasses import dataclass
+from enum import Enum
 from typing import Annotated, Any, Literal, NoReturn, TypedDict
+
+import pytest
 
 from stategraph import END, START, Command, NodeBuilder, Pregel, Send, StateGraph
 from stategraph.channels import EphemeralValue, LastValue
@@ -190,3 +194,59 @@ def test_writes_that_may_be_left_out_are_dashed() -> None:
         'one -.->|"\u00d7n"| one',
         "one -.-> one_",
     ]
+
+
+# -- how it is to look --------------------------------------------------------------------------------------------
+
+
+def drawn(**how: Any) -> list[str]:
+    builder = graph("a", "b")
+    builder.add_conditional_edges("a", lambda state: "b", {"one two three four five": "b"})
+    return builder.compile().get_graph().draw_mermaid(**how).splitlines()
+
+
+def test_it_may_be_without_styles() -> None:
+    assert drawn(with_styles=False) == [line for line in drawn() if not line.strip().startswith("class")]
+
+
+def test_labels_are_wrapped_after_so_many_words() -> None:
+    def label(most: int) -> str:
+        [line] = [line for line in drawn(wrap_label_n_words=most) if "one" in line]
+        return line.split('"')[1]
+
+    assert label(9) == "one two three four five"
+    assert label(2) == "one two<br/>three four<br/>five"
+    with pytest.raises(ValueError, match="wrap_label_n_words must be an integer >= 1, got 0"):
+        drawn(wrap_label_n_words=0)
+
+
+class Curve(Enum):
+    BASIS = "basis"
+
+
+@pytest.mark.parametrize("curve", [Curve.BASIS, "basis"])
+def test_how_edges_bend_and_what_else_mermaid_is_told_stands_before_the_graph(curve: Any) -> None:
+    config = {"config": {"theme": "neutral", "flowchart": {"padding": 5}}, "title": "A: graph"}
+    found = drawn(curve_style=curve, frontmatter_config=config)
+    assert found[:5] == [
+        "---",
+        'config: {"theme": "neutral", "flowchart": {"curve": "basis", "padding": 5}}',
+        'title: "A: graph"',
+        "---",
+        "graph TD",
+    ]
+    assert found[4:] == drawn()
+    assert config["config"] == {"theme": "neutral", "flowchart": {"padding": 5}}, "and the dict that was given is as it was"
+
+
+@dataclass
+class Colors:
+    default: str = "fill:#123"
+    first: str = "fill:#456"
+    last: str = ""
+
+
+@pytest.mark.parametrize("colors", [Colors(), {"default": "fill:#123", "first": "fill:#456"}])
+def test_nodes_may_have_colours_of_ones_own(colors: Any) -> None:
+    found = [line.strip() for line in drawn(node_colors=colors) if "classDef" in line]
+    assert found == ["classDef default fill:#123", "classDef first fill:#456", "classDef last font-weight:bold"]

@@ -71,13 +71,16 @@ def draw_dot(shape: Shape) -> str:
     return str(_digraph(shape).source)
 
 
-def draw_png(shape: Shape, dpi: int = 96) -> bytes:
+def draw_png(shape: Shape, dpi: int = 96, *flags: str) -> bytes:
     """The drawing as a PNG picture, made by Graphviz.
+
+    Args:
+        flags: what its command line takes besides, such as "-Gbgcolor=white".
 
     Raises:
         GraphvizMissingError: no Graphviz is installed, or none works.
     """
-    picture = run_graphviz(draw_dot(shape), "png", f"-Gdpi={int(dpi)}")
+    picture = run_graphviz(draw_dot(shape), "png", f"-Gdpi={int(dpi)}", *flags)
     if picture is None:
         raise GraphvizMissingError("a PNG")
     return picture

@@ -5,17 +5,18 @@ What it shows was read when it was made. No user code runs, and nothing here tou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, get_args
 
+from ..pregel.errors import nearest
 from .dot import GraphvizMissingError, arrange_with_graphviz, draw_dot, draw_png
 from .image import as_image
 from .look import Theme
-from .mermaid import draw_mermaid
+from .mermaid import MermaidStyle, draw_mermaid
 from .page import draw_html
 from .shape import Edge, Node, Shape
 from .svg import draw_svg
@@ -30,6 +31,12 @@ Arranger = Literal["auto", "graphviz", "builtin"]
 """Who says where things go: Graphviz, we ourselves, or Graphviz where it is installed, quick and good."""
 MOST_FOR_GRAPHVIZ: Final = 60
 """Nodes. Up to here it takes a part of a second; some graphs of 200 take it a minute."""
+
+
+_OF_MERMAID: Final = frozenset((
+    "curve_style", "node_colors", "wrap_label_n_words", "draw_method", "max_retries", "retry_delay",
+    "frontmatter_config", "base_url", "proxies",
+))  # fmt: skip
 
 
 class Drawing:
@@ -95,9 +102,24 @@ class Drawing:
 
     # -- text -----------------------------------------------------------------------------------------------
 
-    def draw_mermaid(self) -> str:
-        """The drawing as Mermaid text, for Markdown pages and JupyterLab."""
-        return draw_mermaid(self.shape)
+    def draw_mermaid(
+        self,
+        *,
+        with_styles: bool = True,
+        curve_style: Any = None,
+        node_colors: Any = None,
+        wrap_label_n_words: int = 9,
+        frontmatter_config: Mapping[str, Any] | None = None,
+    ) -> str:
+        """The drawing as Mermaid text, for Markdown pages and JupyterLab. For the arguments see `MermaidStyle`."""
+        style = MermaidStyle(
+            with_styles=with_styles,
+            curve_style=curve_style,
+            node_colors=node_colors,
+            wrap_label_n_words=wrap_label_n_words,
+            frontmatter_config=frontmatter_config,
+        )
+        return draw_mermaid(self.shape, style)
 
     def draw_dot(self) -> str:
         """The drawing as DOT text, for Graphviz, which need not be installed."""
@@ -180,16 +202,28 @@ class Drawing:
             raise ValueError(f"{path}: a drawing's file ends with .png, {', '.join(texts)}")
         _kept(texts[ending](), path)
 
-    def draw_mermaid_png(self, *_: Any, **__: Any) -> NoReturn:
-        """Not there: it would have to ask a server.
+    def draw_mermaid_png(
+        self,
+        *,
+        output_file_path: str | Path | None = None,
+        background_color: str = "white",
+        padding: int = 10,
+        **others: Any,
+    ) -> bytes:
+        """`draw_png`, under the name and with the arguments of the peer: nothing is sent over the network.
+
+        Args:
+            padding: pixels around the drawing.
+            others: how Mermaid would draw it and how a server would be asked, which Graphviz here has no use for.
 
         Raises:
-            NotImplementedError: always.
+            GraphvizMissingError: no Graphviz is installed.
+            TypeError: the peer has no such argument.
         """
-        raise NotImplementedError(
-            "draw_mermaid_png would send the graph over the network; draw_png() makes a picture right here, and "
-            "draw_mermaid() gives the text"
-        )
+        for name in others.keys() - _OF_MERMAID:
+            raise TypeError(f"draw_mermaid_png has no argument {name!r}; {nearest(name, _OF_MERMAID)}")
+        flags = (f"-Gbgcolor={background_color}", f"-Gpad={padding / 96}")
+        return _kept(draw_png(self.shape, 96, *flags), output_file_path)
 
     def _repr_mimebundle_(
         self, include: Collection[str] | None = None, exclude: Collection[str] | None = None

@@ -5,7 +5,10 @@ Only the drawing's text is made here; turning it into a picture is for whoever s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from .shape import Edge, Node, Shape
 from .words import edge_text, notes, plain_ids, traits
@@ -29,7 +32,53 @@ _STYLES = {
 }
 
 
-def draw_mermaid(shape: Shape) -> str:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MermaidStyle:
+    """How the text is to look.
+
+    Args:
+        with_styles: say the colours and borders of nodes.
+        curve_style: how edges bend: "linear", "basis", "stepAfter", ... or an enum of these; None leaves it to Mermaid.
+        node_colors: CSS by "default", "first" and "last", as a mapping or as attributes.
+        wrap_label_n_words: the most words on a line of an edge's label.
+        frontmatter_config: what stands before the graph for Mermaid, such as `{"config": {"theme": "neutral"}}`.
+
+    Raises:
+        ValueError: a line of no words.
+    """
+
+    with_styles: bool = True
+    curve_style: Any = None
+    node_colors: Any = None
+    wrap_label_n_words: int = 9
+    frontmatter_config: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        if self.wrap_label_n_words < 1:
+            raise ValueError(f"wrap_label_n_words must be an integer >= 1, got {self.wrap_label_n_words!r}")
+
+    def css(self) -> dict[str, str]:
+        """The style of each kind of node; `default` is what Mermaid gives to all."""
+        colors = self.node_colors
+        if colors is None:
+            return _STYLES
+        if not isinstance(colors, Mapping):
+            colors = {name: getattr(colors, name, None) for name in ("default", "first", "last")}
+        names = {"default": "default", "start": "first", "end": "last"}
+        given = {kind: colors[name] for kind, name in names.items() if colors.get(name)}
+        return {**given, **{kind: css for kind, css in _STYLES.items() if kind not in given}}
+
+    def frontmatter(self) -> list[str]:
+        """The lines before the graph. Mermaid reads YAML there, and JSON is YAML."""
+        said = dict(self.frontmatter_config or {})
+        if self.curve_style is not None:
+            config = dict(said.get("config") or {})
+            curve = getattr(self.curve_style, "value", self.curve_style)
+            said["config"] = {**config, "flowchart": {"curve": curve, **(config.get("flowchart") or {})}}
+        return ["---", *(f"{key}: {json.dumps(value)}" for key, value in said.items()), "---"] if said else []
+
+
+def draw_mermaid(shape: Shape, style: MermaidStyle | None = None) -> str:
     """The drawing as Mermaid text; equal shapes give the same text.
 
     Solid arrows are always taken, dashed ones if a router or a `Command` says so; "n times" marks a `Send`, of which
@@ -51,14 +100,23 @@ def draw_mermaid(shape: Shape) -> str:
         classDef last font-weight:bold
         class __end__ last
     """
+    style = style or MermaidStyle()
     ids = plain_ids(node.id for node in (*shape.nodes, *shape.clusters))
-    lines = ["graph TD", *_held(shape, ids, None)]
-    lines += [f"    {_arrow(edge, ids)}" for edge in shape.edges]
-    for style, css in _STYLES.items():
-        names = [ids[node.id] for node in shape.nodes if style in traits(node)]
-        if names:
-            lines += [f"    classDef {_class(style)} {css}", f"    class {','.join(names)} {_class(style)}"]
+    lines = [*style.frontmatter(), "graph TD", *_held(shape, ids, None)]
+    lines += [f"    {_arrow(edge, ids, style.wrap_label_n_words)}" for edge in shape.edges]
+    if style.with_styles:
+        lines += _styled(shape, ids, style.css())
     return "\n".join(lines) + "\n"
+
+
+def _styled(shape: Shape, ids: dict[str, str], styles: Mapping[str, str]) -> Iterator[str]:
+    """The lines that give nodes their looks."""
+    for style, css in styles.items():
+        names = [ids[node.id] for node in shape.nodes if style in traits(node)]
+        if style == "default" or names:
+            yield f"    classDef {_class(style)} {css}"
+        if names:
+            yield f"    class {','.join(names)} {_class(style)}"
 
 
 def _held(shape: Shape, ids: dict[str, str], holder: str | None) -> Iterator[str]:
@@ -82,8 +140,9 @@ def _text(node: Node) -> str:
     return (_escaped(node.label) or " ") + "".join(f"<br/><small>{_escaped(note)}</small>" for note in notes(node))
 
 
-def _arrow(edge: Edge, ids: dict[str, str]) -> str:
-    label = edge_text(edge)
+def _arrow(edge: Edge, ids: dict[str, str], most: int) -> str:
+    words = edge_text(edge).split(" ")
+    label = "\n".join(" ".join(words[at : at + most]) for at in range(0, len(words), most))
     arrow = ("-->" if edge.certain else "-.->") + (f'|"{_escaped(label)}"|' if label else "")
     return f"{ids[edge.source]} {arrow} {ids[edge.target]}"
 
