@@ -24,6 +24,7 @@ CASES: dict[str, tuple[Any, ...]] = {
     "races": ("busy", "model", "sync", RACES, True),
     "named": ("busy", "model", "sync", NAMED, True),
     "named-twice": ("one", "model", "sync", replace(NAMED, faults=2), True),
+    "postgres": ("one", "postgres", "async", PLAIN, True),
     "tasks": ("called", "sqlite", "async", PLAIN, True),
     "inside": ("inside", "model", "sync", PLAIN, True),
 }

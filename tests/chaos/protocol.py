@@ -39,6 +39,10 @@ def _cases() -> list[Case]:
     found = [
         *(Case(*each) for each in product(small, ("model",), DURABILITIES, (True, False), (RACES, NAMED))),
         *(Case(*each) for each in product(small, ("sqlite", "memory"), DURABILITIES, (True, False), (RACES,))),
+        *(
+            Case(*each)
+            for each in product(("one", "called", "inside"), ("postgres",), DURABILITIES, (True, False), (PLAIN,))
+        ),
         *(Case(*each) for each in product(large, ("model", "sqlite"), DURABILITIES, (True, False), (PLAIN,))),
         *(Case(*each) for each in product(("nested", "chained"), ("model", "sqlite"), DURABILITIES, (True,), (PLAIN,))),
         *(Case(*each) for each in product(small, ("model", "sqlite"), ("sync", "async"), (True,), deep)),

@@ -18,7 +18,7 @@ from stategraph import CheckpointConflictError, Command, UnknownInterruptError
 from stategraph.checkpoint.errors import DamagedError
 
 from .programs import Program, Swapped
-from .storage import Gated, Memory, Sqlite, canonical, shown
+from .storage import STORAGES, Gated, canonical, shown
 from .turns import Turns, stopped_clock
 from .world import Dead, Process, Script, Stepped, World, scripts
 
@@ -174,7 +174,7 @@ class Explorer:
         self.program, self.durability, self.bounds = program, durability, bounds
         self.loop, self.turns = (Stepped(), None) if is_async else (None, Turns())
         self.world = World(self.loop, self.turns)
-        self.storage: Any = Sqlite() if storage == "sqlite" else Memory(model=storage == "model")
+        self.storage: Any = STORAGES[storage]()
         self.clients: list[tuple[Process, Gated, Any]] = []
         for name in ("A", "B"):
             process = Process(name, self.world)
@@ -192,6 +192,7 @@ class Explorer:
         """Give back what is open."""
         if self.loop is not None:
             self.loop.close()
+        self.storage.close()
 
     # -- one run --------------------------------------------------------------------------------------------
 

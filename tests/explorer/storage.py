@@ -6,6 +6,8 @@ import copy
 import re
 import sqlite3
 from collections import OrderedDict
+from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 from stategraph import InMemorySaver
@@ -156,6 +158,9 @@ class Memory:
         }
         return {"_threads": threads, "_sequence": content["_sequence"]}
 
+    def close(self) -> None:
+        """Nothing is open."""
+
     def unread(self, content: Any) -> Any:
         """What no reading call shows."""
         return [
@@ -165,55 +170,114 @@ class Memory:
         ]
 
 
-class Sqlite:
-    """Threads in an SQLite database. Each process has a saver of its own, with what that remembers."""
+class Tables:
+    """Threads in the tables of a database. Each process has a saver of its own, with what that remembers.
+
+    Attributes:
+        names: the tables: of spaces, of checkpoints, of long values, of writes.
+    """
 
     in_memory = False
+    names: tuple[str, ...]
+    insert: str
+    mark: Any
 
-    def __init__(self) -> None:
-        self.connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-        self.saver = SqliteSaver(self.connection)
-        found = self.connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
-        self.tables = [name for (name,) in found]
+    connection: Any
+    saver: Any
+
+    def _new_saver(self) -> Any:
+        raise NotImplementedError
 
     def open(self, *gated: Gated) -> None:
         """Give processes their savers."""
         for each in gated:
-            each.inner = SqliteSaver(self.connection)
+            each.inner = self._new_saver()
             each.serde = each.inner.serde
 
     def take(self, *gated: Gated) -> Any:
         """All it holds, and what the savers of those processes that live remember of it."""
-        rows = {table: self.connection.execute(f"SELECT * FROM {table}").fetchall() for table in self.tables}
+        rows = [self.connection.execute(f"SELECT * FROM {table}").fetchall() for table in self.names]
         known = {each.process.name: copy.deepcopy(each.inner._known) for each in gated if not each.process.dead}
         return rows, known
 
     def put(self, content: Any, *gated: Gated) -> None:
         """Hold this and nothing else."""
         rows, known = content
-        self.connection.execute("BEGIN")
-        for table, found in rows.items():
-            self.connection.execute(f"DELETE FROM {table}")
+        cursor = self.connection.cursor()
+        cursor.execute("BEGIN")
+        for table, found in zip(self.names, rows, strict=True):
+            cursor.execute(f"DELETE FROM {table}")
             if found:
-                marks = ",".join("?" * len(found[0]))
-                self.connection.executemany(f"INSERT INTO {table} VALUES ({marks})", found)
-        self.connection.execute("COMMIT")
+                cursor.executemany(self.insert.format(table, ", ".join(self.mark * len(found[0]))), found)
+        cursor.execute("COMMIT")
         self.saver._known.clear()
         for each in gated:
             each.inner._known = copy.deepcopy(known[each.process.name]) if each.process.name in known else OrderedDict()
 
     def unread(self, content: Any) -> Any:
         """What no reading call shows: records beside checkpoints that are not there, and what a saver remembers wrongly."""
-        rows, known = content
-        there = {row[2] for row in rows["checkpoints"]}
-        heads = {row[0]: (row[4], row[5]) for row in rows["spaces"]}
+        (spaces, checkpoints, _, writes), known = content
+        there = {row[2] for row in checkpoints}
+        heads = {row[0]: (_text(row[4]), row[5]) for row in spaces}
         wrong = []
         for name, images in known.items():
             for (_, ns), each in images.items():
-                if heads.get(each.space) != (each.image.id, each.image.stamp):
-                    wrong.append((name, ns, each.image.id, each.image.stamp - (heads.get(each.space) or (0, 0))[1]))
-        return [row[1:3] for row in rows["writes"] if row[2] not in there], wrong
+                id, stamp = heads.get(each.space) or (None, 0)
+                if (id, stamp) != (each.image.id, each.image.stamp):
+                    wrong.append((name, ns, each.image.id, each.image.stamp - stamp))
+        return [(row[1], _text(row[2])) for row in writes if row[2] not in there], wrong
 
+    def close(self) -> None:
+        """Close the database."""
+        self.connection.close()
+
+
+def _text(name: Any) -> Any:
+    return name.decode() if isinstance(name, bytes) else name
+
+
+class Sqlite(Tables):
+    """Threads in an SQLite database."""
+
+    names = ("spaces", "checkpoints", "channel_values", "writes")
+    insert, mark = "INSERT INTO {} VALUES ({})", ["?"]
+
+    def __init__(self) -> None:
+        self.connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        self.saver = self._new_saver()
+
+    def _new_saver(self) -> Any:
+        return SqliteSaver(self.connection)
+
+
+class Postgres(Tables):
+    """Threads in a schema of a Postgres of our own."""
+
+    names = ("stategraph_spaces", "stategraph_checkpoints", "stategraph_values", "stategraph_writes")
+    insert, mark = "INSERT INTO {} OVERRIDING SYSTEM VALUE VALUES ({})", ["%s"]
+
+    def __init__(self) -> None:
+        import cluster
+        import psycopg
+
+        self.address = cluster.shared().schema()
+        self.stack = ExitStack()
+        self.saver = self._new_saver()
+        self.saver.setup()
+        self.connection = psycopg.connect(self.address, autocommit=True)
+
+    def _new_saver(self) -> Any:
+        from stategraph.checkpoint.postgres import PostgresSaver
+
+        return self.stack.enter_context(PostgresSaver.from_conn_string(self.address, pool_size=1))
+
+    def close(self) -> None:
+        self.connection.close()
+        self.stack.close()
+
+
+STORAGES = {"memory": partial(Memory, False), "model": partial(Memory, True), "sqlite": Sqlite, "postgres": Postgres}
+"""By name. The model is memory whose calls take time, as if it were a database."""
 
 _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|\b[0-9a-f]{32}\b|run-\d+")
 _ANSWER = re.compile(r"([a-z]\d)=(\d+)")
