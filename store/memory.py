@@ -6,7 +6,9 @@ Only where rows lie and how they are found; what a batch means is in `batch`.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from itertools import count
 
 from .base import IndexConfig, Namespace, TTLConfig
@@ -38,6 +40,18 @@ class InMemoryStore(LocalStore):
         super().__init__(index=index, ttl=ttl, clock=clock)
         self._rows: dict[Namespace, dict[str, tuple[int, Row]]] = {}  # a namespace is here iff it has rows
         self._puts = count()
+        self._undo: list[tuple[Namespace, str, tuple[int, Row] | None]] = []
+
+    @contextmanager
+    def _transaction(self, write: bool, alone: bool = False) -> Iterator[None]:
+        """A batch that is interrupted, by Ctrl-C for instance, leaves nothing."""
+        self._undo = []
+        try:
+            yield
+        except BaseException:
+            for namespace, key, before in reversed(self._undo):
+                self._set(namespace, key, before)
+            raise
 
     def _find(self, namespace: Namespace, key: str, now: float) -> Row | None:
         found = self._rows.get(namespace, {}).get(key)
@@ -62,16 +76,27 @@ class InMemoryStore(LocalStore):
         before = self._find(row.namespace, row.key, now)
         if before:
             row.created = before.created
-        self._rows.setdefault(row.namespace, {})[row.key] = (next(self._puts), row)
+        self._change(row.namespace, row.key, (next(self._puts), row))
 
     def _delete(self, namespace: Namespace, key: str) -> None:
+        self._change(namespace, key, None)
+
+    def _change(self, namespace: Namespace, key: str, to: tuple[int, Row] | None) -> None:
+        self._undo.append((namespace, key, self._rows.get(namespace, {}).get(key)))
+        self._set(namespace, key, to)
+
+    def _set(self, namespace: Namespace, key: str, to: tuple[int, Row] | None) -> None:
+        if to is not None:
+            self._rows.setdefault(namespace, {})[key] = to
+            return
         rows = self._rows.get(namespace, {})
         rows.pop(key, None)
         if not rows:
             self._rows.pop(namespace, None)
 
     def _touch(self, row: Row, expires: float) -> None:
-        row.expires = expires
+        number, _ = self._rows[row.namespace][row.key]
+        self._change(row.namespace, row.key, (number, replace(row, expires=expires)))
 
     def _sweep(self, now: float) -> int:
         dead = [row for rows in self._rows.values() for _, row in rows.values() if not _lives(row, now)]

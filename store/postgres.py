@@ -14,6 +14,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
+from zlib import crc32
 
 from ..checkpoint.errors import StorageError
 from ..checkpoint.sql.server import POOL_SIZE, SECONDS, ConnectionLostError, Server, Target, Wire, is_clash
@@ -34,6 +35,9 @@ TRIES = 5
 
 NEWEST = 2**62
 """A number beyond all puts."""
+
+LOCKS = 128
+"""How many locks there are for all places: as many a batch may need, and the server has room for a few thousand."""
 
 # `seq` counts the puts. Names are bytes, because a Postgres text cannot hold a NUL; they are found by their hash or by
 # their beginning, because an index cannot hold long ones. A row holds its vectors itself, so that a put replaces them
@@ -74,9 +78,15 @@ _FIND = f"""
 _SCAN = f"SELECT seq, {_COLUMNS}, NULL, NULL FROM stategraph_items WHERE {_BELOW}"
 _SCAN_VECTORS = f"SELECT seq, {_COLUMNS}, dims, vectors FROM stategraph_items WHERE {_BELOW}"
 _NAMESPACES = "SELECT DISTINCT namespace FROM stategraph_items WHERE expires IS NULL OR expires > $1"
+# A DELETE does not wait for a row that another transaction is about to insert, so rows' own locks do not keep batches
+# apart. Who writes several places first takes the locks of all of them, in one order; who puts one, that one's, shared.
+_CLASS = "'stategraph_items'::regclass::oid::integer"
+_LOCK = f"SELECT pg_advisory_xact_lock({_CLASS}, place::integer) FROM unnest($1::bigint[]) AS place"
 _PUT = f"""
     INSERT INTO stategraph_items AS item ({_COLUMNS}, dims, vectors, seq)
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, coalesce($11, nextval('stategraph_puts')))
+    SELECT $1::bytea, $2::bytea, $3::bytea, $4::float8, $5::float8, $6::float8, $7::float8, $8::bigint, $9::bytea,
+        coalesce($11::bigint, nextval('stategraph_puts'))
+    FROM pg_advisory_xact_lock_shared({_CLASS}, $12::bigint::integer)
     ON CONFLICT (sha256(namespace), sha256(key)) DO UPDATE SET
         seq = excluded.seq,
         value = excluded.value,
@@ -90,7 +100,10 @@ _PUT = f"""
 _RESERVE = "SELECT nextval('stategraph_puts') FROM generate_series(1, $1)"
 _DELETE = f"DELETE FROM stategraph_items WHERE {_NAMED}"
 _TOUCH = f"UPDATE stategraph_items SET expires = $3 WHERE {_NAMED} AND ttl = $4"
-_SWEEP = "DELETE FROM stategraph_items WHERE expires <= $1"
+_SWEEP = """
+    DELETE FROM stategraph_items
+    WHERE seq IN (SELECT seq FROM stategraph_items WHERE expires <= $1 FOR UPDATE SKIP LOCKED)
+"""
 
 
 class PostgresStore(LocalStore):
@@ -222,8 +235,11 @@ class PostgresStore(LocalStore):
         return [decode_namespace(data) for (data,) in self._wire.rows(_NAMESPACES, now)]
 
     def _write(self, plan: Plan, touched: list[Row], now: float) -> None:
-        """In the order of the places, so that no two batches wait for each other; what was put last still counts as
-        the last."""
+        """Whole, and in the order of the places, so that no two batches wait for each other; what was put last still
+        counts as the last."""
+        if len(plan.puts) + len(touched) > 1:
+            places = {*plan.puts, *((row.namespace, row.key) for row in touched)}
+            self._wire.rows(_LOCK, sorted({_lock_of(*place) for place in places}))
         if len(plan.puts) > 1:
             seqs = sorted(seq for (seq,) in self._wire.rows(_RESERVE, len(plan.puts)))
             self._mine.seqs = dict(zip(plan.puts, seqs, strict=True))
@@ -235,7 +251,8 @@ class PostgresStore(LocalStore):
         times = (row.created, row.updated, row.ttl, row.expires)
         dims = self._index.dims if self._index and row.vectors else None
         seq = self._mine.seqs.get((row.namespace, row.key))
-        self._wire.later(_PUT, *place, to_json(row.value), *times, dims, row.vectors, now, seq)
+        lock = None if seq is not None else _lock_of(row.namespace, row.key)  # of a batch it is held already
+        self._wire.later(_PUT, *place, to_json(row.value), *times, dims, row.vectors, now, seq, lock)
 
     def _delete(self, namespace: Namespace, key: str) -> None:
         self._wire.later(_DELETE, encode_namespace(namespace), key)
@@ -245,6 +262,11 @@ class PostgresStore(LocalStore):
 
     def _sweep(self, now: float) -> int:
         return self._wire.run(_SWEEP, now)
+
+
+def _lock_of(namespace: Namespace, key: str) -> int:
+    """The number of the lock that guards a place, the same in every process."""
+    return crc32(encode_namespace(namespace) + b"\0" + key.encode()) % LOCKS
 
 
 @dataclass(frozen=True, slots=True)

@@ -310,3 +310,65 @@ def test_one_that_was_closed_is_not_opened_elsewhere(store: PostgresStore) -> No
     store.close()
     with pytest.raises(StorageError, match="closed"):
         store.elsewhere()
+
+
+# -- batches are whole ----------------------------------------------------------------------------------------------
+
+
+def test_a_batch_of_deletes_and_one_of_puts_are_each_done_whole(store: PostgresStore, postgres: str) -> None:
+    """The deletes are held up in the middle, when the puts come: these are all deleted, or they all stay."""
+    store.put(("a",), "m", {})
+    with psycopg.connect(postgres, autocommit=True) as watch, ThreadPoolExecutor(2) as pool:
+        with psycopg.connect(postgres) as other:
+            other.execute("SELECT FROM stategraph_items FOR UPDATE")
+            deletes = pool.submit(store.batch, [PutOp(("a",), key, None) for key in "amz"])
+            wait_until(lambda: waiting(watch) == 1)
+            puts = pool.submit(store.batch, [PutOp(("a",), key, {}) for key in "az"])
+            wait_until(lambda: waiting(watch) == 2 or puts.done())
+        deletes.result(), puts.result()
+    assert found_keys(store) in ([], ["z", "a"])
+
+
+def test_single_puts_come_before_or_after_a_batch(store: PostgresStore, postgres: str) -> None:
+    """The first that is put is not kept where the second is deleted."""
+    store.put(("a",), "m", {})
+    with psycopg.connect(postgres, autocommit=True) as watch, ThreadPoolExecutor(2) as pool:
+        with psycopg.connect(postgres) as other:
+            other.execute("SELECT FROM stategraph_items FOR UPDATE")
+            deletes = pool.submit(store.batch, [PutOp(("a",), key, None) for key in "amz"])
+            wait_until(lambda: waiting(watch) == 1)
+            puts = pool.submit(lambda: [store.put(("a",), key, {}) for key in "az"])
+            wait_until(lambda: waiting(watch) == 2 or puts.done())
+        deletes.result(), puts.result()
+    assert found_keys(store) != ["a"]
+
+
+def waiting(watch: psycopg.Connection[Any]) -> int:
+    """How many sessions wait for a lock."""
+    return watch.execute("SELECT count(DISTINCT pid) FROM pg_locks WHERE NOT granted").fetchone()[0]  # type: ignore[index]
+
+
+def wait_until(true: Any) -> None:
+    deadline = time.monotonic() + 20
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def test_reads_that_renew_and_puts_do_not_wait_for_each_other(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    clashes = []
+    monkeypatch.setattr(store_module, "is_clash", lambda error: clashes.append(error) or False)
+    with PostgresStore.from_conn_string(postgres, ttl={"default_ttl": 5}) as store:
+        store.batch([PutOp(("a",), key, {}) for key in "abcdef"])
+        gate = threading.Barrier(4, timeout=20)
+
+        def work(name: int) -> None:
+            for _ in range(20):
+                gate.wait()
+                keys = "abcdef" if name % 2 else "fedcba"
+                store.batch([*(GetOp(("a",), key) for key in keys[:3]), *(PutOp(("a",), key, {}) for key in keys[3:])])
+
+        with ThreadPoolExecutor(4) as pool:
+            for done in [pool.submit(work, name) for name in range(4)]:
+                done.result()
+    assert not clashes

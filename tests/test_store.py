@@ -14,6 +14,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from enum import IntEnum
@@ -1237,3 +1238,24 @@ def test_every_exported_name_is_there():
 def test_importing_the_room_opens_no_database():
     code = "import sys, stategraph.store; sys.exit('sqlite3' in sys.modules or 'numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("after", range(4))
+def test_a_batch_in_memory_that_is_interrupted_leaves_nothing(after: int) -> None:
+    """Ctrl-C may come between any two lines."""
+    store = InMemoryStore(ttl={"default_ttl": 5})
+    store.put(("a",), "old", {"n": 0})
+    store.put(("b",), "gone", {"n": 0})
+    before = store.search((), limit=100, refresh_ttl=False)
+
+    def numbers() -> Iterator[int]:
+        yield from range(100, 100 + after)
+        raise KeyboardInterrupt
+
+    store._puts = numbers()  # type: ignore[assignment]
+    batch = [GetOp(("a",), "old"), PutOp(("b",), "gone", None), PutOp(("a",), "old", {"n": 1})]
+    batch += [PutOp(("c", str(number)), "new", {}) for number in range(3)]
+    with pytest.raises(KeyboardInterrupt):
+        store.batch(batch)
+    assert store.search((), limit=100, refresh_ttl=False) == before
+    assert store.list_namespaces() == [("a",), ("b",)]

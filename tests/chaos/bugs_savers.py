@@ -1,4 +1,4 @@
-"""Bugs on purpose in what a saver promises beside storing."""
+"""Bugs on purpose in what a saver promises beside storing, and in stores."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from contextlib import ExitStack
 
 import stategraph.checkpoint.overrides as overrides
 import stategraph.checkpoint.sql.database as database
+import stategraph.store.postgres as postgres_store
 
 from .planted import bug, swap
 
@@ -20,3 +21,9 @@ def overrides_bypassed(stack: ExitStack) -> None:
 def files_not_watched(stack: ExitStack) -> None:
     """Steps are written into a file that was deleted."""
     swap(stack, database.Database, "check_files", lambda self: None)
+
+
+@bug("racing_batches", 1)
+def places_not_locked(stack: ExitStack) -> None:
+    """Batches on Postgres rely on the locks of rows, which what is not there yet has not."""
+    swap(stack, postgres_store, "_LOCK", "SELECT unnest($1::bigint[])")

@@ -1,6 +1,7 @@
 """Imports every room of trials, which fills `campaign.TRIALS`. Nothing else."""
 
 from . import (  # noqa: F401
+    batches,
     faults,
     fleets,
     held_loops,
