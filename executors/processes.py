@@ -1,6 +1,8 @@
 """Worker processes of our own: each serves one call at a time over a pipe, can be killed, and is replaced when it dies.
 
-The thread that waits for a call is the one that talks to its worker: no other thread is needed.
+The thread that waits for a call is the one that talks to its worker: no other thread is needed. It waits for the pipe
+and for the process, because a pipe does not end with its process: a node may have forked, and its child holds all that
+was open. What comes belongs to the call that it names (`frames.py`); a worker that sends anything else is replaced.
 """
 
 from __future__ import annotations
@@ -10,21 +12,26 @@ import os
 import pickle
 import select
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections import deque
+from contextlib import suppress
 from itertools import count
-from multiprocessing.connection import Connection, Pipe
-from typing import Any, Self
+from typing import Self
 from weakref import WeakKeyDictionary, WeakSet
 
 from .call import Call, Executor, Hear, Lost
+from .frames import ANSWER, CALL, EVENT, PART, DamagedFrame, Frame, Frames, new_call_id
 from .pickling import PROTOCOL
-from .worker import serve
+from .process_worker import DAMAGED
 
-BOOT = "import sys; sys.path[:] = sys.argv[2:]; from stategraph.executors.processes import main; main(int(sys.argv[1]))"
+BOOT = (
+    "import sys; end, driver, *sys.path[:] = sys.argv[1:]; "
+    "from stategraph.executors.process_worker import main; main(int(end), int(driver))"
+)
 """A fresh interpreter, which imports nothing of the script that started it: that needs no guard, and no module."""
 SECONDS_TO_DIE = 1.0
 """How long a process may take from closing its pipe to its end."""
@@ -33,7 +40,8 @@ SECONDS_TO_DIE = 1.0
 class ProcessExecutor(Executor):
     """Processes on this machine, started as they are needed and kept until `close`.
 
-    A call whose time is up ends with its process. A worker that dies costs its own call a try, and no other.
+    A call whose time is up ends with its process, and with the processes that it has started there, unless they have a
+    session of their own. A worker that dies costs its own call a try, and no other.
 
     Args:
         max_workers: how many processes at most; the number of CPUs by default.
@@ -76,7 +84,7 @@ class ProcessExecutor(Executor):
         for worker in idle:
             worker.kill()
         for worker in busy:
-            worker.end()  # whoever waits for it still looks at its pipe, and drops it
+            worker.end()  # whoever waits for it still looks at it, and drops it
 
     def __enter__(self) -> Self:
         return self
@@ -96,25 +104,32 @@ class ProcessExecutor(Executor):
             TimeoutError: none is free.
             RuntimeError: the executor is closed.
         """
+        while True:
+            worker = self._claim(flight, timeout)
+            if is_new := not worker.started:
+                worker.start()
+            if self.closed:  # perhaps meanwhile
+                self.release(flight)
+                raise RuntimeError(f"{self!r} is closed")
+            if is_new or worker.is_fit():
+                return worker
+            self.drop(worker)
+
+    def _claim(self, flight: _Flight, timeout: float | None) -> _Worker:
+        """An idle worker, or one that is to be started."""
         with self._free:
             if not self._free.wait_for(self._has_room, timeout):
                 raise TimeoutError
-            while self._idle and not self.closed:
+            if self._idle:
                 worker = self._idle[-1]
                 worker.flight = flight
                 self._idle.pop()
-                if worker.process.poll() is None:
-                    return worker
-                self._workers.discard(worker)
-            if not self.closed:
-                worker = _Worker(flight)
-                self._workers.add(worker)
-        if not self.closed:
-            worker.start()
-        if self.closed:  # perhaps meanwhile
-            self.release(flight)
-            raise RuntimeError(f"{self!r} is closed")
-        return worker
+                return worker
+            if self.closed:
+                raise RuntimeError(f"{self!r} is closed")
+            worker = _Worker(flight)
+            self._workers.add(worker)
+            return worker
 
     def give_back(self, worker: _Worker) -> None:
         """A worker has ended its call."""
@@ -205,35 +220,62 @@ class _Worker:
 
     def __init__(self, flight: _Flight) -> None:
         self.flight: _Flight | None = flight
-        self.pipe: Connection[Any, Any]
+        self.frames: Frames
         self.process: subprocess.Popen[bytes]
+        self.started = False
+        self._poll = select.poll()
+        self._end = -1
+        self._sentinel = -1
         self._numbers = count()
         self._sent: WeakKeyDictionary[Shared, int] = WeakKeyDictionary()
         self._there: set[int] = set()
 
-    def send(self, call: Call) -> None:
-        """Send a call, and those of its parts that the worker has not."""
+    def start(self) -> None:
+        """Start the process."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            ours.setblocking(False)
+            self.frames, self._end = Frames(ours, self._wait), ours.fileno()
+            end = theirs.fileno()
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", BOOT, str(end), str(os.getpid()), *sys.path],
+                pass_fds=[end],
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,  # Ctrl-C is for the driver: it decides what ends
+            )
+        self._sentinel = open_sentinel(self.process)
+        self._poll.register(self._end, select.POLLIN)
+        self._poll.register(self._sentinel, select.POLLIN)
+        self.started = True
+
+    def put(self, call: Call) -> bytes:
+        """Begin to send a call, and those of its parts that the worker has not; the id that its answer will have."""
         new = [part for part in dict.fromkeys(call.parts) if part not in self._sent]
         self._sent.update(zip(new, self._numbers, strict=False))
         held = set(self._sent.values())
         gone, self._there = self._there - held, held
         numbers = [self._sent[part] for part in call.parts]
         header = (call.payload, numbers, [self._sent[part] for part in new], gone)
-        self.pipe.send_bytes(pickle.dumps(header, PROTOCOL))
+        id = new_call_id()
+        self.frames.put(Frame(id, CALL, pickle.dumps(header, PROTOCOL)))
         for part in new:
-            self.pipe.send_bytes(part.blob)
+            self.frames.put(Frame(id, PART, part.blob))
+        return id
 
-    def start(self) -> None:
-        """Start the process."""
-        self.pipe, theirs = Pipe()
-        with theirs:
-            end = theirs.fileno()
-            self.process = subprocess.Popen(
-                [sys.executable, "-c", BOOT, str(end), *sys.path],
-                pass_fds=[end],
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,  # Ctrl-C is for the driver: it decides what ends
-            )
+    def is_fit(self) -> bool:
+        """Whether it lives and waits for a call. One that has sent something between two calls is not to be trusted."""
+        self._poll.modify(self._end, select.POLLIN)
+        return self.frames.is_quiet and not self._poll.poll(0)
+
+    def _wait(self, events: int, due: float | None) -> None:
+        """Wait for the pipe, or the end of the process. What it sent before its end is read first."""
+        self._poll.modify(self._end, events)
+        left = None if due is None else max(due - time.monotonic(), 0.0) * 1000
+        ready = dict(self._poll.poll(left))
+        if not ready:
+            raise TimeoutError
+        if self._sentinel in ready and (self._end not in ready or events == select.POLLOUT):
+            raise EOFError("the process has ended")
 
     def kill(self) -> None:
         """End the process, if it has not ended."""
@@ -242,22 +284,52 @@ class _Worker:
 
     def hang_up(self) -> None:
         """Close our end of the pipe."""
-        if hasattr(self, "pipe"):
-            self.pipe.close()
+        if hasattr(self, "frames"):
+            self.frames.close()
+        if self._sentinel >= 0:
+            sentinel, self._sentinel = self._sentinel, -1
+            os.close(sentinel)
 
     def end(self) -> None:
-        """End the process only."""
-        if hasattr(self, "process"):
-            self.process.kill()
-            self.process.wait()
+        """End the process and those that it has started, but for those with a session of their own."""
+        if not hasattr(self, "process"):
+            return
+        if self.process.returncode is None:  # until it is waited for, its id is its own
+            with suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
 
     def how(self) -> str:
-        """How a process ended that has closed its pipe."""
-        try:
-            code = self.process.wait(SECONDS_TO_DIE)
-        except subprocess.TimeoutExpired:
+        """How a process ended that has closed its pipe, or was to be ended because it has."""
+        poll = select.poll()
+        poll.register(self._sentinel, select.POLLIN)
+        by_itself = poll.poll(SECONDS_TO_DIE * 1000)
+        self.end()
+        code = self.process.returncode
+        if not by_itself:
             return "its process has closed its pipe"
+        if code == DAMAGED:
+            return "its process was sent what is no call"
         return f"its process was ended by {signal.Signals(-code).name}" if code < 0 else f"its process ended ({code})"
+
+
+def open_sentinel(process: subprocess.Popen[bytes]) -> int:
+    """A file descriptor that can be read once a process has ended, whatever its children do."""
+    if hasattr(os, "pidfd_open"):
+        with suppress(OSError):  # an old kernel, or a sandbox
+            return os.pidfd_open(process.pid)
+    sentinel, told = os.pipe()
+
+    def watch() -> None:
+        process.wait()
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # whoever is left of its group keeps the id in use
+        with suppress(BrokenPipeError):  # nobody waits any longer
+            os.write(told, b".")
+        os.close(told)
+
+    threading.Thread(target=watch, name="stategraph-sentinel", daemon=True).start()
+    return sentinel
 
 
 class _Flight:
@@ -266,87 +338,44 @@ class _Flight:
         self._call = call
         self._hear = hear
         self._worker: _Worker | None = None
+        self._id = b""
 
     def result(self, timeout: float | None = None) -> bytes:
         due = None if timeout is None else time.monotonic() + timeout
         if self._worker is None:
             self._worker = self._pool.take(self, timeout)
-            self._begin(self._worker)
+            self._id = self._worker.put(self._call)
         worker = self._worker
-        try:
-            while True:
-                left = None if due is None else max(due - time.monotonic(), 0.0)
-                if not worker.pipe.poll(left):
-                    raise TimeoutError
-                message = worker.pipe.recv_bytes()
-                if message[:1] == END:
-                    break
-                self._hear(message[1:])
-        except (EOFError, ConnectionError) as gone:
-            raise self._lost(worker) from gone
+        while (frame := self._next(worker, due)).kind == EVENT:
+            self._hear(frame.body)
         self._worker = None
         self._pool.give_back(worker)
-        return message[1:]
+        return frame.body
 
-    def _begin(self, worker: _Worker) -> None:
+    def _next(self, worker: _Worker, due: float | None) -> Frame:
+        """The next frame of this call; first, what is left of the call is sent.
+
+        Raises:
+            Lost: the worker has ended, or has sent what does not belong to this call.
+        """
         try:
-            worker.send(self._call)
-        except (OSError, ValueError) as gone:
-            raise self._lost(worker) from gone
+            worker.frames.flush(due)
+            frame = worker.frames.receive(self._id, due)
+            if frame.kind not in (EVENT, ANSWER):
+                raise DamagedFrame(f"its pipe brings a frame of kind {frame.kind!r} where an answer belongs")
+            return frame
+        except TimeoutError:
+            raise
+        except DamagedFrame as error:
+            raise self._lost(worker, f"{error}; the worker was ended") from error
+        except (EOFError, OSError) as gone:
+            raise self._lost(worker, worker.how()) from gone
 
-    def _lost(self, worker: _Worker) -> Lost:
+    def _lost(self, worker: _Worker, reason: str) -> Lost:
         self._worker = None
-        how = worker.how()
         self._pool.drop(worker)
-        return Lost("the executor was closed", final=True) if self._pool.closed else Lost(how)
+        return Lost("the executor was closed", final=True) if self._pool.closed else Lost(reason)
 
     def cancel(self) -> None:
         self._worker = None
         self._pool.release(self)
-
-
-# -- the other side ---------------------------------------------------------------------------------------------
-
-EVENT, END = b"e", b"."
-
-
-def _end_with_driver(end: int) -> None:
-    """End when the driver has gone, in the middle of a call as well: nobody would take its result, and another driver
-    may be running it by then."""
-    poll = select.poll()
-    poll.register(end, 0)  # only that it was closed
-    poll.poll()
-    os._exit(1)
-
-
-def main(end: int) -> None:
-    """Serve calls until the driver has gone."""
-    pipe: Connection[Any, Any] = Connection(end)
-    lock = threading.Lock()
-    threading.Thread(target=_end_with_driver, args=(end,), daemon=True).start()
-    parts: dict[int, bytes] = {}
-    try:
-        while True:
-            payload, wanted, new, gone = pickle.loads(pipe.recv_bytes())
-            for number in gone:
-                del parts[number]
-            for number in new:
-                parts[number] = pipe.recv_bytes()
-            _answer(pipe, lock, payload, [parts[number] for number in wanted])
-    except (EOFError, OSError):
-        return
-
-
-def _answer(pipe: Connection[Any, Any], lock: threading.Lock, payload: bytes, parts: list[bytes]) -> None:
-    """Serve a call. What a thread that it left behind tells afterwards is dropped, lest the next call has said it."""
-    over = False
-
-    def tell(event: bytes) -> None:
-        with lock:
-            if not over:
-                pipe.send_bytes(EVENT + event)
-
-    answer = serve(payload, parts, tell)
-    with lock:
-        over = True
-        pipe.send_bytes(END + answer)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 import threading
+import traceback
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import copy_context
-from typing import Any
+from types import NoneType
+from typing import Any, NoReturn
 
 from ..pregel.callable import GETTERS
 from ..pregel.errors import GraphInterrupt, ShippingError
@@ -22,7 +27,8 @@ KNOWN_FUNCTIONS = 64
 
 
 def serve(payload: bytes, parts: Sequence[bytes] = (), tell: Tell | None = None) -> bytes:
-    """Call the function that a payload brings, and pack how that ended. It does not raise.
+    """Call the function that a payload brings, and pack how that ended. It does not raise, and returns only in the
+    process that called it: a child that the function forks, and that comes back from it, ends there.
 
     Args:
         parts: the bytes of the call's parts.
@@ -36,7 +42,7 @@ def serve(payload: bytes, parts: Sequence[bytes] = (), tell: Tell | None = None)
         lent = loads(work.lent)
         function = _function(work, parts)
         value = _input(work.input, parts)
-        task = RemoteTask(work.node, lent, _bytes(work.shared, parts), tell or _nobody)
+        task = RemoteTask(work.node, lent, _bytes(work.shared, parts), _from_here(node, tell or _nobody))
     except Exception as error:
         ending.error = pack_error(_not_loaded(node, error))
         return dumps(ending)
@@ -65,11 +71,42 @@ def _run(task: RemoteTask, function: Callable[..., Any], work: Work, value: Any,
 
         ending.result = asyncio.run(_awaited(function, value, given))
     else:
-        ending.result = function(value, **given)
+        with _child_ends():
+            ending.result = function(value, **given)
 
 
 async def _awaited(function: Callable[..., Any], value: Any, given: dict[str, Any]) -> Any:
-    return await function(value, **given)
+    with _child_ends():  # before it comes to the loop, which it shares with its parent
+        return await function(value, **given)
+
+
+@contextmanager
+def _child_ends() -> Iterator[None]:
+    """A child that the function has forked ends where it leaves the function. It must go no further: what it returned
+    would be the answer of the call, and it would take the next calls, in place of its parent. Its exit code is that of
+    a script that ends so."""
+    here = os.getpid()
+    try:
+        yield
+    except BaseException as error:
+        if os.getpid() != here:
+            _end_child(error)
+        raise
+    if os.getpid() != here:
+        os._exit(0)
+
+
+def _end_child(error: BaseException) -> NoReturn:
+    code = 1
+    try:
+        if not isinstance(error, SystemExit):
+            traceback.print_exception(error)
+        elif isinstance(error.code, int | NoneType):
+            code = error.code or 0
+        else:
+            print(error.code, file=sys.stderr)
+    finally:  # whatever becomes of that
+        os._exit(code)
 
 
 def _packed(node: str, ending: Ending) -> bytes:
@@ -137,6 +174,19 @@ def _function(work: Work, parts: Sequence[bytes]) -> Callable[..., Any]:
         while len(_functions) > KNOWN_FUNCTIONS:
             _functions.popitem(last=False)
     return fresh
+
+
+def _from_here(node: str, tell: Tell) -> Tell:
+    """Takes events from this process only: those of a child would come amid those of its parent."""
+    here = os.getpid()
+
+    def tell_from_here(event: bytes) -> None:
+        if os.getpid() != here:
+            why = "cannot send events, writes or signs of life: have it return them to the node, and send them there"
+            raise RuntimeError(f"process {os.getpid()}, forked by node {node!r} in process {here}, {why}")
+        tell(event)
+
+    return tell_from_here
 
 
 def _nobody(_: bytes) -> None:

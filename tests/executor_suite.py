@@ -10,17 +10,20 @@ import itertools
 import operator
 import os
 import re
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Annotated, Any
+from unittest.mock import ANY
 
 import cluster
 import pytest
 from conftest import Drive
 from executor_graphs import *
+from forking_nodes import FORKING, RAW, dies_beside_a_child, graph_of
 from typing_extensions import TypedDict
 
 from stategraph import START, Command, InMemorySaver, InMemoryStore, StateGraph, TimeoutPolicy
@@ -235,6 +238,16 @@ def test_a_worker_that_dies_costs_a_try(world: Drive, mortal: Any, tmp_path: Pat
     assert (tmp_path / "tries").read_text() == "xxx"
 
 
+def test_a_worker_that_dies_is_noticed_though_a_child_holds_what_was_open(world: Drive, mortal: Any, tmp_path: Path) -> None:
+    app = graph_of(dies_beside_a_child, executor=mortal)
+    try:
+        assert world.invoke(app, {"token": "t", "folder": str(tmp_path)})["answers"] == [("t", ANY)]
+    finally:
+        for pid in (tmp_path / "children-t").read_text().split():
+            with suppress(ProcessLookupError):  # on own processes it ended with its worker
+                os.kill(int(pid), signal.SIGKILL)
+
+
 def test_a_task_that_kills_its_workers_fails_after_three(world: Drive, mortal: Any, tmp_path: Path) -> None:
     app = deadly(executor=mortal, checkpointer=InMemorySaver())
     thread = {"configurable": {"thread_id": "1"}}
@@ -243,6 +256,15 @@ def test_a_task_that_kills_its_workers_fails_after_three(world: Drive, mortal: A
     assert caught.value.tries == 3 and len((tmp_path / "tries").read_text()) <= 3
     tasks = world.get_state(app, thread).tasks
     assert [(t.name, t.result) for t in tasks] == [("kills_its_worker", None), ("note_a", {"log": ["a"]})]
+
+
+@pytest.mark.parametrize("node", RAW, ids=lambda node: node.__name__)
+def test_a_child_that_a_node_forks_ends_there_and_answers_for_nobody(drive: Drive, far: Any, node: Any) -> None:
+    app = graph_of(node, executor=far)
+    for token in ("one", "two"):
+        told = drive.stream(app, {"token": token}, stream_mode=["custom", "updates"])
+        assert told[-1][1][node.__name__]["answers"] == [(token, ANY, *FORKING[node])]
+        assert told[:-1] in ([], [("custom", token)])
 
 
 def test_an_attempt_whose_time_is_up_is_over(world: Drive, far: Any, ends_for_real: bool, tmp_path: Path) -> None:

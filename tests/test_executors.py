@@ -11,7 +11,6 @@ import types
 from collections.abc import Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
-from multiprocessing.connection import Connection
 from typing import Any
 
 import pytest
@@ -24,7 +23,7 @@ import stategraph
 from stategraph import InvalidGraphError, NodeBuilder, Pregel
 from stategraph.channels import LastValue
 from stategraph.checkpoint.sqlite import SqliteSaver
-from stategraph.executors import Call, ProcessExecutor, executor_of, pickling, pools, serve
+from stategraph.executors import Call, ProcessExecutor, executor_of, frames, pickling, pools, serve
 from stategraph.executors import processes as processes_module
 
 
@@ -369,8 +368,8 @@ def test_a_task_runs_where_it_says_or_where_the_run_does(drive: Drive, processes
 
 def test_a_large_value_goes_once_to_each_process_and_is_let_go(drive: Drive, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
-    send = Connection.send_bytes
-    monkeypatch.setattr(Connection, "send_bytes", lambda self, data: (sizes.append(len(data)), send(self, data))[1])
+    put = frames.Frames.put
+    monkeypatch.setattr(frames.Frames, "put", lambda self, frame: (sizes.append(len(frame.body)), put(self, frame))[1])
     graph = StateGraph(State)
     for node, before in (("a", START), ("b", START), ("c", ["a", "b"]), ("d", ["a", "b"])):
         graph.add_node(node, lambda state: {"log": [len(state["texts"])]}).add_edge(before, node)
@@ -411,8 +410,8 @@ def test_ctrl_c_at_any_line_costs_the_executor_no_worker() -> None:
     with ProcessExecutor(1) as pool:
         app = row(where, executor=pool)
         for begin, functions in (
-            (lambda: app.invoke({}), {"take", "give_back"}),
-            (lambda: [pool.drop(worker) for worker in [*pool._workers]], {"take"}),
+            (lambda: app.invoke({}), {"take", "_claim", "give_back"}),
+            (lambda: [pool.drop(worker) for worker in [*pool._workers]], {"take", "_claim"}),
         ):
             for place in itertools.count(1):
                 begin()
@@ -457,7 +456,7 @@ def test_an_executor_that_is_closed_while_a_worker_starts_leaves_none(drive: Dri
     with pytest.raises(RuntimeError, match="is closed"):
         drive.invoke(row(where, executor=pool), {})
     (worker,) = started
-    assert worker.process.poll() is not None and worker.pipe.closed
+    assert worker.process.poll() is not None and worker.frames.closed
 
 
 def test_a_child_of_a_fork_has_workers_of_its_own(processes: Any) -> None:
@@ -466,7 +465,7 @@ def test_a_child_of_a_fork_has_workers_of_its_own(processes: Any) -> None:
     end, theirs = multiprocessing.Pipe()
 
     def run() -> None:
-        theirs.send((app.invoke({})["log"][0], [worker.pipe.closed for worker in processes_module._inherited]))
+        theirs.send((app.invoke({})["log"][0], [worker.frames.closed for worker in processes_module._inherited]))
 
     child = multiprocessing.get_context("fork").Process(target=run)
     child.start()
