@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from .base import ERROR, INTERRUPT, BaseCheckpointSaver, CheckpointTuple, RunnableConfig, coordinates
+from .encryption import KEYS_HELP, seal_of_keys
 from .errors import StorageError, UnknownTypeError
 from .serde import Blob, Serializer
 
@@ -33,6 +35,7 @@ def add_commands(commands: Any) -> None:
     ):
         parser = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
         parser.add_argument("--db", required=True, metavar="FILE-OR-URL", help="an SQLite file, or postgresql://...")
+        parser.add_argument("--keys", metavar="FILE", help=KEYS_HELP)
         parser.set_defaults(parser=parser, run=run)
         if name in ("history", "show"):
             parser.add_argument("--thread", required=True, metavar="ID")
@@ -67,23 +70,28 @@ class _Tolerant(Serializer):
 
 
 @contextmanager
-def opened(db: str, serde: Serializer | None = None) -> Iterator[BaseCheckpointSaver]:
+def opened(db: str, serde: Serializer | None = None, keys: str | None = None) -> Iterator[BaseCheckpointSaver]:
     """The saver on a file or URL; by default it shows what it cannot load instead of refusing it.
+
+    Args:
+        keys: a file of keys, if not those of the environment.
 
     Raises:
         FileNotFoundError: there is no such file: looking must not make one.
+        ValueError: the keys are none.
     """
+    seal = seal_of_keys(keys, os.environ)
     if "://" in db:
         from .postgres import PostgresSaver
 
-        with PostgresSaver.from_conn_string(db, serde=serde or _Tolerant()) as saver:
+        with PostgresSaver.from_conn_string(db, serde=serde or _Tolerant(), seal=seal) as saver:
             yield saver
         return
     if not Path(db).is_file():
         raise FileNotFoundError(f"there is no file {db!r}")
     from .sqlite import SqliteSaver
 
-    with SqliteSaver.from_conn_string(db, serde=serde or _Tolerant()) as saver:
+    with SqliteSaver.from_conn_string(db, serde=serde or _Tolerant(), seal=seal) as saver:
         yield saver
 
 
@@ -146,9 +154,9 @@ def _count(saver: BaseCheckpointSaver, threads: list[str] | None) -> int:
 @contextmanager
 def _saver(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> Iterator[BaseCheckpointSaver]:
     try:
-        with opened(asked.db) as saver:
+        with opened(asked.db, keys=asked.keys) as saver:
             yield saver
-    except (FileNotFoundError, ImportError, StorageError) as error:
+    except (OSError, ImportError, StorageError, ValueError) as error:
         parser.error(str(error))
 
 

@@ -5,65 +5,142 @@ Needs the package `cryptography` (`pip install stategraph[encryption]`).
 
 from __future__ import annotations
 
+import binascii
 import os
+import re
+from base64 import b64decode
+from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 from .errors import DamagedError
 from .seal import Seal
 
+KEY_ID = 4
 NONCE = 12
 TAG = 16
+LENGTHS = (16, 24, 32)
+
+KEYS = "STATEGRAPH_KEYS"
+"""The environment variable from which the command line takes keys."""
+
+KEYS_HELP = (
+    "a file of the keys that encrypt what is stored, in hexadecimal or base64: the first encrypts, all decrypt "
+    f"(default: the environment variable {KEYS})"
+)
 
 
 class Encryption(Seal):
-    """Encrypts and authenticates every row with AES-GCM, bound to its thread, namespace, checkpoint and channel.
+    """Encrypts and authenticates every row with AES-GCM, bound to its place.
 
-    Values, metadata and what tasks wrote are hidden. Not hidden: thread ids, namespaces, checkpoint and run ids, the
-    names of channels, and how long rows are. A row that was not written with this key, at this place, does not open:
-    nothing that is stored without encryption is ever taken for granted.
+    The place of a row of a thread is its thread, namespace, checkpoint and channel; that of a job is its graph, thread
+    and run id. Values, metadata, inputs, outcomes and what tasks wrote are hidden. Not hidden: names and ids, how jobs
+    stand, how long rows are. A row that was not written with one of these keys, at this place, does not open: nothing
+    that is stored without encryption is ever taken for granted. docs/security.md says what is not covered; stores and
+    caches are never encrypted.
+
+    To rotate, put a new key before the old ones, first where rows are read, then where they are written, and keep an
+    old one for as long as there are rows of it. A key is good for some four billion rows.
 
     Args:
-        key: 16, 24 or 32 secret bytes, e.g. of `secrets.token_bytes(32)`.
+        keys: 16, 24 or 32 secret bytes each, e.g. of `secrets.token_bytes(32)`. The first encrypts, all decrypt.
 
     Raises:
         ImportError: `cryptography` is not installed.
-        ValueError: the key has another length.
+        ValueError: there is no key, or one has another length.
 
-    >>> seal = Encryption(bytes(32))
-    >>> seal.open(seal.close(b"state", b"here"), b"here")
+    >>> old, new = bytes(32), bytes(range(32))
+    >>> row = Encryption(old).close(b"state", b"here")
+    >>> Encryption(new, old).open(row, b"here")
     b'state'
     """
 
     mark = TAG
 
-    def __init__(self, key: bytes) -> None:
+    def __init__(self, *keys: bytes) -> None:
         try:
             from cryptography.exceptions import InvalidTag
             from cryptography.hazmat.primitives.ciphers.aead import AESGCM
         except ImportError as error:
             raise ImportError("Encryption needs a package: pip install stategraph[encryption]") from error
-        if not isinstance(key, bytes) or len(key) not in (16, 24, 32):
-            raise ValueError("Encryption: the key is 16, 24 or 32 bytes, e.g. secrets.token_bytes(32)")
-        self._cipher: Any = AESGCM(key)
+        if not keys or not all(isinstance(key, bytes) and len(key) in LENGTHS for key in keys):
+            raise ValueError("Encryption: each key must be 16, 24 or 32 bytes, e.g. secrets.token_bytes(32)")
+        self._ciphers: list[tuple[bytes, Any]] = [(key_id(key), AESGCM(key)) for key in keys]
         self._invalid = InvalidTag
 
+    @classmethod
+    def from_text(cls, text: str) -> Encryption:
+        """Keys in hexadecimal or base64, separated by white space or commas; the first encrypts.
+
+        Raises:
+            ValueError: there is none, or one is neither; says which, and shows none.
+
+        >>> Encryption.from_text("00" * 32 + " AAECAwQFBgcICQoLDA0ODw==")
+        Encryption(2 keys)
+        """
+        words = [word for word in re.split(r"[\s,]+", text) if word]
+        return cls(*(_decoded(number, word) for number, word in enumerate(words, 1)))
+
     def close(self, payload: bytes, place: bytes) -> bytes:
-        """The payload encrypted, with its nonce before and its tag behind it."""
+        """The payload encrypted, with its key's id and its nonce before and its tag behind it."""
         nonce = os.urandom(NONCE)
-        sealed: bytes = nonce + self._cipher.encrypt(nonce, payload, place)
+        id, cipher = self._ciphers[0]
+        sealed: bytes = id + nonce + cipher.encrypt(nonce, payload, place)
         return sealed
 
     def open(self, data: bytes, place: bytes) -> bytes:
-        """The payload that was encrypted with this key at this place.
+        """The payload that was encrypted with one of the keys at this place.
 
         Raises:
             DamagedError: it was not; the caller adds where.
         """
+        for id, cipher in self._ciphers:
+            if data[:KEY_ID] == id and (payload := self._decrypted(cipher, data[KEY_ID:], place)) is not None:
+                return payload
+        for _, cipher in self._ciphers:  # rows of before there were ids of keys begin with the nonce
+            if (payload := self._decrypted(cipher, data, place)) is not None:
+                return payload
+        which = "this key" if len(self._ciphers) == 1 else "any of these keys"
+        raise DamagedError(f"it does not open with {which}: altered, moved, or never encrypted with it")
+
+    def _decrypted(self, cipher: Any, data: bytes, place: bytes) -> bytes | None:
         try:
-            payload: bytes = self._cipher.decrypt(data[:NONCE], data[NONCE:], place)
+            payload: bytes = cipher.decrypt(data[:NONCE], data[NONCE:], place)
         except (self._invalid, ValueError):
-            raise DamagedError("it does not open with this key: altered, moved, or never encrypted with it") from None
+            return None
         return payload
 
     def __repr__(self) -> str:
-        return "Encryption(...)"
+        return f"Encryption({len(self._ciphers)} keys)" if len(self._ciphers) > 1 else "Encryption(...)"
+
+
+def key_id(key: bytes) -> bytes:
+    """A few bytes by which a row tells its key. They say nothing of the key itself."""
+    return sha256(b"stategraph key id" + key).digest()[:KEY_ID]
+
+
+def seal_of_keys(file: str | None, environment: Mapping[str, str]) -> Encryption | None:
+    """What a command line encrypts with: keys of a file or, without one, of the environment; None if there are none.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: there are no keys in it, or they are damaged.
+        ImportError: `cryptography` is not installed.
+    """
+    if file is not None:
+        return Encryption.from_text(Path(file).read_text())
+    return Encryption.from_text(environment[KEYS]) if KEYS in environment else None
+
+
+def _decoded(number: int, word: str) -> bytes:
+    """Hexadecimal if it can be: base64 of 16, 24 or 32 bytes has another length, or other letters."""
+    if re.fullmatch(r"([0-9a-fA-F]{2}){16}|([0-9a-fA-F]{2}){24}|([0-9a-fA-F]{2}){32}", word):
+        return bytes.fromhex(word)
+    try:
+        key = b64decode(word.translate({ord("-"): "+", ord("_"): "/"}) + "=" * (-len(word) % 4), validate=True)
+    except (binascii.Error, ValueError):
+        key = b""
+    if len(key) not in LENGTHS:
+        raise ValueError(f"key {number} must be 16, 24 or 32 bytes in hexadecimal or base64")
+    return key

@@ -105,3 +105,94 @@ def test_a_key_of_another_kind_is_refused(key: Any) -> None:
 
 def test_the_key_is_not_shown() -> None:
     assert repr(Encryption(KEY)) == "Encryption(...)"
+
+
+# -- several keys -----------------------------------------------------------------------------------------------
+
+
+def test_the_first_key_encrypts_and_all_decrypt() -> None:
+    old = Encryption(OTHER).close(b"state", b"here")
+    both = Encryption(KEY, OTHER)
+    assert both.open(old, b"here") == b"state"
+    new = both.close(b"state", b"here")
+    assert Encryption(KEY).open(new, b"here") == b"state"
+    for seal, row in ((Encryption(OTHER), new), (Encryption(KEY), old)):
+        with pytest.raises(DamagedError, match="does not open with this key"):
+            seal.open(row, b"here")
+    with pytest.raises(DamagedError, match="any of these keys"):
+        both.open(new, b"there")
+
+
+def test_rows_of_before_keys_had_ids_still_open() -> None:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    nonce = b"n" * 12
+    row = nonce + AESGCM(OTHER).encrypt(nonce, b"state", b"here")
+    assert Encryption(KEY, OTHER).open(row, b"here") == b"state"
+    for altered in (b"", row[:11], row[:20], bytes([row[0] ^ 1]) + row[1:], row + b"x"):
+        with pytest.raises(DamagedError):
+            Encryption(KEY, OTHER).open(altered, b"here")
+
+
+def test_no_bit_of_a_row_can_be_changed() -> None:
+    seal = Encryption(KEY, OTHER)
+    row = seal.close(b"state", b"here")
+    for at in range(8 * len(row)):
+        altered = bytearray(row)
+        altered[at // 8] ^= 1 << at % 8
+        with pytest.raises(DamagedError):
+            seal.open(bytes(altered), b"here")
+
+
+def test_keys_are_rotated_while_a_thread_goes_on(tmp_path: Path, drive: Any) -> None:
+    """Each step under another first key, the older ones behind it; deltas build on rows of older keys."""
+    keys = [bytes([number]) * 32 for number in range(6)]
+    for number in range(len(keys)):
+        saver = opened(tmp_path / "threads.db", Encryption(*reversed(keys[: number + 1])))
+        drive.invoke(app_of(saver), {"log": [f"{SECRET}{number}"]}, CFG)
+        drive.invoke(app_of(saver), Command(resume=number), CFG)
+        saver.close()
+    saver = opened(tmp_path / "threads.db", Encryption(*reversed(keys)))
+    assert [word for word in drive.get_state(app_of(saver), CFG).values["log"] if SECRET in word] == [
+        f"{SECRET}{number}" for number in range(len(keys))
+    ]
+    saver.copy_thread("1", "copy")  # writes it anew, under the newest key
+    saver.delete_thread("1")
+    saver.close()
+    saver = opened(tmp_path / "threads.db", Encryption(keys[-1]))
+    copied = drive.get_state(app_of(saver), {"configurable": {"thread_id": "copy"}})
+    assert copied.values["log"][-1] == "z"
+    saver.close()
+
+
+@pytest.mark.parametrize("text", [OTHER.hex(), "AAAAAAAAAAAAAAAAAAAAAA==", "AAAAAAAAAAAAAAAAAAAAAA", f"\n{KEY.hex()},\t{OTHER.hex()} \n"])
+def test_keys_are_read_from_a_text(text: str) -> None:
+    assert Encryption.from_text(text).open(Encryption.from_text(text).close(b"state", b""), b"") == b"state"
+
+
+@pytest.mark.parametrize("text", ["", " ,", "secret", f"{KEY.hex()} 12", "€" * 22])
+def test_a_text_without_keys_is_refused_and_not_shown(text: str) -> None:
+    with pytest.raises(ValueError, match="must be 16, 24 or 32 bytes") as told:
+        Encryption.from_text(text)
+    assert "secret" not in str(told.value).replace("secrets.token_bytes", "")
+
+
+def test_a_thread_is_looked_at_with_keys_of_a_file_or_of_the_environment(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    from stategraph.__main__ import main
+
+    keys = tmp_path / "keys"
+    keys.write_text(f"{OTHER.hex()}\n{KEY.hex()}\n")
+    assert main(["show", "--db", str(file), "--thread", "1", "--keys", str(keys)]) == 0
+    assert "secret word" in capsys.readouterr().out
+    monkeypatch.setenv("STATEGRAPH_KEYS", KEY.hex())
+    assert main(["history", "--db", str(file), "--thread", "1"]) == 0
+    monkeypatch.setenv("STATEGRAPH_KEYS", OTHER.hex())
+    for words in (["show", "--thread", "1"], ["threads"], ["show", "--thread", "1", "--keys", str(tmp_path / "none")]):
+        capsys.readouterr()
+        with pytest.raises(SystemExit):
+            main([words[0], "--db", str(file), *words[1:]])
+        told = capsys.readouterr().err
+        assert "does not open with this key" in told or "No such file" in told
+        assert OTHER.hex() not in told

@@ -36,7 +36,7 @@ from stategraph.checkpoint.sql import wire as wire_module
 from stategraph.checkpoint.sql.server import ConnectionLostError
 from stategraph.workers import JobOpenError, Queue, Worker, WorkersDiedError, runs, tables
 from stategraph.workers import queue as queue_module
-from stategraph.workers.jobs import Ended, Form, Job
+from stategraph.workers.jobs import Ended, Form, Job, Name
 from stategraph.workers.runs import Runs
 from stategraph.workers.session import LISTENERS, Session, SessionLostError, Terms
 
@@ -273,7 +273,7 @@ def test_a_row_that_was_altered_is_told(postgres: str, queue: Queue) -> None:
         queue.result("t", wait=30)
     with psycopg.connect(postgres) as connection:
         connection.execute("UPDATE stategraph_jobs SET outcome = set_byte(outcome, 9, get_byte(outcome, 9) # 1)")
-    with pytest.raises(DamagedError, match="the outcome of the job 'r'"):
+    with pytest.raises(DamagedError, match="the outcome of the job 'r' of thread 't'"):
         queue.result("t")
 
 
@@ -308,8 +308,8 @@ def test_jobs_of_a_thread_run_by_priority_then_as_submitted_never_side_by_side(p
 def test_of_several_threads_the_one_of_higher_priority_goes_first(session: Session, queue: Queue) -> None:
     for number in range(6):
         queue.submit(f"t{number}", five(), priority=number % 3)
-    assert [job.thread_id for job in session.claim(4)] == ["t2", "t5", "t1", "t4"]
-    assert [job.thread_id for job in session.claim(4)] == ["t0", "t3"]
+    assert [job.name.thread_id for job in session.claim(4)] == ["t2", "t5", "t1", "t4"]
+    assert [job.name.thread_id for job in session.claim(4)] == ["t0", "t3"]
     assert session.claim(4) == []
 
 
@@ -326,7 +326,7 @@ def test_however_many_claim_at_once_a_thread_is_had_by_one(postgres: str, sessio
             taken = one.claim(2)
             had.extend(taken)
             gate.wait()
-            running = Counter(job.thread_id for job in had)
+            running = Counter(job.name.thread_id for job in had)
             assert set(running.values()) <= {1}, "two jobs of a thread were claimed"
             gate.wait()
             if taken:
@@ -463,7 +463,7 @@ def test_each_death_at_the_same_step_counts_and_the_third_parks_the_job_and_its_
     (job,) = session.claim(9)
     session.end([Ended(job.id, job.attempt, "waiting")])
     assert queue.cancel("bad") and not queue.cancel("bad")
-    assert [job.run_id for job in session.claim(9)] == ["next"]
+    assert [job.name.run_id for job in session.claim(9)] == ["next"]
 
 
 def test_nothing_runs_beside_a_job_on_its_last_try(postgres: str, queue: Queue, session: Session) -> None:
@@ -557,8 +557,9 @@ def test_a_whole_fleet_that_died_is_buried_by_one(postgres: str, queue: Queue, s
 
 
 def job_of(form: Form, given: Any, attempt: int = 1, **more: Any) -> Job:
-    task = form.write("task", "r", {"input": given, "config": {}, "context": None})
-    return Job(1, attempt, 1, True, "t", "r", task, **more)
+    name = Name("counting", "t", "r")
+    task = form.write("task", name, {"input": given, "config": {}, "context": None})
+    return Job(1, attempt, 1, True, name, task, **more)
 
 
 def test_an_answer_never_reaches_the_question_after_its_own(postgres: str) -> None:

@@ -4,6 +4,7 @@ and does no work itself."""
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from ..checkpoint.encryption import KEYS_HELP, seal_of_keys
 from ..checkpoint.errors import StorageError
 from ..graph.builder import StateGraph
 from ..pregel.app import Pregel
@@ -32,9 +34,12 @@ def add_commands(commands: Any) -> None:
     work.add_argument("--label", metavar="TEXT", help="what lists of workers show (default: the machine's name)")
     work.add_argument("--poll", type=float, default=1.0, metavar="SECONDS", help="between two looks (%(default)s)")
     work.add_argument("--tries", type=int, default=3, metavar="N", help="deaths that park a job (%(default)s)")
+    work.add_argument("--keys", metavar="FILE", help=KEYS_HELP)
     queue = commands.add_parser("queue", help="what waits, runs and is parked", description=_QUEUE)
     queue.add_argument("--retry", metavar="RUN", help="try a parked job again")
     queue.add_argument("--cancel", metavar="RUN", help="take a job back")
+    queue.add_argument("--thread", metavar="ID", help="of the job, where several have its run id")
+    queue.add_argument("--as", dest="name", metavar="NAME", help="only jobs of this queue are meant")
     queue.add_argument("--evict", type=int, metavar="WORKER", help="cut a worker that hangs off from its jobs")
     queue.add_argument("--forget", type=float, metavar="DAYS", help="forget jobs that ended longer ago")
     queue.add_argument("--list", type=int, default=20, metavar="N", help="show at most so many jobs (%(default)s)")
@@ -47,7 +52,7 @@ _WORK = (
     "Run jobs of a graph from a Postgres queue, until SIGTERM or SIGINT: then each run ends with its superstep, and "
     "its job goes back to the queue. A second signal ends the worker at once."
 )
-_QUEUE = "Show workers and jobs. For who looks after the queue."
+_QUEUE = "Show workers and jobs. For who looks after the queue. Needs no key: it opens nothing that is sealed."
 
 
 def _work(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
@@ -57,6 +62,7 @@ def _work(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
         worker = Worker(
             _graph(asked.graph), asked.db, name=asked.name, label=asked.label,
             concurrency=asked.concurrency, poll=asked.poll, tries=asked.tries,
+            seal=seal_of_keys(asked.keys, os.environ),
         )  # fmt: skip
         if asked.limit is not None:
             worker.limit(asked.limit or None)
@@ -79,19 +85,39 @@ def _queue(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
     with _told(parser):
         from .queue import Queue
 
-        with Queue.from_conn_string(asked.db, "any") as queue:
+        with Queue.from_conn_string(asked.db, asked.name or "any") as queue:
             return _looked_after(queue, asked)
 
 
+def _of_job(queue: Queue, asked: argparse.Namespace, run_id: str) -> Queue:
+    """The queue that a job is in.
+
+    Raises:
+        ValueError: several jobs have this run id.
+    """
+    found = [
+        job for job in queue.named(run_id)
+        if asked.name in (None, job.graph) and asked.thread in (None, job.thread_id)
+    ]  # fmt: skip
+    if len(found) > 1:
+        places = ", ".join(f"thread {job.thread_id!r} of {job.graph!r}" for job in found)
+        raise ValueError(f"several jobs have the run id {run_id!r}: {places}; say which by --thread and --as")
+    return queue.of_graph(found[0].graph) if found else queue
+
+
 def _looked_after(queue: Queue, asked: argparse.Namespace) -> int:
-    for run_id, call, done in ((asked.retry, queue.retry, "waits again"), (asked.cancel, queue.cancel, "cancelled")):
+    for run_id, call, done in (
+        (asked.retry, "retry", "waits again"), (asked.cancel, "cancel", "cancelled")
+    ):  # fmt: skip
         if run_id is not None:
-            print(f"{run_id}: {done if call(run_id) else 'there is no such job'}")
+            known = getattr(_of_job(queue, asked, run_id), call)(run_id, thread_id=asked.thread)
+            print(f"{run_id}: {done if known else 'there is no such job'}")
     if asked.evict is not None:
         known = any(worker.id == asked.evict for worker in queue.workers())
         print(f"{queue.evict(asked.evict)} jobs went back to the queue" if known else "there is no such worker")
     if asked.forget is not None:
-        print(f"forgot {queue.forget(timedelta(days=asked.forget))} jobs")
+        graphs = [asked.name] if asked.name else [*queue.counts()] or [queue.graph]
+        print(f"forgot {sum(queue.of_graph(each).forget(timedelta(days=asked.forget)) for each in graphs)} jobs")
     if (asked.retry, asked.cancel, asked.evict, asked.forget) != (None,) * 4:
         return 0
     for graph, counts in queue.counts().items():
@@ -117,5 +143,5 @@ def _told(parser: argparse.ArgumentParser) -> Iterator[None]:
     """What goes wrong ends the command with a sentence."""
     try:
         yield
-    except (StateGraphError, StorageError, ImportError, TypeError, ValueError, OverflowError) as error:
+    except (StateGraphError, StorageError, ImportError, TypeError, ValueError, OverflowError, OSError) as error:
         parser.error(str(error))

@@ -11,13 +11,14 @@ from hashlib import sha256
 from typing import Any, Literal, NamedTuple, get_args
 
 from ..checkpoint.errors import DamagedError
+from ..checkpoint.msgpack import packb
 from ..checkpoint.seal import Seal
 from ..checkpoint.serde import FORMAT, Serializer
 from ..checkpoint.thread import check_names
 from ..pregel.app import Pregel
 from ..pregel.errors import StateGraphError
 from ..pregel.runtime import RunControl
-from ..pregel.types import Interrupt, RunnableConfig
+from ..pregel.types import Interrupt
 
 Status = Literal["waiting", "running", "done", "paused", "failed", "parked", "cancelled"]
 """How a job stands. `paused`: its run asks questions; a job with `Command(resume=...)` answers. `failed`: a node
@@ -42,12 +43,15 @@ class JobOpenError(StateGraphError):
     """A job has not come to its end yet, so it has no value."""
 
 
-class Task(NamedTuple):
-    """What a job asks a graph to do: an input, or None, or a `Command`; and with what."""
+class Name(NamedTuple):
+    """Which job. What is stored of it is sealed to all three."""
 
-    input: Any
-    config: RunnableConfig
-    context: Any
+    graph: str
+    thread_id: str
+    run_id: str
+
+    def __str__(self) -> str:
+        return f"the job {self.run_id!r} of thread {self.thread_id!r}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +117,7 @@ class Job:
     attempt: int
     worker: int
     begun: bool
-    thread_id: str
-    run_id: str
+    name: Name
     task: bytes
     control: RunControl = field(default_factory=RunControl)
     lost: bool = False
@@ -171,23 +174,23 @@ def queue_of(graph: Any) -> str:
 class Form(NamedTuple):
     """How tasks and outcomes become bytes: a serializer, and the seal that closes rows.
 
-    >>> form = Form(Serializer(), Seal())
-    >>> form.read("task", "run-1", form.write("task", "run-1", {"n": (1, 2)}))
+    >>> form, name = Form(Serializer(), Seal()), Name("orders", "order-7", "run-1")
+    >>> form.read("task", name, form.write("task", name, {"n": (1, 2)}))
     {'n': (1, 2)}
     """
 
     serde: Serializer
     seal: Seal
 
-    def write(self, what: str, run_id: str, value: Any) -> bytes:
+    def write(self, what: str, name: Name, value: Any) -> bytes:
         """The bytes of a value, sealed to its place.
 
         Raises:
             UnserializableError: naming the place in the value that cannot be stored.
         """
-        return self.seal.close(self.serde.dumps(value)[1], f"{what} of {run_id}".encode())
+        return self.seal.close(self.serde.dumps(value)[1], packb([what, *name]))
 
-    def read(self, what: str, run_id: str, data: bytes) -> Any:
+    def read(self, what: str, name: Name, data: bytes) -> Any:
         """The value that was written.
 
         Raises:
@@ -195,21 +198,21 @@ class Form(NamedTuple):
             UnknownTypeError: it holds a type that is not registered here.
         """
         try:
-            return self.serde.loads((FORMAT, self.seal.open(data, f"{what} of {run_id}".encode())))
+            return self.serde.loads((FORMAT, self.seal.open(data, packb([what, *name]))))
         except DamagedError as error:
-            raise DamagedError(f"the {what} of the job {run_id!r}: {error}") from error
+            raise DamagedError(f"the {what} of {name}: {error}") from error
 
 
 def result_of(row: Sequence[Any], form: Form) -> Result:
     """A row of the table, as its readers see it."""
     graph, thread_id, run_id, priority, state, attempts, deaths, outcome = row
-    which = (text(graph), text(thread_id), text(run_id), state)
+    name = Name(text(graph), text(thread_id), text(run_id))
     value, questions, error = None, (), None
     if state == "parked":
         error = WorkersDiedError(
-            f"the job {which[2]!r} of thread {which[1]!r} is parked: {deaths} workers died while they ran it, each "
+            f"{name} is parked: {deaths} workers died while they ran it, each "
             "time before its thread had come any further. Mend the graph, then retry or cancel it"
         )
     elif outcome is not None:
-        value, questions, error = form.read("outcome", which[2], outcome)
-    return Result(*which, value, questions, error, priority, attempts)
+        value, questions, error = form.read("outcome", name, outcome)
+    return Result(*name, state, value, questions, error, priority, attempts)

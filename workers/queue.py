@@ -21,7 +21,7 @@ from ..pregel.app import Pregel
 from ..pregel.config import normalize
 from ..pregel.errors import nearest
 from ..pregel.types import RunnableConfig
-from .jobs import STATUSES, Form, Job, Result, lane, queue_of, result_of, text
+from .jobs import STATUSES, Form, Job, Name, Result, lane, queue_of, result_of, text
 from .listener import Listener
 from .tables import MIGRATIONS, STATEMENTS
 
@@ -122,7 +122,8 @@ class Queue:
         Args:
             input: new input; None to go on where a run failed; a `Command` to answer, update or redirect.
             priority: higher ones go first, in the thread and among threads.
-            run_id: a name for the job. Submitted twice under the same, it is done once. By default a new UUID.
+            run_id: a name for the job, known within its thread. Submitted twice under the same, it is done once. By
+                default a new UUID.
             config: tags, metadata, limits, other `configurable` keys.
             context: handed to nodes as `runtime.context`.
 
@@ -131,6 +132,7 @@ class Queue:
 
         Raises:
             UnserializableError: the input cannot be stored; names the place.
+            ValueError: a job of another graph has this `run_id` on this thread.
             ConnectionLostError: the answer was lost, so whether it is submitted is not known. Submit it again under
                 the same `run_id`, which the error's note tells.
             StorageError: the database refused or is out of reach; nothing is submitted.
@@ -162,7 +164,8 @@ class Queue:
         for (thread_id, input), run_id in zip(pairs, named, strict=True):
             check_thread(thread_id)
             check_names(run_id)
-            task = self._form.write("task", run_id, {"input": input, "config": settings, "context": context})
+            name = Name(self.graph, thread_id, run_id)
+            task = self._form.write("task", name, {"input": input, "config": settings, "context": context})
             rows.append((lane(thread_id), thread_id, run_id, priority, task))
         try:
             if rows:
@@ -181,27 +184,56 @@ class Queue:
         """The notice goes in a transaction of its own, for who has one in its transaction holds up all others that
         have, until it is on the disk."""
         with self._server.statements() as wire:
-            wire.run(STATEMENTS["submit"], self.graph, rows)
+            for graph, thread_id, run_id in wire.rows(STATEMENTS["submit"], self.graph, rows):
+                name = Name(*map(text, (graph, thread_id, run_id)))
+                raise ValueError(
+                    f"{name} is one of the graph {name.graph!r}, so none of {self.graph!r} can have this run_id. "
+                    "Nothing was submitted: take another run_id, and a thread for each graph"
+                )
             wire.run(STATEMENTS["tell_workers"], lane(self.graph))
 
-    def cancel(self, run_id: str) -> bool:
-        """Take a job back. One that runs is stopped before its next superstep; what it has stored stays.
+    def cancel(self, run_id: str, *, thread_id: str | None = None) -> bool:
+        """Take a job of this graph back. One that runs is stopped before its next superstep; what it has stored stays.
+
+        Args:
+            thread_id: its thread, where jobs of several threads have this run id.
 
         Returns:
             Whether it had not come to its end yet.
+
+        Raises:
+            ValueError: jobs of several threads have this run id, and no thread is named.
         """
+        id = self._id_of(run_id, thread_id)
         with self._server.statements() as wire:
-            found = wire.rows(STATEMENTS["cancel"], run_id)
+            found = wire.rows(STATEMENTS["cancel"], id)
             wire.run(STATEMENTS["tell_waiters"], [id for id, state, awaited in found if awaited and state != "running"])
         return bool(found)
 
-    def retry(self, run_id: str) -> bool:
-        """Let a parked job be tried again, as if no worker had died of it; whether there is such a job."""
+    def retry(self, run_id: str, *, thread_id: str | None = None) -> bool:
+        """Let a parked job of this graph be tried again, as if no worker had died of it; whether there is such a job.
+
+        Raises:
+            ValueError: jobs of several threads have this run id, and no thread is named.
+        """
+        id = self._id_of(run_id, thread_id)
         with self._server.statements() as wire:
-            found = wire.rows(STATEMENTS["retry"], run_id)
+            found = wire.rows(STATEMENTS["retry"], id)
             for (graph,) in found:
                 wire.run(STATEMENTS["tell_workers"], lane(text(graph)))
         return bool(found)
+
+    def _id_of(self, run_id: str, thread_id: str | None) -> int:
+        """The number of a job of this graph; 0, which no job has, if there is none."""
+        mine = [
+            (row[0], text(row[2]))
+            for row in self._again(partial(self._rows, "named", run_id))
+            if text(row[1]) == self.graph and thread_id in (None, text(row[2]))
+        ]
+        if len(mine) > 1:
+            threads = ", ".join(repr(thread) for _, thread in mine)
+            raise ValueError(f"jobs of the threads {threads} have the run_id {run_id!r}: name one by thread_id")
+        return mine[0][0] if mine else 0
 
     # -- learn what came of it ----------------------------------------------------------------------------
 
@@ -253,8 +285,8 @@ class Queue:
 
     def _look(self, thread_id: str, run_id: str | None) -> tuple[int, Result]:
         check_thread(thread_id)
-        rows = self._again(partial(self._rows, *_by(thread_id, run_id)))
-        if not rows or text(rows[0][2]) != thread_id:
+        rows = self._again(partial(self._rows, *_by(self.graph, thread_id, run_id)))
+        if not rows:
             named = "" if run_id is None else f" named {run_id!r}"
             raise LookupError(f"thread {thread_id!r} has no job{named} here: none was submitted, or it was forgotten")
         return rows[0][0], result_of(rows[0][1:], self._form)
@@ -264,6 +296,11 @@ class Queue:
         self._again(partial(self._run, "await", id))
 
     # -- what a worker needs ------------------------------------------------------------------------------
+
+    def of_graph(self, name: str) -> Queue:
+        """The queue of another graph in the same database, on the same connections: open as long as this one is."""
+        self.setup()
+        return Queue(self.pool, name, serde=self._form.serde, seal=self._form.seal)
 
     @property
     def pool(self) -> Target:
@@ -288,6 +325,11 @@ class Queue:
             if each not in STATUSES:
                 raise ValueError(f"there is no status {each!r}; {nearest(each, STATUSES)}")
         rows = self._again(partial(self._rows, "listed", [*statuses], limit))
+        return [result_of((*row[1:-1], None), self._form) for row in rows]
+
+    def named(self, run_id: str) -> list[Result]:
+        """The jobs of all graphs that have this run id, one a thread at most, without their outcomes."""
+        rows = self._again(partial(self._rows, "named", run_id))
         return [result_of((*row[1:-1], None), self._form) for row in rows]
 
     def counts(self) -> Mapping[str, Mapping[str, int]]:
@@ -327,7 +369,8 @@ class Queue:
         self._run(*(("drop_limit", self.graph) if most is None else ("set_limit", self.graph, most)))
 
     def forget(self, older_than: timedelta = timedelta()) -> int:
-        """Forget jobs that came to their end longer ago than this; their threads stay. Parked ones stay too.
+        """Forget jobs of this graph that came to their end longer ago than this; their threads stay. Parked ones stay
+        too.
 
         Returns:
             How many.
@@ -337,7 +380,7 @@ class Queue:
         """
         if older_than < timedelta():
             raise ValueError(f"forget is told how long ago jobs ended: 0 or more, not {older_than}")
-        return self._run("forget", older_than.total_seconds())
+        return self._run("forget", self.graph, older_than.total_seconds())
 
     def _rows(self, statement: str, *values: Any) -> list[Any]:
         with self._server.statements() as wire:
@@ -360,9 +403,9 @@ class Queue:
                 raise lost from error  # what the first try did is not known
 
 
-def _by(thread_id: str, run_id: str | None) -> tuple[Any, ...]:
+def _by(graph: str, thread_id: str, run_id: str | None) -> tuple[Any, ...]:
     """The statement that finds a job, with its values."""
-    return ("of_run", run_id) if run_id is not None else ("newest", lane(thread_id), thread_id)
+    return ("newest", graph, lane(thread_id), thread_id) if run_id is None else ("of_run", graph, run_id, thread_id)
 
 
 def _left(deadline: float | None) -> float:

@@ -74,8 +74,8 @@ class Runs:
             return Ended(job.id, job.attempt, "failed", self.told(job, error))
 
     def _run(self, job: Job) -> Ended:
-        task = self._form.read("task", job.run_id, job.task)
-        own: RunnableConfig = {"run_id": job.run_id, "configurable": {"thread_id": job.thread_id}}
+        task = self._form.read("task", job.name, job.task)
+        own: RunnableConfig = {"run_id": job.name.run_id, "configurable": {"thread_id": job.name.thread_id}}
         config = merge_configs(task["config"], own)
         context = {} if task["context"] is None else {"context": task["context"]}
         given, before = task["input"], job.attempt > 1
@@ -99,19 +99,19 @@ class Runs:
                 before = True
             else:
                 asked = tuple(output.interrupts)
-                outcome = self._form.write("outcome", job.run_id, (output.value, asked, None))
+                outcome = self._form.write("outcome", job.name, (output.value, asked, None))
                 return Ended(job.id, job.attempt, "paused" if asked else "done", outcome)
         raise AssertionError("the last repeat returns or raises")
 
     def told(self, job: Job, error: BaseException) -> bytes:
         """An error as the outcome of a job."""
         try:
-            return self._form.write("outcome", job.run_id, (None, (), error))
+            return self._form.write("outcome", job.name, (None, (), error))
         except UnserializableError as refused:
-            return self._form.write("outcome", job.run_id, (None, (), refused))
+            return self._form.write("outcome", job.name, (None, (), refused))
         except Exception as broken:  # e.g. its own __reduce__ fails
             text = f"the run ended with a {type(error).__name__}, which cannot be stored ({type(broken).__name__})"
-            return self._form.write("outcome", job.run_id, (None, (), StateGraphError(text)))
+            return self._form.write("outcome", job.name, (None, (), StateGraphError(text)))
 
     def _invoke(self, *args: Any, **options: Any) -> Any:
         if self._loop is None:
@@ -131,7 +131,7 @@ class Runs:
             return command  # the run takes it, or says why not
         command = replace(command, resume={asked[0].id: command.resume})
         task |= {"input": command, "bound": True}
-        self._store(job, self._form.write("task", job.run_id, task))
+        self._store(job, self._form.write("task", job.name, task))
         return command
 
 

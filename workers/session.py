@@ -18,7 +18,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from ..checkpoint.errors import StorageError
 from ..checkpoint.sql.wire import ALIVE, Patient, Wire, transaction
-from .jobs import Ended, Job, lane, text
+from .jobs import Ended, Job, Name, lane, text
 from .tables import STATEMENTS
 
 Result = TypeVar("Result")
@@ -156,10 +156,10 @@ class Session:
             if limited > self._limited:
                 found = self._claimed(values, limited=True)
             self._limited = limited
-        found.sort(key=lambda row: (-row[6], row[0]))
+        found.sort(key=lambda row: (-row[7], row[0]))
         return [
-            Job(id, attempt, self.worker, begun, text(thread_id), text(run_id), task)
-            for id, attempt, begun, thread_id, run_id, task, *_ in found
+            Job(id, attempt, self.worker, begun, Name(*map(text, name)), task)
+            for id, attempt, begun, *name, task, _, _ in found
         ]
 
     def _claimed(self, values: tuple[Any, ...], limited: bool = False) -> list[Any]:

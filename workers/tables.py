@@ -60,7 +60,11 @@ MIGRATIONS = (
         """,
         "CREATE TABLE stategraph_limits (graph BYTEA PRIMARY KEY, most BIGINT NOT NULL)",
     ),
-    ("ALTER TABLE stategraph_workers ADD COLUMN key BIGINT NOT NULL DEFAULT 0",),
+    (
+        "ALTER TABLE stategraph_workers ADD COLUMN key BIGINT NOT NULL DEFAULT 0",
+        "DROP INDEX stategraph_jobs_by_run",
+        "CREATE UNIQUE INDEX stategraph_jobs_by_run ON stategraph_jobs (sha256(run_id), sha256(thread_id))",
+    ),
 )
 
 # Whether the backend that registered the worker `w` holds the worker's lock. A neighbor that holds the same key, or
@@ -94,7 +98,8 @@ _PICKED = """
     )
     UPDATE stategraph_jobs SET state = 'running', worker = $2, attempt = attempt + 1, begun = deaths < $4
     WHERE id = ANY(ARRAY(SELECT id FROM picked))
-    RETURNING id, attempt, begun, thread_id, run_id, task, priority, set_config('synchronous_commit', 'off', true)
+    RETURNING id, attempt, begun, graph, thread_id, run_id, task, priority,
+        set_config('synchronous_commit', 'off', true)
 """
 _COLUMNS = "id, graph, thread_id, run_id, priority, state, attempt, deaths, outcome"
 _MARK = """
@@ -104,16 +109,36 @@ _MARK = """
 
 STATEMENTS = {
     # -- for whoever brings work --
+    # A run id is known within its thread, as to savers. The thread is that of one graph: `foreign` says of which.
     "submit": """
-        INSERT INTO stategraph_jobs (graph, lane, thread_id, run_id, priority, task)
-        SELECT $1::bytea, * FROM unnest($2::bigint[], $3::bytea[], $4::bytea[], $5::bigint[], $6::bytea[])
-        ON CONFLICT (sha256(run_id)) DO NOTHING
+        WITH given AS (
+            SELECT * FROM unnest($2::bigint[], $3::bytea[], $4::bytea[], $5::bigint[], $6::bytea[])
+                AS given (lane, thread_id, run_id, priority, task)
+        ),
+        foreign_jobs AS MATERIALIZED (
+            SELECT job.graph, job.thread_id, job.run_id FROM given JOIN stategraph_jobs AS job
+                ON sha256(job.run_id) = sha256(given.run_id) AND sha256(job.thread_id) = sha256(given.thread_id)
+            WHERE job.graph <> $1
+        ),
+        made AS (
+            INSERT INTO stategraph_jobs (graph, lane, thread_id, run_id, priority, task)
+            SELECT $1::bytea, * FROM given WHERE NOT EXISTS (SELECT FROM foreign_jobs)
+            ON CONFLICT (sha256(run_id), sha256(thread_id)) DO NOTHING
+        )
+        SELECT graph, thread_id, run_id FROM foreign_jobs LIMIT 1
     """,
     "tell_workers": "SELECT pg_notify('stategraph_work', $1::bigint::text)",
     "tell_waiters": "SELECT pg_notify('stategraph_ended', id::text) FROM unnest($1::bigint[]) AS ended (id)",
     "listen_for_ends": "LISTEN stategraph_ended",
-    "newest": f"SELECT {_COLUMNS} FROM stategraph_jobs WHERE lane = $1 AND thread_id = $2 ORDER BY id DESC LIMIT 1",
-    "of_run": f"SELECT {_COLUMNS} FROM stategraph_jobs WHERE sha256(run_id) = sha256($1)",
+    "newest": f"""
+        SELECT {_COLUMNS} FROM stategraph_jobs WHERE lane = $2 AND thread_id = $3 AND graph = $1
+        ORDER BY id DESC LIMIT 1
+    """,
+    "of_run": f"""
+        SELECT {_COLUMNS} FROM stategraph_jobs
+        WHERE sha256(run_id) = sha256($2) AND sha256(thread_id) = sha256($3) AND graph = $1
+    """,
+    "named": f"SELECT {_COLUMNS} FROM stategraph_jobs WHERE sha256(run_id) = sha256($1) ORDER BY id",
     "await": """
         UPDATE stategraph_jobs SET awaited = true WHERE id = $1 AND state IN ('waiting', 'running') AND NOT awaited
     """,
@@ -133,7 +158,7 @@ STATEMENTS = {
                 SELECT FROM stategraph_workers AS w WHERE w.id = job.worker AND {_ALIVE}
             ) AS runs
             FROM stategraph_jobs AS job
-            WHERE sha256(run_id) = sha256($1) AND state IN ('waiting', 'running', 'parked')
+            WHERE id = $1 AND state IN ('waiting', 'running', 'parked')
             FOR UPDATE OF job
         )
         UPDATE stategraph_jobs AS job SET unwanted = true, worker = CASE WHEN runs THEN worker END,
@@ -143,11 +168,12 @@ STATEMENTS = {
     """,
     "retry": """
         UPDATE stategraph_jobs SET state = 'waiting', deaths = 0, mark = NULL, outcome = NULL, ended = NULL
-        WHERE sha256(run_id) = sha256($1) AND state = 'parked' RETURNING graph
+        WHERE id = $1 AND state = 'parked' RETURNING graph
     """,
     "forget": """
         DELETE FROM stategraph_jobs
-        WHERE state IN ('done', 'paused', 'failed', 'cancelled') AND ended < now() - make_interval(secs => $1)
+        WHERE graph = $1 AND state IN ('done', 'paused', 'failed', 'cancelled')
+            AND ended < now() - make_interval(secs => $2)
     """,
     "free": f"UPDATE stategraph_jobs SET {_GIVEN_BACK} WHERE worker = $1 AND state = 'running' RETURNING graph",
     # By now its number may be that of another session.

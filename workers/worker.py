@@ -213,7 +213,7 @@ class Worker:
             ((job, how),) = ended
             if job is None or how.outcome is None:
                 raise
-            LOG.error("the outcome of job %r of thread %r cannot be stored: %s", job.run_id, job.thread_id, refused)
+            LOG.error("the outcome of %s cannot be stored: %s", job.name, refused)
             session.end([how._replace(status="failed", outcome=self._runs.told(job, refused))])
 
     def _take(self, session: Session) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ...checkpoint.base import RunnableConfig, address
 from ...checkpoint.command import opened
+from ...checkpoint.encryption import KEYS_HELP
 from ...graph.builder import StateGraph
 from ...pregel.app import Pregel
 from ...pregel.errors import StateGraphError
@@ -23,6 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     parser.add_argument("--db", required=True, metavar="FILE-OR-URL", help="an SQLite file, or postgresql://...")
     parser.add_argument("--thread", required=True, metavar="ID", help="the thread's id")
     parser.add_argument("--checkpoint", metavar="ID", help="tell the line that leads to this one (default: the newest)")
+    parser.add_argument("--keys", metavar="FILE", help=KEYS_HELP)
     out = "the page to write (%(default)s)"
     parser.add_argument("-o", "--out", type=Path, default=Path("report.html"), metavar="FILE", help=out)
     return parser
@@ -36,7 +38,7 @@ def main(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # advice on the graph is for who builds it
             graph = _graph(asked.graph)
-        with opened(asked.db, graph.serde) as saver:
+        with opened(asked.db, graph.serde, asked.keys) as saver:
             app = graph.copy({"checkpointer": saver})
             where: RunnableConfig = address(asked.thread, "", asked.checkpoint)
             if app.get_state(where).metadata is None:
