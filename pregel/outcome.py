@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from ..store.keys import canonical_key, function_identity
+from ..store.keys import KeyWatch, canonical_key, function_identity
 from .deadline import Watch
 from .errors import GraphBubbleUp, GraphInterrupt, InPlaceEditError, NodeCancelledError, ParentCommand, StepTimeoutError
 from .interrupts import raised
@@ -184,8 +184,24 @@ def cache_key(task: Task) -> FullKey | None:
     policy = task.node.cache_policy
     if policy is None or task.run.cache is None:
         return None
-    key = canonical_key(task.input) if policy.key_func is None else policy.key_func(task.input)
+    if policy.key_func is None:
+        plain, namespace = canonical_key(task.input), cache_namespace(task.node)
+        _watch_keys(task, namespace[1], plain)
+        return namespace, plain
+    key = policy.key_func(task.input)
     return cache_namespace(task.node), key.hex() if isinstance(key, bytes) else str(key)
+
+
+def _watch_keys(task: Task, function: str, key: str) -> None:
+    """Tell once if a node's key is another one at every call, so that its cache never helps."""
+    node = task.node
+    watch = node.key_watch
+    if watch is None:
+        watch = node.key_watch = KeyWatch(node.name)
+    if not watch.done:
+        told = watch.look(function, node.source, key, task.input, task.run.out)
+        if told is not None:
+            warnings.warn(told, RuntimeWarning, stacklevel=2)
 
 
 def cache_namespace(node: Node) -> tuple[str, ...]:

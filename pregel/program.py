@@ -16,6 +16,7 @@ from ..channels.ephemeral_value import AnyValue, EphemeralValue
 from ..channels.last_value import LastValue, LastValueAfterFinish, UntrackedValue
 from ..channels.named_barrier import NamedBarrierValue, NamedBarrierValueAfterFinish
 from ..channels.topic import Topic
+from ..store.keys import KeyWatch
 from .callable import Body, Injected
 from .errors import InvalidGraphError, nearest
 from .fingerprint import fingerprint
@@ -69,6 +70,7 @@ class Node:
         "inject",
         "inline",
         "is_async",
+        "key_watch",
         "mapper",
         "metadata",
         "name",
@@ -111,6 +113,7 @@ class Node:
         self.retry: tuple[RetryPolicy, ...] = tuple(declared.retry_policy)
         self.cache_policy: CachePolicy | None = declared.cache_policy
         self.cached_as: str | None = None
+        self.key_watch: KeyWatch | None = None
         self.timeout: TimeoutPolicy | None = declared.timeout
         self.hidden = declared.hidden
         self.tags = tuple(declared.tags)

@@ -270,7 +270,7 @@ class CachePolicy:
 
     Functions are told apart by name, code and what they hold: closures, defaults, an object's attributes. So one that
     holds what changes, such as a counter, finds none of its results, unless there is a `key_func`: then what it holds
-    is looked at once.
+    is looked at once. A node whose key is another one at every call is told so once, by a `RuntimeWarning`.
 
     Args:
         key_func: the input to a key (str or bytes); None uses a canonical hash of it.

@@ -12,6 +12,7 @@ import struct
 from collections.abc import Callable
 from enum import Enum
 from functools import partial
+from pickle import PicklingError
 from types import (
     BuiltinFunctionType,
     CellType,
@@ -23,6 +24,7 @@ from types import (
     WrapperDescriptorType,
 )
 from typing import Any, NoReturn
+from weakref import ref
 
 _MAX_DEPTH = 100
 
@@ -243,7 +245,7 @@ class _Encoder:
             self.refuse(f"is a {_name(kind)}, which has no canonical form")
         try:
             _, (_, *given), state, items, pairs = (*value.__reduce_ex__(2), None, None, None)[:5]
-        except TypeError:
+        except (TypeError, PicklingError):  # the second from what says itself why it cannot be pickled
             self.refuse(f"is a {_name(kind)}, whose state cannot be seen")
         held = (given, state, items and list(items), pairs and dict(pairs))
         return _pack(b"I", self.kind(value), *map(self.encode, held))
@@ -251,3 +253,94 @@ class _Encoder:
     def refuse(self, why: str) -> NoReturn:
         place = "".join(form.format(step) for form, step in self.trail)
         raise TypeError(f"{self.root}{place} {why}; {self.advice}")
+
+
+# -- keys that never come twice -----------------------------------------------------------------------------------
+
+FEW_CALLS = 3
+"""After so many calls with another function each, or with one that holds something else, a cache cannot help."""
+
+MANY_RUNS = 20
+"""After so many runs with another input each, it probably does not."""
+
+
+class KeyWatch:
+    """Looks at the keys of one node until one comes twice, and says so if none does.
+
+    Args:
+        name: the node's.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._functions: list[str] = []
+        self._held: dict[str, str] = {}
+        self._keys: set[str] = set()
+        self._runs = 0
+        self._run: ref[Any] | None = None
+        self._input: Any = None
+        self.done = False
+
+    def look(self, function: str, fn: Callable[..., Any], key: str, value: Any, run: Any) -> str | None:
+        """Note one call: the function's identity, the function, the input's key, the input, and something that only
+        this run has. A sentence if it is time to say that no key comes twice; None otherwise."""
+        new = function not in self._functions
+        if new:
+            self._functions.append(function)
+            held, self._held = self._held, _parts_of(fn)
+            if len(self._functions) == FEW_CALLS:
+                changed = [name for name, part in self._held.items() if held.get(name) != part]
+                return self._end(f"its function is another one at each call: what changes is {_listed(changed)}")
+        if len(self._functions) > 1 or key in self._keys:
+            self.done = not new  # or else it may be another one at the next call, too
+            return None
+        if self._run is not None and self._run() is run:
+            self._keys.add(key)  # of many tasks of one run each may have an input of its own
+            return None
+        self._run, self._runs = ref(run), self._runs + 1
+        if self._runs == MANY_RUNS:
+            changed = _differing(self._input, value)
+            return self._end(f"its input is another one in each of {MANY_RUNS} runs: {_listed(changed)} changes")
+        self._keys.add(key)
+        if self._runs == MANY_RUNS - 1:
+            self._input = value
+        return None
+
+    def _end(self, reason: str) -> str:
+        self.done, self._input = True, None
+        return (
+            f"the cache of node {self._name!r} has never been hit: {reason}. Give its CachePolicy a key_func that "
+            "makes the key from what counts"
+        )
+
+
+def _parts_of(fn: Any) -> dict[str, str]:
+    """What a function holds, by name, each as a hash; what has none is left out."""
+    held: dict[str, Any] = {}
+    if isinstance(fn, MethodType):
+        fn, held = fn.__func__, dict(getattr(fn.__self__, "__dict__", {}))
+    elif isinstance(fn, partial):
+        held = {f"argument {number}": each for number, each in enumerate(fn.args)} | dict(fn.keywords)
+    elif not isinstance(fn, FunctionType):
+        held = dict(getattr(fn, "__dict__", {}))
+    if isinstance(fn, FunctionType):
+        cells = zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True)
+        held |= {"its defaults": fn.__defaults__, **dict(cells)}
+    parts = {}
+    for name, each in held.items():
+        try:
+            parts[name] = _digest(_Encoder(name, "", code_counts=True).encode(each))
+        except TypeError:
+            continue
+    return parts
+
+
+def _differing(one: Any, two: Any) -> list[str]:
+    """The keys under which two inputs differ."""
+    if type(one) is not dict or type(two) is not dict:
+        return []
+    return [key for key in two if key not in one or canonical_key(one[key]) != canonical_key(two[key])]
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(map(repr, names)) if names else "all of it"

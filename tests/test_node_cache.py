@@ -28,6 +28,7 @@ from stategraph import (
 from stategraph.channels import LastValue
 from stategraph.pregel import NodeBuilder, Pregel
 from stategraph.store import SqliteCache
+from stategraph.store.keys import MANY_RUNS
 
 ONE = {"configurable": {"thread_id": "1"}}
 WAIT = 5.0
@@ -513,3 +514,52 @@ def test_a_whole_graph_is_cached_under_a_key_of_ones_own(drive: Drive) -> None:
     app = StateGraph(State).add_node("child", child, cache_policy=key).add_edge(START, "child").compile(cache=InMemoryCache())
     assert [drive.invoke(app, {"n": 1})["log"] for _ in range(2)] == [[1], [1]]
     assert CALLS == [1]
+
+
+# -- keys that never come twice -----------------------------------------------------------------------------------
+
+
+class Counting:
+    def __init__(self) -> None:
+        self.kind, self.calls = "fixed", 0
+
+    def __call__(self, state: State) -> State:
+        self.calls += 1
+        return {}
+
+
+def counting() -> Any:
+    calls, kind = [], "fixed"
+
+    def node(state: State) -> State:
+        calls.append(kind)
+        return {}
+
+    return node
+
+
+@pytest.mark.parametrize("make", [Counting, counting])
+def test_a_function_that_is_another_at_each_call_is_told_once(drive: Drive, make: Callable[[], Any]) -> None:
+    app = app_of(make())
+    drive.invoke(app, {"n": 1}), drive.invoke(app, {"n": 1})
+    with pytest.warns(RuntimeWarning, match=r"node 'node' has never been hit.*what changes is 'calls'\. Give .*key_func"):
+        drive.invoke(app, {"n": 1})
+    drive.invoke(app, {"n": 1}), drive.invoke(app, {"n": 1})
+
+
+def test_an_input_that_is_another_in_each_run_is_told_once(drive: Drive) -> None:
+    app = app_of(note)
+    for n in range(MANY_RUNS - 1):
+        drive.invoke(app, {"n": n, "log": []})
+    with pytest.warns(RuntimeWarning, match=r"another one in each of 20 runs: 'n' changes\. Give"):
+        drive.invoke(app, {"n": -1, "log": []})
+    drive.invoke(app, {"n": -2, "log": []})
+
+
+def test_a_cache_that_is_hit_or_whose_tasks_differ_in_one_run_is_fine(drive: Drive) -> None:
+    app = app_of(note)
+    for n in (1, 1, *range(2 * MANY_RUNS)):
+        drive.invoke(app, {"n": n})
+    wide = StateGraph(State).add_node("node", note, cache_policy=CachePolicy())
+    wide.add_conditional_edges(START, lambda state: [Send("node", {"n": n}) for n in range(3 * MANY_RUNS)], ["node"])
+    drive.invoke(wide.compile(cache=InMemoryCache()), {"n": 0})
