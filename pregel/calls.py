@@ -132,7 +132,10 @@ class Calls:
                 "but was called with other arguments now: calls are matched by name and order",
                 stacklevel=5,
             )
-        return self._done(written.get(RETURN))
+        result = written.get(RETURN)
+        for stream in self.run.streams:
+            stream.known((result,))
+        return self._done(result)
 
     def _done(self, value: Any) -> Any:
         future = CallFuture()

@@ -382,6 +382,6 @@ def _save_at_exit(run: Run, *, finished: bool = False) -> Effects:
 
 
 def _lasts_with_its_task(run: Run, around: Run) -> bool:
-    """Whether nobody needs the checkpoint of a nested graph that has finished once the task that ran it is done: the run
+    """Whether a nested graph that has finished needs its checkpoint only until the task that ran it is done: the run
     around it stores in the same place at its own end, and no later task goes on from there, as from a history."""
     return around.saver is run.saver and around.durability == "exit" and NS_END in run.ns

@@ -86,8 +86,8 @@ class Run:
         head: the newest checkpoint id this run knows of; `saved_id` the one it builds on.
         stored: per task id, what the loaded checkpoint knows of the task.
         watch: the watch of the attempt that runs this graph, or None.
-        late: records of mid-task calls that are stored at the end of the call (durability "exit").
-        inner_commits: namespace → task, checkpoint of a graph that it has run to the end; stored if the task goes on.
+        late: records of mid-task calls that are stored at the end of the call (durability "exit"); `inner_commits` the
+            checkpoints of graphs that a task has run to the end, by namespace, stored if that task is to go on.
         torn: a superstep is being applied that is not stored at once (durability "exit"): half-way, no state counts.
         blobs: channel → what a task of this superstep wrote to it last, and that encoded.
         histories: namespace → the superstep and task that last ran a graph with a history of its own there.
@@ -107,11 +107,11 @@ class Run:
     __slots__ = (
         "_calls", "after", "answer", "answer_task", "answers", "before", "blobs", "cache", "check_input", "claimed",
         "committed", "config", "context", "control", "dropped", "durability", "epoch", "executor", "found", "head",
-        "histories", "inner_commits", "input", "inside", "journal", "keep_view", "last_view", "late", "limit",
-        "live", "luggage", "machine", "metadata", "migrate", "migrated", "ns", "open_calls", "out", "output_keys",
-        "output_set", "parent", "parents", "passed", "paused", "program", "repeated", "rewound", "run_id",
-        "saved_id", "saver", "seeded", "seeds", "serde", "shown", "source", "step_timeout", "store", "stored",
-        "streams", "thread_id", "torn", "wake", "watch",
+        "histories", "inner_commits", "input", "inside", "journal", "keep_view", "last_view", "late", "limit", "live",
+        "luggage", "machine", "metadata", "migrate", "migrated", "ns", "open_calls", "out", "output_keys", "output_set",
+        "parent", "parents", "passed", "paused", "program", "repeated", "rewound", "run_id", "saved_id", "saver",
+        "seeded", "seeds", "serde", "shown", "source", "step_timeout", "store", "stored", "streams", "thread_id",
+        "torn", "wake", "watch",
     )  # fmt: skip
 
     def __init__(self, graph: Graph, input: Any, config: RunnableConfig | None, call: Call) -> None:
@@ -273,9 +273,9 @@ class Run:
 
     def _report_to(self, parent: Task) -> None:
         """Let the readers of the enclosing run see this one too."""
-        levels = self.ns.split(NS_SEP)
-        levels = levels[-2 if levels[-1].isdigit() else -1 :]
-        self.streams = tuple(s.below(self.program.stream, (*s.ns, *levels), self.watch) for s in parent.run.streams)
+        own = self.ns.split(NS_SEP)[-2 if self.ns.rpartition(NS_SEP)[2].isdigit() else -1 :]
+        below = (s.below(self.program.stream, (*s.ns, *own), self.watch) for s in parent.run.streams)
+        self.streams = tuple(filter(None, below))
 
     def read_by(self, call: Call, modes: StreamMode | Sequence[StreamMode]) -> None:
         """Attach the reader of this call."""

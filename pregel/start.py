@@ -129,7 +129,7 @@ def first_phase(run: Run, machine: Machine, found: CheckpointTuple | None) -> Ef
         yield from _replay(run, machine)
     run.committed = run.committed or run.found
     for stream in run.streams:
-        stream.values(machine, always=True)
+        stream.resumed(machine)
 
 
 def check_unchanged(run: Run, machine: Machine) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Final, get_args
 from ..checkpoint.base import INTERRUPT, RETURN
 from .machine import Machine
 from .task import Task
-from .tokens import message_id, unstreamed
+from .tokens import message_id, messages_in, unstreamed
 from .types import StateSnapshot, StreamMode
 
 MODES: Final = frozenset(get_args(StreamMode))
@@ -75,7 +75,7 @@ class Stream:
         ns: the run's namespace, one item per level.
     """
 
-    __slots__ = ("_envelope", "_put", "_sent", "_shown", "keys", "modes", "ns")
+    __slots__ = ("_envelope", "_put", "_sent", "_shown", "_unnamed", "keys", "modes", "ns")
 
     def __init__(
         self,
@@ -91,6 +91,7 @@ class Stream:
         self._envelope = envelope
         self._put = put
         self._sent: set[Any] = set()
+        self._unnamed = False  # messages were sent that get their ids from a reducer
         self._shown = frozenset((keys,) if isinstance(keys, str) else keys)
 
     @property
@@ -98,17 +99,13 @@ class Stream:
         """Whether chunks may come while a node runs."""
         return self._envelope.subgraphs or not LIVE.isdisjoint(self.modes)
 
-    @property
-    def wants_subgraphs(self) -> bool:
-        """Whether nested runs show their chunks here."""
-        return self._envelope.subgraphs
-
-    def below(self, keys: str | Sequence[str], ns: tuple[str, ...], watch: Any = None) -> Stream:
-        """The stream of a nested run that reports here. Without `subgraphs` only its custom events and messages come
-        through; with a `watch`, nothing once that is over."""
-        modes: Iterable[StreamMode] = self.modes if self.wants_subgraphs else self.modes & LIVE
+    def below(self, keys: str | Sequence[str], ns: tuple[str, ...], watch: Any = None) -> Stream | None:
+        """The stream of a nested run that reports here; None without `subgraphs`: then only what the node around that
+        run returns is shown. With a `watch`, nothing once that is over."""
+        if not self._envelope.subgraphs:
+            return None
         put = self._put if watch is None else watch.fence(self._put)
-        stream = Stream(modes, self._envelope, put, keys, ns)
+        stream = Stream(self.modes, self._envelope, put, keys, ns)
         stream._sent = self._sent  # a message shown inside is not shown again when the parent returns it
         return stream
 
@@ -125,8 +122,27 @@ class Stream:
 
     # -- what the loop reports ------------------------------------------------------------------------------
 
+    def known(self, values: Iterable[Any]) -> None:
+        """Messages in these written values have been shown when they came, perhaps to the reader of an earlier call:
+        they are not shown again when somebody returns them."""
+        if "messages" in self.modes:
+            self._sent.update(message_id(message) for value in values for message in messages_in(value))
+
+    def resumed(self, machine: Machine) -> None:
+        """A run goes on from this state."""
+        self._know(machine)
+        self.values(machine, always=True)
+
+    def _know(self, machine: Machine) -> None:
+        if "messages" in self.modes:
+            state = machine.output(self.keys)
+            self.known(state.values() if isinstance(state, dict) else (state,))
+
     def values(self, machine: Machine, *, always: bool = False) -> None:
         """The state as it is now, if a shown channel has changed."""
+        if self._unnamed:
+            self._unnamed = False
+            self._know(machine)
         if "values" in self.modes and (always or not self._shown.isdisjoint(machine.changed or ())):
             self.emit("values", snapshot(machine.output(self.keys)))
 
@@ -174,14 +190,23 @@ class Stream:
 
     def _returned(self, task: Task) -> None:
         """What a finished task wrote, and the messages in it that have not been shown while it ran."""
-        if "messages" in self.modes and not task.restored:
-            for message in unstreamed(task.input, task.writes, self._sent):
-                self.emit("messages", (message, task.config["metadata"]))
+        if "messages" in self.modes:
+            self._messages(task)
         if "updates" in self.modes:
             chunk = {task.name: updates_of(task.writes, self._shown, bare=isinstance(self.keys, str))}
             if task.restored:
                 chunk["__metadata__"] = {"cached": True}
             self.emit("updates", chunk)
+
+    def _messages(self, task: Task) -> None:
+        written = [value for _, value in task.writes]
+        if any(message_id(message) is None for value in written for message in messages_in(value)):
+            self._unnamed = True
+        if not task.restored:
+            for message in unstreamed(task.input, task.writes, self._sent):
+                self.emit("messages", (message, task.config["metadata"]))
+        elif task.recorded:  # by an earlier call, which has shown them; what a cache had was not shown
+            self.known(written)
 
     def breakpoint(self, following: Sequence[Task]) -> None:
         """The run stops at an `interrupt_before` or `interrupt_after`, with these tasks to follow."""

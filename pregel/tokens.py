@@ -165,7 +165,7 @@ def unstreamed(task_input: Any, writes: Iterable[Pair], seen_ids: Container[Any]
     >>> unstreamed({"messages": [question]}, [("messages", answer)], {"2"})
     []
     """
-    found = [message for _, value in writes for message in _messages_in(value)]
+    found = [message for _, value in writes for message in messages_in(value)]
     if not found:
         return []
     known = {message_id(message) for message in _messages_below(task_input)} - {None}
@@ -183,16 +183,17 @@ def unstreamed(task_input: Any, writes: Iterable[Pair], seen_ids: Container[Any]
 def _messages_below(task_input: Any) -> Iterator[Any]:
     """The messages in a state, or in an input that is a message or a list of them."""
     if is_message(task_input) or isinstance(task_input, (list, tuple)):
-        yield from _messages_in(task_input)
+        yield from messages_in(task_input)
     elif isinstance(task_input, Mapping):
         for value in task_input.values():
-            yield from _messages_in(value)
+            yield from messages_in(value)
     elif is_record(task_input):
         for _, value in record_items(task_input):
-            yield from _messages_in(value)
+            yield from messages_in(value)
 
 
-def _messages_in(value: Any) -> Iterator[Any]:
+def messages_in(value: Any) -> Iterator[Any]:
+    """The messages in a written value, one level deep: it is one, or a list of them, or an `Overwrite` of either."""
     if isinstance(value, Overwrite):
         value = value.value
     for item in value if isinstance(value, (list, tuple)) else (value,):

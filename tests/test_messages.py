@@ -516,8 +516,11 @@ def test_nostream_sends_no_tokens_but_what_is_pushed(drive: Drive) -> None:
     assert [m for m, _ in got] == [says("p")]
 
 
-def test_a_nested_graph_is_heard(drive: Drive) -> None:
-    assert "he" in contents(seen(drive, graph(graph(telling("he", "llo")))))
+def test_a_nested_graph_is_heard_where_it_is_asked_for(drive: Drive) -> None:
+    app = graph(graph(telling("he", "llo")))
+    assert "he" not in contents(seen(drive, app))
+    heard = drive.stream(app, {"messages": []}, stream_mode="messages", subgraphs=True)
+    assert "he" in contents([message for _, (message, _) in heard])
 
 
 # -- chat models -----------------------------------------------------------------------------------------------

@@ -1,0 +1,158 @@
+"""What of nested graphs reaches a reader, and that each message does once, however often the run pauses."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import pytest
+
+from stategraph import (
+    START,
+    Command,
+    InMemorySaver,
+    MessagesState,
+    StateGraph,
+    entrypoint,
+    get_stream_writer,
+    interrupt,
+    task,
+)
+from stategraph.graph import stream_text
+
+CONFIG: Any = {"configurable": {"thread_id": "1"}}
+NAMES = ("n0", "n1", "n2")
+
+
+def message(id: str, *, named: bool = True) -> dict[str, Any]:
+    return {"role": "assistant", "content": id, **({"id": id} if named else {})}
+
+
+def says(name: str, *, pauses: bool = False, named: bool = True) -> Any:
+    def node(state: Any) -> Any:
+        if pauses:
+            interrupt(name)
+        return {"messages": [message(name, named=named)]}
+
+    return node
+
+
+def chain(nodes: dict[str, Any], saver: Any = None) -> Any:
+    return StateGraph(MessagesState).add_sequence([*nodes.items()]).add_edge(START, next(iter(nodes))).compile(saver)
+
+
+def side_by_side(nodes: dict[str, Any]) -> Any:
+    graph = StateGraph(MessagesState)
+    for name, node in nodes.items():
+        graph.add_node(name, node).add_edge(START, name)
+    return graph.compile()
+
+
+def called(child: Any) -> Any:
+    """A function that runs the graph, and returns all it has."""
+    return lambda _: {"messages": child.invoke({"messages": []})["messages"]}
+
+
+PLACES = {
+    "a node": lambda child: child,
+    "a function": called,
+    "a node of a node": lambda child: chain({"middle": child, "after": says("after")}),
+    "a function in a node": lambda child: chain({"middle": called(child), "after": says("after")}),
+    "two graphs in a function": lambda child: called_twice(child),
+}
+
+
+def called_twice(child: Any) -> Any:
+    before = chain({"before": says("before")})
+    return lambda _: {"messages": [m for g in (before, child) for m in g.invoke({"messages": []})["messages"]]}
+
+
+def whole_stream(drive: Any, app: Any, mode: Any, **options: Any) -> list[Any]:
+    """The chunks of a call and of those that answer its questions, one at a time."""
+    chunks = drive.stream(app, {"messages": []}, CONFIG, stream_mode=mode, **options)
+    while asked := drive.get_state(app, CONFIG).interrupts:
+        answer = Command(resume={asked[-1].id: "yes"})
+        chunks += drive.stream(app, answer, CONFIG, stream_mode=mode, **options)
+    return chunks
+
+
+@pytest.mark.parametrize("subgraphs", [False, True])
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("build", [chain, side_by_side])
+def test_each_message_is_shown_once_wherever_the_run_pauses(
+    drive: Any, build: Any, place: str, subgraphs: bool
+) -> None:
+    for *pauses, named in product([False, True], repeat=len(NAMES) + 1):
+        bodies = zip(NAMES, pauses, strict=True)
+        nodes = {name: says(name, pauses=pausing, named=named) for name, pausing in bodies}
+        app = chain({"first": says("first"), "sub": PLACES[place](build(nodes)), "last": says("last")}, InMemorySaver())
+        chunks = whole_stream(drive, app, "messages", subgraphs=subgraphs)
+        shown = [(chunk[1] if subgraphs else chunk)[0]["content"] for chunk in chunks]
+        said = [each["content"] for each in drive.get_state(app, CONFIG).values["messages"]]
+        assert sorted(shown) == sorted(said), (pauses, named)
+
+
+def test_what_a_call_had_returned_before_a_pause_is_not_shown_again(drive: Any) -> None:
+    @task
+    def speak(name: str) -> Any:
+        return message(name)
+
+    @entrypoint(checkpointer=InMemorySaver())
+    def flow(_: Any) -> Any:
+        said = speak("said").result()
+        interrupt("?")
+        return [said, message("end")]
+
+    @entrypoint(checkpointer=InMemorySaver())
+    async def aflow(_: Any) -> Any:
+        said = await speak("said")
+        interrupt("?")
+        return [said, message("end")]
+
+    app = aflow if drive.is_async else flow
+    assert [m["id"] for m, _ in drive.stream(app, 1, CONFIG, stream_mode="messages")] == ["said"]
+    assert [m["id"] for m, _ in drive.stream(app, Command(resume=1), CONFIG, stream_mode="messages")] == ["end"]
+
+
+def test_what_a_failed_run_had_shown_is_not_shown_again(drive: Any) -> None:
+    left = [1]
+
+    def fails(state: Any) -> Any:
+        if left:
+            left.pop()
+            raise ValueError("later")
+        return {"messages": [message("n1")]}
+
+    app = chain({"sub": chain({"n0": says("n0"), "n1": fails})}, InMemorySaver())
+    with pytest.raises(ValueError, match="later"):
+        drive.stream(app, {"messages": []}, CONFIG, stream_mode="messages", subgraphs=True)
+    again = drive.stream(app, None, CONFIG, stream_mode="messages", subgraphs=True)
+    assert [m["id"] for _, (m, _) in again] == ["n1"]
+
+
+def talks(name: str) -> Any:
+    """Sends an event, and its message in parts."""
+
+    def node(state: Any) -> Any:
+        get_stream_writer()(name)
+        return {"messages": [stream_text(["a ", "b"], id=name)]}
+
+    return node
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("mode", ["custom", "tasks", "updates", "debug", "checkpoints", "values", "messages"])
+def test_without_subgraphs_only_what_the_node_returns_is_shown(drive: Any, place: str, mode: Any) -> None:
+    inner = PLACES[place](chain({"n0": talks("n0")}))
+    app = chain({"sub": inner, "last": talks("last")}, InMemorySaver())
+    told = [chunk for ns, chunk in whole_stream(drive, app, mode, subgraphs=True) if not ns and mode != "messages"]
+    other = chain({"sub": inner, "last": talks("last")}, InMemorySaver())
+    chunks = whole_stream(drive, other, mode)
+    if mode == "messages":
+        parts = [(m["content"], metadata["stategraph_node"]) for m, metadata in chunks]
+        assert ("a b", "sub") in parts and parts[-2:] == [("a ", "last"), ("b", "last")]
+        assert {node for _, node in parts} == {"sub", "last"}
+    else:
+        assert len(chunks) == len(told)
+    if mode == "custom":
+        assert chunks == ["last"]
