@@ -173,7 +173,7 @@ class Mailbox:
                 inbox = self._inboxes.get(id)
                 if inbox is not None:
                     inbox.take(start, event)
-        except (EOFError, OSError):
+        except Exception:  # it has ended, or sends what is no mail: who sends on is told by a line that is closed
             line.close()
 
 

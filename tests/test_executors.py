@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import multiprocessing
+import pickle
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import types
 from collections.abc import Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
+from multiprocessing.connection import Client
 from typing import Any
 
 import pytest
@@ -523,6 +525,19 @@ def test_a_worker_that_cannot_reach_its_driver_says_so(tmp_path: Path) -> None:
     answer, told = pools.carry(inline.calls[0].payload, (str(tmp_path / "nowhere"), b"key"), "id")
     error = pickling.unpack_error(pickling.loads(answer).error)
     assert "a worker cannot reach its driver" in str(error) and told[1] == 0
+
+
+@pytest.mark.parametrize(
+    "sent", [b"no mail", pickle.dumps("not three"), pickle.dumps((["no id"], "", b""))], ids=["bytes", "text", "list"]
+)
+def test_mail_that_is_none_ends_its_line_and_no_other(sent: bytes, drive: Drive, pool: Any) -> None:
+    mailbox = pools.the_mailbox()
+    with Client(mailbox.address, authkey=mailbox.key) as line:
+        line.send_bytes(sent)
+        assert line.poll(LONG)
+        with pytest.raises(EOFError):
+            line.recv()
+    assert drive.stream(row(speaks, executor=pool), {"n": 0}, stream_mode="custom")[-1] == "last"
 
 
 def test_a_node_by_hand(drive: Drive) -> None:

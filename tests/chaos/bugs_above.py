@@ -1,11 +1,14 @@
-"""Bugs on purpose in the engine: who records what, who takes answers, keys, order, changes."""
+"""Bugs on purpose in the engine: who records what, who takes answers, keys, order, changes, whose answer it is."""
 
 from __future__ import annotations
 
+import os
 from contextlib import ExitStack
 from typing import Any
 
 import stategraph.checkpoint.sql.saver as sql
+import stategraph.executors.frames as frames
+import stategraph.executors.processes as processes
 import stategraph.pregel.ajournal as ajournal
 import stategraph.pregel.journal as journal
 import stategraph.pregel.loop as loop
@@ -150,3 +153,25 @@ def changes_not_looked_at(stack: ExitStack) -> None:
 def loop_never_given_away(stack: ExitStack) -> None:
     """An async run that never waits holds its event loop to the end."""
     swap(stack, timeslice.TimeSlices, "end", lambda self: float("inf"))
+
+
+@bug("forking_nodes", 6)
+def answers_by_order(stack: ExitStack) -> None:
+    """The first answer that comes is the call's: nobody looks whose it is."""
+    real = frames.Frames.receive
+    swap(stack, frames.Frames, "receive", lambda self, call=None, due=None: real(self, None, due))
+    swap(stack, processes._Worker, "is_fit", lambda self: True)
+
+
+@bug("forking_nodes", 6)
+def children_write(stack: ExitStack) -> None:
+    """What a node has forked comes back to the loop that serves calls, and has its parent's pipe."""
+    bug = "import os, contextlib; import stategraph.executors.worker as w; w._child_ends = contextlib.nullcontext; "
+    bug += "os.register_at_fork = lambda **_: None; "
+    swap(stack, processes, "BOOT", processes.BOOT.replace("from ", bug + "from ", 1))
+
+
+@bug("lost_beside_a_child", 3)
+def only_the_pipe_is_waited_for(stack: ExitStack) -> None:
+    """A worker has died when its pipe ends, which a child of its may hold."""
+    swap(stack, processes, "open_sentinel", lambda process: os.pidfd_open(os.getpid()))

@@ -4,6 +4,7 @@ from . import (  # noqa: F401
     batches,
     faults,
     fleets,
+    forks,
     held_loops,
     hostile,
     keys,
