@@ -26,8 +26,10 @@ NO_WRITES = "__no_writes__"
 RETURN = "__return__"
 DIGEST = "__digest__"
 CLAIM = "__claim__"
+RAISED = "__raised__"
+KEPT = "__kept__"
 
-CONTROL_WRITES = {ERROR: -1, ERROR_SOURCE: -2, INTERRUPT: -3, RESUME: -4, CLAIM: -5}
+CONTROL_WRITES = {ERROR: -1, ERROR_SOURCE: -2, INTERRUPT: -3, RESUME: -4, CLAIM: -5, RAISED: -6, KEPT: -7}
 """Writes that describe a task instead of being its output, with their fixed place: a new one replaces the old."""
 
 

@@ -148,6 +148,7 @@ def lend(task: Task) -> Lent:
         info=task.runtime.execution_info,
         drain_reason=run.control.drain_reason,
         saves=saves,
+        edited=task.edited,
         known=known,
         at_hand=at_hand,
         listens=frozenset(listens),

@@ -35,6 +35,7 @@ class Lent(NamedTuple):
         ns: the task's namespace; `attempt` which try it is.
         config: as `get_config` gives it, or why it cannot.
         saves: answers can come: a saver keeps the thread.
+        edited: the thread was edited since its questions were shown.
         known: the answers that the task has been given before; `at_hand` those that have come for its questions now.
         listens: the stream modes that somebody reads; `limited` if a time limit wants signs of life.
     """
@@ -45,6 +46,7 @@ class Lent(NamedTuple):
     info: ExecutionInfo | None
     drain_reason: str | None
     saves: bool
+    edited: bool
     known: dict[str, Any]
     at_hand: dict[str, Any]
     listens: frozenset[StreamMode]

@@ -94,6 +94,7 @@ def _end(task: Task, ending: Ending) -> Any:
             signal = asking(task, (question,), place)
         if not ending.questions:  # raised by hand
             signal = asking(task, ending.raised, (0, ending.asked))
+            signal.by_hand = True
         if ending.error is not None:
             raise AnswerRejected(ending.raised, unpack_error(ending.error))  # type: ignore[arg-type]
         raise signal

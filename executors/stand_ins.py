@@ -29,6 +29,8 @@ class RemoteTask:
         self.attempt = lent.attempt
         self.known = lent.known
         self.asked = 0
+        self.keys: tuple[str, ...] = ()
+        self.edited = lent.edited
         self.questions: list[Any] = []
         self.writes: list[tuple[str, Any]] = []
         self.control = RemoteControl(lent.drain_reason)
@@ -150,18 +152,10 @@ class RemoteRun:
 
     def __init__(self, task: RemoteTask, lent: Lent, tell: Tell) -> None:
         self.saver: object | None = self if lent.saves else None
-        self.taken: list[str] = []
+        self.answers = RemoteAnswers(lent.at_hand)
         self._task = task
-        self._at_hand = lent.at_hand
         self._tell = tell
         self.streams = (RemoteStream(lent.listens, tell),)
-
-    def take_answer(self, interrupt_id: str, by: Any, inside: Any = ()) -> tuple[Any, ...]:
-        """The answer to this question as a one-item tuple, empty if there is none."""
-        if interrupt_id not in self._at_hand:
-            return ()
-        self.taken.append(interrupt_id)
-        return (self._at_hand.pop(interrupt_id),)
 
     def teller(self, kind: str) -> Callable[[Any], None]:
         """What sends events of this kind."""
@@ -181,6 +175,36 @@ class RemoteRun:
     def executor(self) -> NoReturn:
         """Only a `@task` asks for this, when it is called inside a node."""
         raise RuntimeError(_stays(self._task.name, "a call of a @task"))
+
+
+class RemoteAnswers:
+    """Stands for the answers of the run: those that came along.
+
+    Attributes:
+        taken: the ids of those that were used.
+    """
+
+    def __init__(self, at_hand: dict[str, Any]) -> None:
+        self.taken: list[str] = []
+        self._at_hand = at_hand
+
+    def take(self, question: str, by: Any, inside: Any = ()) -> tuple[Any, ...]:
+        """The answer to this question as a one-item tuple, empty if there is none."""
+        if question not in self._at_hand:
+            return ()
+        self.taken.append(question)
+        return (self._at_hand.pop(question),)
+
+    def brought(self, task: Any) -> dict[str, Any]:
+        """The answers that the call brings for the questions of the task."""
+        return self._at_hand
+
+    def shown(self, task: Any, question: str) -> None:
+        """Only the driver has the record."""
+        return
+
+    def reject(self, question: str) -> None:
+        """The driver will see that the question is open."""
 
 
 class RemoteStream:

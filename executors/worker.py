@@ -57,7 +57,7 @@ def serve(payload: bytes, parts: Sequence[bytes] = (), tell: Tell | None = None)
     finally:
         task.end()
     ending.writes, ending.asked, ending.questions = task.writes, task.asked, task.questions
-    ending.known, ending.taken = task.known, task.run.taken
+    ending.known, ending.taken = task.known, task.run.answers.taken
     ending.drain_reason = task.control.drain_reason
     return _packed(node, ending)
 

@@ -23,6 +23,7 @@ class AsyncJournal(Journal):
 
     def record(self, entry: Save) -> None:
         """`Journal.record`, from a worker thread of an async run: the loop's own saver methods store it."""
+        entry.of_call = True
         if self._run.lags:
             self._loop.call_soon_threadsafe(self.post, entry)
         else:
@@ -46,6 +47,7 @@ class AsyncJournal(Journal):
 
     async def arecord(self, entry: Save) -> None:
         """`record`, on the loop's thread."""
+        entry.of_call = True
         if self._run.lags:
             self.post(entry)
         else:

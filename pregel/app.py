@@ -408,7 +408,9 @@ def hand_up(run: Run) -> None:
     """A nested run that paused makes the task around it pause."""
     if run.paused is not None and run.parent is not None:
         number = run.ns.rpartition(NS_SEP)[2]
-        raise asking(run.parent, run.paused, (1, int(number) if number.isdigit() else 0))
+        signal = asking(run.parent, run.paused, (1, int(number) if number.isdigit() else 0))
+        signal.by_hand = not run.only_asked
+        raise signal
 
 
 def escaped(run: Run, signal: ParentCommand) -> BaseException:

@@ -14,14 +14,14 @@ from concurrent.futures import CancelledError, Future
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
-from ..checkpoint.base import DIGEST, ERROR, INTERRUPT, RESUME, RETURN
+from ..checkpoint.base import DIGEST, ERROR, RESUME, RETURN
 from ..store.keys import canonical_key
 from . import work
 from .deadline import Pulse
 from .effects import Save
 from .errors import GraphBubbleUp, GraphInterrupt
 from .executors import POOL
-from .keep import encode_marks
+from .keep import encode_marks, question_marks
 from .program import Node
 from .records import refuse_coroutine
 from .task import Task
@@ -228,6 +228,7 @@ def raise_open(endings: Sequence[tuple[Any, BaseException | None, bool]]) -> Non
     questions = [error for _, error, _ in endings if isinstance(error, GraphInterrupt)]
     if questions:
         signal = GraphInterrupt()
+        signal.by_hand = False
         merge(signal, questions)
         raise signal
     for _, error, seen in endings:
@@ -241,12 +242,15 @@ def merge(signal: GraphInterrupt, endings: Sequence[BaseException | None]) -> No
     for question in signal.interrupts:
         found.setdefault(question.id, question)
     signal.interrupts = tuple(found.values())
+    signal.by_hand = signal.by_hand or any(getattr(error, "by_hand", False) for error in endings)
 
 
 def ending_of(child: Task) -> BaseException | None:
     """What a call raises to those who wait for it."""
     if child.paused:
-        return GraphInterrupt(child.interrupts)
+        signal = GraphInterrupt(child.interrupts)
+        signal.by_hand = child.raised
+        return signal
     return child.error
 
 
@@ -280,7 +284,7 @@ def record_of(run: Run, child: Task) -> Save | None:
     elif isinstance(child.error, Exception):
         marks = {ERROR: child.error}
     elif child.interrupts:
-        marks = {INTERRUPT: list(child.interrupts)}
+        marks = question_marks(run, child)
     if child.answers:
         marks[RESUME] = child.answers
     if not marks or run.saver is None:

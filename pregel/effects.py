@@ -47,13 +47,13 @@ class Entry:
 
     Attributes:
         done: the saver has answered; `error` is what it raised, or None.
-        posted: nobody waits for it.
+        posted: nobody waits for it. `of_call`: a `@task` call left it; should that fail, the whole run does.
     """
 
-    __slots__ = ("done", "error", "posted")
+    __slots__ = ("done", "error", "of_call", "posted")
 
     def __init__(self) -> None:
-        self.done = self.posted = False
+        self.done = self.posted = self.of_call = False
         self.error: BaseException | None = None
 
 

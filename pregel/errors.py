@@ -245,7 +245,10 @@ class GraphInterrupt(GraphBubbleUp):
     Attributes:
         interrupts: the questions.
         value: what becomes a question when the task pauses; `MISSING` for nothing.
+        by_hand: not all of it comes from `interrupt()`: only running the task again shows whether it still waits.
     """
+
+    by_hand = True
 
     def __init__(self, interrupts: Any = ()) -> None:
         super().__init__(interrupts)

@@ -5,7 +5,7 @@ Nothing here writes, waits or runs a node; the sync and async faces share every 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +15,10 @@ from ..checkpoint.base import (
     ERROR,
     ERROR_SOURCE,
     INTERRUPT,
+    KEPT,
     NO_WRITES,
     NULL_TASK_ID,
+    RAISED,
     RESUME,
     RETURN,
     CheckpointTuple,
@@ -25,6 +27,7 @@ from ..checkpoint.base import (
     address,
 )
 from ..checkpoint.records import iso
+from .answers import locked, undelivered
 from .fingerprint import GRAPH, retyped
 from .machine import Machine
 from .program import Program
@@ -43,6 +46,12 @@ class Stored:
 
     A task has finished if it left output and no error: a failed attempt's output is never kept, and a later success
     clears the error.
+
+    Attributes:
+        claim: of the null task, the answers that a run has brought.
+        raised: `Task.raised`.
+        kept: the task was begun beside an earlier checkpoint and goes on here, after an edit of the thread: that
+            checkpoint's id, and the task's path here.
     """
 
     writes: list[Pair] = field(default_factory=list)
@@ -53,12 +62,24 @@ class Stored:
     interrupts: tuple[Interrupt, ...] = ()
     answers: Mapping[str, Any] = field(default_factory=dict)
     spans: tuple[Span, ...] = ()
-    claim: Mapping[str, Any] | None = None  # answers that a run has brought and not come to the end with
+    claim: Mapping[str, Any] | None = None
+    raised: bool = False
+    kept: Mapping[str, Any] | None = None
 
     @property
     def finished(self) -> bool:
         """Whether its writes count."""
         return self.wrote and self.error is None
+
+    @property
+    def waiting(self) -> tuple[Interrupt, ...]:
+        """Its questions that have no answer in its record."""
+        return () if self.finished else tuple(q for q in self.interrupts if q.id not in self.answers)
+
+    @property
+    def edited(self) -> bool:
+        """Whether the thread was edited since its questions were shown."""
+        return self.kept is not None
 
 
 def read_stored(pending: Iterable[PendingWrite]) -> dict[str, Stored]:
@@ -78,6 +99,10 @@ def read_stored(pending: Iterable[PendingWrite]) -> dict[str, Stored]:
             stored.answers = value
         elif channel == CLAIM:
             stored.claim = value
+        elif channel == RAISED:
+            stored.raised = bool(value)
+        elif channel == KEPT:
+            stored.kept = value
         else:
             stored.wrote = True
             if channel != NO_WRITES:
@@ -182,6 +207,32 @@ def with_handlers(tasks: Iterable[Task], stored: Mapping[str, Stored]) -> list[T
     return found
 
 
+def given_answers(stored: Mapping[str, Stored]) -> set[str]:
+    """The questions whose answers are recorded beside a checkpoint, by whichever task."""
+    return {question for known in stored.values() for question in known.answers}
+
+
+def waiting_questions(tasks: Iterable[Task], stored: Mapping[str, Stored]) -> dict[str, Task]:
+    """The recorded questions that wait for an answer, each with its task."""
+    given = given_answers(stored)
+    found: dict[str, Task] = {}
+    for task in tasks:
+        known = stored.get(task.id)
+        if known is not None:
+            found.update((question.id, task) for question in known.waiting if question.id not in given)
+    return found
+
+
+def _answerable(seen: View) -> set[str]:
+    """The questions that can be answered now: not those that a call has brought an answer to, and none as long as such
+    a call may be at work."""
+    open_ = waiting_questions(seen.tasks, seen.stored)
+    null = seen.stored.get(NULL_TASK_ID)
+    claim = null.claim if null is not None else None
+    left = undelivered(claim, open_, given_answers(seen.stored))
+    return set() if left and locked(claim) else set(open_) - left.keys()
+
+
 def snapshot_of(program: Program, found: CheckpointTuple, *, live: bool) -> StateSnapshot:
     """What `get_state` shows of a stored checkpoint.
 
@@ -192,11 +243,12 @@ def snapshot_of(program: Program, found: CheckpointTuple, *, live: bool) -> Stat
     seen = view(program, found, live=live)
     place = found.config["configurable"]
     where = program, place["thread_id"], place.get("checkpoint_ns", "")
-    tasks = tuple(describe(task, seen.stored.get(task.id), where, live=live) for task in seen.tasks)
+    shown = _answerable(seen) if live else None
+    tasks = tuple(describe(task, seen.stored.get(task.id), where, shown) for task in seen.tasks)
     handled = {t.cause for t in seen.tasks if t.cause is not None}
     open_tasks = [
-        shown
-        for shown, task in zip(tasks, seen.tasks, strict=True)
+        described
+        for described, task in zip(tasks, seen.tasks, strict=True)
         if (not _finished(seen, task.id) and task not in handled if live else task.cause is None)
     ]
     return StateSnapshot(
@@ -233,12 +285,13 @@ def _values(program: Program, seen: View) -> Any:
 
 
 def describe(
-    task: Task, known: Stored | None, where: tuple[Program, str, str], *, live: bool = False
+    task: Task, known: Stored | None, where: tuple[Program, str, str], shown: Collection[str] | None = None
 ) -> PregelTask:
-    """A task with what is stored of it; in the live view a finished one has no questions any more.
+    """A task with what is stored of it.
 
     Args:
         where: the graph, the thread and the namespace it is in.
+        shown: the questions that can be answered; None shows all that were asked.
     """
     known = known or Stored()
     return PregelTask(
@@ -246,7 +299,7 @@ def describe(
         name=task.name,
         path=task.path,
         error=known.error,
-        interrupts=() if known.finished and live else known.interrupts,
+        interrupts=known.interrupts if shown is None else tuple(q for q in known.interrupts if q.id in shown),
         state=_nested_config(task, *where),
         result=_result(known, where[0]) if known.finished else None,
         spans=known.spans,

@@ -2,76 +2,134 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from hashlib import blake2b
 from threading import Lock
 from typing import Any
 
 from ..channels.base import MISSING
+from .answers import at_place, keyed_id, question_id, unworded_id
 from .errors import GraphInterrupt
 from .runtime import running
 from .task import Task
 from .types import Interrupt
 
 
-def interrupt(value: Any, *, response_schema: Any = None) -> Any:
+def interrupt(value: Any, *, key: str | None = None, response_schema: Any = None) -> Any:
     """Ask the caller of the run a question and wait for the answer.
 
     The first time, the task pauses here: `invoke` returns with the question under `"__interrupt__"`. When the
     thread is resumed with `Command(resume=answer)` the node runs again from its start and this call returns the
-    answer. Several questions in one node are matched to their answers by the order of the calls, so that order must be
-    the same each time the node runs.
+    answer.
+
+    When the node runs again a question is known by its `key`. Without one it is known by its place among the node's
+    questions *and* by `value`: if another question stands at that place, it does not get the answer. It is asked
+    instead, and a warning says what changed. So give a key to questions whose words change from run to run (a time, a
+    text by a model), and to those that are asked side by side (`asyncio.gather`, threads), whose order may change.
+    If the thread was edited by `update_state` in between, whatever the node asks at that place now gets the answer.
 
     Args:
         value: the question; anything a checkpoint can store.
+        key: tells the question from the others of the node, whatever its words and the order.
         response_schema: what the answer must fit. A type (pydantic model, TypedDict, dataclass, `int`, ...) is shown as
             JSON schema and the answer is converted to it; a dict is taken for a JSON schema and only shown.
 
     Raises:
         RuntimeError: outside of a node, or in a graph without a checkpointer, where no answer could ever come.
+        ValueError: the node has asked under this key already.
     """
     task: Task = running("interrupt()")
     holder = _holder(task)
-    with _numbering:  # a node may ask from several threads
-        place = task.asked
-        question_id = interrupt_id(task.ns, place)
-        task.asked += 1
+    question_id, order = _identify(task, value, key)
     answers = holder.known_answers()
-    if question_id not in answers:
-        taken = holder.run.take_answer(question_id, *_way_to(holder, task))
+    known = _known(task, holder, question_id, order)
+    if known not in answers:
+        taken = holder.run.answers.take(known, *_way_to(holder, task))
         if not taken:
-            raise asking(task, (Interrupt(value, question_id, _json_schema(response_schema)),), (0, place))
-        answers[question_id] = taken[0]
-    answer = answers[question_id]
+            _warn_of_change(task, holder, question_id, value)
+            raise asking(task, (Interrupt(value, question_id, _json_schema(response_schema)),), order)
+        answers[known] = taken[0]
+    answer = answers[known]
     if response_schema is None or isinstance(response_schema, dict):
         return answer
     try:
         return _adapter(response_schema).validate_python(answer)
     except ValueError as error:
-        del answers[question_id]  # the question stays open
+        del answers[known]  # the question stays open
+        holder.run.answers.reject(known)
         question = Interrupt(value, question_id, _json_schema(response_schema))
         raise AnswerRejected((question,), error) from None
+
+
+def _identify(task: Task, value: Any, key: str | None) -> tuple[str, Order]:
+    """The id of a question, and where it is shown among others."""
+    if key is None:
+        with _numbering:
+            place = task.asked
+            task.asked += 1
+        return question_id(task.ns, place, value), (0, place, 0)
+    if not isinstance(key, str) or not key:
+        raise TypeError(f"interrupt(key=...) must be a text that is not empty, got {key!r}")
+    with _numbering:
+        if key in task.keys:
+            raise ValueError(
+                f"node {task.name!r} asked two questions under the key {key!r}: each needs a key of its own, for "
+                "example with the item it is about"
+            )
+        task.keys = (*task.keys, key)
+    return keyed_id(task.ns, key), (0, task.asked - 1, len(task.keys))
+
+
+def _known(task: Task, holder: Task, question: str, order: Order) -> str:
+    """Under which id the answer to a question is looked for: its own; in an edited thread, that of whatever was asked
+    at its place; in a thread of an earlier version, the one it had then."""
+    answers = holder.known_answers()
+    if question in answers:
+        return question
+    there = [*answers, *holder.run.answers.brought(holder)]
+    earlier = unworded_id(task.ns, order[1])
+    if earlier in there:
+        return earlier
+    return (at_place(there, question) if task.edited else None) or question
+
+
+def _warn_of_change(task: Task, holder: Task, question: str, value: Any) -> None:
+    """Tell of an answer that is not delivered, because another question stands where its own did."""
+    before = at_place([*holder.known_answers(), *holder.run.answers.brought(holder)], question)
+    if before is None or before == question:
+        return
+    shown = holder.run.answers.shown(holder, before)
+    warnings.warn(
+        f"node {task.name!r}: question {int(question[16:20], 16) + 1} of the task changed since it was answered"
+        + (f", from {shown.value!r:.200} to {value!r:.200}" if shown is not None else f": it is {value!r:.200} now")
+        + ". The answer was not delivered; the question is asked anew. If its words may change from run to run, or "
+        "several are asked side by side, give it a name: interrupt(value, key=...)",
+        UserWarning,
+        stacklevel=4,
+    )
+
+
+Order = tuple[int, ...]
+"""Where a question is shown: a task's own by the order of its calls, then those of graphs it runs by theirs."""
 
 
 _numbering = Lock()
 
 
-def asking(task: Task, questions: Sequence[Interrupt], place: tuple[int, int]) -> GraphInterrupt:
+def asking(task: Task, questions: Sequence[Interrupt], order: Order) -> GraphInterrupt:
     """The signal by which a task pauses with these questions. They are noted on the task as well: of several that are
-    asked side by side (`asyncio.gather`, threads) only one signal leaves the node, but all are shown.
-
-    Args:
-        place: where they are shown: a task's own by the order of its calls, then those of graphs it runs by theirs.
-    """
-    task.questions = [*getattr(task, "questions", ()), *((place, question) for question in questions)]
-    return GraphInterrupt(questions)
+    asked side by side (`asyncio.gather`, threads) only one signal leaves the node, but all are shown."""
+    task.questions = [*getattr(task, "questions", ()), *((order, question) for question in questions)]
+    signal = GraphInterrupt(questions)
+    signal.by_hand = False
+    return signal
 
 
 def raised(task: Any, signal: GraphInterrupt) -> tuple[Interrupt, ...]:
     """The questions of a signal that has left a node: a bare value, raised by hand, becomes one."""
     if signal.value is MISSING:
         return signal.interrupts
-    return (*signal.interrupts, Interrupt(signal.value, interrupt_id(task.ns, task.asked)))
+    return (*signal.interrupts, Interrupt(signal.value, question_id(task.ns, task.asked, signal.value)))
 
 
 def _holder(task: Task) -> Task:
@@ -110,15 +168,7 @@ def lent_answers(task: Task) -> tuple[bool, dict[str, Any], dict[str, Any]]:
         holder = _holder(task)
     except RuntimeError:
         return False, {}, {}
-    stored = holder.run.stored.get(holder.id)
-    at_hand: dict[str, Any] = {}
-    for question in stored.interrupts if stored is not None else ():
-        run: Any = holder.run
-        while run is not None:
-            if question.id in run.answers:
-                at_hand[question.id] = run.answers[question.id]
-            run = run.parent.run if run.parent is not None else None
-    return True, dict(holder.known_answers()), at_hand
+    return True, dict(holder.known_answers()), holder.run.answers.brought(holder)
 
 
 def take_answers(task: Task, used: Sequence[str], open_: Sequence[str], known: Mapping[str, Any]) -> bool:
@@ -136,13 +186,15 @@ def take_answers(task: Task, used: Sequence[str], open_: Sequence[str], known: M
         return False
     holder = _holder(task)
     answers = holder.known_answers()
-    answers.update(known)
     news = False
     for question_id in used:
-        holder.run.take_answer(question_id, *_way_to(holder, task))
+        holder.run.answers.take(question_id, *_way_to(holder, task))
+    answers.update(known)
     for question_id in open_:
         answers.pop(question_id, None)
-        taken = () if question_id in used else holder.run.take_answer(question_id, *_way_to(holder, task))
+        if question_id in used:
+            holder.run.answers.reject(question_id)
+        taken = () if question_id in used else holder.run.answers.take(question_id, *_way_to(holder, task))
         if taken:
             answers[question_id], news = taken[0], True
     return news
@@ -164,16 +216,7 @@ class AnswerRejected(GraphInterrupt):
     def __init__(self, interrupts: Sequence[Interrupt], error: ValueError) -> None:
         super().__init__(interrupts)
         self.error = error
-
-
-def interrupt_id(ns: str, position: int) -> str:
-    """32 hex digits for the question at this position of the task with this namespace."""
-    return blake2b(f"{ns}\0{position}".encode(), digest_size=16).hexdigest()
-
-
-def renamed(old_ns: str, new_ns: str, count: int) -> dict[str, str]:
-    """The ids of the first questions of a task, and what they become when its namespace does."""
-    return {interrupt_id(old_ns, place): interrupt_id(new_ns, place) for place in range(count)}
+        self.by_hand = False
 
 
 def listed(tasks: Iterable[Task], names: Sequence[str] | str) -> bool:

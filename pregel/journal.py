@@ -29,7 +29,7 @@ class Journal:
         self._run = run
         self._queue: deque[Entry] = deque()
         self._lane = threading.Lock()
-        self._unseen: BaseException | None = None  # why an entry that nobody waited for was not stored
+        self._unseen: BaseException | None = None  # why an entry was not stored of which the loop does not know
         self.broken: BaseException | None = None
 
     def store(self, entry: Entry) -> None:
@@ -53,6 +53,7 @@ class Journal:
 
     def record(self, entry: Save) -> None:
         """Store what a `@task` call left, from the thread that made the call: as the run's durability says."""
+        entry.of_call = True
         if self._run.lags:
             self.post(entry)
         else:
@@ -62,7 +63,7 @@ class Journal:
         """Wait until all is stored.
 
         Raises:
-            Exception: whatever the saver raised for an entry that nobody waited for.
+            Exception: whatever the saver raised for an entry of which the loop does not know.
         """
         with self._lane:
             while self._queue:
@@ -70,7 +71,7 @@ class Journal:
         self.check()
 
     def check(self) -> None:
-        """Raise what the saver has raised for an entry that nobody waited for; do not wait."""
+        """Raise what the saver has raised for an entry of which the loop does not know; do not wait."""
         error, self._unseen = self._unseen, None
         if error is not None:
             raise error
@@ -102,7 +103,7 @@ class Journal:
         entry.error = error
         if isinstance(entry, Save) and entry.commit is not None and self.broken is None:
             self.broken = error
-        if entry.posted and self._unseen is None:
+        if (entry.posted or entry.of_call) and self._unseen is None:
             self._unseen = error
 
 

@@ -18,6 +18,7 @@ from ..checkpoint.base import (
     ERROR_SOURCE,
     INTERRUPT,
     NO_WRITES,
+    RAISED,
     RESUME,
     Checkpoint,
     Commit,
@@ -73,6 +74,15 @@ def encode_marks(run: Run, task: Task, marks: Mapping[str, Any]) -> TaskWrites:
             raise
     spans, task.spans = task.spans, ()
     return TaskWrites(task.id, task.path_text, encoded, spans)
+
+
+def question_marks(run: Run, task: Task) -> dict[str, Any]:
+    """What a paused task waits for, as control writes."""
+    marks: dict[str, Any] = {INTERRUPT: list(task.interrupts)}
+    known = run.stored.get(task.id) if run.stored else None
+    if task.raised or (known is not None and known.raised):
+        marks[RAISED] = task.raised
+    return marks
 
 
 _MARKS = {ERROR: "the error", ERROR_SOURCE: "the error", INTERRUPT: "what interrupt() asks", RESUME: "the answers"}

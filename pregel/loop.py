@@ -9,25 +9,21 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import Any
 
-from ..channels.base import MISSING
 from ..checkpoint.base import (
-    CLAIM,
     ERROR,
     ERROR_SOURCE,
-    INTERRUPT,
-    NULL_TASK_ID,
     RESUME,
     CheckpointTuple,
-    TaskWrites,
 )
 from .effects import Effect, Effects, GiveWay, RunTasks, Save
 from .errors import GraphDrained, GraphRecursionError, ParentCommand
-from .history import live_snapshot
+from .history import Stored, given_answers, live_snapshot
 from .interrupts import listed, questions
-from .keep import cut, encode, encode_marks
+from .keep import cut, encode, encode_marks, question_marks
 from .machine import Machine
+from .resume import end_claim
 from .run import Run
-from .start import first_phase, load_checkpoint, load_machine, show_values, taken_mark
+from .start import first_phase, load_checkpoint, load_machine, show_values
 from .task import Task, handler_of, in_path_order, new_checkpoint_id
 from .types import NS_END
 
@@ -54,10 +50,10 @@ def supersteps(run: Run) -> Effects:
     except BaseException:
         # Whatever ends the run, the last finished superstep is kept.
         yield from _save_at_exit(run)
-        yield from _end_claims(run, start)
+        yield from end_claim(run, start)
         raise
     yield from _save_at_exit(run, finished=run.paused is None)
-    yield from _end_claims(run, start)
+    yield from end_claim(run, start)
 
 
 # -- the loop -------------------------------------------------------------------------------------------------
@@ -180,8 +176,20 @@ def _restore(run: Run, tasks: Sequence[Task]) -> None:
         if known.finished:
             task.writes = known.writes
             task.finished = task.restored = task.recorded = True
-        elif known.routed and not task.fatal:
-            task.error, task.restored = known.error, True  # its handler had taken over
+        elif known.error is not None:
+            if known.routed and task.node.handler is not None and isinstance(known.error, Exception):
+                task.error, task.restored = known.error, True  # its handler had taken over
+        elif _still_waits(run, known):
+            given = given_answers(run.stored)
+            task.interrupts = tuple(question for question in known.waiting if question.id not in given)
+            task.paused = task.restored = True
+
+
+def _still_waits(run: Run, known: Stored) -> bool:
+    """Whether a task need not run to ask again: answers have come, but none for what it asks."""
+    if not run.answers.brought_any or known.raised or known.edited or not known.waiting:
+        return False
+    return not run.answers.may_reach([question.id for question in known.interrupts])
 
 
 def _run_tasks(run: Run, tasks: Sequence[Task], effect: RunTasks) -> Effects:
@@ -195,6 +203,8 @@ def _run_tasks(run: Run, tasks: Sequence[Task], effect: RunTasks) -> Effects:
         for task in tasks:
             if task.restored:
                 stream.ended(task, step)
+                if task.interrupts:
+                    stream.question(run.machine, task.interrupts)
     effect.tasks = [t for t in tasks if not t.restored]
     effect.batch = None
     if not effect.tasks:
@@ -294,7 +304,7 @@ def _end_badly(run: Run, machine: Machine, tasks: Sequence[Task]) -> Effects:
     for task in tasks:
         if task.rejected is not None:
             raise task.rejected
-    run.paused = questions(tasks)
+    run.paused, run.only_asked = questions(tasks), not any(task.raised for task in tasks)
     finished = [pair for t in tasks if t.finished for pair in t.writes]
     for stream in run.streams:
         stream.preview(machine, finished)
@@ -315,11 +325,13 @@ def _keep_ends(run: Run, tasks: Sequence[Task]) -> Effects:
             if not task.recorded:
                 records.append(encode(run, task))
             continue
+        if task.restored and task.paused:
+            continue
         marks: dict[str, Any] = {}
         if isinstance(task.error, Exception):
             marks[ERROR] = task.error
         if task.interrupts:
-            marks[INTERRUPT] = list(task.interrupts)
+            marks.update(question_marks(run, task))
         if task.answers:
             marks[RESUME] = task.answers
         if marks:
@@ -349,19 +361,6 @@ def _shown(error: BaseException | None) -> str:
 
 def _is_cancelled(task: Task) -> bool:
     return type(task.error).__name__ in ("CancelledError", "GraphAbandoned")
-
-
-def _end_claims(run: Run, start: str | None) -> Effects:
-    """Tell other runs that the questions this one answered are open to them, if it got no further."""
-    if run.claimed and start is not None and run.saved_id == start and not run.abandoned:
-        assert run.saver is not None
-        dumps = run.saver.serde.dumps
-        records = [TaskWrites(task_id, path, [(CLAIM, dumps(None))]) for task_id, path in run.claimed.items()]
-        if run.run_id is not None and run.paused and not run.answers and run.answer is MISSING:
-            # It was taken, and more was asked: should it be delivered again, it does not answer that.
-            mark, taken = taken_mark(run)
-            records.append(TaskWrites(NULL_TASK_ID, "", [(mark, dumps(taken))]))
-        yield Save(None, records, start)
 
 
 def _save_at_exit(run: Run, *, finished: bool = False) -> Effects:

@@ -46,6 +46,7 @@ def keep_signal(task: Task, signal: GraphBubbleUp) -> None:
         asked = (*(question for _, question in noted), *raised(task, signal))
         task.interrupts = tuple({question.id: question for question in asked}.values())
         task.paused = True
+        task.raised = task.raised or signal.by_hand
         task.rejected = getattr(signal, "error", None)
     else:
         task.error = signal
@@ -117,7 +118,8 @@ def twin_of(task: Task) -> Task:
 def take_over(task: Task, twin: Task) -> None:
     """Make what the twin has done the task's own."""
     task.writes, task.finished, task.answers = twin.writes, twin.finished, twin.answers
-    task.asked, task.children, task.calls = twin.asked, twin.children, twin.calls
+    task.asked, task.keys, task.raised = twin.asked, twin.keys, twin.raised
+    task.children, task.calls = twin.children, twin.calls
     task.questions = getattr(twin, "questions", [])
 
 
@@ -168,7 +170,8 @@ class StepLimit:
 
 
 _OUTCOME = (
-    "answers", "attempt", "error", "finished", "interrupts", "paused", "rejected", "restored", "spans", "writes",
+    "answers", "attempt", "error", "finished", "interrupts", "paused", "raised", "rejected", "restored", "spans",
+    "writes",
 )  # fmt: skip
 
 

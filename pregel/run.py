@@ -9,12 +9,13 @@ import threading
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..channels.base import MISSING
 from ..checkpoint.base import BaseCheckpointSaver, Checkpoint, CheckpointTuple, Commit, TaskWrites, address, coordinates
 from ..checkpoint.serde import Blob, Serializer
+from .answers import Answers
 from .config import (
     NO_CONFIG,
     Call,
@@ -44,6 +45,10 @@ BY_COMMAND = "stategraph_command"
 """In the metadata of what a named call has made that brought a `Command`."""
 
 
+DELIVERED = "stategraph_delivered"
+"""In the metadata: the named calls that brought answers earlier on the thread and made no checkpoint of their own."""
+
+
 class Graph(Protocol):
     """The parts of a compiled graph that a run needs."""
 
@@ -68,8 +73,7 @@ class Run:
 
     Attributes:
         input: what the caller gave.
-        answers: by question; `answer` is for the first question asked; `answer_task` is the task in which the only
-            pending question was asked, if the only answer was given without its id.
+        answers: those that this call brings.
         ns: "" for a root graph, else the namespace of the task that called it.
         saver: where checkpoints go, or None.
         limit: supersteps of user nodes this call may take.
@@ -79,7 +83,6 @@ class Run:
         wake: tells a waiting driver that `out` has something.
         machine: set once the checkpoint is loaded.
         migrate: the graph's; `migrated` the checkpoint that it was given.
-        claimed: task id → path of the tasks whose questions this call brings answers to.
         repeated: it is one that came before, and that others have followed: it does nothing.
         committed: the last checkpoint cut by this call, or the one it goes on from, until readers have been shown it.
         epoch: what makes seconds since the epoch of `perf_counter`; only kept for a saver.
@@ -100,15 +103,15 @@ class Run:
         journal: by which all is stored; made by the driver.
         dropped: it was cut short: whatever of its calls can be ended ends.
         passed: the tick up to which breakpoints have been passed.
-        paused: the questions that ended this call.
+        paused: the questions that ended this call; `only_asked` if nothing but `interrupt()` asked them.
         shown: whether any `values` view came up in this call, and `last_view` the last if it must be kept.
     """
 
     __slots__ = (
-        "_calls", "after", "answer", "answer_task", "answers", "before", "blobs", "cache", "check_input", "claimed",
-        "committed", "config", "context", "control", "dropped", "durability", "epoch", "executor", "found", "head",
-        "histories", "inner_commits", "input", "inside", "journal", "keep_view", "last_view", "late", "limit", "live",
-        "luggage", "machine", "metadata", "migrate", "migrated", "ns", "open_calls", "out", "output_keys", "output_set",
+        "_calls", "after", "answers", "before", "blobs", "cache", "check_input", "committed", "config", "context",
+        "control", "dropped", "durability", "epoch", "executor", "found", "head", "histories", "inner_commits",
+        "input", "inside", "journal", "keep_view", "last_view", "late", "limit", "live", "luggage", "machine",
+        "metadata", "migrate", "migrated", "ns", "only_asked", "open_calls", "out", "output_keys", "output_set",
         "parent", "parents", "passed", "paused", "program", "repeated", "rewound", "run_id", "saved_id", "saver",
         "seeded", "seeds", "serde", "shown", "source", "step_timeout", "store", "stored", "streams", "thread_id",
         "torn", "wake", "watch",
@@ -155,11 +158,10 @@ class Run:
         self.step_timeout = graph.step_timeout
         self.live = graph.step_timeout is not None
         self.stored: dict[str, Stored] = {}
-        self.answers: dict[str, Any] = {}
-        self.answer: Any = MISSING
-        self.answer_task: str | None = None
+        self.answers = Answers(self)
         self.passed = -1
         self.paused: tuple[Any, ...] | None = None
+        self.only_asked = False
         self.shown = False
         self.last_view: Any = None
         self.head: str | None = None
@@ -175,7 +177,6 @@ class Run:
         self.repeated = False
         self.torn = self.dropped = False
         self.journal: Any = None  # the driver's
-        self.claimed: dict[str, str] = {}
         self.machine: Machine = None  # type: ignore[assignment]  # the loop loads it
         if parent is not None and parent.run.streams:
             self._report_to(parent)
@@ -342,28 +343,6 @@ class Run:
     def previous(self) -> Any:
         """What an entrypoint saved on this thread."""
         return self.machine.output(PREVIOUS) if PREVIOUS in self.machine.channels else None
-
-    def take_answer(self, interrupt_id: str, by: Task, inside: tuple[Run, ...] = ()) -> tuple[Any, ...]:
-        """The answer to this question as a one-item tuple, empty if there is none; it can be taken once.
-
-        Args:
-            by: the task of this run that asks, or in which a nested graph asks.
-            inside: the nested runs between that task and the question.
-        """
-        if interrupt_id in self.answers:
-            return (self.answers.pop(interrupt_id),)
-        if self.answer is not MISSING:
-            answer, self.answer = self.answer, MISSING
-            return (answer,)
-        if inside and self.answer_task == by.id and not any(run.has_asked(self.answers) for run in inside):
-            # The nested graph was changed by hand and no longer knows the question: the next it asks is meant.
-            return (self.answers.popitem()[1],) if self.answers else ()
-        around = self.parent
-        return around.run.take_answer(interrupt_id, around, (*inside, self)) if around is not None else ()
-
-    def has_asked(self, ids: Container[str]) -> bool:
-        """Whether one of these questions was pending when this run was loaded."""
-        return any(question.id in ids for known in self.stored.values() for question in known.interrupts)
 
     def start_inside(self, found: CheckpointTuple) -> None:
         """Start from the checkpoints that enclosed a nested one, each on a branch of its own, down to that one."""

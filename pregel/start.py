@@ -5,23 +5,23 @@ Part of the loop: generators that ask for effects and perform none.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator
 from typing import Any
 
 from ..channels.base import MISSING
-from ..checkpoint.base import CLAIM, NULL_TASK_ID, CheckpointTuple, TaskWrites
-from .effects import Claim, Effect, Effects, Load, Save
-from .errors import EmptyInputError, GraphChangedError, InvalidUpdateError, UnknownInterruptError
+from ..checkpoint.base import NULL_TASK_ID, CheckpointTuple, TaskWrites
+from .effects import Effect, Effects, Load, Save
+from .errors import EmptyInputError, GraphChangedError, InvalidUpdateError
 from .fingerprint import GRAPH, migrated
-from .history import Stored, known_only, lost_kinds, lost_triggers, lost_work, read_stored, with_handlers
-from .interrupts import looks_like_answers, renamed
+from .history import Stored, known_only, lost_kinds, lost_triggers, lost_work, read_stored
 from .keep import cut
 from .machine import Machine
 from .records import refuse_foreign
-from .run import BY_COMMAND, Run
-from .task import Task, new_checkpoint_id
-from .types import START, Command, RunnableConfig
-from .writes import Pair, StateWriter
+from .resume import command_writes, move_answers, note_deliveries, record_command, take_answers, take_over, was_taken
+from .run import DELIVERED, Run
+from .task import new_checkpoint_id
+from .types import Command, RunnableConfig
+from .writes import Pair
 
 
 def load_checkpoint(run: Run) -> Generator[Effect, None, CheckpointTuple | None]:
@@ -47,6 +47,10 @@ def load_checkpoint(run: Run) -> Generator[Effect, None, CheckpointTuple | None]
     if seed is not None and seed["configurable"]["checkpoint_ns"] != run.ns:
         run.head, run.seeded = None, True
     if load.found is not None and _may_repeat(run, load.found):
+        delivered: Any = load.found.metadata.get(DELIVERED, ())
+        if run.run_id in delivered:
+            run.repeated = True
+            return load.found
         again = Load(made_by=run.run_id)
         yield again
         run.repeated = again.found is not None
@@ -116,7 +120,7 @@ def first_phase(run: Run, machine: Machine, found: CheckpointTuple | None) -> Ef
                 f"nothing to do: the input is None and {_where(run)} has nothing stored to go on with"
             )
         check_unchanged(run, machine)
-        _take_claimed(run)
+        take_over(run, machine)
         if run.seeded:
             yield from save(run, machine, "fork", [])
     else:
@@ -125,6 +129,8 @@ def first_phase(run: Run, machine: Machine, found: CheckpointTuple | None) -> Ef
     if found is None:
         return
     run.passed = machine.tick
+    if not run.ns:
+        note_deliveries(run)
     if run.saved_id != run.head or _is_time_travel(run):
         yield from _replay(run, machine)
     run.committed = run.committed or run.found
@@ -188,7 +194,7 @@ def _replay(run: Run, machine: Machine) -> Effects:
     machine.step += 1
     yield from save(run, machine, "fork", [])
     if _answers(run):
-        _move_answers(run, before, machine.plan(coerce=False))
+        move_answers(run, before, machine.plan(coerce=False))
 
 
 def _rewind_point(run: Run) -> RunnableConfig:
@@ -196,26 +202,6 @@ def _rewind_point(run: Run) -> RunnableConfig:
     found: CheckpointTuple = run.found
     made = found.metadata.get("source") in ("update", "fork")
     return (found.parent_config if made else None) or found.config
-
-
-def _move_answers(run: Run, before: Sequence[tuple[Stored, str]], tasks: Sequence[Task]) -> None:
-    """Bind answers to the same questions of the same tasks in a fork, whose ids differ.
-
-    Args:
-        before: what was stored of each task, and its namespace then.
-        tasks: the same tasks in the fork.
-    """
-    given, run.answers = run.answers, {}
-    for (known, old_ns), task in zip(before, tasks, strict=True):
-        task.run = run
-        names = renamed(old_ns, task.ns, len(known.answers) + len(known.interrupts))
-        shown = {q.id for q in known.interrupts}
-        kept = {names[q]: answer for q, answer in known.answers.items() if q in names and q not in shown}
-        if kept:
-            run.stored[task.id] = Stored(answers=kept)
-        run.answers.update({names[q]: given.pop(q) for q in names if q in given})
-    if given:  # a nested graph's question: that graph starts over, and takes the answer when it asks
-        run.answer = next(iter(given.values()))
 
 
 def _answers(run: Run) -> bool:
@@ -254,149 +240,26 @@ def input_writes(run: Run, given: Any) -> list[Pair]:
     return [(key, value) for key, value in given.items() if key in inputs]
 
 
-class _CommandTask:
-    """Stands in for a task where a command's update and goto are turned into writes."""
-
-    name = START
-
-    def __init__(self) -> None:
-        self.writes: list[Pair] = []
-
-
 def _take_command(run: Run, machine: Machine, command: Command[Any]) -> Effects:
     """Apply a command's update and goto at once, and keep its answer for the task that asks."""
     if command.graph is not None:
         raise InvalidUpdateError("Command(graph=Command.PARENT) was given as input, but there is no parent graph")
     if command.update is None and not command.steps() and command.resume is MISSING:
         raise EmptyInputError("the Command given as input is empty: it has no update, no goto and no resume")
-    if _was_taken(run):
-        _take_claimed(run)
+    if was_taken(run):
+        take_over(run, machine)
         return
     if command.resume is not MISSING:
-        _take_answers(run, machine, command.resume)
-    target = _CommandTask()
-    try:
-        StateWriter(run.program.words).write(Command(update=command.update, goto=command.goto), target)
-    except InvalidUpdateError as error:
-        error.add_note("in the Command given as input")
-        raise
-    if run.claimed:
-        yield Claim([*_claims(run)], run.found.stamp)
+        take_answers(run, machine, command.resume)
+    writes = command_writes(run, command)
     if run.found is None:
-        machine.apply_input(target.writes, ())
+        machine.apply_input(writes, ())
         yield from save(run, machine, "input", [])
         show_values(run, machine)
         return
-    if not target.writes:
-        return
-    machine.apply_writes(target.writes)
+    machine.apply_writes(writes)
     if run.saver is not None and run.saved_id is not None and run.saved_id == run.head and not _is_time_travel(run):
-        known = run.stored.setdefault(NULL_TASK_ID, Stored())
-        known.writes = [*known.writes, *target.writes]
-        dumps = run.saver.serde.dumps
-        marks = [taken_mark(run)] if run.run_id is not None else []
-        encoded = TaskWrites(NULL_TASK_ID, "", [(name, dumps(value)) for name, value in [*known.writes, *marks]])
-        yield Save(None, [encoded], run.saved_id)
-
-
-def _was_taken(run: Run) -> bool:
-    """Whether the command of this run was taken before: it is delivered once more."""
-    if run.run_id is None or run.found is None:
-        return False
-    null = run.stored.get(NULL_TASK_ID)
-    beside = null is not None and null.claim is not None and run.run_id in null.claim["taken"]
-    return beside or (_made(run, run.found) and BY_COMMAND in run.found.metadata)
-
-
-def taken_mark(run: Run) -> Pair:
-    """What is recorded beside the checkpoint at which the command of a run was taken, with those before it."""
-    null = run.stored.get(NULL_TASK_ID)
-    before = null.claim["taken"] if null is not None and null.claim is not None else ()
-    return CLAIM, {"answers": {}, "run_id": run.run_id, "taken": [*before, run.run_id]}
-
-
-def _take_answers(run: Run, machine: Machine, answer: Any) -> None:
-    """Bind an answer, or a map of answers, to the questions that wait for one.
-
-    Raises:
-        UnknownInterruptError: it fits none of them.
-    """
-    if run.saver is None:
-        raise RuntimeError("Command(resume=...) needs a checkpointer: without one no run can be resumed")
-    tasks = machine.plan(coerce=False)
-    if not tasks:
-        raise UnknownInterruptError("not_pending", (), ())
-    pending: list[str] = []
-    nested: set[str] = set()
-    superseded = run.saved_id != run.head  # its tasks run anew, so what was answered is open again
-    for task in tasks:
-        task.run = run
-    tasks = with_handlers(tasks, run.stored)
-    answered: list[str] = []
-    for task in tasks:
-        known = run.stored.get(task.id)
-        if known is not None and (superseded or not known.finished):
-            if known.claim is not None and not superseded:
-                answered.extend(known.claim["answers"])
-            pending.extend(q.id for q in known.interrupts)
-            own = renamed(task.ns, "", len(known.answers) + len(known.interrupts))
-            nested.update(q.id for q in known.interrupts if q.id not in own)
-    if answered:
-        claims = [known.claim for task_id, known in run.stored.items() if known.claim and task_id != NULL_TASK_ID]
-        if run.run_id is None or any(claim["run_id"] != run.run_id for claim in claims):
-            raise UnknownInterruptError("answered", answered, pending)
-        _take_claimed(run)
-        return
-    if isinstance(answer, dict) and answer and set(answer) <= set(pending):
-        run.answers = dict(answer)
-        if superseded and len(answer) > 1 and nested.intersection(answer):
-            raise UnknownInterruptError("nested", nested.intersection(answer), pending)
-    elif looks_like_answers(answer):
-        raise UnknownInterruptError("not_pending", [key for key in answer if key not in pending], pending)
-    elif len(pending) > 1:
-        raise UnknownInterruptError("ambiguous", (), pending)
-    elif pending:
-        run.answers = {pending[0]: answer}
-        run.answer_task = next(t.id for t in tasks if run.stored.get(t.id, Stored()).interrupts)
-    else:
-        run.answer = answer
-    if not superseded and run.found is not None:
-        _claim(run, tasks)
-
-
-def _claim(run: Run, tasks: Sequence[Task]) -> None:
-    """Prepare to tell other runs that these answers are being taken: each beside the task that asked."""
-    for task in tasks:
-        known = run.stored.setdefault(task.id, Stored())
-        mine = {q.id: run.answers[q.id] for q in known.interrupts if q.id in run.answers}
-        if mine or (run.answer is not MISSING and not run.claimed):
-            known.claim = {"answers": mine or {ANY: run.answer}, "run_id": run.run_id}
-            run.claimed[task.id] = task.path_text
-
-
-def _claims(run: Run) -> Iterator[TaskWrites]:
-    assert run.saver is not None
-    for task_id, path in run.claimed.items():
-        try:
-            claim = run.saver.serde.dumps(run.stored[task_id].claim)
-        except Exception as error:
-            error.add_note(f"while storing the answer in Command(resume=...) to thread {run.thread_id!r}")
-            raise
-        yield TaskWrites(task_id, path, [(CLAIM, claim)])
-
-
-def _take_claimed(run: Run) -> None:
-    """Take over the answers of a run that did not come to its end."""
-    for known in run.stored.values():
-        if known.claim is not None and not known.finished:
-            answers = dict(known.claim["answers"])
-            if ANY in answers:
-                run.answer = answers.pop(ANY)
-            run.answers.update(answers)
-
-
-ANY = ""
-"""In place of a question's id: the first that is asked."""
+        yield from record_command(run, writes)
 
 
 def save(run: Run, machine: Machine, source: str, writes: list[TaskWrites]) -> Effects:

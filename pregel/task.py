@@ -70,6 +70,9 @@ class Task:
         calls: what the current attempt has called with `@task`.
         questions: (place, question) of what the current attempt has asked without an answer; not set until it asks.
         rejected: why the answer to its question was not taken.
+        raised: what it waits for was not (only) asked by `interrupt`: a signal raised by hand, a breakpoint in a graph
+            inside it. Only running it again shows whether it still waits.
+        asked, keys: how many questions without a key, and under which keys, the current attempt has come to.
         attempt: which try this is, from 1.
         spans: began, took, began, took, ... of the attempts that are not recorded yet; only kept for a saver.
     """
@@ -112,11 +115,13 @@ class Task:
     restored = Rare(False)
     attempt = Rare(1)
     asked = Rare(0)
+    keys = Rare[tuple[str, ...]](())
     children = Rare(0)
     watch = Rare[Any](None)
     cause: Rare[Task | None] = Rare(None)
     answers = Rare[dict[str, Any] | None](None)
     rejected = Rare[Exception | None](None)
+    raised = Rare(False)
     _runtime = Rare[Runtime[Any] | None](None)
 
     def copy(self) -> Task:
@@ -277,11 +282,18 @@ class Task:
             self.answers = dict(known.answers) if known is not None else {}
         return self.answers
 
+    @property
+    def edited(self) -> bool:
+        """Whether the thread was edited since its questions were shown."""
+        known = self.run.stored.get(self.id) if self.run.stored else None
+        return known is not None and known.edited
+
     def begin_attempt(self) -> None:
         """Forget what a failed attempt did: its writes, and how far its counters had come."""
         self.attempt += 1
         self.writes = []
         self.asked = 0
+        self.keys = ()
         self.children = 0
         self.calls = None
         self.questions: list[Any] = []

@@ -37,6 +37,7 @@ PREGEL = """
     fingerprint
     program
     task cells
+    answers
     interrupts retry machine config
     tokens
     stream
@@ -44,6 +45,7 @@ PREGEL = """
     keep
     run
     effects
+    resume
     start
     edit
     loop

@@ -19,7 +19,7 @@ import stategraph.pregel.threads as threads
 import stategraph.pregel.timeslice as timeslice
 from stategraph.channels.base import MISSING
 from stategraph.checkpoint.base import BaseCheckpointSaver
-from stategraph.pregel.run import Run
+from stategraph.pregel.answers import Answers
 
 from .planted import bug, swap
 
@@ -52,15 +52,15 @@ def double_resume(stack: ExitStack) -> None:
 @bug("calls_on_threads", 6)
 def answers_kept_for_later(stack: ExitStack) -> None:
     """An answer that was taken is given to the next question too."""
-    real = Run.take_answer
+    real = Answers.take
 
-    def take_answer(self: Any, interrupt_id: str, by: Any, inside: Any = ()) -> Any:
-        taken = real(self, interrupt_id, by, inside)
-        if taken and self.answer is MISSING:
-            self.answer = taken[0]
+    def take(self: Any, question: str, by: Any, inside: Any = ()) -> Any:
+        taken = real(self, question, by, inside)
+        if taken and self.first is MISSING:
+            self.first = taken[0]
         return taken
 
-    swap(stack, Run, "take_answer", take_answer)
+    swap(stack, Answers, "take", take)
 
 
 @bug("delivered_again", 6)

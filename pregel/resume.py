@@ -1,0 +1,224 @@
+"""A call that brings a `Command`, or goes on with what another has brought: answers are claimed, updates applied.
+
+Part of the loop, before its first superstep and after its last: generators that ask for effects and perform none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from ..channels.base import MISSING
+from ..checkpoint.base import CLAIM, NULL_TASK_ID, TaskWrites
+from .answers import FIRST, TASK, Answers, claim_record, locked, moved_id, task_digits, undelivered
+from .effects import Claim, Effects, Save
+from .errors import InvalidUpdateError, UnknownInterruptError
+from .history import Stored, given_answers, waiting_questions, with_handlers
+from .interrupts import looks_like_answers
+from .machine import Machine
+from .run import BY_COMMAND, DELIVERED, Run
+from .task import Task
+from .types import START, Command
+from .writes import Pair, StateWriter
+
+MOST_DELIVERED = 64
+"""So many runs are remembered that brought an answer and made no checkpoint of their own."""
+
+
+def take_answers(run: Run, machine: Machine, answer: Any) -> None:
+    """Bind an answer, or a map of answers, to the questions that wait for one.
+
+    Raises:
+        UnknownInterruptError: it fits none of them; or another call has brought answers, and has not ended.
+    """
+    if run.saver is None:
+        raise RuntimeError("Command(resume=...) needs a checkpointer: without one no run can be resumed")
+    tasks = pending_tasks(run, machine)
+    if not tasks:
+        raise UnknownInterruptError("not_pending", (), ())
+    superseded = run.saved_id != run.head  # its tasks run anew, so what was answered is open again
+    pending = _all_asked(tasks, run.stored) if superseded else waiting_questions(tasks, run.stored)
+    left = {} if superseded else _undelivered(run, pending)
+    if left and locked(claim_of(run)):
+        raise UnknownInterruptError("answered", [q for q in left if q != FIRST], pending)
+    left.pop(FIRST, None)
+    found = run.answers
+    if isinstance(answer, dict) and answer and pending.keys() >= answer.keys():
+        nested = [q for q in answer if q[TASK] != task_digits(pending[q].ns)]
+        if superseded and len(answer) > 1 and nested:
+            raise UnknownInterruptError("nested", nested, pending)
+        found.by_id = {**left, **answer}
+    elif looks_like_answers(answer):
+        raise UnknownInterruptError("not_pending", [key for key in answer if key not in pending], pending)
+    else:
+        _bind_single(found, answer, pending, left)
+    if not superseded and run.found is not None:
+        found.claimed = {**found.by_id, **({FIRST: found.first} if found.first is not MISSING else {})}
+    found.brought_any = True
+
+
+def _bind_single(found: Answers, answer: Any, pending: dict[str, Task], left: dict[str, Any]) -> None:
+    """An answer without an id is for the only question that is open, or for the first that is asked."""
+    open_ = [question for question in pending if question not in left] or [*pending]
+    if len(open_) > 1:
+        raise UnknownInterruptError("ambiguous", (), pending)
+    found.by_id = dict(left)
+    if open_:
+        found.by_id[open_[0]] = answer
+        found.only_in = pending[open_[0]].id
+    else:
+        found.first = answer
+
+
+def take_over(run: Run, machine: Machine) -> None:
+    """Go on with the answers of a call that did not come to its end."""
+    claim = claim_of(run)
+    if claim is None or run.saved_id != run.head:
+        return
+    left = _undelivered(run, waiting_questions(pending_tasks(run, machine), run.stored))
+    found = run.answers
+    found.claimed = dict(left)
+    if FIRST in left:
+        found.first, found.renewed = left.pop(FIRST), True
+    found.by_id = left
+    found.brought_any = bool(claim_of(run)) and (bool(left) or found.renewed)
+
+
+def _all_asked(tasks: Sequence[Task], stored: Mapping[str, Stored]) -> dict[str, Task]:
+    return {question.id: task for task in tasks for question in stored.get(task.id, Stored()).interrupts}
+
+
+def pending_tasks(run: Run, machine: Machine) -> list[Task]:
+    """The tasks of the superstep that is open, with those of error handlers that had taken over."""
+    tasks = machine.plan(coerce=False)
+    for task in tasks:
+        task.run = run
+    return with_handlers(tasks, run.stored)
+
+
+def claim_of(run: Run) -> Any:
+    """The claim that is stored beside the checkpoint, or None."""
+    null = run.stored.get(NULL_TASK_ID)
+    return null.claim if null is not None else None
+
+
+def _undelivered(run: Run, pending: Collection[str]) -> dict[str, Any]:
+    return undelivered(claim_of(run), pending, given_answers(run.stored))
+
+
+# -- what is recorded of it -------------------------------------------------------------------------------------
+
+
+def was_taken(run: Run) -> bool:
+    """Whether the command of this run was taken before: it is delivered once more."""
+    if run.run_id is None or run.found is None:
+        return False
+    claim = claim_of(run)
+    if claim is not None and run.run_id in claim["taken"]:
+        return True
+    return run.found.metadata.get("run_id") == run.run_id and BY_COMMAND in run.found.metadata
+
+
+def command_writes(run: Run, command: Command[Any]) -> list[Pair]:
+    """A command's update and goto as writes.
+
+    Raises:
+        InvalidUpdateError: the graph has no such key or node.
+    """
+    target = _CommandTask()
+    try:
+        StateWriter(run.program.words).write(Command(update=command.update, goto=command.goto), target)
+    except InvalidUpdateError as error:
+        error.add_note("in the Command given as input")
+        raise
+    return target.writes
+
+
+class _CommandTask:
+    """Stands in for a task where a command's update and goto are turned into writes."""
+
+    name = START
+
+    def __init__(self) -> None:
+        self.writes: list[Pair] = []
+
+
+def record_command(run: Run, writes: Sequence[Pair]) -> Effects:
+    """Record beside the head what a command brings: if it answers, only one of several calls comes through.
+
+    Args:
+        writes: of its update and goto.
+    """
+    claimed, null = run.answers.claimed, run.stored.setdefault(NULL_TASK_ID, Stored())
+    if claimed is None and not writes:
+        return
+    null.writes = [*null.writes, *writes]
+    pairs: list[Pair] = list(null.writes)
+    if claimed is not None or run.run_id is not None:
+        before = claim_of(run) or {"answers": {}, "taken": ()}
+        taken = [*before["taken"], *([run.run_id] if run.run_id is not None else ())]
+        held = before["answers"] if claimed is None else claimed
+        null.claim = {**claim_record(held, run.run_id, taken, given_answers(run.stored)), "live": claimed is not None}
+        pairs.append((CLAIM, null.claim))
+    record = _encode(run, pairs)
+    if claimed is not None:
+        yield Claim([record], run.found.stamp)
+    else:
+        yield Save(None, [record], run.saved_id or "")
+
+
+def _encode(run: Run, pairs: Sequence[Pair]) -> TaskWrites:
+    assert run.saver is not None
+    encoded = []
+    for name, value in pairs:
+        try:
+            encoded.append((name, run.saver.serde.dumps(value)))
+        except Exception as error:
+            what = "the answer in Command(resume=...)" if name == CLAIM else f"key {name!r} of the Command"
+            error.add_note(f"while storing {what} to thread {run.thread_id!r}")
+            raise
+    return TaskWrites(NULL_TASK_ID, "", encoded)
+
+
+def end_claim(run: Run, start: str | None) -> Effects:
+    """Record that the run which brought answers has ended, if it got no further than the questions: what has not
+    reached its question stays for the next call, which may bring more."""
+    claimed = run.answers.claimed
+    if claimed is None or start is None or run.saved_id != start or run.abandoned:
+        return
+    answers = {question: answer for question, answer in claimed.items() if question != FIRST}
+    yield Save(None, [_encode(run, [(CLAIM, {**claim_of(run), "answers": answers, "live": False})])], start)
+
+
+def note_deliveries(run: Run) -> None:
+    """Let the next checkpoints tell which runs brought an answer here and made no checkpoint of their own, so that
+    these are known if they are delivered again."""
+    assert run.found is not None
+    claim = claim_of(run)
+    before = run.found.metadata.get(DELIVERED, ())
+    taken = [run_id for run_id in (claim["taken"] if claim is not None else ()) if run_id != run.run_id]
+    if before or taken:
+        run.metadata[DELIVERED] = [*dict.fromkeys([*before, *taken])][-MOST_DELIVERED:]
+
+
+# -- on another branch ------------------------------------------------------------------------------------------
+
+
+def move_answers(run: Run, before: Sequence[tuple[Stored, str]], tasks: Sequence[Task]) -> None:
+    """Bind answers to the same questions of the same tasks in a fork, whose ids differ.
+
+    Args:
+        before: what was stored of each task, and its namespace then.
+        tasks: the same tasks in the fork.
+    """
+    given, run.answers.by_id = run.answers.by_id, {}
+    for (known, old_ns), task in zip(before, tasks, strict=True):
+        task.run = run
+        digits, shown = task_digits(old_ns), {question.id for question in known.interrupts}
+        kept = {q: answer for q, answer in known.answers.items() if q[TASK] == digits and q not in shown}
+        if kept:
+            run.stored[task.id] = Stored(answers={moved_id(q, task.ns): answer for q, answer in kept.items()})
+        for question in [q for q in given if q[TASK] == digits]:
+            run.answers.by_id[moved_id(question, task.ns)] = given.pop(question)
+    if given:  # a nested graph's question: that graph starts over, and takes the answer when it asks
+        run.answers.first = next(iter(given.values()))
