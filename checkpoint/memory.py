@@ -168,6 +168,7 @@ class InMemorySaver(InlineSaver):
         with self._lock:
             space = self._space(thread_id, checkpoint_ns)
             tasks = [*space.writes.get(record.id, ())] if space else []
+            stamp = space.stamps.get(record.id, 0) if space else 0
         parent_id = record.parent_id
         return CheckpointTuple(
             address(thread_id, checkpoint_ns, record.id),
@@ -176,7 +177,7 @@ class InMemorySaver(InlineSaver):
             None if parent_id is None else address(thread_id, checkpoint_ns, parent_id),
             self._pending(merged(tasks)),
             spans_of(tasks),
-            len(tasks),
+            stamp,
         )
 
     def _checkpoint(self, record: Record) -> Checkpoint:
@@ -250,7 +251,7 @@ class InMemorySaver(InlineSaver):
     ) -> None:
         with self._lock:
             space = self._space(thread_id, checkpoint_ns) or Namespace()
-            stamp = len(space.writes.get(checkpoint_id, ()))
+            stamp = space.stamps.get(checkpoint_id, 0)
             check_expected(self, "commit_writes", (thread_id, checkpoint_ns), space.head, stamp)
             self._threads.setdefault(thread_id, {})[checkpoint_ns] = space
             space.keep(checkpoint_id, [*writes])
@@ -260,8 +261,8 @@ class InMemorySaver(InlineSaver):
         thread_id, checkpoint_ns, checkpoint_id = coordinates(config)
         with self._lock:
             space = self._space(thread_id, checkpoint_ns) or Namespace()
-            known = space.writes.get(checkpoint_id or "", ())
-            if checkpoint_id is None or space.head != checkpoint_id or len(known) != stamp:
+            known = space.stamps.get(checkpoint_id or "", 0)
+            if checkpoint_id is None or space.head != checkpoint_id or known != stamp:
                 raise CheckpointConflictError(thread_id, checkpoint_ns, checkpoint_id, space.head)
             space.keep(checkpoint_id, [*writes])
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import wraps
@@ -126,6 +126,19 @@ def expects(saver: Any) -> bool:
     """Whether a call of this saver's that must find a certain head is done in parts right now."""
     expected = _EXPECTED.get()
     return expected is not None and expected.saver is saver and not expected.fulfilled
+
+
+def expected_stamp(saver: Any) -> int | None:
+    """How often something must have been recorded beside the head when the call that is under way does so."""
+    expected = _EXPECTED.get()
+    return expected.stamp if expected is not None and expected.saver is saver else None
+
+
+def expecting(saver: Any, config: RunnableConfig, stamp: int) -> AbstractContextManager[None]:
+    """While `commit_writes` of a shipped saver is called in this context it raises CheckpointConflictError, unless the
+    checkpoint of `config` is the head and just so much is recorded beside it."""
+    thread_id, checkpoint_ns, checkpoint_id = coordinates(config)
+    return _expecting(_Expected(saver, thread_id, checkpoint_ns, checkpoint_id, stamp, "commit_writes"))
 
 
 def check_expected(saver: Any, part: str, where: tuple[str, str], head: str | None, stamp: int | None = None) -> None:

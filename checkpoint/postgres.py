@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from .base import CheckpointConflictError, CheckpointTuple, Commit, RunnableConfig, TaskWrites, coordinates
 from .errors import DamagedError, StorageError
 from .limits import Retention
-from .overrides import check_expected, expects
+from .overrides import check_expected, expected_stamp, expects
 from .seal import Seal
 from .serde import Serializer
 from .sql.postgres_tables import MIGRATIONS, NAMES, STATEMENTS
@@ -207,7 +207,7 @@ class PostgresSaver(SqlSaver):
 
     def _record_beside(self, place: Place, checkpoint_id: str, writes: Sequence[TaskWrites]) -> None:
         thread_id, checkpoint_ns = place.thread_id, place.checkpoint_ns
-        stamp = None if expects(self) else self._stamp(place, checkpoint_id)
+        stamp = expected_stamp(self) if expects(self) else self._stamp(place, checkpoint_id)
         data = packed_writes(place, checkpoint_id, stamp or 0, writes)
         try:
             with self._statements() as session:
@@ -219,9 +219,9 @@ class PostgresSaver(SqlSaver):
                 raise
         with self._session(write=True) as session:
             space = self._own_space(session, place)
-            check_expected(self, "commit_writes", (thread_id, checkpoint_ns), space.head_id, space.stamp)
-            if session.rows("same_writes", space.id, checkpoint_id, data):
+            if stamp is not None and session.rows("same_writes", space.id, checkpoint_id, data):
                 return  # they had arrived after all
+            check_expected(self, "commit_writes", (thread_id, checkpoint_ns), space.head_id, space.stamp)
             recorded = self._record(session, space, checkpoint_id, writes)
         self._note(place, checkpoint_id, recorded)
 

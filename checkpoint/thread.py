@@ -118,7 +118,7 @@ class CheckpointConflictError(StateGraphError):
     def __init__(self, thread_id: str, checkpoint_ns: str, expected: str | None, actual: str | None) -> None:
         where = f"thread {thread_id!r}" + (f", namespace {checkpoint_ns!r}" if checkpoint_ns else "")
         what = (
-            f"another run has begun to answer checkpoint {expected}. Nothing was run or stored by this call"
+            f"another run has answered checkpoint {expected} or gone on from it meanwhile. This step was not stored"
             if expected == actual
             else f"another run committed checkpoint {actual} while this one was working from {expected}. "
             "Nothing of this step was stored"

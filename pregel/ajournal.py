@@ -82,7 +82,10 @@ class AsyncJournal(Journal):
         entry = self._queue[0]
         try:
             self._check_unbroken()
-            await awrite(self._run, entry)
+            if not self._position.is_past(entry):
+                with self._position.guard(entry):
+                    await _awrite(self._run, entry)
+                self._position.advance(entry)
         except BaseException as error:
             self._fail(entry, error)
         finally:
@@ -90,13 +93,12 @@ class AsyncJournal(Journal):
             self._queue.popleft()
 
 
-async def awrite(run: Run, entry: Any) -> None:
-    """`write` for coroutines."""
+async def _awrite(run: Run, entry: Any) -> None:
     saver = run.saver
     assert saver is not None
-    if isinstance(entry, Claim):
-        await saver.aclaim(run.config_of(run.head), entry.stamp, entry.writes)
-    elif entry.commit is not None:
+    if entry.commit is not None:
         await saver.acommit(entry.commit)
+    elif entry.__class__ is Claim:
+        await saver.aclaim(run.config_of(run.head), entry.stamp, entry.writes)
     else:
         await saver.acommit_writes(run.thread_id or "", run.ns, entry.checkpoint_id, entry.writes)

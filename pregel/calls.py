@@ -102,7 +102,7 @@ class Calls:
             if parent.calls is None:
                 parent.calls = []
             child = Task(node, (PUSH, parent.path, len(parent.calls), True), arguments)
-            child.run = self.run
+            child.run, child.beside = self.run, self.run.saved_id
             life = parent.life
             if life is not None:
                 life.check()
@@ -292,7 +292,7 @@ def record_of(run: Run, child: Task) -> Save | None:
     if run.durability == "exit":
         run.late.append(encode_marks(run, child, marks))
         return None
-    return None if run.saved_id is None else Save(None, [encode_marks(run, child, marks)], run.saved_id)
+    return None if child.beside is None else Save(None, [encode_marks(run, child, marks)], child.beside)
 
 
 def _forget_error(run: Run, child: Task) -> Mapping[str, Any]:

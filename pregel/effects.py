@@ -72,10 +72,11 @@ class Save(Entry):
 class Claim(Entry):
     """Record that this run brings answers to the head, if nobody else has recorded anything since it was loaded."""
 
-    __slots__ = ("stamp", "writes")
+    __slots__ = ("commit", "stamp", "writes")
 
     def __init__(self, writes: Sequence[TaskWrites], stamp: int | None) -> None:
         super().__init__()
+        self.commit = None
         self.writes = writes
         self.stamp = stamp
 

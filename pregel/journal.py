@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
+from ..checkpoint.overrides import expecting
 from .effects import Claim, Entry, Save
 from .executors import POOL
 
@@ -30,6 +32,7 @@ class Journal:
         self._queue: deque[Entry] = deque()
         self._lane = threading.Lock()
         self._unseen: BaseException | None = None  # why an entry was not stored of which the loop does not know
+        self._position = Position(run)
         self.broken: BaseException | None = None
 
     def store(self, entry: Entry) -> None:
@@ -86,7 +89,10 @@ class Journal:
         entry = self._queue[0]
         try:
             self._check_unbroken()
-            write(self._run, entry)
+            if not self._position.is_past(entry):
+                with self._position.guard(entry):
+                    _write(self._run, entry)
+                self._position.advance(entry)
         except BaseException as error:
             self._fail(entry, error)
             if entry is not mine and not isinstance(error, Exception):
@@ -107,13 +113,60 @@ class Journal:
             self._unseen = error
 
 
-def write(run: Run, entry: Any) -> None:
-    """Hand an entry to the saver."""
+class Position:
+    """Where the lane stands: the checkpoint that it has stored last, or goes on from, and how often something was
+    recorded beside it. If another run records there as well, this one is told: it works from what is no longer so."""
+
+    __slots__ = ("_run", "checkpoint_id", "stamp")
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self.checkpoint_id: str | None = None
+        self.stamp: int | None = None
+
+    def find(self) -> None:
+        """Take up what was loaded."""
+        run = self._run
+        found = run.found if run.saved_id is not None and run.saved_id == run.head else None
+        if found is not None and found.checkpoint["id"] == run.saved_id:
+            self.checkpoint_id, self.stamp = run.saved_id, found.stamp
+
+    def guard(self, entry: Any) -> AbstractContextManager[None]:
+        """In this context an entry is stored only if nobody else has recorded anything."""
+        if entry.commit is not None or entry.__class__ is Claim:
+            return _UNGUARDED
+        if self.checkpoint_id is None:
+            self.find()
+        if self.stamp is None or entry.checkpoint_id != self.checkpoint_id:
+            return _UNGUARDED
+        return expecting(self._run.saver, self._run.config_of(entry.checkpoint_id), self.stamp)
+
+    def is_past(self, entry: Any) -> bool:
+        """Whether an entry comes from a call whose superstep is over, so that nobody will look for it."""
+        if self.checkpoint_id is None:
+            self.find()
+        return entry.of_call and self.checkpoint_id is not None and entry.checkpoint_id != self.checkpoint_id
+
+    def advance(self, entry: Any) -> None:
+        """An entry has been stored."""
+        if entry.commit is not None:
+            self.checkpoint_id, self.stamp = entry.commit.id, 0
+            return
+        if self.checkpoint_id is None:
+            self.find()
+        if self.stamp is not None:
+            self.stamp += 1
+
+
+_UNGUARDED: AbstractContextManager[None] = nullcontext()
+
+
+def _write(run: Run, entry: Any) -> None:
     saver = run.saver
     assert saver is not None
-    if isinstance(entry, Claim):
-        saver.claim(run.config_of(run.head), entry.stamp, entry.writes)
-    elif entry.commit is not None:
+    if entry.commit is not None:
         saver.commit(entry.commit)
+    elif entry.__class__ is Claim:
+        saver.claim(run.config_of(run.head), entry.stamp, entry.writes)
     else:
         saver.commit_writes(run.thread_id or "", run.ns, entry.checkpoint_id, entry.writes)

@@ -21,7 +21,7 @@ from .history import Stored, given_answers, live_snapshot
 from .interrupts import listed, questions
 from .keep import cut, encode, encode_marks, question_marks
 from .machine import Machine
-from .resume import end_claim
+from .resume import claim_end, end_claim
 from .run import Run
 from .start import first_phase, load_checkpoint, load_machine, show_values
 from .task import Task, handler_of, in_path_order, new_checkpoint_id
@@ -42,7 +42,6 @@ def supersteps(run: Run) -> Effects:
     yield from first_phase(run, machine, found)
     if run.repeated:
         return
-    start = run.saved_id
     try:
         yield from _loop(run, machine)
     except GeneratorExit:
@@ -50,10 +49,10 @@ def supersteps(run: Run) -> Effects:
     except BaseException:
         # Whatever ends the run, the last finished superstep is kept.
         yield from _save_at_exit(run)
-        yield from end_claim(run, start)
+        yield from end_claim(run)
         raise
     yield from _save_at_exit(run, finished=run.paused is None)
-    yield from end_claim(run, start)
+    yield from end_claim(run)
 
 
 # -- the loop -------------------------------------------------------------------------------------------------
@@ -337,7 +336,7 @@ def _keep_ends(run: Run, tasks: Sequence[Task]) -> Effects:
         if marks:
             records.append(encode_marks(run, task, marks))
     if records and run.saved_id is not None:
-        yield Save(None, records, run.saved_id)
+        yield Save(None, [*records, *claim_end(run)], run.saved_id)
 
 
 def _loudest(failed: Sequence[Task]) -> BaseException:

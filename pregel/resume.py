@@ -53,6 +53,7 @@ def take_answers(run: Run, machine: Machine, answer: Any) -> None:
     else:
         _bind_single(found, answer, pending, left)
     if not superseded and run.found is not None:
+        found.beside = run.saved_id
         found.claimed = {**found.by_id, **({FIRST: found.first} if found.first is not MISSING else {})}
     found.brought_any = True
 
@@ -77,7 +78,7 @@ def take_over(run: Run, machine: Machine) -> None:
         return
     left = _undelivered(run, waiting_questions(pending_tasks(run, machine), run.stored))
     found = run.answers
-    found.claimed = dict(left)
+    found.claimed, found.beside = dict(left), run.saved_id
     if FIRST in left:
         found.first, found.renewed = left.pop(FIRST), True
     found.by_id = left
@@ -180,14 +181,23 @@ def _encode(run: Run, pairs: Sequence[Pair]) -> TaskWrites:
     return TaskWrites(NULL_TASK_ID, "", encoded)
 
 
-def end_claim(run: Run, start: str | None) -> Effects:
-    """Record that the run which brought answers has ended, if it got no further than the questions: what has not
-    reached its question stays for the next call, which may bring more."""
-    claimed = run.answers.claimed
-    if claimed is None or start is None or run.saved_id != start or run.abandoned:
-        return
-    answers = {question: answer for question, answer in claimed.items() if question != FIRST}
-    yield Save(None, [_encode(run, [(CLAIM, {**claim_of(run), "answers": answers, "live": False})])], start)
+def claim_end(run: Run) -> list[TaskWrites]:
+    """What says that the run which brought answers has ended, if it got no further than the questions: what has not
+    reached its question stays for the next call, which may bring more. To be recorded once, with the last of the run's
+    tasks if there are any: in between another call could take over, and this would undo what that one has recorded."""
+    answers = run.answers
+    claimed, answers.claimed = answers.claimed, None
+    if claimed is None or answers.beside != run.saved_id or run.abandoned:
+        return []
+    left = {question: answer for question, answer in claimed.items() if question != FIRST}
+    return [_encode(run, [(CLAIM, {**claim_of(run), "answers": left, "live": False})])]
+
+
+def end_claim(run: Run) -> Effects:
+    """Record what `claim_end` says, if it was not recorded with any task."""
+    ended = claim_end(run)
+    if ended:
+        yield Save(None, ended, run.saved_id or "")
 
 
 def note_deliveries(run: Run) -> None:

@@ -72,6 +72,7 @@ class Task:
         rejected: why the answer to its question was not taken.
         raised: what it waits for was not (only) asked by `interrupt`: a signal raised by hand, a breakpoint in a graph
             inside it. Only running it again shows whether it still waits.
+        beside: of a `@task` call, the checkpoint from which its superstep runs.
         asked, keys: how many questions without a key, and under which keys, the current attempt has come to.
         attempt: which try this is, from 1.
         spans: began, took, began, took, ... of the attempts that are not recorded yet; only kept for a saver.
@@ -122,6 +123,7 @@ class Task:
     answers = Rare[dict[str, Any] | None](None)
     rejected = Rare[Exception | None](None)
     raised = Rare(False)
+    beside = Rare[str | None](None)
     _runtime = Rare[Runtime[Any] | None](None)
 
     def copy(self) -> Task:
