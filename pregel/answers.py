@@ -99,18 +99,16 @@ class Answers:
             by: the task of this run that asks, or in which a nested graph asks.
             inside: the nested runs between that task and the question.
         """
-        given = by.known_answers()
-        taken = self._take(question, fresh=not given)
+        taken = self._take(question, fresh=not by.known_answers())
         if not taken and inside and self.only_in == by.id and len(self.by_id) == 1:
-            # Was the nested graph changed by hand, so that it does not know the question? Then the next it asks is
-            # meant.
-            if not any(run.answers.has_asked(self.by_id) for run in inside):
-                taken = (self.by_id.popitem()[1],)
+            # Was the nested graph changed by hand, so that it does not know the question? Then its next one is meant.
+            asked = any(run.answers.has_asked(self.by_id) for run in inside)
+            taken = () if asked else (self.by_id.popitem()[1],)
         around = self._run.parent
         if not taken and around is not None:
             taken = around.run.answers.take(question, around, (*inside, self._run))
         if taken and inside:
-            given[question] = taken[0]  # recorded with the task, too: so it is known that the answer has arrived
+            by.passed_on = {**by.passed_on, question: taken[0]}
         return taken
 
     def _take(self, question: str, *, fresh: bool) -> tuple[Any, ...]:

@@ -187,16 +187,16 @@ def take_answers(task: Task, used: Sequence[str], open_: Sequence[str], known: M
     holder = _holder(task)
     answers = holder.known_answers()
     news = False
-    for question_id in used:
-        holder.run.answers.take(question_id, *_way_to(holder, task))
+    for question in used:
+        holder.run.answers.take(question, *_way_to(holder, task))
     answers.update(known)
-    for question_id in open_:
-        answers.pop(question_id, None)
-        if question_id in used:
-            holder.run.answers.reject(question_id)
-        taken = () if question_id in used else holder.run.answers.take(question_id, *_way_to(holder, task))
+    for question in open_:
+        answers.pop(question, None)
+        if question in used:
+            holder.run.answers.reject(question)
+        taken = () if question in used else holder.run.answers.take(question, *_way_to(holder, task))
         if taken:
-            answers[question_id], news = taken[0], True
+            answers[question], news = taken[0], True
     return news
 
 

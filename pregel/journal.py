@@ -150,7 +150,8 @@ class Position:
     def advance(self, entry: Any) -> None:
         """An entry has been stored."""
         if entry.commit is not None:
-            self.checkpoint_id, self.stamp = entry.commit.id, 0
+            if entry.commit.checkpoint_ns == self._run.ns:  # else it is of a graph inside, which the run has kept back
+                self.checkpoint_id, self.stamp = entry.commit.id, 0
             return
         if self.checkpoint_id is None:
             self.find()

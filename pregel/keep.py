@@ -51,8 +51,8 @@ def encode(run: Run, task: Task) -> TaskWrites:
     if known is not None and known.error is not None:
         writes.append((ERROR, dumps(None)))  # it failed before and has now succeeded
     writes = writes or [(NO_WRITES, dumps(None))]
-    if task.answers:
-        writes.append((RESUME, dumps(task.answers)))
+    if task.answers or task.passed_on:
+        writes.append((RESUME, dumps({**(task.answers or {}), **task.passed_on})))
     spans, task.spans = task.spans, ()
     return TaskWrites(task.id, task.path_text, writes, spans)
 

@@ -118,7 +118,7 @@ def twin_of(task: Task) -> Task:
 def take_over(task: Task, twin: Task) -> None:
     """Make what the twin has done the task's own."""
     task.writes, task.finished, task.answers = twin.writes, twin.finished, twin.answers
-    task.asked, task.keys, task.raised = twin.asked, twin.keys, twin.raised
+    task.asked, task.keys, task.raised, task.passed_on = twin.asked, twin.keys, twin.raised, twin.passed_on
     task.children, task.calls = twin.children, twin.calls
     task.questions = getattr(twin, "questions", [])
 
@@ -170,8 +170,8 @@ class StepLimit:
 
 
 _OUTCOME = (
-    "answers", "attempt", "error", "finished", "interrupts", "paused", "raised", "rejected", "restored", "spans",
-    "writes",
+    "answers", "attempt", "error", "finished", "interrupts", "passed_on", "paused", "raised", "rejected",
+    "restored", "spans", "writes",
 )  # fmt: skip
 
 

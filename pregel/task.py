@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from hashlib import blake2b
 from itertools import count
@@ -73,6 +73,7 @@ class Task:
         raised: what it waits for was not (only) asked by `interrupt`: a signal raised by hand, a breakpoint in a graph
             inside it. Only running it again shows whether it still waits.
         beside: of a `@task` call, the checkpoint from which its superstep runs.
+        passed_on: answers that graphs inside it took. They keep these; once the task has finished so does its record.
         asked, keys: how many questions without a key, and under which keys, the current attempt has come to.
         attempt: which try this is, from 1.
         spans: began, took, began, took, ... of the attempts that are not recorded yet; only kept for a saver.
@@ -122,6 +123,7 @@ class Task:
     cause: Rare[Task | None] = Rare(None)
     answers = Rare[dict[str, Any] | None](None)
     rejected = Rare[Exception | None](None)
+    passed_on: Rare[Mapping[str, Any]] = Rare({})
     raised = Rare(False)
     beside = Rare[str | None](None)
     _runtime = Rare[Runtime[Any] | None](None)
