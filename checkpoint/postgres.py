@@ -241,10 +241,15 @@ def _named_rows(cursor: Cursor[Any]) -> Callable[[Sequence[Any]], tuple[Any, ...
     texts = [column.name in NAMES for column in cursor.description or ()]
 
     def row(values: Sequence[Any]) -> tuple[Any, ...]:
-        return tuple(
-            value.decode() if text and value is not None else value
-            for text, value in zip(texts, values, strict=True)
-        )
+        try:
+            return tuple(
+                value.decode() if text and value is not None else value
+                for text, value in zip(texts, values, strict=True)
+            )
+        except UnicodeDecodeError as error:
+            raise DamagedError(
+                f"a name is no UTF-8 text: {error.object!r}. Restore it from a backup, or delete what is damaged"
+            ) from error
 
     return row
 

@@ -88,6 +88,9 @@ _STATEMENTS = {
     """,
     "drop_space": "DELETE FROM spaces WHERE id = ?",
     "by_id": f"{_ROW} WHERE space = ? AND checkpoint_id = ?",
+    "by_id_unindexed": """
+        SELECT 1 FROM checkpoints INDEXED BY checkpoints_by_space WHERE space = ? AND checkpoint_id = ?
+    """,
     "all_rows": f"{_ROW} WHERE space = ? ORDER BY seq",
     "page": f"{_ROW} WHERE space IN (SELECT value FROM json_each(?)) AND seq < ? ORDER BY seq DESC LIMIT ?",
     "next": f"{_ROW} WHERE space = ? AND seq > ? ORDER BY seq LIMIT 1",

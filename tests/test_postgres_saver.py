@@ -712,3 +712,11 @@ def test_retention_prunes_as_a_run_goes(postgres: str) -> None:
         for run in runs:
             assert 4 <= len(ids(saver, run.thread)) <= 4 + 32
             assert saver.get(address(run.thread, "")) == run.expected["99"]
+
+
+def test_a_name_that_is_no_text_is_told_as_damage(postgres: str, saver: PostgresSaver) -> None:
+    running(saver).step("0", a=0)
+    with psycopg.connect(postgres, autocommit=True) as connection:
+        connection.execute("UPDATE stategraph_spaces SET checkpoint_ns = '\\xff'")
+    with pytest.raises(DamagedError, match="a name is no UTF-8 text"):
+        [*saver.threads()]

@@ -185,3 +185,32 @@ def test_a_database_in_memory_has_no_file_to_watch() -> None:
         with SqliteSaver.from_conn_string(name) as saver:
             app = graph({"x": says("x")}, (START, "x"), checkpointer=saver)
             assert app.invoke({"log": ["in"]}, THREAD)["log"] == ["in", "x"]
+
+
+@pytest.mark.parametrize("index", ["checkpoints_by_space", "checkpoints_by_id", "channel_values_by_owner"])
+def test_a_flipped_bit_in_an_index_makes_no_history_shorter(tmp_path: Path, index: str) -> None:
+    file = tmp_path / "threads.db"
+    with SqliteSaver.from_conn_string(str(file)) as saver:
+        app = graph({"x": says("x" * 100)}, (START, "x"), checkpointer=saver)
+        for turn in range(3):
+            app.invoke({"log": [f"{turn}"]}, THREAD)
+        before = [*saver.list(THREAD)]
+        (page,) = saver._database.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (index,)).fetchone()
+    data = file.read_bytes()
+    refused = 0
+    for at in (at for at in range((page - 1) * 4096, page * 4096) if data[at]):
+        changed = bytearray(data)
+        changed[at] ^= 1 << at % 8
+        file.write_bytes(changed)
+        with SqliteSaver.from_conn_string(str(file), synchronous="off") as saver:
+            for limit in (None, 4):
+                try:
+                    assert [*saver.list(THREAD, limit=limit)] == before[:limit]
+                except (DamagedError, StorageError):
+                    refused += 1
+            for found in before[1:4]:
+                try:
+                    assert saver.get_tuple(found.config) == found
+                except (DamagedError, StorageError):
+                    refused += 1
+    assert refused

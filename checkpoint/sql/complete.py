@@ -1,14 +1,16 @@
-"""Complete checkpoints, as `put` is given them, as the commits they amount to. Pure but for the encoding, which is
-handed in."""
+"""Complete checkpoints: those that `put` is given, as the commits they amount to; those that were found, as
+`get_tuple` gives them. Pure but for the encoding, which is handed in."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
-from ..base import Checkpoint, CheckpointMetadata, Commit
+from ..base import Checkpoint, CheckpointMetadata, CheckpointTuple, Commit, address
+from ..records import iso, merged, spans_of
 from ..serde import Blob
+from .reading import Found
 from .rows import Image, Place
 
 Dumps = Callable[[str, Any], Blob]
@@ -59,4 +61,30 @@ def completed(commit: Commit, dumps: Dumps) -> Commit:
         values={name: dumps(f"[{name!r}]", value) for name, value in values.items()},
         versions=dict(checkpoint["channel_versions"]),
         seen=dict(checkpoint["versions_seen"]),
+    )
+
+
+def tuple_of(found: Found, loads: Callable[[Blob], Any]) -> CheckpointTuple:
+    """A checkpoint as read, decoded."""
+    place, row, image, body = found.place, found.row, found.image, found.body
+    kept = merged(found.tasks)
+    ordered = sorted((path, task_id, index) for (task_id, index), (path, _, _) in kept.items())
+    checkpoint: Checkpoint = {
+        "v": body.v,
+        "id": row.checkpoint_id,
+        "ts": iso(body.ts),
+        "channel_values": {name: loads(cast(Blob, cell.blob)) for name, cell in image.cells.items()},
+        "channel_versions": dict(image.versions),
+        "versions_seen": {node: dict(each) for node, each in image.seen.items()},
+        "updated_channels": body.updated,
+    }
+    writes = [(task_id, *kept[task_id, index][1:]) for _, task_id, index in ordered]
+    return CheckpointTuple(
+        address(place.thread_id, place.checkpoint_ns, row.checkpoint_id),
+        checkpoint,
+        cast(CheckpointMetadata, loads(body.metadata)),
+        None if row.parent_id is None else address(place.thread_id, place.checkpoint_ns, row.parent_id),
+        [(task_id, channel, loads(blob)) for task_id, channel, blob in writes],
+        spans_of(found.tasks),
+        image.stamp,
     )

@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from ..seal import Seal
-from .reading import NEWEST, Found, Space
-from .rows import CheckpointRow
+from .reading import NEWEST, Found, Space, row_of, space_of
 from .upkeep import Session
 
 
@@ -22,6 +21,7 @@ class Listing:
     def __init__(self, spaces: Mapping[int, Space], edge: int) -> None:
         self._spaces = spaces
         self._whole = edge == NEWEST
+        self._last = edge
         self._count: Counter[int] = Counter()
         # (space, id) of what must come → how often something must be recorded beside it, and a child of it or "".
         self._owed: dict[tuple[int, str], tuple[int, str]] = {
@@ -38,6 +38,9 @@ class Listing:
         """
         for each in found:
             row = each.row
+            if row.seq >= self._last:
+                raise each.place.damaged("the index leads to checkpoints in another order than they were stored")
+            self._last = row.seq
             self._count[row.space] += 1
             if each.image.stamp < self._owed.pop((row.space, row.checkpoint_id), (0, ""))[0]:
                 raise each.place.damaged(
@@ -47,20 +50,36 @@ class Listing:
                 key = row.space, row.parent_id
                 self._owed[key] = max(self._owed.get(key, (0, "")), (each.body.beside, row.checkpoint_id))
 
-    def end(self, session: Session, seal: Seal) -> None:
-        """Look for what has not come. Others may have forgotten it meanwhile; that is no damage.
+    def stop(self, session: Session, seal: Seal) -> None:
+        """Look for what should have come before the last one taken. Others may have forgotten it meanwhile, or stored
+        it anew; that is no damage.
 
         Raises:
-            DamagedError: a checkpoint is missing.
+            DamagedError: a checkpoint is missing, or the index passes over one.
         """
         for (owner, checkpoint_id), (_, child) in self._owed.items():
-            now = session.rows("by_id", owner, child) if child else []
-            follows = bool(now) and CheckpointRow(*now[0]).parent_id == checkpoint_id
-            if follows and not session.rows("by_id", owner, checkpoint_id):
-                where = self._spaces[owner].place(seal)
-                raise where.damaged(f"checkpoint {checkpoint_id!r} is missing, which {child!r} follows")
-        for space in self._spaces.values():
-            if self._whole and self._count[space.id] < space.size:
-                for size, count in session.rows("count", space.id):
-                    if count < size:
-                        raise space.place(seal).damaged(f"{size - count} of its checkpoints are missing")
+            place = self._spaces[owner].place(seal)
+            now = row_of(session, self._spaces[owner], child, place) if child else None
+            if now is None or now.parent_id != checkpoint_id:
+                continue
+            parent = row_of(session, self._spaces[owner], checkpoint_id, place)
+            if parent is None:
+                raise place.damaged(f"checkpoint {checkpoint_id!r} is missing, which {child!r} follows")
+            if self._last < parent.seq < now.seq:
+                raise place.damaged(f"the index passes over checkpoint {checkpoint_id!r}, which {child!r} follows")
+
+    def end(self, session: Session, seal: Seal) -> None:
+        """Look for what has not come by the end of the list; see `stop`.
+
+        Raises:
+            DamagedError: a checkpoint is missing, or the index passes over one.
+        """
+        self._last = 0
+        self.stop(session, seal)
+        for space in self._spaces.values() if self._whole else ():
+            if self._count[space.id] < space.size:
+                now = space_of(session, space.thread_id, space.checkpoint_ns)
+                ((size, count),) = session.rows("count", space.id) if now else ((0, 0),)
+                missing = space.size - self._count[space.id] if now == space else size - count
+                if missing > 0:
+                    raise space.place(seal).damaged(f"{missing} of its checkpoints are missing")

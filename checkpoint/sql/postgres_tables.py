@@ -108,6 +108,7 @@ STATEMENTS = {
     """,
     "drop_space": "DELETE FROM stategraph_spaces WHERE id = $1",
     "by_id": f"{_ROW} WHERE space = $1 AND sha256(checkpoint_id) = sha256($2)",
+    "by_id_unindexed": "SELECT 1 FROM stategraph_checkpoints WHERE space = $1 AND checkpoint_id = $2",
     "all_rows": f"{_ROW} WHERE space = $1 ORDER BY seq",
     # Few spaces: the newest rows of each, by its index. Many: all rows backwards, of which most are wanted.
     "page": f"""

@@ -90,11 +90,12 @@ def own_spaces(session: Session, thread_id: str) -> list[Space]:
     return [Space(*row) for row in session.rows("own_spaces", thread_id)]
 
 
-def edge_of(session: Session, before: RunnableConfig, spaces: Iterable[Space]) -> int:
+def edge_of(session: Session, before: RunnableConfig, spaces: Iterable[Space], seal: Seal) -> int:
     """The sequence of the checkpoint that `before` names, by its thread or among what is listed.
 
     Raises:
         ValueError: there is none.
+        DamagedError: there is, but not where it is looked for.
     """
     configurable = before.get("configurable") or {}
     wanted = configurable.get("checkpoint_id")
@@ -103,8 +104,9 @@ def edge_of(session: Session, before: RunnableConfig, spaces: Iterable[Space]) -
         space = space_of(session, thread_id, checkpoint_ns)
         spaces = () if space is None else (space,)
     for space in spaces:
-        for row in session.rows("by_id", space.id, wanted or space.head_id):
-            return CheckpointRow(*row).seq
+        row = row_of(session, space, wanted or space.head_id or "", space.place(seal))
+        if row is not None:
+            return row.seq
     raise ValueError(f"before: there is no checkpoint {wanted!r} here")
 
 
@@ -117,8 +119,23 @@ def find(session: Session, space: Space, checkpoint_id: str | None, seal: Seal) 
     wanted = checkpoint_id or space.head_id
     if wanted is None:
         return None
-    row = next((CheckpointRow(*row) for row in session.rows("by_id", space.id, wanted)), None)
+    row = row_of(session, space, wanted, space.place(seal))
     return found_in(session, Look(space, [] if row is None else _chain(session, row)), checkpoint_id, seal)
+
+
+def row_of(session: Session, space: Space, checkpoint_id: str, place: Place) -> CheckpointRow | None:
+    """The row of a checkpoint. One that is not found is looked for once more, without the index.
+
+    Raises:
+        DamagedError: the index leads to another row, or to none though there is one.
+    """
+    for row in (CheckpointRow(*row) for row in session.rows("by_id", space.id, checkpoint_id)):
+        if (row.space, row.checkpoint_id) != (space.id, checkpoint_id):
+            raise place.damaged(f"the index leads from checkpoint {checkpoint_id!r} to {row.checkpoint_id!r}")
+        return row
+    if session.rows("by_id_unindexed", space.id, checkpoint_id):
+        raise place.damaged(f"the index does not lead to checkpoint {checkpoint_id!r}")
+    return None
 
 
 def found_in(session: Session, look: Look, checkpoint_id: str | None, seal: Seal) -> Found | None:
@@ -129,6 +146,8 @@ def found_in(session: Session, look: Look, checkpoint_id: str | None, seal: Seal
         raise place.damaged(f"its newest checkpoint, {space.head_id!r}, is missing")
     if not chain:
         return None
+    if chain[0].space != space.id or chain[0].checkpoint_id != (checkpoint_id or space.head_id):
+        raise place.damaged(f"another checkpoint stands in the place of {checkpoint_id or space.head_id!r}")
     image, body = image_of_chain(place, chain)
     found = Found(place, chain[0], body, image, [])
     _fill(session, space, [found], written)
@@ -146,6 +165,8 @@ def page(session: Session, spaces: Mapping[int, Space], edge: int, seal: Seal) -
     rows = [CheckpointRow(*row) for row in session.rows("page", [*spaces], edge, PAGE)]
     found: dict[int, Found] = {}
     for row in reversed(rows):
+        if row.space not in spaces:
+            raise next(iter(spaces.values())).place(seal).damaged("the index leads to rows of another thread")
         place = spaces[row.space].place(seal)
         before = found.get(row.link or 0)
         known = before is not None and (before.row.space, before.row.checkpoint_id) == (row.space, row.parent_id)
@@ -186,19 +207,36 @@ def _fill(session: Session, space: Space, found: Sequence[Found], known: list[by
     for checkpoint_id, data in session.rows("writes", space.id, ids) if known is None else ():
         written.setdefault(checkpoint_id, []).append(data)
     following = [*((each.row, each.body) for each in found[1:]), *_next(session, space, found[-1])]
-    came_of = {row.parent_id: body for row, body in following if body.wrote}
+    came_of = {row.parent_id: body for row, body in following if body.wrote or body.beside}
     for each in found:
         values.fill(each.image)
         checkpoint_id = each.row.checkpoint_id
         batches = written.get(checkpoint_id, ())
-        each.tasks = read_writes(place, checkpoint_id, batches, came_of.get(checkpoint_id))
+        after = came_of.get(checkpoint_id)
+        if after is not None and len(batches) < (after.beside or 0):
+            raise place.damaged(f"something that was recorded beside checkpoint {checkpoint_id!r} is missing")
+        each.tasks = read_writes(place, checkpoint_id, batches, after)
         each.image.stamp = len(batches)
 
 
 def _next(session: Session, space: Space, found: Found) -> Iterator[tuple[CheckpointRow, Body]]:
     """The checkpoint that came after one in its space. If it is damaged, who reads that one is told; this one is
-    whole without it."""
-    if found.row.seq != space.head:
-        for row in (CheckpointRow(*each) for each in session.rows("next", space.id, found.row.seq)):
-            with suppress(DamagedError):
-                yield row, read_body(found.place, row)
+    whole without it.
+
+    Raises:
+        DamagedError: there is none, though this one is not the newest; or one between the two is passed over.
+    """
+    if found.row.seq == space.head:
+        return
+    row = next((CheckpointRow(*each) for each in session.rows("next", space.id, found.row.seq)), None)
+    if row is None or row.space != space.id or row.seq <= found.row.seq:
+        now = space_of(session, space.thread_id, space.checkpoint_ns)  # others may have changed it since it was read
+        if now is not None and now.head is not None and now.head > found.row.seq:
+            raise found.place.damaged(f"what came after checkpoint {found.row.checkpoint_id!r} is missing")
+        return
+    if row.parent_id not in (None, found.row.checkpoint_id):  # a fork continues something older
+        parent = session.rows("by_id", space.id, row.parent_id)
+        if parent and found.row.seq < CheckpointRow(*parent[0]).seq < row.seq:
+            raise found.place.damaged(f"the index passes over checkpoint {row.parent_id!r}")
+    with suppress(DamagedError):
+        yield row, read_body(found.place, row)

@@ -5,11 +5,10 @@ had, are each database's own. All that is user data is bound; no text of a user'
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
-from itertools import islice
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from ...channels.base import MISSING
 from ..base import (
@@ -27,13 +26,12 @@ from ..base import (
 from ..errors import UnserializableError
 from ..limits import EVERY, Limits, Retention, check_retention, several
 from ..overrides import check_expected
-from ..records import iso, merged, spans_of
 from ..seal import Seal
 from ..serde import Blob, Serializer
 from ..thread import check_checkpoint, check_names
-from .complete import Given, commit_of, completed
+from .complete import Given, commit_of, completed, tuple_of
 from .listing import Listing
-from .reading import NEWEST, PAGE, Found, Space, edge_of, find, own_spaces, page, space_of, spaces_of
+from .reading import NEWEST, PAGE, Found, Space, edge_of, find, own_spaces, page, row_of, space_of, spaces_of
 from .rows import Image, NewRows, Place, amended, packed_writes, rows_of
 from .upkeep import Choose, Session, chosen_by, copy_spaces, keep_only, set_head
 
@@ -98,11 +96,20 @@ class SqlSaver(BaseCheckpointSaver):
             return find(session, space, checkpoint_id, self._seal) if space else None
 
     def head(self, config: RunnableConfig) -> str | None:
-        """The id of the newest checkpoint of the thread and namespace in `config`, or None."""
+        """The id of the newest checkpoint of the thread and namespace in `config`, or None.
+
+        Raises:
+            DamagedError: there should be one of this id, and is not.
+        """
         thread_id, checkpoint_ns, _ = coordinates(config)
         with self._session(write=False) as session:
             space = space_of(session, thread_id, checkpoint_ns)
-        return space.head_id if space else None
+            if space is None or space.head_id is None:
+                return None
+            row = row_of(session, space, space.head_id, space.place(self._seal))
+        if row is None or row.seq != space.head:
+            raise space.place(self._seal).damaged(f"its newest checkpoint, {space.head_id!r}, is missing")
+        return space.head_id
 
     def list(
         self,
@@ -123,18 +130,14 @@ class SqlSaver(BaseCheckpointSaver):
             raise ValueError(f"limit must be 0 or more, not {limit}")
         wanted = coordinates(config)[2] if config is not None else None
         spaces, edge = self._listed(config, before)
-        chosen = (
-            found
-            for found in self._newest_first(spaces, edge)
-            if (wanted is None or found.row.checkpoint_id == wanted) and self._fits(found, filter)
-        )
-        return map(self._tuple, islice(chosen, limit))
+        fits = lambda found: wanted in (None, found.row.checkpoint_id) and self._fits(found, filter)  # noqa: E731
+        return map(self._tuple, self._newest_first(spaces, edge, fits, limit))
 
     def _listed(self, config: RunnableConfig | None, before: RunnableConfig | None) -> tuple[dict[int, Space], int]:
         """The spaces to list, and the sequence below which to begin."""
         with self._session(write=False) as session:
             spaces = {space.id: space for space in spaces_of(session, config)}
-            return spaces, NEWEST if before is None else edge_of(session, before, spaces.values())
+            return spaces, NEWEST if before is None else edge_of(session, before, spaces.values(), self._seal)
 
     def threads(self) -> Iterator[str]:
         """The ids of all threads, the one that moved last first."""
@@ -143,17 +146,31 @@ class SqlSaver(BaseCheckpointSaver):
         newest = sorted(spaces, key=lambda space: space.head or 0, reverse=True)
         return iter(dict.fromkeys(space.thread_id for space in newest))
 
-    def _newest_first(self, spaces: Mapping[int, Space], edge: int) -> Iterator[Found]:
-        listing = Listing(spaces, edge)
-        while True:
+    def _newest_first(
+        self, spaces: Mapping[int, Space], edge: int, fits: Callable[[Found], bool], limit: int | None
+    ) -> Iterator[Found]:
+        """The checkpoints that fit, at most so many. Before the last one the list is checked: it must be whole."""
+        listing, left = Listing(spaces, edge), limit
+        found: Sequence[Found] = ()
+        while left != 0:
             found = self._page(spaces, edge)
-            listing.take(found)
-            yield from found
+            for each in found:
+                listing.take([each])
+                if not fits(each):
+                    continue
+                left = None if left is None else left - 1
+                if left == 0:
+                    with self._session(write=False) as session:
+                        listing.stop(session, self._seal)
+                yield each
+                if left == 0:
+                    return
             if len(found) < PAGE:
                 break
             edge = found[-1].row.seq
-        with self._session(write=False) as session:
-            listing.end(session, self._seal)
+        if left != 0:
+            with self._session(write=False) as session:
+                listing.end(session, self._seal)
 
     def _page(self, spaces: Mapping[int, Space], edge: int) -> Sequence[Found]:
         """The next checkpoints of some spaces that are older than a sequence."""
@@ -167,28 +184,7 @@ class SqlSaver(BaseCheckpointSaver):
         return all(metadata.get(key, MISSING) == value for key, value in wanted.items())
 
     def _tuple(self, found: Found) -> CheckpointTuple:
-        loads, place, row, image, body = self.serde.loads, found.place, found.row, found.image, found.body
-        kept = merged(found.tasks)
-        ordered = sorted((path, task_id, index) for (task_id, index), (path, _, _) in kept.items())
-        checkpoint: Checkpoint = {
-            "v": body.v,
-            "id": row.checkpoint_id,
-            "ts": iso(body.ts),
-            "channel_values": {name: loads(cast(Blob, cell.blob)) for name, cell in image.cells.items()},
-            "channel_versions": dict(image.versions),
-            "versions_seen": {node: dict(each) for node, each in image.seen.items()},
-            "updated_channels": body.updated,
-        }
-        writes = [(task_id, *kept[task_id, index][1:]) for _, task_id, index in ordered]
-        return CheckpointTuple(
-            address(place.thread_id, place.checkpoint_ns, row.checkpoint_id),
-            checkpoint,
-            cast(CheckpointMetadata, loads(body.metadata)),
-            None if row.parent_id is None else address(place.thread_id, place.checkpoint_ns, row.parent_id),
-            [(task_id, channel, loads(blob)) for task_id, channel, blob in writes],
-            spans_of(found.tasks),
-            image.stamp,
-        )
+        return tuple_of(found, self.serde.loads)
 
     # -- write --------------------------------------------------------------------------------------------
 

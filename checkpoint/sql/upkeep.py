@@ -73,7 +73,7 @@ def keep_only(session: Session, place: Place, space: int, choose: Choose, replac
         replaced: the id of one that goes and comes back at once: it stays the parent of its children, and keeps what
             was written beside it.
     """
-    rows = [CheckpointRow(*row) for row in session.rows("all_rows", space)]
+    rows = _all_rows(session, place, space)
     kept = choose([(row, read_body(place, row)) for row in rows])
     staying = {row.seq: row for row in rows if row.checkpoint_id in kept}
     if len(staying) == len(rows):
@@ -106,6 +106,19 @@ def keep_only(session: Session, place: Place, space: int, choose: Choose, replac
     set_head(session, space, last, None if last is None else staying[last].checkpoint_id)
     if last is None and replaced is None and not session.rows("all_writes", space):
         session.run("drop_space", space)
+
+
+def _all_rows(session: Session, place: Place, space: int) -> list[CheckpointRow]:
+    """The rows of a space, oldest first.
+
+    Raises:
+        DamagedError: there should be more, or some are another's.
+    """
+    rows = [CheckpointRow(*row) for row in session.rows("all_rows", space)]
+    ((size, _),) = session.rows("count", space) or ((0, 0),)
+    if len(rows) < size or any(row.space != space for row in rows):
+        raise place.damaged("some of its checkpoints are missing, or the index leads to those of another thread")
+    return rows
 
 
 def _set_beside(session: Session, place: Place, space: int, checkpoint_id: str, after: Body) -> None:
@@ -192,7 +205,7 @@ class _Copy:
 
     def __init__(self, session: Session, place: Place, source: int, to: Place, target: int) -> None:
         self._session, self._place, self._source, self._to, self._target = session, place, source, to, target
-        self._rows = {row.seq: row for row in (CheckpointRow(*row) for row in session.rows("all_rows", source))}
+        self._rows = {row.seq: row for row in _all_rows(session, place, source)}
         self._owners: dict[int, list[str]] = {seq: [] for seq in self._rows}
         for owner, channel, _ in session.rows("all_values", source):
             self._owners.setdefault(owner, []).append(channel)
@@ -217,9 +230,11 @@ class _Copy:
 
     def _value(self, owner: int, channel: str) -> BlobRow:
         rows = self._session.rows("one_value", self._source, owner, channel)
+        if not rows:
+            raise self._place.damaged(f"the value of {channel!r} is missing")
         form, base, mark, payload = self._place.open("value", [channel], BlobRow(*rows[0]).data)
         if base is not None:
-            base, mark = self._moved[base, channel]
+            base, mark = self._target_of(base, channel)
         data = self._to.close("value", [channel], [form, base, mark, payload])
         self._moved[owner, channel] = Pointer(SELF, data[-self._to.seal.mark :])
         return BlobRow(0, channel, base, data)
@@ -227,6 +242,8 @@ class _Copy:
     def _checkpoint(self, row: CheckpointRow) -> int:
         body = read_body(self._place, row)
         cells = {name: self._cell(name, cell) for name, cell in body.cells.items()}
+        if row.link is not None and row.link not in self._seqs:
+            raise self._place.damaged(f"checkpoint {row.parent_id!r} is missing, on which others build")
         link = None if row.link is None else self._seqs[row.link]
         data = closed_body(self._to, row.checkpoint_id, row.parent_id, body._replace(cells=cells), link is None)
         return self._session.add(
@@ -236,7 +253,13 @@ class _Copy:
     def _cell(self, name: str, cell: Cell | None) -> Cell | None:
         if cell is None or cell.at is None:
             return cell
-        return Cell(None, self._moved[cell.at.owner, name])
+        return Cell(None, self._target_of(cell.at.owner, name))
+
+    def _target_of(self, owner: int, channel: str) -> Pointer:
+        """Where a value that was copied stands now."""
+        if (owner, channel) not in self._moved:
+            raise self._place.damaged(f"the value of {channel!r} is missing")
+        return self._moved[owner, channel]
 
     def finish(self) -> None:
         """Copy the writes, and set the head."""

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import tempfile
 from contextlib import closing
+from pathlib import Path
 
+from test_conformance import TestSqliteSaver
 from test_overrides import SYNC, counting, play
 
-from stategraph.checkpoint import InMemorySaver, StorageError
+from stategraph.checkpoint import DamagedError, InMemorySaver, StorageError
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.store.sqlite import SqliteStore
 from stategraph.testing import CheckFailed, Commits, same
+from stategraph.testing.damage import THREADS, Reading, _filled, _invented, _missed
+from stategraph.testing.desk import Desk
 
 from .campaign import Round, trial
 
@@ -60,3 +65,67 @@ def vanished_files(round: Round) -> None:
                 round.count("refused")
             else:
                 raise CheckFailed(f"{name} was {how}, and a {what} is told stored")
+
+
+FLIPS = 25
+
+
+@trial("R33", quick=2, full=200)
+def flipped_bits(round: Round) -> None:
+    """25 times a bit of an SQLite file is flipped, anywhere, indexes and page headers included: what is read, listed,
+    copied and pruned is what was stored, or `DamagedError` or `StorageError` says that it is not: no shorter history,
+    and no error without a word on damage."""
+    suite = TestSqliteSaver()
+
+    def made() -> tuple[bytes, Reading]:
+        with tempfile.TemporaryDirectory() as folder, Desk(suite, Path(folder), "sync") as desk:
+            _filled(desk)
+            was = Reading(desk)
+            desk.close()
+            return Path(folder, "threads.db").read_bytes(), was
+
+    data, was = round.bench.once("flipped file", made)
+    for number in range(FLIPS):
+        changed = bytearray(data)
+        at = round.random.randrange(len(changed))
+        changed[at] ^= 1 << round.random.randrange(8)
+        folder = round.folder / f"{number}"
+        folder.mkdir()
+        (folder / "threads.db").write_bytes(changed)
+        try:
+            with Desk(suite, folder, "sync") as desk:
+                _read_all(desk, was)
+        except (DamagedError, StorageError):
+            round.count("files refused")
+        except CheckFailed as error:
+            raise CheckFailed(f"page {at // 4096 + 1}, byte {at % 4096}: {error}") from error
+        except Exception as error:
+            raise CheckFailed(f"page {at // 4096 + 1}, byte {at % 4096}: {type(error).__name__}: {error}") from error
+        round.count("flipped bits")
+
+
+def _read_all(desk: Desk, was: Reading) -> None:
+    """All that is read, and copied or kept by pruning, is what was stored, or it is told."""
+    now = Reading(desk, [*was.each])
+    _invented(was, now)
+    _missed(was, now)
+    for thread in THREADS:
+        whole = [found.checkpoint for found in was.lists[thread]]
+        try:
+            desk.saver.copy_thread(thread, f"copy of {thread}")
+            copied = desk.listed(f"copy of {thread}")
+            names = {found.config["configurable"]["checkpoint_ns"] for found in copied}  # a whole one may be missing
+            kept = [found for found in was.lists[thread] if found.config["configurable"]["checkpoint_ns"] in names]
+            same([found.checkpoint for found in copied], [found.checkpoint for found in kept], "a copy")
+        except (DamagedError, StorageError):
+            pass
+        except ValueError as error:
+            if "there is no thread" not in str(error):  # a whole thread that is missing may have been deleted
+                raise
+        try:
+            desk.saver.prune([thread], keep_last=2)
+            left = [found.checkpoint for found in desk.listed(thread)]
+            same([each for each in left if each not in whole], [], "what pruning has left")
+            same([each for each in whole[:1] if left and each not in left], [], "the newest, after pruning")
+        except (DamagedError, StorageError):
+            pass
