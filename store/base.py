@@ -52,11 +52,16 @@ class IndexConfig(TypedDict, total=False):
     `dims` is the length of a vector. `embed` is a function from texts to vectors, plain or async, or an object
     with `embed_documents` and `embed_query`. `fields` are the paths whose texts are embedded unless a put
     says otherwise; default `["$"]`, the whole value as JSON. See `stategraph.store.paths` for the grammar.
+    `text_fields` is another name for `fields`. `distance_type` says what a score is: the cosine of two vectors
+    ("cosine", the default), their product ("inner_product"), or minus their distance ("l2"). A higher score is
+    always nearer.
     """
 
     dims: Required[int]
     embed: Required[EmbedFunction | Any]
     fields: list[str] | None
+    text_fields: list[str] | None
+    distance_type: Literal["cosine", "inner_product", "l2"]
 
 
 @dataclass(slots=True, kw_only=True)

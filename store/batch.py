@@ -6,10 +6,12 @@ few plain calls. All checks come before all reads, all reads before all writes.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -35,10 +37,14 @@ from .base import (
 from .filters import compile_filter
 from .namespaces import check_namespace, is_text, pick_namespaces, window
 from .paths import Path
+from .sweeper import Sweeper
 from .values import check_value, copy_value
 from .vectors import NO_VECTORS, Index, Vector, Vectors, parse_fields
 
 MINUTE = 60.0
+SWEEP_INTERVAL = 5.0
+"""Minutes between two sweeps of a sweeper that is told nothing else."""
+
 MAX_MINUTES = 1e12
 """The longest time to live, two million years; so that no sum overflows."""
 
@@ -55,7 +61,7 @@ class Row:
     ttl: float | None
     expires: float | None
     vectors: Vector | None = None
-    """All its unit vectors in one string; None if it has none that fits the index."""
+    """All its vectors in one string; None if it has none that fits the index."""
 
 
 @dataclass(slots=True)
@@ -112,6 +118,7 @@ class LocalStore(BaseStore, ABC):
         self._clock = clock
         self._lock: AbstractContextManager[Any] = threading.Lock()
         self._swept = clock()
+        self._sweeper = Sweeper(self.sweep_ttl)
 
     # -- what a subclass answers, always under the lock -------------------------------------------------------
 
@@ -171,6 +178,30 @@ class LocalStore(BaseStore, ABC):
         with self._lock, self._transaction(write=True):
             self._swept = self._clock()
             return self._sweep(self._swept)
+
+    def start_ttl_sweeper(self, sweep_interval_minutes: float | None = None) -> Future[None]:
+        """Remove what has expired every so many minutes, on a thread, until `stop_ttl_sweeper` or `close`.
+
+        Args:
+            sweep_interval_minutes: None takes the one of the store's `ttl`, or 5.
+
+        Returns:
+            A future that is done when the sweeper has stopped. Without a `ttl` there is nothing to sweep: it is done.
+
+        Raises:
+            ValueError: the interval is no number above 0.
+        """
+        minutes = _checked_minutes("sweep_interval_minutes", sweep_interval_minutes)
+        minutes = minutes or self._ttl.get("sweep_interval_minutes") or SWEEP_INTERVAL
+        if not self._ttl:
+            done: Future[None] = Future()
+            done.set_result(None)
+            return done
+        return self._sweeper.start(minutes * MINUTE)
+
+    def stop_ttl_sweeper(self, timeout: float | None = None) -> bool:
+        """Stop it, and wait at most so many seconds for a sweep that is under way; whether none is."""
+        return self._sweeper.stop(timeout)
 
     def _plan(self, ops: Iterable[Op]) -> Plan:
         plan = Plan([], {}, 0)
@@ -261,7 +292,7 @@ class LocalStore(BaseStore, ABC):
 
 
 def _nearness(scored: tuple[Row, float | None]) -> float:
-    return -2.0 if scored[1] is None else scored[1]  # below the worst cosine
+    return -math.inf if scored[1] is None else scored[1]
 
 
 def _parts(row: Row) -> dict[str, Any]:

@@ -41,7 +41,7 @@ LOCKS = 128
 
 # `seq` counts the puts. Names are bytes, because a Postgres text cannot hold a NUL; they are found by their hash or by
 # their beginning, because an index cannot hold long ones. A row holds its vectors itself, so that a put replaces them
-# with it. `dims` says of what length they are.
+# with it. `dims` says of what length they are, and is below zero if they are no unit vectors.
 _MIGRATIONS = (
     (
         "CREATE SEQUENCE stategraph_puts",
@@ -163,6 +163,7 @@ class PostgresStore(LocalStore):
 
     def close(self) -> None:
         """Close the connections, unless they were handed in."""
+        self.stop_ttl_sweeper()
         self._server.close()
 
     def elsewhere(self) -> Callable[[], PostgresStore]:
@@ -219,7 +220,7 @@ class PostgresStore(LocalStore):
 
     def _row(self, found: tuple[Any, ...]) -> Row:
         _, namespace, key, value, created, updated, ttl, expires, dims, vectors = found
-        fits = self._index is not None and dims == self._index.dims
+        fits = self._index is not None and dims == self._index.mark
         return Row(
             decode_namespace(namespace),
             key.decode(),
@@ -249,7 +250,7 @@ class PostgresStore(LocalStore):
     def _put(self, row: Row, now: float) -> None:
         place = (encode_namespace(row.namespace), row.key)
         times = (row.created, row.updated, row.ttl, row.expires)
-        dims = self._index.dims if self._index and row.vectors else None
+        dims = self._index.mark if self._index and row.vectors else None
         seq = self._mine.seqs.get((row.namespace, row.key))
         lock = None if seq is not None else _lock_of(row.namespace, row.key)  # of a batch it is held already
         self._wire.later(_PUT, *place, to_json(row.value), *times, dims, row.vectors, now, seq, lock)

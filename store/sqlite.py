@@ -27,7 +27,7 @@ from .vectors import Vectors
 __all__ = ["SqliteStore"]
 
 # `seq` counts the puts: REPLACE takes a new one, above all others. A row holds its vectors itself, so that a put
-# replaces them with it. `dims` says of what length they are.
+# replaces them with it. `dims` says of what length they are, and is below zero if they are no unit vectors.
 _SCHEMA = (
     """
     CREATE TABLE IF NOT EXISTS store_items (
@@ -118,6 +118,7 @@ class SqliteStore(LocalStore):
 
     def close(self) -> None:
         """Close the connection, unless it was handed in."""
+        self.stop_ttl_sweeper()
         with self._lock:
             self._database.close()
 
@@ -157,7 +158,7 @@ class SqliteStore(LocalStore):
 
     def _row(self, found: tuple[Any, ...]) -> Row:
         namespace, key, value, created, updated, ttl, expires, dims, vectors = found
-        fits = self._index is not None and dims == self._index.dims
+        fits = self._index is not None and dims == self._index.mark
         return Row(
             decode_namespace(namespace),
             key,
@@ -175,7 +176,7 @@ class SqliteStore(LocalStore):
     def _put(self, row: Row, now: float) -> None:
         place = (encode_namespace(row.namespace), row.key)
         times = (row.created, row.updated, row.ttl, row.expires)
-        dims = self._index.dims if self._index and row.vectors else None
+        dims = self._index.mark if self._index and row.vectors else None
         self._database.execute(_PUT, (*place, to_json(row.value), *place, now, *times, dims, row.vectors))
 
     def _delete(self, namespace: Namespace, key: str) -> None:

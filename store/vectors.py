@@ -1,7 +1,7 @@
 """The vector index: which texts of a value are embedded, how, and how near they are to a query.
 
-Knows values and vectors, not where either is kept. A vector is kept as a unit vector, so that a cosine is a
-sum of products; an item's vectors are one string of bytes, replaced as a whole.
+Knows values and vectors, not where either is kept. For cosines a vector is kept as a unit vector, so that a cosine is
+a sum of products; an item's vectors are one string of bytes, replaced as a whole.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .paths import Path, parse, walk
 from .values import to_json
 
 Vector = bytes
-"""`dims` little-endian doubles of length 1 (or all zero)."""
+"""`dims` little-endian doubles; where cosines are asked for, of length 1 (or all zero)."""
 
 _DIGITS = 12  # scores are rounded, so that noise in the last bit cannot decide an order
 
@@ -42,19 +42,32 @@ NO_VECTORS = Vectors({}, {})
 class Index:
     """A checked `IndexConfig`.
 
+    Attributes:
+        mark: what is kept beside vectors to know them again: their length, below zero if they are kept as they were
+            given and not as unit vectors.
+
     Raises:
         ValueError: a key is missing, unknown or of the wrong kind.
     """
 
     def __init__(self, config: IndexConfig) -> None:
-        unknown = set(config) - {"dims", "embed", "fields"}
+        unknown = set(config) - set(IndexConfig.__annotations__)
         if unknown or "dims" not in config or "embed" not in config:
-            raise ValueError(f"an index has dims, embed and perhaps fields, not {sorted(config)}")
+            raise ValueError(
+                f"an index has dims, embed and perhaps fields, text_fields and distance_type, not {sorted(config)}"
+            )
         dims = config["dims"]
         if not isinstance(dims, int) or isinstance(dims, bool) or dims < 1:
             raise ValueError(f"dims is the length of a vector, not {dims!r}")
         self.dims = dims
-        self.paths = parse_fields(config.get("fields") or ["$"])
+        self.distance = config.get("distance_type") or "cosine"
+        if self.distance not in _SCORES:
+            raise ValueError(f"distance_type must be one of {sorted(_SCORES)}, got {self.distance!r}")
+        self.mark = dims if self.distance == "cosine" else -dims
+        fields, text_fields = config.get("fields"), config.get("text_fields")
+        if fields and text_fields and fields != text_fields:
+            raise ValueError(f"fields and text_fields mean the same, got {fields} and {text_fields}")
+        self.paths = parse_fields(fields or text_fields or ["$"])
         self._documents, self._queries = _embedders(config["embed"])
 
     def texts(self, value: Any, paths: Sequence[Path] | None = None) -> list[str]:
@@ -91,16 +104,18 @@ class Index:
         length = math.hypot(*numbers)
         if len(numbers) != self.dims or not math.isfinite(length):
             raise ValueError(f"the embed function must give {self.dims} finite numbers per text")
-        return _to_bytes(array("d", [number / length for number in numbers] if length else numbers))
+        if length and self.distance == "cosine":
+            numbers = [number / length for number in numbers]
+        return _to_bytes(array("d", numbers))
 
     def scores(self, query: Vector, items: Sequence[Vector | None]) -> list[float | None]:
-        """For each item, given all its vectors in one string, the best cosine; None for one without."""
-        products = iter(_products(query, b"".join(filter(None, items)), self.dims))
-        return [self._best(vectors, products) if vectors else None for vectors in items]
+        """For each item, given all its vectors in one string, the best score; None for one without."""
+        found = iter(_SCORES[self.distance](query, b"".join(filter(None, items)), self.dims))
+        return [self._best(vectors, found) if vectors else None for vectors in items]
 
-    def _best(self, vectors: Vector, products: Iterator[float]) -> float:
-        best = max(next(products) for _ in range(len(vectors) // (8 * self.dims)))
-        return max(-1.0, min(1.0, round(best, _DIGITS)))
+    def _best(self, vectors: Vector, scores: Iterator[float]) -> float:
+        best = round(max(next(scores) for _ in range(len(vectors) // (8 * self.dims))), _DIGITS)
+        return max(-1.0, min(1.0, best)) if self.distance == "cosine" else best
 
 
 def parse_fields(fields: object) -> list[Path]:
@@ -180,6 +195,19 @@ def _products(query: Vector, vectors: Vector, dims: int) -> list[float]:
         return products
     have, want = _from_bytes(vectors), _from_bytes(query)
     return [sum(map(mul, want, have[at : at + dims])) for at in range(0, len(have), dims)]
+
+
+def _nearness(query: Vector, vectors: Vector, dims: int) -> list[float]:
+    """Minus the distance of `query` to each of the vectors."""
+    have, want = _from_bytes(vectors), _from_bytes(query)
+    return [-math.dist(want, have[at : at + dims]) for at in range(0, len(have), dims)]
+
+
+_SCORES: dict[str, Callable[[Vector, Vector, int], list[float]]] = {
+    "cosine": _products,
+    "inner_product": _products,
+    "l2": _nearness,
+}
 
 
 @cache

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from enum import IntEnum
+from random import Random
 from typing import Any
 from urllib.parse import quote
 
@@ -879,7 +880,8 @@ def test_a_bad_embedding_stores_nothing(make, bad):
         {"dims": 2, "embed": "openai:text-embedding-3-small"},
         {"dims": 2, "embed": embed, "fields": "text"},
         {"dims": 2, "embed": embed, "fields": ["a["]},
-        {"dims": 2, "embed": embed, "text_fields": ["a"]},
+        {"dims": 2, "embed": embed, "text_fields": ["a["]},
+        {"dims": 2, "embed": embed, "paths": ["a"]},
     ],
 )
 def test_index_configs_without_meaning(backend, config):
@@ -1259,3 +1261,120 @@ def test_a_batch_in_memory_that_is_interrupted_leaves_nothing(after: int) -> Non
         store.batch(batch)
     assert store.search((), limit=100, refresh_ttl=False) == before
     assert store.list_namespaces() == [("a",), ("b",)]
+
+
+# -- other distances --------------------------------------------------------------------------------------------------
+
+
+def plane(texts: list[str]) -> list[list[float]]:
+    """A text of two numbers is a point."""
+    return [[float(number) for number in text.split()] for text in texts]
+
+
+SLANTED = 2.5 / (math.sqrt(2) * math.hypot(1.4, 1.1))
+
+
+@pytest.mark.parametrize(
+    ("distance", "expected"),
+    [
+        (None, [("far", 1.0), ("near", SLANTED), ("here", SLANTED)]),
+        ("cosine", [("far", 1.0), ("near", SLANTED), ("here", SLANTED)]),
+        ("inner_product", [("far", 200.0), ("near", 5.0), ("here", 2.5)]),
+        ("l2", [("here", -0.5), ("near", -1.0), ("far", -math.hypot(98, 98))]),
+    ],
+)
+def test_what_a_score_is(make, distance, expected):
+    config = {"dims": 2, "embed": plane, "text_fields": ["at"]}
+    store = make(index=config | ({"distance_type": distance} if distance else {}))
+    query = "2 2" if distance == "l2" else "1 1"
+    points = {"here": "1.5 2", "near": "3 2", "far": "100 100"}
+    expected = [(key, pytest.approx(score)) for key, score in expected]
+    if distance != "l2":  # their angles and products, from the origin
+        points = {"here": "1.4 1.1", "near": "2.8 2.2", "far": "100 100"}
+    for key, text in points.items():
+        store.put(("a",), key, {"at": text})
+    store.put(("a",), "none", {})
+    assert [(item.key, item.score) for item in store.search(("a",), query=query)] == [*expected, ("none", None)]
+
+
+def test_stores_score_alike(clock, backend):
+    rng = Random(1)
+    points = [f"{rng.uniform(-9, 9)} {rng.uniform(-9, 9)}" for _ in range(30)]
+    for distance in ("cosine", "inner_product", "l2"):
+        index = {"dims": 2, "embed": plane, "fields": ["at"], "distance_type": distance}
+        answers = []
+        for kind in ("memory", backend):
+            store = open_store(kind, clock=clock, index=index)
+            store.batch([PutOp((distance,), str(number), {"at": point}) for number, point in enumerate(points)])
+            answers.append([(item.key, item.score) for item in store.search((distance,), query="1 -2", limit=40)])
+            close_store(store)
+        assert answers[0] == answers[1] and len(answers[0]) == 30
+
+
+def test_vectors_of_another_distance_do_not_count(tmp_path):
+    def opened(distance: str) -> SqliteStore:
+        index: Any = {"dims": 2, "embed": plane, "fields": ["at"], "distance_type": distance}
+        return SqliteStore(str(tmp_path / "store.db"), index=index)
+
+    with closing(opened("cosine")) as store:
+        store.put(("a",), "k", {"at": "3 4"})
+    with closing(opened("l2")) as store:
+        assert store.search(("a",), query="3 4")[0].score is None
+        store.put(("a",), "k", {"at": "3 4"})
+        assert store.search(("a",), query="3 4")[0].score == 0
+    with closing(opened("inner_product")) as store:
+        assert store.search(("a",), query="3 4")[0].score == 25
+
+
+@pytest.mark.parametrize("more", [{"distance_type": "hamming"}, {"fields": ["a"], "text_fields": ["b"]}])
+def test_an_index_that_means_nothing_is_refused(more):
+    with pytest.raises(ValueError, match="distance_type must be|mean the same"):
+        InMemoryStore(index={"dims": 2, "embed": plane, **more})
+
+
+# -- the sweeper ------------------------------------------------------------------------------------------------------
+
+
+def test_a_sweeper_sweeps_until_it_is_stopped(clock, backend):
+    store = open_store(backend, clock=clock, ttl={"default_ttl": 1})
+    swept = threading.Event()
+    sweep = store._sweep
+    store._sweep = lambda now: (sweep(now), swept.set())[0]
+    store.put(("a",), "k", {})
+    clock.now += 61
+    future = store.start_ttl_sweeper(1e-4)
+    assert store.start_ttl_sweeper() is future, "one is enough"
+    assert swept.wait(20) and not future.done()
+    assert store.stop_ttl_sweeper(20) and future.done()
+    assert store.stop_ttl_sweeper()
+    assert store.sweep_ttl() == 0, "it was swept"
+    again = store.start_ttl_sweeper(1e-4)
+    assert not again.done()
+    close_store(store)
+    if backend != "memory":
+        again.result(20)
+    store.stop_ttl_sweeper()
+
+
+def test_a_sweeper_goes_on_after_an_error(clock, caplog):
+    store = InMemoryStore(ttl={"default_ttl": 1}, clock=clock)
+    tries = []
+    gone = threading.Event()
+
+    def sweep() -> int:
+        tries.append(1)
+        if len(tries) == 1:
+            raise StorageError("away")
+        gone.set()
+        return 0
+
+    store._sweeper._sweep = sweep
+    store.start_ttl_sweeper(1e-4)
+    assert gone.wait(20) and store.stop_ttl_sweeper(20)
+    assert "could not be removed" in caplog.text and "away" in caplog.text
+
+
+def test_without_times_to_live_there_is_nothing_to_sweep():
+    assert InMemoryStore().start_ttl_sweeper().done()
+    with pytest.raises(ValueError, match="sweep_interval_minutes"):
+        InMemoryStore(ttl={"default_ttl": 1}).start_ttl_sweeper(0)
