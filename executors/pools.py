@@ -5,16 +5,27 @@ Such a pool has no way for events while a call runs, so a worker opens one: a co
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
+import time
 import uuid
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, CancelledError, Future, ThreadPoolExecutor
-from multiprocessing.connection import Client, Connection, Listener
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Client, Connection, Listener, answer_challenge, deliver_challenge
 from typing import Any
 
 from .call import Call, Executor, Hear, Lost
 from .worker import serve
+
+SECONDS_FOR_KEY = 10.0
+"""How long who connects to the mailbox may take to show that it has the key."""
+
+AGAIN = 0.1
+"""Seconds until the mailbox tries again to accept a connection."""
+
+LOG = logging.getLogger("stategraph.executors")
 
 SECONDS_FOR_MAIL = 10.0
 """How long events that a call has sent may be on their way after its end."""
@@ -147,7 +158,7 @@ class Mailbox:
 
     def __init__(self) -> None:
         self.key = uuid.uuid4().bytes
-        self._listener = Listener(authkey=self.key, backlog=64)
+        self._listener = Listener(backlog=64)  # without the key: who says nothing would keep all others waiting
         self.address = self._listener.address
         self._inboxes: dict[str, Inbox] = {}
         threading.Thread(target=self._accept, name="stategraph-mailbox", daemon=True).start()
@@ -162,19 +173,41 @@ class Mailbox:
         while True:
             try:
                 line = self._listener.accept()
-            except Exception:  # somebody without the key, or gone again
+            except OSError:  # gone again; or there are no more file descriptors, for now
+                time.sleep(AGAIN)
                 continue
             threading.Thread(target=self._read, args=(line,), name="stategraph-mail", daemon=True).start()
 
     def _read(self, line: Connection[Any, Any]) -> None:
-        try:
-            while True:
-                id, start, event = line.recv()
-                inbox = self._inboxes.get(id)
-                if inbox is not None:
-                    inbox.take(start, event)
-        except Exception:  # it has ended, or sends what is no mail: who sends on is told by a line that is closed
-            line.close()
+        with line:
+            try:
+                asked: Any = _Asked(line)  # it sends and receives bytes: these two need no more
+                deliver_challenge(asked, self.key)
+                answer_challenge(asked, self.key)
+            except (AuthenticationError, AssertionError, EOFError, OSError) as error:
+                LOG.warning("a connection to the mailbox of a pool's workers was dropped: it has no key (%s)", error)
+                return
+            try:
+                while True:
+                    id, start, event = line.recv()
+                    inbox = self._inboxes.get(id)
+                    if inbox is not None:
+                        inbox.take(start, event)
+            except Exception:  # it has ended, or sends what is no mail: who sends on is told by a line that is closed
+                pass
+
+
+class _Asked:
+    """A connection that is asked for the key, and has only so long to answer."""
+
+    def __init__(self, line: Connection[Any, Any]) -> None:
+        self._line = line
+        self.send_bytes = line.send_bytes
+
+    def recv_bytes(self, most: int) -> bytes:
+        if not self._line.poll(SECONDS_FOR_KEY):
+            raise AuthenticationError(f"no answer within {SECONDS_FOR_KEY:g} s")
+        return self._line.recv_bytes(most)
 
 
 _mailboxes: list[Mailbox] = []

@@ -3,6 +3,7 @@ since a notice may be lost with its connection: who waits looks again after a wh
 
 from __future__ import annotations
 
+import logging
 import selectors
 import socket
 import threading
@@ -18,6 +19,8 @@ from .tables import STATEMENTS
 
 AGAIN = 1.0
 """Seconds until a lost connection is tried again."""
+
+LOG = logging.getLogger("stategraph.workers")
 
 PATIENCE = 5
 """Seconds to wait for a connection, and then for its first answer: `close` may have to wait as long."""
@@ -68,6 +71,7 @@ class Listener:
             try:
                 with Patient.connect(**self._options) as connection:
                     connection.patience = PATIENCE
+                    connection.pgconn.notify_handler = None  # psycopg's own decodes what any role may have sent
                     connection.execute(STATEMENTS["listen_for_ends"])
                     self._wake(None)  # what ended before was not heard
                     self._hear(connection)
@@ -88,11 +92,19 @@ class Listener:
                     return
                 connection.pgconn.consume_input()
                 while (notice := connection.pgconn.notifies()) is not None:
-                    self._wake(int(notice.extra))
+                    try:
+                        id = int(notice.extra)
+                    except ValueError:  # any role may send anything
+                        LOG.warning("a notice on the channel of stategraph is not one of a worker; it is ignored")
+                    else:
+                        self._wake(id)
 
     def _wake(self, id: int | None) -> None:
         with self._lock:
             waiting = self._waiting.values() if id is None else [self._waiting.get(id, [])]
             found = [wake for each in waiting for wake in each]
         for wake in found:
-            wake()
+            try:
+                wake()
+            except RuntimeError:
+                pass  # its event loop was closed meanwhile

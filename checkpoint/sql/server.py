@@ -52,7 +52,8 @@ _SET = """
     UNION ALL SELECT 'role', current_setting('role') WHERE current_setting('role') <> 'none'
 """
 _MIGRATED = "SELECT coalesce(max(version), 0) FROM stategraph_migrations WHERE part = $1"
-_LOCK = "SELECT pg_advisory_xact_lock(7290817265301847)"  # any number: it is the lock's name
+# Of a table, not an advisory lock, which any role may take: who may not write to the table cannot hold this one.
+_LOCK = "LOCK TABLE stategraph_migrations IN SHARE ROW EXCLUSIVE MODE"
 _MIGRATIONS = """
     CREATE TABLE IF NOT EXISTS stategraph_migrations (
         part BYTEA NOT NULL,
@@ -199,8 +200,7 @@ class Server:
         if version == newest:
             return
         try:
-            with transaction(wire, write=True):
-                self._raise_version(wire)
+            self._raise_version(wire)
         except errors.InsufficientPrivilege as error:
             raise StorageError(
                 f"the tables of {self._part} are not there, and this role may not make them ({error}): "
@@ -208,14 +208,20 @@ class Server:
             ) from error
 
     def _raise_version(self, wire: Wire) -> None:
-        wire.run(_LOCK)
-        wire.run(_MIGRATIONS)
-        done = wire.rows(_MIGRATED, self._part)[0][0]
-        for version, statements in enumerate(self._migrations, 1):
-            if version > done:
-                for statement in statements:
-                    wire.run(statement)
-                wire.run(_MIGRATE, self._part, version)
+        while True:
+            try:
+                wire.run(_MIGRATIONS)
+                break
+            except (errors.UniqueViolation, errors.DuplicateTable):
+                continue  # another made it at this very moment, and has by now
+        with transaction(wire, write=True):
+            wire.run(_LOCK)
+            done = wire.rows(_MIGRATED, self._part)[0][0]
+            for version, statements in enumerate(self._migrations, 1):
+                if version > done:
+                    for statement in statements:
+                        wire.run(statement)
+                    wire.run(_MIGRATE, self._part, version)
 
     def close(self) -> None:
         """Close the connections that were opened here. Nothing can be done with it afterwards."""

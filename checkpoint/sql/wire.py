@@ -5,6 +5,7 @@ The one place that knows how psycopg is used. Texts are sent as bytes, because a
 
 from __future__ import annotations
 
+import os
 import socket
 import struct
 from collections.abc import Generator, Iterator, Sequence
@@ -12,6 +13,7 @@ from contextlib import contextmanager
 from selectors import EVENT_READ, DefaultSelector
 from time import monotonic
 from typing import Any
+from weakref import WeakSet
 
 from psycopg import Connection, Error, OperationalError, RawCursor
 from psycopg.pq import TransactionStatus
@@ -181,6 +183,7 @@ class Patient(Connection[Any]):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        _open.add(self)
         # As text a value in an array is twice as long, and all threads stand still while it is made.
         self.adapters.register_dumper(list, ListBinaryDumper)
 
@@ -200,6 +203,25 @@ class Patient(Connection[Any]):
         finally:
             handle.detach()
             self.close()
+
+
+_open: WeakSet[Patient] = WeakSet()
+
+
+def _let_go() -> None:
+    """In the child of a fork, e.g. one that a node made: a socket that it held would outlive the process that opened
+    it, and with it that session, its locks and its claims. Its number stays taken, lest another file gets it."""
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for connection in list(_open):
+        try:
+            os.dup2(nothing, connection.pgconn.socket, inheritable=False)
+        except (Error, OSError):
+            pass  # it was closed
+    os.close(nothing)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_let_go)
 
 
 def _until(gen: Generator[Any, Any, Any], seconds: float) -> Generator[Any, Any, Any]:
