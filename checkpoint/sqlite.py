@@ -12,7 +12,7 @@ from typing import Any
 from .limits import Retention
 from .seal import Seal
 from .serde import Serializer
-from .sql.database import BEGIN_WRITE, BUSY_SECONDS, COMMIT, Database, Synchronous, Target
+from .sql.database import BEGIN_WRITE, BUSY_SECONDS, COMMIT, Database, Synchronous, Target, is_duplicate
 from .sql.rows import NewRows
 from .sql.saver import Known, SqlSaver
 
@@ -236,6 +236,8 @@ class SqliteSaver(SqlSaver):
                         database.roll_back()
                     raise
             except database.error as error:
+                if is_duplicate(error):
+                    return None  # two runs made the same of the same: whose head it is, is for the slow way to find out
                 raise database.refused(error) from error
         return seq
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -137,3 +138,23 @@ def test_a_number_in_place_of_bytes_is_damage(tmp_path: Path) -> None:
             saver._database.execute(f"UPDATE {table} SET {column} = -5")
             with pytest.raises(DamagedError):
                 saver.get_tuple({"configurable": {"thread_id": "t"}})
+
+
+@pytest.mark.parametrize("cls", [SqliteSaver, SqliteStore, SqliteCache])
+@pytest.mark.parametrize("lock", ["IMMEDIATE", "EXCLUSIVE"])
+def test_opening_waits_for_others_that_write(tmp_path: Path, cls: Any, lock: str) -> None:
+    """SQLite itself gives up at once on the way to WAL; several processes that open one new file meet there."""
+    file = tmp_path / "new.db"
+    other = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
+    other.execute(f"BEGIN {lock}")
+    threading.Timer(0.2, other.execute, ["COMMIT"]).start()
+    cls(file).close()
+    other.close()
+
+
+def test_opening_gives_up_after_the_timeout(tmp_path: Path) -> None:
+    other = sqlite3.connect(tmp_path / "new.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StorageError, match="database is locked"):
+        SqliteSaver(tmp_path / "new.db", timeout=0.05)
+    other.close()

@@ -65,12 +65,12 @@ def script(app: Any) -> Any:
     yield "invoke", (Command(resume="again"), THREAD)
 
 
-def build(saver: Any) -> Any:
+def build(saver: Any, first: Any = lambda state: {"log": ["first"]}) -> Any:
     def ask(state: State) -> Any:
         return {"log": [interrupt("?")]}
 
     graph = StateGraph(State)
-    graph.add_node("first", lambda state: {"log": ["first"]})
+    graph.add_node("first", first)
     graph.add_node("second", ask)
     graph.add_node("last", lambda state: {"log": ["last"]})
     for name in ("first", "second"):

@@ -11,7 +11,7 @@ import pytest
 from paused import graph, says
 
 from stategraph import END, START, StateGraph
-from stategraph.checkpoint import DamagedError, InMemorySaver, StorageError
+from stategraph.checkpoint import CheckpointConflictError, DamagedError, InMemorySaver, StorageError
 from stategraph.checkpoint.base import address
 from stategraph.checkpoint.sqlite import SqliteSaver
 
@@ -214,3 +214,25 @@ def test_a_flipped_bit_in_an_index_makes_no_history_shorter(tmp_path: Path, inde
                 except (DamagedError, StorageError):
                     refused += 1
     assert refused
+
+
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+def test_the_loser_of_a_race_is_told_the_same_in_each_durability(drive: Any, tmp_path: Path, durability: Any) -> None:
+    """With "async" two runs that make the same of the same give it the same id: that is a race, not a broken database."""
+    name = str(tmp_path / "t.db")
+    with SqliteSaver.from_conn_string(name) as mine, SqliteSaver.from_conn_string(name) as theirs:
+        winner = graph({"x": says("x"), "y": says("y")}, (START, "x"), ("x", "y"), checkpointer=theirs)
+        told = []
+
+        def overtaken(state: Any) -> Any:
+            if not told:
+                told.append(winner.invoke(None, THREAD, durability=durability))
+            return {"log": ["x"]}
+
+        app = graph(
+            {"x": overtaken, "y": says("y")}, (START, "x"), ("x", "y"), checkpointer=mine, interrupt_before=["x"]
+        )
+        drive.invoke(app, {"log": ["in"]}, THREAD)
+        with pytest.raises(CheckpointConflictError):
+            drive.invoke(app, None, THREAD, durability=durability)
+        assert app.get_state(THREAD).values == told[0]

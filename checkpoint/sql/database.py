@@ -7,6 +7,7 @@ use this hold their statements as constants and bind every value.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +23,9 @@ Target = Union[str, Path, "sqlite3.Connection"]
 
 BUSY_SECONDS = 30.0
 """How long to wait for another process that writes to the same file."""
+
+AGAIN = 0.01
+"""Seconds until a file that others are opening is tried again."""
 
 Synchronous = Literal["off", "normal", "full", "extra"]
 """How much is on the disk when a commit returns. `full`: all of it. `normal`: a loss of power may take the last
@@ -87,7 +91,7 @@ class Database:
             name = str(target)
             self.connection = self._connect(name, timeout)
         try:
-            self._prepare(schema, synchronous)
+            self._prepare_patiently(schema, synchronous, timeout)
             if watched:
                 self._watch()
         except self.error as error:
@@ -110,6 +114,19 @@ class Database:
             )
         except sqlite3.Error as error:
             raise _not_opened(name, error) from error
+
+    def _prepare_patiently(self, schema: Sequence[str], synchronous: Synchronous | None, timeout: float) -> None:
+        """Prepare; while others do so or write, try again: SQLite does not wait by itself where it would have to turn a
+        read lock into a write lock, as on the way to WAL."""
+        deadline = time.monotonic() + timeout
+        while True:
+            try:
+                self._prepare(schema, synchronous)
+                return
+            except self.error as error:
+                if not _is_busy(error) or time.monotonic() > deadline:
+                    raise
+            time.sleep(AGAIN)
 
     def _prepare(self, schema: Sequence[str], synchronous: Synchronous | None) -> None:
         self.execute(_WAL).close()
@@ -229,3 +246,13 @@ def identity_of(path: str) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
+
+
+def _is_busy(error: Exception) -> bool:
+    """Whether others have the file locked: SQLITE_BUSY or SQLITE_LOCKED, the low byte of an extended code."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in (5, 6)
+
+
+def is_duplicate(error: Exception) -> bool:
+    """Whether a row was refused because there is one of the same key: SQLITE_CONSTRAINT_UNIQUE or ..._PRIMARYKEY."""
+    return getattr(error, "sqlite_errorcode", 0) in (2067, 1555)

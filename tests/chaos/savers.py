@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
+import sqlite3
 import tempfile
+import threading
 from contextlib import closing
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 from test_conformance import TestSqliteSaver
-from test_overrides import SYNC, counting, play
+from test_overrides import SYNC, THREAD, State, counting, play
 
+from stategraph import START, StateGraph
 from stategraph.checkpoint import DamagedError, InMemorySaver, StorageError
 from stategraph.checkpoint.sqlite import SqliteSaver
+from stategraph.store.cache import SqliteCache
 from stategraph.store.sqlite import SqliteStore
 from stategraph.testing import CheckFailed, Commits, same
 from stategraph.testing.damage import THREADS, Reading, _filled, _invented, _missed
 from stategraph.testing.desk import Desk
 
 from .campaign import Round, trial
+from .races import Gate
 
 
 @trial("R36", quick=6, full=400)
@@ -129,3 +137,78 @@ def _read_all(desk: Desk, was: Reading) -> None:
             same([each for each in whole[:1] if left and each not in left], [], "the newest, after pruning")
         except (DamagedError, StorageError):
             pass
+
+
+def opening(folder: str, gate: Any, rounds: int) -> list[str]:
+    """Open new files, each at the same moment as all others do; the errors."""
+    errors = []
+    for turn in range(rounds):
+        gate()
+        for cls in (SqliteSaver, SqliteStore, SqliteCache):
+            try:
+                cls(f"{folder}/{turn}-{cls.__name__}.db").close()
+            except Exception as error:
+                errors.append(f"{cls.__name__}: {type(error).__name__}: {error}")
+    return errors
+
+
+@trial("R30", quick=2, full=20)
+def opened_at_once(round: Round) -> None:
+    """Eight processes open ten new SQLite files at the same moment, as savers, stores and caches, and one file is opened
+    while another program writes to it: no error."""
+    gate = Gate(round.folder / "gate", 8)
+    for ended in round.bench.run(*((opening, str(round.folder), gate, 10) for _ in range(8))):
+        same((ended.error, ended.result), ("", []), "errors of a process that opens")
+    written = sqlite3.connect(round.folder / "written.db", isolation_level=None, check_same_thread=False)
+    with closing(written):
+        written.execute("BEGIN IMMEDIATE")
+        timer = threading.Timer(0.2, written.execute, ["COMMIT"])
+        timer.start()
+        try:
+            SqliteSaver(round.folder / "written.db").close()
+        finally:
+            timer.join()
+    round.count("opens", 8 * 10 * 3 + 1)
+
+
+@trial("R31", quick=3, full=100)
+def losers(round: Round) -> None:
+    """While a run goes on, another with the same outcome moves the thread on, through a saver of its own: the loser is told
+    `CheckpointConflictError`, in each durability, sync and async."""
+    for durability, asynchronous in product(("sync", "async", "exit"), (False, True)):
+        file = round.folder / f"{durability}-{asynchronous}.db"
+        with closing(SqliteSaver(file)) as mine, closing(SqliteSaver(file)) as theirs:
+            told = lost_race(mine, theirs, durability, asynchronous)
+        same(told, "CheckpointConflictError", f"what the loser is told, durability {durability!r}")
+        round.count("races")
+
+
+def logging(saver: Any, first: Any) -> Any:
+    """A graph of two nodes; the first is given."""
+    graph = StateGraph(State)
+    graph.add_node("first", first)
+    graph.add_node("second", lambda state: {"log": ["y"]})
+    graph.add_edge(START, "first")
+    graph.add_edge("first", "second")
+    return graph.compile(checkpointer=saver)
+
+
+def lost_race(mine: Any, theirs: Any, durability: Any, asynchronous: bool) -> str:
+    """The name of the error that the loser gets."""
+    won: list[Any] = []
+
+    def overtaken(state: Any) -> Any:
+        if not won:
+            won.append(logging(theirs, lambda state: {"log": ["x"]}).invoke(None, THREAD, durability=durability))
+        return {"log": ["x"]}
+
+    app = logging(mine, overtaken)
+    app.invoke({"log": ["in"]}, THREAD, interrupt_before=["first"])
+    try:
+        if asynchronous:
+            asyncio.run(app.ainvoke(None, THREAD, durability=durability))
+        else:
+            app.invoke(None, THREAD, durability=durability)
+    except Exception as error:
+        return type(error).__name__
+    return "ok"
