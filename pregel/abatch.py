@@ -59,6 +59,7 @@ class Batch(Generic[Job]):
         accident of timing decides; then cancel what is under way and `to_cancel`. Or start none, `at_once`."""
         self._to_cancel = to_cancel
         self._drop(len(self._waiting) if at_once else self._surplus)
+        self._surplus = 0
         self._cancel_started(asyncio.current_task())
 
     def _cancel_started(self, spared: asyncio.Task[Any] | None = None) -> None:

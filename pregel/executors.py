@@ -73,7 +73,7 @@ class Batch:
         done: told each task that has ended, on the thread it ran on.
     """
 
-    __slots__ = ("_coming", "_context", "_done", "_execute", "_limit", "_lock", "_waiting", "_workers")
+    __slots__ = ("_coming", "_context", "_done", "_execute", "_limit", "_lock", "_surplus", "_waiting", "_workers")
 
     def __init__(
         self, tasks: Sequence[Task], execute: Callable[[Task], None], limit: int, done: Callable[[Task], None]
@@ -81,6 +81,7 @@ class Batch:
         self._waiting = deque(tasks)
         self._execute = execute
         self._limit = limit
+        self._surplus = max(0, len(tasks) - limit)
         self._done = done
         self._context: Context = copy_context()
         self._lock = threading.Lock()
@@ -97,12 +98,22 @@ class Batch:
             self._workers += 1
         self._drain()
 
+    def stop(self) -> list[Task]:
+        """After a failure: take back the tasks that no worker has started, but for those that could have been started
+        together, the first `limit`: no accident of timing decides which of these are run."""
+        with self._lock:
+            count, self._surplus = self._surplus, 0
+        return self._take_back(count)
+
     def cancel(self) -> list[Task]:
         """Take back the tasks that no worker has started."""
+        return self._take_back(len(self._waiting))
+
+    def _take_back(self, count: int) -> list[Task]:
         taken = []
-        while self._waiting:
+        for _ in range(count):
             try:
-                taken.append(self._waiting.popleft())
+                taken.append(self._waiting.pop())
             except IndexError:  # a worker was faster
                 break
         return taken

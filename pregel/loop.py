@@ -209,8 +209,18 @@ def _run_tasks(run: Run, tasks: Sequence[Task], effect: RunTasks) -> Effects:
     if not effect.tasks:
         return
     early = run.records_early
+    unseen = set(effect.tasks) if streams else set()
     while True:
-        yield effect
+        try:
+            yield effect
+        except BaseException:
+            # Cut short, perhaps by a failure in the graph around: what has ended is kept, so it is shown now or never.
+            for stream in streams:
+                for task in effect.tasks:
+                    if task.finished and task in unseen:
+                        stream.ended(task, step)
+            raise
+        unseen.difference_update(effect.finished)
         for stream in streams:
             for task in effect.finished:
                 stream.ended(task, step)

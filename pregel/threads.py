@@ -154,9 +154,11 @@ class Driver:
             self._batch.work()
 
     def _end(self, task: Task) -> None:
-        """A task has ended, on its worker's thread. After a failure (a signal is none) no further one is started."""
+        """A task has ended, on its worker's thread. After a failure (a signal is none) no further one is started, but
+        for those that could have been started with it."""
         if task.fatal and self._batch is not None and not isinstance(task.error, GraphBubbleUp):
-            self._dropped += self._batch.cancel()
+            wants_out = isinstance(task.error, (KeyboardInterrupt, SystemExit))
+            self._dropped += self._batch.cancel() if wants_out else self._batch.stop()
         self._ended.put(task)
 
     def _collect(self, effect: RunTasks) -> None:

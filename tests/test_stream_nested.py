@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from itertools import product
 from typing import Any
 
@@ -156,3 +157,36 @@ def test_without_subgraphs_only_what_the_node_returns_is_shown(drive: Any, place
         assert len(chunks) == len(told)
     if mode == "custom":
         assert chunks == ["last"]
+
+
+def test_what_had_ended_inside_when_a_sibling_outside_fails_is_shown_as_it_is_kept() -> None:
+    left = [1]
+
+    async def quick(_: Any) -> Any:
+        return {"messages": [message("quick")]}
+
+    async def slow(_: Any) -> Any:
+        while left:
+            await asyncio.Event().wait()
+        return {"messages": [message("slow")]}
+
+    async def fails(_: Any) -> Any:
+        if left:
+            left.pop()
+            raise ValueError("outside")
+        return {"messages": [message("outside")]}
+
+    graph = StateGraph(MessagesState).add_edge(START, "inside").add_edge(START, "outside")
+    graph.add_node("inside", side_by_side({"quick": quick, "slow": slow})).add_node("outside", fails)
+    app = graph.compile(InMemorySaver())
+    shown: list[str] = []
+
+    async def read(given: Any) -> None:
+        async for _, (said, _) in app.astream(given, CONFIG, stream_mode="messages", subgraphs=True):
+            shown.append(said["id"])
+
+    with pytest.raises(ValueError, match="outside"):
+        asyncio.run(read({"messages": []}))
+    assert shown == ["quick"]
+    asyncio.run(read(None))
+    assert sorted(shown) == ["outside", "quick", "slow"]

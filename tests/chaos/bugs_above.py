@@ -14,6 +14,7 @@ import stategraph.pregel.journal as journal
 import stategraph.pregel.loop as loop
 import stategraph.pregel.machine as machine
 import stategraph.pregel.start as start
+import stategraph.pregel.stream as stream
 import stategraph.pregel.task as task
 import stategraph.pregel.threads as threads
 import stategraph.pregel.timeslice as timeslice
@@ -175,3 +176,9 @@ def children_write(stack: ExitStack) -> None:
 def only_the_pipe_is_waited_for(stack: ExitStack) -> None:
     """A worker has died when its pipe ends, which a child of its may hold."""
     swap(stack, processes, "open_sentinel", lambda process: os.pidfd_open(os.getpid()))
+
+
+@bug("messages_shown_once", 12)
+def messages_repeated(stack: ExitStack) -> None:
+    """After a resume a message that a nested graph had shown is shown again by the node around it."""
+    swap(stack, stream.Stream, "known", lambda self, values: None)

@@ -14,6 +14,7 @@ from . import (  # noqa: F401
     power,
     protocol,
     races,
+    repeats,
     savers,
     schedules,
     suites,

@@ -1,0 +1,123 @@
+"""What becomes of the siblings of a task that fails: which are started, which are kept, which run again."""
+
+from __future__ import annotations
+
+import asyncio
+import operator
+import threading
+from typing import Annotated, Any, TypedDict
+
+import pytest
+
+from stategraph import START, InMemorySaver, Send, StateGraph
+
+CONFIG: Any = {"configurable": {"thread_id": "1"}}
+COUNT = 20
+
+
+class State(TypedDict, total=False):
+    number: int
+    done: Annotated[list[int], operator.add]
+
+
+def fan_out(node: Any) -> Any:
+    sends = [Send("node", {"number": number}) for number in range(COUNT)]
+    graph = StateGraph(State).add_node("node", node).add_conditional_edges(START, lambda _: sends, ["node"])
+    return graph.compile(checkpointer=InMemorySaver())
+
+
+class Fails:
+    """The first fails at once, the first time; the others only note that they were started."""
+
+    def __init__(self) -> None:
+        self.started: list[int] = []
+        self.left = 1
+
+    def __call__(self, state: State) -> State:
+        self.started.append(state["number"])
+        if state["number"] == 0 and self.left:
+            self.left -= 1
+            raise ValueError("the first")
+        return {"done": [state["number"]]}
+
+
+def coroutine(body: Any) -> Any:
+    async def node(state: State) -> State:
+        return body(state)
+
+    return node
+
+
+@pytest.mark.parametrize("is_coroutine", [False, True])
+@pytest.mark.parametrize("mode", [None, "updates"])
+@pytest.mark.parametrize("limit", [None, 1, 3])
+def test_what_could_be_started_together_is_started_though_the_first_fails(
+    drive: Any, is_coroutine: bool, mode: Any, limit: int | None
+) -> None:
+    """All of them, or the first `max_concurrency`: what they did is kept, and only the others run on a resume."""
+    if is_coroutine and not drive.is_async:
+        return
+    body = Fails()
+    app = fan_out(coroutine(body) if is_coroutine else body)
+    config = CONFIG if limit is None else {**CONFIG, "max_concurrency": limit}
+    with pytest.raises(ValueError, match="the first"):
+        if mode is None:
+            drive.invoke(app, {}, config)
+        else:
+            drive.stream(app, {}, config, stream_mode=mode)
+    together = [*range(limit or COUNT)]
+    assert sorted(body.started) == together
+    assert [task.result is not None for task in drive.get_state(app, CONFIG).tasks].count(True) == len(together) - 1
+    body.started.clear()
+    assert drive.invoke(app, None, CONFIG)["done"] == [*range(COUNT)]
+    assert sorted(body.started) == [0, *range(len(together), COUNT)]
+
+
+def test_coroutines_that_wait_are_started_then_cancelled_and_run_again() -> None:
+    body, cancelled = Fails(), []
+
+    async def node(state: State) -> State:
+        result = body(state)
+        if body.left == 0 and len(body.started) <= COUNT:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                cancelled.append(state["number"])
+                raise
+        return result
+
+    app = fan_out(node)
+    with pytest.raises(ValueError, match="the first"):
+        asyncio.run(app.ainvoke({}, CONFIG))
+    assert sorted(body.started) == [*range(COUNT)]
+    assert sorted(cancelled) == [*range(1, COUNT)]
+    assert asyncio.run(app.ainvoke(None, CONFIG))["done"] == [*range(COUNT)]
+
+
+def test_functions_on_threads_are_let_finish_and_kept(drive: Any) -> None:
+    failed = threading.Event()
+
+    def node(state: State) -> State:
+        if state["number"] == 0 and not failed.is_set():
+            failed.set()
+            raise ValueError("the first")
+        assert failed.wait(30)
+        return {"done": [state["number"]]}
+
+    app = fan_out(node)
+    with pytest.raises(ValueError, match="the first"):
+        drive.invoke(app, {}, CONFIG)
+    kept = [task.result is not None for task in drive.get_state(app, CONFIG).tasks]
+    assert kept == [False, *[True] * (COUNT - 1)]
+
+
+def test_ctrl_c_in_a_task_starts_nothing_more() -> None:
+    started: list[int] = []
+
+    def node(state: State) -> State:
+        started.append(state["number"])
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fan_out(node).invoke({}, {**CONFIG, "max_concurrency": 1})
+    assert started == [0]
