@@ -17,6 +17,7 @@ from .base import ERROR, INTERRUPT, BaseCheckpointSaver, CheckpointTuple, Runnab
 from .encryption import KEYS_HELP, seal_of_keys
 from .errors import StorageError, UnknownTypeError
 from .serde import Blob, Serializer
+from .sql.redact import hidden
 
 WAITING = "branch:to:"
 """How the names of the channels begin in which a StateGraph keeps what runs next."""
@@ -88,7 +89,7 @@ def opened(db: str, serde: Serializer | None = None, keys: str | None = None) ->
             yield saver
         return
     if not Path(db).is_file():
-        raise FileNotFoundError(f"there is no file {db!r}")
+        raise FileNotFoundError(f"there is no file {hidden(db)!r}")
     from .sqlite import SqliteSaver
 
     with SqliteSaver.from_conn_string(db, serde=serde or _Tolerant(), seal=seal) as saver:

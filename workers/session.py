@@ -17,6 +17,7 @@ from psycopg import Error, OperationalError, errors
 from psycopg.conninfo import conninfo_to_dict
 
 from ..checkpoint.errors import StorageError
+from ..checkpoint.sql.server import without_secrets
 from ..checkpoint.sql.wire import ALIVE, Patient, Wire, transaction
 from .jobs import Ended, Job, Name, lane, text
 from .tables import STATEMENTS
@@ -76,11 +77,10 @@ class Session:
             StorageError: it refuses.
         """
         timeout = self._terms.timeout
-        try:
+        with without_secrets("the Postgres server cannot be reached", self._conninfo, SessionLostError):
             options: dict[str, Any] = {**ALIVE, **conninfo_to_dict(self._conninfo), "autocommit": True}
             self._connection = Patient.connect(**{"connect_timeout": max(2, int(timeout)), **options})
-        except Error as error:
-            raise SessionLostError(f"the Postgres server cannot be reached: {str(error).strip()}") from error
+        assert self._connection is not None
         self._connection.patience = timeout
         # Amid other statements, too. Not by psycopg's own handler: it decodes what any role may have sent.
         self._connection.pgconn.notify_handler = lambda notice: self._hear(notice.extra)

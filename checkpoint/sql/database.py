@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Union
 
 from ..errors import StorageError
+from .redact import hidden
 
 if TYPE_CHECKING:
     import sqlite3
@@ -236,7 +237,8 @@ class Database:
 
 
 def _not_opened(target: Target, error: Exception) -> StorageError:
-    return StorageError(f"{target!r} cannot be opened as an SQLite database: {error}")
+    name = hidden(str(target))  # it may be the URL of another database
+    return StorageError(f"{name!r} cannot be opened as an SQLite database: {error}")
 
 
 def identity_of(path: str) -> tuple[int, int] | None:

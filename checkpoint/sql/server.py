@@ -24,6 +24,7 @@ except ModuleNotFoundError as error:
     advice = "threads and stores in Postgres need psycopg: pip install stategraph[postgres]"
     raise ModuleNotFoundError(advice, name=error.name) from error
 
+from .redact import redacted
 from .wire import ALIVE, SERVER_ALIVE, LateError, Patient, Wire, alone, proven, transaction
 
 __all__ = ["ConnectionLostError", "Cursor", "Server", "Target", "Wire", "POOL_SIZE", "SECONDS", "is_clash"]
@@ -108,7 +109,7 @@ class Server:
     ) -> None:
         if not isinstance(target, str | Connection | ConnectionPool):
             raise TypeError(
-                f"Postgres is opened by a connection string, a psycopg.Connection or a ConnectionPool, not by {target!r}"  # noqa: E501
+                f"Postgres is opened by a connection string, a psycopg.Connection or a ConnectionPool, not by {type(target).__name__}"  # noqa: E501
             )
         if pool_size < 1 or not timeout > 0:
             raise ValueError(f"pool_size and timeout (seconds) are above 0, not {pool_size} and {timeout}")
@@ -126,6 +127,7 @@ class Server:
         self._given: dict[str, Any] = {}
         self._address: tuple[str, bool] | None = None
         self._options: dict[str, Any] = {}
+        self._conninfo = target if isinstance(target, str) else ""
         if isinstance(target, str):
             self._given = _parsed(target)
             self._options = {"fallback_application_name": "stategraph", **ALIVE, **self._given}
@@ -173,10 +175,8 @@ class Server:
 
     def _start(self, pool: ConnectionPool[Patient]) -> None:
         """With a connection of its own, so that a wrong name or password is told at once, in the server's words."""
-        try:
+        with without_secrets("the Postgres server cannot be reached", self._conninfo):
             connection = Patient.connect(**self._options)
-        except Error as error:
-            raise StorageError(f"the Postgres server cannot be reached: {str(error).strip()}") from error
         try:
             with self._told(connection):
                 self._configure(connection)
@@ -321,7 +321,7 @@ class Server:
                 connection.close()
                 pool.putconn(connection)
         except Error as error:
-            reason = "" if isinstance(error, PoolTimeout) else f" ({error})"
+            reason = "" if isinstance(error, PoolTimeout) else f" ({redacted(str(error), self._conninfo)})"
             raise OutOfReachError(
                 f"no connection to the Postgres server within {self._timeout:g} s{reason}: it is down or out of "
                 "reach, or all connections are in use. Nothing of what was asked was done"
@@ -372,8 +372,32 @@ def _escaped(value: str) -> str:
     return value.replace("\\", "\\\\").replace(" ", "\\ ")
 
 
-def _parsed(conninfo: str) -> dict[str, Any]:
+@contextmanager
+def without_secrets(what: str, conninfo: str, kind: type[StorageError] = StorageError) -> Iterator[None]:
+    """Put an error of psycopg's in our words. It may quote a part of a password that is not escaped as it should be, so
+    neither its text nor the error itself goes on as it is.
+
+    Raises:
+        StorageError: `what`, and the driver's words without what may be secret.
+    """
     try:
-        return conninfo_to_dict(conninfo)
+        yield
     except Error as error:
-        raise StorageError(f"this is no Postgres connection string: {str(error).strip()}") from error
+        told = str(error).strip()
+        ours = kind(f"{what}: {redacted(told, conninfo)}")
+        if redacted(told, conninfo) == told:
+            raise ours from error
+        try:
+            raise ours from None
+        finally:
+            ours.__context__ = None  # else the driver's error would still hang on it
+
+
+def _parsed(conninfo: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    with without_secrets(f"this is no Postgres connection string{_FORMS}", conninfo):
+        found = conninfo_to_dict(conninfo)
+    return found
+
+
+_FORMS = " (postgresql://user:password@host:5432/name, in a password %40 for @, %2F for /, %3A for :; or key=value)"
