@@ -39,8 +39,8 @@ class PostgresSaver(SqlSaver):
     Args:
         conn: a connection string or URL; or an open psycopg `Connection`, which then serves this saver alone and is not
             opened again when it breaks; or a `ConnectionPool`. What is handed in stays open after `close`, and keeps
-            its own limits of time. Behind a PgBouncer that shares connections, hand in a pool whose connections are
-            made with `prepare_threshold=None`.
+            its own limits of time. The address may lead to a PgBouncer, whatever its mode; connections that are handed
+            in and go through one that shares sessions must be made with `prepare_threshold=None`.
         pool_size: connections that may be open at once.
         timeout: seconds to wait for a connection, for another session's lock, or for the answer to one statement.
         serde: turns values into bytes and back.

@@ -112,7 +112,12 @@ def test_every_lock_of_other_sessions_may_be_held_while_tables_are_made_and_limi
     neighbor.execute("SELECT pg_advisory_lock(7290817265301847)")
     with Queue.from_conn_string(postgres, counting, timeout=5) as queue:
         queue.setup()
-        neighbor.execute("SELECT pg_advisory_lock(oid::integer, n) FROM pg_class, generate_series(1, 20) n WHERE relname LIKE 'stategraph%'")
+        held = neighbor.execute(
+            "SELECT pg_advisory_lock(c.oid::integer, n) FROM pg_class AS c, pg_namespace AS s, generate_series(1, 20) n "
+            "WHERE relname IN ('stategraph_workers', 'stategraph_limits') AND c.relnamespace = s.oid "
+            "AND nspname = current_setting('search_path')"
+        )
+        assert held.rowcount == 40
         queue.limit(1)
         with working(counting, postgres):
             queue.submit("t", GIVEN)

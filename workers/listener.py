@@ -14,7 +14,7 @@ from typing import Any
 from psycopg import Error
 from psycopg.conninfo import conninfo_to_dict
 
-from ..checkpoint.sql.wire import ALIVE, Patient
+from ..checkpoint.sql.wire import ALIVE, Patient, shares_sessions
 from .tables import STATEMENTS
 
 AGAIN = 1.0
@@ -69,8 +69,10 @@ class Listener:
     def _listen(self) -> None:
         while True:
             try:
-                with Patient.connect(**self._options) as connection:
-                    connection.patience = PATIENCE
+                with self._connected() as connection:
+                    if shares_sessions(connection, self._connected):
+                        LOG.info("a pooler that shares sessions hears no notices: who waits looks again and again")
+                        return
                     connection.pgconn.notify_handler = None  # psycopg's own decodes what any role may have sent
                     connection.execute(STATEMENTS["listen_for_ends"])
                     self._wake(None)  # what ended before was not heard
@@ -81,6 +83,11 @@ class Listener:
                     selector.register(self._stopped, selectors.EVENT_READ)
                     if selector.select(AGAIN):
                         return
+
+    def _connected(self) -> Patient:
+        connection = Patient.connect(**self._options)
+        connection.patience = PATIENCE
+        return connection
 
     def _hear(self, connection: Patient) -> None:
         """Until it is closed."""

@@ -1,7 +1,7 @@
 """A worker's one session with Postgres: it registers the worker, claims jobs, ends them, watches a neighbour, and hears
 of new work. Used by one thread. When it is lost the worker opens another and carries its claims over.
 
-The worker's advisory lock belongs to this session, so it cannot go through a PgBouncer that shares connections.
+The worker's advisory lock belongs to this session, so it cannot go through a PgBouncer that shares sessions.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from ..checkpoint.errors import StorageError
 from ..checkpoint.sql.server import without_secrets
-from ..checkpoint.sql.wire import ALIVE, Patient, Wire, transaction
+from ..checkpoint.sql.wire import ALIVE, Patient, Wire, shares_sessions, transaction
 from .jobs import Ended, Job, Name, lane, text
 from .tables import STATEMENTS
 
@@ -76,12 +76,9 @@ class Session:
             SessionLostError: the server cannot be reached.
             StorageError: it refuses.
         """
-        timeout = self._terms.timeout
         with without_secrets("the Postgres server cannot be reached", self._conninfo, SessionLostError):
-            options: dict[str, Any] = {**ALIVE, **conninfo_to_dict(self._conninfo), "autocommit": True}
-            self._connection = Patient.connect(**{"connect_timeout": max(2, int(timeout)), **options})
+            self._connection = self._connected()
         assert self._connection is not None
-        self._connection.patience = timeout
         # Amid other statements, too. Not by psycopg's own handler: it decodes what any role may have sent.
         self._connection.pgconn.notify_handler = lambda notice: self._hear(notice.extra)
         self._wire = Wire(self._connection)
@@ -92,8 +89,23 @@ class Session:
             raise
         return self
 
+    def _connected(self) -> Patient:
+        timeout = self._terms.timeout
+        options: dict[str, Any] = {**ALIVE, **conninfo_to_dict(self._conninfo), "autocommit": True}
+        connection = Patient.connect(**{"connect_timeout": max(2, int(timeout)), **options})
+        connection.patience = timeout
+        return connection
+
     def _register(self) -> None:
         terms = self._terms
+        assert self._connection is not None
+        if shares_sessions(self._connection, self._connected):
+            raise StorageError(
+                "a worker needs a session of its own with the Postgres server, for its lock and for LISTEN, but this "
+                "address leads to a pooler that lends sessions by the transaction (PgBouncer's pool_mode): give "
+                "workers the server's own address, or one with pool_mode=session. Queues, savers and stores may go "
+                "through the pooler"
+            )
         self._rows("settle", int(900 * terms.timeout))
         for _ in range(CLASHES):
             if made := self._rows("register", terms.graph, terms.name, randbits(63)):

@@ -42,10 +42,14 @@ AGAIN = 5.0
 """Seconds after which who waits for a connection asks the pool anew, which then tries at once. Left to itself a pool
 waits twice as long after each try, and finds a server that was away for minutes minutes too late."""
 
-# The server gives up a little before the client does, so that it can say why.
+# The server gives up a little before the client does, so that it can say why. A session that a pooler lends from one
+# transaction to the next is left as it is, for it is not ours.
 _SETTINGS = f"""
-    SELECT set_config('statement_timeout', $1::bigint::text, false),
-        set_config('default_transaction_isolation', 'read committed', false), {SERVER_ALIVE}
+    SELECT pg_backend_pid() = $2, current_setting('default_transaction_isolation'),
+        CASE WHEN pg_backend_pid() = $2 THEN ARRAY[
+            set_config('statement_timeout', $1::bigint::text, false),
+            set_config('default_transaction_isolation', 'read committed', false), {SERVER_ALIVE}
+        ] END
 """
 # What a session was told after it began, of what decides which tables it sees.
 _SET = """
@@ -146,7 +150,17 @@ class Server:
 
     def _configure(self, connection: Patient) -> None:
         connection.patience, connection.proved = self._timeout, monotonic()
-        Wire(connection).rows(_SETTINGS, max(1, int(900 * self._timeout)))  # milliseconds
+        values = (max(1, int(900 * self._timeout)), connection.info.backend_pid)  # milliseconds
+        ((own, isolation, _),) = Wire(connection).rows(_SETTINGS, *values)
+        if own:
+            return
+        # A pooler, e.g. PgBouncer, answers with a number of its own. What was prepared may be in another session.
+        connection.prepare_threshold = None
+        if isolation != "read committed":
+            raise StorageError(
+                "behind a pooler the server's default_transaction_isolation must be 'read committed', not "
+                f"{isolation!r}: ALTER ROLE or ALTER DATABASE sets it, or give the server's own address"
+            )
 
     # -- starting and ending ------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import socket
 import struct
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from selectors import EVENT_READ, DefaultSelector
 from time import monotonic
@@ -28,6 +28,10 @@ _BEGIN_WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED, READ WRITE"
 _COMMIT = "COMMIT"
 _ROLLBACK = "ROLLBACK"
 _PING = "SELECT 1"
+_BACKEND = "SELECT pg_backend_pid()"
+
+PROBES = 3
+"""How often it is tried to be given the session of another connection."""
 
 ALIVE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 25_000}
 """Options of a connection: after so many seconds (the last: milliseconds) this side takes a server that is cut off for
@@ -153,6 +157,29 @@ def alive(connection: Connection[Any], ask: bool = False) -> bool:
     except Error:
         return False
     return True
+
+
+def shares_sessions(connection: Connection[Any], connect: Callable[[], Connection[Any]]) -> bool:
+    """Whether there is a pooler between, e.g. PgBouncer, that lends sessions for a transaction at a time, so that locks
+    and LISTEN are lost. It does if another connection gets the session that this one had, or this one changes its own.
+
+    Args:
+        connect: makes another connection to the same address.
+    """
+    if (first := _backend(connection)) == connection.info.backend_pid:
+        return False
+    for _ in range(PROBES):
+        with connect() as other:
+            wire = Wire(other)
+            with transaction(wire, write=False):
+                if _backend(other) == first or _backend(connection) != first:
+                    return True
+    return False
+
+
+def _backend(connection: Connection[Any]) -> int:
+    number: int = Wire(connection).rows(_BACKEND)[0][0]
+    return number
 
 
 def proven(connection: Connection[Any], lost: float, seconds: float) -> bool:
