@@ -16,6 +16,7 @@ import stategraph.checkpoint.sqlite as sqlite
 import stategraph.checkpoint.values.stored_errors as stored_errors
 import stategraph.checkpoint.values.treatment as treatment
 import stategraph.store.sqlite as store
+import stategraph.workers.jobs as jobs
 import stategraph.workers.tables as queue
 from stategraph.checkpoint.base import CheckpointConflictError
 from stategraph.checkpoint.errors import DamagedError
@@ -329,6 +330,21 @@ def claims_of_the_unknown(stack: ExitStack) -> None:
     """A worker that ends with an error takes its name off the list, and leaves its jobs as they are."""
     queued(stack, "give_back", "WHERE graph = $1", "WHERE false AND graph = $1")
     queued(stack, "sweep", "WHERE graph = $1", "WHERE false AND graph = $1")
+
+
+@bug("run_ids_of_others", 2)
+def run_ids_of_all(stack: ExitStack) -> None:
+    """A run id that a job of another thread or graph has swallows the new job in silence."""
+    queued(stack, "submit", "WHERE NOT EXISTS (SELECT FROM foreign_jobs)", """
+        WHERE NOT EXISTS (SELECT FROM stategraph_jobs AS job WHERE sha256(job.run_id) = sha256(given.run_id))
+    """)
+    queued(stack, "submit", "LIMIT 1", "LIMIT 0")
+
+
+@bug("jobs_that_were_moved", 4)
+def sealed_to_the_run(stack: ExitStack) -> None:
+    """An encrypted job is bound to its run id, and to nothing else."""
+    swap(stack, jobs, "packb", lambda names: f"{names[0]} of {names[-1]}".encode())
 
 
 @bug("given_up")

@@ -13,6 +13,7 @@ from . import (  # noqa: F401
     outages,
     power,
     protocol,
+    queues,
     races,
     repeats,
     savers,
