@@ -105,6 +105,7 @@ _LAZY |= dict.fromkeys(("Drawing", "awatch", "changes", "report", "timeline", "w
 _LAZY |= {"SqliteSaver": "stategraph.checkpoint.sqlite", "PostgresSaver": "stategraph.checkpoint.postgres"}
 _LAZY |= {"SqliteStore": "stategraph.store.sqlite", "PostgresStore": "stategraph.store.postgres"}
 _LAZY |= {"ProcessExecutor": "stategraph.executors", "WorkerLostError": "stategraph.pregel"}
+_LAZY |= {"MemorySaver": "stategraph.checkpoint"}
 _LAZY |= {"Retention": "stategraph.checkpoint", "Encryption": "stategraph.checkpoint.encryption"}
 
 

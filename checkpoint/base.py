@@ -12,6 +12,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar
 
+from .opening import Closable
 from .overrides import find_head, find_run, honour_overrides, put_commit, put_task_writes
 from .serde import Serializer
 from .thread import (
@@ -73,7 +74,7 @@ __all__ = [
 ]
 
 
-class BaseCheckpointSaver:
+class BaseCheckpointSaver(Closable):
     """Keeps threads and finds them again. Subclass it to keep them elsewhere.
 
     A saver of your own needs `get_tuple`, `list`, `put`, `put_writes` and `delete_thread`; the async twins then

@@ -76,6 +76,12 @@ def stores_by_put(saver: Any) -> bool:
     return False
 
 
+def records_at_once(saver: Any) -> bool:
+    """Whether `commit_writes` records all it is given in one go; else how often something was recorded is not known."""
+    cls = type(saver)
+    return not any(_overridden(cls, _owners(cls, name)[0], PARTS[name]) for name in ("commit_writes", "acommit_writes"))
+
+
 def _owners(cls: type, name: str) -> list[type]:
     """The classes that define a method, the nearest first."""
     return [owner for owner in cls.__mro__ if name in owner.__dict__]
@@ -132,6 +138,13 @@ def expected_stamp(saver: Any) -> int | None:
     """How often something must have been recorded beside the head when the call that is under way does so."""
     expected = _EXPECTED.get()
     return expected.stamp if expected is not None and expected.saver is saver else None
+
+
+def fulfil(saver: Any, part: str) -> None:
+    """Say that a part has found what was expected, where the database itself has compared it."""
+    expected = _EXPECTED.get()
+    if expected is not None and expected.saver is saver:
+        expected.fulfilled = expected.fulfilled or part == expected.until
 
 
 def expecting(saver: Any, config: RunnableConfig, stamp: int) -> AbstractContextManager[None]:

@@ -6,12 +6,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from .base import CheckpointConflictError, CheckpointTuple, Commit, RunnableConfig, TaskWrites, coordinates
 from .errors import DamagedError, StorageError
 from .limits import Retention
-from .overrides import check_expected, expected_stamp, expects
+from .opening import Opening
+from .overrides import check_expected, expected_stamp, expects, fulfil
 from .seal import Seal
 from .serde import Serializer
 from .sql.postgres_tables import MIGRATIONS, NAMES, STATEMENTS
@@ -67,14 +68,9 @@ class PostgresSaver(SqlSaver):
         self._server = Server(conn, "threads", MIGRATIONS, pool_size=pool_size, timeout=timeout)
 
     @classmethod
-    @contextmanager
-    def from_conn_string(cls, conn_string: str, **options: Any) -> Iterator[PostgresSaver]:
-        """Open a saver for the length of a `with` block, then close it; options as for the class."""
-        saver = cls(conn_string, **options)
-        try:
-            yield saver
-        finally:
-            saver.close()
+    def from_conn_string(cls, conn_string: str, **options: Any) -> Opening[Self]:
+        """Open a saver for the length of a `with` or `async with` block, then close it; options as for the class."""
+        return Opening(cls, conn_string, **options)
 
     def setup(self) -> None:
         """Make the tables, or bring them up to date. The first use does so too; calling it again does nothing.
@@ -213,6 +209,7 @@ class PostgresSaver(SqlSaver):
             with self._statements() as session:
                 if stamp is not None and session.run("beside", thread_id, checkpoint_ns, checkpoint_id, stamp, data):
                     self._note(place, checkpoint_id, stamp + 1)
+                    fulfil(self, "commit_writes")
                     return
         except ConnectionLostError as lost:
             if lost.late:

@@ -7,9 +7,10 @@ import json
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Self
 
 from .limits import Retention
+from .opening import Opening
 from .seal import Seal
 from .serde import Serializer
 from .sql.database import BEGIN_WRITE, BUSY_SECONDS, COMMIT, Database, Synchronous, Target, is_duplicate
@@ -192,14 +193,9 @@ class SqliteSaver(SqlSaver):
         self._cursor = self._database.connection.cursor()  # one for all commits, under the lock
 
     @classmethod
-    @contextmanager
-    def from_conn_string(cls, conn_string: str, **options: Any) -> Iterator[SqliteSaver]:
-        """Open a saver for the length of a `with` block, then close it; options as for the class."""
-        saver = cls(conn_string, **options)
-        try:
-            yield saver
-        finally:
-            saver.close()
+    def from_conn_string(cls, conn_string: str, **options: Any) -> Opening[Self]:
+        """Open a saver for the length of a `with` or `async with` block, then close it; options as for the class."""
+        return Opening(cls, conn_string, **options)
 
     def setup(self) -> None:
         """Nothing to do: the tables were made when the saver opened. Here for programs that call it."""

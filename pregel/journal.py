@@ -11,7 +11,7 @@ from collections import deque
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from ..checkpoint.overrides import expecting
+from ..checkpoint.overrides import expecting, records_at_once
 from .effects import Claim, Entry, Save
 from .executors import POOL
 
@@ -137,7 +137,7 @@ class Position:
             return _UNGUARDED
         if self.checkpoint_id is None:
             self.find()
-        if self.stamp is None or entry.checkpoint_id != self.checkpoint_id:
+        if self.stamp is None or entry.checkpoint_id != self.checkpoint_id or not records_at_once(self._run.saver):
             return _UNGUARDED
         return expecting(self._run.saver, self._run.config_of(entry.checkpoint_id), self.stamp)
 

@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple, Required, cast
 from typing_extensions import TypedDict
 
 from ..channels.base import MISSING, Missing, StateGraphError
+from ..checkpoint.opening import Closable
 
 Namespace = tuple[str, ...]
 """Where an item lies: a tuple of segments. Nothing in a segment is special, `.` and NUL included."""
@@ -146,7 +147,7 @@ Op = GetOp | SearchOp | PutOp | ListNamespacesOp
 Result = Item | list[SearchItem] | list[Namespace] | None
 
 
-class BaseStore:
+class BaseStore(Closable):
     """Keeps JSON objects under (namespace, key). Subclass it and define `batch` to keep them elsewhere.
 
     A store is shared by all threads of a program and must be safe to call from each of them.

@@ -13,10 +13,11 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 from zlib import crc32
 
 from ..checkpoint.errors import StorageError
+from ..checkpoint.opening import Opening
 from ..checkpoint.sql.server import POOL_SIZE, SECONDS, ConnectionLostError, Server, Target, Wire, is_clash
 from .base import IndexConfig, Namespace, Result, TTLConfig
 from .batch import LocalStore, Plan, Row
@@ -144,14 +145,9 @@ class PostgresStore(LocalStore):
         self._tables: _Tables | None = None
 
     @classmethod
-    @contextmanager
-    def from_conn_string(cls, conn_string: str, **options: Any) -> Iterator[PostgresStore]:
-        """Open a store for the length of a `with` block, then close it; options as for the class."""
-        store = cls(conn_string, **options)
-        try:
-            yield store
-        finally:
-            store.close()
+    def from_conn_string(cls, conn_string: str, **options: Any) -> Opening[Self]:
+        """Open a store for the length of a `with` or `async with` block, then close it; options as for the class."""
+        return Opening(cls, conn_string, **options)
 
     def setup(self) -> None:
         """Make the table, or bring it up to date. The first use does so too; calling it again does nothing.

@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Generator, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 from urllib.parse import quote
 
 from ..checkpoint.errors import StorageError
+from ..checkpoint.opening import Opening
 from ..checkpoint.sql.database import Database, Target, identity_of
 from .base import IndexConfig, Namespace, Result, TTLConfig
 from .batch import LocalStore, Plan, Row
@@ -102,16 +103,11 @@ class SqliteStore(LocalStore):
         self._database = Database(conn, _SCHEMA)
 
     @classmethod
-    @contextmanager
     def from_conn_string(
         cls, conn_string: str, *, index: IndexConfig | None = None, ttl: TTLConfig | None = None
-    ) -> Iterator[SqliteStore]:
-        """Open a store for the length of a `with` block, then close it."""
-        store = cls(conn_string, index=index, ttl=ttl)
-        try:
-            yield store
-        finally:
-            store.close()
+    ) -> Opening[Self]:
+        """Open a store for the length of a `with` or `async with` block, then close it."""
+        return Opening(cls, conn_string, index=index, ttl=ttl)
 
     def setup(self) -> None:
         """Nothing to do: the tables were made when the store opened. Here for programs that call it."""

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 MAY_IMPORT = {
     "channels": [],
     "checkpoint": [".channels"],
-    "store": [".channels", ".checkpoint.serde", ".checkpoint.sql.database", ".checkpoint.sql.server", ".checkpoint.errors"],
+    "store": [".channels", ".checkpoint.serde", ".checkpoint.sql.database", ".checkpoint.sql.server", ".checkpoint.errors", ".checkpoint.opening"],
     "pregel": [".channels", ".checkpoint", ".store"],
     "executors": [".pregel"],
     "graph": [".channels", ".checkpoint", ".store", ".pregel"],
@@ -87,6 +87,7 @@ DEFERRED = {
     (".pregel.app", ".pregel.abatch"): "asyncio is loaded by those who await",
     (".pregel.state", ".pregel.timeslice"): "asyncio is loaded by those who await",
     (".checkpoint.base", "asyncio"): "asyncio is loaded by those who await",
+    (".checkpoint.opening", "asyncio"): "asyncio is loaded by those who await",
     (".checkpoint.overrides", "asyncio"): "asyncio is loaded by those who await",
     (".checkpoint.serde", ".checkpoint.values.builtin_types"): "a dozen standard modules, loaded with the first Serializer",
     (".checkpoint.sql.database", "sqlite3"): "loaded when somebody opens a database",

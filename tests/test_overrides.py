@@ -245,3 +245,24 @@ def test_a_retention_holds_where_put_is_overridden(kind: type, name: str, opened
             asyncio.run(app.aupdate_state(THREAD, {"log": [f"{turn}"]}, as_node="last"))
     assert len([*saver.list(THREAD)]) < 40
     assert len(app.get_state(THREAD).values["log"]) == 70
+
+
+@pytest.mark.parametrize("name", ["put_writes", "aput_writes"])
+def test_several_records_beside_one_checkpoint_are_no_race_where_put_writes_is_overridden(
+    kind: type, name: str, opened: Any
+) -> None:
+    """Two tasks recorded at once are two calls of `put_writes`; a third that is recorded later is no other run's."""
+
+    def fails(state: State) -> Any:
+        raise ValueError("no")
+
+    graph = StateGraph(State)
+    for node in ("a", "b", "c"):
+        graph.add_node(node, fails if node == "c" else lambda state: {"log": ["done"]})
+        graph.add_edge(START, node)
+    app = graph.compile(checkpointer=opened(counting(kind, (name,))))
+    with pytest.raises(ValueError, match="no"):
+        if name == "put_writes":
+            app.invoke({"log": ["in"]}, THREAD)
+        else:
+            asyncio.run(app.ainvoke({"log": ["in"]}, THREAD))

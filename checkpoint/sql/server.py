@@ -408,10 +408,8 @@ def without_secrets(what: str, conninfo: str, kind: type[StorageError] = Storage
 
 
 def _parsed(conninfo: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
     with without_secrets(f"this is no Postgres connection string{_FORMS}", conninfo):
-        found = conninfo_to_dict(conninfo)
-    return found
+        return conninfo_to_dict(conninfo)
 
 
 _FORMS = " (postgresql://user:password@host:5432/name, in a password %40 for @, %2F for /, %3A for :; or key=value)"
