@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import awork
-from .calls import Arguments, CallFuture, Calls, ending_of, how, merge, raise_open, record_of, returned, settle
+from .calls import Arguments, CallFuture, Calls, ending_of, fail, how, merge, raise_open, record_of, returned, settle
 from .errors import GraphBubbleUp, GraphInterrupt
 from .program import Node
 from .task import Task
@@ -79,6 +79,8 @@ class AsyncCalls(Calls):
         try:
             await self._awork(parent, child)
         except BaseException as error:
+            if isinstance(error, Exception) and child.error is None:
+                fail(child, error)
             child.error = child.error or error
         settle(child, future)
 

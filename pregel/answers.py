@@ -74,7 +74,8 @@ class Answers:
         first: for the first question that is asked; MISSING if there is none such. `renewed`: it is of a call that
             died, so it may have been taken by a nested graph already; then only a task that was given no answer yet
             takes it.
-        only_in: the task in which the only pending question was asked, if its answer was given without an id.
+        only_in: the task in which the only pending question was asked, if its answer was given without an id; and that
+            question.
         brought_any: this call, or one around it, has brought answers.
         claimed: what the claim of this call, or the one that it goes on with, holds; None if there is none, or it has
             ended. It stands beside the checkpoint `beside`.
@@ -87,7 +88,7 @@ class Answers:
         self.by_id: dict[str, Any] = {}
         self.first: Any = MISSING
         self.renewed = False
-        self.only_in: str | None = None
+        self.only_in: tuple[str, str] | None = None
         self.brought_any: bool = run.parent is not None and run.parent.run.answers.brought_any
         self.claimed: dict[str, Any] | None = None
         self.beside: str | None = None
@@ -100,10 +101,11 @@ class Answers:
             inside: the nested runs between that task and the question.
         """
         taken = self._take(question, fresh=not by.known_answers())
-        if not taken and inside and self.only_in == by.id and len(self.by_id) == 1:
+        if not taken and inside and self.only_in is not None and self.only_in[0] == by.id:
             # Was the nested graph changed by hand, so that it does not know the question? Then its next one is meant.
-            asked = any(run.answers.has_asked(self.by_id) for run in inside)
-            taken = () if asked else (self.by_id.popitem()[1],)
+            only = self.only_in[1]
+            if only in self.by_id and not any(run.answers.has_asked((only,)) for run in inside):
+                taken = (self.by_id.pop(only),)
         around = self._run.parent
         if not taken and around is not None:
             taken = around.run.answers.take(question, around, (*inside, self._run))

@@ -163,7 +163,7 @@ class Calls:
             for stream in self.run.streams:
                 stream.ended(child, self.run.machine.step)
         except BaseException as error:
-            child.error = error
+            fail(child, error)
         settle(child, future)
 
     def join(self, parent: Task) -> None:
@@ -243,6 +243,13 @@ def merge(signal: GraphInterrupt, endings: Sequence[BaseException | None]) -> No
         found.setdefault(question.id, question)
     signal.interrupts = tuple(found.values())
     signal.by_hand = signal.by_hand or any(getattr(error, "by_hand", False) for error in endings)
+
+
+def fail(child: Task, error: BaseException) -> None:
+    """How a call has ended could not be stored: whatever it did counts as undone, or else its caller would go on with
+    what the next call does not find."""
+    child.error = error
+    child.finished = child.paused = False
 
 
 def ending_of(child: Task) -> BaseException | None:

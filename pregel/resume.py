@@ -66,7 +66,7 @@ def _bind_single(found: Answers, answer: Any, pending: dict[str, Task], left: di
     found.by_id = dict(left)
     if open_:
         found.by_id[open_[0]] = answer
-        found.only_in = pending[open_[0]].id
+        found.only_in = pending[open_[0]].id, open_[0]
     else:
         found.first = answer
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 
 import pytest
-from chaos import bugs_above, bugs_below, bugs_savers, rooms  # noqa: F401  # these fill BUGS and TRIALS
+from chaos import bugs_above, bugs_below, bugs_protocol, bugs_savers, rooms  # noqa: F401  # these fill BUGS and TRIALS
 from chaos.__main__ import main
 from chaos.campaign import QUICK, TRIALS, Bench, Round, Trial, run_trial
 from chaos.planted import BUGS

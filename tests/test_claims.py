@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from paused import CFG, Ran, asks, fails, graph, says
+from paused import CFG, Ran, answer, asked, asks, fails, graph, says
 
 from stategraph import START, CheckpointConflictError, Command, InMemorySaver, UnknownInterruptError, interrupt
 from stategraph.checkpoint.sqlite import SqliteSaver
@@ -219,3 +219,23 @@ def test_commands_that_nobody_named_are_all_applied(drive: Any, saver: Any) -> N
     drive.invoke(app, {"log": []}, CFG)
     drive.invoke(app, Command(resume=1), CFG)
     assert drive.invoke(app, Command(resume=1), CFG)["log"] == [("q", 1, 1), "z"]
+
+
+def test_an_answer_left_by_a_call_that_failed_reaches_no_question_of_a_nested_graph(drive: Any, saver: Any) -> None:
+    broken = [False]
+
+    def r(state: Any) -> Any:
+        if broken[0]:
+            raise ValueError("r failed")
+        return {"log": [("r", interrupt("r?"))]}
+
+    inner = graph({"p": asks("p", count=2)}, (START, "p"), checkpointer=None)
+    app = graph({"nested": inner, "r": r}, (START, "nested"), (START, "r"), checkpointer=saver)
+    paused = drive.invoke(app, {"log": []}, CFG)
+    broken[0] = True
+    with pytest.raises(ValueError, match="r failed"):
+        drive.invoke(app, answer(r="for r")(paused), CFG)
+    broken[0] = False
+    paused = drive.invoke(app, Command(resume="for p"), CFG)
+    assert asked(paused) == ["p1?"]
+    assert drive.invoke(app, Command(resume="for p1"), CFG)["log"] == [("p", "for p", "for p1"), ("r", "for r")]

@@ -1,7 +1,7 @@
 """Bugs on purpose, by name, and the trial that is meant to catch each. Patches of this process; never product code.
 
 Each is a bug that programs like this have had. Where one is planted, its trial must fail; where none is, all pass.
-The bugs themselves are in `bugs_below` (storage, values), `bugs_savers` and `bugs_above` (the engine).
+The bugs themselves are in `bugs_below` (storage, values), `bugs_savers`, `bugs_protocol` and `bugs_above` (the engine).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def bug(caught_by: str, rounds: int = 3) -> Callable[[Callable[[ExitStack], None
 @contextmanager
 def planted(name: str | None) -> Iterator[None]:
     """Inside, the product has this bug; None: it has none."""
-    from . import bugs_above, bugs_below, bugs_savers  # noqa: F401  # fills BUGS
+    from . import bugs_above, bugs_below, bugs_protocol, bugs_savers  # noqa: F401  # fills BUGS
 
     with ExitStack() as stack:
         if name is not None:

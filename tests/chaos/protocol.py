@@ -37,6 +37,12 @@ def _cases() -> list[Case]:
     small, large = ("busy", "called", "inside"), ("pair", "tasks", "sends", "task_beside", "pair_then")
     deep = [replace(each, faults=2) for each in (PLAIN, RACES, NAMED)]
     found = [
+        Case("called", "sqlite", "async", True, PLAIN),
+        Case("busy", "model", "sync", True, RACES),
+        Case("inside", "model", "sync", True, PLAIN),
+        Case("one", "model", "sync", True, NAMED),
+        Case("called", "model", "sync", False, PLAIN),
+        Case("pair", "model", "sync", True, PLAIN),
         *(Case(*each) for each in product(small, ("model",), DURABILITIES, (True, False), (RACES, NAMED))),
         *(Case(*each) for each in product(small, ("sqlite", "memory"), DURABILITIES, (True, False), (RACES,))),
         *(
@@ -54,7 +60,7 @@ def _cases() -> list[Case]:
 CASES = _cases()
 
 
-@trial("R26", quick=0, full=len(CASES))
+@trial("R26", quick=1, full=len(CASES))
 def exhaustive(round: Round) -> None:
     """Everything that can happen to a program of two tasks that ask up to three times, `@task`s and nested graphs among
     them: each order of ends; each storing call succeeds, fails, is stored and fails, or the process dies before or after

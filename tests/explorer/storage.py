@@ -6,11 +6,14 @@ import copy
 import re
 import sqlite3
 from collections import OrderedDict
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from stategraph import InMemorySaver
+from stategraph.checkpoint import overrides
 from stategraph.checkpoint.base import BaseCheckpointSaver
 from stategraph.checkpoint.errors import StorageError
 from stategraph.checkpoint.sqlite import SqliteSaver
@@ -37,12 +40,26 @@ class Gated(BaseCheckpointSaver):
         self.inner: Any = None
         self.gate_reads = True
 
+    @contextmanager
+    def _passed_on(self) -> Iterator[None]:
+        """What the engine expects of this saver it expects of the inner one."""
+        expected = overrides._EXPECTED.get()
+        if expected is None or expected.saver is not self:
+            yield
+            return
+        token = overrides._EXPECTED.set(replace(expected, saver=self.inner))
+        try:
+            yield
+        finally:
+            overrides._EXPECTED.reset(token)
+
     def _do(self, name: str, outcome: str, args: Any, kwargs: Any) -> Any:
         if outcome == LOST:
             raise StorageError("the storage is not there just now")
         if outcome == DIES:
             raise Dead
-        result = getattr(self.inner, name)(*args, **kwargs)
+        with self._passed_on():
+            result = getattr(self.inner, name)(*args, **kwargs)
         if outcome == UNANSWERED:
             raise StorageError("the storage is not there just now, but it has done what it was asked")
         if outcome == DIES_AFTER:

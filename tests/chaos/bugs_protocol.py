@@ -1,0 +1,80 @@
+"""Bugs on purpose in the storing protocol: what is stored when, and which answer is whose."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import Any
+
+import stategraph.checkpoint.memory as memory
+import stategraph.checkpoint.sql.saver as sql
+import stategraph.pregel.ajournal as ajournal
+import stategraph.pregel.history as history
+import stategraph.pregel.journal as journal
+import stategraph.pregel.resume as resume
+import stategraph.pregel.start as start
+from stategraph.pregel.answers import Answers
+
+from .planted import bug, swap
+
+
+@bug("exhaustive", 5)
+def records_before_their_checkpoint(stack: ExitStack) -> None:
+    """What a `@task` call leaves is stored at once, while the checkpoint beside which it stands is under way."""
+
+    async def arecord(self: Any, entry: Any) -> None:
+        await ajournal._awrite(self._run, entry)
+
+    swap(stack, journal.Journal, "record", lambda self, entry: journal._write(self._run, entry))
+    swap(stack, ajournal.AsyncJournal, "arecord", arecord)
+
+
+@bug("exhaustive", 5)
+def failures_of_calls_not_told(stack: ExitStack) -> None:
+    """Whether the result of a `@task` call could be stored is told to its caller only, who may not look."""
+
+    def fail(self: Any, entry: Any, error: BaseException) -> None:
+        seen = self._unseen
+        real(self, entry, error)
+        if not entry.posted:
+            self._unseen = seen
+
+    real = journal.Journal._fail
+    swap(stack, journal.Journal, "_fail", fail)
+
+
+@bug("exhaustive", 6)
+def answers_by_position_only(stack: ExitStack) -> None:
+    """An answer goes to whichever question is asked first."""
+    real = Answers._take
+
+    def take(self: Any, question: str, *, fresh: bool) -> Any:
+        if self.by_id:
+            return (self.by_id.popitem()[1],)
+        return real(self, question, fresh=fresh)
+
+    swap(stack, Answers, "_take", take)
+
+
+@bug("exhaustive", 5)
+def claim_outlives_its_question(stack: ExitStack) -> None:
+    """A claim holds until its superstep is over, also once its answers are recorded."""
+
+    def undelivered(claim: Any, open_ids: Any, given: Any) -> Any:
+        return dict(claim["answers"]) if claim is not None else {}
+
+    for owner in (history, resume):
+        swap(stack, owner, "undelivered", undelivered)
+        swap(stack, owner, "locked", lambda claim: claim is not None)
+
+
+@bug("exhaustive", 5)
+def answers_not_stored_first(stack: ExitStack) -> None:
+    """A run goes on with its answers without having stored them: whoever comes next knows nothing of them."""
+    for owner in (memory.InMemorySaver, sql.SqlSaver):
+        swap(stack, owner, "claim", lambda self, *args: None)
+
+
+@bug("exhaustive", 5)
+def deliveries_forgotten(stack: ExitStack) -> None:
+    """A call that brought an answer is taken for a new one when it is delivered again."""
+    swap(stack, start, "was_taken", lambda run: False)
