@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from itertools import product
 from typing import Any
 
 import pytest
@@ -29,8 +30,12 @@ CASES: dict[str, tuple[Any, ...]] = {
     "calls-threads": ("called", "model", "sync", PLAIN, False),
     "tasks": ("called", "sqlite", "async", PLAIN, True),
     "inside": ("inside", "model", "sync", PLAIN, True),
+    "two-calls": ("tasks", "model", "exit", PLAIN, True),
 }
 """Program, storage, durability, how far, async driver (or threads)."""
+
+# A `@task` that fails before it takes its answer, beside one that pauses: the pause hides the error, the answer is lost.
+BROKEN = {("two-calls", "never asked again"), ("two-calls", "one answer")}
 
 
 @cache
@@ -43,8 +48,12 @@ def explored(case: str) -> Found:
         explorer.close()
 
 
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("case", CASES)
+def _params() -> list[Any]:
+    mark = pytest.mark.xfail(strict=True)
+    return [pytest.param(*each, marks=[mark] if each in BROKEN else []) for each in product(CASES, RULES)]
+
+
+@pytest.mark.parametrize(("case", "rule"), _params())
 def test_everything_that_can_happen_keeps_the_rule(case: str, rule: str) -> None:
     found = explored(case)
     assert found.complete
