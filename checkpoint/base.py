@@ -241,6 +241,7 @@ class BaseCheckpointSaver(Closable):
 
         Raises:
             ValueError: `keep_last` is negative.
+            DamagedError: a thread is damaged; it stays as it is. All others were pruned; the notes name further ones.
         """
         raise NotImplementedError(f"{type(self).__name__} must define prune()")
 

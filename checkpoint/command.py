@@ -7,7 +7,7 @@ import argparse
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from itertools import islice
 from pathlib import Path
@@ -15,12 +15,16 @@ from typing import Any
 
 from .base import ERROR, INTERRUPT, BaseCheckpointSaver, CheckpointTuple, RunnableConfig, coordinates
 from .encryption import KEYS_HELP, seal_of_keys
-from .errors import StorageError, UnknownTypeError
+from .errors import DamagedError, StorageError, UnknownTypeError
+from .printable import printable, printable_lines
 from .serde import Blob, Serializer
 from .sql.redact import hidden
 
 WAITING = "branch:to:"
 """How the names of the channels begin in which a StateGraph keeps what runs next."""
+
+DAMAGED = 1
+"""The exit code where something was damaged; the rest was done."""
 
 LONGEST = 100
 """Characters of a value that a list shows."""
@@ -71,10 +75,13 @@ class _Tolerant(Serializer):
 
 
 @contextmanager
-def opened(db: str, serde: Serializer | None = None, keys: str | None = None) -> Iterator[BaseCheckpointSaver]:
+def opened(
+    db: str, serde: Serializer | None = None, keys: str | None = None, *, write: bool = False
+) -> Iterator[BaseCheckpointSaver]:
     """The saver on a file or URL; by default it shows what it cannot load instead of refusing it.
 
     Args:
+        write: whether a file may be changed; a Postgres database may always.
         keys: a file of keys, if not those of the environment.
 
     Raises:
@@ -92,17 +99,29 @@ def opened(db: str, serde: Serializer | None = None, keys: str | None = None) ->
         raise FileNotFoundError(f"there is no file {hidden(db)!r}")
     from .sqlite import SqliteSaver
 
-    with SqliteSaver.from_conn_string(db, serde=serde or _Tolerant(), seal=seal) as saver:
+    options: Any = {"serde": serde or _Tolerant(), "seal": seal}
+    with SqliteSaver.from_conn_string(db, read_only=True, **options) as saver:
+        if not write:
+            yield saver
+            return
+    with SqliteSaver.from_conn_string(db, **options) as saver:  # it has threads, so nothing is made in a foreign file
         yield saver
 
 
 def _threads(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
+    damaged = 0
     with _saver(parser, asked) as saver:
         for thread_id in islice(saver.threads(), asked.limit):
-            head = saver.get_tuple({"configurable": {"thread_id": thread_id}})
+            try:
+                head = saver.get_tuple({"configurable": {"thread_id": thread_id}})
+            except (DamagedError, ValueError) as error:  # the others can be listed
+                damaged += 1
+                print(f"{printable(thread_id)}\tdamaged: {printable(error)}")
+                continue
             if head is not None:
-                print(f"{thread_id}\tstep {head.metadata.get('step')}\t{head.checkpoint['ts']}\t{standing(head)}")
-    return 0
+                shown = (thread_id, f"step {head.metadata.get('step')}", head.checkpoint["ts"], standing(head))
+                print("\t".join(map(printable, shown)))
+    return DAMAGED if damaged else 0
 
 
 def _history(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
@@ -112,9 +131,9 @@ def _history(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
             parser.error(f"thread {asked.thread!r} has no checkpoints here")
         for each in found:
             parent = each.parent_config
-            print(f"{each.checkpoint['id']}  step {each.metadata.get('step')}  {each.metadata.get('source')}  "
-                  f"{each.checkpoint['ts']}")  # fmt: skip
-            print(f"    after {coordinates(parent)[2] if parent else 'nothing'}; {standing(each)}")
+            print(printable(f"{each.checkpoint['id']}  step {each.metadata.get('step')}  "
+                            f"{each.metadata.get('source')}  {each.checkpoint['ts']}"))  # fmt: skip
+            print(printable(f"    after {coordinates(parent)[2] if parent else 'nothing'}; {standing(each)}"))
     return 0
 
 
@@ -125,7 +144,7 @@ def _show(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
             parser.error(f"thread {asked.thread!r} has no such checkpoint here")
         values = found.checkpoint["channel_values"]
         state = {name: value for name, value in values.items() if ":" not in name and not name.startswith("__")}
-        print(json.dumps(state, indent=2, default=repr, ensure_ascii=False))
+        print(printable_lines(json.dumps(state, indent=2, default=repr, ensure_ascii=False)))
     return 0
 
 
@@ -133,29 +152,38 @@ def _prune(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
     if asked.keep_last is None and asked.older_than is None:
         parser.error("say what to keep: --keep-last N, --older-than DAYS, or both")
     age = None if asked.older_than is None else timedelta(days=asked.older_than)
-    with _saver(parser, asked) as saver:
-        before = _count(saver, asked.thread)
+    damaged = 0
+    with _saver(parser, asked, write=True) as saver:
+        threads = [*saver.threads()] if asked.thread is None else asked.thread
+        before = _count(saver, threads)
         try:
-            saver.prune(asked.thread, keep_last=asked.keep_last, older_than=age)
+            saver.prune(threads, keep_last=asked.keep_last, older_than=age)
+        except DamagedError as error:  # all others were pruned
+            for text in (error, *getattr(error, "__notes__", ())):
+                damaged += 1
+                print(f"not pruned: {printable(text)}")
         except ValueError as error:
             parser.error(str(error))
-        after = _count(saver, asked.thread)
+        after = _count(saver, threads)
     print(f"forgot {before - after} checkpoints, kept {after}")
-    return 0
+    return DAMAGED if damaged else 0
 
 
-def _count(saver: BaseCheckpointSaver, threads: list[str] | None) -> int:
-    return sum(
-        1
-        for thread_id in ([*saver.threads()] if threads is None else threads)
-        for _ in saver.list({"configurable": {"thread_id": thread_id}})
-    )
+def _count(saver: BaseCheckpointSaver, threads: list[str]) -> int:
+    """How many checkpoints these threads have, but for damaged ones."""
+    count = 0
+    for thread_id in threads:
+        with suppress(DamagedError):
+            count += len([*saver.list({"configurable": {"thread_id": thread_id}})])
+    return count
 
 
 @contextmanager
-def _saver(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> Iterator[BaseCheckpointSaver]:
+def _saver(
+    parser: argparse.ArgumentParser, asked: argparse.Namespace, *, write: bool = False
+) -> Iterator[BaseCheckpointSaver]:
     try:
-        with opened(asked.db, keys=asked.keys) as saver:
+        with opened(asked.db, keys=asked.keys, write=write) as saver:
             yield saver
     except (OSError, ImportError, StorageError, ValueError) as error:
         parser.error(str(error))

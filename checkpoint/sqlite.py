@@ -9,11 +9,22 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Self
 
+from .errors import StorageError
 from .limits import Retention
 from .opening import Opening
 from .seal import Seal
 from .serde import Serializer
-from .sql.database import BEGIN_WRITE, BUSY_SECONDS, COMMIT, Database, Synchronous, Target, is_duplicate
+from .sql.database import (
+    BEGIN_WRITE,
+    BUSY_SECONDS,
+    COMMIT,
+    Database,
+    Synchronous,
+    Target,
+    is_duplicate,
+    is_unknown_name,
+    not_opened,
+)
 from .sql.rows import NewRows
 from .sql.saver import Known, SqlSaver
 
@@ -168,9 +179,10 @@ class SqliteSaver(SqlSaver):
         serde: turns values into bytes and back.
         seal: closes rows; by default with a checksum.
         retention: which checkpoints to forget as runs go on; None keeps all.
+        read_only: only look at a file: nothing in it or beside it changes, and what would is refused.
 
     Raises:
-        StorageError: the file cannot be opened.
+        StorageError: the file cannot be opened; or it is to be read only and holds no threads.
 
     >>> with SqliteSaver.from_conn_string(":memory:") as saver:
     ...     print(saver.get({"configurable": {"thread_id": "1"}}))
@@ -186,11 +198,24 @@ class SqliteSaver(SqlSaver):
         serde: Serializer | None = None,
         seal: Seal | None = None,
         retention: Retention | None = None,
+        read_only: bool = False,
     ) -> None:
         super().__init__(serde=serde, seal=seal, retention=retention)
         self._lock = threading.RLock()
-        self._database = Database(conn, _SCHEMA, synchronous, timeout, _ADVICE)
+        self._database = Database(conn, _SCHEMA, synchronous, timeout, _ADVICE, read_only=read_only)
+        if read_only:
+            self._check_tables(conn)
         self._cursor = self._database.connection.cursor()  # one for all commits, under the lock
+
+    def _check_tables(self, conn: Target) -> None:
+        try:
+            for text in (_SPACE, _ROW):
+                self._database.execute(f"{text} LIMIT 0").close()
+        except self._database.error as error:
+            self._database.close()
+            if is_unknown_name(error):
+                raise StorageError(f"{str(conn)!r} holds no threads of a SqliteSaver: {error}") from error
+            raise not_opened(conn, error) from error
 
     @classmethod
     def from_conn_string(cls, conn_string: str, **options: Any) -> Opening[Self]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -87,3 +89,77 @@ def test_looking_makes_no_file(tmp_path: Path, capsys: Any) -> None:
         main(["threads", "--db", str(tmp_path / "none.db")])
     assert "there is no file" in capsys.readouterr().err
     assert not (tmp_path / "none.db").exists()
+
+
+# -- looking changes nothing; one bad row stops nothing ---------------------------------------------------------
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("words", [["threads"], ["history", "--thread", "done"], ["show", "--thread", "done"]])
+def test_looking_changes_no_byte(db: str, capsys: Any, words: list[str]) -> None:
+    before = contents(Path(db).parent)
+    run(capsys, words[0], "--db", db, *words[1:])
+    assert contents(Path(db).parent) == before
+
+
+@pytest.mark.parametrize(
+    "words", [["threads"], ["history", "--thread", "t"], ["show", "--thread", "t"], ["prune", "--keep-last", "1"]]
+)
+def test_a_foreign_file_stays_as_it_is(tmp_path: Path, capsys: Any, words: list[str]) -> None:
+    file = tmp_path / "foreign.db"
+    with closing(sqlite3.connect(file)) as connection, connection:
+        connection.execute("CREATE TABLE spaces (name)")
+    before = contents(tmp_path)
+    with pytest.raises(SystemExit):
+        main([words[0], "--db", str(file), *words[1:]])
+    assert "holds no threads" in capsys.readouterr().err
+    assert contents(tmp_path) == before
+
+
+def test_what_another_process_is_writing_is_seen(db: str, capsys: Any) -> None:
+    with SqliteSaver.from_conn_string(db) as saver:
+        app = graph({"x": says("x")}, (START, "x"), checkpointer=saver)
+        app.invoke({"log": ["in"]}, {"configurable": {"thread_id": "new"}})
+        assert run(capsys, "threads", "--db", db)[0].startswith("new\t")
+
+
+def damage(db: str, thread: str) -> None:
+    with closing(sqlite3.connect(db)) as connection, connection:
+        connection.execute(
+            "UPDATE checkpoints SET body = x'00' WHERE space = (SELECT id FROM spaces WHERE thread_id = ?)", (thread,)
+        )
+
+
+def test_one_damaged_thread_is_named_and_the_others_are_listed(db: str, capsys: Any) -> None:
+    damage(db, "asking")
+    assert main(["threads", "--db", db]) == 1
+    lines = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    assert [line[0] for line in lines] == ["failed", "asking", "done"]
+    assert lines[1][1].startswith("damaged: thread 'asking'")
+
+
+def test_one_damaged_thread_is_named_and_the_others_are_pruned(db: str, capsys: Any) -> None:
+    damage(db, "asking")
+    assert main(["prune", "--db", db, "--keep-last", "1"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("not pruned: thread 'asking'")
+    assert lines[1].endswith("kept 2")
+
+
+# -- what users wrote cannot steer a terminal -------------------------------------------------------------------
+
+EVIL = "a\x1b[2J\x9b31m\u202e\u2066\r\x07\x7f\u2028z"
+
+
+def test_what_users_wrote_is_printed_escaped(tmp_path: Path, capsys: Any) -> None:
+    file = str(tmp_path / "threads.db")
+    with SqliteSaver.from_conn_string(file) as saver:
+        app = graph({"x": says(EVIL), "y": asks(EVIL)}, (START, "x"), ("x", "y"), checkpointer=saver)
+        app.invoke({"log": [EVIL]}, {"configurable": {"thread_id": EVIL}})
+    for words in (["threads"], ["history", "--thread", EVIL], ["show", "--thread", EVIL]):
+        lines = run(capsys, words[0], "--db", file, *words[1:])
+        assert lines and all(line.replace("\t", "").isprintable() for line in lines)
+        assert "\\x1b[2J" in "".join(lines) or "\\u001b[2J" in "".join(lines) or words[0] == "history"

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, get_args
 
+from ..checkpoint.printable import printable_lines
 from ..graph.builder import StateGraph
 from ..pregel.app import Pregel
 from ..pregel.errors import GraphWarning, StateGraphError, nearest
@@ -64,10 +65,10 @@ def main(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
         parser.error(str(error))
     for one in advice:
         if issubclass(one.category, GraphWarning | GraphvizWarning):
-            print(f"warning: {one.message}", file=sys.stderr)
+            print(printable_lines(f"warning: {one.message}"), file=sys.stderr)
     if asked.out is None:
         encoding = sys.stdout.encoding or "utf-8"
-        print(drawing.draw_ascii().encode(encoding, "replace").decode(encoding), end="")
+        print(printable_lines(drawing.draw_ascii()).encode(encoding, "replace").decode(encoding), end="")
     return 0
 
 

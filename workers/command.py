@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..checkpoint.encryption import KEYS_HELP, seal_of_keys
 from ..checkpoint.errors import StorageError
+from ..checkpoint.printable import printable
 from ..graph.builder import StateGraph
 from ..pregel.app import Pregel
 from ..pregel.errors import StateGraphError
@@ -111,7 +112,7 @@ def _looked_after(queue: Queue, asked: argparse.Namespace) -> int:
     ):  # fmt: skip
         if run_id is not None:
             known = getattr(_of_job(queue, asked, run_id), call)(run_id, thread_id=asked.thread)
-            print(f"{run_id}: {done if known else 'there is no such job'}")
+            _print_row(f"{run_id}: {done if known else 'there is no such job'}")
     if asked.evict is not None:
         known = any(worker.id == asked.evict for worker in queue.workers())
         print(f"{queue.evict(asked.evict)} jobs went back to the queue" if known else "there is no such worker")
@@ -121,13 +122,13 @@ def _looked_after(queue: Queue, asked: argparse.Namespace) -> int:
     if (asked.retry, asked.cancel, asked.evict, asked.forget) != (None,) * 4:
         return 0
     for graph, counts in queue.counts().items():
-        print(f"{graph}: {', '.join(f'{number:,} {status}' for status, number in counts.items())}")
+        _print_row(f"{graph}: {', '.join(f'{number:,} {status}' for status, number in counts.items())}")
     for worker in queue.workers():
         leaving = ", leaving" if worker.leaving else ""
-        print(f"worker {worker.id}\t{worker.graph}\t{worker.name}\t{worker.running} running{leaving}")
+        _print_row(f"worker {worker.id}", worker.graph, worker.name, f"{worker.running} running{leaving}")
     for job in queue.jobs(limit=asked.list):
-        told = f"\t{job.error}" if job.error else ""
-        print(f"{job.run_id}\t{job.graph}\t{job.thread_id}\t{job.status}\tpriority {job.priority}{told}")
+        told = [job.error] if job.error else []
+        _print_row(job.run_id, job.graph, job.thread_id, job.status, f"priority {job.priority}", *told)
     return 0
 
 
@@ -145,3 +146,8 @@ def _told(parser: argparse.ArgumentParser) -> Iterator[None]:
         yield
     except (StateGraphError, StorageError, ImportError, TypeError, ValueError, OverflowError, OSError) as error:
         parser.error(str(error))
+
+
+def _print_row(*fields: object) -> None:
+    """Print fields, with tabs between them. Whatever users wrote in them, it steers no terminal."""
+    print("\t".join(map(printable, fields)))

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Union
+from urllib.parse import quote
 
 from ..errors import StorageError
 from .redact import hidden
@@ -59,6 +60,7 @@ class Database:
         advice: for the user, when the database has refused something.
         watched: refuse to write once the file, or its journal, was deleted or replaced: SQLite itself goes on
             writing into what no name leads to any more.
+        read_only: change nothing, neither tables nor the way the file is kept; `target` is a file name.
 
     Raises:
         StorageError: it cannot be opened.
@@ -73,6 +75,7 @@ class Database:
         timeout: float = BUSY_SECONDS,
         advice: str = "",
         watched: bool = True,
+        read_only: bool = False,
     ) -> None:
         # Deferred: importing this package must not cost a database that nobody opens.
         import sqlite3
@@ -89,15 +92,16 @@ class Database:
         if isinstance(target, sqlite3.Connection):
             self.connection = target
         else:
-            name = str(target)
+            name = read_only_uri(str(target)) if read_only else str(target)
             self.connection = self._connect(name, timeout)
         try:
-            self._prepare_patiently(schema, synchronous, timeout)
-            if watched:
-                self._watch()
+            if not read_only:
+                self._prepare_patiently(schema, synchronous, timeout)
+                if watched:
+                    self._watch()
         except self.error as error:
             self.close()
-            raise _not_opened(target, error) from error
+            raise not_opened(target, error) from error
         except BaseException:
             self.close()
             raise
@@ -114,7 +118,7 @@ class Database:
                 uri=name.startswith("file:"),
             )
         except sqlite3.Error as error:
-            raise _not_opened(name, error) from error
+            raise not_opened(name, error) from error
 
     def _prepare_patiently(self, schema: Sequence[str], synchronous: Synchronous | None, timeout: float) -> None:
         """Prepare; while others do so or write, try again: SQLite does not wait by itself where it would have to turn a
@@ -236,7 +240,19 @@ class Database:
             self.connection.close()
 
 
-def _not_opened(target: Target, error: Exception) -> StorageError:
+def read_only_uri(name: str) -> str:
+    """How SQLite opens a file without changing it or anything beside it. Where nobody writes to it (there is no
+    journal) it needs no lock, so that a file and a folder that may not be written can be read, too."""
+    path = os.path.abspath(name)
+    try:
+        still = os.stat(f"{path}-wal").st_size == 0
+    except OSError:
+        still = True
+    return f"file:{quote(path)}?mode=ro" + ("&immutable=1" if still else "")
+
+
+def not_opened(target: Target, error: Exception) -> StorageError:
+    """What to raise where a file cannot be opened."""
     name = hidden(str(target))  # it may be the URL of another database
     return StorageError(f"{name!r} cannot be opened as an SQLite database: {error}")
 
@@ -258,3 +274,8 @@ def _is_busy(error: Exception) -> bool:
 def is_duplicate(error: Exception) -> bool:
     """Whether a row was refused because there is one of the same key: SQLITE_CONSTRAINT_UNIQUE or ..._PRIMARYKEY."""
     return getattr(error, "sqlite_errorcode", 0) in (2067, 1555)
+
+
+def is_unknown_name(error: Exception) -> bool:
+    """Whether a statement names a table or column that the file does not have: SQLITE_ERROR."""
+    return getattr(error, "sqlite_errorcode", 0) == 1

@@ -23,7 +23,7 @@ from ..base import (
     address,
     coordinates,
 )
-from ..errors import UnserializableError
+from ..errors import DamagedError, UnserializableError
 from ..limits import EVERY, Limits, Retention, check_retention, several
 from ..overrides import check_expected
 from ..seal import Seal
@@ -410,13 +410,19 @@ class SqlSaver(BaseCheckpointSaver):
         older_than: timedelta | None = None,
     ) -> None:
         """Forget old checkpoints, with their writes; see `BaseCheckpointSaver.prune`."""
-        limits = Limits(keep_last, older_than)
-        with self._session(write=True) as session:
-            threads = {s.thread_id for s in spaces_of(session, None)} if thread_ids is None else thread_ids
-            for thread_id in sorted(several(threads, "thread_ids")):
-                kept: dict[str, Collection[str]] = {}
-                for space in sorted(own_spaces(session, thread_id), key=lambda space: len(space.checkpoint_ns)):
-                    self._keep(session, space, chosen_by(limits, kept, space.checkpoint_ns, self.serde.loads))
+        limits, damaged = Limits(keep_last, older_than), []
+        for thread_id in sorted(several([*self.threads()] if thread_ids is None else thread_ids, "thread_ids")):
+            kept: dict[str, Collection[str]] = {}
+            try:
+                with self._session(write=True) as session:  # one for each thread: a damaged one stops no other
+                    for space in sorted(own_spaces(session, thread_id), key=lambda space: len(space.checkpoint_ns)):
+                        self._keep(session, space, chosen_by(limits, kept, space.checkpoint_ns, self.serde.loads))
+            except DamagedError as error:
+                damaged.append(error)
+        if damaged:
+            for other in damaged[1:]:
+                damaged[0].add_note(f"also damaged: {other}")
+            raise damaged[0]
 
     def copy_thread(self, source: str, target: str) -> None:
         """Copy a thread whole: all namespaces, checkpoints with their ids and order, and writes.

@@ -9,6 +9,7 @@ import sys
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
+from ...checkpoint.printable import printable
 from .progress import EARLIER, Progress, Row, Superstep
 from .progress import in_words as said_of
 from .values import TIMES, duration
@@ -57,6 +58,7 @@ class Lines:
                 self._write(line)
 
     def _write(self, line: str) -> None:
+        line = printable(line)
         file = self._file or sys.stderr
         encoding = getattr(file, "encoding", None) or "utf-8"
         if not encoding.lower().startswith("utf"):
@@ -123,10 +125,10 @@ def rendered(progress: Progress, now: float, room: int | None = None) -> Group:
     from rich.console import Group
     from rich.text import Text
 
-    parts: list[Any] = [Text(progress.headline(now), style=STYLES[progress.state])]
+    parts: list[Any] = [Text(printable(progress.headline(now)), style=STYLES[progress.state])]
     parts += [_bar(progress), _table(progress.rows(now), room)]
     style = STYLES["failed"] if progress.error else STYLES["paused"]
-    parts += [Text(note, style=style) for note in progress.notes()]
+    parts += [Text(printable(note), style=style) for note in progress.notes()]
     return Group(*parts)
 
 
@@ -150,11 +152,11 @@ def _table(rows: list[Row], room: int | None) -> Any:
     shown, rest = most_telling(rows, room)
     for row in shown:
         mark = row.mark
-        state = Text(f"{SIGNS[mark.state]} {said_of(mark)[0]}", style=STYLES[mark.state])
+        state = Text(printable(f"{SIGNS[mark.state]} {said_of(mark)[0]}"), style=STYLES[mark.state])
         detail = detail_of(row)
         if detail:
-            state.append(f"  {detail}", style="default" if mark.state != "failed" else "red")
-        name = Text("  " * row.depth + row.label, style="dim" if mark.state == "waiting" else "")
+            state.append(f"  {printable(detail)}", style="default" if mark.state != "failed" else "red")
+        name = Text("  " * row.depth + printable(row.label), style="dim" if mark.state == "waiting" else "")
         spent = duration(row.seconds) if row.mark.state != "waiting" else ""
         table.add_row(name, state, f"{row.runs:,}" if row.runs else "", f"{row.left:,}" if row.left else "", spent)
     if rest:
