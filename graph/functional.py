@@ -1,7 +1,7 @@
 """The functional API: `@entrypoint` makes a graph of one function, `@task` makes its calls durable.
 
 The body of an entrypoint runs again from the top on every resume; tasks that have finished return at once what they
-returned before, so it must call the same tasks in the same order.
+returned before, if they are called with the same arguments. The order of the calls does not matter.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..checkpoint.values.registry import DEFAULT
 from ..checkpoint.values.schema_types import classes_in
 from ..pregel.app import Pregel
 from ..pregel.callable import Body, infer_name, read_callable, signature_of
-from ..pregel.calls import Arguments, ReturnWriter
+from ..pregel.calls import Arguments, ReturnWriter, function_name
 from ..pregel.config import on_executor_alone, read_executor
 from ..pregel.errors import InvalidGraphError
 from ..pregel.node import PregelNode
@@ -122,8 +122,14 @@ def task(
 
     With a checkpointer, what it returns is stored; the types that its return annotation names are registered for that.
 
+    When its caller runs again a call is known by its function (module, qualified name and `name`), its arguments and how
+    many equal calls came before it in that run: what has finished returns what it returned then, in whatever order the
+    calls are made, and a call with other arguments runs. `runtime.idempotency_key` is the same for the same call. An
+    argument that has no canonical form (a lock, a client, an array) counts by its type alone, so calls that differ only in
+    such arguments are known by their order. Functions that one factory makes need a `name` each.
+
     Args:
-        name: shown in streams and part of a call's identity; the function's own by default.
+        name: shown in streams and part of what a call is known by; the function's own by default.
         retry_policy: when to try again.
         cache_policy: reuse results for equal arguments; needs a cache on the entrypoint.
         timeout: seconds, timedelta or `TimeoutPolicy` for one attempt.
@@ -161,7 +167,9 @@ def _task_node(name: str, function: Callable[..., Any], policies: dict[str, Any]
     coro = None if read.coro is None else partial(_filled, read.coro, positional)
     body = Body(name, sync, coro, read.inject, None, None, function)
     declared = PregelNode(channels=(), triggers=(), bound=(body,), writers=(ReturnWriter(),), **policies)
-    return Node(name, declared, "", ())
+    node = Node(name, declared, "", ())
+    node.identity = function_name(function)
+    return node
 
 
 def _filled(

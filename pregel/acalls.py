@@ -7,7 +7,20 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import awork
-from .calls import Arguments, CallFuture, Calls, ending_of, fail, how, merge, raise_open, record_of, returned, settle
+from .calls import (
+    Arguments,
+    CallFuture,
+    Calls,
+    ended,
+    ending_of,
+    fail,
+    how,
+    merge,
+    raise_open,
+    record_of,
+    returned,
+    settle,
+)
 from .errors import GraphBubbleUp, GraphInterrupt
 from .program import Node
 from .task import Task
@@ -41,12 +54,10 @@ class AsyncCalls(Calls):
             asyncio.run_coroutine_threadsafe(self._for_thread(parent, child, future), self._loop)
         return future
 
-    def _done(self, value: Any) -> Any:
+    def _done(self, value: Any, error: BaseException | None) -> Any:
         if asyncio._get_running_loop() is not self._loop:
-            return super()._done(value)
-        future = self._loop.create_future()
-        future.set_result(value)
-        return future
+            return super()._done(value, error)
+        return ended(self._loop.create_future(), value, error)
 
     async def _awork(self, parent: Task, child: Task) -> Any:
         limit = self.run.config.get("max_concurrency")

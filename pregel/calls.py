@@ -1,31 +1,36 @@
 """`@task` calls: tasks that a running task starts in the middle of its superstep, and waits for as it likes.
 
-A call is known by its parent's id, its name and its place among the parent's calls, so a parent that runs again
-finds what its calls have returned before. The functions that users decorate are in `graph/functional.py`.
+A call is known by its parent's id, its function, its arguments and how many equal calls came before it, so a parent
+that runs again finds what its calls have returned before, in whatever order it makes them. The functions that users
+decorate are in `graph/functional.py`.
 """
 
 from __future__ import annotations
 
+import sys
 import threading
-import warnings
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from contextvars import copy_context
+from functools import partial
+from pathlib import Path
+from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
-from ..checkpoint.base import DIGEST, ERROR, RESUME, RETURN
+from ..checkpoint.base import ERROR, RESUME, RETURN
 from ..store.keys import canonical_key
 from . import work
 from .deadline import Pulse
 from .effects import Save
 from .errors import GraphBubbleUp, GraphInterrupt
 from .executors import POOL
+from .history import given_answers, still_asked
 from .keep import encode_marks, question_marks
 from .program import Node
 from .records import refuse_coroutine
-from .task import Task
-from .types import PUSH
+from .task import Task, call_id
+from .types import PUSH, Interrupt
 from .writes import Writer
 
 if TYPE_CHECKING:
@@ -79,7 +84,8 @@ class Calls:
 
     def __init__(self, run: Run) -> None:
         self.run = run
-        self._known: dict[str, Any] = {}
+        self._made: dict[str, tuple[Task, Any]] = {}
+        self._given: tuple[Any, Collection[str]] = (None, ())
         self._gates: dict[str, Gate] = {}
         self._lock = threading.Lock()
 
@@ -98,6 +104,7 @@ class Calls:
         return future
 
     def _find(self, parent: Task, node: Node, arguments: Arguments) -> tuple[Task, Any]:
+        digest = None if runs_once(parent) else arguments_digest(node, arguments)  # may take long: not under the lock
         with self._lock:
             if parent.calls is None:
                 parent.calls = []
@@ -107,40 +114,47 @@ class Calls:
             if life is not None:
                 life.check()
                 child.watch = Pulse(above=life)
-            future = self._restored(child)
-            if future is None:
-                future = self._known.get(child.id)
-                if future is not None and future.done() and (future.cancelled() or future.exception() is not None):
-                    future = None  # it failed: the parent's new attempt calls it anew
+            future = None
+            if digest is not None:
+                child.identify(call_id(parent, node, digest))
+                future = self._made_before(child) if child.id in self._made else self._recorded(child)
             parent.calls.append(future)
         return child, future
 
     def _admit(self, parent: Task, child: Task, future: Any) -> None:
         assert parent.calls is not None
         parent.calls[child.path[2]] = future
-        self._known[child.id] = future
+        if not runs_once(parent):
+            self._made[child.id] = child, future
 
-    def _restored(self, child: Task) -> Any:
-        """A future that holds the stored result of this very call, if there is one."""
-        known = self.run.stored.get(child.id) if self.run.stored else None
-        if known is None or not known.finished:
+    def _made_before(self, child: Task) -> Any:
+        """The future of this very call of an earlier attempt of the parent; None if the call is to be made anew."""
+        before, future = self._made[child.id]
+        if future.done() and (future.cancelled() or future.exception() is not None):
+            if before.answers:
+                child.answers = dict(before.answers)
             return None
-        written = dict(known.writes)
-        if known.digest is not None and known.digest != digest(child.input):
-            warnings.warn(
-                f"task {child.name!r} (call {child.path[2]} of its parent) returns the result of an earlier run, "
-                "but was called with other arguments now: calls are matched by name and order",
-                stacklevel=5,
-            )
-        result = written.get(RETURN)
-        for stream in self.run.streams:
-            stream.known((result,))
-        return self._done(result)
-
-    def _done(self, value: Any) -> Any:
-        future = CallFuture()
-        future.set_result(value)
         return future
+
+    def _recorded(self, child: Task) -> Any:
+        """A future that ends as the record of this very call says: with what it returned, or with questions that got no
+        answer. None if the call is to be made."""
+        stored = self.run.stored
+        known = stored.get(child.id) if stored else None
+        if known is None:
+            return None
+        if known.finished:
+            result = dict(known.writes).get(RETURN)
+            for stream in self.run.streams:
+                stream.known((result,))
+            return self._done(result, None)
+        if self._given[0] is not stored:
+            self._given = stored, given_answers(stored)
+        open_ = still_asked(self.run, known, self._given[1])
+        return self._done(None, _asked(open_)) if open_ else None
+
+    def _done(self, value: Any, error: BaseException | None) -> Any:
+        return ended(CallFuture(), value, error)
 
     def _gate(self, parent: Task) -> Callable[[Callable[[], None]], None]:
         """How a call is let in: `max_concurrency` counts the calls of one parent, so that none can wait for its own."""
@@ -227,8 +241,7 @@ def raise_open(endings: Sequence[tuple[Any, BaseException | None, bool]]) -> Non
     """After the body's end: ask what is still asked, and raise what nobody has looked at."""
     questions = [error for _, error, _ in endings if isinstance(error, GraphInterrupt)]
     if questions:
-        signal = GraphInterrupt()
-        signal.by_hand = False
+        signal = _asked(())
         merge(signal, questions)
         raise signal
     for _, error, seen in endings:
@@ -268,26 +281,83 @@ def returned(child: Task) -> Any:
 
 def settle(child: Task, future: Future[Any]) -> None:
     """Tell a future how its call ended."""
-    ending = ending_of(child)
-    if ending is not None:
-        future.set_exception(ending)
+    ended(future, returned(child), ending_of(child))
+
+
+def ended(future: Any, value: Any, error: BaseException | None) -> Any:
+    """A future, of threads or of asyncio, that ends so."""
+    if error is not None:
+        future.set_exception(error)
     else:
-        future.set_result(returned(child))
+        future.set_result(value)
+    return future
 
 
-def digest(arguments: Arguments) -> str | None:
-    """A hash of a call's arguments, None if they have no stable one."""
+def _asked(questions: Sequence[Interrupt]) -> GraphInterrupt:
+    signal = GraphInterrupt(questions)
+    signal.by_hand = False
+    return signal
+
+
+# -- what a call is known by ----------------------------------------------------------------------------------
+
+
+def runs_once(parent: Task) -> bool:
+    """Whether nobody will ever look for a task's calls by what they are: it is not resumed or tried again, nor is
+    anything around it. Then the work of telling its calls apart is saved."""
+    run = parent.run
+    return run.saver is None and run.parent is None and not parent.node.retry and parent.path[-1] is not True
+
+
+def function_name(function: Callable[..., Any]) -> str:
+    """Module and qualified name of the function, or of the object's class, that is called in the end. In a main module:
+    as others would import it, so that what a script has begun can go on in a worker that imports the script."""
+    while isinstance(function, partial):
+        function = function.func
+    named = function if hasattr(function, "__qualname__") else type(function)
+    module = named.__module__
+    if module in ("__main__", "__mp_main__"):
+        main = sys.modules["__main__"]
+        spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
+        module = spec.name if spec is not None else Path(file).stem if file else module
+    return f"{module}:{named.__qualname__}"
+
+
+def arguments_digest(node: Node, arguments: Arguments) -> str:
+    """A hash of what a call is given, and of what its partial, method or callable object holds. What has no canonical
+    key counts by its type alone."""
+    args, kwargs = arguments
+    held: list[Any] = []
+    function = node.source
+    while isinstance(function, partial):
+        held += (list(function.args), function.keywords)
+        function = function.func
+    if isinstance(function, MethodType):
+        held.append(function.__self__)
+    elif not isinstance(function, FunctionType):
+        held.append(function)
     try:
-        return canonical_key([list(arguments[0]), arguments[1]])
+        return canonical_key([held, args, kwargs])
+    except Exception:  # a lock, a client, or state that another thread is changing
+        each = [*map(_key, held), *map(_key, args)]
+        return canonical_key([each, {name: _key(value) for name, value in kwargs.items()}])
+
+
+def _key(value: Any) -> str:
+    try:
+        return canonical_key(value)
     except Exception:
-        return None
+        return f"{type(value).__module__}.{type(value).__qualname__}"
+
+
+# -- what is recorded -----------------------------------------------------------------------------------------
 
 
 def record_of(run: Run, child: Task) -> Save | None:
     """How a call ended, as the journal takes it; None if nothing is to be stored now."""
     marks: dict[str, Any] = {}
     if child.finished:
-        marks = {RETURN: returned(child), DIGEST: digest(child.input), **_forget_error(run, child)}
+        marks = {RETURN: returned(child), **_forget_error(run, child)}
     elif isinstance(child.error, Exception):
         marks = {ERROR: child.error}
     elif child.interrupts:

@@ -58,7 +58,6 @@ class Stored:
     wrote: bool = False
     error: BaseException | None = None
     routed: bool = False
-    digest: str | None = None
     interrupts: tuple[Interrupt, ...] = ()
     answers: Mapping[str, Any] = field(default_factory=dict)
     spans: tuple[Span, ...] = ()
@@ -90,7 +89,7 @@ def read_stored(pending: Iterable[PendingWrite]) -> dict[str, Stored]:
         if channel == ERROR:
             stored.error = value
         elif channel == DIGEST:
-            stored.digest = value
+            continue
         elif channel == ERROR_SOURCE:
             stored.routed = True
         elif channel == INTERRUPT:
@@ -210,6 +209,20 @@ def with_handlers(tasks: Iterable[Task], stored: Mapping[str, Stored]) -> list[T
 def given_answers(stored: Mapping[str, Stored]) -> set[str]:
     """The questions whose answers are recorded beside a checkpoint, by whichever task."""
     return {question for known in stored.values() for question in known.answers}
+
+
+def still_asked(run: Run, known: Stored, given: Collection[str]) -> tuple[Interrupt, ...]:
+    """The questions for which a task need not run to ask them again: answers have come, but none of them for what it
+    asks. None if it must run.
+
+    Args:
+        given: the questions whose answers are recorded beside the checkpoint.
+    """
+    if not run.answers.brought_any or known.raised or known.edited or known.error is not None or not known.waiting:
+        return ()
+    if run.answers.may_reach([question.id for question in known.interrupts]):
+        return ()
+    return tuple(question for question in known.waiting if question.id not in given)
 
 
 def waiting_questions(tasks: Iterable[Task], stored: Mapping[str, Stored]) -> dict[str, Task]:

@@ -17,7 +17,7 @@ from ..checkpoint.base import (
 )
 from .effects import Effect, Effects, GiveWay, RunTasks, Save
 from .errors import GraphDrained, GraphRecursionError, ParentCommand
-from .history import Stored, given_answers, live_snapshot
+from .history import given_answers, live_snapshot, still_asked
 from .interrupts import listed, questions
 from .keep import cut, encode, encode_marks, question_marks
 from .machine import Machine
@@ -168,6 +168,7 @@ def _held_back(run: Run, machine: Machine, tasks: Sequence[Task]) -> bool:
 
 def _restore(run: Run, tasks: Sequence[Task]) -> None:
     """Give tasks that had finished before, in an earlier attempt at this superstep, what they wrote then."""
+    given = given_answers(run.stored)
     for task in tasks:
         known = run.stored.get(task.id)
         if known is None:
@@ -178,17 +179,9 @@ def _restore(run: Run, tasks: Sequence[Task]) -> None:
         elif known.error is not None:
             if known.routed and task.node.handler is not None and isinstance(known.error, Exception):
                 task.error, task.restored = known.error, True  # its handler had taken over
-        elif _still_waits(run, known):
-            given = given_answers(run.stored)
-            task.interrupts = tuple(question for question in known.waiting if question.id not in given)
-            task.paused = task.restored = True
-
-
-def _still_waits(run: Run, known: Stored) -> bool:
-    """Whether a task need not run to ask again: answers have come, but none for what it asks."""
-    if not run.answers.brought_any or known.raised or known.edited or not known.waiting:
-        return False
-    return not run.answers.may_reach([question.id for question in known.interrupts])
+        else:
+            task.interrupts = still_asked(run, known, given)
+            task.paused = task.restored = bool(task.interrupts)
 
 
 def _run_tasks(run: Run, tasks: Sequence[Task], effect: RunTasks) -> Effects:

@@ -93,7 +93,7 @@ class Node:
         self.name = name
         self.path = (PULL, name)
         self.triggers: tuple[str, ...] = tuple(sorted(declared.triggers))
-        # What tells its PULL tasks from other nodes', and how their path is stored.
+        # What tells its PULL tasks from other nodes' (of a `@task`: its function), and how their path is stored.
         self.identity = "\0".join((PULL, *self.triggers))
         self.path_text = path_text(self.path)
         self.reads = reads

@@ -75,6 +75,7 @@ class Task:
         beside: of a `@task` call, the checkpoint from which its superstep runs.
         passed_on: answers that graphs inside it took. They keep these; once the task has finished so does its record.
         asked, keys: how many questions without a key, and under which keys, the current attempt has come to.
+        equal_calls: how many calls of each kind the current attempt has made.
         attempt: which try this is, from 1.
         spans: began, took, began, took, ... of the attempts that are not recorded yet; only kept for a saver.
     """
@@ -119,6 +120,7 @@ class Task:
     asked = Rare(0)
     keys = Rare[tuple[str, ...]](())
     children = Rare(0)
+    equal_calls: Rare[dict[str, int] | None] = Rare(None)
     watch = Rare[Any](None)
     cause: Rare[Task | None] = Rare(None)
     answers = Rare[dict[str, Any] | None](None)
@@ -159,6 +161,10 @@ class Task:
                 machine.checkpoint_id = new_checkpoint_id()  # nothing is stored, but ids must differ between runs
             self._id = task_id(machine.checkpoint_id, self.run.ns, machine.step, self)
         return self._id
+
+    def identify(self, id: str) -> None:
+        """Give it an id that is not made of its place."""
+        self._id = id
 
     @property
     def ns(self) -> str:
@@ -300,6 +306,7 @@ class Task:
         self.keys = ()
         self.children = 0
         self.calls = None
+        self.equal_calls = None
         self.questions: list[Any] = []
         self._runtime = None
 
@@ -345,6 +352,16 @@ def task_id(checkpoint_id: str, ns: str, step: int, task: Task) -> str:
     kind = node.identity if path == node.path else "\0".join((path[0], path_text(path[1:])))
     text = f"{checkpoint_id}\0{ns}\0{step}\0{node.name}\0{kind}"
     return uuid_text(blake2b(text.encode(), digest_size=16).hexdigest())
+
+
+def call_id(parent: Task, node: Node, digest: str) -> str:
+    """The id of the next call of a function that an attempt of `parent` makes with these arguments: a hash of the
+    parent's id, the function, the arguments and how many equal calls came before. Counts the call."""
+    kind = f"{node.name}\0{node.identity}\0{digest}"
+    if parent.equal_calls is None:
+        parent.equal_calls = {}
+    number = parent.equal_calls[kind] = parent.equal_calls.get(kind, -1) + 1
+    return uuid_text(blake2b(f"{parent.id}\0{kind}\0{number}".encode(), digest_size=16).hexdigest())
 
 
 def uuid_text(digest: str) -> str:

@@ -492,24 +492,6 @@ def test_the_error_of_a_task_that_later_succeeds_is_forgotten(drive: Drive) -> N
     assert drive.invoke(flow, Command(resume="yes"), ONE) == ("fine", "yes"), "a caught error is not kept as a result"
 
 
-def test_other_arguments_on_replay_are_warned_of(drive: Drive) -> None:
-    """Name and order are a call's identity: the stored result is returned."""
-    given = iter([1, 2])
-
-    @task
-    def show(x: int) -> int:
-        return x
-
-    @entrypoint(checkpointer=InMemorySaver())
-    def flow(x: int) -> Any:
-        got = show(next(given)).result()
-        return got, interrupt("?")
-
-    drive.invoke(flow, 1, ONE)
-    with pytest.warns(UserWarning, match="'show' .*other arguments"):
-        assert drive.invoke(flow, Command(resume="A"), ONE) == (1, "A")
-
-
 def test_another_name_in_a_calls_place_is_another_call(drive: Drive) -> None:
     names = iter(["first", "second"])
 
