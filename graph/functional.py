@@ -122,11 +122,11 @@ def task(
 
     With a checkpointer, what it returns is stored; the types that its return annotation names are registered for that.
 
-    When its caller runs again a call is known by its function (module, qualified name and `name`), its arguments and how
-    many equal calls came before it in that run: what has finished returns what it returned then, in whatever order the
-    calls are made, and a call with other arguments runs. `runtime.idempotency_key` is the same for the same call. An
-    argument that has no canonical form (a lock, a client, an array) counts by its type alone, so calls that differ only in
-    such arguments are known by their order. Functions that one factory makes need a `name` each.
+    When its caller runs again, a call is known by its function (module, qualified name and `name`), its arguments and
+    how many equal calls came before it in that run: what has finished returns what it returned then, in whatever order
+    the calls are made; a call with other arguments runs. The `runtime.idempotency_key` of a call is the same each time.
+    An argument that has no canonical form (a lock, a client, an array) counts by its type alone, so calls that differ
+    only in such arguments are known by their order. Functions that one factory makes need a `name` each.
 
     Args:
         name: shown in streams and part of what a call is known by; the function's own by default.
