@@ -18,6 +18,7 @@ from .serde import Serializer
 from .thread import (
     CHECKPOINT_FORMAT,
     CLAIM,
+    CONTINUES,
     CONTROL_WRITES,
     DIGEST,
     ERROR,
@@ -48,6 +49,7 @@ __all__ = [
     "in_thread",
     "CHECKPOINT_FORMAT",
     "CLAIM",
+    "CONTINUES",
     "CONTROL_WRITES",
     "DIGEST",
     "ERROR",

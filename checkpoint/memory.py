@@ -232,6 +232,8 @@ class InMemorySaver(InlineSaver):
             if parent_id is not None and commit.writes:
                 space.keep(parent_id, commit.writes)
             self._add(thread_id, checkpoint_ns, space, record)
+            if commit.carried:
+                space.keep(commit.id, [*commit.carried])
         if self._retention is not None:
             self._retain(thread_id, checkpoint_ns)
 

@@ -217,12 +217,16 @@ def put_commit(saver: Any, commit: Commit) -> None:
     if commit.parent_id is not None and commit.writes:
         saver.commit_writes(commit.thread_id, commit.checkpoint_ns, commit.parent_id, commit.writes)
     saver.put(*_put_arguments(commit))
+    if commit.carried:
+        saver.commit_writes(commit.thread_id, commit.checkpoint_ns, commit.id, commit.carried)
 
 
 async def _aput_commit(saver: Any, commit: Commit) -> None:
     if commit.parent_id is not None and commit.writes:
         await saver.acommit_writes(commit.thread_id, commit.checkpoint_ns, commit.parent_id, commit.writes)
     await saver.aput(*_put_arguments(commit))
+    if commit.carried:
+        await saver.acommit_writes(commit.thread_id, commit.checkpoint_ns, commit.id, commit.carried)
 
 
 def _put_arguments(commit: Commit) -> tuple[Any, ...]:

@@ -179,7 +179,8 @@ class PostgresSaver(SqlSaver):
                     raise
 
     def _commit(self, commit: Commit) -> None:
-        if commit.head is not None or commit.parent_id is not None or not self._create(commit):
+        first = commit.head is None and commit.parent_id is None and not commit.carried
+        if not first or not self._create(commit):
             super().commit(commit)
 
     def _create(self, commit: Commit) -> bool:

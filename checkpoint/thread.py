@@ -130,6 +130,11 @@ class CheckpointConflictError(StateGraphError):
         self.actual = actual
 
 
+CONTINUES = "stategraph_continues"
+"""In the metadata of an edit: the checkpoints whose tasks go on in it, so that what graphs inside them have stored is
+found."""
+
+
 class TaskWrites(NamedTuple):
     """What one task wrote, encoded: `writes` are (channel, blob) in write order; `spans` are its attempts since it was
     last recorded: began, took, began, took, ... in seconds, flat because there are so many of these."""
@@ -153,6 +158,8 @@ class Commit:
         versions: the versions of those channels.
         seen: the entries of `versions_seen` that changed since the parent.
         writes: finished tasks' writes, which belong to the *parent* checkpoint.
+        carried: what tasks have left beside an earlier checkpoint that goes on in this one, after an edit; it is
+            recorded beside *this* checkpoint, in the same transaction.
         whole: builds the complete `Checkpoint`, for savers that store nothing else.
     """
 
@@ -170,6 +177,7 @@ class Commit:
     writes: list[TaskWrites]
     whole: Callable[[], Checkpoint] = field(repr=False)
     v: int = CHECKPOINT_FORMAT
+    carried: Sequence[TaskWrites] = ()
 
 
 def coordinates(config: RunnableConfig) -> tuple[str, str, str | None]:

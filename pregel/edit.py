@@ -7,19 +7,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
+from dataclasses import replace
 from typing import Any
 
-from ..checkpoint.base import NULL_TASK_ID, TaskWrites
+from ..checkpoint.base import (
+    CLAIM,
+    CONTINUES,
+    INTERRUPT,
+    KEPT,
+    NO_WRITES,
+    NULL_TASK_ID,
+    RAISED,
+    RESUME,
+    TaskWrites,
+)
 from .effects import Effects, Load, RunTasks, Save
 from .errors import GraphChangedError, InvalidUpdateError, nearest
 from .history import Stored, known_only, lost_triggers, lost_work, with_handlers
 from .keep import cut, encode, freeze
 from .machine import Machine
-from .program import Node
+from .program import Node, path_text
 from .run import Run
 from .start import input_writes, load_machine
 from .task import Task, in_path_order, new_checkpoint_id
-from .types import COPY, END, INPUT, PUSH, StateUpdate
+from .types import COPY, END, INPUT, StateUpdate
+from .writes import Pair
 
 ALONE = (END, INPUT, COPY)
 """What `as_node` may say besides a node's name; such an update is the only one of its superstep."""
@@ -35,7 +47,7 @@ def edits(run: Run, supersteps: Sequence[Sequence[StateUpdate]]) -> Effects:
         run.parents = load.found.metadata.get("parents", {})  # so that the enclosing run finds it again
     machine = run.machine = load_machine(run, load.found)
     lost = lost_work(machine, run.found, run.stored) if run.found is not None else []
-    null = run.stored.pop(NULL_TASK_ID, None)
+    null = run.stored.get(NULL_TASK_ID)
     if null is not None:
         machine.apply_writes(known_only(null.writes, machine))
     saves = []
@@ -53,7 +65,6 @@ def edits(run: Run, supersteps: Sequence[Sequence[StateUpdate]]) -> Effects:
             if effect.commit is not None and len(supersteps) > 1:
                 freeze(run, effect.commit)
             saves.append(effect)
-        run.stored = {}
     yield from saves
 
 
@@ -101,35 +112,153 @@ def _planned(run: Run, machine: Machine) -> list[Task]:
     return tasks
 
 
-def _cut(run: Run, source: str, writes: list[TaskWrites]) -> Effects:
-    run.machine.checkpoint_id = new_checkpoint_id()
-    yield Save(cut(run, source, writes))
+def _cut(run: Run, source: str, writes: list[TaskWrites], left: Left | None = None) -> Effects:
+    """Make the checkpoint of an edit.
+
+    Args:
+        left: what goes on in it; None: nothing does.
+    """
+    machine = run.machine
+    machine.checkpoint_id = new_checkpoint_id()
+    carried: list[TaskWrites] = []
+    run.metadata.pop(CONTINUES, None)
+    if left is None:
+        run.stored = {}
+    else:
+        carried = left.carry(run, machine)
+    if carried:
+        continued: Any = run.found.metadata.get(CONTINUES, ())
+        run.metadata[CONTINUES] = [*continued, run.found.checkpoint["id"]]
+    commit = cut(run, source, writes)
+    commit.carried = carried
+    yield Save(commit)
 
 
 # -- as a node ------------------------------------------------------------------------------------------------
 
 
 def _update(run: Run, machine: Machine, updates: Sequence[StateUpdate]) -> Effects:
-    """The named nodes' writers run over the values, together with what finished siblings have left."""
+    """The named nodes' writers run over the values. What the open superstep has done so far is kept: a task to which
+    the update leads again goes on as it is, with its questions and results; what others had finished is applied."""
     if run.found is None and machine.step < 0:
         machine.step = 0  # a thread that begins with an update has no input step
     pending = _planned(run, machine)
     finished = _finished(run, pending)
-    mine = [_task(run, machine, update, place, pending) for place, update in enumerate(updates)]
+    mine: list[Task] = []
+    for place, update in enumerate(updates):
+        mine.append(_task(run, machine, update, place, [task for task in pending if task.path not in _paths(mine)]))
     effect = RunTasks()
     for task in mine:
         effect.tasks, effect.batch = (task,), None
         yield effect
         if task.error is not None:
             raise task.error
-    acted_for = {t.path for t in mine}
-    rest = [t for t in pending if t not in finished and t.path not in acted_for]
+    rest = [task for task in pending if task.path not in _paths(mine)]
     # Acting for a pending node leaves the others pending; acting for another node replaces what it had led to.
-    others = rest if all(t.path[0] != INPUT for t in mine) else []
+    others = [task for task in rest if task not in finished] if all(t.path[0] != INPUT for t in mine) else []
+    again = _led_to(run, machine, mine, others, rest) if run.saved_id == run.head else []
+    done = [task for task in finished if (task.cause or task) not in again and task not in again]
     # History shows the update as the tasks' result, unless the checkpoint has a future of its own already.
     writes = [encode(run, task) for task in mine if task.path[0] != INPUT] if run.saved_id == run.head else []
-    machine.apply_edit(_in_turn(finished, mine), keep=others)
-    yield from _cut(run, "update", writes)
+    left = Left(run, pending, again)
+    machine.apply_edit(_in_turn(done, mine), keep=others)
+    yield from _cut(run, "update", writes, left)
+
+
+def _paths(tasks: Sequence[Task]) -> set[tuple[Any, ...]]:
+    return {task.path for task in tasks}
+
+
+def _led_to(
+    run: Run, machine: Machine, mine: Sequence[Task], others: Sequence[Task], rest: Sequence[Task]
+) -> list[Task]:
+    """Those of the pending tasks that the update leads to as well."""
+    trial = machine.copy()
+    trial.apply_edit(_in_turn([], mine), keep=others)
+    return [old for old, _ in _matched(run, rest, trial.plan(coerce=False))]
+
+
+def _matched(run: Run, old: Sequence[Task], new: Sequence[Task]) -> list[tuple[Task, Task]]:
+    """The tasks that are the same before and after an edit: of one node, and of Sends those that carry the same."""
+    left, found = list(old), []
+    for task in new:
+        for candidate in left:
+            if candidate.name == task.name and _is_same(run, candidate, task):
+                found.append((candidate, task))
+                left.remove(candidate)
+                break
+    return found
+
+
+def _is_same(run: Run, old: Task, new: Task) -> bool:
+    if old.send is None or new.send is None:
+        return old.send is new.send
+    if old.send is new.send:
+        return True
+    dumps = run.serde.dumps
+    try:
+        return dumps(old.send.arg) == dumps(new.send.arg)
+    except Exception:  # it could not be stored either
+        return False
+
+
+class Left:
+    """What the tasks of an open superstep have left, taken down before an edit: those to which the edit leads again go
+    on in its checkpoint. They keep their ids, and with them their questions, calls, idempotency keys and the namespaces
+    of graphs inside them.
+
+    Args:
+        again: those tasks.
+    """
+
+    def __init__(self, run: Run, pending: Sequence[Task], again: Sequence[Task]) -> None:
+        known = run.stored
+        planned = {NULL_TASK_ID}
+        self.tasks: list[tuple[Task, Stored]] = []
+        for task in with_handlers(pending, known):
+            planned.add(task.id)
+            before = known.get(task.id, Stored())
+            if task.cause is None and task in again:
+                self.tasks.append((task, before))
+            elif task.cause in again and before.finished:  # its handler has dealt with its failure
+                self.tasks[-1] = (task.cause, before)  # type: ignore[assignment]
+        self.calls = {task_id: before for task_id, before in known.items() if task_id not in planned}
+        null = known.get(NULL_TASK_ID)
+        self.claim = null.claim if null is not None else None
+
+    def carry(self, run: Run, machine: Machine) -> list[TaskWrites]:
+        """Their records for the checkpoint of the edit, which has been applied. From then on they are the run's."""
+        before = {id(task): known for task, known in self.tasks}
+        kept = _matched(run, [task for task, _ in self.tasks], _planned(run, machine))
+        machine.kept = {new.path: old.id for old, new in kept}
+        run.stored = {old.id: _going_on(before[id(old)], new.path) for old, new in kept}
+        if kept:
+            run.stored.update((task_id, _going_on(known, None)) for task_id, known in self.calls.items())
+            if self.claim is not None:
+                run.stored[NULL_TASK_ID] = Stored(claim={**self.claim, "live": False})
+        return [_record(run, task_id, known) for task_id, known in run.stored.items()]
+
+
+def _going_on(before: Stored, path: tuple[Any, ...] | None) -> Stored:
+    """What is known of a task in the checkpoint in which it goes on: what it has done, not how it failed."""
+    if before.error is not None:
+        before = replace(before, writes=[], wrote=False, error=None, routed=False)
+    return replace(before, kept={"path": path})
+
+
+def _record(run: Run, task_id: str, known: Stored) -> TaskWrites:
+    assert run.saver is not None
+    pairs: list[Pair] = [*known.writes] or ([(NO_WRITES, None)] if known.wrote else [])
+    if not known.finished and known.interrupts:
+        pairs += [(INTERRUPT, list(known.interrupts)), (RAISED, known.raised)]
+    if known.answers:
+        pairs.append((RESUME, dict(known.answers)))
+    if known.kept is not None:
+        pairs.append((KEPT, dict(known.kept)))
+    if known.claim is not None:
+        pairs.append((CLAIM, dict(known.claim)))
+    path = path_text(known.kept["path"]) if known.kept is not None and known.kept["path"] else ""
+    return TaskWrites(task_id, path, [(name, run.saver.serde.dumps(value)) for name, value in pairs])
 
 
 def _in_turn(finished: Sequence[Task], mine: Sequence[Task]) -> list[Task]:
@@ -160,7 +289,9 @@ def _task(run: Run, machine: Machine, update: StateUpdate, place: int, pending: 
         raise InvalidUpdateError(f"as_node: node {name!r} does not exist; {nearest(name, known)}")
     if not node.writers:
         raise InvalidUpdateError(f"as_node: node {name!r} has no writers, so it cannot write an update")
-    here = next((t for t in pending if t.name == name and t.path[0] != PUSH), None)
+    open_ = [task for task in pending if task.name == name]
+    here = next((task for task in open_ if not run.stored.get(task.id, Stored()).finished), None)
+    here = here or next(iter(open_), None)
     task = Task(_writers_only(node), here.path if here is not None else (INPUT, place), update.values)
     task.run = run
     task._id = update.task_id or (here.id if here is not None else None)
@@ -179,17 +310,17 @@ def _same(value: Any) -> Any:
 
 
 def infer_node(machine: Machine) -> str:
-    """The node that an update without `as_node` is from: the only one, else the one that ran last.
+    """The node that an update without `as_node` is from: the one that ran last; on a new thread, the only one.
 
     Raises:
         InvalidUpdateError: several ran last, or none has run and the input is not a node's.
     """
     nodes = machine.program.nodes
     visible = [name for name in nodes if not nodes[name].hidden]
-    if len(visible) == 1:
-        return visible[0]
     ran = {name: max(seen.values()) for name, seen in machine.seen.items() if seen and name in nodes}
     if not ran:
+        if len(visible) == 1:
+            return visible[0]
         inputs = machine.program.inputs
         if isinstance(inputs, str) and inputs in nodes:
             return inputs
@@ -235,15 +366,17 @@ def _duplicate(run: Run, machine: Machine, values: Any) -> Effects:
     run.saved_id = parent["configurable"]["checkpoint_id"] if parent is not None else None
     machine.mark_all_unsaved()
     machine.step += 1
-    yield from _cut(run, "fork", [])
+    machine.checkpoint_id, machine.kept = new_checkpoint_id(), {}
+    # What `get_state` showed as done stays done; in the clone the same tasks have other ids.
+    done = {task.path: task.writes for task in finished}
+    clones = [task for task in _planned(run, machine) if task.path in done]
     run.stored = {}
-    if finished:
-        # What `get_state` showed as done stays done; in the clone the same tasks have other ids.
-        done = {task.path: task.writes for task in finished}
-        clones = [task for task in _planned(run, machine) if task.path in done]
-        for task in clones:
-            task.writes = done[task.path]
-            run.stored[task.id] = Stored(writes=task.writes, wrote=True)
-        yield Save(None, [encode(run, task) for task in clones], run.saved_id or "")
+    for task in clones:
+        task.writes = done[task.path]
+    carried = [encode(run, task) for task in clones]
+    commit = cut(run, "fork", [])
+    commit.carried = carried
+    yield Save(commit)
+    run.stored = {task.id: Stored(writes=task.writes, wrote=True) for task in clones}
     if values:
         yield from _update(run, machine, [StateUpdate(*pair) for pair in values])

@@ -50,8 +50,8 @@ class Stored:
     Attributes:
         claim: of the null task, the answers that a run has brought.
         raised: `Task.raised`.
-        kept: the task was begun beside an earlier checkpoint and goes on here, after an edit of the thread: that
-            checkpoint's id, and the task's path here.
+        kept: the task was begun beside an earlier checkpoint and goes on here, after an edit of the thread, under its
+            `path` here (None for a call of such a task).
     """
 
     writes: list[Pair] = field(default_factory=list)
@@ -107,6 +107,13 @@ def read_stored(pending: Iterable[PendingWrite]) -> dict[str, Stored]:
             if channel != NO_WRITES:
                 stored.writes.append((channel, value))
     return found
+
+
+def kept_ids(stored: Mapping[str, Stored]) -> dict[tuple[Any, ...], str]:
+    """path → id of the tasks that go on beside this checkpoint after an edit."""
+    return {
+        tuple(known.kept["path"]): task_id for task_id, known in stored.items() if known.kept and known.kept["path"]
+    }
 
 
 def lost_work(machine: Machine, found: CheckpointTuple, stored: Mapping[str, Stored]) -> list[str]:
@@ -181,6 +188,7 @@ def view(program: Program, found: CheckpointTuple, *, live: bool) -> View:
     """Bring a stored checkpoint to life, with the tasks that follow it."""
     machine = Machine(program, found.checkpoint, found.metadata.get("step", -1) + 1)
     stored = read_stored(found.pending_writes or ())
+    machine.kept = kept_ids(stored)
     for task_id, spans in (found.spans or {}).items():
         if task_id in stored:
             stored[task_id].spans = tuple(spans)

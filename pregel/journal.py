@@ -151,7 +151,7 @@ class Position:
         """An entry has been stored."""
         if entry.commit is not None:
             if entry.commit.checkpoint_ns == self._run.ns:  # else it is of a graph inside, which the run has kept back
-                self.checkpoint_id, self.stamp = entry.commit.id, 0
+                self.checkpoint_id, self.stamp = entry.commit.id, 1 if entry.commit.carried else 0
             return
         if self.checkpoint_id is None:
             self.find()

@@ -7,6 +7,7 @@ changed: the channels written, the nodes they trigger, the few channels that rea
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from typing import Any
 
 from ..channels.base import MISSING, EmptyChannelError
@@ -25,6 +26,7 @@ class Machine(Cells):
     Attributes:
         step: the number of the superstep that would run next; a checkpoint carries the one before.
         changed: channels changed by the last `apply` that hold a value; None right after loading.
+        kept: path → id of the next tasks that were begun beside an earlier checkpoint, before an edit.
         unsaved: channels changed since the last checkpoint was taken.
         unsaved_seen: nodes whose `seen` changed since then.
     """
@@ -34,6 +36,7 @@ class Machine(Cells):
         "checkpoint_id",
         "expiring",
         "held",
+        "kept",
         "seen",
         "step",
         "tick",
@@ -51,6 +54,7 @@ class Machine(Cells):
         self.unsaved: set[str] = set()
         self.unsaved_seen: set[str] = set()
         self.views = {}
+        self.kept: Mapping[tuple[Any, ...], str] = {}
         self.checkpoint_id = ""
         self.versions: dict[str, int] = {}
         self.seen: dict[str, dict[str, int]] = {}
@@ -69,6 +73,15 @@ class Machine(Cells):
             channels[name] = channels[name].from_checkpoint(stored.get(name, MISSING))
         # Channels that react to an empty step and hold something: the only ones `apply` must look at unasked.
         self.expiring = {name for name in made if name in program.step_scoped and channels[name].is_available()}
+
+    def copy(self) -> Machine:
+        """A machine of its own in the same state."""
+        twin = copy(self)
+        twin.channels, twin.views = dict(self.channels), {reader: dict(view) for reader, view in self.views.items()}
+        twin.versions, twin.seen = dict(self.versions), dict(self.seen)
+        twin.expiring, twin.held = set(self.expiring), set(self.held)
+        twin.unsaved, twin.unsaved_seen = set(self.unsaved), set(self.unsaved_seen)
+        return twin
 
     # -- plan -----------------------------------------------------------------------------------------------
 
@@ -170,6 +183,8 @@ class Machine(Cells):
         # Everything below cannot fail for reasons of the user's.
         self._see(tasks)
         self._swap(fresh, moved, changed)
+        if self.kept:
+            self.kept = {}
         self.step += 1
 
     def apply_input(self, writes: Sequence[Pair], discarded: Sequence[Task]) -> None:
@@ -184,6 +199,7 @@ class Machine(Cells):
         self.unsaved_seen.add(INPUT)
         self.held.clear()
         self._swap(fresh, moved, changed)
+        self.kept = {}
         self.step += 1
 
     def apply_edit(self, tasks: Sequence[Task], keep: Sequence[Task]) -> None:
@@ -206,6 +222,7 @@ class Machine(Cells):
         self._see(tasks)
         self._swap(fresh, moved, changed)
         self.changed = None  # what was pending before is found by looking at all that has a version
+        self.kept = {}
         self.step += 1
 
     def forget(self, names: Iterable[str]) -> None:

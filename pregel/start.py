@@ -9,11 +9,11 @@ from collections.abc import Generator
 from typing import Any
 
 from ..channels.base import MISSING
-from ..checkpoint.base import NULL_TASK_ID, CheckpointTuple, TaskWrites
+from ..checkpoint.base import CONTINUES, NULL_TASK_ID, CheckpointTuple, TaskWrites
 from .effects import Effect, Effects, Load, Save
 from .errors import EmptyInputError, GraphChangedError, InvalidUpdateError
 from .fingerprint import GRAPH, migrated
-from .history import Stored, known_only, lost_kinds, lost_triggers, lost_work, read_stored
+from .history import Stored, kept_ids, known_only, lost_kinds, lost_triggers, lost_work, read_stored
 from .keep import cut
 from .machine import Machine
 from .records import refuse_foreign
@@ -85,6 +85,7 @@ def load_machine(run: Run, found: CheckpointTuple | None) -> Machine:
     run.saved_id = found.checkpoint["id"]
     run.stored = read_stored(found.pending_writes or ())
     machine = Machine(run.program, found.checkpoint, step)
+    machine.kept = kept_ids(run.stored)
     if run.migrated is not None:
         machine.replace(run.migrated)
     sign(machine)
@@ -170,7 +171,11 @@ def _goes_on(run: Run, found: CheckpointTuple | None) -> bool:
     if run.seeded:
         return True
     around = run.parent.run
-    return found.metadata.get("parents", {}).get(around.ns) == around.machine.checkpoint_id
+    made_in = found.metadata.get("parents", {}).get(around.ns)
+    if made_in == around.machine.checkpoint_id:
+        return True
+    here = around.found is not None and around.found.checkpoint["id"] == around.machine.checkpoint_id
+    return here and made_in in around.found.metadata.get(CONTINUES, ())  # the thread around it was edited since
 
 
 def _is_time_travel(run: Run) -> bool:
@@ -192,6 +197,7 @@ def _replay(run: Run, machine: Machine) -> Effects:
         task.run = run
     before = [(stored.get(task.id, Stored()), task.ns) for task in tasks]
     machine.step += 1
+    machine.kept = {}
     yield from save(run, machine, "fork", [])
     if _answers(run):
         move_answers(run, before, machine.plan(coerce=False))

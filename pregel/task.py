@@ -159,7 +159,8 @@ class Task:
             machine = self.run.machine
             if not machine.checkpoint_id:
                 machine.checkpoint_id = new_checkpoint_id()  # nothing is stored, but ids must differ between runs
-            self._id = task_id(machine.checkpoint_id, self.run.ns, machine.step, self)
+            kept = machine.kept.get(self.path) if machine.kept else None
+            self._id = kept or task_id(machine.checkpoint_id, self.run.ns, machine.step, self)
         return self._id
 
     def identify(self, id: str) -> None:

@@ -229,7 +229,7 @@ def amended(new: NewRows, commit: Commit, seq: int) -> Image:
             image.cells[name] = cell
     image.versions.update(commit.versions)
     image.seen.update(commit.seen)
-    image.seq, image.id, image.stamp = seq, commit.id, 0
+    image.seq, image.id, image.stamp = seq, commit.id, 1 if commit.carried else 0
     image.distance = 0 if new.link is None else image.distance + 1
     return image
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -198,7 +199,7 @@ class SqlSaver(BaseCheckpointSaver):
         known = self._known.pop((commit.thread_id, commit.checkpoint_ns), None)
         place = Place(commit.thread_id, commit.checkpoint_ns, self._seal) if known is None else known.place
         metadata = self._dumps("metadata", commit.metadata)
-        if known is not None and known.image.id == commit.parent_id == commit.head:
+        if known is not None and known.image.id == commit.parent_id == commit.head and not commit.carried:
             new = rows_of(place, known.image, commit, metadata)
             seq = self._append(known, new)
             if seq is not None:
@@ -213,6 +214,9 @@ class SqlSaver(BaseCheckpointSaver):
                 commit = completed(commit, self._dumps)  # pruned meanwhile: what changed since is not enough
             new = rows_of(place, found.image if found else None, commit, metadata)
             seq = self._insert(session, space.id, new)
+            if commit.carried:
+                now = replace(space, head=seq, head_id=commit.id, stamp=0)
+                self._record(session, now, commit.id, commit.carried)
         self._stored(place, space.id, amended(new, commit, seq))
 
     def _stored(self, place: Place, space: int, image: Image) -> None:
