@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
-from .thread import check_names
+from .thread import CONTINUES, check_names
 
 PER_CALL = ":"
 """In a namespace: it belongs to one task of the graph around it."""
@@ -95,6 +96,16 @@ class Limits:
             edge = datetime.now(UTC) - self.older_than
             kept = [each for each in kept[:-1] if _when(each[1]) >= edge] + [*kept[-1:]]
         return {id for id, _ in kept}
+
+
+def with_continued(kept: Collection[str], metadata: Mapping[str, Mapping[str, Any]]) -> Collection[str]:
+    """The checkpoints that stay, and those of which tasks go on in them after an edit: what graphs inside these tasks
+    have stored names the checkpoint in which they began.
+
+    Args:
+        metadata: by checkpoint.
+    """
+    return {*kept, *(earlier for each in kept for earlier in metadata[each].get(CONTINUES, ()))}
 
 
 def _when(ts: float | str) -> datetime:

@@ -28,7 +28,7 @@ from .base import (
 )
 from .errors import UnserializableError
 from .inline import InlineSaver
-from .limits import EVERY, Limits, Retention, check_retention, several
+from .limits import EVERY, Limits, Retention, check_retention, several, with_continued
 from .overrides import check_expected
 from .records import (
     KEYFRAME,
@@ -376,8 +376,9 @@ class InMemorySaver(InlineSaver):
                     newest = next(reversed(space.records.values()), None)
                     parents = newest.metadata.get("parents", {}) if newest else {}
                     stamped = [(record.id, record.ts) for record in space.records.values()]
-                    kept[name] = limits.kept(name, stamped, parents, kept)
-                    self._keep_only(thread_id, name, kept[name])
+                    left = limits.kept(name, stamped, parents, kept)
+                    kept[name] = with_continued(left, {r.id: r.metadata for r in space.records.values()})
+                    self._keep_only(thread_id, name, left)
 
     def copy_thread(self, source: str, target: str) -> None:
         """Copy a thread whole: all namespaces, checkpoints with their ids and order, and writes.

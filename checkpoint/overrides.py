@@ -93,17 +93,25 @@ def _overridden(cls: type, owner: type, parts: Sequence[str]) -> bool:
 
 
 def _giving_way(owner: type, own: Any, parts: Sequence[str], by_parts: Any) -> Any:
+    chosen: dict[type, Any] = {}  # by class: looked up at every commit
+
+    def choose(cls: type) -> Any:
+        call = chosen[cls] = by_parts if _overridden(cls, owner, parts) else own
+        return call
+
     if inspect.iscoroutinefunction(own):
 
         @wraps(own)
         async def amethod(self: Any, *args: Any, **named: Any) -> Any:
-            return await (by_parts if _overridden(type(self), owner, parts) else own)(self, *args, **named)
+            cls = self.__class__
+            return await (chosen[cls] if cls in chosen else choose(cls))(self, *args, **named)
 
         return amethod
 
     @wraps(own)
     def method(self: Any, *args: Any, **named: Any) -> Any:
-        return (by_parts if _overridden(type(self), owner, parts) else own)(self, *args, **named)
+        cls = self.__class__
+        return (chosen[cls] if cls in chosen else choose(cls))(self, *args, **named)
 
     return method
 

@@ -81,24 +81,28 @@ class AsyncJournal(Journal):
     async def _astore_next(self) -> None:
         entry = self._queue[0]
         try:
-            self._check_unbroken()
-            if not self._position.is_past(entry):
-                with self._position.guard(entry):
-                    await _awrite(self._run, entry)
-                self._position.advance(entry)
+            if self.broken is not None:
+                raise self.broken
+            if entry.commit is not None:
+                await self._run.saver.acommit(entry.commit)  # type: ignore[union-attr]
+                self._position.move(entry.commit)
+            else:
+                await self._arecord(entry)
         except BaseException as error:
             self._fail(entry, error)
         finally:
             entry.done = True
             self._queue.popleft()
 
-
-async def _awrite(run: Run, entry: Any) -> None:
-    saver = run.saver
-    assert saver is not None
-    if entry.commit is not None:
-        await saver.acommit(entry.commit)
-    elif entry.__class__ is Claim:
-        await saver.aclaim(run.config_of(run.head), entry.stamp, entry.writes)
-    else:
-        await saver.acommit_writes(run.thread_id or "", run.ns, entry.checkpoint_id, entry.writes)
+    async def _arecord(self, entry: Any) -> None:
+        run, position = self._run, self._position
+        saver = run.saver
+        assert saver is not None
+        if entry.__class__ is Claim:
+            await saver.aclaim(run.config_of(run.head), entry.stamp, entry.writes)
+        elif position.is_past(entry):
+            return
+        else:
+            with position.guard(entry):
+                await saver.acommit_writes(run.thread_id or "", run.ns, entry.checkpoint_id, entry.writes)
+        position.count()

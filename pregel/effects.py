@@ -46,13 +46,16 @@ class Entry:
     """Something to store: what the journal keeps of how that ended.
 
     Attributes:
+        commit: the checkpoint; None if it is only writes beside one.
         done: the saver has answered; `error` is what it raised, or None.
         posted: nobody waits for it. `of_call`: a `@task` call left it; should that fail, the whole run does.
     """
 
-    __slots__ = ("done", "error", "of_call", "posted")
+    __slots__ = ("commit", "done", "error", "of_call", "posted", "writes")
 
-    def __init__(self) -> None:
+    def __init__(self, commit: Commit | None, writes: Sequence[TaskWrites]) -> None:
+        self.commit = commit
+        self.writes = writes
         self.done = self.posted = self.of_call = False
         self.error: BaseException | None = None
 
@@ -60,24 +63,20 @@ class Entry:
 class Save(Entry):
     """Store a commit, or record writes beside a checkpoint."""
 
-    __slots__ = ("checkpoint_id", "commit", "writes")
+    __slots__ = ("checkpoint_id",)
 
     def __init__(self, commit: Commit | None, writes: Sequence[TaskWrites] = (), checkpoint_id: str = "") -> None:
-        super().__init__()
-        self.commit = commit
-        self.writes = writes
+        super().__init__(commit, writes)
         self.checkpoint_id = checkpoint_id
 
 
 class Claim(Entry):
     """Record that this run brings answers to the head, if nobody else has recorded anything since it was loaded."""
 
-    __slots__ = ("commit", "stamp", "writes")
+    __slots__ = ("stamp",)
 
     def __init__(self, writes: Sequence[TaskWrites], stamp: int | None) -> None:
-        super().__init__()
-        self.commit = None
-        self.writes = writes
+        super().__init__(None, writes)
         self.stamp = stamp
 
 

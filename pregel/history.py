@@ -244,13 +244,23 @@ def waiting_questions(tasks: Iterable[Task], stored: Mapping[str, Stored]) -> di
     return found
 
 
+def undelivered_answers(stored: Mapping[str, Stored]) -> dict[str, Any]:
+    """What a call has brought, and no task's record shows yet. Also for questions that only the record of a `@task`
+    call tells of: when its caller paused anew, it had failed before it came to them."""
+    null = stored.get(NULL_TASK_ID)
+    if null is None or null.claim is None:
+        return {}
+    open_ = {question.id for known in stored.values() for question in known.waiting}
+    return undelivered(null.claim, open_, given_answers(stored))
+
+
 def _answerable(seen: View) -> set[str]:
     """The questions that can be answered now: not those that a call has brought an answer to, and none as long as such
     a call may be at work."""
     open_ = waiting_questions(seen.tasks, seen.stored)
     null = seen.stored.get(NULL_TASK_ID)
     claim = null.claim if null is not None else None
-    left = undelivered(claim, open_, given_answers(seen.stored))
+    left = undelivered_answers(seen.stored)
     return set() if left and locked(claim) else set(open_) - left.keys()
 
 

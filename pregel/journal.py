@@ -11,6 +11,7 @@ from collections import deque
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
+from ..checkpoint.base import Commit
 from ..checkpoint.overrides import expecting, records_at_once
 from .effects import Claim, Entry, Save
 from .executors import POOL
@@ -88,11 +89,13 @@ class Journal:
         """Store the first of the queue, with the lane held. Ctrl-C amid another's entry reaches this thread, too."""
         entry = self._queue[0]
         try:
-            self._check_unbroken()
-            if not self._position.is_past(entry):
-                with self._position.guard(entry):
-                    _write(self._run, entry)
-                self._position.advance(entry)
+            if self.broken is not None:
+                raise self.broken
+            if entry.commit is not None:
+                self._run.saver.commit(entry.commit)  # type: ignore[union-attr]
+                self._position.move(entry.commit)
+            else:
+                self._record(entry)
         except BaseException as error:
             self._fail(entry, error)
             if entry is not mine and not isinstance(error, Exception):
@@ -101,9 +104,18 @@ class Journal:
             entry.done = True
             self._queue.popleft()
 
-    def _check_unbroken(self) -> None:
-        if self.broken is not None:
-            raise self.broken
+    def _record(self, entry: Any) -> None:
+        run, position = self._run, self._position
+        saver = run.saver
+        assert saver is not None
+        if entry.__class__ is Claim:
+            saver.claim(run.config_of(run.head), entry.stamp, entry.writes)
+        elif position.is_past(entry):
+            return
+        else:
+            with position.guard(entry):
+                saver.commit_writes(run.thread_id or "", run.ns, entry.checkpoint_id, entry.writes)
+        position.count()
 
     def _fail(self, entry: Entry, error: BaseException) -> None:
         entry.error = error
@@ -124,50 +136,35 @@ class Position:
         self.checkpoint_id: str | None = None
         self.stamp: int | None = None
 
-    def find(self) -> None:
-        """Take up what was loaded."""
-        run = self._run
-        found = run.found if run.saved_id is not None and run.saved_id == run.head else None
-        if found is not None and found.checkpoint["id"] == run.saved_id:
-            self.checkpoint_id, self.stamp = run.saved_id, found.stamp
+    def is_past(self, entry: Save) -> bool:
+        """Whether an entry comes from a call whose superstep is over, so that nobody will look for it."""
+        self._take_up()
+        return entry.of_call and self.checkpoint_id is not None and entry.checkpoint_id != self.checkpoint_id
 
-    def guard(self, entry: Any) -> AbstractContextManager[None]:
-        """In this context an entry is stored only if nobody else has recorded anything."""
-        if entry.commit is not None or entry.__class__ is Claim:
-            return _UNGUARDED
-        if self.checkpoint_id is None:
-            self.find()
+    def guard(self, entry: Save) -> AbstractContextManager[None]:
+        """In this context writes are recorded only if nobody else has recorded anything."""
+        self._take_up()
         if self.stamp is None or entry.checkpoint_id != self.checkpoint_id or not records_at_once(self._run.saver):
             return _UNGUARDED
         return expecting(self._run.saver, self._run.config_of(entry.checkpoint_id), self.stamp)
 
-    def is_past(self, entry: Any) -> bool:
-        """Whether an entry comes from a call whose superstep is over, so that nobody will look for it."""
-        if self.checkpoint_id is None:
-            self.find()
-        return entry.of_call and self.checkpoint_id is not None and entry.checkpoint_id != self.checkpoint_id
+    def move(self, commit: Commit) -> None:
+        """A checkpoint has been stored."""
+        if commit.checkpoint_ns == self._run.ns:  # else it is of a graph inside, which the run has kept back
+            self.checkpoint_id, self.stamp = commit.id, 1 if commit.carried else 0
 
-    def advance(self, entry: Any) -> None:
-        """An entry has been stored."""
-        if entry.commit is not None:
-            if entry.commit.checkpoint_ns == self._run.ns:  # else it is of a graph inside, which the run has kept back
-                self.checkpoint_id, self.stamp = entry.commit.id, 1 if entry.commit.carried else 0
-            return
-        if self.checkpoint_id is None:
-            self.find()
+    def count(self) -> None:
+        """Something was recorded beside the checkpoint."""
+        self._take_up()
         if self.stamp is not None:
             self.stamp += 1
 
+    def _take_up(self) -> None:
+        """Begin at what was loaded, if nothing was stored before."""
+        run = self._run
+        found = run.found
+        if self.checkpoint_id is None and found is not None and run.saved_id == run.head == found.checkpoint["id"]:
+            self.checkpoint_id, self.stamp = run.saved_id, found.stamp
+
 
 _UNGUARDED: AbstractContextManager[None] = nullcontext()
-
-
-def _write(run: Run, entry: Any) -> None:
-    saver = run.saver
-    assert saver is not None
-    if entry.commit is not None:
-        saver.commit(entry.commit)
-    elif entry.__class__ is Claim:
-        saver.claim(run.config_of(run.head), entry.stamp, entry.writes)
-    else:
-        saver.commit_writes(run.thread_id or "", run.ns, entry.checkpoint_id, entry.writes)

@@ -5,20 +5,20 @@ Part of the loop, before its first superstep and after its last: generators that
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..channels.base import MISSING
 from ..checkpoint.base import CLAIM, NULL_TASK_ID, TaskWrites
-from .answers import FIRST, TASK, Answers, claim_record, locked, moved_id, task_digits, undelivered
+from .answers import FIRST, TASK, Answers, claim_record, locked, moved_id, task_digits
 from .effects import Claim, Effects, Save
 from .errors import InvalidUpdateError, UnknownInterruptError
-from .history import Stored, given_answers, waiting_questions, with_handlers
+from .history import Stored, given_answers, undelivered_answers, waiting_questions, with_handlers
 from .interrupts import looks_like_answers
 from .machine import Machine
 from .run import BY_COMMAND, DELIVERED, Run
 from .task import Task
-from .types import START, Command
+from .types import START, Command, Interrupt
 from .writes import Pair, StateWriter
 
 MOST_DELIVERED = 64
@@ -38,7 +38,7 @@ def take_answers(run: Run, machine: Machine, answer: Any) -> None:
         raise UnknownInterruptError("not_pending", (), ())
     superseded = run.saved_id != run.head  # its tasks run anew, so what was answered is open again
     pending = _all_asked(tasks, run.stored) if superseded else waiting_questions(tasks, run.stored)
-    left = {} if superseded else _undelivered(run, pending)
+    left = {} if superseded else undelivered_answers(run.stored)
     if left and locked(claim_of(run)):
         raise UnknownInterruptError("answered", [q for q in left if q != FIRST], pending)
     left.pop(FIRST, None)
@@ -76,7 +76,7 @@ def take_over(run: Run, machine: Machine) -> None:
     claim = claim_of(run)
     if claim is None or run.saved_id != run.head:
         return
-    left = _undelivered(run, waiting_questions(pending_tasks(run, machine), run.stored))
+    left = undelivered_answers(run.stored)
     found = run.answers
     found.claimed, found.beside = dict(left), run.saved_id
     if FIRST in left:
@@ -97,14 +97,17 @@ def pending_tasks(run: Run, machine: Machine) -> list[Task]:
     return with_handlers(tasks, run.stored)
 
 
+def open_questions(run: Run, machine: Machine) -> tuple[Interrupt, ...]:
+    """The questions that wait for an answer, as they were asked."""
+    waiting = waiting_questions(pending_tasks(run, machine), run.stored)
+    asked = {question.id: question for known in run.stored.values() for question in known.waiting}
+    return tuple(asked[question] for question in waiting)
+
+
 def claim_of(run: Run) -> Any:
     """The claim that is stored beside the checkpoint, or None."""
     null = run.stored.get(NULL_TASK_ID)
     return null.claim if null is not None else None
-
-
-def _undelivered(run: Run, pending: Collection[str]) -> dict[str, Any]:
-    return undelivered(claim_of(run), pending, given_answers(run.stored))
 
 
 # -- what is recorded of it -------------------------------------------------------------------------------------

@@ -17,7 +17,16 @@ from .history import Stored, kept_ids, known_only, lost_kinds, lost_triggers, lo
 from .keep import cut
 from .machine import Machine
 from .records import refuse_foreign
-from .resume import command_writes, move_answers, note_deliveries, record_command, take_answers, take_over, was_taken
+from .resume import (
+    command_writes,
+    move_answers,
+    note_deliveries,
+    open_questions,
+    record_command,
+    take_answers,
+    take_over,
+    was_taken,
+)
 from .run import DELIVERED, Run
 from .task import new_checkpoint_id
 from .types import Command, RunnableConfig
@@ -104,6 +113,8 @@ def first_phase(run: Run, machine: Machine, found: CheckpointTuple | None) -> Ef
     """Take the input, or make ready to go on."""
     given = run.input
     if run.repeated:  # what it did is shown again, and nothing is done
+        if run.saved_id == run.head:
+            run.paused = open_questions(run, machine) or None
         for stream in run.streams:
             stream.values(machine, always=True)
         return

@@ -12,7 +12,7 @@ from typing_extensions import TypedDict
 from stategraph import START, StateGraph
 from stategraph.checkpoint.sql.database import Database
 from stategraph.checkpoint.sqlite import SqliteSaver
-from stategraph.pregel import threads
+from stategraph.pregel import journal
 from stategraph.pregel.executors import POOL
 from stategraph.pregel.machine import Machine
 
@@ -67,7 +67,7 @@ def test_nobody_waits_for_a_save_that_was_never_begun(app: Any, monkeypatch: pyt
         submit = staticmethod(once(POOL.submit, 2, after=after))
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(threads, "POOL", Pool)
+        patch.setattr(journal, "POOL", Pool)
         app.invoke({"log": ["in"]}, CFG, durability="async")
     assert app.invoke(None, CFG)["log"] == ["in", "a", "b", "c"]
 

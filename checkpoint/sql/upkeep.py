@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from itertools import count
 from typing import Any, Protocol
 
-from ..limits import Limits
+from ..limits import Limits, with_continued
 from ..serde import Blob
 from .rows import (
     SELF,
@@ -58,8 +58,10 @@ def chosen_by(
     def choose(rows: Sequence[tuple[CheckpointRow, Body]]) -> Collection[str]:
         parents = loads(rows[-1][1].metadata).get("parents", {}) if rows else {}
         stamped = [(row.checkpoint_id, body.ts) for row, body in rows]
-        kept[checkpoint_ns] = limits.kept(checkpoint_ns, stamped, parents, kept)
-        return kept[checkpoint_ns]
+        left = limits.kept(checkpoint_ns, stamped, parents, kept)
+        metadata = {row.checkpoint_id: loads(body.metadata) for row, body in rows if row.checkpoint_id in left}
+        kept[checkpoint_ns] = with_continued(left, metadata)
+        return left
 
     return choose
 

@@ -1,0 +1,253 @@
+"""An edit of a paused thread keeps what is done: finished siblings count once, open questions stay open, calls are not
+made again. On each saver, sync and async."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+from paused import CFG, Ran, asked, asks, graph, says
+from typing_extensions import TypedDict
+
+from stategraph import (
+    END,
+    START,
+    Command,
+    InMemorySaver,
+    Send,
+    StateGraph,
+    StateUpdate,
+    interrupt,
+    task,
+)
+from stategraph.checkpoint.sqlite import SqliteSaver
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def saver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    if request.param == "memory":
+        yield InMemorySaver()
+    else:
+        with SqliteSaver.from_conn_string(str(tmp_path / "threads.db"), synchronous="off") as opened:
+            yield opened
+
+
+def shop(ran: Ran, saver: Any) -> Any:
+    """a leads to a question and a charge; a receipt follows the charge."""
+    nodes = {"a": says("a", ran), "ask": asks("ask", ran), "charge": says("charged", ran), "receipt": says("receipt", ran)}
+    return graph(nodes, (START, "a"), ("a", "ask"), ("a", "charge"), ("charge", "receipt"), checkpointer=saver)
+
+
+def question(drive: Any, app: Any) -> Any:
+    (found,) = drive.get_state(app, CFG).interrupts
+    return found
+
+
+def test_a_finished_sibling_counts_once(drive: Any, saver: Any) -> None:
+    ran = Ran()
+    app = shop(ran, saver)
+    drive.invoke(app, {}, CFG)
+    before = question(drive, app)
+    drive.update_state(app, CFG, {"log": ["edited"]})
+    state = drive.get_state(app, CFG)
+    assert state.next == ("ask",)
+    assert state.values["log"] == ["a", "edited", "charged"]
+    assert question(drive, app) == before
+    assert drive.invoke(app, Command(resume={before.id: "yes"}), CFG)["log"] == [
+        "a", "edited", ("ask", "yes"), "charged", "receipt",
+    ]  # fmt: skip
+    assert ran.take() == ["a", "ask", "ask", "charged", "receipt"]
+
+
+def test_twice_edited_is_kept_twice(drive: Any, saver: Any) -> None:
+    ran = Ran()
+    app = shop(ran, saver)
+    drive.invoke(app, {}, CFG)
+    drive.update_state(app, CFG, {"log": ["one"]})
+    drive.call(app, "bulk_update_state", CFG, [[StateUpdate({"log": ["two"]}, "a")], [StateUpdate({"log": ["three"]}, "a")]])
+    assert drive.invoke(app, Command(resume="yes"), CFG)["log"] == [
+        "a", "one", "two", "three", ("ask", "yes"), "charged", "receipt",
+    ]  # fmt: skip
+    assert ran.take() == ["a", "ask", "ask", "charged", "receipt"]
+
+
+def test_an_edit_of_a_graph_of_one_node_closes_no_question(drive: Any, saver: Any) -> None:
+    app = graph({"ask": asks("ask")}, (START, "ask"), checkpointer=saver)
+    drive.invoke(app, {}, CFG)
+    before = question(drive, app)
+    drive.update_state(app, CFG, {"log": ["edited"]})
+    assert drive.get_state(app, CFG).next == ("ask",)
+    assert question(drive, app).id == before.id
+    assert drive.invoke(app, Command(resume="yes"), CFG)["log"] == ["edited", ("ask", "yes")]
+
+
+def test_an_edit_around_a_paused_subgraph_of_the_only_node(drive: Any, saver: Any) -> None:
+    ran = Ran()
+    inner = graph({"s": says("s", ran), "ask": asks("ask", ran)}, (START, "s"), ("s", "ask"), checkpointer=None)
+    app = graph({"sub": inner}, (START, "sub"), checkpointer=saver)
+    drive.invoke(app, {}, CFG)
+    before = question(drive, app)
+    drive.update_state(app, CFG, {"log": ["edited"]})
+    assert question(drive, app).id == before.id
+    assert drive.get_state(app, CFG, subgraphs=True).tasks[0].state.next == ("ask",)
+    log = drive.invoke(app, Command(resume={before.id: "yes"}), CFG)["log"]
+    assert ran.take() == ["ask", "ask", "s"]
+    assert log.count(("ask", "yes")) == 1
+
+
+def test_what_a_paused_task_had_done_is_not_done_again(drive: Any, saver: Any) -> None:
+    charges: list[str] = []
+
+    @task
+    def charge() -> str:
+        charges.append("charge")
+        return "charged"
+
+    def pay(state: Any) -> Any:
+        return {"log": [charge().result(), interrupt("sure?")]}
+
+    app = graph({"a": says("a"), "pay": pay}, (START, "a"), ("a", "pay"), checkpointer=saver)
+    drive.invoke(app, {}, CFG)
+    drive.update_state(app, CFG, {"log": ["edited"]})
+    assert drive.invoke(app, Command(resume="yes"), CFG)["log"] == ["a", "edited", "charged", "yes"]
+    assert charges == ["charge"]
+
+
+def test_answers_that_were_given_stay_given(drive: Any, saver: Any) -> None:
+    app = graph({"a": says("a"), "ask": asks("ask", count=2)}, (START, "a"), ("a", "ask"), checkpointer=saver)
+    drive.invoke(app, {}, CFG)
+    assert asked(drive.invoke(app, Command(resume=1), CFG)) == ["ask1?"]
+    drive.update_state(app, CFG, {"log": ["edited"]})
+    assert drive.invoke(app, Command(resume=2), CFG)["log"] == ["a", "edited", ("ask", 1, 2)]
+
+
+class Draft(TypedDict, total=False):
+    text: str
+    log: Annotated[list[Any], operator.add]
+
+
+def test_who_edits_the_draft_and_approves_means_the_edited_one(drive: Any, saver: Any) -> None:
+    def review(state: Draft) -> Any:
+        return {"log": [(state["text"], interrupt(f"send {state['text']!r}?"))]}
+
+    builder = StateGraph(Draft).add_node("write", lambda s: {"text": "draft"}).add_node("review", review)
+    app = builder.add_edge(START, "write").add_edge("write", "review").compile(checkpointer=saver)
+    drive.invoke(app, {}, CFG)
+    before = question(drive, app)
+    drive.update_state(app, CFG, {"text": "final"})
+    assert drive.invoke(app, Command(resume={before.id: True}), CFG)["log"] == [("final", True)]
+
+
+def test_asked_anew_after_an_edit_the_question_has_the_new_words(drive: Any, saver: Any) -> None:
+    def review(state: Draft) -> Any:
+        return {"log": [(state["text"], interrupt(f"send {state['text']!r}?"))]}
+
+    builder = StateGraph(Draft).add_node("write", lambda s: {"text": "draft"}).add_node("review", review)
+    app = builder.add_edge(START, "write").add_edge("write", "review").compile(checkpointer=saver)
+    drive.invoke(app, {}, CFG)
+    drive.update_state(app, CFG, {"text": "final"})
+    assert asked(drive.invoke(app, None, CFG)) == ["send 'final'?"]
+    assert drive.invoke(app, Command(resume=True), CFG)["log"] == [("final", True)]
+
+
+def test_sends_that_the_edit_sends_again_go_on(drive: Any, saver: Any) -> None:
+    ran = Ran()
+
+    def work(n: int) -> Any:
+        ran.append(f"work {n}")
+        return {"log": [(n, interrupt("?") if n == 2 else "done")]}
+
+    builder = StateGraph(Draft).add_node("a", says("a")).add_node("work", work)
+    builder.add_edge(START, "a").add_conditional_edges("a", lambda s: [Send("work", n) for n in (1, 2, 3)], ["work"])
+    app = builder.compile(checkpointer=saver)
+    drive.invoke(app, {}, CFG)
+    ran.clear()
+    drive.update_state(app, CFG, {"log": ["edited"]}, as_node="a")
+    assert drive.invoke(app, Command(resume="yes"), CFG)["log"] == ["a", "edited", (1, "done"), (2, "yes"), (3, "done")]
+    assert ran == ["work 2"]
+
+
+def test_a_node_pending_by_a_send_and_by_an_edge_is_spoken_for_twice(drive: Any, saver: Any) -> None:
+    ran = Ran()
+    builder = StateGraph(Draft).add_node("a", says("a", ran)).add_node("two", says("two", ran))
+    builder.add_edge(START, "a").add_edge("a", "two").add_conditional_edges("a", lambda s: [Send("two", {})], ["two"])
+    app = builder.compile(checkpointer=saver, interrupt_before=["two"])
+    drive.invoke(app, {}, CFG)
+    assert drive.get_state(app, CFG).next == ("two", "two")
+    both = [StateUpdate({"log": ["A"]}, "two"), StateUpdate({"log": ["B"]}, "two")]
+    drive.call(app, "bulk_update_state", CFG, [both])
+    assert drive.get_state(app, CFG).next == ()
+    assert drive.get_state(app, CFG).values["log"] == ["a", "A", "B"]
+
+
+def test_a_copy_speaks_for_both_as_well(drive: Any, saver: Any) -> None:
+    builder = StateGraph(Draft).add_node("a", says("a")).add_node("two", says("two"))
+    builder.add_edge(START, "a").add_edge("a", "two").add_conditional_edges("a", lambda s: [Send("two", {})], ["two"])
+    app = builder.compile(checkpointer=saver, interrupt_before=["two"])
+    drive.invoke(app, {}, CFG)
+    pairs = [({"log": ["A"]}, "two"), ({"log": ["B"]}, "two")]
+    drive.update_state(app, CFG, pairs, as_node="__copy__")
+    assert drive.get_state(app, CFG).next == ()
+
+
+def test_a_pending_sibling_keeps_its_question(drive: Any, saver: Any) -> None:
+    nodes = {"a": says("a"), "p": asks("p"), "q": asks("q"), "z": says("z")}
+    app = graph(nodes, (START, "a"), ("a", "p"), ("a", "q"), ("p", "z"), ("q", END), checkpointer=saver)
+    drive.invoke(app, {}, CFG)
+    ids = {each.value: each.id for each in drive.get_state(app, CFG).interrupts}
+    drive.update_state(app, CFG, {"log": ["as p"]}, as_node="p")
+    (left,) = drive.get_state(app, CFG).interrupts
+    assert (left.value, left.id) == ("q?", ids["q?"])
+    assert drive.invoke(app, Command(resume="yes"), CFG)["log"] == ["a", "as p", ("q", "yes"), "z"]
+
+
+def test_an_update_that_leads_elsewhere_closes_what_it_replaces(drive: Any, saver: Any) -> None:
+    builder = StateGraph(Draft).add_node("a", says("a")).add_node("p", asks("p")).add_node("q", says("q"))
+    builder.add_edge(START, "a").add_conditional_edges("a", lambda s: "q" if s.get("text") else "p", ["p", "q"])
+    app = builder.compile(checkpointer=saver)
+    drive.invoke(app, {}, CFG)
+    drive.update_state(app, CFG, {"text": "now"}, as_node="a")
+    assert drive.get_state(app, CFG).next == ("q",) and not drive.get_state(app, CFG).interrupts
+    assert drive.invoke(app, None, CFG)["log"] == ["a", "q"]
+
+
+def test_going_back_to_before_the_edit_asks_anew(drive: Any, saver: Any) -> None:
+    ran = Ran()
+    app = shop(ran, saver)
+    drive.invoke(app, {}, CFG)
+    before = drive.get_state(app, CFG).config
+    drive.update_state(app, CFG, {"log": ["edited"]})
+    drive.invoke(app, Command(resume="yes"), CFG)
+    ran.clear()
+    assert asked(drive.invoke(app, None, before)) == ["ask?"]
+    assert ran.take() == ["ask", "charged"]
+    assert drive.invoke(app, Command(resume="no"), CFG)["log"] == ["a", ("ask", "no"), "charged", "receipt"]
+
+
+def test_a_pruned_thread_that_was_edited_goes_on(drive: Any, saver: Any) -> None:
+    ran = Ran()
+    inner = graph({"s": says("s", ran), "ask": asks("ask", ran)}, (START, "s"), ("s", "ask"), checkpointer=None)
+    app = graph({"sub": inner}, (START, "sub"), checkpointer=saver)
+    drive.invoke(app, {}, CFG)
+    drive.update_state(app, CFG, {"log": ["edited"]})
+    saver.prune()
+    ran.clear()
+    drive.invoke(app, Command(resume="yes"), CFG)
+    assert ran.take() == ["ask"]
+
+
+def test_a_hand_raised_pause_is_looked_at_again_after_an_edit(drive: Any, saver: Any) -> None:
+    from stategraph import GraphInterrupt
+
+    def short(state: Draft) -> Any:
+        if len(state["text"]) > 3:
+            raise GraphInterrupt("too long")
+        return {"log": [state["text"]]}
+
+    app = StateGraph(Draft).add_node("short", short).add_edge(START, "short").compile(checkpointer=saver)
+    assert asked(drive.invoke(app, {"text": "long text"}, CFG)) == ["too long"]
+    drive.update_state(app, CFG, {"text": "ok"})
+    assert drive.invoke(app, None, CFG)["log"] == ["ok"]
