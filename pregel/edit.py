@@ -146,7 +146,9 @@ def _update(run: Run, machine: Machine, updates: Sequence[StateUpdate]) -> Effec
     finished = _finished(run, pending)
     mine: list[Task] = []
     for place, update in enumerate(updates):
-        mine.append(_task(run, machine, update, place, [task for task in pending if task.path not in _paths(mine)]))
+        open_ = [task for task in pending if task not in finished]
+        free = [task for task in open_ if task.path not in _paths(mine)]
+        mine.append(_task(run, machine, update, place, [*free, *open_, *pending]))
     effect = RunTasks()
     for task in mine:
         effect.tasks, effect.batch = (task,), None
@@ -281,7 +283,11 @@ def _finished(run: Run, pending: Sequence[Task]) -> list[Task]:
 
 
 def _task(run: Run, machine: Machine, update: StateUpdate, place: int, pending: Sequence[Task]) -> Task:
-    """A task that does nothing but write `update.values` as its node would."""
+    """A task that does nothing but write `update.values` as its node would.
+
+    Args:
+        pending: the tasks it may stand for, the best first.
+    """
     name = update.as_node if update.as_node is not None else infer_node(machine)
     node = machine.program.nodes.get(name)
     if node is None:
@@ -289,9 +295,7 @@ def _task(run: Run, machine: Machine, update: StateUpdate, place: int, pending: 
         raise InvalidUpdateError(f"as_node: node {name!r} does not exist; {nearest(name, known)}")
     if not node.writers:
         raise InvalidUpdateError(f"as_node: node {name!r} has no writers, so it cannot write an update")
-    open_ = [task for task in pending if task.name == name]
-    here = next((task for task in open_ if not run.stored.get(task.id, Stored()).finished), None)
-    here = here or next(iter(open_), None)
+    here = next((task for task in pending if task.name == name), None)
     task = Task(_writers_only(node), here.path if here is not None else (INPUT, place), update.values)
     task.run = run
     task._id = update.task_id or (here.id if here is not None else None)
