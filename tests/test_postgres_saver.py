@@ -720,3 +720,18 @@ def test_a_name_that_is_no_text_is_told_as_damage(postgres: str, saver: Postgres
         connection.execute("UPDATE stategraph_spaces SET checkpoint_ns = '\\xff'")
     with pytest.raises(DamagedError, match="a name is no UTF-8 text"):
         [*saver.threads()]
+
+
+def test_many_may_set_up_one_new_schema_at_once() -> None:
+    """`CREATE TABLE IF NOT EXISTS` fails where another makes the table, or its type, at the same moment."""
+    for _ in range(5):
+        place, barrier = cluster.shared().schema(), threading.Barrier(8)
+
+        def set_up(place: str = place, barrier: threading.Barrier = barrier) -> None:
+            with PostgresSaver.from_conn_string(place, pool_size=1) as saver:
+                barrier.wait(30)
+                saver.setup()
+
+        with ThreadPoolExecutor(8) as pool:
+            for each in [pool.submit(set_up) for _ in range(8)]:
+                each.result()

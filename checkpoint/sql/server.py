@@ -226,7 +226,7 @@ class Server:
             try:
                 wire.run(_MIGRATIONS)
                 break
-            except (errors.UniqueViolation, errors.DuplicateTable):
+            except (errors.UniqueViolation, errors.DuplicateTable, errors.DuplicateObject):
                 continue  # another made it at this very moment, and has by now
         with transaction(wire, write=True):
             wire.run(_LOCK)
