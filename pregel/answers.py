@@ -25,6 +25,7 @@ TASK, PLACE = slice(0, 16), slice(0, 20)
 """The digits of a question's id that name its task, and its task and place."""
 _KEYED = "ffff"
 _LAST_PLACE = 0xFFFE
+_NO_PLACE = (_KEYED, f"{_LAST_PLACE:04x}")  # the last stands for all places from there on
 
 
 def question_id(ns: str, place: int, value: Any) -> str:
@@ -62,7 +63,9 @@ def _content(value: Any) -> str:
 
 
 def at_place(ids: Iterable[str], question: str) -> str | None:
-    """One of these ids that is of the same task and place as a question's."""
+    """One of these ids that is of the same task and place as a question's. A question with a key has no place."""
+    if question[TASK.stop : PLACE.stop] in _NO_PLACE:
+        return None
     return next((each for each in ids if each[PLACE] == question[PLACE]), None)
 
 

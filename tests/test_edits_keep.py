@@ -141,6 +141,19 @@ def test_who_edits_the_draft_and_approves_means_the_edited_one(drive: Any, saver
     assert drive.invoke(app, Command(resume={before.id: True}), CFG)["log"] == [("final", True)]
 
 
+def test_after_an_edit_a_key_takes_no_other_keys_answer(drive: Any, saver: Any) -> None:
+    def shop(state: Any) -> Any:
+        return {"log": [(item, interrupt(f"buy {item}?", key=item)) for item in ("tea", "gold")]}
+
+    app = graph({"a": says("a"), "shop": shop}, (START, "a"), ("a", "shop"), checkpointer=saver)
+    drive.invoke(app, {}, CFG)
+    drive.invoke(app, Command(resume="tea yes"), CFG)
+    drive.update_state(app, CFG, {"log": ["edited"]})
+    assert [each.value for each in drive.get_state(app, CFG).interrupts] == ["buy gold?"]
+    done = drive.invoke(app, Command(resume="gold no"), CFG)
+    assert done["log"][-2:] == [("tea", "tea yes"), ("gold", "gold no")]
+
+
 def test_asked_anew_after_an_edit_the_question_has_the_new_words(drive: Any, saver: Any) -> None:
     def review(state: Draft) -> Any:
         return {"log": [(state["text"], interrupt(f"send {state['text']!r}?"))]}

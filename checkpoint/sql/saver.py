@@ -63,10 +63,8 @@ class SqlSaver(BaseCheckpointSaver):
         super().__init__(serde=serde)
         self._retention = check_retention(retention)
         self._seal = seal or Seal()
-        # Each operation on it is one step of the interpreter, so it needs no lock. Who commits takes the image out.
+        # Each operation on it is atomic, so it needs no lock. Who commits takes the image out.
         self._known: OrderedDict[tuple[str, str], Known] = OrderedDict()
-
-    # -- what a database gives ----------------------------------------------------------------------------
 
     def _session(self, *, write: bool) -> AbstractContextManager[Session]:
         """A transaction that sees one state of the database; a writing one is kept whole or not at all."""
@@ -215,8 +213,7 @@ class SqlSaver(BaseCheckpointSaver):
             new = rows_of(place, found.image if found else None, commit, metadata)
             seq = self._insert(session, space.id, new)
             if commit.carried:
-                now = replace(space, head=seq, head_id=commit.id, stamp=0)
-                self._record(session, now, commit.id, commit.carried)
+                self._record(session, replace(space, head_id=commit.id, stamp=0), commit.id, commit.carried)
         self._stored(place, space.id, amended(new, commit, seq))
 
     def _stored(self, place: Place, space: int, image: Image) -> None:
@@ -448,6 +445,5 @@ class SqlSaver(BaseCheckpointSaver):
             copy_spaces(session, pairs)
 
     def _keep(self, session: Session, space: Space, choose: Choose) -> None:
-        place = space.place(self._seal)
-        keep_only(session, place, space.id, choose)
-        self._take(place)
+        keep_only(session, space.place(self._seal), space.id, choose)
+        self._take(space.place(self._seal))
