@@ -7,31 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import replace
 from typing import Any
 
-from ..checkpoint.base import (
-    CLAIM,
-    CONTINUES,
-    INTERRUPT,
-    KEPT,
-    NO_WRITES,
-    NULL_TASK_ID,
-    RAISED,
-    RESUME,
-    TaskWrites,
-)
+from ..checkpoint.base import CONTINUES, NULL_TASK_ID, TaskWrites
 from .effects import Effects, Load, RunTasks, Save
 from .errors import GraphChangedError, InvalidUpdateError, nearest
-from .history import Stored, known_only, lost_triggers, lost_work, with_handlers
+from .history import Stored, known_only, lost_triggers, lost_work, upcoming, with_handlers
 from .keep import cut, encode, freeze
 from .machine import Machine
-from .program import Node, path_text
+from .open_work import OpenWork, match
+from .program import Node
 from .run import Run
 from .start import input_writes, load_machine
 from .task import Task, in_path_order, new_checkpoint_id
 from .types import COPY, END, INPUT, StateUpdate
-from .writes import Pair
 
 ALONE = (END, INPUT, COPY)
 """What `as_node` may say besides a node's name; such an update is the only one of its superstep."""
@@ -105,14 +94,7 @@ def read_supersteps(supersteps: Sequence[Sequence[Any]]) -> list[list[StateUpdat
     return read
 
 
-def _planned(run: Run, machine: Machine) -> list[Task]:
-    tasks = machine.plan(coerce=False)
-    for task in tasks:
-        task.run = run
-    return tasks
-
-
-def _cut(run: Run, source: str, writes: list[TaskWrites], left: Left | None = None) -> Effects:
+def _cut(run: Run, source: str, writes: list[TaskWrites], left: OpenWork | None = None) -> Effects:
     """Make the checkpoint of an edit.
 
     Args:
@@ -142,7 +124,7 @@ def _update(run: Run, machine: Machine, updates: Sequence[StateUpdate]) -> Effec
     the update leads again goes on as it is, with its questions and results; what others had finished is applied."""
     if run.found is None and machine.step < 0:
         machine.step = 0  # a thread that begins with an update has no input step
-    pending = _planned(run, machine)
+    pending = upcoming(run, machine)
     finished = _finished(run, pending)
     mine: list[Task] = []
     for place, update in enumerate(updates):
@@ -162,7 +144,7 @@ def _update(run: Run, machine: Machine, updates: Sequence[StateUpdate]) -> Effec
     done = [task for task in finished if (task.cause or task) not in again and task not in again]
     # History shows the update as the tasks' result, unless the checkpoint has a future of its own already.
     writes = [encode(run, task) for task in mine if task.path[0] != INPUT] if run.saved_id == run.head else []
-    left = Left(run, pending, again)
+    left = OpenWork(run, pending, again)
     machine.apply_edit(_in_turn(done, mine), keep=others)
     yield from _cut(run, "update", writes, left)
 
@@ -177,90 +159,7 @@ def _led_to(
     """Those of the pending tasks that the update leads to as well."""
     trial = machine.copy()
     trial.apply_edit(_in_turn([], mine), keep=others)
-    return [old for old, _ in _matched(run, rest, trial.plan(coerce=False))]
-
-
-def _matched(run: Run, old: Sequence[Task], new: Sequence[Task]) -> list[tuple[Task, Task]]:
-    """The tasks that are the same before and after an edit: of one node, and of Sends those that carry the same."""
-    left, found = list(old), []
-    for task in new:
-        for candidate in left:
-            if candidate.name == task.name and _is_same(run, candidate, task):
-                found.append((candidate, task))
-                left.remove(candidate)
-                break
-    return found
-
-
-def _is_same(run: Run, old: Task, new: Task) -> bool:
-    if old.send is None or new.send is None:
-        return old.send is new.send
-    if old.send is new.send:
-        return True
-    dumps = run.serde.dumps
-    try:
-        return dumps(old.send.arg) == dumps(new.send.arg)
-    except Exception:  # it could not be stored either
-        return False
-
-
-class Left:
-    """What the tasks of an open superstep have left, taken down before an edit: those to which the edit leads again go
-    on in its checkpoint. They keep their ids, and with them their questions, calls, idempotency keys and the namespaces
-    of graphs inside them.
-
-    Args:
-        again: those tasks.
-    """
-
-    def __init__(self, run: Run, pending: Sequence[Task], again: Sequence[Task]) -> None:
-        known = run.stored
-        planned = {NULL_TASK_ID}
-        self.tasks: list[tuple[Task, Stored]] = []
-        for task in with_handlers(pending, known):
-            planned.add(task.id)
-            before = known.get(task.id, Stored())
-            if task.cause is None and task in again:
-                self.tasks.append((task, before))
-            elif task.cause in again and before.finished:  # its handler has dealt with its failure
-                self.tasks[-1] = (task.cause, before)  # type: ignore[assignment]
-        self.calls = {task_id: before for task_id, before in known.items() if task_id not in planned}
-        null = known.get(NULL_TASK_ID)
-        self.claim = null.claim if null is not None else None
-
-    def carry(self, run: Run, machine: Machine) -> list[TaskWrites]:
-        """Their records for the checkpoint of the edit, which has been applied. From then on they are the run's."""
-        before = {id(task): known for task, known in self.tasks}
-        kept = _matched(run, [task for task, _ in self.tasks], _planned(run, machine))
-        machine.kept = {new.path: old.id for old, new in kept}
-        run.stored = {old.id: _going_on(before[id(old)], new.path) for old, new in kept}
-        if kept:
-            run.stored.update((task_id, _going_on(known, None)) for task_id, known in self.calls.items())
-            if self.claim is not None:
-                run.stored[NULL_TASK_ID] = Stored(claim={**self.claim, "live": False})
-        return [_record(run, task_id, known) for task_id, known in run.stored.items()]
-
-
-def _going_on(before: Stored, path: tuple[Any, ...] | None) -> Stored:
-    """What is known of a task in the checkpoint in which it goes on: what it has done, not how it failed."""
-    if before.error is not None:
-        before = replace(before, writes=[], wrote=False, error=None, routed=False)
-    return replace(before, kept={"path": path})
-
-
-def _record(run: Run, task_id: str, known: Stored) -> TaskWrites:
-    assert run.saver is not None
-    pairs: list[Pair] = [*known.writes] or ([(NO_WRITES, None)] if known.wrote else [])
-    if not known.finished and known.interrupts:
-        pairs += [(INTERRUPT, list(known.interrupts)), (RAISED, known.raised)]
-    if known.answers:
-        pairs.append((RESUME, dict(known.answers)))
-    if known.kept is not None:
-        pairs.append((KEPT, dict(known.kept)))
-    if known.claim is not None:
-        pairs.append((CLAIM, dict(known.claim)))
-    path = path_text(known.kept["path"]) if known.kept is not None and known.kept["path"] else ""
-    return TaskWrites(task_id, path, [(name, run.saver.serde.dumps(value)) for name, value in pairs])
+    return [old for old, _ in match(run, rest, trial.plan(coerce=False))]
 
 
 def _in_turn(finished: Sequence[Task], mine: Sequence[Task]) -> list[Task]:
@@ -344,7 +243,7 @@ def _clear(run: Run, machine: Machine) -> None:
         machine.step = 0
         machine.apply_edit((), keep=())
         return
-    pending = _planned(run, machine)
+    pending = upcoming(run, machine)
     handled = [task for task in _finished(run, pending) if task not in pending]
     machine.apply([*pending, *handled])
     step = machine.step
@@ -365,7 +264,7 @@ def _duplicate(run: Run, machine: Machine, values: Any) -> Effects:
     """Clone the checkpoint as a sibling; `values` may be (values, as_node) pairs to apply to the clone."""
     if run.found is None:
         raise InvalidUpdateError(f"as_node={COPY!r}: the thread has no checkpoint to copy")
-    finished = _finished(run, _planned(run, machine))
+    finished = _finished(run, upcoming(run, machine))
     parent = run.found.parent_config
     run.saved_id = parent["configurable"]["checkpoint_id"] if parent is not None else None
     machine.mark_all_unsaved()
@@ -373,7 +272,7 @@ def _duplicate(run: Run, machine: Machine, values: Any) -> Effects:
     machine.checkpoint_id, machine.kept = new_checkpoint_id(), {}
     # What `get_state` showed as done stays done; in the clone the same tasks have other ids.
     done = {task.path: task.writes for task in finished}
-    clones = [task for task in _planned(run, machine) if task.path in done]
+    clones = [task for task in upcoming(run, machine) if task.path in done]
     run.stored = {}
     for task in clones:
         task.writes = done[task.path]

@@ -203,6 +203,14 @@ def view(program: Program, found: CheckpointTuple, *, live: bool) -> View:
     return View(machine, with_handlers(tasks, stored), stored, live)
 
 
+def upcoming(run: Run, machine: Machine) -> list[Task]:
+    """The tasks of the next superstep, to be looked at: their input is not coerced."""
+    tasks = machine.plan(coerce=False)
+    for task in tasks:
+        task.run = run
+    return tasks
+
+
 def with_handlers(tasks: Iterable[Task], stored: Mapping[str, Stored]) -> list[Task]:
     """These tasks, and behind each that failed and whose error handler had taken over, that handler's."""
     found: list[Task] = []

@@ -17,7 +17,7 @@ from ..checkpoint.base import (
 )
 from .effects import Effect, Effects, GiveWay, RunTasks, Save
 from .errors import GraphDrained, GraphRecursionError, ParentCommand
-from .history import given_answers, live_snapshot, still_asked
+from .history import given_answers, live_snapshot, still_asked, upcoming
 from .interrupts import listed, questions
 from .keep import cut, encode, encode_marks, question_marks
 from .machine import Machine
@@ -112,7 +112,7 @@ def _loop(run: Run, machine: Machine) -> Effects:
             yield from _end_superstep(run, machine, tasks)
         if run.after and listed(tasks, run.after):
             if streams:
-                following = _planned(run, machine)
+                following = upcoming(run, machine)
                 _show_checkpoint(run, following)
                 for stream in streams:
                     stream.breakpoint(following)
@@ -127,14 +127,6 @@ def _all_finished(tasks: Sequence[Task]) -> bool:
         if not task.finished:
             return False
     return True
-
-
-def _planned(run: Run, machine: Machine) -> Sequence[Task]:
-    """The tasks that a resume will start with, to be shown only."""
-    tasks = machine.plan(coerce=False)
-    for task in tasks:
-        task.run = run
-    return tasks
 
 
 def _show_checkpoint(run: Run, tasks: Sequence[Task]) -> None:
@@ -379,7 +371,7 @@ def _save_at_exit(run: Run, *, finished: bool = False) -> Effects:
             return
         yield Save(commit)
         if run.streams:
-            _show_checkpoint(run, _planned(run, machine))
+            _show_checkpoint(run, upcoming(run, machine))
 
 
 def _lasts_with_its_task(run: Run, around: Run) -> bool:

@@ -13,7 +13,7 @@ from ..checkpoint.base import CLAIM, NULL_TASK_ID, TaskWrites
 from .answers import FIRST, TASK, Answers, claim_record, locked, moved_id, task_digits
 from .effects import Claim, Effects, Save
 from .errors import InvalidUpdateError, UnknownInterruptError
-from .history import Stored, given_answers, undelivered_answers, waiting_questions, with_handlers
+from .history import Stored, given_answers, undelivered_answers, upcoming, waiting_questions, with_handlers
 from .interrupts import looks_like_answers
 from .machine import Machine
 from .run import BY_COMMAND, DELIVERED, Run
@@ -91,10 +91,7 @@ def _all_asked(tasks: Sequence[Task], stored: Mapping[str, Stored]) -> dict[str,
 
 def pending_tasks(run: Run, machine: Machine) -> list[Task]:
     """The tasks of the superstep that is open, with those of error handlers that had taken over."""
-    tasks = machine.plan(coerce=False)
-    for task in tasks:
-        task.run = run
-    return with_handlers(tasks, run.stored)
+    return with_handlers(upcoming(run, machine), run.stored)
 
 
 def open_questions(run: Run, machine: Machine) -> tuple[Interrupt, ...]:

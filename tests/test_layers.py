@@ -47,6 +47,7 @@ PREGEL = """
     effects
     resume
     start
+    open_work
     edit
     loop
     executors deadline timeslice
