@@ -647,3 +647,40 @@ def test_after_one_of_two_answers_only_the_other_question_is_open_in_the_state(d
     drive.invoke(app, Command(resume={one.id: "yes"}), CFG)
     shown = {task.name: [i.value for i in task.interrupts] for task in drive.get_state(app, CFG).tasks}
     assert shown == {"n": [], "m": ["m?"]}
+
+
+# -- only what was answered runs again ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+def test_ten_questions_answered_one_by_one_begin_twenty_bodies(drive: Any, durability: Any) -> None:
+    ran = Ran()
+    names = [f"n{i}" for i in range(10)]
+    app = graph({n: asks(n, ran) for n in names}, *((START, n) for n in names))
+    drive.invoke(app, {}, CFG, durability=durability)
+    for left in range(10, 0, -1):
+        open_ = drive.get_state(app, CFG).interrupts
+        assert len(open_) == left
+        drive.invoke(app, Command(resume={open_[-1].id: "yes"}), CFG, durability=durability)
+    assert len(ran) == 20
+    assert drive.get_state(app, CFG).next == ()
+
+
+def test_questions_of_a_nested_graph_answered_one_by_one(drive: Any) -> None:
+    ran = Ran()
+    inner = graph({n: asks(n, ran) for n in "abc"}, *((START, n) for n in "abc"), checkpointer=None)
+    app = graph({"sub": inner, "other": asks("other", ran)}, (START, "sub"), (START, "other"))
+    drive.invoke(app, {}, CFG)
+    for value in ("b?", "a?", "other?", "c?"):
+        (question,) = [each for each in drive.get_state(app, CFG).interrupts if each.value == value]
+        drive.invoke(app, Command(resume={question.id: "yes"}), CFG)
+    assert drive.get_state(app, CFG).next == ()
+    assert len(ran) == 8
+
+
+def test_without_an_answer_all_that_is_paused_runs_again(drive: Any) -> None:
+    ran = Ran()
+    app = graph({n: asks(n, ran) for n in "ab"}, (START, "a"), (START, "b"))
+    drive.invoke(app, {}, CFG)
+    assert asked(drive.invoke(app, None, CFG)) == ["a?", "b?"]
+    assert ran.take() == ["a", "a", "b", "b"]
