@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from hashlib import blake2b
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from ..channels.base import MISSING
@@ -69,6 +70,9 @@ def at_place(ids: Iterable[str], question: str) -> str | None:
     return next((each for each in ids if each[PLACE] == question[PLACE]), None)
 
 
+_FIRST = Lock()
+
+
 class Answers:
     """What a call brings, until the questions take it.
 
@@ -121,7 +125,10 @@ class Answers:
             return (self.by_id.pop(question),)
         if self.first is MISSING or (self.renewed and not fresh):
             return ()
-        answer, self.first = self.first, MISSING
+        with _FIRST:  # of questions asked at once on several threads one is the first
+            answer, self.first = self.first, MISSING
+        if answer is MISSING:
+            return ()
         if self.claimed is not None and FIRST in self.claimed:
             del self.claimed[FIRST]
             self.claimed[question] = answer  # from now on it is known which question it is for

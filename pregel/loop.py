@@ -331,7 +331,7 @@ def _keep_ends(run: Run, tasks: Sequence[Task]) -> Effects:
         if marks:
             records.append(encode_marks(run, task, marks))
     if records and run.saved_id is not None:
-        yield Save(None, [*records, *claim_end(run)], run.saved_id)
+        yield Save(None, [*records, *claim_end(run, tasks)], run.saved_id)
 
 
 def _loudest(failed: Sequence[Task]) -> BaseException:

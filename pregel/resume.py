@@ -52,7 +52,7 @@ def take_answers(run: Run, machine: Machine, answer: Any) -> None:
         raise UnknownInterruptError("not_pending", [key for key in answer if key not in pending], pending)
     else:
         _bind_single(found, answer, pending, left)
-    if not superseded and run.found is not None:
+    if not superseded and run.saved_id is not None:
         found.beside = run.saved_id
         found.claimed = {**found.by_id, **({FIRST: found.first} if found.first is not MISSING else {})}
     found.brought_any = True
@@ -181,15 +181,21 @@ def _encode(run: Run, pairs: Sequence[Pair]) -> TaskWrites:
     return TaskWrites(NULL_TASK_ID, "", encoded)
 
 
-def claim_end(run: Run) -> list[TaskWrites]:
+def claim_end(run: Run, tasks: Sequence[Task] = ()) -> list[TaskWrites]:
     """What says that the run which brought answers has ended, if it got no further than the questions: what has not
     reached its question stays for the next call, which may bring more. To be recorded once, with the last of the run's
-    tasks if there are any: in between another call could take over, and this would undo what that one has recorded."""
+    tasks if there are any: in between another call could take over, and this would undo what that one has recorded.
+
+    Args:
+        tasks: how they ended. What they ask in spite of an answer cannot be answered (a signal raised by hand), or the
+            answer did not fit: it is dropped.
+    """
     answers = run.answers
     claimed, answers.claimed = answers.claimed, None
     if claimed is None or answers.beside != run.saved_id or run.abandoned:
         return []
-    left = {question: answer for question, answer in claimed.items() if question != FIRST}
+    asked = {question.id for task in tasks if not task.restored for question in task.interrupts}
+    left = {question: answer for question, answer in claimed.items() if question != FIRST and question not in asked}
     return [_encode(run, [(CLAIM, {**claim_of(run), "answers": left, "live": False})])]
 
 

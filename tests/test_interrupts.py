@@ -678,6 +678,19 @@ def test_questions_of_a_nested_graph_answered_one_by_one(drive: Any) -> None:
     assert len(ran) == 8
 
 
+def test_a_pause_raised_by_hand_stays_shown_though_it_was_answered(drive: Any) -> None:
+    """No answer can reach it, so none is kept for it."""
+
+    def held(state: Any) -> Any:
+        raise GraphInterrupt("held")
+
+    app = graph({"held": held}, (START, "held"))
+    drive.invoke(app, {}, CFG)
+    for _ in range(2):
+        assert asked(drive.invoke(app, Command(resume="go"), CFG)) == ["held"]
+        assert [each.value for each in drive.get_state(app, CFG).interrupts] == ["held"]
+
+
 def test_without_an_answer_all_that_is_paused_runs_again(drive: Any) -> None:
     ran = Ran()
     app = graph({n: asks(n, ran) for n in "ab"}, (START, "a"), (START, "b"))
