@@ -19,6 +19,7 @@ class AsyncJournal(Journal):
     def __init__(self, run: Run, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(run)
         self._loop = loop
+        self._turn = asyncio.Lock()
         self._drainer: asyncio.Task[None] | None = None
 
     def record(self, entry: Save) -> None:
@@ -56,8 +57,10 @@ class AsyncJournal(Journal):
     async def astore(self, entry: Entry) -> None:
         """`store` for coroutines."""
         self._queue.append(entry)
-        if len(self._queue) == 1 and self._run.saver.in_memory:  # type: ignore[union-attr]
-            await self._astore_next()  # quick: not worth a task of its own
+        if self._run.saver.in_memory:  # type: ignore[union-attr]
+            async with self._turn:  # quick: not worth a task of its own
+                while not entry.done:
+                    await self._astore_next()
         while not entry.done:
             await asyncio.shield(self._draining())
         if entry.error is not None:
@@ -75,8 +78,9 @@ class AsyncJournal(Journal):
         return self._drainer
 
     async def _adrain(self) -> None:
-        while self._queue:
-            await self._astore_next()
+        async with self._turn:
+            while self._queue:
+                await self._astore_next()
 
     async def _astore_next(self) -> None:
         entry = self._queue[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import threading
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from paused import CFG, graph
 
-from stategraph import END, START, entrypoint, task
+from stategraph import END, START, InMemorySaver, entrypoint, task
 from stategraph.checkpoint.sqlite import SqliteSaver
 
 ROOT = Path(__file__).parents[1]
@@ -75,8 +76,6 @@ def test_a_call_waits_for_the_checkpoint_beside_which_it_is_recorded(drive: Any,
 
 
 def test_calls_of_coroutines_wait_as_well(saver: Any) -> None:
-    import asyncio
-
     app = graph({"a": lambda s: {"log": ["a"]}, "b": acalling}, (START, "a"), ("a", "b"), ("b", END), checkpointer=saver)
     asyncio.run(app.ainvoke({"log": []}, CFG, durability="async"))
     assert app.get_state(CFG).values == {"log": ["a", 3, 6]}
@@ -89,6 +88,24 @@ def test_calls_of_an_entrypoint_wait_as_well(drive: Any, saver: Any) -> None:
 
     assert drive.invoke(flow, 1, CFG, durability="async") == 6
     assert flow.get_state(CFG).values == 6
+
+
+class Waiting(InMemorySaver):
+    """In memory, and yet its async methods let others run meanwhile."""
+
+    async def acommit_writes(self, *args: Any) -> None:
+        for _ in range(9):
+            await asyncio.sleep(0)
+        await super().acommit_writes(*args)
+
+
+def test_a_saver_in_memory_that_waits_stores_each_entry_once() -> None:
+    @entrypoint(checkpointer=Waiting())
+    async def flow(given: Any) -> Any:
+        calls = [thrice(number) for number in range(5)]
+        return [await call for call in calls]
+
+    assert asyncio.run(flow.ainvoke({}, CFG)) == [0, 3, 6, 9, 12]
 
 
 class Full(Exception):
