@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 from contextlib import ExitStack
+from hashlib import blake2b
 from typing import Any
 
 import stategraph.checkpoint.sql.saver as sql
 import stategraph.executors.frames as frames
 import stategraph.executors.processes as processes
 import stategraph.pregel.ajournal as ajournal
+import stategraph.pregel.calls as calls
+import stategraph.pregel.interrupts as interrupts
 import stategraph.pregel.journal as journal
 import stategraph.pregel.loop as loop
 import stategraph.pregel.machine as machine
@@ -182,3 +185,40 @@ def only_the_pipe_is_waited_for(stack: ExitStack) -> None:
 def messages_repeated(stack: ExitStack) -> None:
     """After a resume a message that a nested graph had shown is shown again by the node around it."""
     swap(stack, stream.Stream, "known", lambda self, values: None)
+
+
+@bug("swapped_calls_and_questions", 30)
+def calls_by_place(stack: ExitStack) -> None:
+    """A call is known by its name and its place among its caller's calls, whatever it was called with."""
+
+    def call_id(parent: Any, node: Any, digest: str) -> str:
+        return task.uuid_text(blake2b(f"{parent.id} {node.name} {len(parent.calls)}".encode(), digest_size=16).hexdigest())
+
+    swap(stack, calls, "call_id", call_id)
+
+
+@bug("swapped_calls_and_questions", 30)
+def questions_by_place(stack: ExitStack) -> None:
+    """A question is known by its place among its task's questions, whatever it asks."""
+    real = interrupts.question_id
+    swap(stack, interrupts, "question_id", lambda ns, place, value: real(ns, place, None))
+
+
+@bug("swapped_calls_and_questions", 30)
+def unanswered_calls_run(stack: ExitStack) -> None:
+    """A call runs again though nobody has answered what it asks."""
+    swap(stack, calls, "still_asked", lambda run, known, given: ())
+
+
+@bug("swapped_calls_and_questions", 30)
+def answers_lost_with_their_attempt(stack: ExitStack) -> None:
+    """What a call was answered is forgotten when its caller is tried again."""
+    real = calls.Calls._made_before
+
+    def made_before(self: Any, child: Any) -> Any:
+        future = real(self, child)
+        if future is None:
+            child.answers = None
+        return future
+
+    swap(stack, calls.Calls, "_made_before", made_before)

@@ -19,5 +19,6 @@ from . import (  # noqa: F401
     savers,
     schedules,
     suites,
+    swaps,
     travel,
 )

@@ -1,0 +1,264 @@
+"""R27: an answer reaches its question, a result its call, in whatever order they come when their caller runs again."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import copy_context
+from random import Random
+from typing import Any, NamedTuple, TypedDict
+
+from stategraph import (
+    START,
+    Command,
+    GraphInterrupt,
+    InMemorySaver,
+    RetryPolicy,
+    StateGraph,
+    entrypoint,
+    get_runtime,
+    interrupt,
+    task,
+)
+from stategraph.testing import CheckFailed, same
+
+from .campaign import Round, trial
+from .stages import config, sqlite
+
+AGAIN = RetryPolicy(initial_interval=0, max_attempts=4, jitter=False, retry_on=ConnectionError)
+SHUFFLED = 4
+"""So many resumes come in another order each; a question without a key is only answered where it stays in its place."""
+
+KINDS = ("keyed", "worded", "pay", "ask", "ask_keyed")
+
+
+class Party(NamedTuple):
+    """One of those that run side by side: a question of the body's own, or a call that pays, or one that asks twice."""
+
+    kind: str
+    name: str
+
+
+class Program:
+    """Parties, the order in which they come in each run, and what they saw."""
+
+    def __init__(self, random: Random, is_async: bool) -> None:
+        self.random = random
+        self.is_async = is_async
+        count = random.randrange(2, 6)
+        self.parties = [Party(random.choice(KINDS), f"p{number}") for number in range(count)]
+        for extra in (each for each in [*self.parties] if each.kind in ("pay", "ask") and random.random() < 0.3):
+            self.parties.append(extra)  # an equal call
+        self.failing = random.random() < 0.5
+        self.retried = random.random() < 0.7
+        self.ran: Counter[Party] = Counter()
+        self.keys: dict[Party, set[str]] = {}
+        self.runs = 0
+
+    def order(self) -> list[Party]:
+        """The parties of one run of the body."""
+        self.runs += 1
+        shuffled = self.runs <= SHUFFLED
+        return self.random.sample(self.parties, len(self.parties)) if shuffled else [*self.parties]
+
+    def fail(self) -> None:
+        """Fail now and then, while the order changes."""
+        if self.failing and self.runs <= SHUFFLED and self.random.random() < 0.5:
+            raise ConnectionError("bad luck")
+
+    def note(self, party: Party) -> None:
+        """A call has begun."""
+        self.ran[party] += 1
+        self.keys.setdefault(party, set()).add(get_runtime().idempotency_key)
+
+    # -- what a party does ----------------------------------------------------------------------------------
+
+    def begin(self, party: Party) -> Any:
+        """Ask, or call; a call is given back to be waited for."""
+        if party.kind == "keyed":
+            return own(party, interrupt({"name": party.name, "run": self.runs}, key=party.name))
+        if party.kind == "worded":
+            return own(party, interrupt({"name": party.name}))
+        return self.calls[party.kind](party.name)
+
+    @property
+    def calls(self) -> dict[str, Any]:
+        """The tasks, as this run's world needs them."""
+        made = {}
+        for kind in KINDS[2:]:
+            function = self._called(kind)
+            made[kind] = task(name=kind)(_coroutine(function) if self.is_async else function)
+        return made
+
+    def _called(self, kind: str) -> Callable[[str], tuple[str, ...]]:
+        def call(name: str) -> tuple[str, ...]:
+            party = Party(kind, name)
+            self.note(party)
+            if kind == "pay":
+                return (name,)
+            keys = (None, None) if kind == "ask" else ("first", "second")
+            return (name, *(own(party, interrupt({"name": name, "part": key}, key=key)) for key in keys))
+
+        return call
+
+    # -- the body -------------------------------------------------------------------------------------------
+
+    def body(self, _: Any) -> Any:
+        """All parties side by side, each on a thread; they begin in this run's order."""
+        order = self.order()
+        turns = [threading.Event() for _ in (*order, None)]
+        turns[0].set()
+        ends: list[Any] = [None] * len(order)
+
+        def work(place: int) -> None:
+            turns[place].wait()
+            try:
+                begun = self.begin(order[place])
+                turns[place + 1].set()
+                ends[place] = begun if isinstance(begun, tuple) else begun.result()
+            except BaseException as error:
+                ends[place] = error
+            finally:
+                turns[place + 1].set()
+
+        threads = [threading.Thread(target=copy_context().run, args=(work, n)) for n in range(len(order))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return self.ended(order, ends)
+
+    async def abody(self, _: Any) -> Any:
+        """All parties side by side, gathered in this run's order."""
+        order = self.order()
+
+        async def work(party: Party) -> Any:
+            begun = self.begin(party)
+            return begun if isinstance(begun, tuple) else await begun
+
+        return self.ended(order, await asyncio.gather(*map(work, order), return_exceptions=True))
+
+    def ended(self, order: list[Party], ends: list[Any]) -> Any:
+        """What the body returns, or raises."""
+        self.fail()
+        for end in sorted((end for end in ends if isinstance(end, BaseException)), key=_is_signal):
+            raise end
+        for party, end in zip(order, ends, strict=True):
+            if end[0] != party.name:
+                raise CheckFailed(f"{party} has the result {end}")
+        return {"done": sorted(end[0] for end in ends)}
+
+
+def own(party: Party, answer: Any) -> tuple[str, ...]:
+    """The answer, if it is this party's."""
+    if answer != f"yes, {party.name}":
+        raise CheckFailed(f"{party} was given the answer {answer!r}")
+    return (party.name,)
+
+
+def _is_signal(error: BaseException) -> bool:
+    return isinstance(error, GraphInterrupt)
+
+
+def _coroutine(function: Callable[[str], Any]) -> Callable[[str], Any]:
+    async def call(name: str) -> Any:
+        return function(name)
+
+    call.__qualname__, call.__module__ = function.__qualname__, function.__module__
+    return call
+
+
+class State(TypedDict, total=False):
+    done: list[str]
+
+
+def built(program: Program, shape: str, saver: Any) -> Any:
+    """The body as an entrypoint, as a task of one, or as a node."""
+    body = program.abody if program.is_async else program.body
+    retry = AGAIN if program.retried else None
+    if shape == "entrypoint":
+        return entrypoint(checkpointer=saver, retry_policy=retry)(body)
+    if shape == "node":
+        return StateGraph(State).add_node("body", body, retry_policy=retry).add_edge(START, "body").compile(saver)
+    called = task(name="body", retry_policy=retry)(body)
+
+    async def aflow(given: Any) -> Any:
+        return await called(1)
+
+    def flow(given: Any) -> Any:
+        return called(1).result()
+
+    return entrypoint(checkpointer=saver)(aflow if program.is_async else flow)
+
+
+@contextmanager
+def _opened(round: Round, kind: str, memory: Any) -> Iterator[Any]:
+    """The saver; one on a file is opened anew for each call, as after a kill."""
+    if kind == "memory":
+        yield memory
+        return
+    with sqlite(round).open() as saver:
+        yield saver
+
+
+@trial("R27", quick=60, full=2_000)
+def swapped_calls_and_questions(round: Round) -> None:
+    """A random program: questions with and without key, calls of tasks that pay and of tasks that ask twice, all side by
+    side and in a random order in every run of their caller, which fails now and then. At each resume a random part of
+    what is asked is answered. Each answer reaches the question that it was given to, each result its call; who has paid
+    never pays again; a call asks nothing twice, and is not run while nothing is answered that it has asked."""
+    random = round.random
+    program = Program(random, random.random() < 0.5)
+    shape, kind = random.choice(["entrypoint", "node", "task"]), random.choice(["memory", "memory", "sqlite"])
+    durability, memory, given = random.choice(["sync", "async", "exit"]), InMemorySaver(), {"done": []}
+    answered: Counter[str] = Counter()
+    of_calls: set[str] = set()
+    for _ in range(100):
+        with _opened(round, kind, memory) as saver, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it is told that an answer was not delivered
+            app = built(program, shape, saver)
+            result = _called(app, given, durability, program.is_async)
+        if result is None:
+            given = None
+            continue
+        if "__interrupt__" not in result:
+            break
+        shown = result["__interrupt__"]
+        again = [question.value for question in shown if question.id in of_calls]
+        if again:
+            raise CheckFailed(f"calls ask again what was answered: {again}")
+        part = random.sample(shown, random.randrange(1, len(shown) + 1)) if program.runs <= SHUFFLED else shown
+        answered.update({question.value["name"] for question in part})
+        of_calls.update(question.id for question in part if "part" in question.value)
+        given = Command(resume={question.id: f"yes, {question.value['name']}" for question in part})
+        round.count("answers", len(part))
+    else:
+        raise CheckFailed(f"{program.parties} never end")
+    same(result["done"], sorted(party.name for party in program.parties), "who has ended")
+    _effects(program, answered)
+    round.count("runs", program.runs)
+    round.count("calls", sum(program.ran.values()))
+
+
+def _called(app: Any, given: Any, durability: Any, is_async: bool) -> Any:
+    """One call's result; None if the body has failed."""
+    try:
+        if is_async:
+            return asyncio.run(app.ainvoke(given, config(), durability=durability))
+        return app.invoke(given, config(), durability=durability)
+    except ConnectionError:
+        return None
+
+
+def _effects(program: Program, answered: Counter[str]) -> None:
+    count = Counter(program.parties)
+    for party, ran in program.ran.items():
+        same(len(program.keys[party]), count[party], f"keys of {party}")
+        if party.kind == "pay":
+            same(ran, count[party], f"how often {party} has paid")
+        elif not program.failing and ran > count[party] * (1 + answered[party.name]):
+            raise CheckFailed(f"{party} ran {ran} times, and was answered {answered[party.name]} times")
