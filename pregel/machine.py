@@ -217,11 +217,14 @@ class Machine(Cells):
             self._update(writes, fresh, (moved, changed), tasks)
         finally:
             self.expiring = before
-        if not keep and self.program.finishers and not self._has_work(fresh, changed):
-            self._finish(fresh, moved, changed)
         self._see(tasks)
         self._swap(fresh, moved, changed)
         self.changed = None  # what was pending before is found by looking at all that has a version
+        if self.program.finishers and not keep and not self.plan(coerce=False):
+            woken: tuple[dict[str, Channel], list[str], set[str]] = {}, [], set()
+            self._finish(*woken)
+            self._swap(*woken)
+            self.changed = None
         self.kept = {}
         self.step += 1
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
-from paused import CFG, Ran, asked, asks, graph, says
+from paused import CFG, Ran, State, asked, asks, graph, says
 from typing_extensions import TypedDict
 
 from stategraph import (
@@ -215,6 +215,19 @@ def test_a_pending_sibling_keeps_its_question(drive: Any, saver: Any) -> None:
     (left,) = drive.get_state(app, CFG).interrupts
     assert (left.value, left.id) == ("q?", ids["q?"])
     assert drive.invoke(app, Command(resume="yes"), CFG)["log"] == ["a", "as p", ("q", "yes"), "z"]
+
+
+def test_a_deferred_node_waits_for_a_question_behind_a_join(drive: Any, saver: Any) -> None:
+    """What a join holds pending is work, too, though the edit has not moved it."""
+    builder = StateGraph(State).add_node("a", says("a")).add_node("b", says("b")).add_node("ask", asks("ask"))
+    builder.add_node("last", lambda state: {"log": [("saw", *state["log"])]}, defer=True)
+    builder.add_edge(START, "a").add_edge("a", "b").add_edge("a", "last").add_edge(["a", "b"], "ask")
+    app = builder.compile(checkpointer=saver)
+    drive.invoke(app, {}, CFG)
+    drive.update_state(app, CFG, {"log": ["edited"]})
+    assert drive.get_state(app, CFG).next == ("ask",)
+    done = ["a", "b", "edited", ("ask", "yes")]
+    assert drive.invoke(app, Command(resume="yes"), CFG)["log"] == [*done, ("saw", *done)]
 
 
 def test_an_update_that_leads_elsewhere_closes_what_it_replaces(drive: Any, saver: Any) -> None:
