@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from contextvars import copy_context
 from time import monotonic
 from typing import Any
@@ -24,7 +25,7 @@ from .loop import supersteps
 from .outcome import StepLimit
 from .run import Run
 from .task import Task
-from .threads import ReaderLeft, note_loss, place
+from .threads import ReaderLeft, made_under, note_loss, place, whole
 from .timeslice import time_slices
 
 
@@ -145,8 +146,13 @@ class Driver:
             assert saver is not None
             if effect.made_by is not None:
                 effect.found = await saver.arun_of(config, effect.made_by)
-            else:
+            elif effect.saver is None or effect.saver is saver:
                 effect.found, effect.head = await find(saver, config, effect.before)
+            elif effect.before is None:
+                effect.found, effect.head = await find(effect.saver, config)
+            else:
+                effect.found = await older_elsewhere(saver, config, effect.saver, effect.before)
+                effect.head = await saver.ahead(config)
 
     async def settle(self) -> None:
         """Wait for what is still being saved, and raise what that raised. A cancelled wait does not cut it short."""
@@ -248,6 +254,16 @@ def width(tasks: Sequence[Task]) -> int:
     if len(tasks) <= MAX_THREADS or any(task.node.coro is not None for task in tasks):
         return len(tasks)
     return MAX_THREADS
+
+
+async def older_elsewhere(saver: Any, config: Any, other: Any, before: Any) -> Any:
+    """The newest checkpoint made under one of the whole graph older than `before`, which another saver keeps."""
+    older = {each.checkpoint["id"] async for each in other.alist(whole(before), before=before)}
+    async with aclosing(saver.alist(config)) as listed:
+        async for each in listed:
+            if made_under(each) in older:
+                return each
+    return None
 
 
 async def find(saver: Any, config: Any, before: Any = None) -> tuple[Any, str | None]:

@@ -5,23 +5,29 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import Any
 
-from ..checkpoint.base import CheckpointTuple, Commit, RunnableConfig, TaskWrites
+from ..checkpoint.base import BaseCheckpointSaver, CheckpointTuple, Commit, RunnableConfig, TaskWrites
 from .task import Task
 
 
 class Load:
     """Find the checkpoint that `at`, or else the run's config, names; or the newest that is older than the one
     `before` names, or the newest that the run `made_by` made. Fills `found`, and `head` with the newest id of that
-    thread and namespace."""
+    thread and namespace. With `saver`, that is asked instead of the run's own; with `before`, it is the one that keeps
+    that checkpoint, and what is older is told by the checkpoint of the whole graph under which it was made."""
 
-    __slots__ = ("at", "before", "found", "head", "made_by")
+    __slots__ = ("at", "before", "found", "head", "made_by", "saver")
 
     def __init__(
-        self, before: RunnableConfig | None = None, at: RunnableConfig | None = None, made_by: str | None = None
+        self,
+        before: RunnableConfig | None = None,
+        at: RunnableConfig | None = None,
+        made_by: str | None = None,
+        saver: BaseCheckpointSaver | None = None,
     ) -> None:
         self.before = before
         self.at = at
         self.made_by = made_by
+        self.saver = saver
         self.found: CheckpointTuple | None = None
         self.head: str | None = None
 

@@ -14,6 +14,7 @@ from .answers import FIRST, TASK, Answers, claim_record, locked, moved_id, task_
 from .effects import Claim, Effects, Save
 from .errors import InvalidUpdateError, UnknownInterruptError
 from .history import Stored, given_answers, undelivered_answers, upcoming, waiting_questions, with_handlers
+from .inside import is_time_travel
 from .interrupts import looks_like_answers
 from .machine import Machine
 from .run import BY_COMMAND, DELIVERED, Run
@@ -36,8 +37,13 @@ def take_answers(run: Run, machine: Machine, answer: Any) -> None:
     tasks = pending_tasks(run, machine)
     if not tasks:
         raise UnknownInterruptError("not_pending", (), ())
-    superseded = run.saved_id != run.head  # its tasks run anew, so what was answered is open again
+    # Its tasks run anew, so what was answered is open again.
+    superseded = run.saved_id != run.head or is_time_travel(run)
     pending = _all_asked(tasks, run.stored) if superseded else waiting_questions(tasks, run.stored)
+    inside = run.way if superseded else None
+    if inside is not None:  # there, others were asked than those that the whole graph has seen last
+        pending = {question: task for question, task in pending.items() if question[TASK] == task_digits(task.ns)}
+        pending.update((question, task) for task in tasks if task.path_text == inside.task for question in inside.asked)
     left = {} if superseded else undelivered_answers(run.stored)
     if left and locked(claim_of(run)):
         raise UnknownInterruptError("answered", [q for q in left if q != FIRST], pending)
@@ -45,7 +51,7 @@ def take_answers(run: Run, machine: Machine, answer: Any) -> None:
     found = run.answers
     if isinstance(answer, dict) and answer and pending.keys() >= answer.keys():
         nested = [q for q in answer if q[TASK] != task_digits(pending[q].ns)]
-        if superseded and len(answer) > 1 and nested:
+        if superseded and inside is None and len(answer) > 1 and nested:
             raise UnknownInterruptError("nested", nested, pending)
         found.by_id = {**left, **answer}
     elif looks_like_answers(answer):
@@ -220,14 +226,15 @@ def note_deliveries(run: Run) -> None:
 # -- on another branch ------------------------------------------------------------------------------------------
 
 
-def move_answers(run: Run, before: Sequence[tuple[Stored, str]], tasks: Sequence[Task]) -> None:
+def move_answers(run: Run, answers: Answers, before: Sequence[tuple[Stored, str]], tasks: Sequence[Task]) -> None:
     """Bind answers to the same questions of the same tasks in a fork, whose ids differ.
 
     Args:
+        answers: those that the call has brought.
         before: what was stored of each task, and its namespace then.
         tasks: the same tasks in the fork.
     """
-    given, run.answers.by_id = run.answers.by_id, {}
+    given, moved = answers.by_id, {}
     for (known, old_ns), task in zip(before, tasks, strict=True):
         task.run = run
         digits, shown = task_digits(old_ns), {question.id for question in known.interrupts}
@@ -235,6 +242,9 @@ def move_answers(run: Run, before: Sequence[tuple[Stored, str]], tasks: Sequence
         if kept:
             run.stored[task.id] = Stored(answers={moved_id(q, task.ns): answer for q, answer in kept.items()})
         for question in [q for q in given if q[TASK] == digits]:
-            run.answers.by_id[moved_id(question, task.ns)] = given.pop(question)
-    if given:  # a nested graph's question: that graph starts over, and takes the answer when it asks
-        run.answers.first = next(iter(given.values()))
+            moved[moved_id(question, task.ns)] = given.pop(question)
+    way = run.way
+    left = [q for q in given if way is None or (not way.stages and q in way.asked)]
+    if left:  # a nested graph's questions: that starts over, and takes the answer when it asks
+        answers.first = next(given.pop(question) for question in left)
+    given.update(moved)

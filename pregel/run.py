@@ -10,6 +10,7 @@ import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..channels.base import MISSING
@@ -36,7 +37,7 @@ from .program import Program
 from .runtime import RUNNING, RunControl
 from .stream import Envelope, Stream, read_modes
 from .task import Task, nested_place
-from .types import HERE, NS_END, NS_SEP, PREVIOUS, All, Command, Durability, RunnableConfig, StreamMode, StreamWriter
+from .types import HERE, NS_SEP, PREVIOUS, All, Command, Durability, RunnableConfig, StreamMode, StreamWriter
 
 if TYPE_CHECKING:
     from .history import Stored
@@ -68,6 +69,41 @@ class Graph(Protocol):
     def coerce_context(self, context: Any) -> Any: ...
 
 
+@dataclass(slots=True)
+class Way:
+    """How a run leads to a checkpoint inside a nested graph.
+
+    Attributes:
+        stages: the graphs below this run down to that checkpoint: namespace and checkpoint of each. Empty in the run
+            that has started from it.
+        task: the path of the task of this run in which it lies; None if that is not known, as in a `@task` call.
+        asked: the questions that stand beside that checkpoint. `live`: they are those that the run waits for now.
+        step: the superstep of that task.
+        stored: it was found with the fork that another call has made, so graphs inside may have gone on since.
+    """
+
+    stages: list[tuple[str, str]]
+    task: str | None = None
+    asked: tuple[str, ...] = ()
+    live: bool = False
+    step: int = -1
+    stored: bool = False
+
+
+@dataclass(slots=True)
+class Rewind:
+    """Where graphs with a history of their own start when checkpoints around them are done anew.
+
+    Attributes:
+        points: namespace without ids → the checkpoint of that graph which is done anew, and the saver that keeps it:
+            what is inside goes back to its newest checkpoint before that.
+        entered: the histories that have gone back since; they go on.
+    """
+
+    points: dict[str, tuple[RunnableConfig, BaseCheckpointSaver]] = field(default_factory=dict)
+    entered: set[str] = field(default_factory=set)
+
+
 class Run:
     """Everything that a call's loop, driver and tasks share.
 
@@ -96,10 +132,9 @@ class Run:
         histories: namespace → the superstep and task that last ran a graph with a history of its own there.
         executor: where its nodes run that have none of their own; None for the driver's threads. `luggage` is what its
             tasks take along there, packed.
-        inside: the nested checkpoint that the config names, from which the graph inside is to go on.
-        seeds: namespace without ids → the checkpoint that the next graph run there starts from; shared with nested
-            runs. `seeded` is set on the run that took one from another namespace than its own.
-        rewound: in a run that does an old checkpoint anew: that checkpoint, and the namespaces entered since.
+        way: how it leads to a nested checkpoint from which the graph inside is to go on, or None; see `inside`.
+        seeded: it goes on from a checkpoint that was made under another checkpoint of the run around it.
+        rewound: where graphs with a history of their own go back to; shared with nested runs.
         journal: by which all is stored; made by the driver.
         dropped: it was cut short: whatever of its calls can be ended ends.
         passed: the tick up to which breakpoints have been passed.
@@ -110,11 +145,11 @@ class Run:
     __slots__ = (
         "_calls", "after", "answers", "before", "blobs", "cache", "check_input", "committed", "config", "context",
         "control", "dropped", "durability", "epoch", "executor", "found", "head", "histories", "inner_commits",
-        "input", "inside", "journal", "keep_view", "last_view", "late", "limit", "live", "luggage", "machine",
+        "input", "journal", "keep_view", "last_view", "late", "limit", "live", "luggage", "machine",
         "metadata", "migrate", "migrated", "ns", "only_asked", "open_calls", "out", "output_keys", "output_set",
         "parent", "parents", "passed", "paused", "program", "repeated", "rewound", "run_id", "saved_id", "saver",
-        "seeded", "seeds", "serde", "shown", "source", "step_timeout", "store", "stored", "streams", "thread_id",
-        "torn", "wake", "watch",
+        "seeded", "serde", "shown", "source", "step_timeout", "store", "stored", "streams", "thread_id",
+        "torn", "wake", "watch", "way",
     )  # fmt: skip
 
     def __init__(self, graph: Graph, input: Any, config: RunnableConfig | None, call: Call) -> None:
@@ -198,9 +233,9 @@ class Run:
         self.run_id = self._run_id()
         self.parents: Mapping[str, str] = {}
         self.histories: dict[str, tuple[str, str]] | None = None
-        self.seeds: dict[str, RunnableConfig] = parent.run.seeds if parent is not None else {}
+        self.way: Way | None = None
         self.seeded = False
-        self.rewound: tuple[RunnableConfig, set[str]] | None = parent.run.rewound if parent is not None else None
+        self.rewound: Rewind | None = parent.run.rewound if parent is not None else None
         if parent is None:
             if own is True:
                 raise RuntimeError(
@@ -209,18 +244,16 @@ class Run:
                 )
             self.saver: BaseCheckpointSaver | None = own or None
             self.ns = ""
-            self.inside: RunnableConfig | None = None
             if self.saver is not None:
                 self.thread_id: str | None
                 self.thread_id, ns, checkpoint_id = coordinates(self.config)
                 if ns and checkpoint_id and RUNNING.get() is None:
-                    self.inside = address(self.thread_id, ns, checkpoint_id)
+                    self.way = Way([(ns, checkpoint_id)])
             else:
                 named = (configurable or {}).get("thread_id")
                 self.thread_id = None if named is None else str(named)
         else:
             around = parent.run
-            self.inside = None
             self.saver = None if own is False else own if isinstance(own, BaseCheckpointSaver) else around.saver
             self.thread_id = around.thread_id
             self.ns, known_as = _nested_ns(parent, stable=own is True)
@@ -344,33 +377,6 @@ class Run:
         """What an entrypoint saved on this thread."""
         return self.machine.output(PREVIOUS) if PREVIOUS in self.machine.channels else None
 
-    def start_inside(self, found: CheckpointTuple) -> None:
-        """Start from the checkpoints that enclosed a nested one, each on a branch of its own, down to that one."""
-        assert self.inside is not None and self.thread_id is not None
-        parents = found.metadata.get("parents", {})
-        if "" not in parents:
-            raise ValueError(f"nested checkpoint {found.checkpoint['id']!r} does not say what it is nested in")
-        chain = {**parents, coordinates(self.inside)[1]: found.checkpoint["id"]}
-        self.seeds.update({without_ids(ns): address(self.thread_id, ns, id) for ns, id in chain.items() if ns})
-        configurable = {**self.config["configurable"], "checkpoint_id": parents[""]}
-        del configurable["checkpoint_ns"]
-        self.config = {**self.config, "configurable": configurable}
-
-    def take_seed(self) -> RunnableConfig | None:
-        """The checkpoint that this nested run starts from, if it is to go on from one of another branch."""
-        return self.seeds.pop(without_ids(self.ns), None) if self.seeds and self.ns else None
-
-    def starts_before(self) -> RunnableConfig | None:
-        """Where a nested graph with a history of its own starts when the run around it does an old checkpoint anew:
-        from its newest checkpoint before that one, the first time it is entered."""
-        if self.rewound is None or not self.ns or NS_END in self.ns:
-            return None
-        point, entered = self.rewound
-        if self.ns in entered:
-            return None
-        entered.add(self.ns)
-        return point
-
     def config_of(self, checkpoint_id: str | None) -> RunnableConfig:
         """The config that names one of this run's checkpoints."""
         return address(self.thread_id or "", self.ns, checkpoint_id)
@@ -423,7 +429,3 @@ def _nested_ns(parent: Task, *, stable: bool) -> tuple[str, str]:
     number = f"{NS_SEP}{count}" if count else ""
     return place + number, parent.name + number
 
-
-def without_ids(ns: str) -> str:
-    """A namespace that is the same on every branch: the names of the nodes, with the numbers of their graphs."""
-    return NS_SEP.join(level.split(NS_END)[0] for level in ns.split(NS_SEP))

@@ -9,11 +9,24 @@ from collections.abc import Generator
 from typing import Any
 
 from ..channels.base import MISSING
-from ..checkpoint.base import CONTINUES, NULL_TASK_ID, CheckpointTuple, TaskWrites
+from ..checkpoint.base import NULL_TASK_ID, CheckpointTuple, TaskWrites
 from .effects import Effect, Effects, Load, Save
 from .errors import EmptyInputError, GraphChangedError, InvalidUpdateError
 from .fingerprint import GRAPH, migrated
-from .history import Stored, kept_ids, known_only, lost_kinds, lost_triggers, lost_work, read_stored
+from .history import Place, Stored, kept_ids, known_only, lost_kinds, lost_triggers, lost_work, read_stored
+from .inside import (
+    answers,
+    find_way,
+    is_time_travel,
+    noted_way,
+    ns_of,
+    outermost,
+    rewind_point,
+    start_inside,
+    starts_from,
+    stopped_here,
+    take_seed,
+)
 from .keep import cut
 from .machine import Machine
 from .records import refuse_foreign
@@ -27,34 +40,27 @@ from .resume import (
     take_over,
     was_taken,
 )
-from .run import DELIVERED, Run
+from .run import DELIVERED, Rewind, Run
 from .task import new_checkpoint_id
-from .types import Command, RunnableConfig
+from .types import Command
 from .writes import Pair
 
 
 def load_checkpoint(run: Run) -> Generator[Effect, None, CheckpointTuple | None]:
     """Find what the run starts from, and the newest checkpoint of its namespace."""
-    if run.inside is not None:
-        if run.input is not None and not isinstance(run.input, Command):
-            raise ValueError(
-                f"{run.inside['configurable']['checkpoint_id']!r} is a checkpoint of a nested graph and takes no new "
-                "input: go on from it with None or a Command, or give the input to a checkpoint of the whole graph"
-            )
-        inside = Load(at=run.inside)
-        yield inside
-        assert inside.found is not None  # the driver has refused an unknown one
-        run.start_inside(inside.found)
+    if run.way is not None:
+        yield from start_inside(run)
     if run.parent is not None:
         done = run.parent.run.inner_commits.pop(run.ns, None)
         if done is not None:  # the task tries again, and finds what this graph has done
             yield Save(done[1])
-    seed = run.take_seed()
-    load = Load(run.starts_before() if seed is None else None, seed)
+    if run.parent is not None:
+        seed = yield from take_seed(run)
+        if seed is not None:
+            return seed
+    load = starts_from(run)
     yield load
     run.head = load.head
-    if seed is not None and seed["configurable"]["checkpoint_ns"] != run.ns:
-        run.head, run.seeded = None, True
     if load.found is not None and _may_repeat(run, load.found):
         delivered: Any = load.found.metadata.get(DELIVERED, ())
         if run.run_id in delivered:
@@ -86,15 +92,13 @@ def load_machine(run: Run, found: CheckpointTuple | None) -> Machine:
         run.migrated, found = found.checkpoint, mine
     run.found = found
     step = found.metadata["step"] + 1
-    if run.seeded:  # it goes on in a namespace of its own, where nothing is stored yet
-        machine = Machine(run.program, found.checkpoint, step + 1)
-        machine.mark_all_unsaved()
-        sign(machine)
-        return machine
-    run.saved_id = found.checkpoint["id"]
     run.stored = read_stored(found.pending_writes or ())
     machine = Machine(run.program, found.checkpoint, step)
     machine.kept = kept_ids(run.stored)
+    if ns_of(found.config) == run.ns:
+        run.saved_id = found.checkpoint["id"]
+    else:  # it goes on in a namespace of its own, where nothing is stored yet
+        machine.mark_all_unsaved()
     if run.migrated is not None:
         machine.replace(run.migrated)
     sign(machine)
@@ -118,11 +122,14 @@ def first_phase(run: Run, machine: Machine, found: CheckpointTuple | None) -> Ef
         for stream in run.streams:
             stream.values(machine, always=True)
         return
-    if found is not None and (run.saved_id != run.head or _is_time_travel(run)) and not run.ns:
-        run.rewound = (_rewind_point(run), set())
     null = run.stored.get(NULL_TASK_ID)
     if null is not None:
         machine.apply_writes(known_only(null.writes, machine))
+    if found is not None:
+        find_way(run, machine)
+        if not run.ns and (run.saved_id != run.head or is_time_travel(run)):
+            run.rewound = run.rewound or Rewind()
+            run.rewound.points[""] = rewind_point(run, found)
     if isinstance(given, Command):
         check_unchanged(run, machine)
         yield from _take_command(run, machine, given)
@@ -132,9 +139,8 @@ def first_phase(run: Run, machine: Machine, found: CheckpointTuple | None) -> Ef
                 f"nothing to do: the input is None and {_where(run)} has nothing stored to go on with"
             )
         check_unchanged(run, machine)
-        take_over(run, machine)
-        if run.seeded:
-            yield from save(run, machine, "fork", [])
+        if not run.seeded:
+            take_over(run, machine)
     else:
         yield from _take_input(run, machine, given)
         return
@@ -143,8 +149,10 @@ def first_phase(run: Run, machine: Machine, found: CheckpointTuple | None) -> Ef
     run.passed = machine.tick
     if not run.ns:
         note_deliveries(run)
-    if run.saved_id != run.head or _is_time_travel(run):
+    if run.saved_id != run.head or run.seeded or is_time_travel(run):
         yield from _replay(run, machine)
+    if run.way is not None:
+        run.way.step = machine.step
     run.committed = run.committed or run.found
     for stream in run.streams:
         stream.resumed(machine)
@@ -177,22 +185,7 @@ def _made(run: Run, found: CheckpointTuple) -> bool:
 
 def _goes_on(run: Run, found: CheckpointTuple | None) -> bool:
     """A nested run goes on where it stopped if the task around it runs again from the same checkpoint."""
-    if run.parent is None or found is None:
-        return False
-    if run.seeded:
-        return True
-    around = run.parent.run
-    made_in = found.metadata.get("parents", {}).get(around.ns)
-    if made_in == around.machine.checkpoint_id:
-        return True
-    here = around.found is not None and around.found.checkpoint["id"] == around.machine.checkpoint_id
-    return here and made_in in around.found.metadata.get(CONTINUES, ())  # the thread around it was edited since
-
-
-def _is_time_travel(run: Run) -> bool:
-    """The config names a checkpoint and no answer is brought to it: what follows is done anew."""
-    addressed = (run.config.get("configurable") or {}).get("checkpoint_id") is not None
-    return addressed and not run.ns and not _answers(run)
+    return run.parent is not None and (run.seeded or stopped_here(run, found))
 
 
 def _replay(run: Run, machine: Machine) -> Effects:
@@ -202,27 +195,19 @@ def _replay(run: Run, machine: Machine) -> Effects:
     stored, run.stored = run.stored, {}
     made = run.found.metadata.get("source") in ("update", "fork")
     tasks = machine.plan(coerce=False)
-    if not machine.unsaved and (not tasks or (made and not stored and run.saved_id == run.head)):
+    if not machine.unsaved and not run.seeded and (not tasks or (made and not stored and run.saved_id == run.head)):
         return  # nothing to do; or a head that was made for this, and is untouched
+    then: Any = Place(run.program, machine, ns_of(run.found.config))
     for task in tasks:
-        task.run = run
+        task.run = then
     before = [(stored.get(task.id, Stored()), task.ns) for task in tasks]
     machine.step += 1
     machine.kept = {}
-    yield from save(run, machine, "fork", [])
-    if _answers(run):
-        move_answers(run, before, machine.plan(coerce=False))
-
-
-def _rewind_point(run: Run) -> RunnableConfig:
-    """The checkpoint done anew; of one made by an update or a fork, the one it was made from."""
-    found: CheckpointTuple = run.found
-    made = found.metadata.get("source") in ("update", "fork")
-    return (found.parent_config if made else None) or found.config
-
-
-def _answers(run: Run) -> bool:
-    return isinstance(run.input, Command) and run.input.resume is not MISSING
+    with noted_way(run):
+        yield from save(run, machine, "fork", [])
+    whole = outermost(run)
+    if answers(whole):
+        move_answers(run, whole.answers, before, machine.plan(coerce=False))
 
 
 def _take_input(run: Run, machine: Machine, given: Any) -> Effects:
@@ -230,7 +215,7 @@ def _take_input(run: Run, machine: Machine, given: Any) -> Effects:
     writes = input_writes(run, given)
     if not writes:
         raise EmptyInputError(f"the input holds none of the input channels {run.program.inputs!r}: {given!r}")
-    run.stored = {}
+    run.stored, run.way = {}, None
     if run.found is not None:
         lost = [name for name in lost_kinds(machine, run.found) if name.startswith("key ")]
         if lost:
@@ -275,7 +260,7 @@ def _take_command(run: Run, machine: Machine, command: Command[Any]) -> Effects:
         show_values(run, machine)
         return
     machine.apply_writes(writes)
-    if run.saver is not None and run.saved_id is not None and run.saved_id == run.head and not _is_time_travel(run):
+    if run.saver is not None and run.saved_id is not None and run.saved_id == run.head and not is_time_travel(run):
         yield from record_command(run, writes)
 
 

@@ -15,9 +15,10 @@ from .errors import nearest
 from .explain import NodeStatus, explain
 from .fingerprint import Migrate, migrated
 from .history import empty_snapshot, snapshot_of
+from .inside import nodes_of, ns_of, saver_of
 from .program import Program
 from .run import Run
-from .types import NS_END, NS_SEP, RunnableConfig, StateSnapshot, StateUpdate
+from .types import NS_SEP, RunnableConfig, StateSnapshot, StateUpdate
 
 Found = TypeVar("Found", CheckpointTuple, CheckpointTuple | None)
 Loads = Generator[RunnableConfig, CheckpointTuple | None, StateSnapshot]
@@ -51,7 +52,7 @@ class StoredThreads:
         try:
             wanted = next(loads)
             while True:
-                wanted = loads.send(saver.get_tuple(wanted))
+                wanted = loads.send(self._saver_at(saver, wanted).get_tuple(wanted))
         except StopIteration as done:
             return done.value  # type: ignore[no-any-return]
 
@@ -62,7 +63,7 @@ class StoredThreads:
         try:
             wanted = next(loads)
             while True:
-                wanted = loads.send(await saver.aget_tuple(wanted))
+                wanted = loads.send(await self._saver_at(saver, wanted).aget_tuple(wanted))
         except StopIteration as done:
             return done.value  # type: ignore[no-any-return]
 
@@ -83,7 +84,7 @@ class StoredThreads:
         """
         saver, where = self._thread(config)
         for found in saver.list(where, filter=filter, before=before, limit=limit):
-            yield self.nested(_ns(where))._snapshot(found, live=False)
+            yield self.nested(ns_of(where))._snapshot(found, live=False)
 
     async def aget_state_history(
         self,
@@ -100,7 +101,7 @@ class StoredThreads:
         slices = time_slices()
         slice_end = slices.end()
         async for found in saver.alist(where, filter=filter, before=before, limit=limit):
-            yield self.nested(_ns(where))._snapshot(found, live=False)
+            yield self.nested(ns_of(where))._snapshot(found, live=False)
             if monotonic() > slice_end:
                 slice_end = await slices.give_way()
 
@@ -138,13 +139,13 @@ class StoredThreads:
             node name → `NodeStatus`: "next", "waiting" or "idle", with a sentence that names triggers and open joins.
         """
         saver, where = self._thread(config)
-        graph = self.nested(_ns(where))
+        graph = self.nested(ns_of(where))
         return explain(graph.program, graph._as_mine(_existing(where, saver.get_tuple(where))))
 
     async def aexplain(self, config: RunnableConfig) -> dict[str, NodeStatus]:
         """`explain` for coroutines."""
         saver, where = self._thread(config)
-        graph = self.nested(_ns(where))
+        graph = self.nested(ns_of(where))
         return explain(graph.program, graph._as_mine(_existing(where, await saver.aget_tuple(where))))
 
     def _state(self, where: RunnableConfig, subgraphs: bool) -> Loads:
@@ -153,7 +154,7 @@ class StoredThreads:
         if found is None:
             return empty_snapshot(where)
         checkpoint_id = where["configurable"].get("checkpoint_id")
-        graph = self.nested(_ns(where))
+        graph = self.nested(ns_of(where))
         snapshot = graph._snapshot(found, live=checkpoint_id is None)
         if not subgraphs:
             return snapshot
@@ -179,17 +180,12 @@ class StoredThreads:
             ValueError: nothing of that name is known.
         """
         graph: StoredThreads = self
-        levels = [level.split(NS_END)[0] for level in ns.split(NS_SEP)] if ns else []
-        for position, level in enumerate(levels):
-            if level.isdigit():
-                continue
-            # A second graph run by the same task has a level of its own for its number.
-            number = levels[position + 1] if position + 1 < len(levels) and levels[position + 1].isdigit() else ""
+        for name in nodes_of(ns):
             known = graph.program.nested
-            child = known.get(f"{level}{NS_SEP}{number}" if number else level)
-            if child is None:
+            if name not in known:
+                level = name.split(NS_SEP)[0]
                 raise ValueError(f"subgraph {level!r} of namespace {ns!r} not found; {nearest(level, known)}")
-            graph = child
+            graph = known[name]
         return graph
 
     # -- change ---------------------------------------------------------------------------------------------
@@ -247,7 +243,7 @@ class StoredThreads:
     def _editing(self, config: RunnableConfig) -> Run:
         """A run that changes the thread without running nodes."""
         saver, where = self._thread(config)
-        ns = _ns(where)
+        ns = ns_of(where)
         graph: Any = self.nested(ns)
         if not ns:
             return Run(graph, None, config, Call())
@@ -259,8 +255,12 @@ class StoredThreads:
     def _thread(self, config: RunnableConfig) -> tuple[BaseCheckpointSaver, RunnableConfig]:
         if not isinstance(self.checkpointer, BaseCheckpointSaver):
             raise ValueError("no checkpointer set: compile(checkpointer=...) to keep and inspect threads")
-        merged = merge_configs(self.config, config)
-        return self.checkpointer, address(*coordinates(merged))
+        where = address(*coordinates(merge_configs(self.config, config)))
+        return self._saver_at(self.checkpointer, where), where
+
+    def _saver_at(self, saver: BaseCheckpointSaver, where: RunnableConfig) -> BaseCheckpointSaver:
+        """The saver of the graph that a namespace belongs to; `saver` if it has none of its own."""
+        return saver_of(self.program, saver, ns_of(where))
 
 
 def _below(
@@ -285,7 +285,3 @@ def _existing(where: RunnableConfig, found: CheckpointTuple | None) -> Checkpoin
         raise ValueError(f"thread {where['configurable']['thread_id']!r} has no checkpoint {wanted!r}")
     return found
 
-
-def _ns(where: RunnableConfig) -> str:
-    ns: str = where["configurable"].get("checkpoint_ns", "")
-    return ns

@@ -9,7 +9,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from ..checkpoint.base import coordinates
+from ..checkpoint.base import address, coordinates
 from .calls import Calls
 from .effects import Claim, Effects, Load, RunTasks, Save
 from .errors import GraphBubbleUp
@@ -116,8 +116,13 @@ class Driver:
             assert saver is not None
             if effect.made_by is not None:
                 effect.found = saver.run_of(config, effect.made_by)
-            else:
+            elif effect.saver is None or effect.saver is saver:
                 effect.found, effect.head = find(saver, config, effect.before)
+            elif effect.before is None:
+                effect.found, effect.head = find(effect.saver, config)
+            else:
+                effect.found = older_elsewhere(saver, config, effect.saver, effect.before)
+                effect.head = saver.head(config)
 
     def settle(self) -> None:
         """Wait for what is still being saved.
@@ -242,6 +247,23 @@ def place(run: Run) -> Any:
     """The config that names what this run starts from."""
     checkpoint_id = (run.config.get("configurable") or {}).get("checkpoint_id") if run.parent is None else None
     return run.config_of(checkpoint_id)
+
+
+def whole(config: Any) -> Any:
+    """The config of the whole graph's history on the thread that a config names."""
+    return address(coordinates(config)[0], "")
+
+
+def made_under(found: Any) -> str | None:
+    """The checkpoint of the whole graph under which a nested one was made."""
+    parents: dict[str, str] = found.metadata.get("parents", {})
+    return parents.get("")
+
+
+def older_elsewhere(saver: Any, config: Any, other: Any, before: Any) -> Any:
+    """The newest checkpoint made under one of the whole graph older than `before`, which another saver keeps."""
+    older = {each.checkpoint["id"] for each in other.list(whole(before), before=before)}
+    return next((each for each in saver.list(config) if made_under(each) in older), None)
 
 
 def find(saver: Any, config: Any, before: Any = None) -> tuple[Any, str | None]:

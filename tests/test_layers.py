@@ -45,6 +45,7 @@ PREGEL = """
     keep
     run
     effects
+    inside
     resume
     start
     open_work
