@@ -87,7 +87,7 @@ def start_inside(run: Run) -> Generator[Effect, None, None]:
     chain = {**parents, ns: checkpoint_id}
     run.way.stages = [(each, chain[each]) for each in sorted(chain, key=_depth) if each]
     stored = read_stored(load.found.pending_writes or ())
-    run.way.asked = tuple(question.id for known in stored.values() for question in known.waiting)
+    run.way.asked = tuple(question.id for known in stored.values() for question in known.interrupts)
     run.rewound = Rewind()
     configurable = {**run.config["configurable"], "checkpoint_id": parents[""]}
     del configurable["checkpoint_ns"]
@@ -115,7 +115,7 @@ def find_way(run: Run, machine: Machine) -> None:
     run.way.task = led[0].path_text if led else None
     if run.way.asked:
         open_ = waiting_questions(tasks, run.stored)
-        run.way.live = run.saved_id == run.head and all(question in open_ for question in run.way.asked)
+        run.way.live = run.saved_id == run.head and any(question in open_ for question in run.way.asked)
 
 
 @contextmanager

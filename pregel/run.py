@@ -77,7 +77,7 @@ class Way:
         stages: the graphs below this run down to that checkpoint: namespace and checkpoint of each. Empty in the run
             that has started from it.
         task: the path of the task of this run in which it lies; None if that is not known, as in a `@task` call.
-        asked: the questions that stand beside that checkpoint. `live`: they are those that the run waits for now.
+        asked: the questions beside that checkpoint, answered ones too. `live`: the run waits for some of them now.
         step: the superstep of that task.
         stored: it was found with the fork that another call has made, so graphs inside may have gone on since.
     """

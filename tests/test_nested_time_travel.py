@@ -7,6 +7,10 @@ from typing import Any
 
 import pytest
 from nested_travel import CALLS, KEEPS, Nest, travel
+from paused import CFG, Ran, State, asks, graph, says
+
+import stategraph.pregel.start as start
+from stategraph import END, START, Command, InMemorySaver, Send, StateGraph
 
 
 @pytest.mark.parametrize("inmost", KEEPS)
@@ -17,3 +21,134 @@ def test_every_checkpoint_of_three_graphs(drive: Any, mid: Any, inmost: Any) -> 
     for number, stop in enumerate(nest.stops):
         if stop.turn == 1:
             travel(nest, stop, CALLS[(number + KEEPS.index(mid) + KEEPS.index(inmost)) % 3])
+
+
+# -- which graph of which task ------------------------------------------------------------------------------------
+
+
+def two_questions(ran: Ran, checkpointer: Any = None) -> Any:
+    nodes = {"s": says("s", ran), "i": asks("i", ran, 2), "t": says("t", ran)}
+    return graph(nodes, (START, "s"), ("s", "i"), ("i", "t"), checkpointer=checkpointer)
+
+
+def nested(drive: Any, app: Any, following: str) -> list[Any]:
+    """The snapshots of nested graphs in which this node runs next, the oldest first."""
+    found = [
+        snapshot
+        for above in drive.history(app, CFG)
+        for task in above.tasks
+        if task.state is not None
+        for snapshot in drive.history(app, task.state)
+        if snapshot.next == (following,)
+    ]
+    return sorted(found, key=lambda snapshot: snapshot.created_at)
+
+
+def test_of_several_sends_the_one_inside_which_it_lies_goes_on(drive: Any) -> None:
+    ran = Ran()
+    child = graph({"s": says("s", ran), "t": says("t", ran)}, (START, "s"), ("s", "t"), checkpointer=None)
+    builder = StateGraph(State).add_node("sub", child)
+    builder.add_conditional_edges(START, lambda state: [Send("sub", {"log": [n]}) for n in range(3)], ["sub"])
+    app = builder.compile(checkpointer=InMemorySaver())
+    drive.invoke(app, {}, CFG)
+    (second,) = [found for found in nested(drive, app, "t") if found.values["log"][0] == 1]
+    ran.clear()
+    drive.invoke(app, None, second.config)
+    assert ran.count("s") == 2 and ran.count("t") == 3
+
+
+@pytest.mark.parametrize("checkpointer", [None, True])
+def test_a_graph_that_the_same_node_ran_before_is_not_run_again(drive: Any, checkpointer: Any) -> None:
+    ran = Ran()
+    first, second = two_questions(ran, checkpointer), two_questions(ran, checkpointer)
+    app = graph({"n": lambda state: {"log": first.invoke({})["log"] + second.invoke({})["log"]}}, (START, "n"))
+    drive.invoke(app, {}, CFG)
+    for answer in "abcd":
+        found = drive.invoke(app, Command(resume=answer), CFG)
+    at_end = [each for each in nested_of_second(drive, app, checkpointer) if each.next == ("t",)][-1]
+    ran.clear()
+    assert drive.invoke(app, None, at_end.config) == found
+    assert ran == ["t"]
+
+
+def nested_of_second(drive: Any, app: Any, checkpointer: Any) -> list[Any]:
+    (task,) = [task for above in drive.history(app, CFG) for task in above.tasks if task.name == "n"]
+    where = task.state["configurable"]["checkpoint_ns"] + "|1"
+    return drive.history(app, {"configurable": {"thread_id": "1", "checkpoint_ns": where}})
+
+
+@pytest.mark.parametrize("checkpointer", [None, True])
+def test_a_round_of_a_loop_goes_on_from_what_the_round_before_has_left(drive: Any, checkpointer: Any) -> None:
+    ran = Ran()
+    child = graph({"s": says("s", ran), "t": says("t", ran)}, (START, "s"), ("s", "t"), checkpointer=checkpointer)
+
+    def holder(state: Any) -> Any:
+        return {"log": [tuple(child.invoke({})["log"])]}
+
+    builder = StateGraph(State).add_node("n", holder).add_edge(START, "n")
+    builder.add_conditional_edges("n", lambda state: "n" if len(state["log"]) < 4 else END, ["n", END])
+    app = builder.compile(checkpointer=InMemorySaver())
+    whole = drive.invoke(app, {}, CFG)
+    stops = {each.config["configurable"]["checkpoint_id"]: each for each in nested(drive, app, "t")}
+    for number, found in enumerate(stops.values()):
+        ran.clear()
+        assert drive.invoke(app, None, found.config) == whole
+        assert ran == ["t", *["s", "t"] * (3 - number)]
+
+
+# -- answers --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("by_id", [False, True])
+@pytest.mark.parametrize("checkpointer", [None, True])
+def test_an_answer_inside_reaches_the_question_shown_there_and_earlier_ones_stay(
+    drive: Any, checkpointer: Any, by_id: bool
+) -> None:
+    ran = Ran()
+    app = graph({"sub": two_questions(ran, checkpointer)}, (START, "sub"))
+    drive.invoke(app, {}, CFG)
+    drive.invoke(app, Command(resume="A"), CFG)
+    shown = drive.get_state(app, CFG, subgraphs=True).tasks[0].state
+    drive.invoke(app, Command(resume="B"), CFG)
+    ran.clear()
+    (question,) = drive.get_state(app, shown.config).interrupts
+    answer = {question.id: "C"} if by_id else "C"
+    assert drive.invoke(app, Command(resume=answer), shown.config)["log"] == ["s", ("i", "A", "C"), "t"]
+    assert ran == ["i", "t"]
+
+
+# -- a crash, and edits ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("checkpointer", [None, True])
+def test_a_fork_that_was_left_before_it_went_inside_goes_there_when_it_goes_on(
+    drive: Any, checkpointer: Any, monkeypatch: Any
+) -> None:
+    ran = Ran()
+    child = graph({"s": says("s", ran), "t": says("t", ran)}, (START, "s"), ("s", "t"), checkpointer=checkpointer)
+    app = graph({"sub": child}, (START, "sub"))
+    whole = drive.invoke(app, {}, CFG)
+    (found, *_) = nested(drive, app, "t")
+    ran.clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(start, "take_seed", lost)
+        with pytest.raises(OSError, match="killed"):
+            drive.invoke(app, None, found.config)
+    assert drive.invoke(app, None, CFG) == whole and ran == ["t"]
+
+
+def lost(run: Any) -> Any:
+    raise OSError("killed")
+
+
+@pytest.mark.parametrize("checkpointer", [None, True])
+def test_an_edit_inside_is_found_when_the_paused_run_goes_on_or_by_its_config(drive: Any, checkpointer: Any) -> None:
+    for by_config in (False, True):
+        ran = Ran()
+        app = graph({"sub": two_questions(ran, checkpointer)}, (START, "sub"))
+        drive.invoke(app, {}, CFG)
+        inside = drive.get_state(app, CFG).tasks[0].state
+        made = drive.update_state(app, inside, {"log": ["edited"]}, as_node="i")
+        ran.clear()
+        assert drive.invoke(app, None, made if by_config else CFG)["log"] == ["s", "edited", "t"]
+        assert ran == ["t"]
