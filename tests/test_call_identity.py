@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import operator
+import signal
 import subprocess
 import sys
 import textwrap
@@ -618,11 +619,39 @@ def test_a_thread_begun_by_a_script_goes_on_where_the_script_is_imported(tmp_pat
     assert _run(tmp_path, "worker.py") == ["[4, 'yes']"], "the call is found, and not run again"
 
 
-def _run(folder: Path, *program: str) -> list[str]:
+KILLED = """
+import os, signal, sys
+from stategraph import SqliteSaver, entrypoint, task
+
+@task
+def price(name):
+    print("ran", name, flush=True)
+    return len(name)
+
+with SqliteSaver.from_conn_string(sys.argv[2]) as saver:
+    @entrypoint(checkpointer=saver)
+    def flow(_):
+        found = {name: call.result() for name, call in [(name, price(name)) for name in sys.argv[1].split()]}
+        if "milk" not in found:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return found
+
+    thread = {"configurable": {"thread_id": "1"}}
+    print(flow.invoke(None if "milk" in sys.argv[1] else 1, thread))
+"""
+
+
+def test_after_a_kill_calls_in_another_order_are_found(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(textwrap.dedent(KILLED))
+    assert sorted(_run(tmp_path, "shop.py", "tea gold", killed=True)) == ["ran gold", "ran tea"]
+    assert _run(tmp_path, "shop.py", "milk gold tea") == ["ran milk", "{'milk': 4, 'gold': 4, 'tea': 3}"]
+
+
+def _run(folder: Path, *program: str, killed: bool = False) -> list[str]:
     done = subprocess.run(
         [sys.executable, *program, "threads.db"], cwd=folder, capture_output=True, text=True, timeout=60, check=False
     )
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == (-signal.SIGKILL if killed else 0), done.stderr
     return done.stdout.splitlines()
 
 
