@@ -47,6 +47,17 @@ def recorded_work_repeated(stack: ExitStack) -> None:
     swap(stack, loop, "_restore", lambda run, tasks: None)
 
 
+@bug("calls_inside", 6)
+def nested_replay_starts_over(stack: ExitStack) -> None:
+    """A graph inside does not go on from the checkpoint that was named, but takes its input anew."""
+
+    def take_seed(run: Any) -> Any:
+        return None
+        yield
+
+    swap(stack, start, "take_seed", take_seed)
+
+
 @bug("answers_in_sqlite", 4)
 def double_resume(stack: ExitStack) -> None:
     """Several answers to one question are all taken."""

@@ -1,4 +1,5 @@
-"""R20: time travel is exact, and forks, edits, prunes and copies never touch what they are made from."""
+"""R20, R35: time travel is exact, inside nested graphs too, and forks, edits, prunes and copies never touch what they are
+made from."""
 
 from __future__ import annotations
 
@@ -8,7 +9,9 @@ from contextlib import ExitStack
 from random import Random
 from typing import Any
 
+from conftest import Drive
 from hypothesis import HealthCheck, Phase, given, seed, settings
+from nested_travel import CALLS, KEEPS, Nest, travel
 from test_history_model import STEPS, World, follow
 
 from stategraph import InMemorySaver
@@ -51,6 +54,21 @@ def calls_on_threads(round: Round) -> None:
 
         drawn(round.random, 2, STEPS, check)
     round.count("calls", 80)
+
+
+@trial("R35", quick=3, full=3_000)
+def calls_inside(round: Round) -> None:
+    """Graphs three deep, each with any `checkpointer`, paused and answered in two turns; then replays, answers and edits at
+    any of their checkpoints, sync and async: what follows runs once from there, with the state of then, and nothing that
+    was there changes."""
+    random = round.random
+    nest = Nest(Drive(random.random() < 0.3), random.choice(KEEPS), random.choice(KEEPS))
+    for stop in random.sample(nest.stops, min(8, len(nest.stops))):
+        try:
+            travel(nest, stop, random.choice(CALLS))
+        except AssertionError as error:
+            raise CheckFailed(f"{nest.keeps}: {error}") from error
+        round.count("calls")
 
 
 # -- below the engine: what savers are asked --------------------------------------------------------------------
