@@ -9,7 +9,7 @@ from collections.abc import Generator
 from typing import Any
 
 from ..channels.base import MISSING
-from ..checkpoint.base import NULL_TASK_ID, CheckpointTuple, TaskWrites
+from ..checkpoint.base import CONTINUES, NULL_TASK_ID, CheckpointTuple, TaskWrites
 from .effects import Effect, Effects, Load, Save
 from .errors import EmptyInputError, GraphChangedError, InvalidUpdateError
 from .fingerprint import GRAPH, migrated
@@ -192,11 +192,10 @@ def _replay(run: Run, machine: Machine) -> Effects:
     """Do anew what follows a checkpoint, on a branch of its own: nothing is written beside the old one, and what its
     tasks had left counts no more. Answers that are brought along reach the questions they name, in the branch; those
     given before the open questions stay."""
-    stored, run.stored = run.stored, {}
-    made = run.found.metadata.get("source") in ("update", "fork")
     tasks = machine.plan(coerce=False)
-    if not machine.unsaved and not run.seeded and (not tasks or (made and not stored and run.saved_id == run.head)):
-        return  # nothing to do; or a head that was made for this, and is untouched
+    if not machine.unsaved and not run.seeded and (not tasks or _made_for_this(run)):
+        return
+    stored, run.stored = run.stored, {}
     then: Any = Place(run.program, machine, ns_of(run.found.config))
     for task in tasks:
         task.run = then
@@ -208,6 +207,14 @@ def _replay(run: Run, machine: Machine) -> Effects:
     whole = outermost(run)
     if answers(whole):
         move_answers(run, whole.answers, before, machine.plan(coerce=False))
+
+
+def _made_for_this(run: Run) -> bool:
+    """Whether the checkpoint is the head, made by an update or a fork to go on from, and nothing was recorded beside it
+    but what an update has carried over."""
+    if run.saved_id != run.head or run.found.metadata.get("source") not in ("update", "fork"):
+        return False
+    return not run.stored or (bool(run.found.metadata.get(CONTINUES)) and run.found.stamp == 1)
 
 
 def _take_input(run: Run, machine: Machine, given: Any) -> Effects:

@@ -140,10 +140,13 @@ class Thread:
         log = base.log + tuple(item for _, _, found in sorted(writes, key=lambda w: w[:2]) for item in found)
         z = base.z and "z" not in done and as_node != "z"
         joined = (base.joined if z or not base.z else frozenset()) | (ALL & {*done, as_node})
+        left = base.pending - frozenset(done) - {as_node} if in_place else frozenset()
+        kept = left if where == self.head else ()  # their questions stay open, and what was answered stays answered
         self.points.append(
             replace(
-                base, log=log, joined=joined, z=z or joined == ALL, given=None,
-                pending=base.pending - frozenset(done) - {as_node} if in_place else frozenset(),
+                base, log=log, joined=joined, z=z or joined == ALL, given=None, pending=left,
+                answers={t: a for t, a in point.answers.items() if t in kept},
+                asked={t: k for t, k in point.asked.items() if t in kept},
             )
         )  # fmt: skip
 

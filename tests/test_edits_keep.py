@@ -277,3 +277,18 @@ def test_a_hand_raised_pause_is_looked_at_again_after_an_edit(drive: Any, saver:
     assert asked(drive.invoke(app, {"text": "long text"}, CFG)) == ["too long"]
     drive.update_state(app, CFG, {"text": "ok"})
     assert drive.invoke(app, None, CFG)["log"] == ["ok"]
+
+
+@pytest.mark.parametrize("call", [None, Command(resume="yes")], ids=["none", "answer"])
+def test_going_on_from_the_config_of_the_edit_does_nothing_again(drive: Any, saver: Any, call: Any) -> None:
+    ran = Ran()
+    app = shop(ran, saver)
+    drive.invoke(app, {}, CFG)
+    ran.clear()
+    made = drive.update_state(app, CFG, {"log": ["edited"]})
+    drive.invoke(app, call, made)
+    if call is None:
+        assert ran.take() == ["ask"]
+        drive.invoke(app, Command(resume="yes"), CFG)
+    assert ran.take() == ["ask", "receipt"]
+    assert drive.get_state(app, CFG).values["log"] == ["a", "edited", ("ask", "yes"), "charged", "receipt"]
