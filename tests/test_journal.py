@@ -112,6 +112,27 @@ class Full(Exception):
     """No room."""
 
 
+class Waiting(InMemorySaver):
+    """In memory, and yet its async methods let others run meanwhile."""
+
+    async def acommit_writes(self, *args: Any) -> None:
+        for _ in range(9):
+            await asyncio.sleep(0)
+        await super().acommit_writes(*args)
+
+
+def test_a_saver_in_memory_that_waits_stores_each_entry_once() -> None:
+    @entrypoint(checkpointer=Waiting())
+    async def flow(given: Any) -> Any:
+        calls = [thrice(number) for number in range(5)]
+        return [await call for call in calls]
+
+    async def bounded() -> Any:
+        return await asyncio.wait_for(flow.ainvoke({}, CFG), 10)
+
+    assert asyncio.run(bounded()) == [0, 3, 6, 9, 12]
+
+
 def test_after_a_failed_checkpoint_no_call_is_recorded(drive: Any, saver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     app = graph({"a": lambda s: {"log": ["a"]}, "b": calling}, (START, "a"), ("a", "b"), ("b", END), checkpointer=saver)
 

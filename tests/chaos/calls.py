@@ -1,0 +1,397 @@
+"""R25: nothing that this engine has stored is ever read as damage, however slow the commits are and whenever the process
+dies: nodes and entrypoints that call `@task`s, ask several questions and run graphs inside themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+from stategraph import (
+    START,
+    Command,
+    InMemorySaver,
+    StateGraph,
+    UnknownInterruptError,
+    entrypoint,
+    get_runtime,
+    interrupt,
+)
+from stategraph import task as task_of
+from stategraph.testing import CheckFailed, Ledger, kill, same
+from stategraph.testing.desk import World
+
+from .campaign import Round, trial
+from .kills import WRITING, recorded, repeats
+from .stages import State, Storage, config, postgres, sqlite
+
+Steps = list[list[Any]]
+"""What a body does, in order: ["ask", a question], ["call", [steps of each of the calls side by side]],
+["run", [steps of each node of a nested graph]]"""
+
+
+class Play(NamedTuple):
+    """One program, and how it is run.
+
+    Attributes:
+        seed: what the program is drawn from.
+        flow: whether it is an entrypoint, not a graph.
+        coroutines: whether its functions are.
+        slowest: the longest that a storing call takes, in seconds.
+    """
+
+    seed: int
+    flow: bool
+    world: str
+    coroutines: bool
+    durability: str
+    slowest: float
+
+
+class Kill(NamedTuple):
+    """When to kill: before or after the n-th storing call, after the n-th effect, or after some milliseconds."""
+
+    how: str
+    at: int
+
+
+NEVER = Kill("", 0)
+IN_FLIGHT = 27
+"""So many `@task` calls are under way at most: three nodes side by side, three calls each, three calls in each of those."""
+
+
+# -- programs ---------------------------------------------------------------------------------------------------
+
+
+def drawn_steps(random: Random, depth: int, name: str) -> Steps:
+    """What a body does. Some of its calls are equal to each other."""
+    steps: Steps = []
+    for number in range(random.randrange(1, 3)):
+        here = f"{name}.{number}"
+        kind = random.choice(["ask", "call", "call", "run"] if depth else ["ask"])
+        if kind == "ask":
+            steps.append(["ask", here])
+        elif kind == "call":
+            calls = [drawn_steps(random, depth - 1, f"{here}{lane}") for lane in "abc"[: random.choice([1, 2, 2, 3])]]
+            if random.random() < 0.5:
+                calls = [[] if random.random() < 0.5 else call for call in calls]
+            steps.append(["call", calls])
+        else:
+            inside = [drawn_steps(random, depth - 1, f"{here}{node}") for node in "uv"[: random.randrange(1, 3)]]
+            steps.append(["run", inside])
+    return steps
+
+
+def ask(question: str) -> str:
+    """Ask; look whether the answer is one to this question."""
+    answer = interrupt(question)
+    if answer != f"to {question}":
+        raise CheckFailed(f"{question!r} was given the answer {answer!r}")
+    return str(answer)
+
+
+class Program:
+    """A graph or an entrypoint, drawn by chance. Each `@task` notes its id when it has done its work."""
+
+    def __init__(self, play: Play, ledger: Any) -> None:
+        self.play, self.ledger = play, ledger
+        self.work = task_of(self._body(self._task), name="work")
+
+    def build(self, saver: Any) -> Any:
+        random = Random(self.play.seed)
+        if self.play.flow:
+            steps = drawn_steps(random, 2, "flow")
+            return entrypoint(checkpointer=saver)(self._body(lambda _: (yield from self.perform(steps)), "flow"))
+        graph, before = StateGraph(State), [START]
+        for number in range(random.randrange(1, 3)):
+            names = [f"n{number}{lane}" for lane in "xyz"[: random.choice([1, 1, 2, 3])]]
+            for name in names:
+                steps = drawn_steps(random, random.randrange(3), name)
+                graph.add_node(name, self.nested([steps]) if random.random() < 0.2 else self.node(steps))
+                for each in before if random.random() < 0.5 else before[:1]:
+                    graph.add_edge(each, name)
+            before = names
+        return graph.compile(checkpointer=saver)
+
+    def node(self, steps: Steps) -> Any:
+        def node(_: Any) -> Iterator[Any]:
+            return {"log": [(yield from self.perform(steps))]}
+
+        return self._body(node)
+
+    def nested(self, inside: list[Steps]) -> Any:
+        graph, before = StateGraph(State), START
+        for number, steps in enumerate(inside):
+            graph.add_node(str(number), self.node(steps)).add_edge(before, str(number))
+            before = str(number)
+        return graph.compile()
+
+    def perform(self, steps: Steps) -> Any:
+        """A body as a generator of what is to be waited for."""
+        found: list[Any] = []
+        for kind, what in steps:
+            if kind == "ask":
+                found.append(ask(what))
+            elif kind == "call":
+                for future in [self.work(each) for each in what]:
+                    found.append((yield "result", future))
+            else:
+                found.append((yield "invoke", self.nested(what)))
+        return found
+
+    def _task(self, steps: Steps) -> Any:
+        found = yield from self.perform(steps)
+        self.ledger.note(get_runtime().idempotency_key, str(steps))
+        return found
+
+    def _body(self, perform: Any, name: str = "body") -> Any:
+        """The function that performs what a generator says, a coroutine or not."""
+
+        def body(given: Any) -> Any:
+            going, sent = perform(given), None
+            while True:
+                try:
+                    kind, waited = going.send(sent)
+                except StopIteration as end:
+                    return end.value
+                sent = waited.result() if kind == "result" else waited.invoke({"log": []})["log"]
+
+        async def abody(given: Any) -> Any:
+            going, sent = perform(given), None
+            while True:
+                try:
+                    kind, waited = going.send(sent)
+                except StopIteration as end:
+                    return end.value
+                sent = await waited if kind == "result" else (await waited.ainvoke({"log": []}))["log"]
+
+        chosen = abody if self.play.coroutines else body
+        chosen.__name__ = name
+        return chosen
+
+
+# -- a client and its process -----------------------------------------------------------------------------------
+
+
+class Outbox:
+    """A file in which a client keeps the call that it has made and not heard of."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def read(self) -> Any:
+        return json.loads(self.path.read_text()) if self.path.exists() else None
+
+    def write(self, call: Any) -> None:
+        beside = self.path.with_suffix(".new")
+        beside.write_text(json.dumps(call))
+        beside.replace(self.path)
+
+    def clear(self) -> None:
+        self.path.unlink(missing_ok=True)
+
+
+def client(app: Any, play: Play, world: World, outbox: Outbox, random: Random) -> int:
+    """Begin, answer some or all of what is asked, go on, until nothing is left. What an earlier process of this client
+    had called and not heard of is delivered again under its run id, or the state of the thread is asked first."""
+
+    def call(run_id: str, answers: Any, begins: bool) -> None:
+        given = {"log": []} if begins else Command(resume=answers) if answers else None
+        world.call(app, "invoke", given, config(run_id=run_id), durability=play.durability)
+        outbox.clear()
+
+    calls = 0
+    left = outbox.read()
+    if left is not None and random.random() < 0.6:
+        calls += 1
+        call(*left)
+    while True:
+        calls += 1
+        if calls > 300:
+            raise CheckFailed("300 calls, and the thread has not come to its end")
+        state = world.call(app, "get_state", config())
+        begins = not state.created_at
+        if not begins and not state.next:
+            return calls
+        answers = {each.id: f"to {each.value}" for each in state.interrupts if random.random() < 0.8}
+        run_id = "first" if begins else f"run {random.getrandbits(64)}"
+        outbox.write([run_id, answers, begins])
+        try:
+            call(run_id, answers, begins)
+        except UnknownInterruptError:  # a run that was killed has taken the answer
+            call(f"on {random.getrandbits(64)}", None, False)
+
+
+@contextmanager
+def slowed(saver: Any, play: Play, random: Random, passing: Any) -> Iterator[None]:
+    """Inside, every storing call of a saver takes a while, and is counted."""
+    lock = threading.Lock()
+
+    def wait() -> float:
+        with lock:
+            return play.slowest * random.random() ** 2
+
+    def around(method: Any) -> Any:
+        def call(*args: Any) -> Any:
+            passing("before")
+            time.sleep(wait())
+            result = method(*args)
+            passing("after")
+            return result
+
+        async def acall(*args: Any) -> Any:
+            passing("before")
+            await asyncio.sleep(wait())
+            result = await method(*args)
+            passing("after")
+            return result
+
+        return acall if asyncio.iscoroutinefunction(method) else call
+
+    names = WRITING if not saver.in_memory else (*WRITING, *(f"a{name}" for name in WRITING))
+    for name in names:
+        setattr(saver, name, around(getattr(saver, name)))
+    yield
+    for name in names:
+        delattr(saver, name)
+
+
+def live(storage: Storage, play: Play, ledger: Path, outbox: Path, plan: Kill, seed: int) -> dict[str, int]:
+    """What the process does that may be killed; how often each of the places was passed."""
+    with storage.open() as saver:
+        return carried(saver, play, ledger, outbox, plan, seed)[0]
+
+
+def carried(saver: Any, play: Play, ledger: Path, outbox: Path, plan: Kill, seed: int) -> tuple[dict[str, int], Any]:
+    """A client's calls on a saver, to the end; what it ends with."""
+    passed: Counter[str] = Counter()
+    lock = threading.Lock()
+
+    def passing(how: str) -> None:
+        with lock:
+            passed[how] += 1
+            if plan == (how, passed[how]):
+                kill()
+
+    class Noting(Ledger):
+        def note(self, *words: Any) -> None:
+            super().note(*words)
+            passing("effect")
+
+    if plan.how == "moment":
+        timer = threading.Timer(plan.at / 1000, kill)
+        timer.daemon = True
+        timer.start()
+    random = Random(seed)
+    with World(play.world) as world, slowed(saver, play, random, passing):
+        app = Program(play, Noting(ledger)).build(saver)
+        passed["calls"] = client(app, play, world, Outbox(outbox), random)
+        return passed, world.call(app, "get_state", config()).values
+
+
+# -- trials -----------------------------------------------------------------------------------------------------
+
+KINDS = [("sync", False), ("async", True), ("async", True), ("async", False)]
+KINDS_OF_STORAGE = ("sqlite", "memory", "sqlite", "postgres")
+
+
+def drawn(round: Round, first: int) -> Play:
+    """A play, with slower commits once the first rounds are over."""
+    random = round.random
+    world, coroutines = random.choice(KINDS)
+    durability = random.choice(["sync", "async", "async", "exit"])
+    slowest = random.choice([0.0, 0.003, 0.02]) if round.number < first else random.choice([0.0, 0.02, 0.2])
+    return Play(random.getrandbits(32), random.random() < 0.5, world, coroutines, durability, slowest)
+
+
+def unbroken(round: Round, play: Play) -> tuple[dict[str, int], Any, list[list[Any]]]:
+    """What a play passes and ends with, and the effects it has, if its saver is quick and nobody disturbs."""
+    ledger = round.folder / "unbroken"
+    passed, values = carried(
+        InMemorySaver(), play._replace(slowest=0.0), ledger, round.folder / "its outbox", NEVER, 0
+    )
+    return passed, values, Ledger(ledger).read()
+
+
+def _compare(play: Play, values: Any, wanted: Any, notes: list[list[Any]], noted: list[list[Any]]) -> None:
+    same(values, wanted, f"{play}: what it ends with")
+    kinds = [{str(words) for _, *words in each} for each in (notes, noted)]
+    same(kinds[0], kinds[1], f"{play}: effects")
+
+
+@trial("R25", quick=24, full=20_000)
+def slow_commits(round: Round) -> None:
+    """A graph or an entrypoint drawn by chance, whose functions ask several questions, call `@task`s that ask and call in
+    turn, and run graphs, on a saver whose storing calls take 0 to 200 ms (20 at first). A client answers some of the
+    questions at a time. Nothing fails, the end is that of quick commits, each answer reaches its question, and no task
+    is done twice."""
+    play = drawn(round, 24)
+    kind = round.random.choice(KINDS_OF_STORAGE[: 4 if round.number % 8 == 7 else 3])
+    _, wanted, noted = unbroken(round, play)
+    ledger, outbox, seed = round.folder / "ledger", round.folder / "outbox", round.random.getrandbits(32)
+    if kind == "memory":
+        passed, values = carried(InMemorySaver(), play, ledger, outbox, NEVER, seed)
+    else:
+        with (sqlite(round) if kind == "sqlite" else postgres(round)).open() as saver:
+            passed, values = carried(saver, play, ledger, outbox, NEVER, seed)
+    notes = Ledger(ledger).read()
+    _compare(play, values, wanted, notes, noted)
+    if repeats(notes):
+        raise CheckFailed(f"{play} on {kind}: {repeats(notes)} tasks were done twice")
+    for what in ("calls", "before"):
+        round.count({"calls": "calls", "before": "storing calls"}[what], passed[what])
+
+
+def killed_calls(round: Round, storage: Storage) -> None:
+    """Kill one play one to three times, then let it end."""
+    random, play = round.random, drawn(round, 8)
+    most, wanted, noted = unbroken(round, play)
+    ledger, outbox = round.folder / "ledger", round.folder / "outbox"
+    done: set[str] = set()
+    counts: Counter[str] = Counter()
+    plans = [_drawn_kill(random, most) for _ in range(random.choice([1, 1, 2, 3]))]
+    for plan in [*plans, NEVER]:
+        where = f"{play}, {plan} of {plans} on {storage.kind}"
+        before = repeats(Ledger(ledger).read())
+        (ended,) = round.bench.run((live, storage, play, ledger, outbox, plan, random.getrandbits(32)))
+        same(ended.error, "", where)
+        round.count("kills", ended.killed)
+        notes = Ledger(ledger).read()
+        after = Counter(str(key) for key, *_ in notes)
+        again = [key for key in done if after[key] > counts[key]]
+        if again:
+            raise CheckFailed(f"{where}: {len(again)} tasks were done again that were recorded as done")
+        if play.durability == "sync" and repeats(notes) - before > IN_FLIGHT:
+            raise CheckFailed(f"{where}: {repeats(notes) - before} tasks were repeated, {IN_FLIGHT} may have been in flight")
+        done, counts = recorded(storage), after
+    with storage.open() as saver, World(play.world) as world:
+        app = Program(play, Ledger(ledger)).build(saver)
+        values = world.call(app, "get_state", config()).values
+    _compare(play, values, wanted, Ledger(ledger).read(), noted)
+    round.count("tasks repeated, all in flight", repeats(Ledger(ledger).read()))
+
+
+def _drawn_kill(random: Random, most: dict[str, int]) -> Kill:
+    how = random.choice(["before", "after", "effect", "moment"])
+    return Kill(how, random.randrange(1, (most.get(how, 0) or 150) + 1))
+
+
+@trial("R25", quick=8, full=4_000)
+def killed_calls_on_sqlite(round: Round) -> None:
+    """The same, while the process is killed one to three times: around a storing call, after an effect, at a random
+    moment. The client delivers the same call again, or looks at the thread. The end is that of an unbroken run, and no
+    `@task` that was recorded is done again."""
+    killed_calls(round, sqlite(round))
+
+
+@trial("R25", quick=2, full=1_000)
+def killed_calls_on_postgres(round: Round) -> None:
+    """The same on Postgres."""
+    killed_calls(round, postgres(round))
