@@ -136,15 +136,18 @@ class Thread:
             self.points.append(replace(base, log=log, given=None, pending=frozenset(), joined=joined, z=False))
             return
         in_place = as_node in point.pending or (as_node == "z" and point.z)
+        # The join stays full if nobody acts for z: what z has done stays beside the new checkpoint, where it is done, too.
+        again = {"z": done["z"]} if "z" in done and as_node != "z" else {}
+        done = {t: found for t, found in done.items() if t not in again}
         writes = [*sorted((t, 0, done[t]) for t in done), (as_node if in_place else "", 1, list(items))]
         log = base.log + tuple(item for _, _, found in sorted(writes, key=lambda w: w[:2]) for item in found)
-        z = base.z and "z" not in done and as_node != "z"
+        z = base.z and as_node != "z"
         joined = (base.joined if z or not base.z else frozenset()) | (ALL & {*done, as_node})
         left = base.pending - frozenset(done) - {as_node} if in_place else frozenset()
         kept = left if where == self.head else ()  # their questions stay open, and what was answered stays answered
         self.points.append(
             replace(
-                base, log=log, joined=joined, z=z or joined == ALL, given=None, pending=left,
+                base, log=log, joined=joined, z=z or joined == ALL, given=None, pending=left, done=again,
                 answers={t: a for t, a in point.answers.items() if t in kept},
                 asked={t: k for t, k in point.asked.items() if t in kept},
             )
