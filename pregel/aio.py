@@ -36,6 +36,7 @@ async def drive(run: Run, effects: Effects | None = None) -> None:
     run.open_calls = driver.open_calls
     slices = time_slices()
     slice_end = slices.end()
+    ended = noted_inside(run.parent) if run.parent is not None else None
     try:
         for effect in loop:
             if effect.__class__ is RunTasks:
@@ -50,6 +51,16 @@ async def drive(run: Run, effects: Effects | None = None) -> None:
     except BaseException as error:
         await driver.abort(loop, error)
         raise
+    finally:
+        if ended is not None:
+            ended.set_result(None)
+
+
+def noted_inside(task: Task) -> asyncio.Future[None]:
+    """Note on a task that it runs a graph; the future is done when that has ended."""
+    ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    task.inside = (*(each for each in task.inside if not each.done()), ended)
+    return ended
 
 
 async def stream(run: Run) -> AsyncGenerator[Any, None]:

@@ -11,7 +11,7 @@ from types import coroutine
 from typing import Any
 
 from .deadline import Watch
-from .errors import GraphBubbleUp, ParentCommand
+from .errors import GraphBubbleUp, GraphInterrupt, ParentCommand
 from .executors import POOL
 from .outcome import (
     FullKey,
@@ -92,6 +92,8 @@ async def attempt(task: Task) -> None:
     except GraphBubbleUp as signal:
         if task.calls:
             await task.run.calls.acollect(task, signal)
+        if isinstance(signal, GraphInterrupt) and task.inside:
+            await _inside_ended(task)
         raise
     for writer in node.writers:
         if writer.is_async:
@@ -101,6 +103,14 @@ async def attempt(task: Task) -> None:
     if task.calls:
         await task.run.calls.ajoin(task)
     task.finished = True
+
+
+async def _inside_ended(task: Task) -> None:
+    """Wait for the graphs that the body runs side by side (`asyncio.gather`): one of them paused it, and what the
+    others ask, or have done with an answer, is to be recorded with it."""
+    loop = asyncio.get_running_loop()
+    while running := [each for each in task.inside if not each.done() and each.get_loop() is loop]:
+        await asyncio.wait(running)
 
 
 async def _guarded(task: Task) -> None:

@@ -256,6 +256,8 @@ def merge(signal: GraphInterrupt, endings: Sequence[BaseException | None]) -> No
         found.setdefault(question.id, question)
     signal.interrupts = tuple(found.values())
     signal.by_hand = signal.by_hand or any(getattr(error, "by_hand", False) for error in endings)
+    rejections = (error.error for error in endings if isinstance(error, GraphInterrupt))
+    signal.error = signal.error or next(filter(None, rejections), None)
 
 
 def fail(child: Task, error: BaseException) -> None:
@@ -269,7 +271,7 @@ def ending_of(child: Task) -> BaseException | None:
     """What a call raises to those who wait for it."""
     if child.paused:
         signal = GraphInterrupt(child.interrupts)
-        signal.by_hand = child.raised
+        signal.by_hand, signal.error = child.raised, child.rejected
         return signal
     return child.error
 

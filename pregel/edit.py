@@ -188,13 +188,18 @@ def _task(run: Run, machine: Machine, update: StateUpdate, place: int, pending: 
         pending: the tasks it may stand for, the best first.
     """
     name = update.as_node if update.as_node is not None else infer_node(machine)
+    if update.as_node is None and pending and machine.program.inputs not in machine.program.nodes:
+        raise InvalidUpdateError(  # a graph made by hand, an entrypoint: no node stands for the input
+            f"{name!r} is still to run, and no node brings the input: say as_node={name!r} to act in its place, or "
+            "answer it"
+        )
     node = machine.program.nodes.get(name)
     if node is None:
         known = [n for n in machine.program.nodes if not machine.program.nodes[n].hidden]
         raise InvalidUpdateError(f"as_node: node {name!r} does not exist; {nearest(name, known)}")
     if not node.writers:
         raise InvalidUpdateError(f"as_node: node {name!r} has no writers, so it cannot write an update")
-    here = next((task for task in pending if task.name == name), None)
+    here = next((task for task in pending if task.name == name), None) if update.as_node is not None else None
     task = Task(_writers_only(node), here.path if here is not None else (INPUT, place), update.values)
     task.run = run
     task._id = update.task_id or (here.id if here is not None else None)

@@ -245,10 +245,12 @@ class GraphInterrupt(GraphBubbleUp):
     Attributes:
         interrupts: the questions.
         value: what becomes a question when the task pauses; `MISSING` for nothing.
+        error: why an answer to one of them was not taken.
         by_hand: not all of it comes from `interrupt()`: only running the task again shows whether it still waits.
     """
 
     by_hand = True
+    error: Exception | None = None
 
     def __init__(self, interrupts: Any = ()) -> None:
         super().__init__(interrupts)

@@ -295,9 +295,11 @@ def _end_badly(run: Run, machine: Machine, tasks: Sequence[Task]) -> Effects:
     yield from _keep_ends(run, tasks)
     if failed:
         raise _loudest(failed)
-    for task in tasks:
-        if task.rejected is not None:
-            raise task.rejected
+    rejected = next((task.rejected for task in tasks if task.rejected is not None), None)
+    if rejected is not None:
+        if run.parent is None:
+            raise rejected
+        run.parent.rejected_inside = rejected  # told at the end of the outermost run, when all is recorded
     run.paused, run.only_asked = questions(tasks), not any(task.raised for task in tasks)
     finished = [pair for t in tasks if t.finished for pair in t.writes]
     for stream in run.streams:

@@ -47,7 +47,7 @@ def keep_signal(task: Task, signal: GraphBubbleUp) -> None:
         task.interrupts = tuple({question.id: question for question in asked}.values())
         task.paused = True
         task.raised = task.raised or signal.by_hand
-        task.rejected = getattr(signal, "error", None)
+        task.rejected = signal.error or task.rejected_inside
     else:
         task.error = signal
 
@@ -119,7 +119,7 @@ def take_over(task: Task, twin: Task) -> None:
     """Make what the twin has done the task's own."""
     task.writes, task.finished, task.answers = twin.writes, twin.finished, twin.answers
     task.asked, task.keys, task.raised, task.passed_on = twin.asked, twin.keys, twin.raised, twin.passed_on
-    task.children, task.calls = twin.children, twin.calls
+    task.children, task.calls, task.rejected_inside = twin.children, twin.calls, twin.rejected_inside
     task.questions = getattr(twin, "questions", [])
 
 

@@ -70,6 +70,8 @@ class Task:
         calls: what the current attempt has called with `@task`.
         questions: (place, question) of what the current attempt has asked without an answer; not set until it asks.
         rejected: why the answer to its question was not taken.
+        rejected_inside: the same, of a graph that it runs.
+        inside: a future for each graph that it runs as a coroutine.
         raised: what it waits for was not (only) asked by `interrupt`: a signal raised by hand, a breakpoint in a graph
             inside it. Only running it again shows whether it still waits.
         beside: of a `@task` call, the checkpoint from which its superstep runs.
@@ -126,6 +128,8 @@ class Task:
     answers = Rare[dict[str, Any] | None](None)
     rejected = Rare[Exception | None](None)
     passed_on: Rare[Mapping[str, Any]] = Rare({})
+    rejected_inside = Rare[Exception | None](None)
+    inside = Rare[tuple[Any, ...]](())
     raised = Rare(False)
     beside = Rare[str | None](None)
     _runtime = Rare[Runtime[Any] | None](None)
@@ -305,6 +309,7 @@ class Task:
         self.writes = []
         self.asked = 0
         self.keys = ()
+        self.inside = ()
         self.children = 0
         self.calls = None
         self.equal_calls = None

@@ -17,9 +17,11 @@ from stategraph import (
     START,
     Command,
     InMemorySaver,
+    InvalidUpdateError,
     Send,
     StateGraph,
     StateUpdate,
+    entrypoint,
     interrupt,
     task,
 )
@@ -292,3 +294,25 @@ def test_going_on_from_the_config_of_the_edit_does_nothing_again(drive: Any, sav
         drive.invoke(app, Command(resume="yes"), CFG)
     assert ran.take() == ["ask", "receipt"]
     assert drive.get_state(app, CFG).values["log"] == ["a", "edited", ("ask", "yes"), "charged", "receipt"]
+
+
+def test_an_edit_of_a_paused_entrypoint_must_say_as_whom(drive: Any, saver: Any) -> None:
+    @entrypoint(checkpointer=saver)
+    def flow(x: int) -> Any:
+        return interrupt("ok?")
+
+    drive.invoke(flow, 1, CFG)
+    with pytest.raises(InvalidUpdateError, match="say as_node='flow'"):
+        drive.update_state(flow, CFG, None)
+    assert drive.invoke(flow, Command(resume="yes"), CFG) == "yes"
+
+
+def test_an_edit_in_a_loop_acts_as_the_run_that_ended(drive: Any, saver: Any) -> None:
+    builder = StateGraph(Draft).add_node("ask", asks("ask")).add_edge(START, "ask")
+    builder.add_conditional_edges("ask", lambda s: "ask" if len(s["log"]) < 4 else END, ["ask", END])
+    app = builder.compile(checkpointer=saver)
+    drive.invoke(app, {}, CFG)
+    drive.invoke(app, Command(resume=1), CFG)
+    before = question(drive, app)
+    drive.update_state(app, CFG, {"log": ["edited"]})
+    assert question(drive, app).id == before.id

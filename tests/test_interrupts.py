@@ -697,3 +697,65 @@ def test_without_an_answer_all_that_is_paused_runs_again(drive: Any) -> None:
     drive.invoke(app, {}, CFG)
     assert asked(drive.invoke(app, None, CFG)) == ["a?", "b?"]
     assert ran.take() == ["a", "a", "b", "b"]
+
+
+# -- graphs and tasks side by side in one node ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+@pytest.mark.parametrize("schema", [None, int])
+def test_graphs_that_a_node_runs_side_by_side_are_answered_one_by_one(durability: Any, schema: Any) -> None:
+    """Who paused first ends the node; the others are waited for, so that what they have done with an answer is kept."""
+
+    def body(state: Any) -> Any:
+        return {"log": [(state["log"][0], interrupt(state["log"][0], response_schema=schema))]}
+
+    inner = graph({"i": body}, (START, "i"), checkpointer=None)
+
+    async def node(state: Any) -> Any:
+        found = await asyncio.gather(*(inner.ainvoke({"log": [each]}) for each in "xyz"))
+        return {"log": sorted(pair for each in found for pair in each["log"][1:])}
+
+    async def main() -> Any:
+        app = graph({"n": node}, (START, "n"))
+        await app.ainvoke({"log": []}, CFG, durability=durability)
+        for number, wanted, left in ((1, "x", "xyz"), (3, "z", "yz"), (2, "y", "y")):
+            open_ = (await app.aget_state(CFG)).interrupts
+            assert sorted(each.value for each in open_) == sorted(left)
+            (question,) = [each for each in open_ if each.value == wanted]
+            await app.ainvoke(Command(resume={question.id: number}), CFG, durability=durability)
+        return (await app.aget_state(CFG)).values["log"]
+
+    assert asyncio.run(main()) == [("x", 1), ("y", 2), ("z", 3)]
+
+
+@pytest.mark.parametrize("inside", ["task", "graph"])
+def test_a_rejected_answer_is_told_wherever_the_question_was_asked(inside: str) -> None:
+    @task
+    async def call(name: str) -> Any:
+        return interrupt(name, response_schema=int)
+
+    def body(state: Any) -> Any:
+        return {"log": [interrupt(state["log"][0], response_schema=int)]}
+
+    inner = graph({"i": body}, (START, "i"), checkpointer=None)
+
+    async def node(state: Any) -> Any:
+        if inside == "task":
+            found = await asyncio.gather(*(call(each) for each in "xy"))
+        else:
+            found = await asyncio.gather(*(inner.ainvoke({"log": [each]}) for each in "xy"))
+        return {"log": [str(found)]}
+
+    async def main() -> None:
+        app = graph({"n": node}, (START, "n"))
+        await app.ainvoke({"log": []}, CFG)
+        (question,) = [each for each in (await app.aget_state(CFG)).interrupts if each.value == "x"]
+        with pytest.raises(ValueError, match="int"):
+            await app.ainvoke(Command(resume={question.id: "no number"}), CFG)
+        open_ = (await app.aget_state(CFG)).interrupts
+        assert sorted(each.value for each in open_) == ["x", "y"]
+        done = await app.ainvoke(Command(resume={each.id: 7 for each in open_}), CFG)
+        assert "__interrupt__" not in done
+
+    asyncio.run(main())

@@ -90,24 +90,6 @@ def test_calls_of_an_entrypoint_wait_as_well(drive: Any, saver: Any) -> None:
     assert flow.get_state(CFG).values == 6
 
 
-class Waiting(InMemorySaver):
-    """In memory, and yet its async methods let others run meanwhile."""
-
-    async def acommit_writes(self, *args: Any) -> None:
-        for _ in range(9):
-            await asyncio.sleep(0)
-        await super().acommit_writes(*args)
-
-
-def test_a_saver_in_memory_that_waits_stores_each_entry_once() -> None:
-    @entrypoint(checkpointer=Waiting())
-    async def flow(given: Any) -> Any:
-        calls = [thrice(number) for number in range(5)]
-        return [await call for call in calls]
-
-    assert asyncio.run(flow.ainvoke({}, CFG)) == [0, 3, 6, 9, 12]
-
-
 class Full(Exception):
     """No room."""
 
