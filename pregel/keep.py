@@ -136,7 +136,12 @@ def cut(run: Run, source: str, writes: list[TaskWrites]) -> Commit:
         writes,
         lambda: machine.checkpoint(iso(now)),
     )
-    if run.lags and (commit.head != commit.parent_id or stores_by_put(run.saver)):
+    # Written out, as a call less for every superstep: `run.lags`.
+    if (
+        run.durability == "async"
+        and not run.saver.in_memory
+        and (commit.head != commit.parent_id or stores_by_put(run.saver))
+    ):
         freeze(run, commit)  # it may be asked for the whole state when the run has gone on
     machine.unsaved = set()
     machine.unsaved_seen = set()
