@@ -10,6 +10,7 @@ import stategraph.checkpoint.sql.saver as sql
 import stategraph.pregel.ajournal as ajournal
 import stategraph.pregel.history as history
 import stategraph.pregel.journal as journal
+import stategraph.pregel.open_work as open_work
 import stategraph.pregel.resume as resume
 import stategraph.pregel.start as start
 from stategraph.pregel.answers import Answers
@@ -76,8 +77,8 @@ def claim_outlives_its_question(stack: ExitStack) -> None:
     def undelivered(claim: Any, open_ids: Any, given: Any) -> Any:
         return dict(claim["answers"]) if claim is not None else {}
 
+    swap(stack, history, "undelivered", undelivered)
     for owner in (history, resume):
-        swap(stack, owner, "undelivered", undelivered)
         swap(stack, owner, "locked", lambda claim: claim is not None)
 
 
@@ -92,3 +93,27 @@ def answers_not_stored_first(stack: ExitStack) -> None:
 def deliveries_forgotten(stack: ExitStack) -> None:
     """A call that brought an answer is taken for a new one when it is delivered again."""
     swap(stack, start, "was_taken", lambda run: False)
+
+
+@bug("edits_while_paused", 20)
+def siblings_run_again(stack: ExitStack) -> None:
+    """Finished siblings to which an edit leads again are run again."""
+    real = open_work.OpenWork.__init__
+
+    def init(self: Any, run: Any, pending: Any, again: Any) -> None:
+        real(self, run, pending, again)
+        self.tasks = [(task, known) for task, known in self.tasks if not known.finished]
+
+    swap(stack, open_work.OpenWork, "__init__", init)
+
+
+@bug("edits_while_paused", 20)
+def questions_dropped(stack: ExitStack) -> None:
+    """An edit of a paused thread drops the questions that are open, and what their tasks had done."""
+    swap(stack, open_work.OpenWork, "carry", lambda self, run, machine: [])
+
+
+@bug("slow_commits", 12)
+def claims_never_end(stack: ExitStack) -> None:
+    """Who has claimed answers is at work for ever."""
+    claim_outlives_its_question(stack)

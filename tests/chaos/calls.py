@@ -314,9 +314,7 @@ def drawn(round: Round, first: int) -> Play:
 def unbroken(round: Round, play: Play) -> tuple[dict[str, int], Any, list[list[Any]]]:
     """What a play passes and ends with, and the effects it has, if its saver is quick and nobody disturbs."""
     ledger = round.folder / "unbroken"
-    passed, values = carried(
-        InMemorySaver(), play._replace(slowest=0.0), ledger, round.folder / "its outbox", NEVER, 0
-    )
+    passed, values = carried(InMemorySaver(), play._replace(slowest=0.0), ledger, round.folder / "its outbox", NEVER, 0)
     return passed, values, Ledger(ledger).read()
 
 
@@ -369,7 +367,9 @@ def killed_calls(round: Round, storage: Storage) -> None:
         if again:
             raise CheckFailed(f"{where}: {len(again)} tasks were done again that were recorded as done")
         if play.durability == "sync" and repeats(notes) - before > IN_FLIGHT:
-            raise CheckFailed(f"{where}: {repeats(notes) - before} tasks were repeated, {IN_FLIGHT} may have been in flight")
+            raise CheckFailed(
+                f"{where}: {repeats(notes) - before} tasks were repeated, {IN_FLIGHT} may have been in flight"
+            )
         done, counts = recorded(storage), after
     with storage.open() as saver, World(play.world) as world:
         app = Program(play, Ledger(ledger)).build(saver)

@@ -1,0 +1,274 @@
+"""R28: an edit of a paused thread loses no question and doubles no effect. Every graph is held against a plain model."""
+
+from __future__ import annotations
+
+import operator
+from collections import Counter
+from contextlib import ExitStack
+from itertools import product
+from random import Random
+from typing import Annotated, Any, NamedTuple, TypedDict
+
+from stategraph import START, Command, InMemorySaver, Send, StateGraph, StateUpdate, interrupt
+from stategraph import task as task_of
+from stategraph.testing import CheckFailed, same
+from stategraph.testing.desk import World
+
+from .campaign import Round, trial
+from .stages import config, postgres, sqlite
+
+KINDS = {"says": 0, "asks": 1, "twice": 2, "calls": 1, "nested": 1}
+"""What a node does, and how often it asks."""
+
+
+class Shape(NamedTuple):
+    """Nodes side by side, what leads to them ("input" or "sends", an edge or a router of `a`), and what follows."""
+
+    kinds: tuple[str, ...]
+    lead: str
+    tail: str
+
+    @property
+    def names(self) -> list[str]:
+        return [f"{'pqr'[place]}" for place in range(len(self.kinds))]
+
+
+SHAPES = [
+    Shape(kinds, lead, tail)
+    for count in (1, 2, 3)
+    for kinds in product(KINDS, repeat=count)
+    for lead in ("input", "edge", "router", "sends")
+    for tail in ("none", "join", "each")
+    if set(kinds) != {"says"} and (lead, tail) not in (("sends", "join"), ("sends", "each"), ("router", "join"))
+    if count + (lead != "input") + {"none": 0, "join": 1, "each": count}[tail] <= 5
+]
+
+
+class State(TypedDict, total=False):
+    log: Annotated[list[str], operator.add]
+    done: Annotated[list[str], lambda old, new: sorted({*old, *new})]
+
+
+def build(shape: Shape, effects: Counter[str], saver: Any) -> Any:
+    """The graph of a shape; its bodies count what they have done."""
+
+    @task_of
+    def charge(name: str) -> str:
+        effects[f"charge {name}"] += 1
+        return name
+
+    def ask(question: str) -> None:
+        answer = interrupt(question)
+        if answer != f"to {question}":
+            raise CheckFailed(f"{question!r} was given {answer!r}")
+
+    def act(name: str, kind: str) -> dict[str, Any]:
+        if kind == "calls":
+            charge(name).result()
+        for number in range(KINDS[kind]):
+            ask(f"{name}{number}")
+        effects[name] += 1
+        return {"done": [name]} if kind == "nested" else {"log": [name], "done": [name]}
+
+    def node(name: str, kind: str) -> Any:
+        return nested(name) if kind == "nested" else lambda _: act(name, kind)
+
+    def nested(name: str) -> Any:
+        def first(_: Any) -> Any:
+            effects[f"first {name}"] += 1
+            return {"done": [name]}
+
+        inside = StateGraph(Inside).add_node("first", first).add_node("ask", lambda _: act(name, "nested"))
+        return inside.add_edge(START, "first").add_edge("first", "ask").compile()
+
+    graph = StateGraph(State)
+    if shape.lead != "input":
+        graph.add_node("a", lambda _: act("a", "says")).add_edge(START, "a")
+    if shape.lead == "sends":
+        kinds = dict(zip(shape.names, shape.kinds, strict=True))
+        inner = {name: nested(name) for name in shape.names}
+        graph.add_node("w", lambda name: inner[name].invoke({}) if kinds[name] == "nested" else act(name, kinds[name]))
+        graph.add_conditional_edges("a", lambda _: [Send("w", name) for name in shape.names], ["w"])
+        return graph.compile(checkpointer=saver)
+    for name, kind in zip(shape.names, shape.kinds, strict=True):
+        graph.add_node(name, node(name, kind))
+        if shape.lead != "router":
+            graph.add_edge(START if shape.lead == "input" else "a", name)
+        if shape.tail == "each":
+            graph.add_node(f"{name}z", node(f"{name}z", "says")).add_edge(name, f"{name}z")
+    if shape.lead == "router":
+        graph.add_conditional_edges("a", lambda _: shape.names, shape.names)
+    if shape.tail == "join":
+        graph.add_node("z", node("z", "says")).add_edge(shape.names, "z")
+    return graph.compile(checkpointer=saver)
+
+
+class Inside(TypedDict, total=False):
+    done: Annotated[list[str], operator.add]
+
+
+class Model:
+    """What a paused thread of a shape is: who is open with which question, who has finished, whom an edit speaks for."""
+
+    def __init__(self, shape: Shape) -> None:
+        self.shape = shape
+        self.left = {name: KINDS[kind] for name, kind in zip(shape.names, shape.kinds, strict=True)}
+        self.given = dict.fromkeys(shape.names, 0)
+        self.spoken: list[str] = []
+        self.edits: list[str] = []
+
+    @property
+    def open(self) -> list[str]:
+        return [name for name, left in self.left.items() if left and name not in self.spoken]
+
+    def answer(self, question: str) -> None:
+        self.left[question[:-1]] -= 1
+        self.given[question[:-1]] += 1
+
+    @property
+    def next(self) -> list[str]:
+        if self.shape.lead == "sends":
+            return ["w"] * len(self.open)
+        after: list[str] = []
+        finished = [name for name, left in self.left.items() if not left and name not in self.spoken]
+        if self.spoken and self.shape.tail == "each":
+            after = [f"{name}z" for name in [*finished, *self.spoken]]
+        if self.spoken and self.shape.tail == "join" and not self.open:
+            after = ["z"]
+        return sorted([*self.open, *after])
+
+    @property
+    def questions(self) -> list[str]:
+        return sorted(f"{name}{self.given[name]}" for name in self.open)
+
+    def log(self) -> list[str]:
+        """In the end, sorted. A nested graph leaves no entry of its own."""
+        own = [
+            n
+            for n, kind in zip(self.shape.names, self.shape.kinds, strict=True)
+            if n not in self.spoken and kind != "nested"
+        ]
+        tails = {"none": [], "join": ["z"], "each": [f"{name}z" for name in self.shape.names]}[self.shape.tail]
+        return sorted([*own, *tails, *self.edits, *(["a"] if self.shape.lead != "input" else [])])
+
+    def effects(self) -> Counter[str]:
+        """In the end: everything once, but for bodies of those that an edit spoke for."""
+        done = Counter({name: 1 for name in self.shape.names if name not in self.spoken})
+        for name, kind in zip(self.shape.names, self.shape.kinds, strict=True):
+            done.update([f"charge {name}"] if kind == "calls" else [f"first {name}"] if kind == "nested" else [])
+        tails = {"none": [], "join": ["z"], "each": [f"{name}z" for name in self.shape.names]}[self.shape.tail]
+        done.update([*tails, *(["a"] if self.shape.lead != "input" else [])])
+        return done
+
+
+class Client:
+    """Calls a thread, each call on a saver and a graph made anew if asked, and holds what it sees against the model."""
+
+    def __init__(self, shape: Shape, world: World, opened: Any, stack: ExitStack, reopens: bool) -> None:
+        self.shape, self.world, self.opened, self.stack, self.reopens = shape, world, opened, stack, reopens
+        self.model, self.effects = Model(shape), Counter[str]()
+        self.trace: list[str] = [str(shape)]
+        self.ids: dict[str, str] = {}
+        self.app: Any = None
+
+    def call(self, method: str, *args: Any) -> Any:
+        if self.app is None or self.reopens:
+            self.stack.close()
+            self.app = build(self.shape, self.effects, self.stack.enter_context(self.opened()))
+        return self.world.call(self.app, method, *args)
+
+    def look(self) -> None:
+        """The thread shows what the model says; what was asked before is asked under the same id."""
+        state, where = self.call("get_state", config()), " > ".join(self.trace)
+        same(sorted(state.next), self.model.next, f"{where}: next")
+        ids = {each.value: each.id for each in state.interrupts}
+        same(sorted(ids), self.model.questions, f"{where}: questions")
+        same({q: ids[q] for q in self.ids if q in ids}, {q: self.ids[q] for q in self.ids if q in ids}, f"{where}: ids")
+        self.ids.update(ids)
+
+    def answer(self, questions: list[str]) -> None:
+        self.trace.append(f"answer {questions}")
+        self.call("invoke", Command(resume={self.ids[q]: f"to {q}" for q in questions}), config())
+        for question in questions:
+            self.model.answer(question)
+
+    def edit(self, random: Random) -> None:
+        """One of the edits that the model knows the outcome of: as a node that asks, two of them at once, as the one
+        before, twice, without `as_node`."""
+        model, entries = self.model, [f"e{len(self.model.edits)}", f"e{len(self.model.edits) + 1}"]
+        open_ = model.open
+        ways = ["as one"] * bool(open_) + ["as two"] * (len(open_) > 1)
+        if not model.spoken:
+            ways += ["as none", "as none"]
+            ways += ["as a", "twice as a"] if self.shape.lead != "input" else []
+        if not ways:
+            return
+        way = random.choice(ways)
+        self.trace.append(way)
+        if way in ("as one", "as two"):
+            names = random.sample(open_, 2) if way == "as two" else [random.choice(open_)]
+            if self.shape.lead == "sends":
+                names = open_[: len(names)]
+            self.trace[-1] = f"as {names}"
+            as_node = ["w"] * len(names) if self.shape.lead == "sends" else names
+            updates = [StateUpdate({"log": [entry]}, node) for entry, node in zip(entries, as_node, strict=False)]
+            self.call("bulk_update_state", config(), [updates])
+            model.spoken += names
+            model.edits += entries[: len(names)]
+            return
+        if way == "twice as a":
+            self.call("bulk_update_state", config(), [[StateUpdate({"log": [entry]}, "a")] for entry in entries])
+            model.edits += entries
+            return
+        self.call("update_state", config(), {"log": entries[:1]}, *(["a"] if way == "as a" else []))
+        model.edits += entries[:1]
+
+    def end(self) -> None:
+        """Go on until nothing is left; in the end all is there once."""
+        for _ in range(10):
+            self.trace.append("on")
+            if self.model.questions:
+                self.call("invoke", Command(resume={self.ids[q]: f"to {q}" for q in self.model.questions}), config())
+                for question in self.model.questions:
+                    self.model.answer(question)
+            else:
+                self.call("invoke", None, config())
+            state = self.call("get_state", config())
+            self.ids.update({each.value: each.id for each in state.interrupts})
+            if not state.next:
+                break
+        where = " > ".join(self.trace)
+        same(sorted(state.values.get("log", [])), self.model.log(), f"{where}: log in the end")
+        same(self.effects, self.model.effects(), f"{where}: effects")
+
+
+@trial("R28", quick=40, full=40 * len(SHAPES))
+def edits_while_paused(round: Round) -> None:
+    """Graphs of up to 5 nodes that ask, call `@task`s, send and nest graphs, edited while they are paused: as a node that
+    asks, as two at once, as the node before, twice, without `as_node`; before and after some questions were answered;
+    each call by a fresh process, as far as the thread can tell. What is open, under which ids, the log in the end and how
+    often each body ran are those of a plain model."""
+    random = round.random
+    shape = SHAPES[round.number % len(SHAPES)] if round.number >= 40 else random.choice(SHAPES)
+    kind = random.choice(["memory", "sqlite", "sqlite", "postgres" if round.number % 20 == 0 else "memory"])
+    with World(random.choice(["sync", "async"])) as world, ExitStack() as stack:
+        if kind == "memory":
+            saver = InMemorySaver()
+            client = Client(shape, world, lambda: saver, stack, False)
+            client.app = build(shape, client.effects, saver)
+        else:
+            storage = sqlite(round) if kind == "sqlite" else postgres(round)
+            client = Client(shape, world, storage.open, stack, random.random() < 0.5)
+        client.call("invoke", {"log": [], "done": []}, config())
+        client.look()
+        for _ in range(random.randrange(1, 4)):
+            if not client.model.spoken and len(client.model.questions) > 1 and random.random() < 0.3:
+                client.answer([random.choice(client.model.questions)])
+                client.look()
+            before = len(client.trace)
+            client.edit(random)
+            if len(client.trace) > before:
+                client.look()
+                round.count("edits")
+        client.end()
+    round.count("threads")
