@@ -27,7 +27,7 @@ def records_before_their_checkpoint(stack: ExitStack) -> None:
     swap(stack, ajournal.AsyncJournal, "arecord", _arecord_at_once)
 
 
-@bug("slow_commits", 24)
+@bug("slow_commits", 16)
 def records_past_the_journal(stack: ExitStack) -> None:
     """The record of a `@task` call goes to the saver at once, past all that waits to be stored."""
     records_before_their_checkpoint(stack)

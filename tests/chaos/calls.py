@@ -324,13 +324,13 @@ def _compare(play: Play, values: Any, wanted: Any, notes: list[list[Any]], noted
     same(kinds[0], kinds[1], f"{play}: effects")
 
 
-@trial("R25", quick=24, full=20_000)
+@trial("R25", quick=16, full=20_000)
 def slow_commits(round: Round) -> None:
     """A graph or an entrypoint drawn by chance, whose functions ask several questions, call `@task`s that ask and call in
     turn, and run graphs, on a saver whose storing calls take 0 to 200 ms (20 at first). A client answers some of the
     questions at a time. Nothing fails, the end is that of quick commits, each answer reaches its question, and no task
     is done twice."""
-    play = drawn(round, 24)
+    play = drawn(round, 16)
     kind = round.random.choice(KINDS_OF_STORAGE[: 4 if round.number % 8 == 7 else 3])
     _, wanted, noted = unbroken(round, play)
     ledger, outbox, seed = round.folder / "ledger", round.folder / "outbox", round.random.getrandbits(32)
@@ -383,7 +383,7 @@ def _drawn_kill(random: Random, most: dict[str, int]) -> Kill:
     return Kill(how, random.randrange(1, (most.get(how, 0) or 150) + 1))
 
 
-@trial("R25", quick=8, full=4_000)
+@trial("R25", quick=6, full=4_000)
 def killed_calls_on_sqlite(round: Round) -> None:
     """The same, while the process is killed one to three times: around a storing call, after an effect, at a random
     moment. The client delivers the same call again, or looks at the thread. The end is that of an unbroken run, and no
