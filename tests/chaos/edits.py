@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from itertools import product
 from random import Random
 from typing import Annotated, Any, NamedTuple, TypedDict
 
-from stategraph import START, Command, InMemorySaver, Send, StateGraph, StateUpdate, interrupt
+from stategraph import START, CheckpointConflictError, Command, InMemorySaver, Send, StateGraph, StateUpdate, interrupt
 from stategraph import task as task_of
 from stategraph.testing import CheckFailed, same
 from stategraph.testing.desk import World
@@ -272,3 +272,51 @@ def edits_while_paused(round: Round) -> None:
                 round.count("edits")
         client.end()
     round.count("threads")
+
+
+@trial("R28", quick=12, full=5_000)
+def edits_of_live_runs(round: Round) -> None:
+    """While a node runs its thread is edited, once or twice, by others. The edit or the run is told that it came second,
+    and what is there can be gone on with: each edit that was told ok and each node is in the log once."""
+    random, tried, edited = round.random, list[str](), list[str]()
+    durability, place, many = random.choice(["sync", "async", "exit"]), random.randrange(3), random.choice([1, 2])
+
+    def says(name: str, at: int) -> Any:
+        def body(_: Any) -> Any:
+            if at == place and not tried:
+                for number in range(many):
+                    tried.append(f"e{number}")
+                    with suppress(CheckpointConflictError):
+                        app.update_state(config(), {"log": tried[-1:]}, "a" if at else "p")
+                        edited.append(tried[-1])
+            return {"log": [name]}
+
+        return body
+
+    def ask(_: Any) -> Any:
+        return {"log": [interrupt("go on?")]}
+
+    graph = StateGraph(State).add_node("a", says("a", 5)).add_node("ask", ask).add_edge(START, "a").add_edge("a", "ask")
+    for at, name in enumerate("pq", 1):
+        graph.add_node(name, says(name, at)).add_edge("a", name)
+    graph.add_node("z", says("z", 0)).add_edge("p", "z")
+    with World(random.choice(["sync", "async"])) as world, sqlite(round).open() as saver:
+        app = graph.compile(checkpointer=saver if random.random() < 0.6 else InMemorySaver())
+        told: list[str] = []
+        given: Any = {"log": []}
+        for _ in range(8):
+            try:
+                world.call(app, "invoke", given, config(), durability=durability)
+            except CheckpointConflictError:
+                told.append("run")
+            state = world.call(app, "get_state", config())
+            if state.created_at and not state.next:
+                break
+            given = Command(resume="yes") if state.interrupts else None if state.created_at else given
+    where = f"{durability}, {many} edits by {place}, told: {told}"
+    log = Counter(state.values["log"])
+    same({name: log[name] for name in edited}, dict.fromkeys(edited, 1), f"{where}: edits in {dict(log)}")
+    if max(log.values()) > 1:
+        raise CheckFailed(f"{where}: twice in the log: {dict(log)}")
+    round.count("edits", len(edited))
+    round.count("runs told", len(told))
