@@ -179,7 +179,7 @@ class Machine(Cells):
         writes = grouped(tasks[0].writes) if len(tasks) == 1 else _merged(tasks)
         self._update(writes, fresh, (moved, changed), tasks)
         if self.program.finishers and not self._has_work(fresh, changed):
-            self._finish(fresh, moved, changed)
+            self._finish(fresh, moved, changed, self.program.finishers)
         # Everything below cannot fail for reasons of the user's.
         self._see(tasks)
         self._swap(fresh, moved, changed)
@@ -206,6 +206,7 @@ class Machine(Cells):
         """`apply` for an update from outside, in the order given: the tasks in `keep` stay pending."""
         fresh: dict[str, Channel] = {}
         changed: set[str] = set()
+        awake = [name for name in self.program.finishers if self.channels[name].is_available()]
         moved = self._consumed(tasks, fresh, changed)
         writes = _merged(tasks)
         sends = [task.send for task in keep if task.send is not None]
@@ -220,9 +221,11 @@ class Machine(Cells):
         self._see(tasks)
         self._swap(fresh, moved, changed)
         self.changed = None  # what was pending before is found by looking at all that has a version
-        if self.program.finishers and not keep and not self.plan(coerce=False):
+        if self.program.finishers:
+            # Those that had been woken stay awake, though the update wrote to them once more.
+            due = awake if keep or self.plan(coerce=False) else self.program.finishers
             woken: tuple[dict[str, Channel], list[str], set[str]] = {}, [], set()
-            self._finish(*woken)
+            self._finish(*woken, due)
             self._swap(*woken)
             self.changed = None
         self.kept = {}
@@ -385,9 +388,9 @@ class Machine(Cells):
                 return True
         return False
 
-    def _finish(self, fresh: dict[str, Channel], moved: list[str], changed: set[str]) -> None:
+    def _finish(self, fresh: dict[str, Channel], moved: list[str], changed: set[str], finishers: Iterable[str]) -> None:
         """Nothing is left to run: wake the channels that wait for just that."""
-        for name in self.program.finishers:
+        for name in finishers:
             channel = fresh.get(name)
             if channel is None:
                 channel = self.channels[name].copy()

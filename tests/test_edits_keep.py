@@ -232,6 +232,21 @@ def test_a_deferred_node_waits_for_a_question_behind_a_join(drive: Any, saver: A
     assert drive.invoke(app, Command(resume="yes"), CFG)["log"] == [*done, ("saw", *done)]
 
 
+def test_a_deferred_node_whose_turn_has_come_keeps_its_question(drive: Any, saver: Any) -> None:
+    """Also if the edit leads to it once more, while another deferred node is done."""
+    builder = StateGraph(State).add_node("a", says("a")).add_node("b", says("b"))
+    builder.add_node("done", says("done"), defer=True).add_node("ask", asks("ask"), defer=True)
+    builder.add_edge(START, "a").add_edge("a", "b").add_edge("a", "done").add_edge("a", "ask").add_edge("b", "ask")
+    app = builder.compile(checkpointer=saver)
+    drive.invoke(app, {}, CFG)
+    before = question(drive, app)
+    drive.update_state(app, CFG, {"log": ["edited"]})
+    assert drive.get_state(app, CFG).next == ("ask",)
+    assert question(drive, app) == before
+    log = drive.invoke(app, Command(resume={before.id: "yes"}), CFG)["log"]
+    assert sorted(log, key=str) == sorted(["a", "b", "edited", ("ask", "yes"), "done"], key=str)
+
+
 def test_an_update_that_leads_elsewhere_closes_what_it_replaces(drive: Any, saver: Any) -> None:
     builder = StateGraph(Draft).add_node("a", says("a")).add_node("p", asks("p")).add_node("q", says("q"))
     builder.add_edge(START, "a").add_conditional_edges("a", lambda s: "q" if s.get("text") else "p", ["p", "q"])
