@@ -9,7 +9,7 @@ import pytest
 from paused import CFG, asks, says
 from typing_extensions import TypedDict
 
-from stategraph import START, Command, GraphChangedError, InMemorySaver, StateGraph
+from stategraph import START, Command, GraphChangedError, InMemorySaver, StateGraph, interrupt
 from stategraph.pregel import rename_node
 
 
@@ -33,7 +33,10 @@ def saver(drive: Any) -> InMemorySaver:
 
 
 def test_the_same_graph_goes_on_whatever_its_code_says_now(drive: Any, saver: Any) -> None:
-    assert drive.invoke(built(saver, body=asks("other")), Command(resume=1), CFG)["log"][-1] == "z"
+    def other(state: Any) -> Any:
+        return {"log": ["other", interrupt("q?")]}
+
+    assert drive.invoke(built(saver, body=other), Command(resume=1), CFG)["log"][-1] == "z"
 
 
 def test_a_renamed_node_is_named(drive: Any, saver: Any) -> None:

@@ -645,7 +645,7 @@ def test_a_role_that_may_not_make_tables_needs_them_made(server: Cluster, postgr
 def test_mistakes_in_opening_are_told_at_once(server: Cluster) -> None:
     with pytest.raises(StorageError, match="no Postgres connection string"):
         PostgresSaver("this is = not '")
-    with pytest.raises(TypeError, match="a connection string, a psycopg.Connection or a ConnectionPool, not by 7"):
+    with pytest.raises(TypeError, match="a connection string, a psycopg.Connection or a ConnectionPool, not by int"):
         PostgresSaver(7)  # type: ignore[arg-type]
     for options in ({"pool_size": 0}, {"timeout": 0}, {"timeout": float("nan")}):
         with pytest.raises(ValueError, match="above 0"):

@@ -86,7 +86,8 @@ def test_changes_that_do_not_fit_are_counted() -> None:
 def test_an_error_is_told_with_its_notes_and_its_step() -> None:
     [error] = gather(*told.failed()).errors
     assert (error.step, error.node, error.title) == (1, "bad", "in step 1")
-    assert error.text.startswith("ValueError: </script><b>boom</b>\na note\n")
+    assert "\n\nValueError: </script><b>boom</b>\na note\n" in error.text
+    assert error.text.startswith("KeyError: 'the cause'\n\nThe above exception was the direct cause")
 
 
 def test_a_question_is_told_once_where_it_was_asked_deepest() -> None:

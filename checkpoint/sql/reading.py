@@ -207,13 +207,16 @@ def _fill(session: Session, space: Space, found: Sequence[Found], known: list[by
     for checkpoint_id, data in session.rows("writes", space.id, ids) if known is None else ():
         written.setdefault(checkpoint_id, []).append(data)
     following = [*((each.row, each.body) for each in found[1:]), *_next(session, space, found[-1])]
-    came_of = {row.parent_id: body for row, body in following if body.wrote or body.beside}
+    came_of = {row.parent_id: body for row, body in following if body.wrote}  # one at most: a fork's row holds none
+    owed: dict[str | None, int] = {}
+    for row, body in following:
+        owed[row.parent_id] = max(owed.get(row.parent_id, 0), body.beside or 0)
     for each in found:
         values.fill(each.image)
         checkpoint_id = each.row.checkpoint_id
         batches = written.get(checkpoint_id, ())
         after = came_of.get(checkpoint_id)
-        if after is not None and len(batches) < (after.beside or 0):
+        if len(batches) < owed.get(checkpoint_id, 0):
             raise place.damaged(f"something that was recorded beside checkpoint {checkpoint_id!r} is missing")
         each.tasks = read_writes(place, checkpoint_id, batches, after)
         each.image.stamp = len(batches)
