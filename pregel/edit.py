@@ -141,12 +141,28 @@ def _update(run: Run, machine: Machine, updates: Sequence[StateUpdate]) -> Effec
     # Acting for a pending node leaves the others pending; acting for another node replaces what it had led to.
     others = [task for task in rest if task not in finished] if all(t.path[0] != INPUT for t in mine) else []
     again = _led_to(run, machine, mine, others, rest) if run.saved_id == run.head else []
+    if updates[0].as_node is None:
+        _check_keeps_questions(run, mine[0], [task for task in rest if task not in again and task not in finished])
     done = [task for task in finished if (task.cause or task) not in again and task not in again]
     # History shows the update as the tasks' result, unless the checkpoint has a future of its own already.
     writes = [encode(run, task) for task in mine if task.path[0] != INPUT] if run.saved_id == run.head else []
     left = OpenWork(run, pending, again)
     machine.apply_edit(_in_turn(done, mine), keep=others)
     yield from _cut(run, "update", writes, left)
+
+
+def _check_keeps_questions(run: Run, mine: Task, lost: Sequence[Task]) -> None:
+    """An update that does not say as which node must not close what is asked.
+
+    Raises:
+        InvalidUpdateError: it would.
+    """
+    asking = [task.name for task in lost if run.stored.get(task.id, Stored()).waiting]
+    if asking and run.saved_id == run.head:
+        raise InvalidUpdateError(
+            f"the update would act as {mine.name!r}, and close the questions of {', '.join(sorted(asking))}, to which "
+            "that does not lead: specify as_node"
+        )
 
 
 def _paths(tasks: Sequence[Task]) -> set[tuple[Any, ...]]:

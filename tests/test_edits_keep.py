@@ -331,3 +331,24 @@ def test_an_edit_in_a_loop_acts_as_the_run_that_ended(drive: Any, saver: Any) ->
     before = question(drive, app)
     drive.update_state(app, CFG, {"log": ["edited"]})
     assert question(drive, app).id == before.id
+
+
+def test_an_update_that_does_not_say_as_whom_closes_no_question(drive: Any, saver: Any) -> None:
+    """c and after_p are pending together, behind nodes that ran at different times: who ran last is a guess."""
+    nodes = {"a": says("a"), "b": says("b"), "c": says("c"), "p": asks("p"), "after": asks("after")}
+    builder = StateGraph(Draft)
+    for name, body in nodes.items():
+        builder.add_node(name, body)
+    builder.add_edge(START, "a").add_edge("a", "b").add_edge("b", "c").add_edge(["a", "b"], "p").add_edge("p", "after")
+    app = builder.compile(checkpointer=saver)
+    drive.invoke(app, {}, CFG)
+    drive.update_state(app, CFG, {"log": ["one"]}, as_node="b")
+    drive.invoke(app, Command(resume="yes"), CFG)
+    before = question(drive, app)
+    try:
+        drive.update_state(app, CFG, {"log": ["two"]})
+    except InvalidUpdateError as error:
+        assert "specify as_node" in str(error)
+    assert question(drive, app) == before
+    drive.update_state(app, CFG, {"log": ["two"]}, as_node="p")
+    assert question(drive, app).id == before.id
