@@ -46,8 +46,7 @@ from .pregel.errors import (
     StateGraphError,
     UnknownInterruptError,
 )
-from .pregel.interrupts import interrupt
-from .pregel.node import NodeBuilder
+from .pregel.program.node import NodeBuilder
 from .pregel.runtime import (
     IsLastStep,
     NodeError,
@@ -59,6 +58,7 @@ from .pregel.runtime import (
     get_store,
     get_stream_writer,
 )
+from .pregel.superstep.interrupts import interrupt
 from .pregel.types import (
     CachePolicy,
     Command,

@@ -12,8 +12,8 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
 from ..pregel.errors import ShippingError
-from ..pregel.interrupts import lent_answers
-from ..pregel.stream import LIVE
+from ..pregel.run.stream import LIVE
+from ..pregel.superstep.interrupts import lent_answers
 from ..pregel.types import StreamMode
 from .call import Call, Executor
 from .parcel import Blob, Kept, Lent, Part, Work
@@ -21,8 +21,8 @@ from .pickling import PROTOCOL, culprit, dumps
 from .stores import recipe_of, store_parameter
 
 if TYPE_CHECKING:
-    from ..pregel.run import Run
-    from ..pregel.task import Task
+    from ..pregel.run.run import Run
+    from ..pregel.superstep.task import Task
     from .remote import Remote
 
 SHARED_FROM = 64 * 1024

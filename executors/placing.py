@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from ..pregel.errors import InvalidGraphError
-from ..pregel.program import Node, Program
+from ..pregel.program.program import Node, Program
 from ..pregel.types import HERE
 from .call import Executor
 from .given import executor_of

@@ -11,18 +11,18 @@ from contextlib import nullcontext
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
-from ..pregel.callable import GETTERS
 from ..pregel.errors import GraphAbandoned, InvalidUpdateError, ShippingError, WorkerLostError, nearest
-from ..pregel.interrupts import AnswerRejected, asking, take_answers
-from ..pregel.program import Node
-from ..pregel.task import Task
+from ..pregel.program.callables import GETTERS
+from ..pregel.program.program import Node
+from ..pregel.superstep.interrupts import AnswerRejected, asking, take_answers
+from ..pregel.superstep.task import Task
 from .call import Executor, Flight, Hear, Lost
 from .luggage import Luggage
 from .parcel import Ending
 from .pickling import dump_function, has_cloudpickle, loads, unpack_error
 
 if TYPE_CHECKING:
-    from ..pregel.run import Run
+    from ..pregel.run.run import Run
 
 TRIES = 3
 """How many workers a call may cost before it is given up."""

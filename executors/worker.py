@@ -14,10 +14,10 @@ from contextvars import copy_context
 from types import NoneType
 from typing import Any, NoReturn
 
-from ..pregel.callable import GETTERS
 from ..pregel.errors import GraphInterrupt, ShippingError
-from ..pregel.interrupts import raised
+from ..pregel.program.callables import GETTERS
 from ..pregel.runtime import RUNNING
+from ..pregel.superstep.interrupts import raised
 from .parcel import Blob, Ending, Part, Work
 from .pickling import culprit, dumps, loads, pack_error
 from .stand_ins import RemoteTask, Tell

@@ -6,8 +6,8 @@ import typing
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ..pregel.callable import Body, infer_name
 from ..pregel.errors import InvalidGraphError
+from ..pregel.program.callables import Body, infer_name
 from ..pregel.types import All, Command, RetryPolicy
 from .branch import literals
 

@@ -10,13 +10,13 @@ import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from ..pregel.callable import Body
 from ..pregel.errors import InvalidGraphError, InvalidRouteError, nearest
-from ..pregel.program import Reader, ReaderPool
-from ..pregel.records import advice
-from ..pregel.task import Task
+from ..pregel.program.callables import Body
+from ..pregel.program.program import Reader, ReaderPool
+from ..pregel.program.results import advice
+from ..pregel.program.writes import StateWriter, Vocabulary, Writer
+from ..pregel.superstep.task import Task
 from ..pregel.types import END, ROOT, START, TASKS, Command, Send
-from ..pregel.writes import StateWriter, Vocabulary, Writer
 
 Ends = dict[Any, str]
 

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from ..channels import LastValue
 from ..checkpoint.base import BaseCheckpointSaver, Checkpoint
-from ..pregel.callable import Body, infer_name, read_callable
-from ..pregel.config import check_context_schema, read_executor
 from ..pregel.errors import InvalidGraphError
+from ..pregel.program.callables import Body, infer_name, read_callable
+from ..pregel.program.writes import is_reserved
+from ..pregel.run.config import check_context_schema, read_executor
 from ..pregel.types import END, NS_END, NS_SEP, ROOT, START, All, CachePolicy, RetryPolicy, TimeoutPolicy
-from ..pregel.writes import is_reserved
 from .arguments import breakpoints_of, destinations_of, named, numbered, plain_name, policies_of, router_name
 from .branch import BranchSpec, read_ends
 from .compile import HANDLERS, CompiledStateGraph, compile_graph

@@ -13,11 +13,11 @@ from ..channels import EphemeralValue, LastValueAfterFinish, NamedBarrierValue, 
 from ..checkpoint.base import INTERRUPT, BaseCheckpointSaver
 from ..pregel.app import Pregel
 from ..pregel.errors import InvalidUpdateError, nearest, warn
-from ..pregel.node import PregelNode
-from ..pregel.records import NO_UPDATES, advice, foreign, is_record, record_fields, refuse_foreign
+from ..pregel.program.node import PregelNode
+from ..pregel.program.results import NO_UPDATES, advice, foreign, is_record, record_fields, refuse_foreign
+from ..pregel.program.writes import StateWriter, Vocabulary, Writer
 from ..pregel.runtime import RUNNING
 from ..pregel.types import END, JOIN, ROOT, START, TAG_HIDDEN, TO_NODE, RunnableConfig
-from ..pregel.writes import StateWriter, Vocabulary, Writer
 from .arguments import destinations_of
 from .branch import Branch
 from .declared import Declared, NodeSpec

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..pregel.callable import Body
+from ..pregel.program.callables import Body
 from ..pregel.types import CachePolicy, RetryPolicy, TimeoutPolicy
 from .branch import BranchSpec
 from .schema import Channel, Schema

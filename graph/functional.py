@@ -18,17 +18,17 @@ from ..checkpoint.base import BaseCheckpointSaver
 from ..checkpoint.values.registry import DEFAULT
 from ..checkpoint.values.schema_types import classes_in
 from ..pregel.app import Pregel
-from ..pregel.callable import Body, infer_name, read_callable, signature_of
-from ..pregel.calls import Arguments, ReturnWriter, function_name
-from ..pregel.config import on_executor_alone, read_executor
+from ..pregel.drivers.futures import Arguments, ReturnWriter, function_name
 from ..pregel.errors import InvalidGraphError
-from ..pregel.node import PregelNode
-from ..pregel.outcome import cache_namespace
-from ..pregel.program import Node
-from ..pregel.records import refuse_coroutine
+from ..pregel.program.callables import Body, infer_name, read_callable, signature_of
+from ..pregel.program.node import PregelNode
+from ..pregel.program.program import Node
+from ..pregel.program.results import refuse_coroutine
+from ..pregel.program.writes import Writer
+from ..pregel.run.config import on_executor_alone, read_executor
 from ..pregel.runtime import running
+from ..pregel.superstep.outcome import cache_namespace
 from ..pregel.types import END, HERE, PREVIOUS, START, CachePolicy, RetryPolicy, TimeoutPolicy
-from ..pregel.writes import Writer
 from .arguments import policies_of
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
-from ..pregel.json_schema import object_schema, type_schema
+from ..pregel.program.json_schema import object_schema, type_schema
 from .schema import Schema, read_schema
 
 

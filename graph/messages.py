@@ -17,8 +17,8 @@ from typing_extensions import TypedDict
 
 from ..checkpoint import register
 from ..pregel.errors import InvalidUpdateError, nearest
+from ..pregel.run.tokens import emit_message, emitter, is_removal, message_id, with_id
 from ..pregel.runtime import RUNNING, running
-from ..pregel.tokens import emit_message, emitter, is_removal, message_id, with_id
 from .contents import ROLES, to_openai
 
 AnyMessage: TypeAlias = Any

@@ -17,8 +17,8 @@ import typing_extensions
 from typing_extensions import Format, get_annotations
 
 from ..channels import BaseChannel, BinaryOperatorAggregate, LastValue
-from ..pregel.callable import is_managed, signature_of
 from ..pregel.errors import InvalidGraphError
+from ..pregel.program.callables import is_managed, signature_of
 from ..pregel.runtime import ManagedValue
 from ..pregel.types import ROOT
 

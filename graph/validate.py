@@ -6,8 +6,8 @@ import warnings
 from collections.abc import Iterator, Sequence
 
 from ..pregel.errors import GraphWarning, InvalidGraphError, nearest
+from ..pregel.program.writes import is_reserved
 from ..pregel.types import END, START, TASKS, All
-from ..pregel.writes import is_reserved
 from .branch import sends_anywhere
 from .compile import handler_ends
 from .declared import Declared

@@ -3,11 +3,11 @@
 from .app import Pregel
 from .errors import *  # noqa: F403
 from .errors import __all__ as _errors
-from .fingerprint import rename_node
-from .node import NodeBuilder, PregelNode
+from .program.node import NodeBuilder, PregelNode
+from .program.version import rename_node
+from .program.writes import PASSTHROUGH, SKIP_WRITE, ChannelWrite, ChannelWriteEntry, ChannelWriteTupleEntry, Writer
 from .types import *  # noqa: F403
 from .types import __all__ as _types
-from .writes import PASSTHROUGH, SKIP_WRITE, ChannelWrite, ChannelWriteEntry, ChannelWriteTupleEntry, Writer
 
 __all__ = ["Pregel", "NodeBuilder", "PregelNode", "Writer", "ChannelWrite", "ChannelWriteEntry",
            "ChannelWriteTupleEntry", "PASSTHROUGH", "SKIP_WRITE", "rename_node", *_types, *_errors]  # fmt: skip

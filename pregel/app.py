@@ -10,8 +10,15 @@ from typing_extensions import Unpack
 
 from ..channels.base import BaseChannel
 from ..checkpoint.base import INTERRUPT, BaseCheckpointSaver
-from . import threads
-from .config import (
+from .drivers import threads
+from .errors import InvalidUpdateError, ParentCommand, nearest
+from .pickling import Portable
+from .program.json_schema import input_schema, output_schema, type_schema
+from .program.node import NodeBuilder, PregelNode, with_defaults
+from .program.program import Program, freeze, with_debug
+from .program.results import refuse_foreign
+from .program.writes import Vocabulary
+from .run.config import (
     Call,
     Options,
     check_breakpoints,
@@ -25,17 +32,11 @@ from .config import (
     read_options,
     spread,
 )
-from .errors import InvalidUpdateError, ParentCommand, nearest
-from .interrupts import asking
-from .json_schema import input_schema, output_schema, type_schema
-from .node import NodeBuilder, PregelNode, with_defaults
-from .outcome import cache_namespace
-from .pickled import Portable
-from .program import Program, freeze, with_debug
-from .records import refuse_foreign
-from .run import Run
+from .run.run import Run
 from .runtime import ManagedValue
-from .state import StoredThreads
+from .superstep.interrupts import asking
+from .superstep.outcome import cache_namespace
+from .thread_api import StoredThreads
 from .types import (
     HERE,
     NS_SEP,
@@ -46,7 +47,6 @@ from .types import (
     RunnableConfig,
     StreamMode,
 )
-from .writes import Vocabulary
 
 if TYPE_CHECKING:
     from ..visualize.drawing import Drawing
@@ -188,7 +188,7 @@ class Pregel(Portable, StoredThreads):
 
     async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **options: Unpack[Options]) -> Any:
         """`invoke` for coroutines."""
-        from . import aio
+        from .drivers import aio
 
         call = read_options(options)
         if call.stream_mode is not None and call.stream_mode != "values":
@@ -219,7 +219,7 @@ class Pregel(Portable, StoredThreads):
         self, input: Any, config: RunnableConfig | None = None, **options: Unpack[Options]
     ) -> AsyncIterator[Any]:
         """`stream` for coroutines."""
-        from . import aio
+        from .drivers import aio
 
         run = self._open(input, config, options)
         chunks = aio.stream(run)
@@ -266,7 +266,7 @@ class Pregel(Portable, StoredThreads):
         **options: Unpack[Options],
     ) -> list[Any]:
         """`batch` for coroutines."""
-        from .abatch import side_by_side
+        from .drivers.abatch import side_by_side
 
         configs = spread(config, len(inputs))
         return await side_by_side(

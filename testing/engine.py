@@ -8,7 +8,7 @@ from typing import Any
 from ..checkpoint.base import CheckpointConflictError
 from ..checkpoint.memory import InMemorySaver
 from ..graph import START, StateGraph
-from ..pregel.interrupts import interrupt
+from ..pregel.superstep.interrupts import interrupt
 from ..pregel.types import Command
 from .check import SYNC, check, holds, raises, same
 from .desk import Desk

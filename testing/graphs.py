@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypedDict
 
 from ..checkpoint.base import BaseCheckpointSaver
 from ..graph import END, START, CompiledStateGraph, StateGraph
-from ..pregel.interrupts import interrupt
+from ..pregel.superstep.interrupts import interrupt
 from ..pregel.types import Command, Send
 
 NOTED = "noted"

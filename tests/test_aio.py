@@ -13,7 +13,7 @@ import pytest
 from stategraph.channels import BinaryOperatorAggregate, LastValue, Topic
 from stategraph.checkpoint import InMemorySaver
 from stategraph.pregel import ChannelWriteEntry, NodeBuilder, NodeCancelledError, Pregel
-from stategraph.pregel.executors import MAX_THREADS
+from stategraph.pregel.drivers.pool import MAX_THREADS
 
 CONFIG = {"configurable": {"thread_id": "1"}}
 WAIT = 5.0

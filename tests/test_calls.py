@@ -31,8 +31,9 @@ from stategraph import (
     interrupt,
     task,
 )
-from stategraph.pregel import awork, work
-from stategraph.pregel.deadline import Watch
+from stategraph.pregel.drivers import aattempt as awork
+from stategraph.pregel.drivers import attempt as work
+from stategraph.pregel.superstep.deadline import Watch
 
 ONE = {"configurable": {"thread_id": "1"}}
 WAIT = 5.0

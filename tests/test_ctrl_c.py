@@ -12,9 +12,9 @@ from typing_extensions import TypedDict
 from stategraph import START, StateGraph
 from stategraph.checkpoint.sql.database import Database
 from stategraph.checkpoint.sqlite import SqliteSaver
-from stategraph.pregel import journal
-from stategraph.pregel.executors import POOL
-from stategraph.pregel.machine import Machine
+from stategraph.pregel.drivers import journal
+from stategraph.pregel.drivers.pool import POOL
+from stategraph.pregel.superstep.machine import Machine
 
 CFG: Any = {"configurable": {"thread_id": "1"}}
 

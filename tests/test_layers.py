@@ -1,6 +1,6 @@
 """The house keeps its order: imports point one way, every file has its rule on its door, none grows too long.
 
-Reads the source with `ast`; imports nothing of the package. Modules are named from the root: `.pregel.loop`.
+Reads the source with `ast`; imports nothing of the package. Modules are named from the root: `.pregel.run.loop`.
 """
 
 from __future__ import annotations
@@ -30,41 +30,41 @@ MAY_IMPORT = {
 # Inside pregel/: a file may import those on its own line (but not in a circle) and on the lines above.
 PREGEL = """
     types errors
-    runtime records json_schema
-    callable
-    writes
-    node
-    fingerprint
-    program
-    task cells
-    answers
-    interrupts retry machine config
-    tokens
-    stream
-    history
-    keep
-    run
-    effects
-    inside
-    resume
-    start
-    open_work
-    edit
-    loop
-    executors deadline timeslice
-    journal
-    ajournal
-    outcome
-    work
-    awork
-    abatch
-    calls acalls
-    threads
-    aio
-    explain pickled
-    state
+    runtime program.results program.json_schema
+    program.callables
+    program.writes
+    program.node
+    program.version
+    program.program
+    superstep.task superstep.view
+    run.answers
+    superstep.interrupts superstep.retry superstep.machine run.config
+    run.tokens
+    run.stream
+    run.snapshots
+    run.commits
+    run.run
+    run.effects
+    run.nested
+    run.resume
+    run.start
+    run.open_tasks
+    run.update_state
+    run.loop
+    drivers.pool superstep.deadline drivers.timeslice
+    drivers.journal
+    drivers.ajournal
+    superstep.outcome
+    drivers.attempt
+    drivers.aattempt
+    drivers.abatch
+    drivers.futures drivers.afutures
+    drivers.threads
+    drivers.aio
+    run.explain pickling
+    thread_api
     app
-    __init__
+    program superstep run drivers __init__
 """
 RANK = {name: rank for rank, line in enumerate(PREGEL.splitlines()) for name in line.split()}
 # Imports inside a function: (who, what) → why it cannot stand at the top. `*` fits any name.
@@ -78,16 +78,16 @@ DEFERRED = {
     ("*", "IPython*"): "an optional extra: loaded when somebody watches a run in a notebook",
     ("*", "pydantic*"): "heavy: loaded when a schema is a pydantic model",
     ("*", "cloudpickle"): "optional: sends lambdas and closures to workers",
-    (".pregel.config", ".executors*"): "loaded when an executor is given, though executors sit above the engine",
+    (".pregel.run.config", ".executors*"): "loaded when an executor is given, though executors sit above the engine",
     (".executors.given", ".executors.*"): "extras: Dask and Ray, loaded when one of them is given",
     (".checkpoint.msgpack", "concurrent.interpreters"): "Python 3.14 has it; wanted where ormsgpack does not load",
     (".executors.interpreters", "sys"): "travels as code, without this module's names",
     (".executors.interpreters", "importlib"): "travels as code, without this module's names",
     (".executors.worker", "asyncio"): "asyncio is loaded by those who await",
-    (".pregel.app", ".pregel.aio"): "asyncio is loaded by those who await",
-    (".pregel.state", ".pregel.aio"): "asyncio is loaded by those who await",
-    (".pregel.app", ".pregel.abatch"): "asyncio is loaded by those who await",
-    (".pregel.state", ".pregel.timeslice"): "asyncio is loaded by those who await",
+    (".pregel.app", ".pregel.drivers.aio"): "asyncio is loaded by those who await",
+    (".pregel.thread_api", ".pregel.drivers.aio"): "asyncio is loaded by those who await",
+    (".pregel.app", ".pregel.drivers.abatch"): "asyncio is loaded by those who await",
+    (".pregel.thread_api", ".pregel.drivers.timeslice"): "asyncio is loaded by those who await",
     (".checkpoint.base", "asyncio"): "asyncio is loaded by those who await",
     (".checkpoint.opening", "asyncio"): "asyncio is loaded by those who await",
     (".checkpoint.overrides", "asyncio"): "asyncio is loaded by those who await",

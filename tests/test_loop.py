@@ -17,12 +17,12 @@ from stategraph.pregel import (
     NodeBuilder,
     Pregel,
 )
-from stategraph.pregel.config import Call
-from stategraph.pregel.effects import Load, RunTasks, Save
-from stategraph.pregel.loop import supersteps
-from stategraph.pregel.run import Run
+from stategraph.pregel.run.config import Call
+from stategraph.pregel.run.effects import Load, RunTasks, Save
+from stategraph.pregel.run.loop import supersteps
+from stategraph.pregel.run.run import Run
 from stategraph.pregel.runtime import RunControl
-from stategraph.pregel.task import Task
+from stategraph.pregel.superstep.task import Task
 
 CONFIG = {"configurable": {"thread_id": "1"}}
 

@@ -23,9 +23,9 @@ from stategraph.channels import (
     UntrackedValue,
 )
 from stategraph.pregel import InternalError, InvalidUpdateError, NodeBuilder, PregelNode, Send
-from stategraph.pregel.machine import Machine
-from stategraph.pregel.program import Node, Program, freeze
-from stategraph.pregel.task import Task
+from stategraph.pregel.program.program import Node, Program, freeze
+from stategraph.pregel.superstep.machine import Machine
+from stategraph.pregel.superstep.task import Task
 
 TASKS = "__pregel_tasks"
 

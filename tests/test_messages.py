@@ -41,7 +41,7 @@ from stategraph.graph import (
 )
 from stategraph.graph import messages as room
 from stategraph.graph.messages import emit_message_delta
-from stategraph.pregel.tokens import emitter, is_message, unstreamed
+from stategraph.pregel.run.tokens import emitter, is_message, unstreamed
 
 ROOT = Path(__file__).resolve().parents[1]
 CLEAR = RemoveMessage(id=REMOVE_ALL_MESSAGES)

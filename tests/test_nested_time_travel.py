@@ -9,7 +9,7 @@ import pytest
 from nested_travel import CALLS, KEEPS, Nest, travel
 from paused import CFG, Ran, State, asks, graph, says
 
-import stategraph.pregel.start as start
+import stategraph.pregel.run.start as start
 from stategraph import END, START, Command, InMemorySaver, Send, StateGraph
 
 

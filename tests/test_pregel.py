@@ -602,7 +602,7 @@ def test_m11_a_node_that_feeds_itself_ends_when_it_writes_nothing(drive: Any) ->
 
 def test_m14_a_fresh_read_sees_ones_own_writes_and_nobody_elses(drive: Any) -> None:
     """What a writer after the body may look at; the state of the run does not move."""
-    from stategraph.pregel.writes import Writer
+    from stategraph.pregel.program.writes import Writer
 
     seen: dict[str, Any] = {}
 

@@ -27,7 +27,7 @@ from stategraph import (
     task,
 )
 from stategraph.channels import LastValue
-from stategraph.pregel.retry import interval, wait_before_retry
+from stategraph.pregel.superstep.retry import interval, wait_before_retry
 from stategraph.pregel.types import default_retry_on
 
 ONE = {"configurable": {"thread_id": "1"}}

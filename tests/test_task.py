@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from stategraph.channels import LastValue
 from stategraph.checkpoint import InMemorySaver
 from stategraph.pregel import ChannelWriteTupleEntry, NodeBuilder, Pregel, Send
-from stategraph.pregel.task import Task, in_path_order, path_text, task_id
+from stategraph.pregel.superstep.task import Task, in_path_order, path_text, task_id
 from stategraph.pregel.types import TASKS
 
 

@@ -22,7 +22,7 @@ from stategraph.pregel import (
     Pregel,
     RetryPolicy,
 )
-from stategraph.pregel.executors import ThreadPool
+from stategraph.pregel.drivers.pool import ThreadPool
 
 CONFIG = {"configurable": {"thread_id": "1"}}
 WAIT = 5.0

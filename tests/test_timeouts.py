@@ -32,9 +32,12 @@ from stategraph import (
     interrupt,
 )
 from stategraph.channels import BinaryOperatorAggregate, LastValue
-from stategraph.pregel import NodeBuilder, Pregel, StepTimeoutError, awork, outcome, work
-from stategraph.pregel.deadline import Pulse, Watch
+from stategraph.pregel import NodeBuilder, Pregel, StepTimeoutError
+from stategraph.pregel.drivers import aattempt as awork
+from stategraph.pregel.drivers import attempt as work
 from stategraph.pregel.errors import GraphAbandoned
+from stategraph.pregel.superstep import outcome
+from stategraph.pregel.superstep.deadline import Pulse, Watch
 
 ONE = {"configurable": {"thread_id": "1"}}
 SHORT = 0.01

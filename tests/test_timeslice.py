@@ -12,7 +12,8 @@ from typing import Annotated, Any, TypedDict
 import pytest
 
 from stategraph import END, START, CompiledStateGraph, InMemorySaver, Send, StateGraph
-from stategraph.pregel import abatch, aio, state, timeslice
+from stategraph.pregel import thread_api as state
+from stategraph.pregel.drivers import abatch, aio, timeslice
 
 MILLISECOND = 0.001
 MOST = timeslice.HOLD + 2 * MILLISECOND

@@ -20,7 +20,7 @@ from stategraph.pregel import (
     ParentCommand,
     Send,
 )
-from stategraph.pregel.writes import StateWriter, Vocabulary, is_reserved
+from stategraph.pregel.program.writes import StateWriter, Vocabulary, is_reserved
 
 TASKS = "__pregel_tasks"
 

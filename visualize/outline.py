@@ -13,9 +13,9 @@ from ..graph.compile import CompiledStateGraph
 from ..graph.compile import join as join_name
 from ..graph.functional import EntryWriter
 from ..pregel.app import Pregel
-from ..pregel.program import Node as ProgramNode
+from ..pregel.program.program import Node as ProgramNode
+from ..pregel.program.writes import ChannelWrite, ChannelWriteEntry, ChannelWriteTupleEntry, StateWriter
 from ..pregel.types import END, JOIN, NS_END, NS_SEP, START, TASKS, TO_NODE, Send
-from ..pregel.writes import ChannelWrite, ChannelWriteEntry, ChannelWriteTupleEntry, StateWriter
 from .shape import Edge, EdgeKind, Node, Shape
 from .words import ANY_NODE, PERHAPS, visible
 

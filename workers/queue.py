@@ -18,8 +18,8 @@ from ..checkpoint.serde import Serializer
 from ..checkpoint.sql.server import POOL_SIZE, SECONDS, ConnectionLostError, Server, Target
 from ..checkpoint.thread import check_names
 from ..pregel.app import Pregel
-from ..pregel.config import normalize
 from ..pregel.errors import nearest
+from ..pregel.run.config import normalize
 from ..pregel.types import RunnableConfig
 from .jobs import STATUSES, Form, Job, Name, Result, lane, queue_of, result_of, text
 from .listener import Listener

@@ -17,10 +17,10 @@ from ..checkpoint.errors import StorageError, UnserializableError
 from ..checkpoint.sql.server import OutOfReachError
 from ..checkpoint.thread import CheckpointConflictError
 from ..pregel.app import Pregel
-from ..pregel.config import merge_configs
 from ..pregel.errors import GraphDrained, StateGraphError, UnknownInterruptError
-from ..pregel.interrupts import looks_like_answers
-from ..pregel.program import Program
+from ..pregel.program.program import Program
+from ..pregel.run.config import merge_configs
+from ..pregel.superstep.interrupts import looks_like_answers
 from ..pregel.types import Command, RunnableConfig
 from .jobs import Ended, Form, Job
 

@@ -10,20 +10,20 @@ from typing import Any
 import stategraph.checkpoint.sql.saver as sql
 import stategraph.executors.frames as frames
 import stategraph.executors.processes as processes
-import stategraph.pregel.ajournal as ajournal
-import stategraph.pregel.calls as calls
-import stategraph.pregel.interrupts as interrupts
-import stategraph.pregel.journal as journal
-import stategraph.pregel.loop as loop
-import stategraph.pregel.machine as machine
-import stategraph.pregel.start as start
-import stategraph.pregel.stream as stream
-import stategraph.pregel.task as task
-import stategraph.pregel.threads as threads
-import stategraph.pregel.timeslice as timeslice
+import stategraph.pregel.drivers.ajournal as ajournal
+import stategraph.pregel.drivers.futures as calls
+import stategraph.pregel.drivers.journal as journal
+import stategraph.pregel.drivers.threads as threads
+import stategraph.pregel.drivers.timeslice as timeslice
+import stategraph.pregel.run.loop as loop
+import stategraph.pregel.run.start as start
+import stategraph.pregel.run.stream as stream
+import stategraph.pregel.superstep.interrupts as interrupts
+import stategraph.pregel.superstep.machine as machine
+import stategraph.pregel.superstep.task as task
 from stategraph.channels.base import MISSING
 from stategraph.checkpoint.base import coordinates
-from stategraph.pregel.answers import Answers
+from stategraph.pregel.run.answers import Answers
 
 from .planted import bug, swap
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import stategraph.checkpoint.memory as memory
 import stategraph.checkpoint.sql.saver as sql
-import stategraph.pregel.ajournal as ajournal
-import stategraph.pregel.history as history
-import stategraph.pregel.journal as journal
-import stategraph.pregel.open_work as open_work
-import stategraph.pregel.resume as resume
-import stategraph.pregel.start as start
-from stategraph.pregel.answers import Answers
+import stategraph.pregel.drivers.ajournal as ajournal
+import stategraph.pregel.drivers.journal as journal
+import stategraph.pregel.run.open_tasks as open_work
+import stategraph.pregel.run.resume as resume
+import stategraph.pregel.run.snapshots as history
+import stategraph.pregel.run.start as start
+from stategraph.pregel.run.answers import Answers
 
 from .planted import bug, swap
 

@@ -8,7 +8,7 @@ from contextlib import ExitStack, suppress
 from typing import Annotated, Any, TypedDict
 
 from stategraph import END, START, InMemorySaver, Send, StateGraph
-from stategraph.pregel import abatch, aio, timeslice
+from stategraph.pregel.drivers import abatch, aio, timeslice
 from stategraph.testing import CheckFailed, same
 
 from .campaign import Round, patched, trial

@@ -18,7 +18,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-import stategraph.pregel.aio  # noqa: F401  # loaded late otherwise, and then not made repeatable
+import stategraph.pregel.drivers.aio  # noqa: F401  # loaded late otherwise, and then not made repeatable
 
 
 class Turn:

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ...checkpoint.base import NULL_TASK_ID, CheckpointTuple
-from ...pregel.history import Stored, View, lost_kinds, lost_work, view
-from ...pregel.program import Program
+from ...pregel.program.program import Program
+from ...pregel.run.snapshots import Stored, View, lost_kinds, lost_work, view
 
 _NODE = "node "
 

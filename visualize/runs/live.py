@@ -22,10 +22,10 @@ from typing_extensions import Unpack
 
 from ...checkpoint.base import address, coordinates
 from ...pregel.app import Pregel
-from ...pregel.config import Options, merge_configs
 from ...pregel.errors import GraphInterrupt, ParentCommand
-from ...pregel.stream import Envelope, Stream
-from ...pregel.task import Task
+from ...pregel.run.config import Options, merge_configs
+from ...pregel.run.stream import Envelope, Stream
+from ...pregel.superstep.task import Task
 from ...pregel.types import NS_END, NS_SEP, Command, RunnableConfig, StateSnapshot
 from ..layout.measure import one_line
 from ..outline import outline

@@ -13,9 +13,9 @@ from typing import Any, Literal, NamedTuple
 
 from ...checkpoint.base import BaseCheckpointSaver, RunnableConfig, address, coordinates
 from ...pregel.app import Pregel
-from ...pregel.history import Stored
-from ...pregel.state import StoredThreads
-from ...pregel.task import nested_place
+from ...pregel.run.snapshots import Stored
+from ...pregel.superstep.task import nested_place
+from ...pregel.thread_api import StoredThreads
 from ...pregel.types import NS_END, NS_SEP, START, Interrupt, PregelTask, StateSnapshot
 from .leftover import Leftover, leftover
 from .values import INSIDE, spoken

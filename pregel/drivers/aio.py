@@ -1,0 +1,298 @@
+"""The async driver: it performs what the loop asks for on the caller's event loop, and nothing else.
+
+Coroutines run here; a node that is a plain function runs on a worker thread, so that it cannot hold up the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from contextvars import copy_context
+from time import monotonic
+from typing import Any
+
+from ...checkpoint.base import coordinates
+from ..errors import GraphBubbleUp
+from ..run.effects import Claim, Effects, GiveWay, Load, RunTasks, Save
+from ..run.loop import supersteps
+from ..run.run import Run
+from ..superstep.outcome import StepLimit
+from ..superstep.task import Task
+from .aattempt import in_context, run_task
+from .abatch import Batch, wants_out
+from .afutures import AsyncCalls
+from .ajournal import AsyncJournal
+from .pool import MAX_THREADS
+from .threads import ReaderLeft, made_under, note_loss, place, whole
+from .timeslice import time_slices
+
+
+async def drive(run: Run, effects: Effects | None = None) -> None:
+    """Carry a run (or other effects on its thread) through to the end; nobody reads."""
+    loop = supersteps(run) if effects is None else effects
+    driver = Driver(run)
+    run.open_calls = driver.open_calls
+    slices = time_slices()
+    slice_end = slices.end()
+    ended = noted_inside(run.parent) if run.parent is not None else None
+    try:
+        for effect in loop:
+            if effect.__class__ is RunTasks:
+                if monotonic() > slice_end:  # here all is stored and nothing runs: a good place to be cancelled
+                    slice_end = await slices.give_way()
+                await driver.run_tasks(effect)
+            elif effect.__class__ is not GiveWay:
+                await driver.perform(effect)
+            elif monotonic() > slice_end:
+                slice_end = await slices.give_way()
+        await driver.settle()
+    except BaseException as error:
+        await driver.abort(loop, error)
+        raise
+    finally:
+        if ended is not None:
+            ended.set_result(None)
+
+
+def noted_inside(task: Task) -> asyncio.Future[None]:
+    """Note on a task that it runs a graph; the future is done when that has ended."""
+    ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    task.inside = (*(each for each in task.inside if not each.done()), ended)
+    return ended
+
+
+async def stream(run: Run) -> AsyncGenerator[Any, None]:
+    """Carry a run through, handing over each chunk before anything further is done."""
+    loop = supersteps(run)
+    driver = Driver(run)
+    run.open_calls = driver.open_calls
+    out = run.out
+    run.wake = driver.wake
+    slices = time_slices()
+    slice_end = slices.end()
+    try:
+        for effect in loop:
+            if effect.__class__ is GiveWay:
+                if monotonic() > slice_end:
+                    slice_end = await slices.give_way()
+                continue
+            if effect.__class__ is not RunTasks:
+                await driver.perform(effect)  # before the reader sees chunks of what is being stored
+                continue
+            while True:
+                while out:
+                    yield out.popleft()
+                    if monotonic() > slice_end:  # the reader may never wait either
+                        slice_end = await slices.give_way()
+                if monotonic() > slice_end:
+                    slice_end = await slices.give_way()
+                await driver.run_tasks(effect)
+                if effect.finished:
+                    break
+        await driver.settle()
+    except GeneratorExit:
+        await driver.abort(loop, ReaderLeft())
+        raise
+    except BaseException as error:
+        await driver.abort(loop, error)
+        while out and isinstance(error, (Exception, GraphBubbleUp)):  # a cancellation does not wait for the reader
+            yield out.popleft()
+        raise
+    while out:
+        yield out.popleft()
+        if monotonic() > slice_end:
+            slice_end = await slices.give_way()
+
+
+class Driver:
+    """Answers the effects of one loop."""
+
+    __slots__ = ("_batch", "_ended", "_journal", "_limit", "_loop", "_run", "_waiter")
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._loop = asyncio.get_running_loop()
+        self._batch: Batch[Task] | None = None
+        self._ended: deque[Task] = deque()
+        self._waiter: asyncio.Future[None] | None = None
+        self._journal = run.journal = AsyncJournal(run, self._loop)
+        self._limit = None if run.step_timeout is None else StepLimit(run.step_timeout)
+
+    def open_calls(self, run: Run) -> AsyncCalls:
+        """The mid-task calls of the run; may be asked for from any thread."""
+        return AsyncCalls(run, self._loop)
+
+    def wake(self) -> None:
+        """A chunk is waiting for the reader; may be called from any thread."""
+        if asyncio._get_running_loop() is self._loop:
+            self._notice()
+        else:
+            try:
+                self._loop.call_soon_threadsafe(self._notice)
+            except RuntimeError:  # the loop is closed: nobody reads any longer
+                pass
+
+    def _notice(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def perform(self, effect: Any) -> None:
+        """Load or save."""
+        if isinstance(effect, Save):
+            try:
+                if self._run.lags:
+                    await self._journal.aflush()  # one step at most is unsaved
+                    self._journal.post(effect)
+                else:
+                    await self._journal.astore(effect)
+            except BaseException:
+                self._run.out.clear()  # nobody is shown a step that could not be stored
+                raise
+        elif isinstance(effect, Claim):
+            await self._journal.astore(effect)
+        elif isinstance(effect, Load):
+            saver, config = self._run.saver, effect.at or place(self._run)
+            assert saver is not None
+            if effect.made_by is not None:
+                effect.found = await saver.arun_of(config, effect.made_by)
+            elif effect.saver is None or effect.saver is saver:
+                effect.found, effect.head = await find(saver, config, effect.before)
+            elif effect.before is None:
+                effect.found, effect.head = await find(effect.saver, config)
+            else:
+                effect.found = await older_elsewhere(saver, config, effect.saver, effect.before)
+                effect.head = await saver.ahead(config)
+
+    async def settle(self) -> None:
+        """Wait for what is still being saved, and raise what that raised. A cancelled wait does not cut it short."""
+        await self._journal.aflush()
+
+    async def run_tasks(self, effect: RunTasks) -> None:
+        """Start the tasks, or wait for more of them."""
+        tasks = effect.tasks
+        if self._batch is None:
+            self._journal.check()
+            if len(tasks) == 1 and not self._run.live:
+                await in_context(copy_context(), run_task(tasks[0]))
+                effect.finished = tasks
+                return
+            if self._limit is not None:
+                tasks = self._limit.twins(tasks)
+            limit = self._run.config.get("max_concurrency") or width(tasks)
+            self._batch = Batch(tasks, run_task, limit, self._end)
+            self._batch.start()
+        await self._collect(effect, self._batch)
+        if not effect.open:
+            self._batch = None
+
+    def _end(self, task: Task, error: BaseException | None) -> None:
+        """A task has ended; after a failure (a signal is none) its siblings are cancelled. A function on a worker
+        thread cannot be: it is waited for and its result kept, as in a sync run."""
+        if error is not None:  # it must not raise; if it does, nobody may wait for ever
+            task.error = task.error or error
+        self._ended.append(task if self._limit is None else self._limit.admit(task))
+        if task.fatal and self._batch is not None and not isinstance(task.error, GraphBubbleUp):
+            self._batch.stop(lambda sibling: sibling.node.coro is not None, at_once=wants_out(task.error))
+        self._notice()
+
+    async def _collect(self, effect: RunTasks, batch: Batch[Task]) -> None:
+        """Wait for one task, or for all if nobody waits for single ones; take along what else has ended."""
+        watched, ended = self._run.watched, self._ended
+        while batch.open and not (watched and (ended or self._run.out)):
+            self._waiter = self._loop.create_future()
+            if self._limit is None:
+                await self._waiter
+            else:
+                await self._in_time(self._limit, self._waiter)
+        self._waiter = None
+        effect.finished = tuple(ended)
+        ended.clear()
+        effect.open = batch.open
+
+    async def _in_time(self, limit: StepLimit, waiter: asyncio.Future[None]) -> None:
+        """Wait for a task to end.
+
+        Raises:
+            StepTimeoutError: none has until the superstep's limit. Nobody waits for its tasks any longer.
+        """
+        while not waiter.done():
+            await asyncio.wait([waiter], timeout=limit.left())
+            if waiter.done() or limit.left() > 0:
+                continue
+            if self._batch is not None:
+                self._batch.cancel()
+            self._batch = None
+            raise limit.hit()
+
+    async def abort(self, loop: Effects, error: BaseException) -> None:
+        """Cancel running tasks, then let the loop keep what was done, even if this task is being cancelled."""
+        self._run.dropped = True
+        if self._batch is not None:
+            self._batch.cancel()
+        keeping = asyncio.ensure_future(self._keep(loop, error))
+        cancelled = False
+        while not keeping.done():
+            try:
+                await asyncio.shield(keeping)
+            except asyncio.CancelledError:
+                cancelled = True  # later: it is quick, and half a save helps nobody
+        if cancelled and not isinstance(error, asyncio.CancelledError):
+            raise asyncio.CancelledError
+
+    async def _keep(self, loop: Effects, error: BaseException) -> None:
+        if self._batch is not None:
+            await self._batch.ended()
+        try:
+            effect = loop.throw(error)
+            while True:
+                if not isinstance(effect, RunTasks):
+                    await self.perform(effect)
+                effect = next(loop)
+        except BaseException as end:
+            note_loss(error, end)
+        finally:
+            loop.close()
+        try:
+            await self.settle()
+        except Exception as end:
+            note_loss(error, end)
+
+
+def width(tasks: Sequence[Task]) -> int:
+    """How many tasks may be under way at once where no limit is set: any number, unless each may need a thread."""
+    if len(tasks) <= MAX_THREADS or any(task.node.coro is not None for task in tasks):
+        return len(tasks)
+    return MAX_THREADS
+
+
+async def older_elsewhere(saver: Any, config: Any, other: Any, before: Any) -> Any:
+    """The newest checkpoint made under one of the whole graph older than `before`, which another saver keeps."""
+    older = {each.checkpoint["id"] async for each in other.alist(whole(before), before=before)}
+    async with aclosing(saver.alist(config)) as listed:
+        async for each in listed:
+            if made_under(each) in older:
+                return each
+    return None
+
+
+async def find(saver: Any, config: Any, before: Any = None) -> tuple[Any, str | None]:
+    """The checkpoint to start from, and the id of the thread's newest.
+
+    Args:
+        before: start from the newest checkpoint that is older than the one this config names.
+
+    Raises:
+        ValueError: the config names a checkpoint that the thread does not have.
+    """
+    if before is not None:
+        older = [found async for found in saver.alist(config, before=before, limit=1)]
+        return older[0] if older else None, await saver.ahead(config)
+    found = await saver.aget_tuple(config)
+    thread_id, _, checkpoint_id = coordinates(config)
+    if checkpoint_id is None:
+        return found, found.checkpoint["id"] if found is not None else None
+    if found is None:
+        raise ValueError(f"thread {thread_id!r} has no checkpoint {checkpoint_id!r}")
+    return found, await saver.ahead(config)

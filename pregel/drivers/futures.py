@@ -1,0 +1,379 @@
+"""`@task` calls: tasks that a running task starts in the middle of its superstep, and waits for as it likes.
+
+A call is known by its parent's id, its function, its arguments and how many equal calls came before it, so a parent
+that runs again finds what its calls have returned before, in whatever order it makes them. The functions that users
+decorate are in `graph/functional.py`.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import CancelledError, Future
+from contextvars import copy_context
+from functools import partial
+from pathlib import Path
+from types import FunctionType, MethodType
+from typing import TYPE_CHECKING, Any
+
+from ...checkpoint.base import ERROR, RESUME, RETURN
+from ...store.keys import canonical_key
+from ..errors import GraphBubbleUp, GraphInterrupt
+from ..program.program import Node
+from ..program.results import refuse_coroutine
+from ..program.writes import Writer
+from ..run.commits import encode_marks, question_marks
+from ..run.effects import Save
+from ..run.snapshots import given_answers, still_asked
+from ..superstep.deadline import Pulse
+from ..superstep.task import Task, call_id
+from ..types import PUSH, Interrupt
+from . import attempt as work
+from .pool import POOL
+
+if TYPE_CHECKING:
+    from ..run.run import Run
+
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+class ReturnWriter(Writer):
+    """Keeps what a call returned."""
+
+    def write(self, result: Any, task: Any) -> None:
+        """One write, whatever the result is."""
+        refuse_coroutine(result, f"task {task.name!r}")
+        task.writes.append((RETURN, result))
+
+
+class CallFuture(Future[Any]):
+    """What a call from sync code returns.
+
+    Attributes:
+        retrieved: whether anybody has seen how it ended.
+        coroutine: the asyncio task that runs it, if it is one.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.retrieved = False
+        self.coroutine: Any = None
+
+    def result(self, timeout: float | None = None) -> Any:
+        """The call's result; waits for it.
+
+        Raises:
+            TimeoutError: it is not there within `timeout` seconds.
+            BaseException: whatever the call raised.
+        """
+        try:
+            return super().result(timeout)
+        finally:
+            self.retrieved = self.done()
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """What the call raised, or None; waits for it."""
+        self.retrieved = True
+        return super().exception(timeout)
+
+
+class Calls:
+    """The calls of one sync run."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self._made: dict[str, tuple[Task, Any]] = {}
+        self._given: tuple[Any, Collection[str]] = (None, ())
+        self._gates: dict[str, Gate] = {}
+        self._lock = threading.Lock()
+
+    def start(self, parent: Task, node: Node, arguments: Arguments) -> Any:
+        """Start a call, or find it: stored by an earlier run, or begun by an earlier attempt of the parent."""
+        if node.sync_missing:
+            raise RuntimeError(
+                f"task {node.name!r} is async and was called from a sync run: use ainvoke or astream, or make it sync"
+            )
+        child, future = self._find(parent, node, arguments)
+        if future is None:
+            future = CallFuture()
+            self._admit(parent, child, future)
+            context = copy_context()
+            self._gate(parent)(lambda: context.run(self._work, child, future))
+        return future
+
+    def _find(self, parent: Task, node: Node, arguments: Arguments) -> tuple[Task, Any]:
+        digest = None if runs_once(parent) else arguments_digest(node, arguments)  # may take long: not under the lock
+        with self._lock:
+            if parent.calls is None:
+                parent.calls = []
+            child = Task(node, (PUSH, parent.path, len(parent.calls), True), arguments)
+            child.run, child.beside = self.run, self.run.saved_id
+            life = parent.life
+            if life is not None:
+                life.check()
+                child.watch = Pulse(above=life)
+            future = None
+            if digest is not None:
+                child.identify(call_id(parent, node, digest))
+                future = self._made_before(child) if child.id in self._made else self._recorded(child)
+            parent.calls.append(future)
+        return child, future
+
+    def _admit(self, parent: Task, child: Task, future: Any) -> None:
+        assert parent.calls is not None
+        parent.calls[child.path[2]] = future
+        if not runs_once(parent):
+            self._made[child.id] = child, future
+
+    def _made_before(self, child: Task) -> Any:
+        """The future of this very call of an earlier attempt of the parent; None if the call is to be made anew."""
+        before, future = self._made[child.id]
+        if future.done() and (future.cancelled() or future.exception() is not None):
+            if before.answers:
+                child.answers = dict(before.answers)
+            return None
+        return future
+
+    def _recorded(self, child: Task) -> Any:
+        """A future that ends as the record of this very call says: with what it returned, or with questions that got no
+        answer. None if the call is to be made."""
+        stored = self.run.stored
+        known = stored.get(child.id) if stored else None
+        if known is None:
+            return None
+        if known.finished:
+            result = dict(known.writes).get(RETURN)
+            for stream in self.run.streams:
+                stream.known((result,))
+            return self._done(result, None)
+        if self._given[0] is not stored:
+            self._given = stored, given_answers(stored)
+        open_ = still_asked(self.run, known, self._given[1])
+        return self._done(None, _asked(open_)) if open_ else None
+
+    def _done(self, value: Any, error: BaseException | None) -> Any:
+        return ended(CallFuture(), value, error)
+
+    def _gate(self, parent: Task) -> Callable[[Callable[[], None]], None]:
+        """How a call is let in: `max_concurrency` counts the calls of one parent, so that none can wait for its own."""
+        limit = self.run.config.get("max_concurrency")
+        if not limit:
+            return POOL.submit
+        return self._gates.setdefault(parent.id, Gate(limit)).submit
+
+    def _work(self, child: Task, future: CallFuture) -> None:
+        """Run a call on this worker thread and tell how it ended."""
+        if not future.set_running_or_notify_cancel():
+            return
+        try:
+            for stream in self.run.streams:
+                stream.started(child, self.run.machine.step)
+            work.run_task(child)
+            record = record_of(self.run, child)
+            if record is not None:
+                self.run.journal.record(record)
+            for stream in self.run.streams:
+                stream.ended(child, self.run.machine.step)
+        except BaseException as error:
+            fail(child, error)
+        settle(child, future)
+
+    def join(self, parent: Task) -> None:
+        """Wait for all calls of a parent whose body has ended.
+
+        Raises:
+            GraphInterrupt: some of them pause.
+            Exception: one failed and nobody has looked at how it ended.
+        """
+        calls = parent.calls or ()
+        raise_open([(call, how(call), call.retrieved) for call in calls])
+
+    def collect(self, parent: Task, signal: GraphBubbleUp) -> None:
+        """The body stops with a signal: let its calls end; if it pauses on a question, ask all theirs at once."""
+        endings = [how(call) for call in parent.calls or ()]
+        if isinstance(signal, GraphInterrupt):
+            merge(signal, endings)
+
+    def leave(self, calls: Sequence[CallFuture]) -> None:
+        """Nobody will ask for these any more: drop those that have not started, let none outlive the caller."""
+        for call in calls:
+            call.cancel()
+        for call in calls:
+            how(call)
+
+
+class Gate:
+    """Lets so many jobs run at once; the others follow in order."""
+
+    def __init__(self, limit: int) -> None:
+        self._free = limit
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._lock = threading.Lock()
+
+    def submit(self, job: Callable[[], None]) -> None:
+        """Run the job on a worker thread as soon as there is room."""
+        with self._lock:
+            if self._free == 0:
+                self._waiting.append(job)
+                return
+            self._free -= 1
+        POOL.submit(lambda: self._run(job))
+
+    def _run(self, job: Callable[[], None] | None) -> None:
+        while job is not None:
+            job()
+            with self._lock:
+                job = self._waiting.popleft() if self._waiting else None
+                self._free += job is None
+
+
+def how(call: CallFuture) -> BaseException | None:
+    """Wait for a call; how it ended, without counting as somebody who has looked."""
+    try:
+        return Future.exception(call)
+    except CancelledError as cancelled:
+        return cancelled
+
+
+def raise_open(endings: Sequence[tuple[Any, BaseException | None, bool]]) -> None:
+    """After the body's end: ask what is still asked, and raise what nobody has looked at."""
+    questions = [error for _, error, _ in endings if isinstance(error, GraphInterrupt)]
+    if questions:
+        signal = _asked(())
+        merge(signal, questions)
+        raise signal
+    for _, error, seen in endings:
+        if error is not None and not seen and not isinstance(error, CancelledError):
+            raise error
+
+
+def merge(signal: GraphInterrupt, endings: Sequence[BaseException | None]) -> None:
+    """Give a signal the questions of all these endings, each once, in the order of the calls."""
+    found = {q.id: q for error in endings if isinstance(error, GraphInterrupt) for q in error.interrupts}
+    for question in signal.interrupts:
+        found.setdefault(question.id, question)
+    signal.interrupts = tuple(found.values())
+    signal.by_hand = signal.by_hand or any(getattr(error, "by_hand", False) for error in endings)
+    rejections = (error.error for error in endings if isinstance(error, GraphInterrupt))
+    signal.error = signal.error or next(filter(None, rejections), None)
+
+
+def fail(child: Task, error: BaseException) -> None:
+    """How a call has ended could not be stored: whatever it did counts as undone, or else its caller would go on with
+    what the next call does not find."""
+    child.error = error
+    child.finished = child.paused = False
+
+
+def ending_of(child: Task) -> BaseException | None:
+    """What a call raises to those who wait for it."""
+    if child.paused:
+        signal = GraphInterrupt(child.interrupts)
+        signal.by_hand, signal.error = child.raised, child.rejected
+        return signal
+    return child.error
+
+
+def returned(child: Task) -> Any:
+    """What a finished call returned."""
+    return dict(child.writes).get(RETURN)
+
+
+def settle(child: Task, future: Future[Any]) -> None:
+    """Tell a future how its call ended."""
+    ended(future, returned(child), ending_of(child))
+
+
+def ended(future: Any, value: Any, error: BaseException | None) -> Any:
+    """A future, of threads or of asyncio, that ends so."""
+    if error is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(value)
+    return future
+
+
+def _asked(questions: Sequence[Interrupt]) -> GraphInterrupt:
+    signal = GraphInterrupt(questions)
+    signal.by_hand = False
+    return signal
+
+
+# -- what a call is known by ----------------------------------------------------------------------------------
+
+
+def runs_once(parent: Task) -> bool:
+    """Whether nobody will ever look for a task's calls by what they are: it is not resumed or tried again, nor is
+    anything around it. Then the work of telling its calls apart is saved."""
+    run = parent.run
+    return run.saver is None and run.parent is None and not parent.node.retry and parent.path[-1] is not True
+
+
+def function_name(function: Callable[..., Any]) -> str:
+    """Module and qualified name of the function, or of the object's class, that is called in the end. In a main module:
+    as others would import it, so that what a script has begun can go on in a worker that imports the script."""
+    while isinstance(function, partial):
+        function = function.func
+    named = function if hasattr(function, "__qualname__") else type(function)
+    module = named.__module__
+    if module in ("__main__", "__mp_main__"):
+        main = sys.modules["__main__"]
+        spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
+        module = spec.name if spec is not None else Path(file).stem if file else module
+    return f"{module}:{named.__qualname__}"
+
+
+def arguments_digest(node: Node, arguments: Arguments) -> str:
+    """A hash of what a call is given, and of what its partial, method or callable object holds. What has no canonical
+    key counts by its type alone."""
+    args, kwargs = arguments
+    held: list[Any] = []
+    function = node.source
+    while isinstance(function, partial):
+        held += (list(function.args), function.keywords)
+        function = function.func
+    if isinstance(function, MethodType):
+        held.append(function.__self__)
+    elif not isinstance(function, FunctionType):
+        held.append(function)
+    try:
+        return canonical_key([held, args, kwargs])
+    except Exception:  # a lock, a client, or state that another thread is changing
+        each = [*map(_key, held), *map(_key, args)]
+        return canonical_key([each, {name: _key(value) for name, value in kwargs.items()}])
+
+
+def _key(value: Any) -> str:
+    try:
+        return canonical_key(value)
+    except Exception:
+        return f"{type(value).__module__}.{type(value).__qualname__}"
+
+
+# -- what is recorded -----------------------------------------------------------------------------------------
+
+
+def record_of(run: Run, child: Task) -> Save | None:
+    """How a call ended, as the journal takes it; None if nothing is to be stored now."""
+    marks: dict[str, Any] = {}
+    if child.finished:
+        marks = {RETURN: returned(child), **_forget_error(run, child)}
+    elif isinstance(child.error, Exception):
+        marks = {ERROR: child.error}
+    elif child.interrupts:
+        marks = question_marks(run, child)
+    if child.answers:
+        marks[RESUME] = child.answers
+    if not marks or run.saver is None:
+        return None
+    if run.durability == "exit":
+        run.late.append(encode_marks(run, child, marks))
+        return None
+    return None if child.beside is None else Save(None, [encode_marks(run, child, marks)], child.beside)
+
+
+def _forget_error(run: Run, child: Task) -> Mapping[str, Any]:
+    known = run.stored.get(child.id) if run.stored else None
+    return {ERROR: None} if known is not None and known.error is not None else {}

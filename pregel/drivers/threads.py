@@ -1,0 +1,325 @@
+"""The sync driver: it performs what the loop asks for, on this thread and on worker threads, and nothing else."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import copy_context
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from ...checkpoint.base import address, coordinates
+from ..errors import GraphBubbleUp
+from ..run.effects import Claim, Effects, Load, RunTasks, Save
+from ..run.loop import supersteps
+from ..run.run import Run
+from ..superstep.outcome import StepLimit
+from ..superstep.task import Task
+from .attempt import run_task
+from .futures import Calls
+from .journal import Journal
+from .pool import MAX_THREADS, POOL, Batch
+
+TOGETHER, AT_MOST = 0.0002, 0.01
+"""Seconds between the ends of tasks that count as one end, and in all: they are recorded in one commit."""
+
+
+class ReaderLeft(BaseException):
+    """Thrown into the loop when the reader of a stream stops early."""
+
+
+def drive(run: Run, effects: Effects | None = None) -> None:
+    """Carry a run (or other effects on its thread) through to the end; nobody reads."""
+    loop = supersteps(run) if effects is None else effects
+    driver = Driver(run)
+    run.open_calls = Calls
+    perform, run_tasks = driver.perform, driver.run_tasks
+    try:
+        for effect in loop:
+            if effect.__class__ is RunTasks:
+                run_tasks(effect)
+            else:
+                perform(effect)
+    except BaseException as error:
+        driver.abort(loop, error)
+        raise
+    driver.settle()
+
+
+def stream(run: Run) -> Iterator[Any]:
+    """Carry a run through, handing over each chunk before anything further is done."""
+    loop = supersteps(run)
+    driver = Driver(run)
+    run.open_calls = Calls
+    out = run.out
+    run.wake = driver.wake
+    try:
+        for effect in loop:
+            if effect.__class__ is not RunTasks:
+                driver.perform(effect)  # before the reader sees chunks of what is being stored
+                continue
+            while True:
+                while out:
+                    yield out.popleft()
+                driver.run_tasks(effect)
+                if effect.finished:
+                    break
+        driver.settle()
+    except GeneratorExit:
+        driver.abort(loop, ReaderLeft())
+        raise
+    except BaseException as error:
+        driver.abort(loop, error)
+        while out and isinstance(error, (Exception, GraphBubbleUp)):  # Ctrl-C does not wait for the reader
+            yield out.popleft()
+        raise
+    while out:
+        yield out.popleft()
+
+
+class Driver:
+    """Answers the effects of one loop."""
+
+    __slots__ = ("_batch", "_dropped", "_ended", "_journal", "_limit", "_open", "_run")
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._batch: Batch | None = None
+        self._ended: SimpleQueue[Task | None] = SimpleQueue()
+        self._dropped: list[Task] = []
+        self._open = 0
+        self._journal = run.journal = Journal(run)
+        self._limit = None if run.step_timeout is None else StepLimit(run.step_timeout)
+
+    def wake(self) -> None:
+        """A chunk is waiting for the reader."""
+        if self._batch is not None:
+            self._ended.put(None)
+
+    def perform(self, effect: Any) -> None:
+        """Load or save; threads give way by themselves."""
+        if isinstance(effect, Save):
+            try:
+                if self._run.lags:
+                    self._journal.flush()  # one step at most is unsaved
+                    self._journal.post(effect)
+                else:
+                    self._journal.store(effect)
+            except BaseException:
+                self._run.out.clear()  # nobody is shown a step that could not be stored
+                raise
+        elif isinstance(effect, Claim):
+            self._journal.store(effect)
+        elif isinstance(effect, Load):
+            saver, config = self._run.saver, effect.at or place(self._run)
+            assert saver is not None
+            if effect.made_by is not None:
+                effect.found = saver.run_of(config, effect.made_by)
+            elif effect.saver is None or effect.saver is saver:
+                effect.found, effect.head = find(saver, config, effect.before)
+            elif effect.before is None:
+                effect.found, effect.head = find(effect.saver, config)
+            else:
+                effect.found = older_elsewhere(saver, config, effect.saver, effect.before)
+                effect.head = saver.head(config)
+
+    def settle(self) -> None:
+        """Wait for what is still being saved.
+
+        Raises:
+            Exception: whatever the save raised.
+        """
+        self._journal.flush()
+
+    def run_tasks(self, effect: RunTasks) -> None:
+        """Start the tasks, or wait for more of them."""
+        tasks = effect.tasks
+        if self._batch is None:
+            self._journal.check()
+            if len(tasks) == 1 and not self._run.live:
+                copy_context().run(run_task, tasks[0])
+                effect.finished = tasks
+                return
+            self._start(effect)
+        self._collect(effect)
+        if not effect.open:
+            self._batch = None
+
+    def _start(self, effect: RunTasks) -> None:
+        run = self._run
+        tasks = effect.tasks if self._limit is None else self._limit.twins(effect.tasks)
+        self._open = len(tasks)
+        self._dropped = []
+        self._batch = Batch(tasks, run_task, run.config.get("max_concurrency") or MAX_THREADS, self._end)
+        if run.watched:
+            self._batch.start()
+        else:
+            # Nobody waits for single tasks: this thread is the first worker.
+            self._batch.work()
+
+    def _end(self, task: Task) -> None:
+        """A task has ended, on its worker's thread. After a failure (a signal is none) no further one is started, but
+        for those that could have been started with it."""
+        if task.fatal and self._batch is not None and not isinstance(task.error, GraphBubbleUp):
+            wants_out = isinstance(task.error, (KeyboardInterrupt, SystemExit))
+            self._dropped += self._batch.cancel() if wants_out else self._batch.stop()
+        self._ended.put(task)
+
+    def _collect(self, effect: RunTasks) -> None:
+        """Wait for one task, or for all if nobody waits for single ones; take along what else has ended."""
+        ended, run = self._ended, self._run
+        gathers = self._limit is None and run.records_early
+        latest = 0.0
+        finished: list[Task] = []
+        while self._open > len(self._dropped) and (not run.watched or not finished or gathers or not ended.empty()):
+            if finished and gathers:
+                try:
+                    task = ended.get(timeout=TOGETHER)
+                except Empty:
+                    break
+                gathers = time.monotonic() < latest
+            else:
+                task = ended.get() if self._limit is None else self._in_time(self._limit)
+                latest = time.monotonic() + AT_MOST
+            if task is not None:
+                self._open -= 1
+                finished.append(task)
+            elif run.watched and run.out:
+                break
+        effect.finished = finished
+        effect.open = self._open - len(self._dropped)
+
+    def _in_time(self, limit: StepLimit) -> Task | None:
+        """What has ended next.
+
+        Raises:
+            StepTimeoutError: nothing has until the superstep's limit. Nobody waits for its tasks any longer.
+        """
+        while True:
+            try:
+                twin = self._ended.get(timeout=limit.left())
+            except Empty:
+                if limit.left() > 0:
+                    continue
+                if self._batch is not None:
+                    self._batch.cancel()
+                self._batch = None
+                raise limit.hit() from None
+            return None if twin is None else limit.admit(twin)
+
+    def abort(self, loop: Effects, error: BaseException) -> None:
+        """Let running tasks end, then let the loop keep what was done. Its own end is not our concern."""
+        self._run.dropped = True
+        if self._batch is not None:
+            self._dropped += self._batch.cancel()
+            while self._open > len(self._dropped):
+                ended = self._ended.get()
+                if ended is not None:
+                    self._open -= 1
+                    if self._limit is not None:
+                        self._limit.admit(ended)
+            self._batch = None
+        try:
+            effect = loop.throw(error)
+            while True:
+                if not isinstance(effect, RunTasks):
+                    self.perform(effect)
+                effect = next(loop)
+        except BaseException as end:
+            note_loss(error, end)
+        finally:
+            loop.close()
+        try:
+            self.settle()
+        except BaseException as end:
+            note_loss(error, end)
+
+
+def note_loss(error: BaseException, end: BaseException) -> None:
+    """A loop that was thrown `error` ended with `end`. The caller raises the first cause; if keeping what was done
+    has failed as well, that is noted on it."""
+    if end is not error and isinstance(end, Exception) and not isinstance(end, StopIteration):
+        error.add_note(f"Storing what was done by then failed as well: {end!r}")
+
+
+def place(run: Run) -> Any:
+    """The config that names what this run starts from."""
+    checkpoint_id = (run.config.get("configurable") or {}).get("checkpoint_id") if run.parent is None else None
+    return run.config_of(checkpoint_id)
+
+
+def whole(config: Any) -> Any:
+    """The config of the whole graph's history on the thread that a config names."""
+    return address(coordinates(config)[0], "")
+
+
+def made_under(found: Any) -> str | None:
+    """The checkpoint of the whole graph under which a nested one was made."""
+    parents: dict[str, str] = found.metadata.get("parents", {})
+    return parents.get("")
+
+
+def older_elsewhere(saver: Any, config: Any, other: Any, before: Any) -> Any:
+    """The newest checkpoint made under one of the whole graph older than `before`, which another saver keeps."""
+    older = {each.checkpoint["id"] for each in other.list(whole(before), before=before)}
+    return next((each for each in saver.list(config) if made_under(each) in older), None)
+
+
+def find(saver: Any, config: Any, before: Any = None) -> tuple[Any, str | None]:
+    """The checkpoint to start from, and the id of the thread's newest.
+
+    Args:
+        before: start from the newest checkpoint that is older than the one this config names.
+
+    Raises:
+        ValueError: the config names a checkpoint that the thread does not have.
+    """
+    if before is not None:
+        return next(iter(saver.list(config, before=before, limit=1)), None), saver.head(config)
+    found = saver.get_tuple(config)
+    thread_id, _, checkpoint_id = coordinates(config)
+    if checkpoint_id is None:
+        return found, found.checkpoint["id"] if found is not None else None
+    if found is None:
+        raise ValueError(f"thread {thread_id!r} has no checkpoint {checkpoint_id!r}")
+    return found, saver.head(config)
+
+
+def side_by_side(jobs: Sequence[Callable[[], Any]], limit: int | None, keep_errors: bool) -> list[Any]:
+    """Call independent jobs on worker threads, at most `limit` at once; results in order.
+
+    Args:
+        keep_errors: put what a job raised in the place of its result.
+
+    Raises:
+        Exception: that of the first failed job in order, once all have ended.
+    """
+    results: list[Any] = [None] * len(jobs)
+    errors: list[BaseException | None] = [None] * len(jobs)
+    waiting = list(range(len(jobs)))[::-1]
+    done: SimpleQueue[None] = SimpleQueue()
+
+    def work() -> None:
+        while waiting:
+            try:
+                position = waiting.pop()
+            except IndexError:
+                break
+            try:
+                results[position] = copy_context().run(jobs[position])
+            except BaseException as error:
+                errors[position] = error
+        done.put(None)
+
+    workers = min(limit or len(jobs), len(jobs))
+    for _ in range(workers):
+        POOL.submit(partial(copy_context().run, work))
+    for _ in range(workers):
+        done.get()
+    for position, error in enumerate(errors):
+        if keep_errors and isinstance(error, Exception):
+            results[position] = error
+        elif error is not None:
+            raise error
+    return results

@@ -1,0 +1,62 @@
+"""Types as JSON schemas, for those who make forms, tools or API pages of a graph.
+
+Runs nothing. Pydantic writes them, and is loaded for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...channels.base import BaseChannel
+
+Channels = Mapping[str, BaseChannel[Any, Any, Any]]
+
+
+def type_schema(hint: Any) -> dict[str, Any] | None:
+    """One annotation; None if it cannot be described."""
+    from pydantic import TypeAdapter
+    from pydantic.errors import PydanticUserError
+
+    try:
+        return TypeAdapter(hint).json_schema()
+    except PydanticUserError:
+        return None
+
+
+def object_schema(name: str, hints: Mapping[str, Any], fields: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """An object with these keys. A type that JSON has no word for may be anything.
+
+    Args:
+        fields: key → what pydantic's `Field` takes besides; a key is required unless a default stands here.
+    """
+    from pydantic import Field, create_model
+
+    # Under names of our own: a key may be one that a model does not take, such as "_x" or "copy".
+    shown: dict[str, Any] = {}
+    for place, (key, hint) in enumerate(hints.items()):
+        more = {"alias": key, "title": key.replace("_", " ").title(), **fields.get(key, {})}
+        shown[f"f{place}"] = (hint if type_schema(hint) is not None else Any, Field(**more))
+    model: Any = create_model(name, **shown)
+    found: dict[str, Any] = model.model_json_schema()
+    return found
+
+
+def input_schema(name: str, keys: str | Sequence[str], channels: Channels) -> dict[str, Any]:
+    """What these channels take: one of them its bare value, several a dict in which any may be missing."""
+    return _selection(name, keys, {key: channels[key].UpdateType for key in _listed(keys)})
+
+
+def output_schema(name: str, keys: str | Sequence[str], channels: Channels) -> dict[str, Any]:
+    """What these channels show, likewise."""
+    return _selection(name, keys, {key: channels[key].ValueType for key in _listed(keys)})
+
+
+def _selection(name: str, keys: str | Sequence[str], hints: Mapping[str, Any]) -> dict[str, Any]:
+    if isinstance(keys, str):
+        return type_schema(hints[keys]) or {}
+    return object_schema(name, hints, {key: {"default_factory": str} for key in keys})  # a factory is not shown
+
+
+def _listed(keys: str | Sequence[str]) -> Sequence[str]:
+    return (keys,) if isinstance(keys, str) else keys

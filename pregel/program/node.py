@@ -1,0 +1,196 @@
+"""A node as declared: what it subscribes to, what it reads, what it calls, what it writes.
+
+Declarations only: `program` turns them into the table that runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Any, Self
+
+from ..errors import InvalidGraphError
+from ..types import TAG_HIDDEN, CachePolicy, RetryPolicy, TimeoutPolicy
+from .callables import Body, read_callable
+from .writes import ChannelWrite, ChannelWriteEntry, ChannelWriteTupleEntry, Writer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PregelNode:
+    """One node of a graph.
+
+    Args:
+        channels: what it reads: a name (its input is that channel's value) or several (its input is a dict of
+            those that hold a value).
+        triggers: the channels whose change makes it run.
+        bound: what it calls: one thing or several in a row, each given the result of the one before; empty
+            passes the input on to the writers.
+        writers: what makes writes of the result; more may be appended until the node goes into a `Pregel`.
+        mapper: applied to the input before the call; must be pure.
+        tags, metadata: added to the config of its tasks.
+        retry_policy, cache_policy, timeout: see their classes; the graph's own are used where these are empty.
+        error_handler: the node that takes over, in the same superstep, when the last attempt has failed.
+        executor: where it runs; None leaves that to the run.
+        defer: whether it waits until nothing else can run (for drawings; its trigger channels make it so).
+    """
+
+    channels: str | Sequence[str]
+    triggers: Sequence[str]
+    bound: Any = ()
+    writers: Sequence[Writer] = field(default_factory=list)
+    mapper: Callable[[Any], Any] | None = None
+    tags: Sequence[str] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    retry_policy: Sequence[RetryPolicy] = ()
+    cache_policy: CachePolicy | None = None
+    timeout: TimeoutPolicy | None = None
+    defer: bool = False
+    error_handler: str | None = None
+    executor: Any = None
+
+    @property
+    def hidden(self) -> bool:
+        """Whether it is left out of streams and of the "*" breakpoint."""
+        return TAG_HIDDEN in self.tags
+
+    def bodies(self, name: str) -> tuple[Body, ...]:
+        """What it calls, read. `name` is its name in the graph, for error texts."""
+        bound = self.bound if isinstance(self.bound, (list, tuple)) else (self.bound,)
+        return tuple(b if isinstance(b, Body) else read_callable(b, name) for b in bound)
+
+
+class NodeBuilder:
+    """Builds a `PregelNode` step by step; every method returns the builder.
+
+    >>> node = NodeBuilder().subscribe_only("a").do(lambda x: x + x).write_to("b").build()
+    >>> node.channels, node.triggers
+    ('a', ('a',))
+    """
+
+    def __init__(self) -> None:
+        self._only: str | None = None
+        self._reads: list[str] = []
+        self._triggers: list[str] = []
+        self._bound: list[Any] = []
+        self._writes: list[ChannelWriteEntry | ChannelWriteTupleEntry] = []
+        self._tags: list[str] = []
+        self._metadata: dict[str, Any] = {}
+        self._retry: list[RetryPolicy] = []
+        self._cache: CachePolicy | None = None
+        self._timeout: TimeoutPolicy | None = None
+        self._executor: Any = None
+
+    def subscribe_only(self, channel: str) -> Self:
+        """Run when `channel` changes; its bare value is the input.
+
+        Raises:
+            ValueError: the node already reads channels.
+        """
+        if self._only is not None or self._reads:
+            raise InvalidGraphError(
+                f"subscribe_only({channel!r}): the node already reads {self._only or self._reads}; "
+                "use subscribe_to for several channels"
+            )
+        self._only = channel
+        self._add_trigger(channel)
+        return self
+
+    def subscribe_to(self, *channels: str, read: bool = True) -> Self:
+        """Run when any of `channels` changes; with `read` they are keys of the input.
+
+        Raises:
+            ValueError: `subscribe_only` was called before.
+        """
+        if self._only is not None and read:
+            raise InvalidGraphError(f"subscribe_to: the node reads {self._only!r} only (subscribe_only)")
+        for channel in channels:
+            self._add_trigger(channel)
+            if read and channel not in self._reads:
+                self._reads.append(channel)
+        return self
+
+    def read_from(self, *channels: str) -> Self:
+        """Add keys to the input that do not make the node run.
+
+        Raises:
+            ValueError: `subscribe_only` was called before.
+        """
+        if self._only is not None:
+            raise InvalidGraphError(f"read_from: the node reads {self._only!r} only (subscribe_only)")
+        self._reads.extend(c for c in channels if c not in self._reads)
+        return self
+
+    def do(self, node: Any) -> Self:
+        """What to call: a function, or anything with `invoke`/`ainvoke`. Further calls chain."""
+        self._bound.append(node)
+        return self
+
+    def write_to(
+        self, *channels: str | ChannelWriteEntry | ChannelWriteTupleEntry, **mappers: Any
+    ) -> Self:
+        """Write the result to `channels`; a keyword names a channel and gives a function of the result, or a
+        constant."""
+        for channel in channels:
+            self._writes.append(ChannelWriteEntry(channel) if isinstance(channel, str) else channel)
+        for name, value in mappers.items():
+            entry = (
+                ChannelWriteEntry(name, mapper=value) if callable(value) else ChannelWriteEntry(name, value)
+            )
+            self._writes.append(entry)
+        return self
+
+    def meta(self, *tags: str, **metadata: Any) -> Self:
+        """Tags and metadata for the config of the node's tasks."""
+        self._tags.extend(tags)
+        self._metadata.update(metadata)
+        return self
+
+    def add_retry_policies(self, *policies: RetryPolicy) -> Self:
+        """Policies tried in order; the first whose `retry_on` fits the error counts."""
+        self._retry.extend(policies)
+        return self
+
+    def add_cache_policy(self, policy: CachePolicy) -> Self:
+        """Reuse results for equal inputs."""
+        self._cache = policy
+        return self
+
+    def set_timeout(self, timeout: float | timedelta | TimeoutPolicy | None) -> Self:
+        """Limit the time of one attempt."""
+        self._timeout = TimeoutPolicy.coerce(timeout)
+        return self
+
+    def set_executor(self, executor: Any) -> Self:
+        """Where it runs; see `StateGraph.compile`."""
+        self._executor = executor
+        return self
+
+    def build(self) -> PregelNode:
+        """The node as described so far; later calls on the builder do not change it."""
+        return PregelNode(
+            channels=self._only if self._only is not None else tuple(self._reads),
+            triggers=tuple(self._triggers),
+            bound=tuple(self._bound),
+            writers=[ChannelWrite(tuple(self._writes))] if self._writes else [],
+            tags=tuple(self._tags),
+            metadata=dict(self._metadata),
+            retry_policy=tuple(self._retry),
+            cache_policy=self._cache,
+            timeout=self._timeout,
+            executor=self._executor,
+        )
+
+    def _add_trigger(self, channel: str) -> None:
+        if channel not in self._triggers:
+            self._triggers.append(channel)
+
+
+def with_defaults(
+    node: PregelNode, retry: RetryPolicy | Sequence[RetryPolicy], cache: CachePolicy | None
+) -> PregelNode:
+    """A node that takes the graph's policies where it has none."""
+    if not isinstance(node, PregelNode) or ((node.retry_policy or not retry) and (node.cache_policy or not cache)):
+        return node
+    policies = (retry,) if isinstance(retry, RetryPolicy) else tuple(retry)
+    return replace(node, retry_policy=node.retry_policy or policies, cache_policy=node.cache_policy or cache)

@@ -1,0 +1,438 @@
+"""The frozen graph: THE table of nodes, channels and triggers that the machine runs and drawings show.
+
+Made once per compile. It holds no state of any run, so any number of runs may share it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from ...channels.base import BaseChannel
+from ...channels.ephemeral_value import AnyValue, EphemeralValue
+from ...channels.last_value import LastValue, LastValueAfterFinish, UntrackedValue
+from ...channels.named_barrier import NamedBarrierValue, NamedBarrierValueAfterFinish
+from ...channels.topic import Topic
+from ...store.keys import KeyWatch
+from ..errors import InvalidGraphError, nearest
+from ..runtime import ManagedValue
+from ..types import NS_END, NS_SEP, PULL, TASKS, CachePolicy, RetryPolicy, Send, TimeoutPolicy
+from .callables import Body, Injected
+from .node import PregelNode
+from .version import fingerprint
+from .writes import Vocabulary, Writer, is_reserved
+
+
+class Reader:
+    """A selection of channels that is read as a dict. Selections that are equal share one Reader, and so one read.
+
+    Attributes:
+        keys: the channels, in declaration order.
+        managed: keys computed per task.
+    """
+
+    __slots__ = ("keys", "managed")
+
+    def __init__(self, keys: tuple[str, ...], managed: tuple[tuple[str, type[ManagedValue]], ...]) -> None:
+        self.keys = keys
+        self.managed = managed
+
+
+def path_text(path: tuple[Any, ...]) -> str:
+    """A path as one string that sorts like the path; stored beside a task's writes.
+
+    >>> path_text(("__pregel_push", 3, False))
+    '~__pregel_push, 0000000003, 0000000000'
+    """
+    return "~" + ", ".join(
+        path_text(p) if isinstance(p, tuple) else f"{p:010d}" if isinstance(p, int) else str(p) for p in path
+    )
+
+
+class Node:
+    """A node as it runs: everything looked up that can be looked up before a run."""
+
+    __slots__ = (
+        "cache_policy",
+        "cached_as",
+        "consumes",
+        "coro",
+        "debug",
+        "defer",
+        "executor",
+        "guarded",
+        "handler",
+        "hidden",
+        "identity",
+        "inject",
+        "inline",
+        "is_async",
+        "key_watch",
+        "mapper",
+        "metadata",
+        "name",
+        "path",
+        "path_text",
+        "reads",
+        "retry",
+        "source",
+        "sync",
+        "sync_missing",
+        "tags",
+        "timeout",
+        "triggers",
+        "writers",
+    )
+
+    def __init__(self, name: str, declared: PregelNode, reads: str | Reader, consumes: tuple[str, ...]) -> None:
+        bodies = declared.bodies(name)
+        body = chain(bodies, name)
+        self.name = name
+        self.path = (PULL, name)
+        self.triggers: tuple[str, ...] = tuple(sorted(declared.triggers))
+        # What tells its PULL tasks from other nodes' (of a `@task`: its function), and how their path is stored.
+        self.identity = "\0".join((PULL, *self.triggers))
+        self.path_text = path_text(self.path)
+        self.reads = reads
+        self.mapper = declared.mapper
+        self.consumes = consumes
+        self.sync_missing = body.sync is None
+        self.sync = body.sync or partial(_async_only, name)
+        self.coro = body.coro
+        self.inject: Injected | None = body.inject or None
+        self.writers: tuple[Writer, ...] = tuple(declared.writers)
+        self.source = body.source
+        self.guarded = declared.timeout is not None or declared.cache_policy is not None
+        self.handler: Node | None = None
+        self.debug = False
+        self.inline = not bodies
+        self.is_async = body.coro is not None or any(w.is_async for w in self.writers)
+        self.retry: tuple[RetryPolicy, ...] = tuple(declared.retry_policy)
+        self.cache_policy: CachePolicy | None = declared.cache_policy
+        self.cached_as: str | None = None
+        self.key_watch: KeyWatch | None = None
+        self.timeout: TimeoutPolicy | None = declared.timeout
+        self.hidden = declared.hidden
+        self.tags = tuple(declared.tags)
+        self.metadata = declared.metadata
+        self.defer = declared.defer
+        self.executor = declared.executor
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What `Pregel` validated and froze.
+
+    Attributes:
+        channels: templates, by name, `__pregel_tasks` included.
+        managed: state keys that are computed, by name.
+        triggers: channel → names of the nodes it makes run, sorted.
+        readers: channel → the selections it is part of.
+        finishers: the channels that react when nothing is left to run.
+        untracked: the channels that are never stored.
+        blank: templates that a run may use as they are while they are empty: the engine updates copies only.
+        unshared: the others, of which each run makes its own.
+        consuming: some node's trigger wants to know when the node has run.
+        step_scoped: the channels that react to a superstep without writes.
+        inputs, outputs, stream: channel selections; a str means that channel's bare value.
+        nested: the graphs that its nodes hold or have been seen to run, by node name; only for looking.
+        eager: chunks may come while a node runs, whatever their mode.
+        output_set, outputs_settle: the outputs as a set, and `settles(outputs)`.
+        words: the keys and nodes that a `Command` given as input may name.
+        fingerprint: what tells a `StateGraph` from others; empty for a raw `Pregel`.
+        elsewhere: executor → this program with its nodes there, and ("debug", bool) → with its nodes watched or not,
+            once somebody has asked.
+    """
+
+    name: str
+    nodes: Mapping[str, Node]
+    channels: Mapping[str, BaseChannel[Any, Any, Any]]
+    managed: Mapping[str, type[ManagedValue]]
+    triggers: Mapping[str, tuple[str, ...]]
+    readers: Mapping[str, tuple[Reader, ...]]
+    finishers: tuple[str, ...]
+    consuming: bool
+    blank: Mapping[str, BaseChannel[Any, Any, Any]]
+    unshared: tuple[str, ...]
+    step_scoped: frozenset[str]
+    untracked: frozenset[str]
+    inputs: str | tuple[str, ...]
+    outputs: str | tuple[str, ...]
+    stream: str | tuple[str, ...]
+    words: Vocabulary
+    fingerprint: Mapping[str, int]
+    nested: dict[str, Any]
+    eager: bool
+    output_set: frozenset[str]
+    outputs_settle: bool
+    elsewhere: dict[Any, Program] = field(default_factory=dict)
+
+    def settles(self, keys: str | Sequence[str]) -> bool:
+        """Whether these channels keep what was last shown of them until they are written again."""
+        return _settle(self.channels, keys)
+
+
+def _settle(channels: Mapping[str, BaseChannel[Any, Any, Any]], keys: str | Sequence[str]) -> bool:
+    return not any(_volatile(channels[name]) for name in _names(keys))
+
+
+def _volatile(channel: BaseChannel[Any, Any, Any]) -> bool:
+    cls = type(channel)
+    return channel.step_scoped or cls.consume is not BaseChannel.consume or cls.finish is not BaseChannel.finish
+
+
+def freeze(
+    name: str,
+    nodes: Mapping[str, PregelNode],
+    channels: Mapping[str, BaseChannel[Any, Any, Any] | type[ManagedValue]],
+    selections: tuple[str | Sequence[str], str | Sequence[str], str | Sequence[str] | None],
+    words: Vocabulary | None = None,
+    eager: bool = False,
+) -> Program:
+    """Check a graph and make its table.
+
+    Args:
+        channels: by name; a `ManagedValue` class declares a computed key.
+        selections: the input, output and stream channels; None for the last means all.
+
+    Raises:
+        InvalidGraphError: naming every mistake.
+    """
+    managed = {k: c for k, c in channels.items() if isinstance(c, type) and issubclass(c, ManagedValue)}
+    cells: dict[str, Any] = {k: c for k, c in channels.items() if k not in managed}
+    inputs, outputs, stream = selections
+    if stream is None:
+        stream = tuple(k for k in cells if k != TASKS)
+    mistakes = list(_mistakes(nodes, cells, managed, (inputs, outputs, stream)))
+    if mistakes:
+        raise InvalidGraphError(mistakes)
+    templates = {k: _named(c, k) for k, c in cells.items()}
+    templates[TASKS] = Topic(Send)
+    templates[TASKS].key = TASKS
+    pool = ReaderPool(managed)
+    table = {n: _node(n, declared, templates, pool) for n, declared in nodes.items()}
+    for node in table.values():
+        wanted = nodes[node.name].error_handler
+        node.handler = table[wanted] if wanted is not None else None
+        for writer in node.writers:
+            bind = getattr(writer, "bind", None)
+            if bind is not None:
+                bind(pool)
+    return Program(
+        name=name,
+        nodes=table,
+        channels=templates,
+        managed=managed,
+        triggers=_index((t, n.name) for n in table.values() for t in n.triggers),
+        readers=pool.by_channel(),
+        untracked=frozenset(k for k, c in templates.items() if isinstance(c, UntrackedValue)),
+        nested=_held(table),
+        eager=eager,
+        words=words or Vocabulary(frozenset(cells), {}),
+        fingerprint=fingerprint(table, templates) if words is not None else {},
+        blank={k: c for k, c in templates.items() if type(c) in SHARED},
+        unshared=tuple(k for k, c in templates.items() if type(c) not in SHARED),
+        consuming=any(node.consumes for node in table.values()),
+        step_scoped=frozenset(k for k, c in templates.items() if c.step_scoped),
+        finishers=tuple(k for k, c in templates.items() if type(c).finish is not BaseChannel.finish),
+        inputs=_selection(inputs),
+        outputs=_selection(outputs),
+        stream=_selection(stream),
+        output_set=frozenset(_names(outputs)),
+        outputs_settle=_settle(templates, outputs),
+    )
+
+
+def unplaced(program: Program) -> Program:
+    """The same program without what calls have found out: where it ran, and which graphs its functions ran."""
+    return replace(program, elsewhere={}, nested=_held(program.nodes))
+
+
+def _held(nodes: Mapping[str, Node]) -> dict[str, Any]:
+    """The graphs that nodes hold, by node name."""
+    return {name: node.source for name, node in nodes.items() if getattr(node.source, "is_stategraph", False) is True}
+
+
+def with_debug(program: Program, debug: bool) -> Program:
+    """The same program, whose nodes are watched for changes of their input, or are not."""
+    known = program.elsewhere.get(("debug", debug))
+    if known is None:
+        table = {name: copy(node) for name, node in program.nodes.items()}
+        for node in table.values():
+            node.debug = debug
+            node.guarded = debug or node.timeout is not None or node.cache_policy is not None
+            node.handler = None if node.handler is None else table[node.handler.name]
+        known = program.elsewhere["debug", debug] = replace(program, nodes=table, elsewhere={})
+    return known
+
+
+SHARED = frozenset((
+    LastValue, LastValueAfterFinish, AnyValue, UntrackedValue, EphemeralValue, Topic, NamedBarrierValue,
+    NamedBarrierValueAfterFinish,
+))  # fmt: skip
+"""Channel classes whose empty instances can be shared: a reducer's cannot, a node may change its first value."""
+
+
+class ReaderPool:
+    """Gives equal selections the same Reader."""
+
+    def __init__(self, managed: Mapping[str, type[ManagedValue]]) -> None:
+        self._managed = managed
+        self._readers: dict[tuple[str, ...], Reader] = {}
+
+    def reader(self, keys: Sequence[str]) -> Reader:
+        """The Reader of these keys, managed ones included."""
+        wanted = tuple(keys)
+        if wanted not in self._readers:
+            computed = tuple((k, self._managed[k]) for k in wanted if k in self._managed)
+            self._readers[wanted] = Reader(tuple(k for k in wanted if k not in self._managed), computed)
+        return self._readers[wanted]
+
+    def by_channel(self) -> dict[str, tuple[Reader, ...]]:
+        """channel → the Readers it is part of."""
+        found: dict[str, list[Reader]] = {}
+        for reader in self._readers.values():
+            for key in reader.keys:
+                found.setdefault(key, []).append(reader)
+        return {key: tuple(readers) for key, readers in found.items()}
+
+
+def _node(
+    name: str, declared: PregelNode, channels: Mapping[str, BaseChannel[Any, Any, Any]], pool: ReaderPool
+) -> Node:
+    reads = declared.channels if isinstance(declared.channels, str) else pool.reader(declared.channels)
+    consumes = tuple(
+        t for t in sorted(declared.triggers) if type(channels[t]).consume is not BaseChannel.consume
+    )
+    return Node(name, declared, reads, consumes)
+
+
+def chain(bodies: Sequence[Body], node: str) -> Body:
+    """Several bodies as one: each is given the result of the one before; injected parameters go to the first."""
+    if not bodies:
+        return Body("pass", _same, None, (), None, None, None)
+    if len(bodies) == 1:
+        return bodies[0]
+    first, *rest = bodies
+    if any(body.inject for body in rest):
+        raise InvalidGraphError(
+            f"node {node!r}: in a chain of do() calls only the first may take config, runtime, writer or store"
+        )
+    steps = tuple((b.sync, b.coro) for b in bodies)
+    is_async = any(b.coro is not None and b.sync is None for b in bodies)
+    sync, coro = (None, partial(_achained, steps)) if is_async else (partial(_chained, steps), None)
+    return Body(first.name, sync, coro, first.inject, None, None, bodies)
+
+
+Steps = tuple[tuple[Callable[..., Any] | None, Callable[..., Awaitable[Any]] | None], ...]
+
+
+def _chained(steps: Steps, value: Any, /, **given: Any) -> Any:
+    for call, _ in steps:
+        assert call is not None
+        value, given = call(value, **given), {}
+    return value
+
+
+async def _achained(steps: Steps, value: Any, /, **given: Any) -> Any:
+    for call, acall in steps:
+        value = await acall(value, **given) if acall is not None else call(value, **given)  # type: ignore[misc]
+        given = {}
+    return value
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _async_only(name: str, /, *_: Any, **__: Any) -> Any:
+    raise TypeError(f"node {name!r} is async: run the graph with ainvoke, astream or abatch")
+
+
+def _named(channel: BaseChannel[Any, Any, Any], name: str) -> BaseChannel[Any, Any, Any]:
+    """A template of the program's own, so that naming it does not reach into the user's object."""
+    mine = channel.copy()
+    mine.key = name
+    return mine
+
+
+def _selection(keys: str | Sequence[str]) -> str | tuple[str, ...]:
+    return keys if isinstance(keys, str) else tuple(keys)
+
+
+def _index(pairs: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
+    found: dict[str, set[str]] = {}
+    for channel, node in pairs:
+        found.setdefault(channel, set()).add(node)
+    return {channel: tuple(sorted(names)) for channel, names in found.items()}
+
+
+def _mistakes(
+    nodes: Mapping[str, PregelNode],
+    cells: Mapping[str, Any],
+    managed: Mapping[str, Any],
+    selections: tuple[str | Sequence[str], str | Sequence[str], str | Sequence[str]],
+) -> Iterator[str]:
+    """A sentence for every mistake of a graph."""
+    for name, channel in cells.items():
+        if "\0" in name:
+            yield f"channel {name!r} has a NUL character in its name, which no database takes"
+        elif not isinstance(channel, BaseChannel):
+            yield f"channel {name!r}: expected a channel instance, got {type(channel).__name__}"
+        elif name == TASKS:
+            if not isinstance(channel, Topic):
+                yield f"channel {TASKS!r} is the engine's own and must be a Topic of Send"
+        elif is_reserved(name):
+            yield f"channel {name!r}: the name is reserved"
+    yield from (f"managed value {name!r}: the name is reserved" for name in managed if is_reserved(name))
+    known = {**cells, **managed, TASKS: None}
+    for name, node in nodes.items():
+        if not isinstance(node, PregelNode):
+            yield f"node {name!r}: expected a PregelNode or NodeBuilder, got {type(node).__name__}"
+            continue
+        yield from (f"node {name!r} {mistake}" for mistake in _node_mistakes(name, node, cells, known))
+    inputs, outputs, stream = selections
+    subscribed = {t for n in nodes.values() if isinstance(n, PregelNode) for t in n.triggers}
+    wanted = _names(inputs)
+    for key in wanted:
+        if key not in cells:
+            yield f"input channel {key!r} does not exist; {nearest(key, cells)}"
+    if not subscribed.intersection(wanted):
+        yield f"no node subscribes to the input channels {list(wanted)}"
+    for kind, keys in (("output", outputs), ("stream", stream)):
+        for key in _names(keys):
+            if key not in cells and key != TASKS:
+                yield f"{kind} channel {key!r} does not exist; {nearest(key, cells)}"
+
+
+def _node_mistakes(
+    name: str, node: PregelNode, cells: Mapping[str, Any], known: Mapping[str, Any]
+) -> Iterator[str]:
+    if is_reserved(name):
+        yield "has a reserved name"
+    elif "\0" in name:
+        yield "has a NUL character in its name, which no database takes"
+    elif NS_SEP in name or NS_END in name:
+        yield f"has {NS_SEP!r} or {NS_END!r} in its name; both separate namespaces"
+    for key in node.triggers:
+        if key not in cells:
+            yield f"subscribes to unknown channel {key!r}; {nearest(key, cells)}"
+    if isinstance(node.channels, str):
+        if node.triggers and node.channels not in cells:
+            yield f"reads {node.channels!r}, which is not a channel; {nearest(node.channels, cells)}"
+    else:
+        for key in node.channels:
+            if key not in known:
+                yield f"reads unknown channel {key!r}; {nearest(key, known)}"
+    for writer in node.writers:
+        if isinstance(writer, Writer):
+            yield from writer.check(cells)
+        else:
+            yield f"has {type(writer).__name__} among its writers; entries go into a ChannelWrite([...])"
+
+
+def _names(keys: str | Sequence[str]) -> tuple[str, ...]:
+    return (keys,) if isinstance(keys, str) else tuple(keys)

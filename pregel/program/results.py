@@ -1,0 +1,165 @@
+"""What an object is that a node, a router or a caller has brought: a record of state keys, or something that was
+mistaken for one. Looks at types and names only; libraries that are not loaded are not loaded for it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterable
+from concurrent.futures import Future
+from dataclasses import fields, is_dataclass
+from types import CoroutineType
+from typing import Any, Final
+
+from typing_extensions import Format, get_annotations
+
+from ...channels.aggregate import Overwrite
+from ..errors import InvalidUpdateError
+from ..types import (
+    CachePolicy,
+    Command,
+    GraphOutput,
+    Interrupt,
+    PregelTask,
+    RetryPolicy,
+    Send,
+    StateSnapshot,
+    StateUpdate,
+    TimeoutPolicy,
+)
+
+_SHAPES: Final = {
+    "Command": ("update", "goto", "resume", "graph"),
+    "Send": ("node", "arg"),
+    "Interrupt": ("value", "id"),
+    "Overwrite": ("value", "type"),
+}
+"""The control objects that a class of the same name in another library is taken for, if it has these attributes."""
+
+_OURS: Final = {"Command": Command, "Send": Send, "Interrupt": Interrupt, "Overwrite": Overwrite}
+
+NO_UPDATES: Final = (
+    Command, Send, Interrupt, Overwrite, StateSnapshot, StateUpdate, PregelTask, GraphOutput, RetryPolicy, CachePolicy,
+    TimeoutPolicy,
+)  # fmt: skip
+"""Records of ours that are never an update of the state, whatever their fields are called."""
+
+
+def is_record(value: Any) -> bool:
+    """An instance with declared fields: pydantic, dataclass, NamedTuple, or any annotated class."""
+    cls = type(value)
+    if isinstance(value, type):
+        return False
+    if is_dataclass(cls) or hasattr(cls, "_fields"):  # of the class: a `Mock` has every attribute
+        return True
+    return any(get_annotations(base, format=Format.FORWARDREF) for base in cls.__mro__)
+
+
+def record_fields(cls: type) -> Iterable[str]:
+    """The names of the fields that a record's class declares."""
+    if hasattr(cls, "model_fields"):
+        return list(cls.model_fields)
+    if is_dataclass(cls):
+        return [field.name for field in fields(cls)]
+    if hasattr(cls, "_fields"):
+        return list(cls._fields)
+    return list({n: None for c in reversed(cls.__mro__) for n in get_annotations(c, format=Format.FORWARDREF)})
+
+
+def record_items(value: Any) -> list[tuple[str, Any]]:
+    """The fields that count as written: those set on a pydantic model, all of any other record."""
+    names = record_fields(type(value))
+    if hasattr(type(value), "model_fields"):
+        names = [name for name in names if name in value.model_fields_set]
+    return [(name, getattr(value, name)) for name in names if hasattr(value, name)]
+
+
+def foreign(value: Any) -> str | None:
+    """Where a control object comes from that another library has under the same name; None for anything else.
+
+    >>> foreign(Command(goto="a")) is None
+    True
+    """
+    cls = type(value)
+    for base in cls.__mro__:
+        shape = _SHAPES.get(base.__name__)
+        if shape is not None and base is not _OURS[base.__name__] and all(hasattr(value, name) for name in shape):
+            return f"{cls.__module__}.{cls.__qualname__}; import {base.__name__} from stategraph instead"
+    return None
+
+
+def refuse_foreign(value: Any) -> None:
+    """Refuse a `Command` of another library, before it is stored as a value.
+
+    Raises:
+        InvalidUpdateError: naming where it comes from.
+    """
+    if foreign(value) is not None:
+        raise InvalidUpdateError(f"the input is a {type(value).__name__}{advice(value)}")
+
+
+def refuse_coroutine(value: Any, who: str) -> None:
+    """Refuse what a function has returned because nobody awaited it.
+
+    Raises:
+        InvalidUpdateError: it is a coroutine.
+    """
+    if value.__class__ is CoroutineType:
+        raise InvalidUpdateError(f"{who} returned a coroutine: {value!r}{advice(value)}")
+
+
+def misplaced_classes() -> frozenset[type]:
+    """The classes whose instances, found as the value of a state key, are most likely a mistake."""
+    # One look-up, no import: if LangGraph was not loaded, nobody can have made an object of it.
+    theirs = vars(sys.modules.get("langgraph.types", object))
+    others = [theirs[name] for name in ("Command", "Send", "Overwrite") if isinstance(theirs.get(name), type)]
+    return frozenset((Command, Send, CoroutineType, *others)) - {Overwrite}
+
+
+def mentions(hint: Any, cls: type) -> bool:
+    """Whether an annotation names a class, alone or inside."""
+    return hint is cls or any(mentions(arg, cls) for arg in getattr(hint, "__args__", ()))
+
+
+def advice(value: Any, nodes: Iterable[str] = ()) -> str:
+    """The end of a sentence about a value that is no update: what was probably meant, or nothing.
+
+    Args:
+        nodes: the names that a `Command` may go to.
+    """
+    other = foreign(value)
+    if other is not None:
+        return f"; it is {other}"
+    if inspect.iscoroutine(value):
+        value.close()  # or it would warn that it was never awaited, as if that were the user's to see
+        return "; is an await missing, or the function not async?"
+    if isinstance(value, type):
+        return "; an instance, not the class"
+    if isinstance(value, str):
+        return f'; to go there: Command(goto="{value}")' if value in nodes else ""
+    for kinds, text in _ADVICE:
+        if isinstance(value, kinds):
+            return text
+    if inspect.isasyncgen(value) or hasattr(type(value), "__next__"):
+        return "; `yield` each update in the node itself, or collect them in a list"
+    if inspect.isawaitable(value):
+        return "; is an await missing, or the function not async?"
+    if callable(value):
+        return "; is it to be called?"
+    if isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], str):
+        return f"; a pair goes into a dict: {{{value[0]!r}: ...}}"
+    return ""
+
+
+_ADVICE: Final[tuple[tuple[Any, str], ...]] = (
+    (Command, "; a Command does not go inside another: return them as a list"),
+    (Send, "; Sends go into Command(goto=[...])"),
+    (Interrupt, "; to ask, call interrupt(value)"),
+    (Overwrite, '; it goes under the key whose value it replaces: {"key": Overwrite(value)}'),
+    (StateSnapshot, "; its values are in .values"),
+    (StateUpdate, "; it is for bulk_update_state"),
+    (BaseException, "; errors are raised, not returned"),
+    (Future, "; take its .result(), or await it"),
+    ((set, frozenset), "; a set has no keys"),
+)

@@ -1,0 +1,100 @@
+"""What a graph looked like when it stored a checkpoint, so that a thread can be told from another graph's: one number
+for each node and key. Pure functions; nothing is loaded or stored here."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from typing import Any
+from zlib import crc32
+
+from ...channels.aggregate import BinaryOperatorAggregate
+from ...channels.base import BaseChannel
+from ...checkpoint.base import Checkpoint, CheckpointTuple
+from ..types import START, TO_NODE
+
+GRAPH = "__graph__"
+"""Under this name `versions_seen` holds the fingerprint of the graph that cut the checkpoint."""
+
+Fingerprint = dict[str, int]
+"""`node NAME` and `key NAME` → a number that changes with what it is"""
+
+Migrate = Callable[[Checkpoint, Sequence[str]], Checkpoint]
+"""Given a checkpoint that another version of the graph has cut, and what has changed since: that of this version."""
+
+
+def fingerprint(nodes: Mapping[str, Any], channels: Mapping[str, BaseChannel[Any, Any, Any]]) -> Fingerprint:
+    """A graph's nodes, by what they read and whether they are graphs; its keys, by channel, kind of type and reducer.
+    A function may change its code and a list what it holds: that is no other graph."""
+    found = {}
+    for name, node in nodes.items():
+        if name != START:
+            nested = "graph" if getattr(node.source, "is_stategraph", False) is True else "function"
+            found[f"node {name!r}"] = crc32(nested.encode())
+    for name, channel in channels.items():
+        if not name.startswith("__") and ":" not in name:
+            found[f"key {name!r}"] = crc32(_kind(channel).encode())
+    return found
+
+
+def _kind(channel: BaseChannel[Any, Any, Any]) -> str:
+    hint = getattr(channel, "typ", None)
+    kind = typing.get_origin(hint) or hint
+    reducer = channel.operator if isinstance(channel, BinaryOperatorAggregate) else None
+    return "\0".join((type(channel).__name__, _name(kind), _name(reducer)))
+
+
+def _name(thing: Any) -> str:
+    return str(getattr(thing, "__qualname__", "") or getattr(thing, "__name__", "") or type(thing).__name__)
+
+
+def changes(old: Mapping[str, int], new: Mapping[str, int]) -> Iterator[str]:
+    """What is other in a new graph, each as a phrase: gone, new, or changed."""
+    for name in old.keys() | new.keys():
+        if name not in new:
+            yield f"{name} is gone"
+        elif name not in old:
+            yield f"{name} is new"
+        elif old[name] != new[name]:
+            yield f"{name} has changed its kind"
+
+
+def retyped(old: Mapping[str, int], new: Mapping[str, int]) -> set[str]:
+    """The nodes and keys that both graphs have, as different things."""
+    return {name for name in old.keys() & new.keys() if old[name] != new[name]}
+
+
+def migrated(found: CheckpointTuple, mine: Mapping[str, int], migrate: Migrate | None) -> CheckpointTuple:
+    """A checkpoint that another graph has cut, as `migrate` makes it; else the same."""
+    old = found.checkpoint["versions_seen"].get(GRAPH)
+    changed = sorted(changes(old, mine)) if old is not None else []
+    if not changed or migrate is None:
+        return found
+    checkpoint = migrate(deepcopy(found.checkpoint), changed)
+    checkpoint["versions_seen"].pop(GRAPH, None)  # what it says of the old graph is settled
+    return found._replace(checkpoint=checkpoint)
+
+
+def rename_node(checkpoint: Checkpoint, old: str, new: str) -> Checkpoint:
+    """The checkpoint as it would be if a node had had another name, for `compile(migrate=...)`: work that waited for
+    the old name waits for the new one. The node starts over: questions it had asked are asked again.
+
+    >>> old = {"channel_values": {"branch:to:a": None}, "channel_versions": {"branch:to:a": 2}, "versions_seen": {}}
+    >>> rename_node(old, "a", "b")["channel_values"]
+    {'branch:to:b': None}
+    """
+    before, after = TO_NODE + old, TO_NODE + new
+
+    def renamed(names: Mapping[str, Any]) -> dict[str, Any]:
+        return {after if name == before else name: value for name, value in names.items()}
+
+    seen = {new if node == old else node: renamed(each) for node, each in checkpoint["versions_seen"].items()}
+    updated = checkpoint.get("updated_channels")
+    return Checkpoint(**{
+        **checkpoint,
+        "channel_values": renamed(checkpoint["channel_values"]),
+        "channel_versions": renamed(checkpoint["channel_versions"]),
+        "versions_seen": seen,
+        "updated_channels": updated and [after if name == before else name for name in updated],
+    })  # fmt: skip

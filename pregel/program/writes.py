@@ -1,0 +1,425 @@
+"""What a node returned becomes (channel, value) pairs on its task. Every rule about return values is here.
+
+A writer is told the result and the running task and appends to `task.writes`; it never touches a channel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Final, Protocol
+
+from ...channels.base import MISSING
+from ..errors import InvalidRouteError, InvalidUpdateError, ParentCommand, nearest, warn
+from ..types import END, ROOT, START, TASKS, Command, Send
+from .callables import Updates
+from .results import (
+    NO_UPDATES,
+    advice,
+    foreign,
+    is_record,
+    mentions,
+    misplaced_classes,
+    record_fields,
+    record_items,
+)
+
+
+class _Marker(Enum):
+    PASSTHROUGH = "PASSTHROUGH"
+    SKIP_WRITE = "SKIP_WRITE"
+
+
+PASSTHROUGH: Final = _Marker.PASSTHROUGH
+"""Write what the node returned."""
+SKIP_WRITE: Final = _Marker.SKIP_WRITE
+"""What a mapper returns to write nothing."""
+
+Pair = tuple[str, Any]
+
+
+class Writing(Protocol):
+    """The part of a task that a writer sees."""
+
+    writes: list[Pair]
+
+    @property
+    def name(self) -> str: ...
+
+    def known_channels(self) -> Iterable[str]: ...
+
+    def known_nodes(self) -> Iterable[str]: ...
+
+
+class Writer:
+    """Turns a node's result into writes. `awrite` is used in async runs if `is_async`."""
+
+    is_async = False
+
+    def write(self, result: Any, task: Any) -> None:
+        """Append the writes that `result` stands for to `task.writes`.
+
+        Raises:
+            InvalidUpdateError: it stands for none that this graph can take.
+        """
+        raise NotImplementedError
+
+    async def awrite(self, result: Any, task: Any) -> None:
+        """`write` for coroutines."""
+        self.write(result, task)
+
+    def check(self, channels: Mapping[str, Any]) -> Iterable[str]:
+        """A sentence for every mistake that can be seen before anything runs."""
+        return ()
+
+
+# -- raw Pregel -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelWriteEntry:
+    """One write to one channel.
+
+    Args:
+        channel: its name.
+        value: a constant, or `PASSTHROUGH` for the node's result.
+        skip_none: write nothing when the value is None.
+        mapper: applied to the value first; it may return `SKIP_WRITE`.
+    """
+
+    channel: str
+    value: Any = PASSTHROUGH
+    skip_none: bool = False
+    mapper: Callable[[Any], Any] | None = None
+
+    def pairs(self, result: Any) -> Sequence[Pair]:
+        """The writes this entry makes of a node's result."""
+        value = result if self.value is PASSTHROUGH else self.value
+        if self.mapper is not None:
+            value = self.mapper(value)
+        if value is SKIP_WRITE or (self.skip_none and value is None):
+            return ()
+        return ((self.channel, value),)
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelWriteTupleEntry:
+    """Any number of writes computed from the node's result.
+
+    Args:
+        mapper: from the value to (channel, value) pairs; None for none.
+        value: a constant, or `PASSTHROUGH` for the node's result.
+    """
+
+    mapper: Callable[[Any], Sequence[Pair] | None]
+    value: Any = PASSTHROUGH
+
+    def pairs(self, result: Any) -> Sequence[Pair]:
+        """The writes this entry makes of a node's result."""
+        return self.mapper(result if self.value is PASSTHROUGH else self.value) or ()
+
+
+class ChannelWrite(Writer):
+    """Writes to channels by name: the writer of raw Pregel nodes.
+
+    Args:
+        writes: entries, channel names (write the result), or `Send`s.
+    """
+
+    def __init__(
+        self, writes: Sequence[ChannelWriteEntry | ChannelWriteTupleEntry | Send | str]
+    ) -> None:
+        self.writes = [ChannelWriteEntry(w) if isinstance(w, str) else w for w in writes]
+
+    def write(self, result: Any, task: Any) -> None:
+        """Append what each entry makes of the result, in the order declared."""
+        out, known = task.writes, task.known_channels()
+        for entry in self.writes:
+            if isinstance(entry, Send):
+                check_send(entry, task)
+                out.append((TASKS, entry))
+                continue
+            for channel, value in entry.pairs(result):
+                if channel not in known:
+                    raise InvalidUpdateError(
+                        f"node {task.name!r} wrote to unknown channel {channel!r}; {nearest(channel, known)}"
+                    )
+                if channel == TASKS:
+                    check_send(value, task)
+                out.append((channel, value))
+
+    def check(self, channels: Mapping[str, Any]) -> Iterable[str]:
+        """Static entries must name a channel, and not the engine's own."""
+        for entry in self.writes:
+            if isinstance(entry, ChannelWriteEntry):
+                if entry.channel == TASKS:
+                    yield f"writes to the reserved channel {TASKS!r}; write a Send instead"
+                elif entry.channel not in channels:
+                    yield f"writes to unknown channel {entry.channel!r}; {nearest(entry.channel, channels)}"
+
+
+def check_send(send: Any, task: Any) -> None:
+    """Refuse what is no Send, or goes to no node, in the task that wrote it.
+
+    Raises:
+        InvalidUpdateError: naming the node that wrote it.
+    """
+    if not isinstance(send, Send):
+        raise InvalidUpdateError(f"node {task.name!r} wrote {_shown(send)} to {TASKS!r}, which takes Sends only")
+    nodes = task.known_nodes()
+    if send.node not in nodes:
+        raise InvalidRouteError(f"node {task.name!r} sends to {send.node!r}; {nearest(send.node, nodes)}")
+
+
+# -- StateGraph -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """The names that the results of one graph's nodes may use.
+
+    Attributes:
+        keys: the state's keys that can be written; `{"__root__"}` for a graph whose state is one value.
+        triggers: node name → the channel that makes it run.
+        strict: refuse unknown keys instead of dropping them.
+        foreign: plain results may have keys of another graph's state, which are dropped; commands may not.
+        hints: key → its annotation.
+        misplaced: the classes whose instances are looked at twice before they become the value of a key.
+    """
+
+    keys: frozenset[str]
+    triggers: Mapping[str, str]
+    strict: bool = True
+    foreign: bool = False
+    hints: Mapping[str, Any] = field(default_factory=dict)
+    misplaced: frozenset[type] = field(default_factory=misplaced_classes)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled without what depends on the libraries that a process has loaded."""
+        return Vocabulary, (self.keys, self.triggers, self.strict, self.foreign, self.hints)
+
+    @property
+    def root(self) -> bool:
+        """Whether the state is one value without keys."""
+        return ROOT in self.keys
+
+
+class StateWriter(Writer):
+    """The one normaliser of what a StateGraph node returns, followed by the node's fixed edges.
+
+    Args:
+        words: which keys and nodes there are.
+        fixed: writes made after every run of the node, whatever it returned: its edges and joins.
+    """
+
+    def __init__(self, words: Vocabulary, fixed: Sequence[Pair] = ()) -> None:
+        self.words = words
+        self.keys = words.keys
+        self.fixed = tuple(fixed)
+        self.root = words.root
+
+    def write(self, result: Any, task: Any) -> None:
+        """Append the updates, then where to go, then the node's fixed edges."""
+        out = task.writes
+        if result.__class__ is dict and not self.root:
+            keys, misplaced = self.keys, self.words.misplaced
+            for key in result:
+                if key in keys:
+                    value = result[key]
+                    if value.__class__ in misplaced:
+                        self._look_at(key, value, task)
+                    out.append((key, value))
+                elif self.words.strict and not self.words.foreign:
+                    self._unknown_key(key, task)
+        elif result is not None:
+            self._result(result, task)
+        out.extend(self.fixed)
+
+    def _result(self, result: Any, task: Any) -> None:
+        """Anything but a plain dict or None."""
+        if isinstance(result, (Command, Send)):
+            self._part(result, task)
+            return
+        if isinstance(result, Updates) or (
+            isinstance(result, (list, tuple)) and not self._is_value(result)
+        ):
+            parent = _merged_parent_command(result)
+            if parent is not None:
+                raise ParentCommand(parent)
+            for part in result:
+                self._part(part, task)
+            return
+        self._update(result, task)
+
+    def _is_value(self, result: Any) -> bool:
+        """A list is the value itself in a root graph, unless it holds a Command or a Send; a NamedTuple is a record."""
+        if is_record(result):
+            return True
+        return self.root and not any(isinstance(part, (Command, Send)) or foreign(part) for part in result)
+
+    def _part(self, part: Any, task: Any) -> None:
+        if isinstance(part, Send):
+            self.send(part, task)
+        elif isinstance(part, Command):
+            if part.graph == Command.PARENT:
+                raise ParentCommand(part)
+            if part.resume is not MISSING and part.resume is not None:
+                raise InvalidUpdateError(
+                    f"node {task.name!r} returned a Command with resume={_shown(part.resume)}; an answer is brought by "
+                    "the caller: invoke(Command(resume=...), config)"
+                )
+            if part.update is not None:
+                self._command_update(part.update, task)
+            for step in part.steps():
+                self.goto(step, task)
+        elif part is not None:
+            self._update(part, task)
+
+    def _command_update(self, update: Any, task: Any) -> None:
+        """Like a returned value; (key, value) pairs are allowed as well."""
+        if isinstance(update, (list, tuple)) and not self.root and not is_record(update):
+            if not all(isinstance(p, (list, tuple)) and len(p) == 2 for p in update):
+                raise InvalidUpdateError(
+                    f"node {task.name!r}: Command(update=...) takes a dict, a schema instance or (key, value) "
+                    f"pairs, not {_shown(update)}"
+                )
+            for key, value in update:
+                self._pair(key, value, task)
+        else:
+            self._update(update, task)
+
+    def _update(self, update: Any, task: Any) -> None:
+        if self.root and not isinstance(update, Command) and foreign(update) is None:
+            task.writes.append((ROOT, update))
+        elif isinstance(update, Mapping):
+            for key, value in update.items():
+                self._pair(key, value, task)
+        elif is_record(update) and not isinstance(update, NO_UPDATES):
+            self._record(update, task)
+        else:
+            raise InvalidUpdateError(
+                f"node {task.name!r}: expected a dict of state keys, a schema instance, a Command, a Send or a list "
+                f"of these, got {_shown(update)}{advice(update, (*self.words.triggers, END))} "
+                "(INVALID_GRAPH_NODE_RETURN_VALUE)"
+            )
+
+    def _record(self, record: Any, task: Any) -> None:
+        """The fields that are state keys. A record has none of them by mistake: it was to go under a key."""
+        found = [(key, value) for key, value in record_items(record) if key in self.keys]
+        for key, value in found:
+            self._pair(key, value, task)
+        if found or not self.keys.isdisjoint(record_fields(type(record))):
+            return
+        text = f"node {task.name!r} returned {_shown(record)}, which has none of the state's keys"
+        other = foreign(record)
+        if other is not None:
+            text += f"; it is {other}"
+        elif "messages" in self.keys and hasattr(record, "content"):
+            text += '; a message goes into {"messages": [message]}'
+        else:
+            text += f": its fields are {_listed(record_fields(type(record)))}; known: {_listed(self.keys)}"
+        if self.words.strict or other is not None:
+            raise InvalidUpdateError(text)
+        warn(f"node {task.name!r} returned a {type(record).__name__}, which has none of the state's keys; dropped")
+
+    def _pair(self, key: Any, value: Any, task: Any) -> None:
+        if isinstance(key, str) and key in self.keys:
+            if value.__class__ in self.words.misplaced:
+                self._look_at(key, value, task)
+            task.writes.append((key, value))
+        elif self.words.strict:
+            self._unknown_key(key, task)
+
+    def _look_at(self, key: str, value: Any, task: Any) -> None:
+        """Something that steers the graph, or was not awaited, became the value of a key. It is legal where the key's
+        annotation names its class."""
+        kind = value.__class__
+        if kind in (Command, Send):
+            if not mentions(self.words.hints.get(key), kind):
+                warn(
+                    f"node {task.name!r} wrote a {kind.__name__} to the key {key!r}, where it is a value like any "
+                    f"other and leads nowhere. Return it beside the dict, in a list; or annotate the "
+                    f"key with {kind.__name__} if it is meant to be stored"
+                )
+            return
+        raise InvalidUpdateError(
+            f"node {task.name!r} wrote {_shown(value)} to the key {key!r}{advice(value)}"
+        )
+
+    def _unknown_key(self, key: Any, task: Any) -> None:
+        raise InvalidUpdateError(
+            f"node {task.name!r} wrote the unknown key {key!r}; {nearest(key, self.keys)} "
+            '(StateGraph(..., extra_keys="ignore") drops unknown keys)'
+        )
+
+    def goto(self, step: str | Send, task: Any) -> None:
+        """Write what makes `step` run next; END is no step."""
+        if isinstance(step, Send):
+            self.send(step, task)
+        elif step != END:
+            task.writes.append((self._trigger(step, task), None))
+
+    def send(self, send: Send, task: Any) -> None:
+        """Write a Send, once its target is known to exist."""
+        self.check_send(send, task)
+        task.writes.append((TASKS, send))
+
+    def check_send(self, send: Send, task: Any) -> None:
+        """Refuse a Send to a node that does not exist.
+
+        Raises:
+            InvalidRouteError: naming the nearest that does.
+        """
+        if send.node.__class__ is not str or send.node not in self.words.triggers:
+            self._trigger(send.node, task)
+            send.node = str.__str__(send.node)  # of a string enum, whose members a saver would not know
+
+    def _trigger(self, node: str, task: Any) -> str:
+        channel = self.words.triggers.get(node) if isinstance(node, str) else None
+        if channel is None:
+            why = "that is not a node to run" if node in (START, END) else nearest(node, self.words.triggers)
+            why = "the end is END, without quotes" if node == "END" else why
+            raise InvalidRouteError(f"node {task.name!r} goes to {node!r}; {why}")
+        return channel
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return f"{type(value).__name__}: {text if len(text) <= 80 else text[:77] + '...'}"
+
+
+def _listed(names: Iterable[str]) -> str:
+    listed = sorted(names)
+    return ", ".join(map(repr, listed[:10])) + (", ..." if len(listed) > 10 else "") or "none"
+
+
+def _merged_parent_command(parts: Iterable[Any]) -> Command[Any] | None:
+    """The PARENT commands of one return as one, or None. What is meant for this graph is lost with it."""
+    commands = [p for p in parts if isinstance(p, Command) and p.graph == Command.PARENT]
+    if len(commands) < 2:
+        return commands[0] if commands else None
+    pairs: list[Pair] = []
+    for command in commands:
+        update = command.update
+        if isinstance(update, Mapping):
+            pairs.extend(update.items())
+        elif isinstance(update, (list, tuple)) and not is_record(update):
+            pairs.extend(update)
+        elif update is not None:
+            pairs.extend(record_items(update))
+    goto = [step for command in commands for step in command.steps()]
+    return Command(graph=Command.PARENT, update=pairs or None, goto=goto)
+
+
+def is_reserved(name: str) -> bool:
+    """Whether the engine needs this name for itself."""
+    return name in RESERVED or name.startswith("__pregel_")
+
+
+RESERVED: Final = frozenset(
+    ["__input__", "__interrupt__", "__resume__", "__error__", "__error_source_node__", "__no_writes__",
+     "__return__", "__scheduled__", "__snapshot_bumps__", "__overwrite__", "__metadata__", "__copy__",
+     "configurable", "checkpoint_id", "checkpoint_ns", "checkpoint_map", "stategraph:hidden", "|", ":"]
+)  # fmt: skip
+"""Names that no channel, managed value or node may have."""

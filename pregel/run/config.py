@@ -1,0 +1,375 @@
+"""What a caller may set, and how settings from several places become one. Pure functions of configs and options."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import lru_cache
+from types import UnionType
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+from uuid import UUID
+
+from typing_extensions import TypedDict
+
+from ...channels.base import MISSING
+from ...checkpoint.base import BaseCheckpointSaver
+from ..errors import InvalidGraphError, nearest, warn
+from ..program.program import Node, Program
+from ..runtime import RunControl
+from ..types import DEFAULT_RECURSION_LIMIT, HERE, All, Durability, RunnableConfig, StreamMode
+
+if TYPE_CHECKING:
+    from .stream import Stream
+
+COORDINATES = ("thread_id", "checkpoint_id", "checkpoint_ns", "checkpoint_map")
+_NOT_METADATA = frozenset((*COORDINATES, "run_id"))
+_CONFIG_KEYS = frozenset(RunnableConfig.__annotations__)
+_CONFIGURABLE = frozenset((*COORDINATES, "run_id"))
+"""What the engine itself reads in `configurable`."""
+NO_CONFIG: RunnableConfig = {}
+_KINDS: dict[str, tuple[type | tuple[type, ...], str]] = {
+    "configurable": (Mapping, "a dict"),
+    "metadata": (Mapping, "a dict"),
+    "tags": ((list, tuple, set, frozenset), "a list of strings"),
+    "recursion_limit": (int, "a number of supersteps"),
+    "max_concurrency": (int, "a number of tasks"),
+    "run_name": (str, "a string"),
+    "run_id": ((str, UUID), "a string or UUID"),
+}
+"""What each setting must be, where it is not None."""
+
+
+class Options(TypedDict, total=False):
+    """Keyword options of invoke, stream and their async twins.
+
+    Keys:
+        context: handed to nodes as `runtime.context`; a dict becomes the graph's context schema.
+        stream_mode: one mode or several; see `StreamMode`.
+        output_keys: the channels to show: a name for its bare value, or several for a dict.
+        interrupt_before, interrupt_after: names of nodes to stop at, or "*"; None means those of `compile`,
+            an empty list none.
+        durability: "sync" (default), "async" or "exit": when each superstep is stored.
+        control: a `RunControl`, to ask for a drain from outside.
+        subgraphs: show the chunks of nested graphs too; each chunk then comes with its namespace.
+        version: "v2" makes every chunk a dict of type, ns and data, and `invoke` return a `GraphOutput`.
+        executor: where the functions of nodes run that have no executor of their own; see `StateGraph.compile`.
+        observer: one more reader, called as each task starts and ends, on the thread where that happens; it must not
+            raise. It takes no chunks, so it fits `invoke` too. What `visualize.watch` shows comes from one.
+        debug: refuse nodes that change their input in place, or do not; None as `compile(debug=)` says.
+    """
+
+    context: Any
+    stream_mode: StreamMode | Sequence[StreamMode] | None
+    output_keys: str | Sequence[str] | None
+    interrupt_before: All | Sequence[str] | None
+    interrupt_after: All | Sequence[str] | None
+    durability: Durability | None
+    control: RunControl | None
+    subgraphs: bool
+    version: Literal["v1", "v2"]
+    executor: Any
+    observer: Stream | None
+    debug: bool | None
+
+
+@dataclass(slots=True, kw_only=True)
+class Call:
+    """`Options` with their defaults; an unknown option is a TypeError that names it."""
+
+    context: Any = MISSING
+    stream_mode: StreamMode | Sequence[StreamMode] | None = None
+    output_keys: str | Sequence[str] | None = None
+    interrupt_before: All | Sequence[str] | None = None
+    interrupt_after: All | Sequence[str] | None = None
+    durability: Durability | None = None
+    control: RunControl | None = None
+    subgraphs: bool = False
+    version: Literal["v1", "v2"] = "v1"
+    executor: Any = None
+    observer: Stream | None = None
+    debug: bool | None = None
+
+    def __post_init__(self) -> None:
+        if self.version not in ("v1", "v2"):
+            raise ValueError(f'version is "v1" or "v2", not {self.version!r}')
+        if self.control is not None and not isinstance(self.control, RunControl):
+            raise TypeError(f"control is a RunControl, not {self.control!r}")
+
+
+def read_options(options: Mapping[str, Any]) -> Call:
+    """A call's keyword options with their defaults.
+
+    Raises:
+        TypeError: naming an option that does not exist.
+    """
+    try:
+        return Call(**options)
+    except TypeError:
+        unknown = [name for name in options if name not in Options.__annotations__]
+        if not unknown:
+            raise
+        name = unknown[0]
+        meant = nearest(name, Options.__annotations__)
+        if name in _CONFIG_KEYS:
+            meant = f'it belongs into the config: {{"{name}": ...}}'
+        elif name in COORDINATES:
+            meant = f'it belongs into the config: {{"configurable": {{"{name}": ...}}}}'
+        raise TypeError(f"unknown option {name!r} of invoke or stream; {meant}") from None
+
+
+
+def names_thread(config: RunnableConfig) -> bool:
+    """Whether a config says where to store, and so starts a lineage of its own."""
+    configurable = config.get("configurable")
+    return bool(configurable) and any(key in configurable for key in COORDINATES)  # type: ignore[operator]
+
+
+def normalize(config: RunnableConfig) -> RunnableConfig:
+    """A config of the right kinds, whose unknown top-level keys have moved into `configurable` and whose settings of
+    None are gone.
+
+    Raises:
+        TypeError: it is no dict, or a setting is of a kind that it cannot be.
+        ValueError: it allows no task to run, or names a thread twice.
+    """
+    if not isinstance(config, Mapping):
+        raise TypeError(f'config is a dict such as {{"configurable": {{"thread_id": "1"}}}}, not {config!r}')
+    plain = _CONFIG_KEYS.issuperset(config)
+    for key, value in config.items():
+        if value is None:
+            plain = False
+        elif key in _KINDS and not isinstance(value, _KINDS[key][0]):
+            raise TypeError(f"config: {key} is {_KINDS[key][1]}, not {value!r}")
+        elif key == "max_concurrency" and value < 1:  # type: ignore[operator]
+            raise ValueError(f"config: max_concurrency must be at least 1, not {value!r}")
+    configurable = config.get("configurable")
+    if configurable and not _CONFIGURABLE.issuperset(configurable):
+        _warn_of_slips(configurable, configurable)
+    if plain:
+        return config
+    known = {k: v for k, v in config.items() if k in _CONFIG_KEYS and v is not None}
+    rest = {k: v for k, v in config.items() if k not in _CONFIG_KEYS}
+    if rest:
+        inside: Mapping[str, Any] = known.get("configurable", {})  # type: ignore[assignment]
+        for key in rest:
+            if key in COORDINATES and inside.get(key, rest[key]) != rest[key]:
+                raise ValueError(f"config: {key} is {rest[key]!r} and, in configurable, {inside[key]!r}; give it once")
+        both = {**rest, **inside}
+        known["configurable"] = both
+        _warn_of_slips(rest, both)
+    return known  # type: ignore[return-value]
+
+
+def _warn_of_slips(given: Iterable[Any], configurable: Mapping[Any, Any]) -> None:
+    """Warn of keys of the user's own that look like a setting which has been misspelt or misplaced: it would set
+    nothing."""
+    for key in given:
+        meant = _meant(key) if isinstance(key, str) and key not in _CONFIGURABLE else None
+        if meant in _CONFIG_KEYS:
+            where = "is no setting" if meant != key else "sets nothing inside `configurable`"
+            warn(f'config: {key!r} {where}; did you mean config = {{"{meant}": ...}}?')
+        elif meant is not None and meant not in configurable:
+            warn(f'config: {key!r} is no setting; did you mean config = {{"configurable": {{"{meant}": ...}}}}?')
+
+
+@lru_cache(maxsize=1024)
+def _meant(key: str) -> str | None:
+    """The setting that a key is nearly spelt like, or None."""
+    plain = "".join(f"_{c.lower()}" if c.isupper() else c for c in key).replace("-", "_").strip("_")
+    close = get_close_matches(plain, [*_CONFIG_KEYS, *COORDINATES], n=1, cutoff=0.85)
+    return close[0] if close else None
+
+
+def merge_configs(*configs: RunnableConfig | None) -> RunnableConfig:
+    """Later configs win; tags add up, metadata and configurable merge key by key."""
+    merged: dict[str, Any] = {}
+    for config in configs:
+        for key, value in (normalize(config) if config else NO_CONFIG).items():
+            if key in ("metadata", "configurable"):
+                merged[key] = {**merged.get(key, {}), **(value or {})}  # type: ignore[dict-item]
+            elif key == "tags":
+                old = merged.get(key, [])
+                merged[key] = [*old, *(tag for tag in value or () if tag not in old)]  # type: ignore[attr-defined]
+            elif value is not None:
+                merged[key] = value
+    return merged  # type: ignore[return-value]
+
+
+def spread(
+    config: RunnableConfig | Sequence[RunnableConfig] | None, count: int
+) -> list[RunnableConfig]:
+    """One config per run.
+
+    Raises:
+        ValueError: a list of another length.
+    """
+    if config is None or isinstance(config, Mapping):
+        return [config or {}] * count
+    if len(config) != count:
+        raise ValueError(f"batch got {count} inputs but {len(config)} configs")
+    return list(config)
+
+
+def inheritable(config: RunnableConfig) -> RunnableConfig:
+    """What a nested run takes over from the config of the run around it."""
+    inherited = dict(config)
+    inherited.pop("run_name", None)
+    configurable = dict(config.get("configurable") or {})
+    for key in ("checkpoint_id", "checkpoint_map", "checkpoint_ns"):
+        configurable.pop(key, None)
+    return {**inherited, "configurable": configurable}  # type: ignore[typeddict-item]
+
+
+def recursion_limit(config: RunnableConfig) -> int:
+    """The call's limit.
+
+    Raises:
+        ValueError: it is below 1.
+    """
+    limit = config.get("recursion_limit")
+    if limit is None:
+        return DEFAULT_RECURSION_LIMIT
+    if limit < 1:
+        raise ValueError(f"recursion_limit must be at least 1, not {limit!r}")
+    return limit
+
+
+def scalars(config: RunnableConfig, run_id: str | None) -> dict[str, Any]:
+    """The part of a config that is kept in every checkpoint's metadata: plain values under plain names."""
+    found: dict[str, Any] = {}
+    for source in (config.get("configurable"), config.get("metadata")):
+        for key, value in (source or {}).items():
+            plain = isinstance(key, str) and isinstance(value, (str, int, float, bool))
+            if plain and key not in _NOT_METADATA and not key.startswith("__"):
+                found[key] = value.replace("\0", "") if isinstance(value, str) else value
+    if run_id is not None:
+        found["run_id"] = run_id
+    return found
+
+
+def check_durability(durability: Durability) -> Durability:
+    """One of the three.
+
+    Raises:
+        ValueError: it is none of them.
+    """
+    if durability not in get_args(Durability):
+        raise ValueError(f"unknown durability {durability!r}; there are {', '.join(get_args(Durability))}")
+    return durability
+
+
+def read_executor(given: Any) -> Any:
+    """The executor that this means; None for nothing given, `HERE` for the driver's own threads.
+
+    Raises:
+        TypeError, ValueError: it means none.
+    """
+    if given is None or (isinstance(given, str) and given == HERE):
+        return given
+    from ...executors.given import executor_of
+
+    return executor_of(given)
+
+
+def on_executor(program: Program, executor: Any, store: Any) -> Program:
+    """The same program with its nodes there, but for those that have executors of their own.
+
+    Args:
+        store: the graph's own.
+
+    Raises:
+        InvalidGraphError: with a sentence for every node that cannot run there.
+    """
+    from ...executors.placing import placed
+
+    return placed(program, None if executor == HERE else executor, store)
+
+
+def on_executor_alone(node: Node, executor: Any) -> Node:
+    """One node, there.
+
+    Raises:
+        InvalidGraphError: it cannot run there.
+    """
+    from ...executors.placing import placed_alone
+
+    return placed_alone(node, executor)
+
+
+def check_keys(program: Program, keys: str | Sequence[str]) -> str | tuple[str, ...]:
+    """Output keys that exist.
+
+    Raises:
+        ValueError: naming one that does not.
+    """
+    if not isinstance(keys, (str, Iterable)):
+        raise TypeError(f"output_keys is a key or a list of keys, not {keys!r}")
+    keys = keys if isinstance(keys, str) else tuple(keys)
+    for key in (keys,) if isinstance(keys, str) else keys:
+        if not isinstance(key, str) or key not in program.channels:
+            shown = (program.stream,) if isinstance(program.stream, str) else program.stream
+            raise ValueError(f"output key {key!r} does not exist; {nearest(key, shown)}")
+    return keys
+
+
+def check_checkpointer(checkpointer: Any) -> BaseCheckpointSaver | bool | None:
+    """A saver, True, False or None.
+
+    Raises:
+        TypeError: anything else, a saver's class included.
+    """
+    if checkpointer in (None, True, False) or isinstance(checkpointer, BaseCheckpointSaver):
+        return checkpointer  # type: ignore[no-any-return]
+    raise TypeError(f"checkpointer is a saver, True, False or None, not {checkpointer!r}{_instead(checkpointer)}")
+
+
+def check_context_schema(schema: Any) -> Any:
+    """A class, or None.
+
+    Raises:
+        TypeError: anything else.
+    """
+    cls = get_origin(schema) or schema
+    if cls is None or (isinstance(cls, type) and cls is not UnionType):
+        return cls
+    raise TypeError(f"context_schema is a class (dataclass, pydantic model, TypedDict), not {schema!r}")
+
+
+def check_lent(name: str, thing: Any, method: str) -> Any:
+    """A store or a cache, known by a method that it has, or None.
+
+    Raises:
+        TypeError: anything else, a class included.
+    """
+    if thing is None or (not isinstance(thing, type) and callable(getattr(thing, method, None))):
+        return thing
+    raise TypeError(f"{name} is a {name} or None, not {thing!r}{_instead(thing)}")
+
+
+def _instead(thing: Any) -> str:
+    """What was probably meant."""
+    if isinstance(thing, type):
+        return "; an instance, not the class"
+    if isinstance(thing, (AbstractContextManager, AbstractAsyncContextManager)):
+        return "; open it: `with ...from_conn_string(...) as it:`"
+    return ""
+
+
+def check_breakpoints(names: All | Sequence[str], program: Program) -> All | Sequence[str]:
+    """Breakpoints that name nodes.
+
+    Raises:
+        InvalidGraphError: naming those that do not.
+    """
+    if names == "*":
+        return "*"
+    if not isinstance(names, (str, Iterable)):
+        raise TypeError(f'a breakpoint is "*", the name of a node or a list of names, not {names!r}')
+    listed = (names,) if isinstance(names, str) else tuple(names)
+    nodes = [n for n in program.nodes if not program.nodes[n].hidden]
+    unknown = [n for n in listed if n not in nodes]
+    if unknown:
+        raise InvalidGraphError([f"interrupt at unknown node {n!r}; {nearest(n, nodes)}" for n in unknown])
+    return listed

@@ -1,0 +1,96 @@
+"""What the loop asks of a driver. Plain records: the driver fills in the answers and resumes the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import Any
+
+from ...checkpoint.base import BaseCheckpointSaver, CheckpointTuple, Commit, RunnableConfig, TaskWrites
+from ..superstep.task import Task
+
+
+class Load:
+    """Find the checkpoint that `at`, or else the run's config, names; or the newest that is older than the one
+    `before` names, or the newest that the run `made_by` made. Fills `found`, and `head` with the newest id of that
+    thread and namespace. With `saver`, that is asked instead of the run's own; with `before`, it is the one that keeps
+    that checkpoint, and what is older is told by the checkpoint of the whole graph under which it was made."""
+
+    __slots__ = ("at", "before", "found", "head", "made_by", "saver")
+
+    def __init__(
+        self,
+        before: RunnableConfig | None = None,
+        at: RunnableConfig | None = None,
+        made_by: str | None = None,
+        saver: BaseCheckpointSaver | None = None,
+    ) -> None:
+        self.before = before
+        self.at = at
+        self.made_by = made_by
+        self.saver = saver
+        self.found: CheckpointTuple | None = None
+        self.head: str | None = None
+
+
+class RunTasks:
+    """Run tasks. Asked the first time, the driver starts them; asked again, it waits for more.
+
+    Each time it fills `finished` with the tasks that have ended since, at least one of them unless chunks are
+    waiting for the reader, and `open` with how many have not. Outcomes are kept on the tasks.
+    """
+
+    __slots__ = ("batch", "finished", "open", "tasks")
+
+    def __init__(self) -> None:
+        self.tasks: Sequence[Task] = ()
+        self.finished: Sequence[Task] = ()
+        self.open = 0
+        self.batch: Any = None
+
+
+class Entry:
+    """Something to store: what the journal keeps of how that ended.
+
+    Attributes:
+        commit: the checkpoint; None if it is only writes beside one.
+        done: the saver has answered; `error` is what it raised, or None.
+        posted: nobody waits for it. `of_call`: a `@task` call left it; should that fail, the whole run does.
+    """
+
+    __slots__ = ("commit", "done", "error", "of_call", "posted", "writes")
+
+    def __init__(self, commit: Commit | None, writes: Sequence[TaskWrites]) -> None:
+        self.commit = commit
+        self.writes = writes
+        self.done = self.posted = self.of_call = False
+        self.error: BaseException | None = None
+
+
+class Save(Entry):
+    """Store a commit, or record writes beside a checkpoint."""
+
+    __slots__ = ("checkpoint_id",)
+
+    def __init__(self, commit: Commit | None, writes: Sequence[TaskWrites] = (), checkpoint_id: str = "") -> None:
+        super().__init__(commit, writes)
+        self.checkpoint_id = checkpoint_id
+
+
+class Claim(Entry):
+    """Record that this run brings answers to the head, if nobody else has recorded anything since it was loaded."""
+
+    __slots__ = ("stamp",)
+
+    def __init__(self, writes: Sequence[TaskWrites], stamp: int | None) -> None:
+        super().__init__(None, writes)
+        self.stamp = stamp
+
+
+class GiveWay:
+    """Nothing is asked for; amid much work of the loop's own, an event loop may be shared."""
+
+    __slots__ = ()
+
+
+Effect = Load | RunTasks | Save | Claim | GiveWay
+Effects = Generator[Effect, None, None]

@@ -1,0 +1,101 @@
+"""What an edit keeps of a superstep that is open: tasks to which it leads again go on in the checkpoint that it makes.
+
+Pure but for encoding: `edit` decides what is kept, and stores it in the commit of the edit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from ...checkpoint.base import CLAIM, INTERRUPT, KEPT, NO_WRITES, NULL_TASK_ID, RAISED, RESUME, TaskWrites
+from ..program.program import path_text
+from ..program.writes import Pair
+from ..superstep.machine import Machine
+from ..superstep.task import Task
+from .run import Run
+from .snapshots import Stored, upcoming, with_handlers
+
+
+def match(run: Run, old: Sequence[Task], new: Sequence[Task]) -> list[tuple[Task, Task]]:
+    """The tasks that are the same before and after an edit: of one node, and of Sends those that carry the same."""
+    left, found = list(old), []
+    for task in new:
+        for candidate in left:
+            if candidate.name == task.name and _is_same(run, candidate, task):
+                found.append((candidate, task))
+                left.remove(candidate)
+                break
+    return found
+
+
+def _is_same(run: Run, old: Task, new: Task) -> bool:
+    if old.send is None or new.send is None:
+        return old.send is new.send
+    if old.send is new.send:
+        return True
+    dumps = run.serde.dumps
+    try:
+        return dumps(old.send.arg) == dumps(new.send.arg)
+    except Exception:  # it could not be stored either
+        return False
+
+
+class OpenWork:
+    """What the tasks of an open superstep have recorded, taken down before an edit: those to which the edit leads again
+    go on in its checkpoint. They keep their ids, and with them their questions, calls, idempotency keys and the
+    namespaces of graphs inside them.
+
+    Args:
+        again: those tasks.
+    """
+
+    def __init__(self, run: Run, pending: Sequence[Task], again: Sequence[Task]) -> None:
+        known = run.stored
+        planned = {NULL_TASK_ID}
+        self.tasks: list[tuple[Task, Stored]] = []
+        for task in with_handlers(pending, known):
+            planned.add(task.id)
+            before = known.get(task.id, Stored())
+            if task.cause is None and task in again:
+                self.tasks.append((task, before))
+            elif task.cause in again and before.finished:  # its handler has dealt with its failure
+                self.tasks[-1] = (task.cause, before)  # type: ignore[assignment]
+        self.calls = {task_id: before for task_id, before in known.items() if task_id not in planned}
+        null = known.get(NULL_TASK_ID)
+        self.claim = null.claim if null is not None else None
+
+    def carry(self, run: Run, machine: Machine) -> list[TaskWrites]:
+        """Their records for the checkpoint of the edit, which has been applied. From then on they are the run's."""
+        before = {id(task): known for task, known in self.tasks}
+        kept = match(run, [task for task, _ in self.tasks], upcoming(run, machine))
+        machine.kept = {new.path: old.id for old, new in kept}
+        run.stored = {old.id: _going_on(before[id(old)], new.path) for old, new in kept}
+        if kept:
+            run.stored.update((task_id, _going_on(known, None)) for task_id, known in self.calls.items())
+            if self.claim is not None:
+                run.stored[NULL_TASK_ID] = Stored(claim={**self.claim, "live": False})
+        return [_record(run, task_id, known) for task_id, known in run.stored.items()]
+
+
+def _going_on(before: Stored, path: tuple[Any, ...] | None) -> Stored:
+    """What is known of a task in the checkpoint in which it goes on: what it has done, not how it failed."""
+    if before.error is not None:
+        before = replace(before, writes=[], wrote=False, error=None, routed=False)
+    return replace(before, kept={"path": path})
+
+
+def _record(run: Run, task_id: str, known: Stored) -> TaskWrites:
+    assert run.saver is not None
+    pairs: list[Pair] = [*known.writes] or ([(NO_WRITES, None)] if known.wrote else [])
+    if not known.finished and known.interrupts:
+        pairs += [(INTERRUPT, list(known.interrupts)), (RAISED, known.raised)]
+    if known.answers:
+        pairs.append((RESUME, dict(known.answers)))
+    if known.kept is not None:
+        pairs.append((KEPT, dict(known.kept)))
+    if known.claim is not None:
+        pairs.append((CLAIM, dict(known.claim)))
+    path = path_text(known.kept["path"]) if known.kept is not None and known.kept["path"] else ""
+    return TaskWrites(task_id, path, [(name, run.saver.serde.dumps(value)) for name, value in pairs])

@@ -1,0 +1,277 @@
+"""Events become chunks: values, updates, custom, messages, tasks, checkpoints, debug. Pure filters.
+
+Watching never changes a run: chunks are made from finished tasks and copies of channel values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any, Final, get_args
+
+from ...checkpoint.base import INTERRUPT, RETURN
+from ..superstep.machine import Machine
+from ..superstep.task import Task
+from ..types import StateSnapshot, StreamMode
+from .tokens import message_id, messages_in, unstreamed
+
+MODES: Final = frozenset(get_args(StreamMode))
+LIVE: Final = frozenset({"custom", "messages"})
+"""Modes whose chunks come while a node runs, so that the reader's thread must be free to take them."""
+
+
+def read_modes(stream_mode: StreamMode | Sequence[StreamMode]) -> tuple[StreamMode, ...]:
+    """One mode or several, as a tuple.
+
+    Raises:
+        ValueError: naming a mode that does not exist.
+    """
+    if not isinstance(stream_mode, (str, Iterable)):
+        raise TypeError(f"stream_mode is a mode or a list of modes, not {stream_mode!r}")
+    modes = (stream_mode,) if isinstance(stream_mode, str) else tuple(stream_mode)
+    for mode in modes:
+        if mode not in MODES:
+            raise ValueError(f"unknown stream_mode {mode!r}; there are {', '.join(sorted(MODES))}")
+    return modes
+
+
+class Envelope:
+    """How chunks are wrapped for one reader.
+
+    Args:
+        tagged: several modes were asked for, so each chunk comes with its mode.
+        subgraphs: chunks of nested graphs are shown, so each comes with its namespace.
+        typed: `version="v2"`: every chunk is a dict with type, ns and data.
+    """
+
+    __slots__ = ("subgraphs", "tagged", "typed")
+
+    def __init__(self, tagged: bool, subgraphs: bool, typed: bool) -> None:
+        self.tagged = tagged
+        self.subgraphs = subgraphs
+        self.typed = typed
+
+    def wrap(self, ns: tuple[str, ...], mode: StreamMode, data: Any) -> Any:
+        """The chunk as the reader gets it."""
+        if self.typed:
+            part = {"type": mode, "ns": ns, "data": data}
+            if mode == "values":
+                asked = isinstance(data, dict) and INTERRUPT in data
+                part["interrupts"] = data.pop(INTERRUPT) if asked else ()
+            return part
+        if self.subgraphs:
+            return (ns, mode, data) if self.tagged else (ns, data)
+        return (mode, data) if self.tagged else data
+
+
+class Stream:
+    """One run's chunks on their way to one reader. A nested run has one for each reader further up as well.
+
+    Args:
+        modes: what the reader asked for.
+        put: takes a wrapped chunk; may be called from any thread.
+        keys: the channels that values and updates show.
+        ns: the run's namespace, one item per level.
+    """
+
+    __slots__ = ("_envelope", "_put", "_sent", "_shown", "_unnamed", "keys", "modes", "ns")
+
+    def __init__(
+        self,
+        modes: Iterable[StreamMode],
+        envelope: Envelope,
+        put: Callable[[Any], None],
+        keys: str | Sequence[str],
+        ns: tuple[str, ...] = (),
+    ) -> None:
+        self.modes = frozenset(modes)
+        self.keys = keys
+        self.ns = ns
+        self._envelope = envelope
+        self._put = put
+        self._sent: set[Any] = set()
+        self._unnamed = False  # messages were sent that get their ids from a reducer
+        self._shown = frozenset((keys,) if isinstance(keys, str) else keys)
+
+    @property
+    def live(self) -> bool:
+        """Whether chunks may come while a node runs."""
+        return self._envelope.subgraphs or not LIVE.isdisjoint(self.modes)
+
+    def below(self, keys: str | Sequence[str], ns: tuple[str, ...], watch: Any = None) -> Stream | None:
+        """The stream of a nested run that reports here; None without `subgraphs`: then only what the node around that
+        run returns is shown. With a `watch`, nothing once that is over."""
+        if not self._envelope.subgraphs:
+            return None
+        put = self._put if watch is None else watch.fence(self._put)
+        stream = Stream(self.modes, self._envelope, put, keys, ns)
+        stream._sent = self._sent  # a message shown inside is not shown again when the parent returns it
+        return stream
+
+    def emit(self, mode: StreamMode, data: Any) -> None:
+        """Send one chunk, if its mode was asked for."""
+        if mode in self.modes:
+            if mode == "messages":
+                self._sent.add(message_id(data[0]))
+            self._put(self._envelope.wrap(self.ns, mode, data))
+
+    def wants(self, *modes: StreamMode) -> bool:
+        """Whether the reader asked for one of these modes."""
+        return not self.modes.isdisjoint(modes)
+
+    # -- what the loop reports ------------------------------------------------------------------------------
+
+    def known(self, values: Iterable[Any]) -> None:
+        """Messages in these written values have been shown when they came, perhaps to the reader of an earlier call:
+        they are not shown again when somebody returns them."""
+        if "messages" in self.modes:
+            self._sent.update(message_id(message) for value in values for message in messages_in(value))
+
+    def resumed(self, machine: Machine) -> None:
+        """A run goes on from this state."""
+        self._know(machine)
+        self.values(machine, always=True)
+
+    def _know(self, machine: Machine) -> None:
+        if "messages" in self.modes:
+            state = machine.output(self.keys)
+            self.known(state.values() if isinstance(state, dict) else (state,))
+
+    def values(self, machine: Machine, *, always: bool = False) -> None:
+        """The state as it is now, if a shown channel has changed."""
+        if self._unnamed:
+            self._unnamed = False
+            self._know(machine)
+        if "values" in self.modes and (always or not self._shown.isdisjoint(machine.changed or ())):
+            self.emit("values", snapshot(machine.output(self.keys)))
+
+    def question(self, machine: Machine, interrupts: Sequence[Any]) -> None:
+        """The state with the questions that a task has just asked."""
+        if "values" in self.modes:
+            state = snapshot(machine.output(self.keys))
+            self.emit("values", {**(state if isinstance(state, dict) else {}), INTERRUPT: tuple(interrupts)})
+
+    def preview(self, machine: Machine, writes: Sequence[tuple[str, Any]]) -> None:
+        """The state with the writes of tasks that finished beside a paused one."""
+        if "values" in self.modes and any(key in self._shown for key, _ in writes):
+            self.emit("values", snapshot(machine.output_with(self.keys, writes)))
+
+    def started(self, task: Task, step: int) -> None:
+        """A task is about to run."""
+        if task.node.hidden or not self.wants("tasks", "debug"):
+            return
+        payload: dict[str, Any] = {
+            "id": task.id, "name": task.name, "input": snapshot(task.input), "triggers": task.triggers,
+        }  # fmt: skip
+        metadata = task_metadata(task)
+        if metadata:
+            payload["metadata"] = metadata
+        self.emit("tasks", payload)
+        self._wrap_debug("task", step, payload)
+
+    def ended(self, task: Task, step: int) -> None:
+        """A task has finished, failed, paused, or was restored."""
+        if task.paused and task.path[-1] is not True:  # a call's question is its parent's to ask
+            self.emit("updates", {INTERRUPT: task.interrupts})  # none at a breakpoint of a nested graph
+        elif task.finished and not task.node.hidden:
+            self._returned(task)
+        if task.node.hidden or not self.wants("tasks", "debug"):
+            return
+        payload = {
+            "id": task.id,
+            "name": task.name,
+            "error": task.error,
+            "result": result_of(task.writes, self._shown),
+            "interrupts": [asdict(question) for question in task.interrupts],
+        }
+        self.emit("tasks", payload)
+        self._wrap_debug("task_result", step, payload)
+
+    def _returned(self, task: Task) -> None:
+        """What a finished task wrote, and the messages in it that have not been shown while it ran."""
+        if "messages" in self.modes:
+            self._messages(task)
+        if "updates" in self.modes:
+            chunk = {task.name: updates_of(task.writes, self._shown, bare=isinstance(self.keys, str))}
+            if task.restored:
+                chunk["__metadata__"] = {"cached": True}
+            self.emit("updates", chunk)
+
+    def _messages(self, task: Task) -> None:
+        written = [value for _, value in task.writes]
+        if any(message_id(message) is None for value in written for message in messages_in(value)):
+            self._unnamed = True
+        if not task.restored:
+            for message in unstreamed(task.input, task.writes, self._sent):
+                self.emit("messages", (message, task.config["metadata"]))
+        elif task.recorded:  # by an earlier call, which has shown them; what a cache had was not shown
+            self.known(written)
+
+    def breakpoint(self, following: Sequence[Task]) -> None:
+        """The run stops at an `interrupt_before` or `interrupt_after`, with these tasks to follow."""
+        self.emit("updates", {INTERRUPT: ()})
+
+    def checkpoint(self, state: StateSnapshot) -> None:
+        """A checkpoint is known with the tasks that follow it."""
+        payload = {
+            "config": state.config,
+            "parent_config": state.parent_config,
+            "values": snapshot(state.values),
+            "metadata": snapshot(state.metadata),
+            "next": list(state.next),
+            "tasks": [_checkpoint_task(task) for task in state.tasks],
+        }
+        self.emit("checkpoints", payload)
+        self._wrap_debug("checkpoint", (state.metadata or {}).get("step", -1), payload)
+
+    def _wrap_debug(self, kind: str, step: int, payload: Any) -> None:
+        if self.wants("debug"):
+            now = datetime.now(UTC).isoformat()
+            self.emit("debug", {"step": step, "timestamp": now, "type": kind, "payload": payload})
+
+
+def task_metadata(task: Task) -> dict[str, Any]:
+    """The user's own metadata and tags of a task."""
+    metadata = {**task.run.config.get("metadata", {}), **task.node.metadata}
+    tags = [*task.run.config.get("tags", ()), *task.node.tags]
+    return {**metadata, "tags": tags} if tags else metadata
+
+
+def updates_of(writes: Iterable[tuple[str, Any]], shown: Container[str], *, bare: bool = False) -> Any:
+    """What a task wrote, as `updates` shows it: a dict; one dict per write if a key was written twice; None for
+    nothing. With `bare`, values without their key."""
+    returned = [snapshot(value) for key, value in writes if key == RETURN]
+    pairs = [(key, snapshot(value)) for key, value in writes if key in shown]
+    if returned or (bare and pairs):
+        values = returned or [value for _, value in pairs]
+        return values[0] if len(values) == 1 else values
+    if not pairs:
+        return None
+    update = dict(pairs)
+    return update if len(update) == len(pairs) else [{key: value} for key, value in pairs]
+
+
+def result_of(writes: Iterable[tuple[str, Any]], shown: Container[str]) -> dict[str, Any]:
+    """What a task wrote to the shown channels; several writes to one become `{"$writes": [...]}`."""
+    found: dict[str, list[Any]] = {}
+    for key, value in writes:
+        if key in shown or key == RETURN:
+            found.setdefault(key, []).append(snapshot(value))
+    return {key: values[0] if len(values) == 1 else {"$writes": values} for key, values in found.items()}
+
+
+def snapshot(value: Any) -> Any:
+    """A copy deep enough that a reader who appends to a list in it does not change the run."""
+    if value.__class__ is dict:
+        return {k: v.copy() if v.__class__ in (list, dict, set) else v for k, v in value.items()}
+    return value.copy() if value.__class__ in (list, set) else value
+
+
+def _checkpoint_task(task: Any) -> dict[str, Any]:
+    shown: dict[str, Any] = {"id": task.id, "name": task.name}
+    if task.error is not None:
+        return {**shown, "error": task.error, "state": task.state}
+    if task.result is not None:
+        shown["result"] = task.result
+    return {**shown, "interrupts": tuple(task.interrupts), "state": task.state}

@@ -1,0 +1,201 @@
+"""Messages on their way to readers of the `messages` stream: what is one, who listens, what was not sent yet.
+
+A message is a dict with `role` and `content`, or an object with `id` and `content`: told by its shape, never by its
+class. How messages are merged into a state is decided above the engine.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import is_dataclass, replace
+from typing import Any, Final, Protocol
+from uuid import uuid4
+
+from ..program.results import is_record, record_items
+from ..program.writes import Pair
+from ..types import Overwrite, RunnableConfig, StreamMode
+
+NOSTREAM: Final = "nostream"
+"""A task with this tag sends no tokens; a message that it returns is still sent whole."""
+
+
+class _Stream(Protocol):
+    def wants(self, *modes: StreamMode) -> bool: ...
+    def emit(self, mode: StreamMode, data: Any) -> None: ...
+
+
+class _Run(Protocol):
+    @property
+    def streams(self) -> Sequence[_Stream]: ...
+
+
+class Speaking(Protocol):
+    """The part of a task that is needed to send messages."""
+
+    @property
+    def run(self) -> _Run: ...
+    @property
+    def config(self) -> RunnableConfig: ...
+    @property
+    def attempt(self) -> int: ...
+
+
+# -- messages by shape ----------------------------------------------------------------------------------------
+
+
+def is_message(value: Any) -> bool:
+    """Whether this can be shown as a message. An order to remove one is none.
+
+    >>> is_message({"role": "user", "content": "hi"}), is_message({"role": "remove", "id": "1"}), is_message("hi")
+    (True, False, False)
+    """
+    if isinstance(value, dict):
+        shaped = "content" in value and isinstance(value.get("role"), str)
+    else:
+        shaped = hasattr(value, "content") and hasattr(value, "id") and not isinstance(value, type)
+    return shaped and isinstance(message_id(value), (str, int, type(None))) and not is_removal(value)
+
+
+def is_removal(value: Any) -> bool:
+    """Whether this orders a message to be removed: its `role` or `type` is "remove"."""
+    if isinstance(value, dict):
+        return _says_remove(value.get("role")) or _says_remove(value.get("type"))
+    return _says_remove(getattr(value, "role", None)) or _says_remove(getattr(value, "type", None))
+
+
+def _says_remove(word: Any) -> bool:
+    return isinstance(word, str) and word == "remove"
+
+
+def message_id(message: Any) -> Any:
+    """The message's id, or None if it has none yet; an empty one counts as none."""
+    found = message.get("id") if isinstance(message, dict) else getattr(message, "id", None)
+    return None if isinstance(found, str) and not found else found
+
+
+def with_id(message: Any, id: Any = None) -> Any:
+    """The message itself if it has an id, else a copy that has one. Only an object that cannot be copied is changed.
+
+    Args:
+        id: the id to give; a random one if None.
+
+    >>> with_id({"role": "user", "content": "hi"}, "1")
+    {'role': 'user', 'content': 'hi', 'id': '1'}
+    """
+    if message_id(message) is not None:
+        return message
+    return changed(message, {"id": str(uuid4()) if id is None else id})
+
+
+def changed(message: Any, changes: Mapping[str, Any]) -> Any:
+    """A copy of the message with other fields; an object that cannot be copied is changed itself.
+
+    Raises:
+        TypeError: the object can neither be copied nor changed.
+    """
+    if isinstance(message, dict):
+        return {**message, **changes}
+    if hasattr(message, "model_copy"):
+        return message.model_copy(update=dict(changes))
+    try:
+        twin = copy.copy(message)
+    except Exception:  # whatever its __copy__ says: it cannot be copied
+        twin = message
+    try:
+        for name, value in changes.items():
+            setattr(twin, name, value)
+    except AttributeError as error:
+        if is_dataclass(message):  # a frozen one
+            return replace(message, **changes)  # type: ignore[type-var]
+        raise TypeError(
+            f"a message of type {type(message).__name__} cannot be given {', '.join(changes)}: {error}"
+        ) from error
+    return twin
+
+
+# -- sending --------------------------------------------------------------------------------------------------
+
+
+def emitter(task: Speaking, *, tokens: bool = True) -> Callable[[Any], None] | None:
+    """What sends messages of this attempt of `task`, or None if nobody wants them. A chunk is (message, metadata).
+
+    Args:
+        tokens: parts of a message are to be sent, which the tag "nostream" forbids.
+    """
+    streams = [stream for stream in task.run.streams if stream.wants("messages")]
+    if not streams:
+        return None
+    config = task.config
+    tags = config.get("tags") or ()
+    if tokens and NOSTREAM in tags:
+        return None
+    metadata = {**config.get("metadata", {}), **({"tags": list(tags)} if tags else {})}
+    attempt = task.attempt
+
+    def emit(message: Any) -> None:
+        if task.attempt == attempt:  # an abandoned attempt speaks no more
+            for stream in streams:
+                stream.emit("messages", (message, metadata))
+
+    return emit
+
+
+def emit_message(task: Speaking, message: Any) -> None:
+    """Send a whole message to those who read the messages of `task`, at once."""
+    emit = emitter(task, tokens=False)
+    if emit is not None:
+        emit(message)
+
+
+def unstreamed(task_input: Any, writes: Iterable[Pair], seen_ids: Container[Any]) -> list[Any]:
+    """The messages that a task wrote and that its readers have not seen yet, in the order written.
+
+    A write is searched one level deep: it is a message, or a list of them, or an `Overwrite` of either. A message
+    without an id comes as a copy with a random one; it is not the id that a reducer will give it.
+
+    Args:
+        task_input: what the task was called with; messages in it, one level deep, are not shown again.
+        writes: (key, value) pairs.
+        seen_ids: the ids of messages that were sent, whole or in parts.
+
+    >>> question, answer = {"role": "user", "content": "?", "id": "1"}, {"role": "assistant", "content": "!", "id": "2"}
+    >>> unstreamed({"messages": [question]}, [("messages", [question, answer])], set())
+    [{'role': 'assistant', 'content': '!', 'id': '2'}]
+    >>> unstreamed({"messages": [question]}, [("messages", answer)], {"2"})
+    []
+    """
+    found = [message for _, value in writes for message in messages_in(value)]
+    if not found:
+        return []
+    known = {message_id(message) for message in _messages_below(task_input)} - {None}
+    new = []
+    for message in found:
+        id = message_id(message)
+        if id is None:
+            new.append(with_id(message))
+        elif id not in known and id not in seen_ids:
+            known.add(id)
+            new.append(message)
+    return new
+
+
+def _messages_below(task_input: Any) -> Iterator[Any]:
+    """The messages in a state, or in an input that is a message or a list of them."""
+    if is_message(task_input) or isinstance(task_input, (list, tuple)):
+        yield from messages_in(task_input)
+    elif isinstance(task_input, Mapping):
+        for value in task_input.values():
+            yield from messages_in(value)
+    elif is_record(task_input):
+        for _, value in record_items(task_input):
+            yield from messages_in(value)
+
+
+def messages_in(value: Any) -> Iterator[Any]:
+    """The messages in a written value, one level deep: it is one, or a list of them, or an `Overwrite` of either."""
+    if isinstance(value, Overwrite):
+        value = value.value
+    for item in value if isinstance(value, (list, tuple)) else (value,):
+        if is_message(item):
+            yield item

@@ -1,0 +1,306 @@
+"""Changing a stored thread from outside: update it as a node, give it input, clear it, copy it.
+
+A second generator for the same drivers: the writers of the named node run over the given values, its body does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+from typing import Any
+
+from ...checkpoint.base import CONTINUES, NULL_TASK_ID, TaskWrites
+from ..errors import GraphChangedError, InvalidUpdateError, nearest
+from ..program.program import Node
+from ..superstep.machine import Machine
+from ..superstep.task import Task, in_path_order, new_checkpoint_id
+from ..types import COPY, END, INPUT, StateUpdate
+from .commits import cut, encode, freeze
+from .effects import Effects, Load, RunTasks, Save
+from .open_tasks import OpenWork, match
+from .run import Run
+from .snapshots import Stored, known_only, lost_triggers, lost_work, upcoming, with_handlers
+from .start import input_writes, load_machine
+
+ALONE = (END, INPUT, COPY)
+"""What `as_node` may say besides a node's name; such an update is the only one of its superstep."""
+
+
+def edits(run: Run, supersteps: Sequence[Sequence[StateUpdate]]) -> Effects:
+    """Each list of updates becomes one checkpoint on top of the one before; nothing is stored before all of them have
+    been made. Afterwards `run.saved_id` is the last."""
+    load = Load()
+    yield load
+    run.head = load.head
+    if run.ns and load.found is not None:
+        run.parents = load.found.metadata.get("parents", {})  # so that the enclosing run finds it again
+    machine = run.machine = load_machine(run, load.found)
+    lost = lost_work(machine, run.found, run.stored) if run.found is not None else []
+    null = run.stored.get(NULL_TASK_ID)
+    if null is not None:
+        machine.apply_writes(known_only(null.writes, machine))
+    saves = []
+    for updates in supersteps:
+        if updates[0].as_node in (END, INPUT):
+            if lost:
+                machine.forget(lost_triggers(machine, run.found))
+            lost = []
+        elif lost:
+            raise GraphChangedError(f"thread {run.thread_id!r}", lost)
+        for effect in _superstep(run, machine, updates):
+            if not isinstance(effect, Save):
+                yield effect
+                continue
+            if effect.commit is not None and len(supersteps) > 1:
+                freeze(run, effect.commit)
+            saves.append(effect)
+    yield from saves
+
+
+def _superstep(run: Run, machine: Machine, updates: Sequence[StateUpdate]) -> Effects:
+    only = updates[0]
+    if only.as_node == END:
+        _clear(run, machine)
+        yield from _cut(run, "update", [])
+    elif only.as_node == INPUT:
+        _feed(run, machine, only.values)
+        yield from _cut(run, "input", [])
+    elif only.as_node == COPY:
+        yield from _duplicate(run, machine, only.values)
+    else:
+        yield from _update(run, machine, updates)
+
+
+def read_supersteps(supersteps: Sequence[Sequence[Any]]) -> list[list[StateUpdate]]:
+    """Check a bulk update's shape.
+
+    Raises:
+        ValueError: there is nothing in it.
+        InvalidUpdateError: an update that must be alone in its superstep is not, or does not say as which node.
+    """
+    if not supersteps:
+        raise ValueError("no supersteps given: bulk_update_state takes a list of lists of StateUpdate")
+    read = [[StateUpdate(*update) for update in updates] for updates in supersteps]
+    for number, updates in enumerate(read):
+        if not updates:
+            raise ValueError(f"superstep {number} of the bulk update has no updates")
+        for update in updates:
+            if len(updates) > 1 and update.as_node in ALONE:
+                raise InvalidUpdateError(f"an update with as_node={update.as_node!r} must be alone in its superstep")
+            if len(updates) > 1 and update.as_node is None:
+                raise InvalidUpdateError("as_node is required when a superstep has several updates")
+        if updates[0].as_node == END and updates[0].values is not None:
+            raise InvalidUpdateError("as_node=END drops what is pending; it takes no values, only None")
+    return read
+
+
+def _cut(run: Run, source: str, writes: list[TaskWrites], left: OpenWork | None = None) -> Effects:
+    """Make the checkpoint of an edit.
+
+    Args:
+        left: what goes on in it; None: nothing does.
+    """
+    machine = run.machine
+    machine.checkpoint_id = new_checkpoint_id()
+    carried: list[TaskWrites] = []
+    run.metadata.pop(CONTINUES, None)
+    if left is None:
+        run.stored = {}
+    else:
+        carried = left.carry(run, machine)
+    if carried:
+        continued: Any = run.found.metadata.get(CONTINUES, ())
+        run.metadata[CONTINUES] = [*continued, run.found.checkpoint["id"]]
+    commit = cut(run, source, writes)
+    commit.carried = carried
+    yield Save(commit)
+
+
+# -- as a node ------------------------------------------------------------------------------------------------
+
+
+def _update(run: Run, machine: Machine, updates: Sequence[StateUpdate]) -> Effects:
+    """The named nodes' writers run over the values. What the open superstep has done so far is kept: a task to which
+    the update leads again goes on as it is, with its questions and results; what others had finished is applied."""
+    if run.found is None and machine.step < 0:
+        machine.step = 0  # a thread that begins with an update has no input step
+    pending = upcoming(run, machine)
+    finished = _finished(run, pending)
+    mine: list[Task] = []
+    for place, update in enumerate(updates):
+        open_ = [task for task in pending if task not in finished]
+        free = [task for task in open_ if task.path not in _paths(mine)]
+        mine.append(_task(run, machine, update, place, [*free, *open_, *pending]))
+    effect = RunTasks()
+    for task in mine:
+        effect.tasks, effect.batch = (task,), None
+        yield effect
+        if task.error is not None:
+            raise task.error
+    rest = [task for task in pending if task.path not in _paths(mine)]
+    # Acting for a pending node leaves the others pending; acting for another node replaces what it had led to.
+    others = [task for task in rest if task not in finished] if all(t.path[0] != INPUT for t in mine) else []
+    again = _led_to(run, machine, mine, others, rest) if run.saved_id == run.head else []
+    if updates[0].as_node is None:
+        _check_keeps_questions(run, mine[0], [task for task in rest if task not in again and task not in finished])
+    done = [task for task in finished if (task.cause or task) not in again and task not in again]
+    # History shows the update as the tasks' result, unless the checkpoint has a future of its own already.
+    writes = [encode(run, task) for task in mine if task.path[0] != INPUT] if run.saved_id == run.head else []
+    left = OpenWork(run, pending, again)
+    machine.apply_edit(_in_turn(done, mine), keep=others)
+    yield from _cut(run, "update", writes, left)
+
+
+def _check_keeps_questions(run: Run, mine: Task, lost: Sequence[Task]) -> None:
+    """An update that does not say as which node must not close what is asked.
+
+    Raises:
+        InvalidUpdateError: it would.
+    """
+    asking = [task.name for task in lost if run.stored.get(task.id, Stored()).waiting]
+    if asking and run.saved_id == run.head:
+        raise InvalidUpdateError(
+            f"the update would act as {mine.name!r}, and close the questions of {', '.join(sorted(asking))}, to which "
+            "that does not lead: specify as_node"
+        )
+
+
+def _paths(tasks: Sequence[Task]) -> set[tuple[Any, ...]]:
+    return {task.path for task in tasks}
+
+
+def _led_to(
+    run: Run, machine: Machine, mine: Sequence[Task], others: Sequence[Task], rest: Sequence[Task]
+) -> list[Task]:
+    """Those of the pending tasks that the update leads to as well."""
+    trial = machine.copy()
+    trial.apply_edit(_in_turn([], mine), keep=others)
+    return [old for old, _ in match(run, rest, trial.plan(coerce=False))]
+
+
+def _in_turn(finished: Sequence[Task], mine: Sequence[Task]) -> list[Task]:
+    """Path order, as in any superstep; the updates among themselves in the order they were given."""
+    given, updates = iter(mine), {id(task) for task in mine}
+    return [next(given) if id(task) in updates else task for task in in_path_order([*finished, *mine])]
+
+
+def _finished(run: Run, pending: Sequence[Task]) -> list[Task]:
+    """Tasks of the open superstep whose writes are stored already, if they are shown: at the thread's head."""
+    found: list[Task] = []
+    for task in with_handlers(pending, run.stored):
+        known = run.stored.get(task.id, Stored())
+        if known.finished and run.saved_id == run.head:
+            task.writes = known_only(known.writes, run.machine)
+            found.append(task)
+            if task.cause is not None:
+                found.append(task.cause)  # it failed, but its handler has dealt with that
+    return found
+
+
+def _task(run: Run, machine: Machine, update: StateUpdate, place: int, pending: Sequence[Task]) -> Task:
+    """A task that does nothing but write `update.values` as its node would.
+
+    Args:
+        pending: the tasks it may stand for, the best first.
+    """
+    name = update.as_node if update.as_node is not None else infer_node(machine)
+    if update.as_node is None and pending and machine.program.inputs not in machine.program.nodes:
+        raise InvalidUpdateError(  # a graph made by hand, an entrypoint: no node stands for the input
+            f"{name!r} is still to run, and no node brings the input: say as_node={name!r} to act in its place, or "
+            "answer it"
+        )
+    node = machine.program.nodes.get(name)
+    if node is None:
+        known = [n for n in machine.program.nodes if not machine.program.nodes[n].hidden]
+        raise InvalidUpdateError(f"as_node: node {name!r} does not exist; {nearest(name, known)}")
+    if not node.writers:
+        raise InvalidUpdateError(f"as_node: node {name!r} has no writers, so it cannot write an update")
+    here = next((task for task in pending if task.name == name), None) if update.as_node is not None else None
+    task = Task(_writers_only(node), here.path if here is not None else (INPUT, place), update.values)
+    task.run = run
+    task._id = update.task_id or (here.id if here is not None else None)
+    return task
+
+
+def _writers_only(node: Node) -> Node:
+    """The node with a body that returns its input."""
+    stand_in = copy(node)
+    stand_in.sync, stand_in.coro, stand_in.inject, stand_in.inline, stand_in.retry = _same, None, None, True, ()
+    return stand_in
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def infer_node(machine: Machine) -> str:
+    """The node that an update without `as_node` is from: the one that ran last; on a new thread, the only one.
+
+    Raises:
+        InvalidUpdateError: several ran last, or none has run and the input is not a node's.
+    """
+    nodes = machine.program.nodes
+    visible = [name for name in nodes if not nodes[name].hidden]
+    ran = {name: max(seen.values()) for name, seen in machine.seen.items() if seen and name in nodes}
+    if not ran:
+        if len(visible) == 1:
+            return visible[0]
+        inputs = machine.program.inputs
+        if isinstance(inputs, str) and inputs in nodes:
+            return inputs
+        raise InvalidUpdateError("nothing has run on this thread yet: specify as_node")
+    last = [name for name, version in ran.items() if version == max(ran.values())]
+    if len(last) > 1:
+        raise InvalidUpdateError(f"ambiguous update, specify as_node: {', '.join(sorted(last))} ran last together")
+    return last[0]
+
+
+# -- the special ones -----------------------------------------------------------------------------------------
+
+
+def _clear(run: Run, machine: Machine) -> None:
+    """Keep what is done, drop what is pending."""
+    if run.found is None and machine.step < 0:
+        machine.step = 0
+        machine.apply_edit((), keep=())
+        return
+    pending = upcoming(run, machine)
+    handled = [task for task in _finished(run, pending) if task not in pending]
+    machine.apply([*pending, *handled])
+    step = machine.step
+    while left := machine.plan(coerce=False):
+        machine.apply(left)  # what the kept writes would have started is dropped as well
+    machine.step = step
+
+
+def _feed(run: Run, machine: Machine, values: Any) -> None:
+    """Take values as the input of a run that has not started."""
+    writes = input_writes(run, values) if values is not None else []
+    if not writes:
+        raise InvalidUpdateError(f"as_node={INPUT!r} needs a value for the input channels {run.program.inputs!r}")
+    machine.apply_input(writes, machine.plan(coerce=False))
+
+
+def _duplicate(run: Run, machine: Machine, values: Any) -> Effects:
+    """Clone the checkpoint as a sibling; `values` may be (values, as_node) pairs to apply to the clone."""
+    if run.found is None:
+        raise InvalidUpdateError(f"as_node={COPY!r}: the thread has no checkpoint to copy")
+    finished = _finished(run, upcoming(run, machine))
+    parent = run.found.parent_config
+    run.saved_id = parent["configurable"]["checkpoint_id"] if parent is not None else None
+    machine.mark_all_unsaved()
+    machine.step += 1
+    machine.checkpoint_id, machine.kept = new_checkpoint_id(), {}
+    # What `get_state` showed as done stays done; in the clone the same tasks have other ids.
+    done = {task.path: task.writes for task in finished}
+    clones = [task for task in upcoming(run, machine) if task.path in done]
+    run.stored = {}
+    for task in clones:
+        task.writes = done[task.path]
+    carried = [encode(run, task) for task in clones]
+    commit = cut(run, "fork", [])
+    commit.carried = carried
+    yield Save(commit)
+    run.stored = {task.id: Stored(writes=task.writes, wrote=True) for task in clones}
+    if values:
+        yield from _update(run, machine, [StateUpdate(*pair) for pair in values])

@@ -1,0 +1,240 @@
+"""Pause and resume as data: who asks, which answer is whose, and whether a breakpoint holds a superstep back."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from threading import Lock
+from typing import Any
+
+from ...channels.base import MISSING
+from ..errors import GraphInterrupt
+from ..run.answers import at_place, keyed_id, question_id, unworded_id
+from ..runtime import running
+from ..types import Interrupt
+from .task import Task
+
+
+def interrupt(value: Any, *, key: str | None = None, response_schema: Any = None) -> Any:
+    """Ask the caller of the run a question and wait for the answer.
+
+    The first time, the task pauses here: `invoke` returns with the question under `"__interrupt__"`. When the
+    thread is resumed with `Command(resume=answer)` the node runs again from its start and this call returns the
+    answer.
+
+    When the node runs again a question is known by its `key`. Without one it is known by its place among the node's
+    questions *and* by `value`: if another question stands at that place, it does not get the answer. It is asked
+    instead, and a warning says what changed. So give a key to questions whose words change from run to run (a time, a
+    text by a model), and to those that are asked side by side (`asyncio.gather`, threads), whose order may change.
+    If the thread was edited by `update_state` in between, whatever the node asks at that place now gets the answer.
+
+    Args:
+        value: the question; anything a checkpoint can store.
+        key: tells the question from the others of the node, whatever its words and the order.
+        response_schema: what the answer must fit. A type (pydantic model, TypedDict, dataclass, `int`, ...) is shown as
+            JSON schema and the answer is converted to it; a dict is taken for a JSON schema and only shown.
+
+    Raises:
+        RuntimeError: outside of a node, or in a graph without a checkpointer, where no answer could ever come.
+        ValueError: the node has asked under this key already.
+    """
+    task: Task = running("interrupt()")
+    holder = _holder(task)
+    question_id, order = _identify(task, value, key)
+    answers = holder.known_answers()
+    known = _known(task, holder, question_id, order)
+    if known not in answers:
+        taken = holder.run.answers.take(known, *_way_to(holder, task))
+        if not taken:
+            _warn_of_change(task, holder, question_id, value)
+            raise asking(task, (Interrupt(value, question_id, _json_schema(response_schema)),), order)
+        answers[known] = taken[0]
+    answer = answers[known]
+    if response_schema is None or isinstance(response_schema, dict):
+        return answer
+    try:
+        return _adapter(response_schema).validate_python(answer)
+    except ValueError as error:
+        del answers[known]  # the question stays open
+        holder.run.answers.reject(known)
+        question = Interrupt(value, question_id, _json_schema(response_schema))
+        raise AnswerRejected((question,), error) from None
+
+
+def _identify(task: Task, value: Any, key: str | None) -> tuple[str, Order]:
+    """The id of a question, and where it is shown among others."""
+    if key is None:
+        with _numbering:
+            place = task.asked
+            task.asked += 1
+        return question_id(task.ns, place, value), (0, place, 0)
+    if not isinstance(key, str) or not key:
+        raise TypeError(f"interrupt(key=...) must be a text that is not empty, got {key!r}")
+    with _numbering:
+        if key in task.keys:
+            raise ValueError(
+                f"node {task.name!r} asked two questions under the key {key!r}: each needs a key of its own, for "
+                "example with the item it is about"
+            )
+        task.keys = (*task.keys, key)
+    return keyed_id(task.ns, key), (0, task.asked - 1, len(task.keys))
+
+
+def _known(task: Task, holder: Task, question: str, order: Order) -> str:
+    """Under which id the answer to a question is looked for: its own; in an edited thread, that of whatever was asked
+    at its place; in a thread of an earlier version, the one it had then."""
+    answers = holder.known_answers()
+    if question in answers:
+        return question
+    there = [*answers, *holder.run.answers.brought(holder)]
+    earlier = unworded_id(task.ns, order[1])
+    if earlier in there:
+        return earlier
+    return (at_place(there, question) if task.edited else None) or question
+
+
+def _warn_of_change(task: Task, holder: Task, question: str, value: Any) -> None:
+    """Tell of an answer that is not delivered, because another question stands where its own did."""
+    before = at_place([*holder.known_answers(), *holder.run.answers.brought(holder)], question)
+    if before is None or before == question:
+        return
+    shown = holder.run.answers.shown(holder, before)
+    warnings.warn(
+        f"node {task.name!r}: question {int(question[16:20], 16) + 1} of the task changed since it was answered"
+        + (f", from {shown.value!r:.200} to {value!r:.200}" if shown is not None else f": it is {value!r:.200} now")
+        + ". The answer was not delivered; the question is asked anew. If its words may change from run to run, or "
+        "several are asked side by side, give it a name: interrupt(value, key=...)",
+        UserWarning,
+        stacklevel=4,
+    )
+
+
+Order = tuple[int, ...]
+"""Where a question is shown: a task's own by the order of its calls, then those of graphs it runs by theirs."""
+
+
+_numbering = Lock()
+
+
+def asking(task: Task, questions: Sequence[Interrupt], order: Order) -> GraphInterrupt:
+    """The signal by which a task pauses with these questions. They are noted on the task as well: of several that are
+    asked side by side (`asyncio.gather`, threads) only one signal leaves the node, but all are shown."""
+    task.questions = [*getattr(task, "questions", ()), *((order, question) for question in questions)]
+    signal = GraphInterrupt(questions)
+    signal.by_hand = False
+    return signal
+
+
+def raised(task: Any, signal: GraphInterrupt) -> tuple[Interrupt, ...]:
+    """The questions of a signal that has left a node: a bare value, raised by hand, becomes one."""
+    if signal.value is MISSING:
+        return signal.interrupts
+    return (*signal.interrupts, Interrupt(signal.value, question_id(task.ns, task.asked, signal.value)))
+
+
+def _holder(task: Task) -> Task:
+    """The task that keeps the answers: this one, or the one around a graph that saves nothing itself."""
+    holder: Task | None = task
+    while holder is not None and holder.run.saver is None:
+        holder = holder.run.parent
+    root = holder
+    while root is not None and root.run.parent is not None:
+        root = root.run.parent
+    if holder is None or root is None or root.run.saver is None:
+        raise RuntimeError(
+            f"node {task.name!r} called interrupt(), but the graph has no checkpointer, so the run could never be "
+            "resumed: compile(checkpointer=InMemorySaver()) and pass a thread_id"
+        )
+    return holder
+
+
+def _way_to(holder: Task, task: Task) -> tuple[Task, tuple[Any, ...]]:
+    """The holder, and the runs inside it that lead to the task."""
+    inside: list[Any] = []
+    while task is not holder:
+        inside.append(task.run)
+        assert task.run.parent is not None
+        task = task.run.parent
+    return holder, tuple(inside)
+
+
+def lent_answers(task: Task) -> tuple[bool, dict[str, Any], dict[str, Any]]:
+    """What a task may be told of answers if it runs far from its run.
+
+    Returns:
+        Whether answers can come at all; those it was given before; those that this call has brought for its questions.
+    """
+    try:
+        holder = _holder(task)
+    except RuntimeError:
+        return False, {}, {}
+    return True, dict(holder.known_answers()), holder.run.answers.brought(holder)
+
+
+def take_answers(task: Task, used: Sequence[str], open_: Sequence[str], known: Mapping[str, Any]) -> bool:
+    """Keep what a task that ran far from its run has done with its answers.
+
+    Args:
+        used: the ids of the questions whose answers it was told of and has used.
+        open_: the ids of those it has come to without an answer, or whose answer it has rejected.
+        known: the answers as it left them.
+
+    Returns:
+        Whether there is an answer that it was not told of, so that it should run again.
+    """
+    if not (used or open_ or known):
+        return False
+    holder = _holder(task)
+    answers = holder.known_answers()
+    news = False
+    for question in used:
+        holder.run.answers.take(question, *_way_to(holder, task))
+    answers.update(known)
+    for question in open_:
+        answers.pop(question, None)
+        if question in used:
+            holder.run.answers.reject(question)
+        taken = () if question in used else holder.run.answers.take(question, *_way_to(holder, task))
+        if taken:
+            answers[question], news = taken[0], True
+    return news
+
+
+def _adapter(schema: Any) -> Any:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(schema)
+
+
+def _json_schema(schema: Any) -> Any:
+    return schema if schema is None or isinstance(schema, dict) else _adapter(schema).json_schema()
+
+
+class AnswerRejected(GraphInterrupt):
+    """An answer did not fit its question's schema: the question stays open, the error goes to who answered."""
+
+    def __init__(self, interrupts: Sequence[Interrupt], error: ValueError) -> None:
+        super().__init__(interrupts)
+        self.error = error
+        self.by_hand = False
+
+
+def listed(tasks: Iterable[Task], names: Sequence[str] | str) -> bool:
+    """Whether a breakpoint names one of these tasks; "*" names all that are not hidden."""
+    if names == "*":
+        return any(not task.node.hidden for task in tasks)
+    return any(task.name in names for task in tasks)
+
+
+def questions(tasks: Iterable[Task]) -> tuple[Interrupt, ...]:
+    """All questions of these tasks, in the tasks' order, each id once."""
+    return tuple({q.id: q for task in tasks for q in task.interrupts}.values())
+
+
+def looks_like_answers(answer: Any) -> bool:
+    """Whether an answer is a map whose keys are all interrupt ids, pending or not."""
+    return isinstance(answer, dict) and bool(answer) and all(_is_id(key) for key in answer)
+
+
+def _is_id(key: Any) -> bool:
+    return isinstance(key, str) and len(key) == 32 and set(key) <= set("0123456789abcdef")

@@ -1,0 +1,398 @@
+"""One scheduled execution of one node in one superstep: its identity, its place in the order, and its outcome.
+
+A task is a plain record. Ids, config and runtime are built only when somebody looks.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
+from hashlib import blake2b
+from itertools import count
+from operator import attrgetter
+from time import time_ns
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from ..program.program import path_text
+from ..program.writes import Pair
+from ..runtime import ExecutionInfo, NodeError, Runtime
+from ..types import NS_END, NS_SEP, PUSH, RunnableConfig, StreamWriter
+
+if TYPE_CHECKING:
+    from ..program.program import Node, Reader
+    from ..run.run import Run
+
+PUSH_TRIGGERS = (PUSH,)
+
+Field = TypeVar("Field")
+
+
+class Rare(Generic[Field]):
+    """A field that few tasks ever set. It takes no room until then: a superstep may have a hundred thousand tasks."""
+
+    __slots__ = ("default", "name")
+
+    def __init__(self, default: Field) -> None:
+        self.default = default
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, task: Any, owner: type | None = None) -> Field:
+        rare = task._rare
+        return self.default if rare is None else rare.get(self.name, self.default)
+
+    def __set__(self, task: Any, value: Field) -> None:
+        if task._rare is None:
+            task._rare = {}
+        task._rare[self.name] = value
+
+
+class Task:
+    """One execution of `node`.
+
+    Attributes:
+        place: its path, or for a Send its index.
+        input: what the node is called with.
+        writes: (channel, value) pairs of a successful attempt; a failed one leaves none.
+        error: what the last attempt raised, or None.
+        interrupts: the questions it waits on.
+        finished: it ran to its end, so that `writes` count. Exactly one of finished, paused and error is set on a
+            task that has ended.
+        paused: it waits for answers, or for a nested graph that stopped at a breakpoint.
+        recorded: its writes are in the store already.
+        run: the call it belongs to.
+        restored: its outcome was found in store or cache, so it was not executed.
+        cause: for an error handler, the task that failed.
+        watch: the limits of the current attempt, or None.
+        calls: what the current attempt has called with `@task`.
+        questions: (place, question) of what the current attempt has asked without an answer; not set until it asks.
+        rejected: why the answer to its question was not taken.
+        rejected_inside: the same, of a graph that it runs.
+        inside: a future for each graph that it runs as a coroutine.
+        raised: what it waits for was not (only) asked by `interrupt`: a signal raised by hand, a breakpoint in a graph
+            inside it. Only running it again shows whether it still waits.
+        beside: of a `@task` call, the checkpoint from which its superstep runs.
+        passed_on: answers that graphs inside it took. They keep these; once the task has finished so does its record.
+        asked, keys: how many questions without a key, and under which keys, the current attempt has come to.
+        equal_calls: how many calls of each kind the current attempt has made.
+        attempt: which try this is, from 1.
+        spans: began, took, began, took, ... of the attempts that are not recorded yet; only kept for a saver.
+    """
+
+    __slots__ = (
+        "_id",
+        "_rare",
+        "calls",
+        "error",
+        "finished",
+        "input",
+        "node",
+        "place",
+        "questions",
+        "recorded",
+        "run",
+        "send",
+        "spans",
+        "started",
+        "writes",
+    )
+
+    def __init__(self, node: Node, place: tuple[Any, ...] | int, value: Any) -> None:
+        self.node = node
+        self.place = place
+        self.input = value
+        self.writes: list[Pair] = []
+        self.error: BaseException | None = None
+        self.finished = False
+        self.recorded = False
+        self.run: Run = None  # type: ignore[assignment]  # the loop sets it before the task runs
+        self.send: Any = None
+        self.calls: list[Any] | None = None
+        self.spans: tuple[float, ...] = ()
+        self._id: str | None = None
+        self._rare: dict[str, Any] | None = None
+
+    interrupts = Rare[tuple[Any, ...]](())
+    paused = Rare(False)
+    restored = Rare(False)
+    attempt = Rare(1)
+    asked = Rare(0)
+    keys = Rare[tuple[str, ...]](())
+    children = Rare(0)
+    equal_calls: Rare[dict[str, int] | None] = Rare(None)
+    watch = Rare[Any](None)
+    cause: Rare[Task | None] = Rare(None)
+    answers = Rare[dict[str, Any] | None](None)
+    rejected = Rare[Exception | None](None)
+    passed_on: Rare[Mapping[str, Any]] = Rare({})
+    rejected_inside = Rare[Exception | None](None)
+    inside = Rare[tuple[Any, ...]](())
+    raised = Rare(False)
+    beside = Rare[str | None](None)
+    _runtime = Rare[Runtime[Any] | None](None)
+
+    def copy(self) -> Task:
+        """A second record of the same execution."""
+        twin = copy(self)
+        twin._rare = None if self._rare is None else dict(self._rare)
+        return twin
+
+    @property
+    def path(self) -> tuple[Any, ...]:
+        """Its place in the order of its superstep. A Send's is made when asked for: there may be a great many."""
+        place = self.place
+        return place if place.__class__ is tuple else (PUSH, place, False)
+
+    @property
+    def name(self) -> str:
+        """The node's name."""
+        return self.node.name
+
+    @property
+    def triggers(self) -> tuple[str, ...]:
+        """The channels that can make it run; `("__pregel_push",)` for a Send."""
+        return PUSH_TRIGGERS if self.path[0] == PUSH else self.node.triggers
+
+    @property
+    def id(self) -> str:
+        """The same whenever the same checkpoint runs again, and different for every other task."""
+        if self._id is None:
+            machine = self.run.machine
+            if not machine.checkpoint_id:
+                machine.checkpoint_id = new_checkpoint_id()  # nothing is stored, but ids must differ between runs
+            kept = machine.kept.get(self.path) if machine.kept else None
+            self._id = kept or task_id(machine.checkpoint_id, self.run.ns, machine.step, self)
+        return self._id
+
+    def identify(self, id: str) -> None:
+        """Give it an id that is not made of its place."""
+        self._id = id
+
+    @property
+    def ns(self) -> str:
+        """Its namespace: where graphs that it runs keep their checkpoints."""
+        own = f"{self.name}{NS_END}{self.id}"
+        return f"{self.run.ns}{NS_SEP}{own}" if self.run.ns else own
+
+    @property
+    def path_text(self) -> str:
+        """Its path as one string that sorts like the path."""
+        return self.node.path_text if self.path == self.node.path else path_text(self.path)
+
+    def known_channels(self) -> Iterable[str]:
+        """The channels its writers may write to."""
+        return self.run.program.channels
+
+    def known_nodes(self) -> Iterable[str]:
+        """The nodes its Sends may go to."""
+        return self.run.program.nodes
+
+    def preview(self, reader: Reader) -> dict[str, Any]:
+        """The state as it will be if this task's writes so far are applied, and nobody else's."""
+        return self.run.machine.preview(reader, self.writes)
+
+    # -- what the running node may hold ---------------------------------------------------------------------
+
+    @property
+    def config(self) -> RunnableConfig:
+        """The run's config with this task's tags, metadata and namespace."""
+        run, node = self.run, self.node
+        own = run.config.get("configurable", {})
+        metadata = {
+            **run.config.get("metadata", {}),
+            **({"thread_id": own["thread_id"]} if "thread_id" in own else {}),
+            **node.metadata,
+            "stategraph_step": run.machine.step,
+            "stategraph_node": self.name,
+            "stategraph_triggers": self.triggers,
+            "stategraph_path": self.path if self.path[-1] is True else self.path[:3],  # True: called with `@task`
+            "stategraph_checkpoint_ns": self.ns,
+        }
+        config: RunnableConfig = {
+            **run.config,
+            "metadata": metadata,
+            "tags": [*run.config.get("tags", ()), *(t for t in node.tags if t not in run.config.get("tags", ()))],
+            "run_name": self.name,
+            "configurable": {**own, "checkpoint_ns": self.ns},
+        }
+        config["configurable"].pop("checkpoint_id", None)
+        return config
+
+    @property
+    def writer(self) -> StreamWriter:
+        """Sends a custom event to whoever reads the run."""
+        return self.run.writer_of(self)
+
+    @property
+    def store(self) -> Any:
+        """The run's store."""
+        return self.run.store
+
+    @property
+    def previous(self) -> Any:
+        """What the last run of an entrypoint saved on this thread."""
+        return self.run.previous()
+
+    @property
+    def node_error(self) -> Any:
+        """For error handlers: what went wrong; None elsewhere."""
+        if self.cause is None or self.cause.error is None:
+            return None
+        return NodeError(self.cause.name, self.cause.error)
+
+    @property
+    def fatal(self) -> bool:
+        """Whether its failure ends the superstep: no handler is there to take it."""
+        return self.error is not None and (self.node.handler is None or not isinstance(self.error, Exception))
+
+    @property
+    def life(self) -> Any:
+        """The watch of its attempt, or of the nearest attempt around it that has one; or None."""
+        return self.run.watch if self.watch is None else self.watch
+
+    def heartbeat(self) -> None:
+        """Tell an idle timeout that the node is alive."""
+        life = self.life
+        if life is not None:
+            life.touch(heartbeat=True)
+
+    @property
+    def runtime(self) -> Runtime[Any]:
+        """All of it in one object; the same object for the whole attempt."""
+        if self._runtime is None:
+            run = self.run
+            self._runtime = Runtime(
+                context=run.context,
+                store=run.store,
+                stream_writer=self.writer,
+                previous=self.previous,
+                control=run.control,
+                heartbeat=self.heartbeat,
+                idempotency_key=self.id,
+                execution_info=ExecutionInfo(
+                    checkpoint_id=run.machine.checkpoint_id,
+                    checkpoint_ns=self.ns,
+                    task_id=self.id,
+                    thread_id=run.thread_id,
+                    run_id=run.run_id,
+                    node_attempt=self.attempt,
+                    node_first_attempt_time=self.first_attempt_time(),
+                ),
+            )
+        return self._runtime
+
+    def first_attempt_time(self) -> float:
+        """Seconds since the epoch, noted when first asked for."""
+        if not hasattr(self, "started"):
+            self.started = time.time()
+        return self.started
+
+    def known_answers(self) -> dict[str, Any]:
+        """The answers this task was given, by interrupt id; those of graphs inside it that save nothing included."""
+        if self.answers is None:
+            known = self.run.stored.get(self.id)
+            self.answers = dict(known.answers) if known is not None else {}
+        return self.answers
+
+    @property
+    def edited(self) -> bool:
+        """Whether the thread was edited since its questions were shown."""
+        known = self.run.stored.get(self.id) if self.run.stored else None
+        return known is not None and known.edited
+
+    def begin_attempt(self) -> None:
+        """Forget what a failed attempt did: its writes, and how far its counters had come."""
+        self.attempt += 1
+        self.writes = []
+        self.asked = 0
+        self.keys = ()
+        self.inside = ()
+        self.children = 0
+        self.calls = None
+        self.equal_calls = None
+        self.questions: list[Any] = []
+        self._runtime = None
+
+    def __repr__(self) -> str:
+        return f"Task({self.name!r}, path={self.path!r})"
+
+
+def handler_of(task: Task) -> Task:
+    """The task of the error handler that takes a failed one's place in its superstep."""
+    assert task.node.handler is not None
+    handler = Task(task.node.handler, (*task.path[:3], "node_error_handler", False), task.input)
+    handler.run, handler.cause = task.run, task
+    return handler
+
+
+def nested_place(ns: str, name: str, task_id: str, *, stable: bool) -> str:
+    """The namespace of a graph run by a task; with `stable`, the same in every run of the thread."""
+    levels = [*(ns.split(NS_SEP) if ns else ()), f"{name}{NS_END}{task_id}"]
+    if stable:
+        levels = [level.split(NS_END)[0] for level in levels if not level.isdigit()]
+    return NS_SEP.join(levels)
+
+
+def in_path_order(tasks: Sequence[Task]) -> list[Task]:
+    """Tasks in the order in which their writes are applied: updates from outside, nodes by name, Sends by index."""
+    sends = [task for task in tasks if task.place.__class__ is int]
+    rest = [task for task in tasks if task.place.__class__ is not int]
+    if sends and any(task.path[0] == PUSH for task in rest):  # a handler stands in for one of the Sends
+        return sorted(tasks, key=_path)
+    return sorted(rest, key=_place) + sorted(sends, key=_place)
+
+
+_path = attrgetter("path")  # "__input__" < "__pregel_pull" < "__pregel_push": the paths sort as they are
+_place = attrgetter("place")  # the same where all are paths, or all are indexes: no path need be made
+
+
+def task_id(checkpoint_id: str, ns: str, step: int, task: Task) -> str:
+    """A hash of everything that tells this task from others, as 8-4-4-4-12 hex digits.
+
+    The parts are joined with NUL so that no two lists of parts give the same text.
+    """
+    node, path = task.node, task.path
+    kind = node.identity if path == node.path else "\0".join((path[0], path_text(path[1:])))
+    text = f"{checkpoint_id}\0{ns}\0{step}\0{node.name}\0{kind}"
+    return uuid_text(blake2b(text.encode(), digest_size=16).hexdigest())
+
+
+def call_id(parent: Task, node: Node, digest: str) -> str:
+    """The id of the next call of a function that an attempt of `parent` makes with these arguments: a hash of the
+    parent's id, the function, the arguments and how many equal calls came before. Counts the call."""
+    kind = f"{node.name}\0{node.identity}\0{digest}"
+    if parent.equal_calls is None:
+        parent.equal_calls = {}
+    number = parent.equal_calls[kind] = parent.equal_calls.get(kind, -1) + 1
+    return uuid_text(blake2b(f"{parent.id}\0{kind}\0{number}".encode(), digest_size=16).hexdigest())
+
+
+def uuid_text(digest: str) -> str:
+    """32 hex digits as 8-4-4-4-12."""
+    return f"{digest[:8]}-{digest[8:12]}-{digest[12:16]}-{digest[16:20]}-{digest[20:]}"
+
+
+class _Ids:
+    """What checkpoint ids made in this process have in common, and the number that tells them apart."""
+
+    def __init__(self) -> None:
+        self.renew()
+
+    def renew(self) -> None:
+        """Begin anew: a process that forked must not make the ids of its parent."""
+        bits = os.urandom(9).hex()
+        self.common = f"-7{bits[:3]}-8{bits[3:6]}-"
+        self.numbers = count(int(bits[6:], 16) >> 1)
+
+
+_ids = _Ids()
+os.register_at_fork(after_in_child=_ids.renew)
+
+
+def new_checkpoint_id() -> str:
+    """A UUID of version 7: sorts by time for the eye, unique without it. Nothing relies on the order."""
+    millis = f"{time_ns() // 1_000_000:012x}"
+    return f"{millis[:8]}-{millis[8:]}{_ids.common}{next(_ids.numbers):012x}"

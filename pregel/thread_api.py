@@ -1,0 +1,287 @@
+"""The faces by which a stored thread is looked at and changed: state, history, updates, and why a node did not run."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Generator, Iterator, Mapping, Sequence
+from time import monotonic
+from typing import Any, TypeVar
+
+from ..checkpoint.base import BaseCheckpointSaver, CheckpointTuple, address, coordinates
+from ..checkpoint.serde import Serializer
+from .drivers import threads
+from .errors import nearest
+from .program.program import Program
+from .program.version import Migrate, migrated
+from .run.config import Call, merge_configs
+from .run.explain import NodeStatus, explain
+from .run.nested import nodes_of, ns_of, saver_of
+from .run.run import Run
+from .run.snapshots import empty_snapshot, snapshot_of
+from .run.update_state import edits, read_supersteps
+from .types import NS_SEP, RunnableConfig, StateSnapshot, StateUpdate
+
+Found = TypeVar("Found", CheckpointTuple, CheckpointTuple | None)
+Loads = Generator[RunnableConfig, CheckpointTuple | None, StateSnapshot]
+
+
+class StoredThreads:
+    """What a graph with a saver can tell of its threads, and do to them."""
+
+    program: Program
+    checkpointer: BaseCheckpointSaver | bool | None
+    config: RunnableConfig
+    serde: Serializer
+    migrate: Migrate | None
+
+    # -- look -----------------------------------------------------------------------------------------------
+
+    def get_state(self, config: RunnableConfig, *, subgraphs: bool = False) -> StateSnapshot:
+        """The thread at its newest checkpoint, or at the one that `config` names.
+
+        Args:
+            config: the thread; a `checkpoint_ns` looks at a nested graph's part of it.
+            subgraphs: put the snapshots of nested graphs into `tasks[...].state`, instead of their configs: as they
+                are now, also where the config names an old checkpoint.
+
+        Raises:
+            ValueError: the graph has no saver, or the config names no thread, an unknown checkpoint or an unknown
+                nested graph.
+        """
+        saver, where = self._thread(config)
+        loads = self._state(where, subgraphs)
+        try:
+            wanted = next(loads)
+            while True:
+                wanted = loads.send(self._saver_at(saver, wanted).get_tuple(wanted))
+        except StopIteration as done:
+            return done.value  # type: ignore[no-any-return]
+
+    async def aget_state(self, config: RunnableConfig, *, subgraphs: bool = False) -> StateSnapshot:
+        """`get_state` for coroutines."""
+        saver, where = self._thread(config)
+        loads = self._state(where, subgraphs)
+        try:
+            wanted = next(loads)
+            while True:
+                wanted = loads.send(await self._saver_at(saver, wanted).aget_tuple(wanted))
+        except StopIteration as done:
+            return done.value  # type: ignore[no-any-return]
+
+    def get_state_history(
+        self,
+        config: RunnableConfig,
+        *,
+        filter: Mapping[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> Iterator[StateSnapshot]:
+        """The thread's checkpoints, the newest first, each as its superstep began.
+
+        Args:
+            filter: metadata keys and the values they must equal.
+            before: only what is older than the checkpoint this config names.
+            limit: at most so many.
+        """
+        saver, where = self._thread(config)
+        for found in saver.list(where, filter=filter, before=before, limit=limit):
+            yield self.nested(ns_of(where))._snapshot(found, live=False)
+
+    async def aget_state_history(
+        self,
+        config: RunnableConfig,
+        *,
+        filter: Mapping[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[StateSnapshot]:
+        """`get_state_history` for coroutines."""
+        from .drivers.timeslice import time_slices
+
+        saver, where = self._thread(config)
+        slices = time_slices()
+        slice_end = slices.end()
+        async for found in saver.alist(where, filter=filter, before=before, limit=limit):
+            yield self.nested(ns_of(where))._snapshot(found, live=False)
+            if monotonic() > slice_end:
+                slice_end = await slices.give_way()
+
+    def get_subgraphs(
+        self, *, namespace: str | None = None, recurse: bool = False
+    ) -> Iterator[tuple[str, StoredThreads]]:
+        """The graphs that its nodes hold, and those they have run in this process; not those that keep nothing.
+
+        Args:
+            namespace: only the one under this name, such as "research" or "research|search".
+            recurse: those inside them as well.
+
+        Yields:
+            Name and graph; names of graphs inside others are joined by `|`.
+
+        Raises:
+            ValueError: nothing of that name is known.
+        """
+        if namespace is not None:
+            yield namespace, self.nested(namespace)
+            return
+        yield from _below(self, "", recurse, (self,))
+
+    async def aget_subgraphs(
+        self, *, namespace: str | None = None, recurse: bool = False
+    ) -> AsyncIterator[tuple[str, StoredThreads]]:
+        """`get_subgraphs` for coroutines."""
+        for found in self.get_subgraphs(namespace=namespace, recurse=recurse):
+            yield found
+
+    def explain(self, config: RunnableConfig) -> dict[str, NodeStatus]:
+        """For every node: would it run now, and if not, what it waits for.
+
+        Returns:
+            node name → `NodeStatus`: "next", "waiting" or "idle", with a sentence that names triggers and open joins.
+        """
+        saver, where = self._thread(config)
+        graph = self.nested(ns_of(where))
+        return explain(graph.program, graph._as_mine(_existing(where, saver.get_tuple(where))))
+
+    async def aexplain(self, config: RunnableConfig) -> dict[str, NodeStatus]:
+        """`explain` for coroutines."""
+        saver, where = self._thread(config)
+        graph = self.nested(ns_of(where))
+        return explain(graph.program, graph._as_mine(_existing(where, await saver.aget_tuple(where))))
+
+    def _state(self, where: RunnableConfig, subgraphs: bool) -> Loads:
+        """A snapshot and, below it, those of the nested graphs its tasks have run; asks for what it must load."""
+        found = _existing(where, (yield where))
+        if found is None:
+            return empty_snapshot(where)
+        checkpoint_id = where["configurable"].get("checkpoint_id")
+        graph = self.nested(ns_of(where))
+        snapshot = graph._snapshot(found, live=checkpoint_id is None)
+        if not subgraphs:
+            return snapshot
+        tasks = []
+        for task in snapshot.tasks:
+            if task.state is not None:
+                below = yield from self._state(task.state, subgraphs)
+                task = task._replace(state=below if below.metadata is not None else None)
+            tasks.append(task)
+        return snapshot._replace(tasks=tuple(tasks))
+
+    def _snapshot(self, found: CheckpointTuple, *, live: bool) -> StateSnapshot:
+        return snapshot_of(self.program, self._as_mine(found), live=live)
+
+    def _as_mine(self, found: Found) -> Found:
+        """A checkpoint as this version of the graph would go on with it."""
+        return found if found is None else migrated(found, self.program.fingerprint, self.migrate)
+
+    def nested(self, ns: str) -> StoredThreads:
+        """The graph that runs under a namespace: this one, or one that it has run, or holds as a node.
+
+        Raises:
+            ValueError: nothing of that name is known.
+        """
+        graph: StoredThreads = self
+        for name in nodes_of(ns):
+            known = graph.program.nested
+            if name not in known:
+                level = name.split(NS_SEP)[0]
+                raise ValueError(f"subgraph {level!r} of namespace {ns!r} not found; {nearest(level, known)}")
+            graph = known[name]
+        return graph
+
+    # -- change ---------------------------------------------------------------------------------------------
+
+    def update_state(
+        self, config: RunnableConfig, values: Any, as_node: str | None = None, task_id: str | None = None
+    ) -> RunnableConfig:
+        """Write to a thread as if a node had returned `values`: its edges and routers apply, its body does not run.
+
+        Args:
+            config: the thread; with a `checkpoint_id`, a new branch grows from there.
+            as_node: the node; by default the one that ran last. END (with None) drops what is pending, "__input__"
+                takes the values as input, "__copy__" clones the checkpoint.
+            task_id: the id under which the values are kept as a task's result.
+
+        Returns:
+            The config that names the new checkpoint.
+
+        Raises:
+            InvalidUpdateError: the node is unknown or ambiguous, or the values are none it can write.
+        """
+        return self.bulk_update_state(config, [[StateUpdate(values, as_node, task_id)]])
+
+    async def aupdate_state(
+        self, config: RunnableConfig, values: Any, as_node: str | None = None, task_id: str | None = None
+    ) -> RunnableConfig:
+        """`update_state` for coroutines."""
+        return await self.abulk_update_state(config, [[StateUpdate(values, as_node, task_id)]])
+
+    def bulk_update_state(
+        self, config: RunnableConfig, supersteps: Sequence[Sequence[StateUpdate]]
+    ) -> RunnableConfig:
+        """Several updates: those of one inner list are applied together, each list makes a checkpoint.
+
+        Raises:
+            ValueError: there is nothing to update.
+            InvalidUpdateError: see `update_state`; or several updates do not each say as which node.
+        """
+        steps = read_supersteps(supersteps)
+        run = self._editing(config)
+        threads.drive(run, edits(run, steps))
+        return run.config_of(run.saved_id)
+
+    async def abulk_update_state(
+        self, config: RunnableConfig, supersteps: Sequence[Sequence[StateUpdate]]
+    ) -> RunnableConfig:
+        """`bulk_update_state` for coroutines."""
+        from .drivers import aio
+
+        steps = read_supersteps(supersteps)
+        run = self._editing(config)
+        await aio.drive(run, edits(run, steps))
+        return run.config_of(run.saved_id)
+
+    def _editing(self, config: RunnableConfig) -> Run:
+        """A run that changes the thread without running nodes."""
+        saver, where = self._thread(config)
+        ns = ns_of(where)
+        graph: Any = self.nested(ns)
+        if not ns:
+            return Run(graph, None, config, Call())
+        graph = graph.copy({"checkpointer": saver, "serde": saver.serde})
+        run = Run(graph, None, {"configurable": {**where["configurable"], "checkpoint_ns": ""}}, Call())
+        run.ns = ns
+        return run
+
+    def _thread(self, config: RunnableConfig) -> tuple[BaseCheckpointSaver, RunnableConfig]:
+        if not isinstance(self.checkpointer, BaseCheckpointSaver):
+            raise ValueError("no checkpointer set: compile(checkpointer=...) to keep and inspect threads")
+        where = address(*coordinates(merge_configs(self.config, config)))
+        return self._saver_at(self.checkpointer, where), where
+
+    def _saver_at(self, saver: BaseCheckpointSaver, where: RunnableConfig) -> BaseCheckpointSaver:
+        """The saver of the graph that a namespace belongs to; `saver` if it has none of its own."""
+        return saver_of(self.program, saver, ns_of(where))
+
+
+def _below(
+    graph: StoredThreads, place: str, recurse: bool, around: tuple[StoredThreads, ...]
+) -> Iterator[tuple[str, StoredThreads]]:
+    for name, child in list(graph.program.nested.items()):
+        if child.checkpointer is False:
+            continue
+        yield place + name, child
+        if recurse and child not in around:  # a graph may run itself
+            yield from _below(child, f"{place}{name}{NS_SEP}", recurse, (*around, child))
+
+
+def _existing(where: RunnableConfig, found: CheckpointTuple | None) -> CheckpointTuple | None:
+    """What was found; nothing only if no checkpoint was named.
+
+    Raises:
+        ValueError: one was named.
+    """
+    wanted = where["configurable"].get("checkpoint_id")
+    if found is None and wanted is not None:
+        raise ValueError(f"thread {where['configurable']['thread_id']!r} has no checkpoint {wanted!r}")
+    return found
+
