@@ -759,3 +759,21 @@ def test_a_rejected_answer_is_told_wherever_the_question_was_asked(inside: str) 
         assert "__interrupt__" not in done
 
     asyncio.run(main())
+
+
+def test_an_accepted_answer_that_fits_no_longer_is_asked_for_again(drive: Any) -> None:
+    """The schema became stricter while the thread was paused at a later question: the thread must not be stuck."""
+    schemas: list[Any] = [str]
+
+    def body(state: Any) -> Any:
+        return {"log": [interrupt("first", response_schema=schemas[-1]), interrupt("second")]}
+
+    app = graph({"n": body}, (START, "n"))
+    drive.invoke(app, {}, CFG)
+    assert asked(drive.invoke(app, Command(resume="one"), CFG)) == ["second"]
+    schemas.append(int)
+    with pytest.raises(ValueError, match="int"):
+        drive.invoke(app, Command(resume="two"), CFG)
+    assert [each.value for each in drive.get_state(app, CFG).interrupts] == ["first"]
+    assert asked(drive.invoke(app, Command(resume=1), CFG)) == ["second"]
+    assert drive.invoke(app, Command(resume="two"), CFG)["log"] == [1, "two"]

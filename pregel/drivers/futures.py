@@ -24,7 +24,7 @@ from ..errors import GraphBubbleUp, GraphInterrupt
 from ..program.program import Node
 from ..program.results import refuse_coroutine
 from ..program.writes import Writer
-from ..run.commits import encode_marks, question_marks
+from ..run.commits import encode_marks, marks_of_unfinished
 from ..run.effects import Save
 from ..run.snapshots import given_answers, still_asked
 from ..superstep.deadline import Pulse
@@ -360,12 +360,10 @@ def record_of(run: Run, child: Task) -> Save | None:
     marks: dict[str, Any] = {}
     if child.finished:
         marks = {RETURN: returned(child), **_forget_error(run, child)}
-    elif isinstance(child.error, Exception):
-        marks = {ERROR: child.error}
-    elif child.interrupts:
-        marks = question_marks(run, child)
-    if child.answers:
-        marks[RESUME] = child.answers
+        if child.answers:
+            marks[RESUME] = child.answers
+    else:
+        marks = marks_of_unfinished(run, child)
     if not marks or run.saver is None:
         return None
     if run.durability == "exit":

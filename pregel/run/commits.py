@@ -76,12 +76,19 @@ def encode_marks(run: Run, task: Task, marks: Mapping[str, Any]) -> TaskWrites:
     return TaskWrites(task.id, task.path_text, encoded, spans)
 
 
-def question_marks(run: Run, task: Task) -> dict[str, Any]:
-    """What a paused task waits for, as control writes."""
-    marks: dict[str, Any] = {INTERRUPT: list(task.interrupts)}
+def marks_of_unfinished(run: Run, task: Task) -> dict[str, Any]:
+    """What a task leaves that has failed or paused, as control writes: its error or questions, and the answers that it
+    has been given. An answer that was recorded and has been rejected since is no longer among them."""
     known = run.stored.get(task.id) if run.stored else None
-    if task.raised or (known is not None and known.raised):
-        marks[RAISED] = task.raised
+    marks: dict[str, Any] = {}
+    if isinstance(task.error, Exception):
+        marks[ERROR] = task.error
+    if task.interrupts:
+        marks[INTERRUPT] = list(task.interrupts)
+        if task.raised or (known is not None and known.raised):
+            marks[RAISED] = task.raised
+    if task.answers or (task.answers is not None and known is not None and known.answers):
+        marks[RESUME] = task.answers
     return marks
 
 

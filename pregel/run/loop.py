@@ -7,12 +7,10 @@ and resumes it; a driver that fails throws the exception in here, so that what w
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from typing import Any
 
 from ...checkpoint.base import (
     ERROR,
     ERROR_SOURCE,
-    RESUME,
     CheckpointTuple,
 )
 from ..errors import GraphDrained, GraphRecursionError, ParentCommand
@@ -20,7 +18,7 @@ from ..superstep.interrupts import listed, questions
 from ..superstep.machine import Machine
 from ..superstep.task import Task, handler_of, in_path_order, new_checkpoint_id
 from ..types import NS_END
-from .commits import cut, encode, encode_marks, question_marks
+from .commits import cut, encode, encode_marks, marks_of_unfinished
 from .effects import Effect, Effects, GiveWay, RunTasks, Save
 from .resume import claim_end, end_claim
 from .run import Run
@@ -323,13 +321,7 @@ def _keep_ends(run: Run, tasks: Sequence[Task]) -> Effects:
             continue
         if task.restored and task.paused:
             continue
-        marks: dict[str, Any] = {}
-        if isinstance(task.error, Exception):
-            marks[ERROR] = task.error
-        if task.interrupts:
-            marks.update(question_marks(run, task))
-        if task.answers:
-            marks[RESUME] = task.answers
+        marks = marks_of_unfinished(run, task)
         if marks:
             records.append(encode_marks(run, task, marks))
     if records and run.saved_id is not None:
