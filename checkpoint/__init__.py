@@ -16,10 +16,10 @@ from .base import (
     TaskWrites,
 )
 from .errors import DamagedError, StorageError, StoredError, UnknownTypeError, UnserializableError
-from .limits import Retention
 from .memory import InMemorySaver, MemorySaver
+from .retention import Retention
 from .serde import Blob, Serializer
-from .values.registry import Registry, register
+from .serde.registry import Registry, register
 
 __all__ = [
     # the contract

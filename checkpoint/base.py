@@ -12,10 +12,10 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar
 
+from .errors import CheckpointConflictError
 from .opening import Closable
 from .overrides import find_head, find_run, honour_overrides, put_commit, put_task_writes
-from .serde import Serializer
-from .thread import (
+from .records import (
     CHECKPOINT_FORMAT,
     CLAIM,
     CONTINUES,
@@ -31,7 +31,6 @@ from .thread import (
     RESUME,
     RETURN,
     Checkpoint,
-    CheckpointConflictError,
     CheckpointMetadata,
     CheckpointTuple,
     Commit,
@@ -43,6 +42,7 @@ from .thread import (
     coordinates,
     write_index,
 )
+from .serde import Serializer
 
 __all__ = [
     "BaseCheckpointSaver",

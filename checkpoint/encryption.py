@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import DamagedError
-from .seal import Seal
+from .integrity import Seal
 
 KEY_ID = 4
 NONCE = 12

@@ -1,6 +1,6 @@
 """What storing a value and reading it back can raise, and the form in which a foreign error is kept.
 
-Only exceptions live here. Savers add their own beside their contract.
+Only exceptions live here.
 """
 
 from __future__ import annotations
@@ -75,3 +75,27 @@ class StoredError(StateGraphError):
 
     def __str__(self) -> str:
         return f"{self.type_name}: {self.message}" if self.message else self.type_name
+
+
+class CheckpointConflictError(StateGraphError):
+    """Another run moved the thread on since this run read it, or has begun to. Nothing of this step was stored.
+
+    Attributes:
+        thread_id: the thread both wanted to move on.
+        expected: the head this run had seen, None for an empty thread.
+        actual: the head that won.
+    """
+
+    def __init__(self, thread_id: str, checkpoint_ns: str, expected: str | None, actual: str | None) -> None:
+        where = f"thread {thread_id!r}" + (f", namespace {checkpoint_ns!r}" if checkpoint_ns else "")
+        what = (
+            f"another run has answered checkpoint {expected} or gone on from it meanwhile. This step was not stored"
+            if expected == actual
+            else f"another run committed checkpoint {actual} while this one was working from {expected}. "
+            "Nothing of this step was stored"
+        )
+        super().__init__(f"{where}: {what}; read the thread again and repeat the call.")
+        self.thread_id = thread_id
+        self.checkpoint_ns = checkpoint_ns
+        self.expected = expected
+        self.actual = actual

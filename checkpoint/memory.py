@@ -28,26 +28,22 @@ from .base import (
 )
 from .errors import UnserializableError
 from .inline import InlineSaver
-from .limits import EVERY, Limits, Retention, check_retention, several, with_continued
-from .overrides import check_expected
-from .records import (
+from .memory_chain import (
     KEYFRAME,
     Kept,
-    KeptWrites,
     Namespace,
     Record,
     anchored,
     changed_values,
     image_of,
-    iso,
-    merged,
     rebuilt,
     record_of,
-    spans_of,
     whole,
 )
+from .overrides import check_expected
+from .records import KeptWrites, check_checkpoint, check_names, iso, merged, spans_of
+from .retention import EVERY, Limits, Retention, check_retention, several, with_continued
 from .serde import Blob, Serializer
-from .thread import check_checkpoint, check_names
 
 
 class _Place(NamedTuple):

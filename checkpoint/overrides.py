@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Any
 
-from .thread import (
-    CheckpointConflictError,
+from .errors import CheckpointConflictError
+from .records import (
     CheckpointMetadata,
     CheckpointTuple,
     Commit,

@@ -10,17 +10,17 @@ from typing import Any, Self, TypeVar
 
 from .base import CheckpointConflictError, CheckpointTuple, Commit, RunnableConfig, TaskWrites, coordinates
 from .errors import DamagedError, StorageError
-from .limits import Retention
+from .integrity import Seal
 from .opening import Opening
 from .overrides import check_expected, expected_stamp, expects, fulfil
-from .seal import Seal
+from .retention import Retention
 from .serde import Serializer
+from .sql.postgres_server import POOL_SIZE, SECONDS, ConnectionLostError, Cursor, Server, Target, Wire
 from .sql.postgres_tables import MIGRATIONS, NAMES, STATEMENTS
+from .sql.pruning import Session
 from .sql.reading import Found, Look, Space, found_in, space_of
 from .sql.rows import CheckpointRow, NewRows, Place, amended, packed_writes, read_body, rows_of
 from .sql.saver import Known, SqlSaver
-from .sql.server import POOL_SIZE, SECONDS, ConnectionLostError, Cursor, Server, Target, Wire
-from .sql.upkeep import Session
 
 __all__ = ["PostgresSaver"]
 

@@ -1,127 +1,215 @@
-"""How the saver in memory keeps a chain of checkpoints: records, their links, and rebuilding when some go.
-
-A record holds what its step changed and a link to the record it builds on; every `KEYFRAME` links one holds
-everything, so that reading walks few records and a thread grows with what changed. Once in a namespace a record
-is never changed, only replaced.
-"""
+"""What a stored thread is made of: plain records, names, addresses. Savers keep them, the engine makes them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from copy import copy
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, NamedTuple, cast
+from typing import Any, Literal, NamedTuple
+from uuid import UUID
 
-from .base import CHECKPOINT_FORMAT, Checkpoint, Span, TaskWrites, write_index
-from .delta import LEAST, delta_of, outweighed, patched
+from typing_extensions import TypedDict
+
 from .serde import Blob
 
-KEYFRAME = 32
-"""The most records that have to be walked to read a checkpoint."""
+CHECKPOINT_FORMAT = 1
+"""The number in `Checkpoint["v"]`."""
+
+NULL_TASK_ID = "00000000-0000-0000-0000-000000000000"
+"""The task id of writes that no task made: a `Command` given as input."""
+
+ERROR = "__error__"
+INTERRUPT = "__interrupt__"
+RESUME = "__resume__"
+ERROR_SOURCE = "__error_source_node__"
+NO_WRITES = "__no_writes__"
+RETURN = "__return__"
+DIGEST = "__digest__"
+CLAIM = "__claim__"
+RAISED = "__raised__"
+KEPT = "__kept__"
+
+CONTROL_WRITES = {ERROR: -1, ERROR_SOURCE: -2, INTERRUPT: -3, RESUME: -4, CLAIM: -5, RAISED: -6, KEPT: -7}
+"""Writes that describe a task instead of being its output, with their fixed place: a new one replaces the old."""
 
 
-class Grown(NamedTuple):
-    """A long value kept as a delta on the one before it; `size` and `steps` are the bytes and number of its deltas."""
+class RunnableConfig(TypedDict, total=False):
+    """The settings of one call. Every key is optional.
 
-    base: Kept
-    delta: bytes
-    size: int
-    steps: int
+    `configurable` holds `thread_id` (which thread to continue), `checkpoint_id` (from which of its
+    checkpoints), `checkpoint_ns` (which nested graph) and any key of your own. `recursion_limit` is the number
+    of supersteps of user nodes one call may take; `max_concurrency` how many of them may run at once.
+    """
+
+    tags: list[str]
+    metadata: dict[str, Any]
+    callbacks: Any
+    run_name: str
+    run_id: UUID | str | None
+    max_concurrency: int | None
+    recursion_limit: int
+    configurable: dict[str, Any]
 
 
-Kept = Blob | Grown
-"""A value as it is kept."""
+class Checkpoint(TypedDict):
+    """The whole state of a graph between two supersteps.
+
+    `channel_values` are what the channels' `checkpoint()` returned; `channel_versions` the tick at which each
+    last changed; `versions_seen` the versions of its triggers that each node saw when it last ran;
+    `updated_channels` what the last superstep changed, sorted. `ts` is ISO-8601 UTC, for people only: order
+    never depends on it.
+    """
+
+    v: int
+    id: str
+    ts: str
+    channel_values: dict[str, Any]
+    channel_versions: dict[str, int]
+    versions_seen: dict[str, dict[str, int]]
+    updated_channels: list[str] | None
 
 
-def whole(kept: Kept) -> Blob:
-    """A kept value's bytes."""
-    deltas = []
-    while isinstance(kept, Grown):
-        deltas.append(kept.delta)
-        kept = kept.base
-    return (kept[0], patched(kept[1], reversed(deltas))) if deltas else kept
+class CheckpointMetadata(TypedDict, total=False):
+    """How a checkpoint came to be. Scalars of the call's `metadata` and `configurable` are added beside these.
+
+    `source` is "input", "loop" (a superstep), "update" (`update_state`) or "fork"; `step` is -1 for the first
+    input; `parents` maps the namespaces of enclosing graphs to their checkpoint ids.
+    """
+
+    source: Literal["input", "loop", "update", "fork"]
+    step: int
+    parents: dict[str, str]
+    run_id: str
+
+
+PendingWrite = tuple[str, str, Any]
+"""(task id, channel, value)"""
+
+Span = tuple[float, float]
+"""(began, took): when an attempt at a task began, in seconds since the epoch, and the seconds it took"""
+
+
+class CheckpointTuple(NamedTuple):
+    """A stored checkpoint and what hangs on it.
+
+    `pending_writes` are ordered by task path, task id, position. `spans` tells when the tasks that wrote them ran: task
+    id → one (began, took) per attempt, in seconds since the epoch and seconds; None from savers that do not keep it.
+    `stamp` changes whenever something is recorded beside it, for `claim`.
+    """
+
+    config: RunnableConfig
+    checkpoint: Checkpoint
+    metadata: CheckpointMetadata
+    parent_config: RunnableConfig | None = None
+    pending_writes: list[PendingWrite] | None = None
+    spans: Mapping[str, Sequence[Span]] | None = None
+    stamp: int | None = None
+
+
+CONTINUES = "stategraph_continues"
+"""In the metadata of an edit: the checkpoints whose tasks go on in it, so that what graphs inside them have stored is
+found."""
+
+
+class TaskWrites(NamedTuple):
+    """What one task wrote, encoded: `writes` are (channel, blob) in write order; `spans` are its attempts since it was
+    last recorded: began, took, began, took, ... in seconds, flat because there are so many of these."""
+
+    task_id: str
+    task_path: str
+    writes: list[tuple[str, Blob]]
+    spans: Sequence[float] = ()
 
 
 @dataclass(slots=True)
-class Record:
-    """One stored checkpoint.
+class Commit:
+    """One superstep, ready to be stored in one transaction. All values are already encoded, so that nothing that
+    happens to the live state afterwards can reach the history. Its dicts and lists are the saver's to keep: nobody
+    changes them any more.
 
     Attributes:
-        sequence: its place among all commits of the saver.
-        link: what it builds on; None if it holds everything.
-        distance: how many links lie behind it.
-        values, versions, seen: what changed since `link`, or everything. A value None: the channel is empty.
+        head: the id of the newest checkpoint this run has seen in this namespace, or None.
+        parent_id: the checkpoint this one continues; differs from `head` only in a fork.
+        values: the channels that changed since the parent; None for one that holds nothing any more.
+        versions: the versions of those channels.
+        seen: the entries of `versions_seen` that changed since the parent.
+        writes: finished tasks' writes, which belong to the *parent* checkpoint.
+        carried: what tasks have left beside an earlier checkpoint that goes on in this one, after an edit; it is
+            recorded beside *this* checkpoint, in the same transaction.
+        whole: builds the complete `Checkpoint`, for savers that store nothing else.
     """
 
-    sequence: int
+    thread_id: str
+    checkpoint_ns: str
     id: str
+    head: str | None
     parent_id: str | None
-    link: Record | None
-    distance: int
     ts: float | str
     metadata: dict[str, Any]
-    values: dict[str, Kept | None]
+    values: dict[str, Blob | None]
     versions: dict[str, int]
     seen: dict[str, dict[str, int]]
     updated: list[str] | None
+    writes: list[TaskWrites]
+    whole: Callable[[], Checkpoint] = field(repr=False)
     v: int = CHECKPOINT_FORMAT
+    carried: Sequence[TaskWrites] = ()
 
 
-Image = tuple[dict[str, "Kept | None"], dict[str, int], dict[str, dict[str, int]]]
-"""(values, versions, seen), complete"""
+def coordinates(config: RunnableConfig) -> tuple[str, str, str | None]:
+    """The (thread id, namespace, checkpoint id or None) that a config names.
+
+    Raises:
+        ValueError: the config names no thread, or one of these is no text.
+    """
+    configurable = config.get("configurable") or {}
+    thread_id = configurable.get("thread_id")
+    if thread_id is None or thread_id == "":
+        raise ValueError('a checkpointer needs to know the thread: pass config={"configurable": {"thread_id": "..."}}')
+    found = str(thread_id), configurable.get("checkpoint_ns") or "", configurable.get("checkpoint_id")
+    check_names(*found)
+    return found
+
+
+def check_names(*names: Any) -> None:
+    """Refuse what some database cannot hold as text, before anything is stored under it.
+
+    Raises:
+        ValueError: a name has a NUL character, or half a surrogate pair.
+    """
+    for name in names:
+        if not isinstance(name, str):
+            continue
+        if "\0" in name:
+            raise ValueError(f"the name {name!r} has a NUL character: nothing is stored under it")
+        if not name.isascii():
+            try:
+                name.encode()
+            except UnicodeEncodeError:
+                raise ValueError(f"the name {name!r} has half a surrogate pair: nothing is stored under it") from None
+
+
+def check_checkpoint(checkpoint: Checkpoint, metadata: CheckpointMetadata) -> None:
+    """`check_names` for all names in a checkpoint and its metadata's run id."""
+    run_id = metadata.get("run_id")
+    check_names(checkpoint["id"], run_id, *checkpoint["channel_versions"], *checkpoint["versions_seen"])
+
+
+def address(thread_id: str, checkpoint_ns: str, checkpoint_id: str | None = None) -> RunnableConfig:
+    """The config that names a thread, a namespace and, if given, a checkpoint."""
+    configurable: dict[str, Any] = {"thread_id": thread_id, "checkpoint_ns": checkpoint_ns}
+    if checkpoint_id is not None:
+        configurable["checkpoint_id"] = checkpoint_id
+    return {"configurable": configurable}
+
+
+def write_index(position: int, channel: str) -> int:
+    """The place of a write among its task's: control writes have a fixed one below zero."""
+    return CONTROL_WRITES.get(channel, position)
+
 
 KeptWrites = dict[tuple[str, int], tuple[str, str, Blob]]
 """(task id, index) → (task path, channel, blob)"""
-
-
-@dataclass(slots=True)
-class Namespace:
-    """The checkpoints of one graph in one thread, in the order of their commits, the writes beside each, and how often
-    something was recorded there."""
-
-    records: dict[str, Record] = field(default_factory=dict)
-    writes: dict[str, list[TaskWrites]] = field(default_factory=dict)
-    stamps: dict[str, int] = field(default_factory=dict)
-    head: str | None = None
-    long: dict[str, tuple[Kept, Blob]] = field(default_factory=dict)
-    """The long values that the head's last steps wrote: as kept, and whole."""
-
-    def shrink(self, record: Record) -> None:
-        """Keep a new record's long values as deltas on those of the head, if it builds on that."""
-        if record.link is None or record.link.id != self.head:
-            self.long.clear()
-        for name, blob in record.values.items():
-            if blob is None or len(blob[1]) < LEAST or isinstance(blob, Grown):
-                self.long.pop(name, None)
-                continue
-            old = self.long.get(name)
-            kept: Kept = blob if old is None else _grown(*old, blob)
-            record.values[name] = kept
-            self.long[name] = (kept, blob)
-
-    def add(self, record: Record) -> None:
-        """Make this record the newest and the head, in place of one with the same id."""
-        self.records.pop(record.id, None)
-        self.records[record.id] = record
-        self.head = record.id
-
-    def keep(self, checkpoint_id: str, tasks: list[TaskWrites]) -> None:
-        """Keep what tasks wrote beside a checkpoint, as it came; the list becomes the namespace's own."""
-        self.stamps[checkpoint_id] = self.stamps.get(checkpoint_id, 0) + 1
-        found = self.writes.setdefault(checkpoint_id, tasks)
-        if found is not tasks:
-            found.extend(tasks)
-
-
-def _grown(kept: Kept, old: Blob, new: Blob) -> Kept:
-    """A new value as a delta on the old one, where that saves."""
-    delta = delta_of(old[1], new[1]) if old[0] == new[0] else None
-    if delta is None:
-        return new
-    size, steps = (kept.size, kept.steps) if isinstance(kept, Grown) else (0, 0)
-    grown = Grown(kept, delta, size + len(delta), steps + 1)
-    return new if outweighed(grown.size, grown.steps, len(new[1])) else grown
 
 
 def merged(tasks: Iterable[TaskWrites]) -> KeptWrites:
@@ -148,120 +236,3 @@ def spans_of(tasks: Iterable[TaskWrites]) -> dict[str, tuple[Span, ...]]:
 def iso(ts: float | str) -> str:
     """When a checkpoint was made, as ISO-8601; it is kept as it was given."""
     return ts if isinstance(ts, str) else datetime.fromtimestamp(ts, UTC).isoformat()
-
-
-def image_of(record: Record | None) -> Image:
-    """Everything that was true at a record, in dicts that belong to the caller. Values are as they are kept."""
-    chain = []
-    while record is not None:
-        chain.append(record)
-        record = record.link
-    values: dict[str, Kept | None] = {}
-    versions: dict[str, int] = {}
-    seen: dict[str, dict[str, int]] = {}
-    for each in reversed(chain):
-        values.update(each.values)
-        versions.update(each.versions)
-        seen.update(each.seen)
-    return values, versions, seen
-
-
-def anchored(record: Record) -> Record:
-    """The same record, holding everything."""
-    values, versions, seen = image_of(record)
-    values = {name: blob for name, blob in values.items() if blob is not None}
-    return replace(record, link=None, distance=0, values=values, versions=versions, seen=seen)
-
-
-def changed_values(
-    parent: Record | None,
-    checkpoint: Checkpoint,
-    new_versions: Mapping[str, int],
-    dumps: Callable[[str, Any], Blob],
-) -> dict[str, Blob | None]:
-    """What to store of a complete checkpoint: values in `new_versions` or that the parent has not.
-
-    Args:
-        dumps: (channel, value) → blob.
-    """
-    old = image_of(parent)[0]
-    values = checkpoint["channel_values"]
-    changed: dict[str, Blob | None] = {}
-    for name in checkpoint["channel_versions"]:
-        known = old.get(name) is not None
-        if name in values and (name in new_versions or not known):
-            changed[name] = dumps(name, values[name])
-        elif name in new_versions and known:
-            changed[name] = None
-    return changed
-
-
-def record_of(
-    parent_id: str | None,
-    parent: Record | None,
-    checkpoint: Checkpoint,
-    metadata: dict[str, Any],
-    changed: dict[str, Blob | None],
-) -> Record:
-    """A record from a complete checkpoint and its changed values; it builds on `parent` as far as it can."""
-    _, old_versions, old_seen = image_of(parent)
-    versions = checkpoint["channel_versions"]
-    seen = {node: dict(each) for node, each in checkpoint["versions_seen"].items()}
-    record = Record(
-        0,
-        checkpoint["id"],
-        parent_id,
-        parent,
-        parent.distance + 1 if parent else 0,
-        checkpoint["ts"],
-        metadata,
-        cast("dict[str, Kept | None]", changed),
-        {name: version for name, version in versions.items() if old_versions.get(name) != version},
-        {node: each for node, each in seen.items() if old_seen.get(node) != each},
-        copy(checkpoint.get("updated_channels")),
-        checkpoint["v"],
-    )
-    if old_versions.keys() - versions.keys() or old_seen.keys() - seen.keys():
-        # A link cannot say that something is gone, so this record holds everything that is left.
-        record = anchored(record)
-        record.values = {name: blob for name, blob in record.values.items() if name in versions}
-        record.versions, record.seen = dict(versions), seen
-    return record
-
-
-def rebuilt(space: Namespace, kept: Collection[str]) -> Namespace:
-    """The namespace with only the checkpoints in `kept`, which no longer hold on to the others.
-
-    A checkpoint whose parent is gone gets its nearest ancestor that is left. Writes that wait for a checkpoint
-    not yet stored stay.
-    """
-    new = Namespace()
-    renewed: dict[int, Record] = {}
-    for record in space.records.values():
-        if record.id in kept:
-            link = renewed.get(id(record.link))
-            if link is None and record.link is not None:
-                fresh = anchored(record)
-            else:
-                fresh = replace(record, link=link, distance=link.distance + 1 if link else 0)
-            if record.parent_id in space.records:
-                fresh.parent_id = _ancestor_left(space, record, kept)
-            renewed[id(record)] = fresh
-            new.add(fresh)
-    new.stamps = {each: stamp for each, stamp in space.stamps.items() if each in space.writes}
-    new.writes = {
-        checkpoint_id: [*writes]
-        for checkpoint_id, writes in space.writes.items()
-        if checkpoint_id in kept or checkpoint_id not in space.records
-    }
-    return new
-
-
-def _ancestor_left(space: Namespace, record: Record, kept: Collection[str]) -> str | None:
-    passed = {record.id}
-    parent = record.parent_id
-    while parent is not None and parent not in kept:
-        passed.add(parent)
-        ancestor = space.records.get(parent)
-        parent = ancestor.parent_id if ancestor and ancestor.parent_id not in passed else None
-    return parent

@@ -10,11 +10,13 @@ from contextlib import contextmanager
 from typing import Any, Self
 
 from .errors import StorageError
-from .limits import Retention
+from .integrity import Seal
 from .opening import Opening
-from .seal import Seal
+from .retention import Retention
 from .serde import Serializer
-from .sql.database import (
+from .sql.rows import NewRows
+from .sql.saver import Known, SqlSaver
+from .sql.sqlite_database import (
     BEGIN_WRITE,
     BUSY_SECONDS,
     COMMIT,
@@ -25,8 +27,6 @@ from .sql.database import (
     is_unknown_name,
     not_opened,
 )
-from .sql.rows import NewRows
-from .sql.saver import Known, SqlSaver
 
 __all__ = ["SqliteSaver"]
 

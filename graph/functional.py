@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeAlias, TypeVar, c
 
 from ..channels import EphemeralValue, LastValue
 from ..checkpoint.base import BaseCheckpointSaver
-from ..checkpoint.values.registry import DEFAULT
-from ..checkpoint.values.schema_types import classes_in
+from ..checkpoint.serde.registry import DEFAULT
+from ..checkpoint.serde.schema_types import classes_in
 from ..pregel.app import Pregel
 from ..pregel.drivers.futures import Arguments, ReturnWriter, function_name
 from ..pregel.errors import InvalidGraphError

@@ -15,7 +15,7 @@ from typing import Any
 from ..channels.base import MISSING, EmptyChannelError, InvalidUpdateError, StateGraphError
 from ..checkpoint.base import CheckpointConflictError
 from ..checkpoint.errors import UnserializableError
-from ..checkpoint.values.registry import register
+from ..checkpoint.serde.registry import register
 
 __all__ = [
     "CheckpointConflictError",
@@ -311,6 +311,8 @@ def nearest(name: object, known: Iterable[str]) -> str:
 
 
 # Stored with a thread or a job, they come back as themselves, for who catches them there.
+# A key is on people's disks, so it goes on naming the module in which the class once stood.
+_KEYS = {CheckpointConflictError: "stategraph.checkpoint.thread:CheckpointConflictError"}
 for _error in (UnserializableError, *vars().values()):
     if isinstance(_error, type) and issubclass(_error, StateGraphError):
-        register(_error)
+        register(_error, name=_KEYS.get(_error))

@@ -15,7 +15,7 @@ from typing_extensions import TypedDict, TypeVar
 from ..channels.aggregate import Overwrite
 from ..channels.base import MISSING, Missing
 from ..checkpoint.base import CheckpointMetadata, RunnableConfig
-from ..checkpoint.values.registry import register
+from ..checkpoint.serde.registry import register
 
 __all__ = [
     "CachePolicy",

@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from ..checkpoint.sql.database import Database, Target
+from ..checkpoint.sql.sqlite_database import Database, Target
 from .base import Namespace
 from .keys import canonical_key, function_identity
 from .namespaces import encode_namespace

@@ -18,7 +18,7 @@ from zlib import crc32
 
 from ..checkpoint.errors import StorageError
 from ..checkpoint.opening import Opening
-from ..checkpoint.sql.server import POOL_SIZE, SECONDS, ConnectionLostError, Server, Target, Wire, is_clash
+from ..checkpoint.sql.postgres_server import POOL_SIZE, SECONDS, ConnectionLostError, Server, Target, Wire, is_clash
 from .base import IndexConfig, Namespace, Result, TTLConfig
 from .batch import LocalStore, Plan, Row
 from .machine import this_network

@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from ..checkpoint.errors import StorageError
 from ..checkpoint.opening import Opening
-from ..checkpoint.sql.database import Database, Target, identity_of
+from ..checkpoint.sql.sqlite_database import Database, Target, identity_of
 from .base import IndexConfig, Namespace, Result, TTLConfig
 from .batch import LocalStore, Plan, Row
 from .machine import this_machine

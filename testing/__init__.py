@@ -4,10 +4,10 @@ Subclass `SaverChecks` for pytest, call `check_saver`, or `python -m stategraph.
 what each check means. Only names are gathered here.
 """
 
-from .check import CHECKS, Check, CheckFailed, difference, same
 from .concurrency import Attempt, check_race
+from .conformance import CHECKS, Check, CheckFailed, difference, same
 from .damage import damage_sqlite
-from .desk import Commits, Desk, World
+from .harness import Commits, Desk, World
 from .processes import CannotStart, Ended, KillAt, Ledger, Processes, kill
 from .storage import wrong_clock
 from .suite import Case, Report, Result, SaverChecks, check_saver

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
-from .check import CHECKS, GROUPS
+from .conformance import CHECKS, GROUPS
 from .suite import Result, check_saver, line
 
 

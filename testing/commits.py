@@ -6,8 +6,8 @@ import threading
 from typing import Any
 
 from ..checkpoint.base import ERROR, CheckpointConflictError, TaskWrites, coordinates
-from .check import check, raises, same
-from .desk import Desk, checkpoint, long_run
+from .conformance import check, raises, same
+from .harness import Desk, checkpoint, long_run
 
 
 @check("commit")

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..checkpoint.base import BaseCheckpointSaver, CheckpointConflictError, address
 from ..checkpoint.serde import Blob
 from ..pregel.types import Command
-from .check import ASYNC, SYNC, CheckFailed, check, same
-from .desk import Commits, Desk, checkpoint
+from .conformance import ASYNC, SYNC, CheckFailed, check, same
 from .graphs import Note, appending, asking, thread
+from .harness import Commits, Desk, checkpoint
 from .processes import Ledger, Processes
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def check_race(attempts: Iterable[Attempt], chain: Sequence[str]) -> None:
     >>> check_race([Attempt(None, "a", True), Attempt(None, "b", False), Attempt("a", "c", True)], ["a", "c"])
     >>> check_race([Attempt(None, "a", True), Attempt(None, "b", True)], ["a", "b"])
     Traceback (most recent call last):
-    stategraph.testing.check.CheckFailed: head None was moved on by 2 writers that were all told ok: ['a', 'b']
+    stategraph.testing.conformance.CheckFailed: head None was moved on by 2 writers that were all told ok: ['a', 'b']
     """
     won: dict[str | None, list[str]] = {}
     for attempt in attempts:

@@ -17,8 +17,8 @@ from ..checkpoint.base import (
     RESUME,
     coordinates,
 )
-from .check import check, raises, same
-from .desk import Desk, checkpoint
+from .conformance import check, raises, same
+from .harness import Desk, checkpoint
 
 VALUES: dict[str, Any] = {
     "none": None, "yes": True, "one": 1, "text": "é\u0000\U0001f600", "empty": "", "big": 2**100, "low": -(2**63) - 1,

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..checkpoint.memory import InMemorySaver
-from .check import SYNC, CheckFailed, check, holds, same
-from .desk import Commits, Desk
+from .conformance import SYNC, CheckFailed, check, holds, same
 from .graphs import looping, shown, thread
+from .harness import Commits, Desk
 from .processes import Ended, KillAt, Ledger, Processes
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from typing import Any
 
 from ..checkpoint.base import CheckpointTuple
 from ..checkpoint.errors import DamagedError, StorageError
-from .check import SYNC, CheckFailed, check, same
-from .desk import Desk
+from .conformance import SYNC, CheckFailed, check, same
 from .graphs import asking, looping, thread
+from .harness import Desk
 
 THREADS = ("a", "b", "c")
 

@@ -10,9 +10,9 @@ from ..checkpoint.memory import InMemorySaver
 from ..graph import START, StateGraph
 from ..pregel.superstep.interrupts import interrupt
 from ..pregel.types import Command
-from .check import SYNC, check, holds, raises, same
-from .desk import Desk
+from .conformance import SYNC, check, holds, raises, same
 from .graphs import State, answers, appending, asking, looping, shown, thread
+from .harness import Desk
 
 Script = Callable[[Desk, Any], list[Any]]
 """What a program does with a thread of a saver, and what it saw meanwhile."""

@@ -12,8 +12,8 @@ from typing import Any
 from ..channels.base import StateGraphError
 from ..checkpoint.base import BaseCheckpointSaver
 from ..checkpoint.memory import InMemorySaver
-from .check import CheckFailed, check, difference, same
-from .desk import Desk, checkpoint
+from .conformance import CheckFailed, check, difference, same
+from .harness import Desk, checkpoint
 
 ATTACKS = (
     "'", '"', "`", "''", "\\", "\\'", "';--", "'; DROP TABLE checkpoints; --", "' OR '1'='1",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .check import SYNC, check, raises, same
-from .desk import Desk
+from .conformance import SYNC, check, raises, same
+from .harness import Desk
 
 
 def shelf(desk: Desk) -> Desk:

@@ -9,9 +9,9 @@ from random import Random
 from typing import Any
 
 from ..channels.base import StateGraphError
-from .check import SYNC, CheckFailed, check, holds, same
-from .desk import Desk
+from .conformance import SYNC, CheckFailed, check, holds, same
 from .graphs import appending, looping, thread
+from .harness import Desk
 
 # -- the clock --------------------------------------------------------------------------------------------------
 

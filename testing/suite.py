@@ -18,12 +18,12 @@ from typing import Any, NamedTuple
 from unittest import SkipTest
 
 from ..checkpoint.base import BaseCheckpointSaver
-from . import commits, concurrency, contract, crash, damage, engine, hostile, listing, storage, upkeep
-from .check import CHECKS, GROUPS, SYNC, WORLDS, Check, CheckFailed, missing
-from .desk import Desk
+from . import commits, concurrency, contract, crash, damage, engine, hostile, listing, pruning, storage
+from .conformance import CHECKS, GROUPS, SYNC, WORLDS, Check, CheckFailed, missing
+from .harness import Desk
 from .processes import CannotStart
 
-ROOMS = (contract, commits, listing, upkeep, engine, concurrency, crash, damage, hostile, storage)
+ROOMS = (contract, commits, listing, pruning, engine, concurrency, crash, damage, hostile, storage)
 """Where the checks are written; importing these fills `CHECKS`."""
 
 

@@ -23,12 +23,12 @@ import pytest
 
 from stategraph.checkpoint import BaseCheckpointSaver, InMemorySaver, Serializer
 from stategraph.checkpoint.base import CONTROL_WRITES, CheckpointConflictError, address, coordinates
+from stategraph.checkpoint.integrity import MARK, Seal
 from stategraph.checkpoint.postgres import PostgresSaver
-from stategraph.checkpoint.seal import MARK, Seal
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.testing import CHECKS, CheckFailed, SaverChecks, check_saver, damage_sqlite
 from stategraph.testing.__main__ import main
-from stategraph.testing.check import GROUPS
+from stategraph.testing.conformance import GROUPS
 
 SCALE = int(os.environ.get("STATEGRAPH_CHECKS_SCALE", "1"))
 SERVER = "STATEGRAPH_CHECKS_POSTGRES"

@@ -10,7 +10,7 @@ import pytest
 from typing_extensions import TypedDict
 
 from stategraph import START, StateGraph
-from stategraph.checkpoint.sql.database import Database
+from stategraph.checkpoint.sql.sqlite_database import Database
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.pregel.drivers import journal
 from stategraph.pregel.drivers.pool import POOL

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from stategraph.checkpoint.errors import DamagedError, StorageError
-from stategraph.checkpoint.sql.database import Database
+from stategraph.checkpoint.sql.sqlite_database import Database
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.store.cache import SqliteCache
 from stategraph.store.sqlite import SqliteStore

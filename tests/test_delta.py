@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from stategraph import Send
 from stategraph.checkpoint import Serializer
-from stategraph.checkpoint.delta import delta_of, outweighed, patched
+from stategraph.checkpoint.serde.delta import delta_of, outweighed, patched
 
 serializer = Serializer()
 

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 MAY_IMPORT = {
     "channels": [],
     "checkpoint": [".channels"],
-    "store": [".channels", ".checkpoint.serde", ".checkpoint.sql.database", ".checkpoint.sql.server", ".checkpoint.errors", ".checkpoint.opening"],
+    "store": [".channels", ".checkpoint.serde", ".checkpoint.sql.sqlite_database", ".checkpoint.sql.postgres_server", ".checkpoint.errors", ".checkpoint.opening"],
     "pregel": [".channels", ".checkpoint", ".store"],
     "executors": [".pregel"],
     "graph": [".channels", ".checkpoint", ".store", ".pregel"],
@@ -80,7 +80,7 @@ DEFERRED = {
     ("*", "cloudpickle"): "optional: sends lambdas and closures to workers",
     (".pregel.run.config", ".executors*"): "loaded when an executor is given, though executors sit above the engine",
     (".executors.given", ".executors.*"): "extras: Dask and Ray, loaded when one of them is given",
-    (".checkpoint.msgpack", "concurrent.interpreters"): "Python 3.14 has it; wanted where ormsgpack does not load",
+    (".checkpoint.serde.msgpack", "concurrent.interpreters"): "Python 3.14 has it; wanted where ormsgpack does not load",
     (".executors.interpreters", "sys"): "travels as code, without this module's names",
     (".executors.interpreters", "importlib"): "travels as code, without this module's names",
     (".executors.worker", "asyncio"): "asyncio is loaded by those who await",
@@ -91,8 +91,8 @@ DEFERRED = {
     (".checkpoint.base", "asyncio"): "asyncio is loaded by those who await",
     (".checkpoint.opening", "asyncio"): "asyncio is loaded by those who await",
     (".checkpoint.overrides", "asyncio"): "asyncio is loaded by those who await",
-    (".checkpoint.serde", ".checkpoint.values.builtin_types"): "a dozen standard modules, loaded with the first Serializer",
-    (".checkpoint.sql.database", "sqlite3"): "loaded when somebody opens a database",
+    (".checkpoint.serde.serializer", ".checkpoint.serde.builtin_codecs"): "a dozen standard modules, loaded with the first Serializer",
+    (".checkpoint.sql.sqlite_database", "sqlite3"): "loaded when somebody opens a database",
     (".pregel.app", ".visualize*"): "a graph can draw itself, though drawing sits above the engine",
     (".graph.builder", ".visualize*"): "a builder can show itself, though drawing sits above it",
 }

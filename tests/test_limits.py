@@ -11,7 +11,7 @@ from paused import CFG, graph, says
 
 from stategraph import END, START, InMemorySaver, StateGraph
 from stategraph.checkpoint import Retention
-from stategraph.checkpoint.limits import EVERY, Limits
+from stategraph.checkpoint.retention import EVERY, Limits
 from stategraph.checkpoint.sqlite import SqliteSaver
 
 NOW = datetime.now(UTC)

@@ -31,8 +31,8 @@ from pydantic import BaseModel, ConfigDict, PrivateAttr, RootModel
 from test_serde import ext, packed
 
 from stategraph.checkpoint import DamagedError, Registry, Serializer, StoredError, UnserializableError
-from stategraph.checkpoint.values.stored_errors import MOST_ERRORS, Chain
-from stategraph.checkpoint.values.treatment import slots_of
+from stategraph.checkpoint.serde.class_codecs import slots_of
+from stategraph.checkpoint.serde.error_codec import MOST_ERRORS, Chain
 
 # -- what Python can see in a value ---------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from psycopg import Connection
 
 from stategraph.checkpoint import StorageError
 from stategraph.checkpoint.postgres import PostgresSaver
-from stategraph.checkpoint.sql.server import ConnectionLostError
+from stategraph.checkpoint.sql.postgres_server import ConnectionLostError
 from stategraph.store.postgres import PostgresStore
 from stategraph.workers import Queue, Result, listener
 

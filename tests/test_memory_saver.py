@@ -25,9 +25,9 @@ from stategraph.checkpoint import (
     UnserializableError,
 )
 from stategraph.checkpoint.base import address
-from stategraph.checkpoint.records import KEYFRAME
+from stategraph.checkpoint.memory_chain import KEYFRAME
 from stategraph.testing import Commits, Desk, SaverChecks
-from stategraph.testing.desk import checkpoint, long_run
+from stategraph.testing.harness import checkpoint, long_run
 
 
 class InMemory(SaverChecks):

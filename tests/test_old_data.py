@@ -19,6 +19,7 @@ from typing_extensions import TypedDict
 
 import stategraph
 from stategraph import END, START, Command, Send, StateGraph, interrupt
+from stategraph.checkpoint import CheckpointConflictError, Serializer
 from stategraph.checkpoint.sqlite import SqliteSaver
 
 FOLDER = Path(__file__).parent / "releases"
@@ -120,3 +121,19 @@ def test_every_thread_loads_and_goes_on(kept: Path, tmp_path: Path, drive: Any) 
         assert all(task.spans for task in failed.tasks[:2])
         assert len(drive.history(app, config("pruned"))) == 5
         assert drive.get_state(app, config("pruned")).values == done.values
+
+
+CONFLICT = (
+    b"\xc8\x01\xab\"\x94\xd94stategraph.checkpoint.thread:CheckpointConflictError\xd9\x9dthread 't': another run committed "
+    b"checkpoint b while this one was working from a. Nothing of this step was stored; read the thread again and repeat "
+    b"the call.\x90\xc4\xd2\x93\x91\xd9\x9dthread 't': another run committed checkpoint b while this one was working from a. "
+    b"Nothing of this step was stored; read the thread again and repeat the call.\x84\xa9thread_id\xa1t\xadcheckpoint_ns"
+    b"\xa0\xa8expected\xa1a\xa6actual\xa1b\x80"
+)
+
+
+def test_a_stored_conflict_comes_back_as_one_though_its_class_has_moved() -> None:
+    conflict = Serializer().loads(("msgpack", CONFLICT))
+    assert isinstance(conflict, CheckpointConflictError)
+    assert (conflict.thread_id, conflict.expected, conflict.actual) == ("t", "a", "b")
+    assert Serializer().dumps(conflict) == ("msgpack", CONFLICT)

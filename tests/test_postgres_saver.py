@@ -26,12 +26,12 @@ from stategraph import END, START, Command, StateGraph, interrupt
 from stategraph.checkpoint import CheckpointConflictError, DamagedError, Retention, StorageError, TaskWrites
 from stategraph.checkpoint.base import address
 from stategraph.checkpoint.postgres import PostgresSaver
+from stategraph.checkpoint.sql import postgres_server as server_module
 from stategraph.checkpoint.sql import postgres_tables as tables
-from stategraph.checkpoint.sql import server as server_module
-from stategraph.checkpoint.sql import wire as wire_module
-from stategraph.checkpoint.sql.server import ConnectionLostError
+from stategraph.checkpoint.sql import postgres_wire as wire_module
+from stategraph.checkpoint.sql.postgres_server import ConnectionLostError
 from stategraph.testing import Commits as Run
-from stategraph.testing.desk import checkpoint
+from stategraph.testing.harness import checkpoint
 
 postgres = cluster.postgres
 LONG = "x" * 200

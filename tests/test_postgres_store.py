@@ -20,9 +20,9 @@ from psycopg_pool import ConnectionPool
 from test_postgres_saver import Traced
 
 from stategraph.checkpoint import StorageError
-from stategraph.checkpoint.sql import server as server_module
-from stategraph.checkpoint.sql import wire as wire_module
-from stategraph.checkpoint.sql.server import ConnectionLostError
+from stategraph.checkpoint.sql import postgres_server as server_module
+from stategraph.checkpoint.sql import postgres_wire as wire_module
+from stategraph.checkpoint.sql.postgres_server import ConnectionLostError
 from stategraph.store import GetOp, PutOp, SearchOp, escape
 from stategraph.store import postgres as store_module
 from stategraph.store.postgres import PAGE, PostgresStore

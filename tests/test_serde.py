@@ -41,7 +41,7 @@ from stategraph.checkpoint import (
     UnserializableError,
     register,
 )
-from stategraph.checkpoint.values.codec import MAX_OBJECTS
+from stategraph.checkpoint.serde.codec import MAX_OBJECTS
 
 
 def fresh(*classes: Any) -> Serializer:

@@ -1151,7 +1151,7 @@ def test_the_set_of_sql_texts_is_fixed(steps):
     with closing(sqlite3.connect(":memory:", factory=Watched)) as connection:
         store = SqliteStore(connection, index={"dims": 3, "embed": letters})
         run(store, Clock(), steps, lambda store, ops: store.batch(ops))
-        known = {text for module in (SqliteStore.__module__, "stategraph.checkpoint.sql.database") for text in constants(module)}
+        known = {text for module in (SqliteStore.__module__, "stategraph.checkpoint.sql.sqlite_database") for text in constants(module)}
         assert set(connection.statements) <= known
 
 

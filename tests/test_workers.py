@@ -29,11 +29,11 @@ from stategraph import END, START, Command, InMemorySaver, StateGraph
 from stategraph.__main__ import main
 from stategraph.checkpoint import DamagedError, StorageError, UnserializableError
 from stategraph.checkpoint.encryption import Encryption
+from stategraph.checkpoint.integrity import Seal
 from stategraph.checkpoint.postgres import PostgresSaver
-from stategraph.checkpoint.seal import Seal
 from stategraph.checkpoint.serde import Serializer
-from stategraph.checkpoint.sql import wire as wire_module
-from stategraph.checkpoint.sql.server import ConnectionLostError
+from stategraph.checkpoint.sql import postgres_wire as wire_module
+from stategraph.checkpoint.sql.postgres_server import ConnectionLostError
 from stategraph.workers import JobOpenError, Queue, Worker, WorkersDiedError, runs, tables
 from stategraph.workers import queue as queue_module
 from stategraph.workers.jobs import Ended, Form, Job, Name

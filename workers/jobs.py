@@ -11,10 +11,10 @@ from hashlib import sha256
 from typing import Any, Literal, NamedTuple, get_args
 
 from ..checkpoint.errors import DamagedError
-from ..checkpoint.msgpack import packb
-from ..checkpoint.seal import Seal
+from ..checkpoint.integrity import Seal
+from ..checkpoint.records import check_names
 from ..checkpoint.serde import FORMAT, Serializer
-from ..checkpoint.thread import check_names
+from ..checkpoint.serde.msgpack import packb
 from ..pregel.app import Pregel
 from ..pregel.errors import StateGraphError
 from ..pregel.runtime import RunControl

@@ -14,7 +14,7 @@ from typing import Any
 from psycopg import Error
 from psycopg.conninfo import conninfo_to_dict
 
-from ..checkpoint.sql.wire import ALIVE, Patient, shares_sessions
+from ..checkpoint.sql.postgres_wire import ALIVE, Patient, shares_sessions
 from .tables import STATEMENTS
 
 AGAIN = 1.0

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 from uuid import uuid4
 
 from ..checkpoint.errors import StorageError
-from ..checkpoint.seal import Seal
+from ..checkpoint.integrity import Seal
+from ..checkpoint.records import check_names
 from ..checkpoint.serde import Serializer
-from ..checkpoint.sql.server import POOL_SIZE, SECONDS, ConnectionLostError, Server, Target
-from ..checkpoint.thread import check_names
+from ..checkpoint.sql.postgres_server import POOL_SIZE, SECONDS, ConnectionLostError, Server, Target
 from ..pregel.app import Pregel
 from ..pregel.errors import nearest
 from ..pregel.run.config import normalize

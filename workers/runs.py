@@ -13,9 +13,8 @@ from typing import Any
 
 from ..channels.base import MISSING
 from ..checkpoint.base import NULL_TASK_ID, BaseCheckpointSaver
-from ..checkpoint.errors import StorageError, UnserializableError
-from ..checkpoint.sql.server import OutOfReachError
-from ..checkpoint.thread import CheckpointConflictError
+from ..checkpoint.errors import CheckpointConflictError, StorageError, UnserializableError
+from ..checkpoint.sql.postgres_server import OutOfReachError
 from ..pregel.app import Pregel
 from ..pregel.errors import GraphDrained, StateGraphError, UnknownInterruptError
 from ..pregel.program.program import Program

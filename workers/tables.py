@@ -10,7 +10,7 @@ is random, nobody ever waits for it, and it counts only in the hands of the back
 
 from __future__ import annotations
 
-from ..checkpoint.sql.wire import SERVER_ALIVE
+from ..checkpoint.sql.postgres_wire import SERVER_ALIVE
 
 # `lane` is a number made of the thread's name: a short index key. Two threads in one lane only wait for each other.
 # `begun` is false while a worker keeps a job back to run it alone. `mark` is how far its thread had come when its

@@ -17,9 +17,9 @@ from typing import Any
 
 from ..checkpoint.base import BaseCheckpointSaver
 from ..checkpoint.errors import StorageError
+from ..checkpoint.integrity import Seal
 from ..checkpoint.postgres import PostgresSaver
-from ..checkpoint.seal import Seal
-from ..checkpoint.sql.server import SECONDS
+from ..checkpoint.sql.postgres_server import SECONDS
 from ..graph.builder import StateGraph
 from ..pregel.app import Pregel
 from .jobs import Ended, Form, Job, queue_of

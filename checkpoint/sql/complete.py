@@ -7,8 +7,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
-from ..base import Checkpoint, CheckpointMetadata, CheckpointTuple, Commit, address
-from ..records import iso, merged, spans_of
+from ..records import (
+    Checkpoint,
+    CheckpointMetadata,
+    CheckpointTuple,
+    Commit,
+    address,
+    iso,
+    merged,
+    spans_of,
+)
 from ..serde import Blob
 from .reading import Found
 from .rows import Image, Place

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from ..seal import Seal
+from ..integrity import Seal
+from .pruning import Session
 from .reading import NEWEST, Found, Space, row_of, space_of
-from .upkeep import Session
 
 
 class Listing:

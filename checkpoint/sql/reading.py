@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from ..base import RunnableConfig, TaskWrites, coordinates
 from ..errors import DamagedError
-from ..seal import Seal
+from ..integrity import Seal
+from .pruning import Session
 from .rows import (
     BlobRow,
     Body,
@@ -22,7 +23,6 @@ from .rows import (
     read_body,
     read_writes,
 )
-from .upkeep import Session
 
 PAGE = 16
 """Checkpoints read at once when a thread is listed."""

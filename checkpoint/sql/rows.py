@@ -15,12 +15,12 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from ..base import Commit, TaskWrites
-from ..delta import delta_of, outweighed, patched
 from ..errors import DamagedError
-from ..msgpack import packb, unpackb
-from ..seal import Seal
+from ..integrity import Seal
+from ..records import check_names
 from ..serde import Blob
-from ..thread import check_names
+from ..serde.delta import delta_of, outweighed, patched
+from ..serde.msgpack import packb, unpackb
 
 KEYFRAME = 32
 """The most rows that have to be read for the table of a checkpoint."""

@@ -25,16 +25,16 @@ from ..base import (
     coordinates,
 )
 from ..errors import DamagedError, UnserializableError
-from ..limits import EVERY, Limits, Retention, check_retention, several
+from ..integrity import Seal
 from ..overrides import check_expected
-from ..seal import Seal
+from ..records import check_checkpoint, check_names
+from ..retention import EVERY, Limits, Retention, check_retention, several
 from ..serde import Blob, Serializer
-from ..thread import check_checkpoint, check_names
 from .complete import Given, commit_of, completed, tuple_of
 from .listing import Listing
+from .pruning import Choose, Session, chosen_by, copy_spaces, keep_only, set_head
 from .reading import NEWEST, PAGE, Found, Space, edge_of, find, own_spaces, page, row_of, space_of, spaces_of
 from .rows import Image, NewRows, Place, amended, packed_writes, rows_of
-from .upkeep import Choose, Session, chosen_by, copy_spaces, keep_only, set_head
 
 KNOWN = 128
 """How many spaces' newest images are kept, so that a run's next commit need not read the one before."""

@@ -7,21 +7,21 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-import stategraph.checkpoint.sql.database as database
+import stategraph.checkpoint.serde.class_codecs as class_codecs
+import stategraph.checkpoint.serde.error_codec as error_codec
+import stategraph.checkpoint.sql.postgres_wire as wire
+import stategraph.checkpoint.sql.pruning as pruning
 import stategraph.checkpoint.sql.rows as rows
 import stategraph.checkpoint.sql.saver as sql
-import stategraph.checkpoint.sql.upkeep as upkeep
-import stategraph.checkpoint.sql.wire as wire
+import stategraph.checkpoint.sql.sqlite_database as database
 import stategraph.checkpoint.sqlite as sqlite
-import stategraph.checkpoint.values.stored_errors as stored_errors
-import stategraph.checkpoint.values.treatment as treatment
 import stategraph.store.sqlite as store
 import stategraph.workers.jobs as jobs
 import stategraph.workers.tables as queue
 from stategraph.checkpoint.base import CheckpointConflictError
 from stategraph.checkpoint.errors import DamagedError
+from stategraph.checkpoint.integrity import MARK, Seal
 from stategraph.checkpoint.memory import InMemorySaver
-from stategraph.checkpoint.seal import MARK, Seal
 from stategraph.checkpoint.serde import Serializer
 
 from .planted import bug, swap
@@ -208,7 +208,7 @@ def keyframe_misses_a_key(stack: ExitStack) -> None:
 @bug("calls_on_savers")
 def prune_drops_bases(stack: ExitStack) -> None:
     """Pruning drops values on which others build."""
-    real = upkeep._drop_values
+    real = pruning._drop_values
 
     class Blind:
         def __init__(self, session: Any) -> None:
@@ -221,7 +221,7 @@ def prune_drops_bases(stack: ExitStack) -> None:
         def __getattr__(self, name: str) -> Any:
             return getattr(self.session, name)
 
-    swap(stack, upkeep, "_drop_values", lambda session, *args: real(Blind(session), *args))
+    swap(stack, pruning, "_drop_values", lambda session, *args: real(Blind(session), *args))
 
 
 @bug("calls_on_savers")
@@ -270,7 +270,7 @@ def tuples_become_lists(stack: ExitStack) -> None:
 @bug("nothing_forgotten", 1)
 def causes_forgotten(stack: ExitStack) -> None:
     """An exception comes back without its cause and context."""
-    swap(stack, stored_errors, "_link", lambda errors, links: None)
+    swap(stack, error_codec, "_link", lambda errors, links: None)
 
 
 @bug("nothing_forgotten", 1)
@@ -280,7 +280,7 @@ def only_fields(stack: ExitStack) -> None:
     def unusual(cls: Any, state: Any, fields: Any, slots: Any) -> Any:
         return {field.name: state[field.name] for field in fields if field.name in state}
 
-    swap(stack, treatment, "_unusual", unusual)
+    swap(stack, class_codecs, "_unusual", unusual)
 
 
 @bug("namespaces", 3)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 import stategraph.checkpoint.overrides as overrides
-import stategraph.checkpoint.sql.database as database
+import stategraph.checkpoint.sql.sqlite_database as database
 import stategraph.checkpoint.sqlite as sqlite
 import stategraph.store.postgres as postgres_store
 

@@ -26,7 +26,7 @@ from stategraph import (
 )
 from stategraph import task as task_of
 from stategraph.testing import CheckFailed, Ledger, kill, same
-from stategraph.testing.desk import World
+from stategraph.testing.harness import World
 
 from .campaign import Round, trial
 from .kills import WRITING, recorded, repeats

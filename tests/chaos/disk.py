@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import apsw
 
-from stategraph.checkpoint.sql.database import Database
+from stategraph.checkpoint.sql.sqlite_database import Database
 
 from .campaign import patched
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, NamedTuple, TypedDict
 from stategraph import START, CheckpointConflictError, Command, InMemorySaver, Send, StateGraph, StateUpdate, interrupt
 from stategraph import task as task_of
 from stategraph.testing import CheckFailed, same
-from stategraph.testing.desk import World
+from stategraph.testing.harness import World
 
 from .campaign import Round, trial
 from .stages import config, postgres, sqlite

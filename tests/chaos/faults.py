@@ -16,11 +16,11 @@ from typing import Any
 
 from stategraph import InMemorySaver
 from stategraph.checkpoint.errors import DamagedError, StorageError
-from stategraph.checkpoint.sql.database import Database
+from stategraph.checkpoint.sql.sqlite_database import Database
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.testing import CheckFailed, Ledger, same
-from stategraph.testing.desk import World
 from stategraph.testing.graphs import shown
+from stategraph.testing.harness import World
 
 from .campaign import Round, Skipped, patched, trial
 from .stages import carry_through, config, journey, sqlite

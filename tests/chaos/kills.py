@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from stategraph import START, InMemorySaver, Send, StateGraph
 from stategraph.checkpoint.base import CONTROL_WRITES, NULL_TASK_ID
 from stategraph.testing import CheckFailed, KillAt, Ledger, kill, same
-from stategraph.testing.desk import World
 from stategraph.testing.graphs import shown
+from stategraph.testing.harness import World
 
 from .campaign import Round, trial
 from .stages import LANES, State, Storage, Synced, carry_through, config, effects, journey, postgres, sqlite

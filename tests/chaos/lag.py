@@ -10,8 +10,8 @@ from stategraph import START, StateGraph
 from stategraph.checkpoint.errors import StorageError
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.testing import CheckFailed, same
-from stategraph.testing.desk import World
 from stategraph.testing.graphs import State
+from stategraph.testing.harness import World
 
 from .campaign import Round, trial
 from .stages import config

@@ -21,7 +21,7 @@ from stategraph.store.cache import SqliteCache
 from stategraph.store.sqlite import SqliteStore
 from stategraph.testing import CheckFailed, Commits, same
 from stategraph.testing.damage import THREADS, Reading, _filled, _invented, _missed
-from stategraph.testing.desk import Desk
+from stategraph.testing.harness import Desk
 
 from .campaign import Round, trial
 from .races import Gate

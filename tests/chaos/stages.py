@@ -14,7 +14,7 @@ from stategraph import END, START, Command, Runtime, Send, StateGraph, UnknownIn
 from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.testing import Ledger
-from stategraph.testing.desk import World
+from stategraph.testing.harness import World
 
 from .campaign import Round
 

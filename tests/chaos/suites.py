@@ -10,11 +10,11 @@ from unittest import SkipTest
 
 from test_conformance import TestInMemorySaver, TestPostgresSaver, TestSqliteSaver
 
-from stategraph.checkpoint.sql.database import Database
+from stategraph.checkpoint.sql.sqlite_database import Database
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.testing import CheckFailed, SaverChecks
 from stategraph.testing.damage import Reading, _filled, _invented
-from stategraph.testing.desk import Desk
+from stategraph.testing.harness import Desk
 
 from .campaign import Round, Skipped, patched, trial
 
@@ -126,7 +126,7 @@ def hostile_texts_postgres(round: Round) -> None:
 @trial("R16", quick=1, full=200)
 def sql_texts_are_constants(round: Round) -> None:
     """Whatever texts come, the statements sent to SQLite are constants of the product."""
-    import stategraph.checkpoint.sql.database as database
+    import stategraph.checkpoint.sql.sqlite_database as database
     import stategraph.checkpoint.sqlite as product
 
     said: set[str] = set()

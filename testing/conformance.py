@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from .desk import Desk
+    from .harness import Desk
 
 SYNC = "sync"
 ASYNC = "async"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from .thread import CONTINUES, check_names
+from .records import CONTINUES, check_names
 
 PER_CALL = ":"
 """In a namespace: it belongs to one task of the graph around it."""

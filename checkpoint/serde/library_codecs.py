@@ -8,8 +8,8 @@ import math
 import sys
 from typing import Any
 
+from .class_codecs import standard
 from .codec import Codec, key_of
-from .treatment import standard
 
 _ARRAY = "numpy:ndarray"
 _SCALAR = "numpy:scalar"

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_ori
 
 from typing_extensions import Format, get_annotations, is_typeddict
 
-from .treatment import is_pydantic, pydantic_fields, storable
+from .class_codecs import is_pydantic, pydantic_fields, storable
 
 
 def classes_in(annotation: Any) -> Iterator[type]:

@@ -22,8 +22,8 @@ from uuid import UUID, SafeUUID
 
 from ..errors import UnknownTypeError
 from . import codec
+from .class_codecs import is_cache
 from .codec import Codec, Style
-from .treatment import is_cache
 
 FACTORIES: dict[str | None, type | None] = {
     None: None,

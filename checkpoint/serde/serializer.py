@@ -1,7 +1,6 @@
 """Values ↔ bytes. Strict: what would not come back equal and of the same type is refused when it is stored.
 
-Only the format and its fast path live here. How each type is taken apart, which user types are known, and the slow
-path stand in `values/`.
+Only the format and its fast path live here. The slow path is in `strict`, the codecs of each type in `*_codecs`.
 """
 
 from __future__ import annotations
@@ -12,15 +11,15 @@ from functools import cache, partial
 from typing import Any
 from weakref import WeakSet
 
-from .errors import DamagedError, StoredError, UnknownTypeError, UnserializableError
+from ..errors import DamagedError, StoredError, UnknownTypeError, UnserializableError
+from .class_codecs import is_bare_text
+from .codec import ERROR, FREE_OBJECTS, MAX_NESTING, MAX_OBJECTS, OBJECT, Codec, key_of
+from .error_codec import BUILTIN_ERRORS, Chain, describe, parts_of, restore
+from .library_codecs import codec_named, codec_of
 from .msgpack import OPTIONS, Ext, packb, unpackb
-from .values.careful import TOO_DEEP, Walk
-from .values.codec import ERROR, FREE_OBJECTS, MAX_NESTING, MAX_OBJECTS, OBJECT, Codec, key_of
-from .values.libraries import codec_named, codec_of
-from .values.registry import DEFAULT, AnyClass, Encode, Registry, register
-from .values.schema_types import classes_in
-from .values.stored_errors import BUILTIN_ERRORS, Chain, describe, parts_of, restore
-from .values.treatment import is_bare_text
+from .registry import DEFAULT, AnyClass, Encode, Registry, register
+from .schema_types import classes_in
+from .strict import TOO_DEEP, Walk
 
 __all__ = [
     "Blob",
@@ -84,7 +83,7 @@ class Serializer:
 
     def __init__(self, registry: Registry | None = None) -> None:
         # Deferred: these tables load a dozen standard modules, which `import stategraph` should not wait for.
-        from .values.builtin_types import BY_CODE, BY_TYPE
+        from .builtin_codecs import BY_CODE, BY_TYPE
 
         self._by_type = BY_TYPE
         self._by_code = BY_CODE

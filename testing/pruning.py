@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from .check import check, raises, same
-from .desk import Desk, long_run
+from .conformance import check, raises, same
+from .harness import Desk, long_run
 from .listing import ROOT, shelf
 
 

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 from typing_extensions import is_typeddict
 
+from .class_codecs import standard, storable
 from .codec import Codec, key_of
-from .treatment import standard, storable
 
 AnyClass = TypeVar("AnyClass", bound=type)
 Encode = Callable[[Any], Any]

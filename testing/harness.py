@@ -22,7 +22,7 @@ from ..checkpoint.base import (
     TaskWrites,
     address,
 )
-from .check import ASYNC, CheckFailed, same
+from .conformance import ASYNC, CheckFailed, same
 
 if TYPE_CHECKING:
     from .suite import SaverChecks

@@ -14,8 +14,8 @@ from types import MemberDescriptorType
 from typing import Any
 
 from ..errors import StoredError
+from .class_codecs import slots_of
 from .codec import key_of
-from .treatment import slots_of
 
 BUILTIN_ERRORS: dict[str, type[BaseException]] = {
     key_of(cls): cls for cls in vars(builtins).values() if isinstance(cls, type) and issubclass(cls, BaseException)

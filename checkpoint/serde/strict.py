@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import UnserializableError
-from ..msgpack import Ext
+from .class_codecs import is_bare_text
 from .codec import BIG_INT, ERROR, MAP, MAX_OBJECTS, OBJECT, TEXT, Codec
-from .treatment import is_bare_text
+from .msgpack import Ext
 
 ADVICE = "register the type with stategraph.checkpoint.register, or keep the key out of checkpoints with UntrackedValue"
 

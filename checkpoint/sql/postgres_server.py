@@ -24,8 +24,8 @@ except ModuleNotFoundError as error:
     advice = "threads and stores in Postgres need psycopg: pip install stategraph[postgres]"
     raise ModuleNotFoundError(advice, name=error.name) from error
 
+from .postgres_wire import ALIVE, SERVER_ALIVE, LateError, Patient, Wire, alone, proven, transaction
 from .redact import redacted
-from .wire import ALIVE, SERVER_ALIVE, LateError, Patient, Wire, alone, proven, transaction
 
 __all__ = ["ConnectionLostError", "Cursor", "Server", "Target", "Wire", "POOL_SIZE", "SECONDS", "is_clash"]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from itertools import count
 from typing import Any, Protocol
 
-from ..limits import Limits, with_continued
+from ..retention import Limits, with_continued
 from ..serde import Blob
 from .rows import (
     SELF,
