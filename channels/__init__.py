@@ -1,10 +1,11 @@
-"""The cells of the state between supersteps: how each takes writes, and how long it keeps them.
+"""Channels hold the state between supersteps. Each says how it takes writes and how long it keeps
+them.
 
 Import channels from here. They know nothing of nodes, savers or the engine.
 """
 
 from .aggregate import BinaryOperatorAggregate, Overwrite
-from .base import MISSING, BaseChannel, EmptyChannelError, InvalidUpdateError
+from .base import MISSING, BaseChannel, ChannelStatus, EmptyChannelError, InvalidUpdateError
 from .ephemeral_value import AnyValue, EphemeralValue
 from .last_value import LastValue, LastValueAfterFinish, UntrackedValue
 from .named_barrier import NamedBarrierValue, NamedBarrierValueAfterFinish
@@ -12,6 +13,7 @@ from .topic import Topic
 
 __all__ = [
     "BaseChannel",
+    "ChannelStatus",
     # one value
     "LastValue",
     "LastValueAfterFinish",

@@ -1,6 +1,6 @@
-"""The channel that folds writes with a reducer, and `Overwrite`, which goes past it.
+"""The channel that folds writes with a reducer, and `Overwrite`, which bypasses it.
 
-Here lives what depends on a reducer. How an annotation becomes one is decided when a graph is built.
+Which annotation becomes such a channel is decided when a graph is built.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from typing import (
 )
 
 from .base import MISSING, BaseChannel, Missing, Value
-from .cell import CONCURRENT, Cell, clone, too_many
+from .common import CONCURRENT, SingleValue, clone, too_many_error
 
 New = TypeVar("New")
 
@@ -54,12 +54,12 @@ _PURE = (op.add, op.or_, op.and_, op.mul, op.sub, op.xor, op.concat, max, min)
 class Overwrite(Generic[New]):
     """A write that replaces the value and bypasses the reducer.
 
-    It wins over all other writes of its superstep, whatever their order, and a warning says so. On a channel without a
-    reducer it is a plain write of `value`. It cannot be subclassed.
+    It wins over all other writes of its superstep, whatever their order, and a warning says so. On
+    a channel without a reducer it is a plain write of `value`. It cannot be subclassed.
 
     Args:
         value: the new value.
-        type: a constant, so that an `Overwrite` turned into JSON can still be told from other dicts.
+        type: a constant, so that an `Overwrite` turned into JSON is not taken for another dict.
     """
 
     value: New
@@ -69,17 +69,17 @@ class Overwrite(Generic[New]):
         raise TypeError("Overwrite cannot be subclassed")
 
 
-class BinaryOperatorAggregate(Cell[Value]):
+class BinaryOperatorAggregate(SingleValue[Value]):
     """Folds every write into the value: `value = operator(value, write)`, in path order.
 
-    The value starts as `typ()`; where that cannot be called (`int | None`, `Any`, …) the channel starts
-    empty and takes its first write as it is. A write `Overwrite(v)`, `{"__overwrite__": v}` or
-    `{"type": "__overwrite__", "value": v}` replaces the value.
+    The value starts as `typ()`; where that cannot be called (`int | None`, `Any`, …) the channel
+    starts empty and takes its first write as it is. A write `Overwrite(v)`, `{"__overwrite__": v}`
+    or `{"type": "__overwrite__", "value": v}` replaces the value.
 
     Args:
         typ: the type of the value. Abstract ones start as a `list`, `set` or `dict`.
-        operator: the reducer, `(value, write) -> value`. It may change `value` (one level deep) and return it;
-            it must leave `write` alone.
+        operator: the reducer, `(value, write) -> value`. It may change `value` (one level deep)
+            and return it; it must leave `write` alone.
         key: the name of the channel; the graph fills it in.
 
     >>> from operator import add
@@ -103,8 +103,14 @@ class BinaryOperatorAggregate(Cell[Value]):
         self.make: Callable[[], Value] | None = concrete_type(typ)
         try:
             self.value = self.make()
-        except Exception:  # whatever an unknown type does when called, it only means: no initial value
+        except Exception:
+            # Whatever an unknown type raises when called, it only means: no initial value.
             self.make = None
+
+    @property
+    def reducer(self) -> Callable[[Any, Any], Value]:
+        """The operator."""
+        return self.operator
 
     def from_checkpoint(self, stored: Value | Missing) -> Self:
         """A live channel that holds `stored`, or a fresh initial value."""
@@ -126,27 +132,35 @@ class BinaryOperatorAggregate(Cell[Value]):
         if not values:
             return False
         for write in values:
+            # Most writes are neither; asking here saves them a call (benchmark P1).
             if (type(write) is Overwrite or isinstance(write, dict)) and is_overwrite(write):
-                self.value = sole_overwrite(self, [write for write in values if is_overwrite(write)])
+                overwrites = [write for write in values if is_overwrite(write)]
+                self.value = sole_overwrite(self, overwrites)
                 self.dropped = len(values) - 1
                 return True
         value = self.value
-        if value is not MISSING:
-            # The value is shared with the channel this one was copied from: a reducer that works in place gets its own.
-            start = value if self.pure or value.__class__ in _IMMUTABLE else own_copy(value)
-            self.value = fold(self.operator, values, start)
-        elif len(values) == 1:
-            self.value = values[0]
-        else:
-            # The first write is folded into, but it is still its node's: work on a copy.
-            self.value = fold(self.operator, values[1:], own_copy(values[0]))
+        if value is MISSING:
+            self.value = self._fold_first(values)
+            return True
+        # The channel that this one was copied from shares the value: a reducer that works in place
+        # is given a copy.
+        start = value if self.pure or value.__class__ in _IMMUTABLE else own_copy(value)
+        self.value = fold(self.operator, values, start)
         return True
+
+    def _fold_first(self, values: Sequence[Any]) -> Any:
+        """The value of an empty channel after its first writes."""
+        if len(values) == 1:
+            return values[0]
+        # The first write becomes the value, but it still belongs to its node: work on a copy.
+        return fold(self.operator, values[1:], own_copy(values[0]))
 
     def copy(self) -> Self:
         """A second channel with the same value (shared, not copied)."""
         cls = self.__class__
         if cls is not BinaryOperatorAggregate:
             return clone(self)
+        # By hand, for speed: it is copied in every superstep that writes it (benchmark P1).
         new = cls.__new__(cls)
         new.key = self.key
         new.typ = self.typ
@@ -165,7 +179,7 @@ class BinaryOperatorAggregate(Cell[Value]):
 
 
 def fold(operator: Callable[[Any, Any], Any], values: Sequence[Any], start: Any) -> Any:
-    """`reduce`, but thousands of lists are added up in one new list instead of as many."""
+    """`reduce`, but many lists are added up in one new list (benchmark P8)."""
     lists = operator is op.add and start.__class__ is list and len(values) > 1
     if lists and all(value.__class__ is list for value in values):
         return [*start, *chain.from_iterable(values)]
@@ -173,7 +187,7 @@ def fold(operator: Callable[[Any, Any], Any], values: Sequence[Any], start: Any)
 
 
 def concrete_type(typ: Any) -> Any:
-    """What to call for an initial value of `typ`: without qualifiers and parameters, abstract made concrete.
+    """What to call for an initial value of `typ`: the bare type, a concrete one if it is abstract.
 
     >>> concrete_type(Annotated[abc.Sequence[int], "note"])
     <class 'list'>
@@ -185,7 +199,7 @@ def concrete_type(typ: Any) -> Any:
 
 
 def is_overwrite(write: Any) -> bool:
-    """Whether a write to a reducer is an `Overwrite`, or one of the two dicts that mean the same."""
+    """Whether a write to a reducer is an `Overwrite` or one of the two dicts that stand for it."""
     if not isinstance(write, dict):
         return type(write) is Overwrite
     if len(write) == 1 and _TAG in write:
@@ -202,7 +216,7 @@ def sole_overwrite(channel: BaseChannel[Any, Any, Any], found: Sequence[Any]) ->
     """
     if len(found) > 1:
         advice = f"Let a single node overwrite the key. ({CONCURRENT})"
-        raise too_many(channel, "only one Overwrite per step is possible", len(found), advice)
+        raise too_many_error(channel, "only one Overwrite per step is possible", len(found), advice)
     [write] = found
     if type(write) is Overwrite:
         return write.value
@@ -210,10 +224,10 @@ def sole_overwrite(channel: BaseChannel[Any, Any, Any], found: Sequence[Any]) ->
 
 
 def own_copy(value: Any) -> Any:
-    """A shallow copy, for a reducer that may work in place; what cannot be copied is returned as it is."""
+    """A shallow copy, for a reducer that may work in place. What cannot be copied is returned."""
     kind = type(value)
     try:
-        # A `copy` method knows its object best, unless the class has its say in `__copy__`.
+        # A `copy` method knows its object best, unless the class also defines `__copy__`.
         if hasattr(kind, "copy") and not hasattr(kind, "__copy__"):
             return value.copy()
         return shallow_copy(value)

@@ -1,14 +1,16 @@
-"""The contract of a channel: a cell that holds one part of the state between supersteps.
+"""The contract of a channel, which holds one part of the state between supersteps.
 
 Here live the contract, the sentinel for "no value" and the two errors a channel raises.
-No channel knows of nodes, tasks, savers or the engine.
+No channel knows of nodes, tasks, savers or the engine. `stategraph.testing.check_channel` tests a
+channel of your own against the contract.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final, Generic, Self, TypeVar
+from typing import Any, ClassVar, Final, Generic, Literal, Self, TypeVar
 
 Value = TypeVar("Value")
 Update = TypeVar("Update")
@@ -32,12 +34,12 @@ class StateGraphError(Exception):
     """The root of every error this package raises (control-flow signals are not errors)."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Copy and pickle by what it holds: what an error's `__init__` takes need not be what `args` keeps."""
-        return _error_of, (type(self), self.args), self.__dict__ or None
+        """Copy and pickle by content: `__init__` need not take what `args` keeps."""
+        return _rebuild_error, (type(self), self.args), self.__dict__ or None
 
 
-def _error_of(cls: type[BaseException], args: tuple[Any, ...]) -> BaseException:
-    """An error without a call of its `__init__`; pickle and copy then set its attributes."""
+def _rebuild_error(cls: type[BaseException], args: tuple[Any, ...]) -> BaseException:
+    """An error made without calling its `__init__`; pickle and copy then set its attributes."""
     error: BaseException = cls.__new__(cls, *args)
     error.args = args
     return error
@@ -51,24 +53,49 @@ class InvalidUpdateError(StateGraphError):
     """A write that its channel, or its graph, cannot take."""
 
 
-class BaseChannel(Generic[Value, Update, Stored]):
-    """One cell of the state. Subclass it and override `update` to make your own.
+@dataclass(frozen=True, slots=True)
+class ChannelStatus:
+    """What a channel says of itself; see `BaseChannel.describe`.
 
-    A channel given to a graph is a template: each run calls `from_checkpoint` on it and owns the result.
-    The engine never changes a live channel: it updates a `copy` and swaps it in once the whole superstep
-    has been applied, so an `update` that raises leaves nothing half done.
+    Attributes:
+        state: "available" if it can be read; "waiting" if it was written but cannot be read yet;
+            "empty" if nothing was written that still counts.
+        text: the predicate of a sentence whose subject is the channel, such as "holds no value".
+        missing: the names that must still be written, sorted; only joins wait for names.
+    """
+
+    state: Literal["available", "waiting", "empty"]
+    text: str
+    missing: tuple[str, ...] = ()
+
+
+class BaseChannel(Generic[Value, Update, Stored]):
+    """One part of the state. To make your own, subclass it and define `get`, `update` and
+    `from_checkpoint`; then run `stategraph.testing.check_channel` on it.
+
+    A channel given to a graph is a template: each run calls `from_checkpoint` on it and owns the
+    result. The engine never changes a live channel: it updates a `copy` and swaps it in once the
+    whole superstep has been applied, so an `update` that raises leaves the run as it was.
 
     Args:
         typ: the type of the value, as the user wrote it.
         key: the name of the channel in its graph; used in error texts. The graph fills it in.
 
     Attributes:
-        dropped: how many writes the last `update` has left out because another one replaced them. A graph warns of it.
+        dropped: how many writes the last `update` left out because another one replaced them.
+            A graph warns about them.
+        stored: whether checkpoints hold this channel. If False a resumed run starts without it.
+        shares_blank: whether all runs may use one empty instance, the template itself, because
+            `from_checkpoint(MISSING)` and an `update([])` that empties the channel both give
+            exactly that. A class must set it in its own body: subclasses do not inherit it.
+            It saves a run one new channel per key and per emptied trigger (benchmarks P2 and P10).
     """
 
     __slots__ = ("key", "typ")
 
     dropped: int = 0
+    stored: ClassVar[bool] = True
+    shares_blank: ClassVar[bool] = False
 
     def __init__(self, typ: Any, key: str = "") -> None:
         self.typ = typ
@@ -76,6 +103,8 @@ class BaseChannel(Generic[Value, Update, Stored]):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        # What a subclass overrides may make its empty instances differ: it has to say so anew.
+        cls.shares_blank = cls.__dict__.get("shares_blank", False)
         # A class with an `update` of its own may react to an empty one, unless it says otherwise.
         for base in cls.__mro__:
             if "step_scoped" in base.__dict__:
@@ -88,10 +117,16 @@ class BaseChannel(Generic[Value, Update, Stored]):
     def step_scoped(self) -> bool:
         """Whether `update([])` may change this channel.
 
-        If True the engine calls `update([])` after every superstep that wrote nothing here while the channel
-        is available. A subclass that overrides `update` counts as step-scoped until it overrides this too.
+        If True the engine calls `update([])` after every superstep that wrote nothing here while
+        the channel is available. A subclass that overrides `update` counts as step-scoped until
+        it overrides this too.
         """
         return True
+
+    @property
+    def reducer(self) -> Callable[[Any, Any], Any] | None:
+        """The function that folds writes into the value; None if there is none."""
+        return None
 
     @property
     def ValueType(self) -> Any:
@@ -123,7 +158,7 @@ class BaseChannel(Generic[Value, Update, Stored]):
         """Take all writes of one superstep, in path order; empty if there were none.
 
         Returns:
-            True if the channel changed, so that its version moves and nodes that wait for it may run.
+            True if the channel changed: its version moves, and nodes that wait for it may run.
 
         Raises:
             InvalidUpdateError: these values cannot be taken (together).
@@ -137,9 +172,15 @@ class BaseChannel(Generic[Value, Update, Stored]):
             InvalidUpdateError: these values cannot be taken (together).
             EmptyChannelError: it would hold none.
         """
-        image = self.copy()
-        image.update(values)
-        return image.get()
+        updated = self.copy()
+        updated.update(values)
+        return updated.get()
+
+    def describe(self) -> ChannelStatus:
+        """What the channel holds or waits for, for `explain` and for error texts."""
+        if self.is_available():
+            return ChannelStatus("available", "holds a value")
+        return ChannelStatus("empty", "holds no value")
 
     def consume(self) -> bool:
         """A node that waits for this channel ran. Returns True if the channel changed."""
@@ -157,18 +198,23 @@ class BaseChannel(Generic[Value, Update, Stored]):
             return MISSING
 
     def from_checkpoint(self, stored: Stored | Missing) -> Self:
-        """A live channel made from this template and what `checkpoint` once returned (or `MISSING`)."""
+        """A live channel made of this template and what `checkpoint` returned (or `MISSING`)."""
         raise NotImplementedError(f"{type(self).__name__} must define from_checkpoint()")
 
     def copy(self) -> Self:
-        """A second channel with the same content, which can be updated without changing this one."""
+        """A second channel with the same content; updating it leaves this one as it is."""
         return self.from_checkpoint(self.checkpoint())
 
     def __eq__(self, other: object) -> bool:
         """Whether two schemas declare the same channel; the current value does not count."""
         return type(self) is type(other)
 
-    __hash__ = None  # type: ignore[assignment]  # two equal declarations are still two cells
+    __hash__ = None  # type: ignore[assignment]  # two equal declarations are still two channels
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({getattr(self.typ, '__name__', self.typ)})"
+        return f"{type(self).__name__}({type_name(self.typ)})"
+
+
+def type_name(typ: Any) -> str:
+    """A type as an error text shows it."""
+    return str(getattr(typ, "__name__", typ))

@@ -1,4 +1,5 @@
-"""Channels whose value lives for one superstep: written at its barrier, readable in the next, then gone.
+"""Channels whose value lives for one superstep: written at its end, readable in the next, then
+gone.
 
 Channels that keep their value live in `last_value`, the one that gathers many in `topic`.
 """
@@ -9,11 +10,11 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from .aggregate import Overwrite
-from .base import MISSING, Value
-from .cell import Cell, clone, guarded
+from .base import Value
+from .common import SingleValue, clone, guard_error
 
 
-class EphemeralValue(Cell[Value]):
+class EphemeralValue(SingleValue[Value]):
     """Holds a value for the one superstep that follows the write.
 
     Args:
@@ -31,20 +32,22 @@ class EphemeralValue(Cell[Value]):
 
     __slots__ = ("guard",)
 
+    shares_blank = True
+
     def __init__(self, typ: Any, guard: bool = True, *, key: str = "") -> None:
         super().__init__(typ, key)
         self.guard = guard
 
     def update(self, values: Sequence[Any]) -> bool:
-        """Take the last value, or forget the old one if there is none.
+        """Take the last value, or drop the old one if there is none.
 
         Raises:
             InvalidUpdateError: there is more than one and the channel is guarded.
         """
         if not values:
-            return forget(self)
+            return self._drop_value()
         if len(values) > 1 and self.guard:
-            raise guarded(self, len(values))
+            raise guard_error(self, len(values))
         value = values[-1]
         self.value = value.value if type(value) is Overwrite else value
         return True
@@ -54,6 +57,7 @@ class EphemeralValue(Cell[Value]):
         cls = self.__class__
         if cls is not EphemeralValue:
             return clone(self)
+        # By hand, for speed: triggers are copied in every superstep (benchmark P1).
         new = cls.__new__(cls)
         new.key = self.key
         new.typ = self.typ
@@ -66,8 +70,9 @@ class EphemeralValue(Cell[Value]):
         return type(self) is type(other) and self.guard == getattr(other, "guard", None)
 
 
-class AnyValue(Cell[Value]):
-    """Holds a value for the one superstep that follows; of several writes, taken to be equal, the last wins.
+class AnyValue(SingleValue[Value]):
+    """Holds a value for the one superstep that follows the write. Several writes in one superstep
+    are taken to be equal: the last one counts.
 
     Args:
         typ: the type of the value.
@@ -81,29 +86,12 @@ class AnyValue(Cell[Value]):
 
     __slots__ = ()
 
+    shares_blank = True
+
     def update(self, values: Sequence[Any]) -> bool:
-        """Take the last value, or forget the old one if there is none."""
+        """Take the last value, or drop the old one if there is none."""
         if not values:
-            return forget(self)
+            return self._drop_value()
         value = values[-1]
         self.value = value.value if type(value) is Overwrite else value
         return True
-
-    def copy(self) -> Self:
-        """A second channel with the same value (shared, not copied)."""
-        cls = self.__class__
-        if cls is not AnyValue:
-            return clone(self)
-        new = cls.__new__(cls)
-        new.key = self.key
-        new.typ = self.typ
-        new.value = self.value
-        return new
-
-
-def forget(cell: Cell[Any]) -> bool:
-    """Empty a cell; True if it held a value."""
-    if cell.value is MISSING:
-        return False
-    cell.value = MISSING
-    return True

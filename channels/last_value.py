@@ -1,6 +1,7 @@
-"""Channels that keep their value until it is written again: for ever, for one run, or for the run's end.
+"""Channels that keep their value until it is written again.
 
-Channels that forget after one superstep live in `ephemeral_value`, those that combine writes in `aggregate`.
+Channels whose value lives for one superstep are in `ephemeral_value`, those that combine writes in
+`aggregate`.
 """
 
 from __future__ import annotations
@@ -9,12 +10,13 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from .aggregate import Overwrite
-from .base import MISSING, BaseChannel, Missing, Value
-from .cell import CONCURRENT, Cell, clone, empty, guarded, too_many
+from .base import MISSING, BaseChannel, ChannelStatus, Missing, Value
+from .common import CONCURRENT, SingleValue, clone, empty_error, guard_error, too_many_error
 
 
-class LastValue(Cell[Value]):
-    """Keeps the last value written; takes one write per superstep. The default for a key of the state.
+class LastValue(SingleValue[Value]):
+    """Keeps the last value written; takes one write per superstep. Keys of a state without a
+    reducer are of this class.
 
     Args:
         typ: the type of the value.
@@ -29,6 +31,7 @@ class LastValue(Cell[Value]):
     __slots__ = ()
 
     step_scoped = False
+    shares_blank = True
 
     def update(self, values: Sequence[Any]) -> bool:
         """Take the only value.
@@ -47,12 +50,13 @@ class LastValue(Cell[Value]):
             return False
         rule = f"{type(self).__name__} can take only one value per step"
         advice = "To take several, give the key a reducer: Annotated[list, operator.add]."
-        raise too_many(self, rule, len(values), f"{advice} ({CONCURRENT})")
+        raise too_many_error(self, rule, len(values), f"{advice} ({CONCURRENT})")
 
     def preview(self, values: Sequence[Any]) -> Value:
         """What `get` would give after an update with these values."""
         if len(values) != 1 or type(values[0]) is Overwrite or self.__class__ is not LastValue:
             return super().preview(values)
+        # Without a copy: a router reads the state after every superstep (benchmark P1).
         value: Value = values[0]
         return value
 
@@ -61,6 +65,7 @@ class LastValue(Cell[Value]):
         cls = self.__class__
         if cls is not LastValue:
             return clone(self)
+        # By hand, for speed: most keys of a state are of this class (benchmark P1).
         new = cls.__new__(cls)
         new.key = self.key
         new.typ = self.typ
@@ -68,8 +73,8 @@ class LastValue(Cell[Value]):
         return new
 
 
-class UntrackedValue(Cell[Value]):
-    """Keeps the last value written within a run, and never stores it: a resumed run starts without it.
+class UntrackedValue(SingleValue[Value]):
+    """Keeps the last value written within a run and is never stored: a resumed run starts without.
 
     Args:
         typ: the type of the value.
@@ -85,6 +90,8 @@ class UntrackedValue(Cell[Value]):
     __slots__ = ("guard",)
 
     step_scoped = False
+    shares_blank = True
+    stored = False
 
     def __init__(self, typ: Any, guard: bool = True, *, key: str = "") -> None:
         super().__init__(typ, key)
@@ -99,7 +106,7 @@ class UntrackedValue(Cell[Value]):
         if not values:
             return False
         if len(values) > 1 and self.guard:
-            raise guarded(self, len(values))
+            raise guard_error(self, len(values))
         value = values[-1]
         self.value = value.value if type(value) is Overwrite else value
         return True
@@ -112,25 +119,14 @@ class UntrackedValue(Cell[Value]):
         """An empty channel, whatever was stored."""
         return super().from_checkpoint(MISSING)
 
-    def copy(self) -> Self:
-        """A second channel with the same value (shared, not copied)."""
-        cls = self.__class__
-        if cls is not UntrackedValue:
-            return clone(self)
-        new = cls.__new__(cls)
-        new.key = self.key
-        new.typ = self.typ
-        new.guard = self.guard
-        new.value = self.value
-        return new
-
     def __eq__(self, other: object) -> bool:
         """Whether the class and `guard` are the same."""
         return type(self) is type(other) and self.guard == getattr(other, "guard", None)
 
 
 class LastValueAfterFinish(BaseChannel[Value, Any, tuple[Value, bool]]):
-    """Keeps the last value written, but shows it only once nothing else is left to run, and then only once.
+    """Keeps the last value written, but hides it until nothing else is left to run. A node that
+    reads it then uses it up.
 
     Args:
         typ: the type of the value.
@@ -149,6 +145,7 @@ class LastValueAfterFinish(BaseChannel[Value, Any, tuple[Value, bool]]):
     __slots__ = ("finished", "value")
 
     step_scoped = False
+    shares_blank = True
 
     value: Value | Missing
 
@@ -165,7 +162,7 @@ class LastValueAfterFinish(BaseChannel[Value, Any, tuple[Value, bool]]):
         """
         value = self.value
         if value is MISSING or not self.finished:
-            raise empty(self)
+            raise empty_error(self)
         return value
 
     def is_available(self) -> bool:
@@ -180,6 +177,12 @@ class LastValueAfterFinish(BaseChannel[Value, Any, tuple[Value, bool]]):
         self.value = value.value if type(value) is Overwrite else value
         self.finished = False
         return True
+
+    def describe(self) -> ChannelStatus:
+        """A hidden value waits."""
+        if self.value is MISSING or self.finished:
+            return super().describe()
+        return ChannelStatus("waiting", "holds a value and waits until nothing else can run")
 
     def consume(self) -> bool:
         """Drop a value that was shown."""
@@ -209,12 +212,4 @@ class LastValueAfterFinish(BaseChannel[Value, Any, tuple[Value, bool]]):
 
     def copy(self) -> Self:
         """A second channel with the same value (shared, not copied)."""
-        cls = self.__class__
-        if cls is not LastValueAfterFinish:
-            return clone(self)
-        new = cls.__new__(cls)
-        new.key = self.key
-        new.typ = self.typ
-        new.value = self.value
-        new.finished = self.finished
-        return new
+        return clone(self)

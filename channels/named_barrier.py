@@ -1,6 +1,6 @@
 """Channels that wait until every one of a set of names has been written: the joins of a graph.
 
-Names may come in over many supersteps and runs. Here lives the counting; who writes a name is no concern.
+The names may be written over many supersteps and runs. Who writes them is of no concern here.
 """
 
 from __future__ import annotations
@@ -8,8 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Self
 
-from .base import MISSING, BaseChannel, EmptyChannelError, InvalidUpdateError, Missing, Stored, Value
-from .cell import at_key, clone
+from .base import (
+    MISSING,
+    BaseChannel,
+    ChannelStatus,
+    EmptyChannelError,
+    InvalidUpdateError,
+    Missing,
+    Stored,
+    Value,
+)
+from .common import clone, name_key
 
 
 class Barrier(BaseChannel[None, Value, Stored]):
@@ -32,25 +41,40 @@ class Barrier(BaseChannel[None, Value, Stored]):
         self.seen: frozenset[Value] = frozenset()
 
     def get(self) -> None:
-        """Nothing: a barrier is either open or not.
+        """None: a barrier is open or closed and has no value.
 
         Raises:
-            EmptyChannelError: it is not open.
+            EmptyChannelError: it is closed.
         """
         if not self.is_available():
-            waits = listed(self.names - self.seen) or "the end of the run"
-            raise EmptyChannelError(at_key(self, f"this {type(self).__name__} still waits for {waits}"))
+            waits = join_names(self.names - self.seen) or "the end of the run"
+            text = f"this {type(self).__name__} still waits for {waits}"
+            raise EmptyChannelError(name_key(self, text))
+
+    def describe(self) -> ChannelStatus:
+        """Says which names are missing, and which were seen."""
+        if self.is_available():
+            return ChannelStatus("available", "is complete")
+        missing = tuple(sorted(map(str, self.names - self.seen)))
+        if not missing:
+            return ChannelStatus("waiting", "is complete and waits until nothing else can run")
+        waits = f"still waits for {', '.join(missing)}"
+        if not self.seen:
+            return ChannelStatus("empty", f"{waits} (none has arrived yet)", missing)
+        seen = sorted(map(str, self.seen))
+        verb = "has" if len(seen) == 1 else "have"
+        return ChannelStatus("waiting", f"{waits} ({', '.join(seen)} {verb} arrived)", missing)
 
     def update(self, values: Sequence[Value]) -> bool:
         """Note the names; True if one of them is new.
 
         Raises:
-            InvalidUpdateError: a name the barrier does not wait for. None of the names is noted then.
+            InvalidUpdateError: a name the barrier does not wait for. Then no name is noted.
         """
         try:
             seen = self.seen.union(values)
             known = seen <= self.names
-        except TypeError:  # what cannot be hashed is no name either
+        except TypeError:  # a value that cannot be hashed is not a name
             known = False
         if not known:
             raise self._unknown(values)
@@ -62,8 +86,9 @@ class Barrier(BaseChannel[None, Value, Stored]):
     def _unknown(self, values: Sequence[Value]) -> InvalidUpdateError:
         names = list(self.names)  # a list, to look up without hashing
         stranger = next(name for name in values if name not in names)
-        text = f"value {stranger!r} is not in {{{listed(names)}}}, the names this barrier waits for"
-        return InvalidUpdateError(at_key(self, text))
+        known = join_names(names)
+        text = f"value {stranger!r} is not in {{{known}}}, the names this barrier waits for"
+        return InvalidUpdateError(name_key(self, text))
 
     def __eq__(self, other: object) -> bool:
         """Whether the class and the names are the same."""
@@ -71,7 +96,7 @@ class Barrier(BaseChannel[None, Value, Stored]):
 
 
 class NamedBarrierValue(Barrier[Value, set[Value]]):
-    """Opens when all `names` were written; closes again when a node that waited for it has run.
+    """Opens when all `names` were written; closes when a node that waited for it has run.
 
     Args:
         typ: the type of a name.
@@ -90,13 +115,15 @@ class NamedBarrierValue(Barrier[Value, set[Value]]):
 
     __slots__ = ()
 
+    shares_blank = True
+
     def is_available(self) -> bool:
         """Whether all names were seen."""
         return self.seen == self.names
 
     def consume(self) -> bool:
         """Start over, if all names were seen."""
-        # Without names there is nothing to start over: True would wake the node again for ever.
+        # Without names there is nothing to start over: True would run the node again, endlessly.
         if not self.seen or self.seen != self.names:
             return False
         self.seen = frozenset()
@@ -107,7 +134,7 @@ class NamedBarrierValue(Barrier[Value, set[Value]]):
         return set(self.seen)
 
     def from_checkpoint(self, stored: Iterable[Value] | Missing) -> Self:
-        """A live channel that has seen `stored`; names no longer waited for are left out."""
+        """A live channel that has seen `stored`. Unknown names are left out."""
         new = self.copy()
         new.seen = frozenset() if stored is MISSING else self.names.intersection(stored)
         return new
@@ -117,6 +144,7 @@ class NamedBarrierValue(Barrier[Value, set[Value]]):
         cls = self.__class__
         if cls is not NamedBarrierValue:
             return clone(self)
+        # By hand, for speed: each branch of a fan-out writes its join (benchmark P7).
         new = cls.__new__(cls)
         new.key = self.key
         new.typ = self.typ
@@ -142,6 +170,8 @@ class NamedBarrierValueAfterFinish(Barrier[Value, tuple[set[Value], bool]]):
     """
 
     __slots__ = ("finished",)
+
+    shares_blank = True
 
     def __init__(self, typ: Any, names: Iterable[Value], *, key: str = "") -> None:
         super().__init__(typ, names, key=key)
@@ -171,7 +201,7 @@ class NamedBarrierValueAfterFinish(Barrier[Value, tuple[set[Value], bool]]):
         return set(self.seen), self.finished
 
     def from_checkpoint(self, stored: Sequence[Any] | Missing) -> Self:
-        """A live channel made from a pair (names seen, finished); names no longer waited for are left out."""
+        """A live channel made of a pair (names seen, finished). Unknown names are left out."""
         new = self.copy()
         seen, finished = ((), False) if stored is MISSING else stored
         new.seen = self.names.intersection(seen)
@@ -180,18 +210,9 @@ class NamedBarrierValueAfterFinish(Barrier[Value, tuple[set[Value], bool]]):
 
     def copy(self) -> Self:
         """A second barrier in the same state."""
-        cls = self.__class__
-        if cls is not NamedBarrierValueAfterFinish:
-            return clone(self)
-        new = cls.__new__(cls)
-        new.key = self.key
-        new.typ = self.typ
-        new.names = self.names
-        new.seen = self.seen
-        new.finished = self.finished
-        return new
+        return clone(self)
 
 
-def listed(names: Iterable[Any]) -> str:
+def join_names(names: Iterable[Any]) -> str:
     """Names for an error text, always in the same order."""
     return ", ".join(sorted(map(repr, names)))

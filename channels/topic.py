@@ -1,6 +1,6 @@
 """The channel that gathers: every write of a superstep is an item, in path order.
 
-Here lives gathering only; a reducer that joins lists is a `BinaryOperatorAggregate`.
+A reducer that joins lists is a `BinaryOperatorAggregate`; it does not live here.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from collections.abc import Sequence
 from typing import Any, Self, Union
 
 from .aggregate import Overwrite, sole_overwrite
-from .base import MISSING, BaseChannel, Missing, Value
-from .cell import clone, empty
+from .base import MISSING, BaseChannel, ChannelStatus, Missing, Value
+from .common import clone, empty_error
 
 
 class Topic(BaseChannel[Sequence[Value], Any, list[Value]]):
     """A list of what was written: in the last superstep, or since the thread began.
 
-    A write that is a list adds its items one by one; other sequences are items themselves. An `Overwrite`
-    replaces all items, also those of an accumulating topic.
+    A write that is a list adds its items one by one; other sequences are items themselves. An
+    `Overwrite` replaces all items, also those of an accumulating topic.
 
     Args:
         typ: the type of one item.
@@ -34,6 +34,8 @@ class Topic(BaseChannel[Sequence[Value], Any, list[Value]]):
 
     __slots__ = ("accumulate", "dropped", "items")
 
+    shares_blank = True
+
     def __init__(self, typ: Any, accumulate: bool = False, *, key: str = "") -> None:
         super().__init__(typ, key)
         self.dropped = 0
@@ -49,12 +51,14 @@ class Topic(BaseChannel[Sequence[Value], Any, list[Value]]):
     @property
     def ValueType(self) -> Any:
         """A sequence of items."""
-        return Sequence[self.typ]  # type: ignore[name-defined]  # built from the user's type, at run time
+        # Built from the user's type, at run time.
+        return Sequence[self.typ]  # type: ignore[name-defined]
 
     @property
     def UpdateType(self) -> Any:
         """One item, or a list of them."""
-        return Union[self.typ, list[self.typ]]  # type: ignore[name-defined]  # noqa: UP007 - typ may be a string
+        # Not with `|`: typ may be a string.
+        return Union[self.typ, list[self.typ]]  # type: ignore[name-defined]  # noqa: UP007
 
     def get(self) -> list[Value]:
         """A new list of the items.
@@ -63,12 +67,19 @@ class Topic(BaseChannel[Sequence[Value], Any, list[Value]]):
             EmptyChannelError: there are none.
         """
         if not self.items:
-            raise empty(self)
+            raise empty_error(self)
         return list(self.items)
 
     def is_available(self) -> bool:
         """Whether there are any items."""
         return bool(self.items)
+
+    def describe(self) -> ChannelStatus:
+        """Says how many items there are."""
+        if not self.items:
+            return ChannelStatus("empty", "holds no items")
+        noun = "item" if len(self.items) == 1 else "items"
+        return ChannelStatus("available", f"holds {len(self.items)} {noun}")
 
     def update(self, values: Sequence[Any]) -> bool:
         """Add the items, after the old ones are dropped if the topic does not accumulate.
@@ -81,9 +92,10 @@ class Topic(BaseChannel[Sequence[Value], Any, list[Value]]):
         self.dropped = 0
         if Overwrite in kinds:
             self.dropped = len(values) - 1
-            values = [sole_overwrite(self, [write for write in values if type(write) is Overwrite])]
+            overwrites = [write for write in values if type(write) is Overwrite]
+            values = [sole_overwrite(self, overwrites)]
             kinds, keep = {type(values[0])}, False
-        fresh = flat(values, kinds)
+        fresh = flatten(values, kinds)
         if keep:
             self.items += fresh
             return bool(fresh)
@@ -106,6 +118,7 @@ class Topic(BaseChannel[Sequence[Value], Any, list[Value]]):
         cls = self.__class__
         if cls is not Topic:
             return clone(self)
+        # By hand, for speed: every `Send` goes through a Topic (benchmark P8).
         new = cls.__new__(cls)
         new.key = self.key
         new.typ = self.typ
@@ -119,7 +132,7 @@ class Topic(BaseChannel[Sequence[Value], Any, list[Value]]):
         return type(self) is type(other) and self.accumulate == getattr(other, "accumulate", None)
 
 
-def flat(values: Sequence[Any], kinds: set[type]) -> tuple[Any, ...]:
+def flatten(values: Sequence[Any], kinds: set[type]) -> tuple[Any, ...]:
     """The items of `values`, whose types are `kinds`: lists are opened one level deep."""
     for kind in kinds:
         if issubclass(kind, list):

@@ -149,9 +149,10 @@ def _made(key: str, cls: type[Channel], typ: Any) -> Channel:
 
 def described(channel: Channel) -> str:
     """A channel in an error about two declarations that differ."""
-    if isinstance(channel, BinaryOperatorAggregate):
-        reducer = channel.operator
-        return f"{type(channel).__name__} with the reducer {getattr(reducer, '__qualname__', None) or repr(reducer)}"
+    reducer = channel.reducer
+    if reducer is not None:
+        name = getattr(reducer, "__qualname__", None) or repr(reducer)
+        return f"{type(channel).__name__} with the reducer {name}"
     return repr(channel)
 
 

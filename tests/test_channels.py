@@ -88,7 +88,7 @@ def test_doctests_hold() -> None:
 
 
 def test_all_names_every_channel() -> None:
-    assert len(channels.__all__) == len(set(channels.__all__)) == 14
+    assert len(channels.__all__) == len(set(channels.__all__)) == 15
     assert all(hasattr(channels, name) for name in channels.__all__)
 
 

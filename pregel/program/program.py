@@ -12,9 +12,6 @@ from functools import partial
 from typing import Any
 
 from ...channels.base import BaseChannel
-from ...channels.ephemeral_value import AnyValue, EphemeralValue
-from ...channels.last_value import LastValue, LastValueAfterFinish, UntrackedValue
-from ...channels.named_barrier import NamedBarrierValue, NamedBarrierValueAfterFinish
 from ...channels.topic import Topic
 from ...store.keys import KeyWatch
 from ..errors import InvalidGraphError, nearest
@@ -228,13 +225,13 @@ def freeze(
         managed=managed,
         triggers=_index((t, n.name) for n in table.values() for t in n.triggers),
         readers=pool.by_channel(),
-        untracked=frozenset(k for k, c in templates.items() if isinstance(c, UntrackedValue)),
+        untracked=frozenset(k for k, c in templates.items() if not c.stored),
         nested=_held(table),
         eager=eager,
         words=words or Vocabulary(frozenset(cells), {}),
         fingerprint=fingerprint(table, templates) if words is not None else {},
-        blank={k: c for k, c in templates.items() if type(c) in SHARED},
-        unshared=tuple(k for k, c in templates.items() if type(c) not in SHARED),
+        blank={k: c for k, c in templates.items() if c.shares_blank},
+        unshared=tuple(k for k, c in templates.items() if not c.shares_blank),
         consuming=any(node.consumes for node in table.values()),
         step_scoped=frozenset(k for k, c in templates.items() if c.step_scoped),
         finishers=tuple(k for k, c in templates.items() if type(c).finish is not BaseChannel.finish),
@@ -267,13 +264,6 @@ def with_debug(program: Program, debug: bool) -> Program:
             node.handler = None if node.handler is None else table[node.handler.name]
         known = program.elsewhere["debug", debug] = replace(program, nodes=table, elsewhere={})
     return known
-
-
-SHARED = frozenset((
-    LastValue, LastValueAfterFinish, AnyValue, UntrackedValue, EphemeralValue, Topic, NamedBarrierValue,
-    NamedBarrierValueAfterFinish,
-))  # fmt: skip
-"""Channel classes whose empty instances can be shared: a reducer's cannot, a node may change its first value."""
 
 
 class ReaderPool:

@@ -9,7 +9,6 @@ from copy import deepcopy
 from typing import Any
 from zlib import crc32
 
-from ...channels.aggregate import BinaryOperatorAggregate
 from ...channels.base import BaseChannel
 from ...checkpoint.base import Checkpoint, CheckpointTuple
 from ..types import START, TO_NODE
@@ -41,8 +40,7 @@ def fingerprint(nodes: Mapping[str, Any], channels: Mapping[str, BaseChannel[Any
 def _kind(channel: BaseChannel[Any, Any, Any]) -> str:
     hint = getattr(channel, "typ", None)
     kind = typing.get_origin(hint) or hint
-    reducer = channel.operator if isinstance(channel, BinaryOperatorAggregate) else None
-    return "\0".join((type(channel).__name__, _name(kind), _name(reducer)))
+    return "\0".join((type(channel).__name__, _name(kind), _name(channel.reducer)))
 
 
 def _name(thing: Any) -> str:

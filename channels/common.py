@@ -1,4 +1,4 @@
-"""What channels share: a slot for one value, copying, and the wording of a refusal.
+"""What channels share: a channel with one value, copying, and the texts of errors.
 
 When a value comes and when it goes is the rule of each channel and stays in its own file.
 """
@@ -12,10 +12,10 @@ from .base import MISSING, BaseChannel, EmptyChannelError, InvalidUpdateError, M
 AnyChannel = TypeVar("AnyChannel", bound=BaseChannel[Any, Any, Any])
 
 CONCURRENT = "INVALID_CONCURRENT_GRAPH_UPDATE"
-"""The code word that ends the text of two writes which exclude each other."""
+"""The code that ends the text of two writes which exclude each other."""
 
 
-class Cell(BaseChannel[Value, Any, Value]):
+class SingleValue(BaseChannel[Value, Any, Value]):
     """A channel that holds one value and stores it as it is. Subclasses say when it changes.
 
     Args:
@@ -28,6 +28,7 @@ class Cell(BaseChannel[Value, Any, Value]):
     value: Value | Missing
 
     def __init__(self, typ: Any, key: str = "") -> None:
+        # Without super(): a graph makes one for every node and key (benchmark P11).
         self.typ = typ
         self.key = key
         self.value = MISSING
@@ -40,7 +41,7 @@ class Cell(BaseChannel[Value, Any, Value]):
         """
         value = self.value
         if value is MISSING:
-            raise empty(self)
+            raise empty_error(self)
         return value
 
     def is_available(self) -> bool:
@@ -61,12 +62,19 @@ class Cell(BaseChannel[Value, Any, Value]):
         """A second channel with the same value (shared, not copied)."""
         return clone(self)
 
+    def _drop_value(self) -> bool:
+        """Empty the channel; True if it held a value."""
+        if self.value is MISSING:
+            return False
+        self.value = MISSING
+        return True
+
 
 def clone(channel: AnyChannel) -> AnyChannel:
-    """Copy a channel of a class we know nothing about, with its slots and its `__dict__`.
+    """Copy a channel of any class, with its slots and its `__dict__`.
 
-    Lists, dicts and sets that a subclass added are copied one level deep, so that an `update` which changes
-    them leaves the original alone. The value is shared.
+    Lists, dicts and sets that a subclass added are copied one level deep, so that an `update`
+    which changes them leaves the original alone. The value is shared.
     """
     new = object.__new__(type(channel))
     state: Any = object.__getstate__(channel)
@@ -77,22 +85,24 @@ def clone(channel: AnyChannel) -> AnyChannel:
     return new
 
 
-def at_key(channel: BaseChannel[Any, Any, Any], text: str) -> str:
+def name_key(channel: BaseChannel[Any, Any, Any], text: str) -> str:
     """Put the name of the channel, if it has one, before what went wrong."""
     return f"At key {channel.key!r}: {text}" if channel.key else text
 
 
-def empty(channel: BaseChannel[Any, Any, Any]) -> EmptyChannelError:
+def empty_error(channel: BaseChannel[Any, Any, Any]) -> EmptyChannelError:
     """The error for a read of a channel without a value."""
-    return EmptyChannelError(at_key(channel, f"this {type(channel).__name__} holds no value"))
+    return EmptyChannelError(name_key(channel, f"this {type(channel).__name__} holds no value"))
 
 
-def too_many(channel: BaseChannel[Any, Any, Any], rule: str, count: int, advice: str) -> InvalidUpdateError:
+def too_many_error(
+    channel: BaseChannel[Any, Any, Any], rule: str, count: int, advice: str
+) -> InvalidUpdateError:
     """The error for more writes in one superstep than `rule` allows."""
-    return InvalidUpdateError(at_key(channel, f"{rule}, but got {count}. {advice}"))
+    return InvalidUpdateError(name_key(channel, f"{rule}, but got {count}. {advice}"))
 
 
-def guarded(channel: BaseChannel[Any, Any, Any], count: int) -> InvalidUpdateError:
+def guard_error(channel: BaseChannel[Any, Any, Any], count: int) -> InvalidUpdateError:
     """The error for several writes to a channel with `guard=True`."""
     rule = f"{type(channel).__name__}(guard=True) can take only one value per step"
-    return too_many(channel, rule, count, "Use guard=False to let the last one win.")
+    return too_many_error(channel, rule, count, "Use guard=False to let the last one win.")
