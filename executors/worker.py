@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 from ..pregel.errors import GraphInterrupt, ShippingError
 from ..pregel.program.callables import GETTERS
 from ..pregel.runtime import RUNNING
-from ..pregel.superstep.interrupts import raised
+from ..pregel.superstep.interrupts import questions_of, unwrap_signals
 from .parcel import Blob, Ending, Part, Work
 from .pickling import culprit, dumps, loads, pack_error
 from .stand_ins import RemoteTask, Tell
@@ -48,12 +48,13 @@ def serve(payload: bytes, parts: Sequence[bytes] = (), tell: Tell | None = None)
         return dumps(ending)
     try:
         copy_context().run(_run, task, function, work, value, ending)
-    except GraphInterrupt as signal:
-        ending.paused, ending.raised = True, raised(task, signal)
-        rejected = getattr(signal, "error", None)
-        ending.error = None if rejected is None else pack_error(rejected)
-    except BaseException as error:
-        ending.error = pack_error(_not_there(node, error) if _only_in_main(error) else error)
+    except BaseException as raised:
+        cause = unwrap_signals(task, raised)
+        if isinstance(cause, GraphInterrupt):
+            ending.paused, ending.raised = True, questions_of(task, cause)
+            ending.error = None if cause.error is None else pack_error(cause.error)
+        else:
+            ending.error = pack_error(_not_there(node, cause) if _only_in_main(cause) else cause)
     finally:
         task.end()
     ending.writes, ending.asked, ending.questions = task.writes, task.asked, task.questions

@@ -113,6 +113,20 @@ def asks_twice(state: State) -> State:
     return {"log": [("asked", first, second)]}
 
 
+def asks_in_a_group(state: State) -> State:
+    """What `asyncio.TaskGroup` does to those that ask; the event loop is the function's own."""
+
+    async def ask(name: str) -> str:
+        return interrupt(name, key=name)
+
+    async def ask_both() -> list[str]:
+        async with asyncio.TaskGroup() as group:
+            asked = [group.create_task(ask(name)) for name in ("one?", "two?")]
+        return [each.result() for each in asked]
+
+    return {"log": asyncio.run(ask_both())}
+
+
 def asks_once(state: State) -> State:
     return {"log": [("once", interrupt("once?"))]}
 

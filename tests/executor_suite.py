@@ -54,6 +54,11 @@ def asked(play: Any) -> None:
     play.answer(s="7", o="O")
 
 
+def asked_in_a_group(play: Any) -> None:
+    play.call({"n": 0})
+    play.answer(o="1", t="2")
+
+
 def mended(play: Any) -> None:
     play.call({"n": 0})
     play.call(None)
@@ -75,6 +80,7 @@ STORIES: dict[str, tuple[Callable[..., Any], Callable[[Any], None]]] = {
     "commands": (commands, calls(ONE)),
     "generator": (lambda **o: row(yields, note_c, **o), calls(ONE)),
     "questions": (questions, asked),
+    "questions in a group": (lambda **o: row(asks_in_a_group, **o), asked_in_a_group),
     "an answer without a question": (lambda **o: row(asks_once, **o), forked),
     "retries": (retries, calls(ONE)),
     "handled": (handled, calls(ONE)),

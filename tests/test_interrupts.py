@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from executor_graphs import asks_in_a_group
 from paused import CFG, Ran, State, answer, asked, asks, at, fails, graph, ids, says
 from pydantic import BaseModel, ValidationError
 
@@ -777,3 +778,100 @@ def test_an_accepted_answer_that_fits_no_longer_is_asked_for_again(drive: Any) -
     assert [each.value for each in drive.get_state(app, CFG).interrupts] == ["first"]
     assert asked(drive.invoke(app, Command(resume=1), CFG)) == ["second"]
     assert drive.invoke(app, Command(resume="two"), CFG)["log"] == [1, "two"]
+
+
+@pytest.mark.parametrize("inside", ["interrupt", "graph", "task"])
+def test_a_task_group_whose_members_ask_pauses(inside: str) -> None:
+    """`asyncio.TaskGroup` wraps what its members raise and cancels the others; those ask when their turn comes."""
+    inner = graph({"i": lambda s: {"log": [interrupt(s["log"][0])]}}, (START, "i"), checkpointer=None)
+
+    @task
+    async def call(name: str) -> Any:
+        return interrupt(name, key=name)
+
+    async def ask(name: str) -> Any:
+        if inside == "graph":
+            return (await inner.ainvoke({"log": [name]}))["log"][1]
+        return await call(name) if inside == "task" else interrupt(name, key=name)
+
+    async def node(state: Any) -> Any:
+        async with asyncio.TaskGroup() as group:
+            members = [group.create_task(ask(name)) for name in "xy"]
+        return {"log": [member.result() for member in members]}
+
+    async def main() -> Any:
+        app = graph({"n": node}, (START, "n"))
+        result = await app.ainvoke({"log": []}, CFG)
+        for _ in range(4):
+            if "__interrupt__" not in result:
+                break
+            answers = {each.id: each.value.upper() for each in result["__interrupt__"]}
+            result = await app.ainvoke(Command(resume=answers), CFG)
+        return result
+
+    assert asyncio.run(main()) == {"log": ["X", "Y"]}
+
+
+def test_a_task_group_with_a_failure_fails() -> None:
+    async def ask() -> Any:
+        return interrupt("x")
+
+    async def fail() -> Any:
+        raise KeyError("lost")
+
+    async def node(state: Any) -> Any:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(fail())
+            group.create_task(ask())
+        return {}
+
+    with pytest.raises(BaseExceptionGroup) as caught:
+        asyncio.run(graph({"n": node}, (START, "n")).ainvoke({"log": []}, CFG))
+    assert caught.value.subgroup(KeyError) is not None
+
+
+def test_a_task_group_inside_a_plain_function_pauses_with_all_its_questions(drive: Any) -> None:
+    app = graph({"n": asks_in_a_group}, (START, "n"))
+    paused = drive.invoke(app, {"log": []}, CFG)
+    assert asked(paused) == ["one?", "two?"]
+    answers = {each.id: each.value.upper() for each in paused["__interrupt__"]}
+    assert drive.invoke(app, Command(resume=answers), CFG)["log"] == ["ONE?", "TWO?"]
+
+
+def test_a_group_with_a_failure_is_tried_again_without_its_questions(drive: Any) -> None:
+    """Without the signals in it a group is an `Exception`, as `RetryPolicy` and error handlers want it."""
+    tries: list[int] = []
+
+    def node(state: Any) -> Any:
+        tries.append(1)
+        if len(tries) == 1:
+            raise BaseExceptionGroup("both", [GraphInterrupt("x"), ExceptionGroup("in", [KeyError("lost")])])
+        return {"log": ["done"]}
+
+    policy = RetryPolicy(initial_interval=0.0, retry_on=ExceptionGroup)
+    builder = StateGraph(State).add_node("n", node, retry_policy=policy)
+    app = builder.add_edge(START, "n").compile(checkpointer=InMemorySaver())
+    assert drive.invoke(app, {}, CFG)["log"] == ["done"]
+    assert len(tries) == 2
+
+
+def test_values_raised_by_hand_in_a_group_become_questions_all_of_them(drive: Any) -> None:
+    def node(state: Any) -> Any:
+        raise BaseExceptionGroup("both", [GraphInterrupt("x"), BaseExceptionGroup("in", [GraphInterrupt("y")])])
+
+    assert asked(drive.invoke(graph({"n": node}, (START, "n")), {}, CFG)) == ["x", "y"]
+
+
+def test_a_command_for_the_parent_leaves_a_group(drive: Any) -> None:
+    def inside(state: Any) -> Any:
+        return Command(graph=Command.PARENT, update={"log": ["from inside"]})
+
+    inner = graph({"i": inside}, (START, "i"), checkpointer=None)
+
+    def node(state: Any) -> Any:
+        try:
+            inner.invoke({"log": []})
+        except BaseException as signal:
+            raise BaseExceptionGroup("group", [signal]) from None
+
+    assert drive.invoke(graph({"n": node}, (START, "n")), {}, CFG)["log"] == ["from inside"]

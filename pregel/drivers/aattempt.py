@@ -13,6 +13,7 @@ from typing import Any
 from ..errors import GraphBubbleUp, GraphInterrupt, ParentCommand
 from ..runtime import RUNNING
 from ..superstep.deadline import Watch
+from ..superstep.interrupts import unwrap_signals
 from ..superstep.outcome import (
     FullKey,
     addressed_here,
@@ -79,6 +80,7 @@ async def run_task(task: Task) -> None:
 async def attempt(task: Task) -> None:
     """Call the node once and write what it returned."""
     node = task.node
+    signal: BaseException | None = None
     try:
         given = {name: get(task) for name, get in node.inject} if node.inject is not None else {}
         if node.coro is not None:
@@ -87,14 +89,16 @@ async def attempt(task: Task) -> None:
             result = node.sync(task.input, **given)
         else:
             result = await in_thread(lambda: node.sync(task.input, **given))
-    except ParentCommand as signal:
+    except (GraphBubbleUp, BaseExceptionGroup) as raised:
+        signal = unwrap_signals(task, raised)
+    if isinstance(signal, ParentCommand):
         result = addressed_here(task, signal)
-    except GraphBubbleUp as signal:
-        if task.calls:
+    elif signal is not None:
+        if isinstance(signal, GraphBubbleUp) and task.calls:
             await task.run.calls.acollect(task, signal)
         if isinstance(signal, GraphInterrupt) and task.inside:
             await _inside_ended(task)
-        raise
+        raise signal
     for writer in node.writers:
         if writer.is_async:
             await writer.awrite(result, task)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import GraphBubbleUp, GraphInterrupt
 from ..program.program import Node
+from ..superstep.interrupts import merge_questions
 from ..superstep.task import Task
 from . import aattempt as awork
 from .futures import (
@@ -18,7 +19,6 @@ from .futures import (
     ending_of,
     fail,
     how,
-    merge,
     raise_open,
     record_of,
     returned,
@@ -111,7 +111,7 @@ class AsyncCalls(Calls):
         """`collect` for coroutines."""
         endings = [await _ending(call) for call in parent.calls or ()]
         if isinstance(signal, GraphInterrupt):
-            merge(signal, endings)
+            merge_questions(signal, endings)
 
     async def aleave(self, calls: Sequence[Any], error: BaseException | None = None) -> None:
         """`leave` for coroutines: calls under way are cancelled. Those on threads cannot be, and if the caller is

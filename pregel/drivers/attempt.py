@@ -14,6 +14,7 @@ from typing import Any
 from ..errors import GraphBubbleUp, ParentCommand
 from ..runtime import RUNNING
 from ..superstep.deadline import Watch
+from ..superstep.interrupts import unwrap_signals
 from ..superstep.outcome import (
     FullKey,
     addressed_here,
@@ -76,17 +77,20 @@ def run_task(task: Task) -> None:
 def attempt(task: Task) -> None:
     """Call the node once and write what it returned."""
     node = task.node
+    signal: BaseException | None = None
     try:
         if node.inject is None:
             result = node.sync(task.input)
         else:
             result = node.sync(task.input, **{name: get(task) for name, get in node.inject})
-    except ParentCommand as signal:
+    except (GraphBubbleUp, BaseExceptionGroup) as raised:
+        signal = unwrap_signals(task, raised)
+    if isinstance(signal, ParentCommand):
         result = addressed_here(task, signal)
-    except GraphBubbleUp as signal:
-        if task.calls:
+    elif signal is not None:
+        if isinstance(signal, GraphBubbleUp) and task.calls:
             task.run.calls.collect(task, signal)
-        raise
+        raise signal
     for writer in node.writers:
         writer.write(result, task)
     if task.calls:

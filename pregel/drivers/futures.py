@@ -28,6 +28,7 @@ from ..run.commits import encode_marks, marks_of_unfinished
 from ..run.effects import Save
 from ..run.snapshots import given_answers, still_asked
 from ..superstep.deadline import Pulse
+from ..superstep.interrupts import merge_questions
 from ..superstep.task import Task, call_id
 from ..types import PUSH, Interrupt
 from . import attempt as work
@@ -194,7 +195,7 @@ class Calls:
         """The body stops with a signal: let its calls end; if it pauses on a question, ask all theirs at once."""
         endings = [how(call) for call in parent.calls or ()]
         if isinstance(signal, GraphInterrupt):
-            merge(signal, endings)
+            merge_questions(signal, endings)
 
     def leave(self, calls: Sequence[CallFuture]) -> None:
         """Nobody will ask for these any more: drop those that have not started, let none outlive the caller."""
@@ -242,22 +243,11 @@ def raise_open(endings: Sequence[tuple[Any, BaseException | None, bool]]) -> Non
     questions = [error for _, error, _ in endings if isinstance(error, GraphInterrupt)]
     if questions:
         signal = _asked(())
-        merge(signal, questions)
+        merge_questions(signal, questions)
         raise signal
     for _, error, seen in endings:
         if error is not None and not seen and not isinstance(error, CancelledError):
             raise error
-
-
-def merge(signal: GraphInterrupt, endings: Sequence[BaseException | None]) -> None:
-    """Give a signal the questions of all these endings, each once, in the order of the calls."""
-    found = {q.id: q for error in endings if isinstance(error, GraphInterrupt) for q in error.interrupts}
-    for question in signal.interrupts:
-        found.setdefault(question.id, question)
-    signal.interrupts = tuple(found.values())
-    signal.by_hand = signal.by_hand or any(getattr(error, "by_hand", False) for error in endings)
-    rejections = (error.error for error in endings if isinstance(error, GraphInterrupt))
-    signal.error = signal.error or next(filter(None, rejections), None)
 
 
 def fail(child: Task, error: BaseException) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from threading import Lock
 from typing import Any
 
 from ...channels.base import MISSING
-from ..errors import GraphInterrupt
+from ..errors import GraphAbandoned, GraphBubbleUp, GraphDrained, GraphInterrupt
 from ..run.answers import at_place, keyed_id, question_id, unworded_id
 from ..runtime import running
 from ..types import Interrupt
@@ -125,11 +125,73 @@ def asking(task: Task, questions: Sequence[Interrupt], order: Order) -> GraphInt
     return signal
 
 
-def raised(task: Any, signal: GraphInterrupt) -> tuple[Interrupt, ...]:
+def questions_of(task: Any, signal: GraphInterrupt) -> tuple[Interrupt, ...]:
     """The questions of a signal that has left a node: a bare value, raised by hand, becomes one."""
     if signal.value is MISSING:
         return signal.interrupts
     return (*signal.interrupts, Interrupt(signal.value, question_id(task.ns, task.asked, signal.value)))
+
+
+def merge_questions(signal: GraphInterrupt, endings: Sequence[BaseException | None]) -> None:
+    """Give a signal the questions of all these endings, each once, in their order."""
+    found = {
+        question.id: question
+        for error in endings
+        if isinstance(error, GraphInterrupt)
+        for question in error.interrupts
+    }
+    for question in signal.interrupts:
+        found.setdefault(question.id, question)
+    signal.interrupts = tuple(found.values())
+    signal.by_hand = signal.by_hand or any(getattr(error, "by_hand", False) for error in endings)
+    rejections = (error.error for error in endings if isinstance(error, GraphInterrupt))
+    signal.error = signal.error or next(filter(None, rejections), None)
+
+
+def unwrap_signals(task: Any, error: BaseException) -> BaseException:
+    """What the body of a task has raised, taken out of the groups that `asyncio.TaskGroup` and its
+    like put around it.
+
+    A group of nothing but signals becomes one: that which ends the run if there is one, else all
+    questions together, else the first. A group with a failure loses its signals, as if the body had
+    failed a moment earlier: what is left may then be an `Exception`, for retries and error handlers.
+    """
+    if not isinstance(error, BaseExceptionGroup):
+        return error
+    found, rest = error.split(GraphBubbleUp)
+    if found is None:
+        return error
+    # Cancellations are no failures of their own here: a group cancels its members once one has asked.
+    failures = None if rest is None else rest.split(_is_cancellation)[1]
+    if failures is not None:
+        return failures
+    signals = list(_leaves(found))
+    for signal in signals:
+        if isinstance(signal, (GraphAbandoned, GraphDrained)):
+            return signal
+    pauses = [signal for signal in signals if isinstance(signal, GraphInterrupt)]
+    if not pauses:
+        return signals[0]
+    for each in pauses:
+        # A bare value raised by hand becomes a question here: a merged signal has room for one only.
+        each.interrupts, each.value = questions_of(task, each), MISSING
+    merged = GraphInterrupt()
+    merged.by_hand = False
+    merge_questions(merged, pauses)
+    return merged
+
+
+def _leaves(group: BaseExceptionGroup[Any]) -> Iterator[BaseException]:
+    for each in group.exceptions:
+        if isinstance(each, BaseExceptionGroup):
+            yield from _leaves(each)
+        else:
+            yield each
+
+
+def _is_cancellation(error: BaseException) -> bool:
+    """By name: asyncio may not be loaded."""
+    return type(error).__name__ == "CancelledError"
 
 
 def _holder(task: Task) -> Task:

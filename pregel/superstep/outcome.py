@@ -19,7 +19,7 @@ from ..errors import (
 from ..program.program import Node
 from ..types import Command, TimeoutPolicy
 from .deadline import Watch
-from .interrupts import raised
+from .interrupts import questions_of
 from .task import Task, in_path_order
 
 CACHE_NS = "__pregel_ns_writes"
@@ -50,7 +50,7 @@ def keep_signal(task: Task, signal: GraphBubbleUp) -> None:
     task.finished = False
     if isinstance(signal, GraphInterrupt):
         noted = sorted(getattr(task, "questions", ()), key=lambda note: note[0])
-        asked = (*(question for _, question in noted), *raised(task, signal))
+        asked = (*(question for _, question in noted), *questions_of(task, signal))
         task.interrupts = tuple({question.id: question for question in asked}.values())
         task.paused = True
         task.raised = task.raised or signal.by_hand
