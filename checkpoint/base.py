@@ -192,13 +192,13 @@ class BaseCheckpointSaver(Closable):
         """Record tasks that ended while their superstep goes on, or that failed or paused."""
         put_task_writes(self, thread_id, checkpoint_ns, checkpoint_id, writes)
 
-    def claim(self, config: RunnableConfig, stamp: int | None, writes: Sequence[TaskWrites]) -> None:
+    def claim(self, config: RunnableConfig, revision: int | None, writes: Sequence[TaskWrites]) -> None:
         """Record that a run is about to answer the head's questions, if nobody has recorded anything beside it since it
         was read: of several runs that bring an answer at once, one goes on. The inherited one does not look.
 
         Args:
             config: names the head.
-            stamp: what `get_tuple` gave.
+            revision: what `get_tuple` gave.
 
         Raises:
             CheckpointConflictError: another was first. Nothing is recorded.
@@ -316,9 +316,9 @@ class BaseCheckpointSaver(Closable):
         """`commit_writes` for coroutines."""
         await in_thread(self.commit_writes, thread_id, checkpoint_ns, checkpoint_id, writes)
 
-    async def aclaim(self, config: RunnableConfig, stamp: int | None, writes: Sequence[TaskWrites]) -> None:
+    async def aclaim(self, config: RunnableConfig, revision: int | None, writes: Sequence[TaskWrites]) -> None:
         """`claim` for coroutines."""
-        await in_thread(self.claim, config, stamp, writes)
+        await in_thread(self.claim, config, revision, writes)
 
     async def arun_of(self, config: RunnableConfig, run_id: str) -> CheckpointTuple | None:
         """`run_of` for coroutines."""

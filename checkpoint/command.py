@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from .base import ERROR, INTERRUPT, BaseCheckpointSaver, CheckpointTuple, RunnableConfig, coordinates
-from .encryption import KEYS_HELP, seal_of_keys
+from .encryption import KEYS_HELP, encryption_of_keys
 from .errors import DamagedError, StorageError, UnknownTypeError
 from .printable import printable, printable_lines
 from .serde import Blob, Serializer
@@ -88,18 +88,18 @@ def opened(
         FileNotFoundError: there is no such file: looking must not make one.
         ValueError: the keys are none.
     """
-    seal = seal_of_keys(keys, os.environ)
+    integrity = encryption_of_keys(keys, os.environ)
     if "://" in db:
         from .postgres import PostgresSaver
 
-        with PostgresSaver.from_conn_string(db, serde=serde or _Tolerant(), seal=seal) as saver:
+        with PostgresSaver.from_conn_string(db, serde=serde or _Tolerant(), integrity=integrity) as saver:
             yield saver
         return
     if not Path(db).is_file():
         raise FileNotFoundError(f"there is no file {hidden(db)!r}")
     from .sqlite import SqliteSaver
 
-    options: Any = {"serde": serde or _Tolerant(), "seal": seal}
+    options: Any = {"serde": serde or _Tolerant(), "integrity": integrity}
     with SqliteSaver.from_conn_string(db, read_only=True, **options) as saver:
         if not write:
             yield saver

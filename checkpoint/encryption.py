@@ -1,4 +1,4 @@
-"""Rows that only who has the key can read or write: a seal by authenticated encryption, in place of the checksum.
+"""Rows that only who has the key can read or write: authenticated encryption, in place of the checksum.
 
 Needs the package `cryptography` (`pip install stategraph[encryption]`).
 """
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import DamagedError
-from .integrity import Seal
+from .integrity import Integrity
 
 KEY_ID = 4
 NONCE = 12
@@ -31,7 +31,7 @@ KEYS_HELP = (
 )
 
 
-class Encryption(Seal):
+class Encryption(Integrity):
     """Encrypts and authenticates every row with AES-GCM, bound to its place.
 
     The place of a row of a thread is its thread, namespace, checkpoint and channel; that of a job is its graph, thread
@@ -51,12 +51,12 @@ class Encryption(Seal):
         ValueError: there is no key, or one has another length.
 
     >>> old, new = bytes(32), bytes(range(32))
-    >>> row = Encryption(old).close(b"state", b"here")
-    >>> Encryption(new, old).open(row, b"here")
+    >>> row = Encryption(old).protect(b"state", b"here")
+    >>> Encryption(new, old).unprotect(row, b"here")
     b'state'
     """
 
-    mark = TAG
+    digest_size = TAG
 
     def __init__(self, *keys: bytes) -> None:
         try:
@@ -82,14 +82,14 @@ class Encryption(Seal):
         words = [word for word in re.split(r"[\s,]+", text) if word]
         return cls(*(_decoded(number, word) for number, word in enumerate(words, 1)))
 
-    def close(self, payload: bytes, place: bytes) -> bytes:
+    def protect(self, payload: bytes, place: bytes) -> bytes:
         """The payload encrypted, with its key's id and its nonce before and its tag behind it."""
         nonce = os.urandom(NONCE)
         id, cipher = self._ciphers[0]
-        sealed: bytes = id + nonce + cipher.encrypt(nonce, payload, place)
-        return sealed
+        protected: bytes = id + nonce + cipher.encrypt(nonce, payload, place)
+        return protected
 
-    def open(self, data: bytes, place: bytes) -> bytes:
+    def unprotect(self, data: bytes, place: bytes) -> bytes:
         """The payload that was encrypted with one of the keys at this place.
 
         Raises:
@@ -120,7 +120,7 @@ def key_id(key: bytes) -> bytes:
     return sha256(b"stategraph key id" + key).digest()[:KEY_ID]
 
 
-def seal_of_keys(file: str | None, environment: Mapping[str, str]) -> Encryption | None:
+def encryption_of_keys(file: str | None, environment: Mapping[str, str]) -> Encryption | None:
     """What a command line encrypts with: keys of a file or, without one, of the environment; None if there are none.
 
     Raises:

@@ -70,9 +70,9 @@ class InlineSaver(BaseCheckpointSaver):
         """`commit_writes` for coroutines."""
         self.commit_writes(thread_id, checkpoint_ns, checkpoint_id, writes)
 
-    async def aclaim(self, config: RunnableConfig, stamp: int | None, writes: Sequence[TaskWrites]) -> None:
+    async def aclaim(self, config: RunnableConfig, revision: int | None, writes: Sequence[TaskWrites]) -> None:
         """`claim` for coroutines."""
-        self.claim(config, stamp, writes)
+        self.claim(config, revision, writes)
 
     async def arun_of(self, config: RunnableConfig, run_id: str) -> CheckpointTuple | None:
         """`run_of` for coroutines."""

@@ -1,5 +1,6 @@
-"""Every stored row is sealed: its bytes say whether they are what was written, and whether they stand where they were
-written. A seal only closes and opens bytes; what rows there are is not its concern.
+"""What guards the stored rows: their bytes say whether they are what was written, and where they were written.
+
+Only bytes are protected and checked here; which rows there are is not known.
 """
 
 from __future__ import annotations
@@ -8,29 +9,30 @@ from zlib import crc32
 
 from .errors import DamagedError
 
-MARK = 4
+DIGEST_SIZE = 4
 
 
-class Seal:
-    """Guards against damage: a checksum over the bytes and their place.
+class Integrity:
+    """Guards rows against damage by a checksum over the bytes and their place.
 
-    The place is what tells a row from all others. A row that was altered, cut, or moved does not open.
+    The place is what tells a row from all others. A row that was altered, cut, or moved is refused.
     """
 
-    mark = MARK
-    """How many last bytes of a closed row tell it from all others."""
+    digest_size = DIGEST_SIZE
+    """How many last bytes of a protected row tell it from all others."""
 
-    def close(self, payload: bytes, place: bytes) -> bytes:
-        """The payload with its seal."""
-        return payload + crc32(payload, crc32(place)).to_bytes(MARK, "big")
+    def protect(self, payload: bytes, place: bytes) -> bytes:
+        """The payload with its checksum."""
+        return payload + crc32(payload, crc32(place)).to_bytes(DIGEST_SIZE, "big")
 
-    def open(self, data: bytes, place: bytes) -> bytes:
-        """The payload that was closed at this place.
+    def unprotect(self, data: bytes, place: bytes) -> bytes:
+        """The payload that was protected at this place.
 
         Raises:
             DamagedError: it is not; the caller adds where.
         """
-        payload = data[:-MARK]
-        if len(data) < MARK or crc32(payload, crc32(place)).to_bytes(MARK, "big") != data[-MARK:]:
+        payload = data[:-DIGEST_SIZE]
+        checksum = crc32(payload, crc32(place)).to_bytes(DIGEST_SIZE, "big")
+        if len(data) < DIGEST_SIZE or checksum != data[-DIGEST_SIZE:]:
             raise DamagedError("its checksum does not fit: the row was altered, or moved from elsewhere")
         return payload

@@ -164,7 +164,7 @@ class InMemorySaver(InlineSaver):
         with self._lock:
             space = self._space(thread_id, checkpoint_ns)
             tasks = [*space.writes.get(record.id, ())] if space else []
-            stamp = space.stamps.get(record.id, 0) if space else 0
+            revision = space.revisions.get(record.id, 0) if space else 0
         parent_id = record.parent_id
         return CheckpointTuple(
             address(thread_id, checkpoint_ns, record.id),
@@ -173,7 +173,7 @@ class InMemorySaver(InlineSaver):
             None if parent_id is None else address(thread_id, checkpoint_ns, parent_id),
             self._pending(merged(tasks)),
             spans_of(tasks),
-            stamp,
+            revision,
         )
 
     def _checkpoint(self, record: Record) -> Checkpoint:
@@ -249,18 +249,18 @@ class InMemorySaver(InlineSaver):
     ) -> None:
         with self._lock:
             space = self._space(thread_id, checkpoint_ns) or Namespace()
-            stamp = space.stamps.get(checkpoint_id, 0)
-            check_expected(self, "commit_writes", (thread_id, checkpoint_ns), space.head, stamp)
+            revision = space.revisions.get(checkpoint_id, 0)
+            check_expected(self, "commit_writes", (thread_id, checkpoint_ns), space.head, revision)
             self._threads.setdefault(thread_id, {})[checkpoint_ns] = space
             space.keep(checkpoint_id, [*writes])
 
-    def claim(self, config: RunnableConfig, stamp: int | None, writes: Sequence[TaskWrites]) -> None:
+    def claim(self, config: RunnableConfig, revision: int | None, writes: Sequence[TaskWrites]) -> None:
         """Record that a run is about to answer the head's questions; see `BaseCheckpointSaver.claim`."""
         thread_id, checkpoint_ns, checkpoint_id = coordinates(config)
         with self._lock:
             space = self._space(thread_id, checkpoint_ns) or Namespace()
-            known = space.stamps.get(checkpoint_id or "", 0)
-            if checkpoint_id is None or space.head != checkpoint_id or known != stamp:
+            known = space.revisions.get(checkpoint_id or "", 0)
+            if checkpoint_id is None or space.head != checkpoint_id or known != revision:
                 raise CheckpointConflictError(thread_id, checkpoint_ns, checkpoint_id, space.head)
             space.keep(checkpoint_id, [*writes])
 

@@ -77,7 +77,7 @@ class Namespace:
 
     records: dict[str, Record] = field(default_factory=dict)
     writes: dict[str, list[TaskWrites]] = field(default_factory=dict)
-    stamps: dict[str, int] = field(default_factory=dict)
+    revisions: dict[str, int] = field(default_factory=dict)
     head: str | None = None
     long: dict[str, tuple[Kept, Blob]] = field(default_factory=dict)
     """The long values that the head's last steps wrote: as kept, and whole."""
@@ -103,7 +103,7 @@ class Namespace:
 
     def keep(self, checkpoint_id: str, tasks: list[TaskWrites]) -> None:
         """Keep what tasks wrote beside a checkpoint, as it came; the list becomes the namespace's own."""
-        self.stamps[checkpoint_id] = self.stamps.get(checkpoint_id, 0) + 1
+        self.revisions[checkpoint_id] = self.revisions.get(checkpoint_id, 0) + 1
         found = self.writes.setdefault(checkpoint_id, tasks)
         if found is not tasks:
             found.extend(tasks)
@@ -217,7 +217,7 @@ def rebuilt(space: Namespace, kept: Collection[str]) -> Namespace:
                 fresh.parent_id = _ancestor_left(space, record, kept)
             renewed[id(record)] = fresh
             new.add(fresh)
-    new.stamps = {each: stamp for each, stamp in space.stamps.items() if each in space.writes}
+    new.revisions = {each: revision for each, revision in space.revisions.items() if each in space.writes}
     new.writes = {
         checkpoint_id: [*writes]
         for checkpoint_id, writes in space.writes.items()

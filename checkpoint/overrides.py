@@ -122,13 +122,13 @@ def _giving_way(owner: type, own: Any, parts: Sequence[str], by_parts: Any) -> A
 @dataclass(slots=True)
 class _Expected:
     """What the call that is under way found, and what its parts must still find: `until` is the part that fulfils it.
-    `stamp` None: how much is recorded beside the head does not matter."""
+    `revision` None: how much is recorded beside the head does not matter."""
 
     saver: Any
     thread_id: str
     checkpoint_ns: str
     head: str | None
-    stamp: int | None
+    revision: int | None
     until: str
     fulfilled: bool = False
 
@@ -142,10 +142,10 @@ def expects(saver: Any) -> bool:
     return expected is not None and expected.saver is saver and not expected.fulfilled
 
 
-def expected_stamp(saver: Any) -> int | None:
+def expected_revision(saver: Any) -> int | None:
     """How often something must have been recorded beside the head when the call that is under way does so."""
     expected = _EXPECTED.get()
-    return expected.stamp if expected is not None and expected.saver is saver else None
+    return expected.revision if expected is not None and expected.saver is saver else None
 
 
 def fulfil(saver: Any, part: str) -> None:
@@ -155,20 +155,22 @@ def fulfil(saver: Any, part: str) -> None:
         expected.fulfilled = expected.fulfilled or part == expected.until
 
 
-def expecting(saver: Any, config: RunnableConfig, stamp: int) -> AbstractContextManager[None]:
+def expecting(saver: Any, config: RunnableConfig, revision: int) -> AbstractContextManager[None]:
     """While `commit_writes` of a shipped saver is called in this context it raises CheckpointConflictError, unless the
     checkpoint of `config` is the head and just so much is recorded beside it."""
     thread_id, checkpoint_ns, checkpoint_id = coordinates(config)
-    return _expecting(_Expected(saver, thread_id, checkpoint_ns, checkpoint_id, stamp, "commit_writes"))
+    return _expecting(_Expected(saver, thread_id, checkpoint_ns, checkpoint_id, revision, "commit_writes"))
 
 
-def check_expected(saver: Any, part: str, where: tuple[str, str], head: str | None, stamp: int | None = None) -> None:
+def check_expected(
+    saver: Any, part: str, where: tuple[str, str], head: str | None, revision: int | None = None
+) -> None:
     """Refuse a part of a call whose thread has moved on. Called by shipped savers inside the part's transaction.
 
     Args:
         part: the method that asks.
         where: (thread id, namespace).
-        head, stamp: as they are now.
+        head, revision: as they are now.
 
     Raises:
         CheckpointConflictError: they are not those that the call found.
@@ -178,7 +180,7 @@ def check_expected(saver: Any, part: str, where: tuple[str, str], head: str | No
         return
     if where != (expected.thread_id, expected.checkpoint_ns):
         return  # what an override does on another thread is its own affair
-    if head != expected.head or (expected.stamp is not None and stamp != expected.stamp):
+    if head != expected.head or (expected.revision is not None and revision != expected.revision):
         raise CheckpointConflictError(*where, expected.head, head)
     expected.fulfilled = part == expected.until
 
@@ -262,25 +264,25 @@ def _put_writes_arguments(saver: Any, config: RunnableConfig, writes: Sequence[T
         yield config, [(name, saver.serde.loads(blob)) for name, blob in pairs], task_id, task_path
 
 
-def _claimed(saver: Any, config: RunnableConfig, stamp: int | None, found: CheckpointTuple | None) -> _Expected:
+def _claimed(saver: Any, config: RunnableConfig, revision: int | None, found: CheckpointTuple | None) -> _Expected:
     thread_id, checkpoint_ns, checkpoint_id = coordinates(config)
     head = found.checkpoint["id"] if found else None
-    if head is None or head != checkpoint_id or (found and found.stamp != stamp):
+    if head is None or head != checkpoint_id or (found and found.revision != revision):
         raise CheckpointConflictError(thread_id, checkpoint_ns, checkpoint_id, head)
-    return _Expected(saver, thread_id, checkpoint_ns, head, stamp, "commit_writes")
+    return _Expected(saver, thread_id, checkpoint_ns, head, revision, "commit_writes")
 
 
-def _claim(saver: Any, config: RunnableConfig, stamp: int | None, writes: Sequence[TaskWrites]) -> None:
+def _claim(saver: Any, config: RunnableConfig, revision: int | None, writes: Sequence[TaskWrites]) -> None:
     thread_id, checkpoint_ns, checkpoint_id = coordinates(config)
     found = saver.get_tuple(address(thread_id, checkpoint_ns))
-    with _expecting(_claimed(saver, config, stamp, found)):
+    with _expecting(_claimed(saver, config, revision, found)):
         saver.commit_writes(thread_id, checkpoint_ns, checkpoint_id or "", writes)
 
 
-async def _aclaim(saver: Any, config: RunnableConfig, stamp: int | None, writes: Sequence[TaskWrites]) -> None:
+async def _aclaim(saver: Any, config: RunnableConfig, revision: int | None, writes: Sequence[TaskWrites]) -> None:
     thread_id, checkpoint_ns, checkpoint_id = coordinates(config)
     found = await saver.aget_tuple(address(thread_id, checkpoint_ns))
-    with _expecting(_claimed(saver, config, stamp, found)):
+    with _expecting(_claimed(saver, config, revision, found)):
         await saver.acommit_writes(thread_id, checkpoint_ns, checkpoint_id or "", writes)
 
 

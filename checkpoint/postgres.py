@@ -10,9 +10,9 @@ from typing import Any, Self, TypeVar
 
 from .base import CheckpointConflictError, CheckpointTuple, Commit, RunnableConfig, TaskWrites, coordinates
 from .errors import DamagedError, StorageError
-from .integrity import Seal
+from .integrity import Integrity
 from .opening import Opening
-from .overrides import check_expected, expected_stamp, expects, fulfil
+from .overrides import check_expected, expected_revision, expects, fulfil
 from .retention import Retention
 from .serde import Serializer
 from .sql.postgres_server import POOL_SIZE, SECONDS, ConnectionLostError, Cursor, Server, Target, Wire
@@ -45,7 +45,7 @@ class PostgresSaver(SqlSaver):
         pool_size: connections that may be open at once.
         timeout: seconds to wait for a connection, for another session's lock, or for the answer to one statement.
         serde: turns values into bytes and back.
-        seal: closes rows; by default with a checksum.
+        integrity: guards the stored rows; a checksum by default. `Encryption` hides them as well.
         retention: which checkpoints to forget as runs go on; None keeps all.
 
     Raises:
@@ -61,10 +61,10 @@ class PostgresSaver(SqlSaver):
         pool_size: int = POOL_SIZE,
         timeout: float = SECONDS,
         serde: Serializer | None = None,
-        seal: Seal | None = None,
+        integrity: Integrity | None = None,
         retention: Retention | None = None,
     ) -> None:
-        super().__init__(serde=serde, seal=seal, retention=retention)
+        super().__init__(serde=serde, integrity=integrity, retention=retention)
         self._server = Server(conn, "threads", MIGRATIONS, pool_size=pool_size, timeout=timeout)
 
     @classmethod
@@ -121,7 +121,7 @@ class PostgresSaver(SqlSaver):
                 return None
             space = Space(rows[0][0], thread_id, checkpoint_ns, *rows[0][1:5])
             chain = [CheckpointRow(*row[6:]) for row in rows if row[6] is not None]
-            return found_in(session, Look(space, chain, rows[0][5] or []), checkpoint_id, self._seal)
+            return found_in(session, Look(space, chain, rows[0][5] or []), checkpoint_id, self._integrity)
 
     def head(self, config: RunnableConfig) -> str | None:
         """The id of the newest checkpoint of the thread and namespace in `config`, or None."""
@@ -173,7 +173,7 @@ class PostgresSaver(SqlSaver):
             with self._session(write=False) as session:
                 space = space_of(session, commit.thread_id, commit.checkpoint_ns)
                 rows = session.rows("by_id", space.id, commit.id) if space is not None else ()
-                place = Place(commit.thread_id, commit.checkpoint_ns, self._seal)
+                place = Place(commit.thread_id, commit.checkpoint_ns, self._integrity)
                 # The id alone may be another run's that came from the same state to the same.
                 if not any(read_body(place, CheckpointRow(*row)).ts == commit.ts for row in rows):
                     raise
@@ -185,7 +185,7 @@ class PostgresSaver(SqlSaver):
 
     def _create(self, commit: Commit) -> bool:
         """Store the first commit of a namespace that is not there yet; False if it is."""
-        place = Place(commit.thread_id, commit.checkpoint_ns, self._seal)
+        place = Place(commit.thread_id, commit.checkpoint_ns, self._integrity)
         new = rows_of(place, None, commit, self._dumps("metadata", commit.metadata))
         with self._statements() as session:
             made = session.rows("create", *_columns(new), place.thread_id, place.checkpoint_ns)
@@ -195,7 +195,7 @@ class PostgresSaver(SqlSaver):
 
     def _append(self, known: Known, new: NewRows) -> int | None:
         with self._statements() as session:
-            moved = session.rows("append", *_columns(new), known.space, known.image.seq, known.image.stamp)
+            moved = session.rows("append", *_columns(new), known.space, known.image.seq, known.image.revision)
         return moved[0][1] if moved else None
 
     def _insert(self, session: Session, space: int, new: NewRows) -> int:
@@ -204,12 +204,13 @@ class PostgresSaver(SqlSaver):
 
     def _record_beside(self, place: Place, checkpoint_id: str, writes: Sequence[TaskWrites]) -> None:
         thread_id, checkpoint_ns = place.thread_id, place.checkpoint_ns
-        stamp = expected_stamp(self) if expects(self) else self._stamp(place, checkpoint_id)
-        data = packed_writes(place, checkpoint_id, stamp or 0, writes)
+        revision = expected_revision(self) if expects(self) else self._known_revision(place, checkpoint_id)
+        data = packed_writes(place, checkpoint_id, revision or 0, writes)
         try:
             with self._statements() as session:
-                if stamp is not None and session.run("beside", thread_id, checkpoint_ns, checkpoint_id, stamp, data):
-                    self._note(place, checkpoint_id, stamp + 1)
+                values = (thread_id, checkpoint_ns, checkpoint_id, revision, data)
+                if revision is not None and session.run("beside", *values):
+                    self._note(place, checkpoint_id, revision + 1)
                     fulfil(self, "commit_writes")
                     return
         except ConnectionLostError as lost:
@@ -217,9 +218,9 @@ class PostgresSaver(SqlSaver):
                 raise
         with self._session(write=True) as session:
             space = self._own_space(session, place)
-            if stamp is not None and session.rows("same_writes", space.id, checkpoint_id, data):
+            if revision is not None and session.rows("same_writes", space.id, checkpoint_id, data):
                 return  # they had arrived after all
-            check_expected(self, "commit_writes", (thread_id, checkpoint_ns), space.head_id, space.stamp)
+            check_expected(self, "commit_writes", (thread_id, checkpoint_ns), space.head_id, space.revision)
             recorded = self._record(session, space, checkpoint_id, writes)
         self._note(place, checkpoint_id, recorded)
 

@@ -94,7 +94,7 @@ class CheckpointTuple(NamedTuple):
 
     `pending_writes` are ordered by task path, task id, position. `spans` tells when the tasks that wrote them ran: task
     id → one (began, took) per attempt, in seconds since the epoch and seconds; None from savers that do not keep it.
-    `stamp` changes whenever something is recorded beside it, for `claim`.
+    `revision` changes whenever something is recorded beside it, for `claim`.
     """
 
     config: RunnableConfig
@@ -103,7 +103,7 @@ class CheckpointTuple(NamedTuple):
     parent_config: RunnableConfig | None = None
     pending_writes: list[PendingWrite] | None = None
     spans: Mapping[str, Sequence[Span]] | None = None
-    stamp: int | None = None
+    revision: int | None = None
 
 
 CONTINUES = "stategraph_continues"

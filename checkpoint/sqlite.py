@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any, Self
 
 from .errors import StorageError
-from .integrity import Seal
+from .integrity import Integrity
 from .opening import Opening
 from .retention import Retention
 from .serde import Serializer
@@ -93,7 +93,7 @@ _STATEMENTS = {
             size = (SELECT count(*) FROM checkpoints WHERE space = spaces.id)
         WHERE id = ?
     """,
-    "set_stamp": "UPDATE spaces SET stamp = ? WHERE id = ?",
+    "set_revision": "UPDATE spaces SET stamp = ? WHERE id = ?",
     "count": "SELECT size, (SELECT count(*) FROM checkpoints WHERE space = spaces.id) FROM spaces WHERE id = ?",
     "move_head": """
         UPDATE spaces SET head = ?, head_id = ?, stamp = 0, size = size + 1 WHERE id = ? AND head_id = ? AND stamp = ?
@@ -177,7 +177,7 @@ class SqliteSaver(SqlSaver):
             "normal", several times faster: a loss of power may take the last steps, whole ones only.
         timeout: seconds to wait for another process that writes to the file.
         serde: turns values into bytes and back.
-        seal: closes rows; by default with a checksum.
+        integrity: guards the stored rows; a checksum by default. `Encryption` hides them as well.
         retention: which checkpoints to forget as runs go on; None keeps all.
         read_only: only look at a file: nothing in it or beside it changes, and what would is refused.
 
@@ -196,11 +196,11 @@ class SqliteSaver(SqlSaver):
         synchronous: Synchronous = "full",
         timeout: float = BUSY_SECONDS,
         serde: Serializer | None = None,
-        seal: Seal | None = None,
+        integrity: Integrity | None = None,
         retention: Retention | None = None,
         read_only: bool = False,
     ) -> None:
-        super().__init__(serde=serde, seal=seal, retention=retention)
+        super().__init__(serde=serde, integrity=integrity, retention=retention)
         self._lock = threading.RLock()
         self._database = Database(conn, _SCHEMA, synchronous, timeout, _ADVICE, read_only=read_only)
         if read_only:
@@ -242,7 +242,7 @@ class SqliteSaver(SqlSaver):
                     execute(BEGIN_WRITE)  # inside: Ctrl-C may come just as it is done
                     row = (space, new.checkpoint_id, new.parent_id, new.link, new.run_id, new.body)
                     seq = execute(_STATEMENTS["add_row"], row).lastrowid
-                    moved = (seq, new.checkpoint_id, space, image.id, image.stamp)
+                    moved = (seq, new.checkpoint_id, space, image.id, image.revision)
                     if execute(_STATEMENTS["move_head"], moved).rowcount != 1:
                         database.roll_back()
                         return None

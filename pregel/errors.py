@@ -312,7 +312,7 @@ def nearest(name: object, known: Iterable[str]) -> str:
 
 # Stored with a thread or a job, they come back as themselves, for who catches them there.
 # A key is on people's disks, so it goes on naming the module in which the class once stood.
-_KEYS = {CheckpointConflictError: "stategraph.checkpoint.thread:CheckpointConflictError"}
+_KEYS: dict[type, str] = {CheckpointConflictError: "stategraph.checkpoint.thread:CheckpointConflictError"}
 for _error in (UnserializableError, *vars().values()):
     if isinstance(_error, type) and issubclass(_error, StateGraphError):
         register(_error, name=_KEYS.get(_error))

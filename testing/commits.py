@@ -72,12 +72,12 @@ def only_one_run_may_bring_an_answer(desk: Desk) -> None:
     """Two people press the button at the same moment: whoever comes second is told before any node runs."""
     desk.run().step("1", a=1)
     first, second = desk.need(), desk.need()
-    desk.call("claim", desk.at("1"), first.stamp, [desk.run().task("task", [("a", 1)])])
+    desk.call("claim", desk.at("1"), first.revision, [desk.run().task("task", [("a", 1)])])
     late = [desk.run().task("task", [("a", 2)])]
-    raises(CheckpointConflictError, "a second claim", desk.call, "claim", desk.at("1"), second.stamp, late)
+    raises(CheckpointConflictError, "a second claim", desk.call, "claim", desk.at("1"), second.revision, late)
     same(desk.pending(), [("task", "a", 1)], "writes after both")
     desk.reopen()
-    desk.call("claim", desk.at("1"), desk.need().stamp, [desk.run().task("next", [("a", 3)])])
+    desk.call("claim", desk.at("1"), desk.need().revision, [desk.run().task("next", [("a", 3)])])
     raises(CheckpointConflictError, "a claim beside no head", desk.call, "claim", desk.at("0"), None, late)
     same(desk.pending(), [("next", "a", 3), ("task", "a", 1)], "writes after a claim by one who had read again")
 

@@ -23,7 +23,7 @@ import pytest
 
 from stategraph.checkpoint import BaseCheckpointSaver, InMemorySaver, Serializer
 from stategraph.checkpoint.base import CONTROL_WRITES, CheckpointConflictError, address, coordinates
-from stategraph.checkpoint.integrity import MARK, Seal
+from stategraph.checkpoint.integrity import DIGEST_SIZE, Integrity
 from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.testing import CHECKS, CheckFailed, SaverChecks, check_saver, damage_sqlite
@@ -423,17 +423,17 @@ class RecordsInMemory(SqliteSaver):
         return found._replace(pending_writes=[*(found.pending_writes or ()), *more])
 
 
-class Blind(Seal):
+class Blind(Integrity):
     """Looks at nothing."""
 
-    def open(self, data: bytes, place: bytes) -> bytes:
-        return data[:-MARK]
+    def unprotect(self, data: bytes, place: bytes) -> bytes:
+        return data[:-DIGEST_SIZE]
 
 
 @caught_by("damaged_bytes_are_never_believed")
 class NoChecksum(SqliteSaver):
     def __init__(self, conn: Any, **options: Any) -> None:
-        super().__init__(conn, seal=Blind(), **options)
+        super().__init__(conn, integrity=Blind(), **options)
 
 
 @caught_by("nothing_goes_missing_unseen")
@@ -454,7 +454,7 @@ class CopiesOneByOne(SqliteSaver):
 
 @caught_by("an_answer_is_taken_once", "an_answer_is_taken_once_by_many_processes")
 class ClaimsAfterALook(SqliteSaver):
-    def claim(self, config: Any, stamp: Any, writes: Any) -> None:
+    def claim(self, config: Any, revision: Any, writes: Any) -> None:
         time.sleep(0.002)  # as if it had looked before
         self.commit_writes(*coordinates(config), writes)
 
@@ -517,7 +517,7 @@ class DeleteKeepsWrites(InMemorySaver):
 
 @caught_by("only_one_run_may_bring_an_answer")
 class ClaimsBlindly(InMemorySaver):
-    def claim(self, config: Any, stamp: Any, writes: Any) -> None:
+    def claim(self, config: Any, revision: Any, writes: Any) -> None:
         self.commit_writes(*coordinates(config), writes)
 
 

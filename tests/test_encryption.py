@@ -21,8 +21,8 @@ KEY, OTHER = bytes(range(32)), bytes(32)
 COLUMNS = {"checkpoints": "body", "channel_values": "data", "writes": "data"}
 
 
-def opened(file: Path, seal: Any) -> SqliteSaver:
-    return SqliteSaver(file, synchronous="off", seal=seal)
+def opened(file: Path, integrity: Any) -> SqliteSaver:
+    return SqliteSaver(file, synchronous="off", integrity=integrity)
 
 
 def app_of(saver: Any) -> Any:
@@ -55,9 +55,9 @@ def test_with_the_key_it_is_as_it_was(file: Path, drive: Any) -> None:
     saver.close()
 
 
-@pytest.mark.parametrize("seal", [Encryption(OTHER), None], ids=["another key", "no key"])
-def test_without_the_key_it_is_refused(file: Path, drive: Any, seal: Any) -> None:
-    saver = opened(file, seal)
+@pytest.mark.parametrize("integrity", [Encryption(OTHER), None], ids=["another key", "no key"])
+def test_without_the_key_it_is_refused(file: Path, drive: Any, integrity: Any) -> None:
+    saver = opened(file, integrity)
     with pytest.raises(DamagedError, match="thread '1'"):
         drive.get_state(app_of(saver), CFG)
     saver.close()
@@ -111,16 +111,16 @@ def test_the_key_is_not_shown() -> None:
 
 
 def test_the_first_key_encrypts_and_all_decrypt() -> None:
-    old = Encryption(OTHER).close(b"state", b"here")
+    old = Encryption(OTHER).protect(b"state", b"here")
     both = Encryption(KEY, OTHER)
-    assert both.open(old, b"here") == b"state"
-    new = both.close(b"state", b"here")
-    assert Encryption(KEY).open(new, b"here") == b"state"
-    for seal, row in ((Encryption(OTHER), new), (Encryption(KEY), old)):
+    assert both.unprotect(old, b"here") == b"state"
+    new = both.protect(b"state", b"here")
+    assert Encryption(KEY).unprotect(new, b"here") == b"state"
+    for integrity, row in ((Encryption(OTHER), new), (Encryption(KEY), old)):
         with pytest.raises(DamagedError, match="does not open with this key"):
-            seal.open(row, b"here")
+            integrity.unprotect(row, b"here")
     with pytest.raises(DamagedError, match="any of these keys"):
-        both.open(new, b"there")
+        both.unprotect(new, b"there")
 
 
 def test_rows_of_before_keys_had_ids_still_open() -> None:
@@ -128,20 +128,20 @@ def test_rows_of_before_keys_had_ids_still_open() -> None:
 
     nonce = b"n" * 12
     row = nonce + AESGCM(OTHER).encrypt(nonce, b"state", b"here")
-    assert Encryption(KEY, OTHER).open(row, b"here") == b"state"
+    assert Encryption(KEY, OTHER).unprotect(row, b"here") == b"state"
     for altered in (b"", row[:11], row[:20], bytes([row[0] ^ 1]) + row[1:], row + b"x"):
         with pytest.raises(DamagedError):
-            Encryption(KEY, OTHER).open(altered, b"here")
+            Encryption(KEY, OTHER).unprotect(altered, b"here")
 
 
 def test_no_bit_of_a_row_can_be_changed() -> None:
-    seal = Encryption(KEY, OTHER)
-    row = seal.close(b"state", b"here")
+    integrity = Encryption(KEY, OTHER)
+    row = integrity.protect(b"state", b"here")
     for at in range(8 * len(row)):
         altered = bytearray(row)
         altered[at // 8] ^= 1 << at % 8
         with pytest.raises(DamagedError):
-            seal.open(bytes(altered), b"here")
+            integrity.unprotect(bytes(altered), b"here")
 
 
 def test_keys_are_rotated_while_a_thread_goes_on(tmp_path: Path, drive: Any) -> None:
@@ -167,7 +167,7 @@ def test_keys_are_rotated_while_a_thread_goes_on(tmp_path: Path, drive: Any) -> 
 
 @pytest.mark.parametrize("text", [OTHER.hex(), "AAAAAAAAAAAAAAAAAAAAAA==", "AAAAAAAAAAAAAAAAAAAAAA", f"\n{KEY.hex()},\t{OTHER.hex()} \n"])
 def test_keys_are_read_from_a_text(text: str) -> None:
-    assert Encryption.from_text(text).open(Encryption.from_text(text).close(b"state", b""), b"") == b"state"
+    assert Encryption.from_text(text).unprotect(Encryption.from_text(text).protect(b"state", b""), b"") == b"state"
 
 
 @pytest.mark.parametrize("text", ["", " ,", "secret", f"{KEY.hex()} 12", "€" * 22])

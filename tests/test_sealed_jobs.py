@@ -36,7 +36,7 @@ def app(name: str) -> Any:
 
 @contextmanager
 def opened(url: str, name: str, *keys: bytes) -> Iterator[Queue]:
-    with Queue.from_conn_string(url, name, seal=Encryption(*(keys or (KEY,)))) as queue:
+    with Queue.from_conn_string(url, name, integrity=Encryption(*(keys or (KEY,)))) as queue:
         yield queue
 
 
@@ -50,7 +50,7 @@ def submit_all(url: str) -> None:
 def both(url: str) -> Iterator[None]:
     with ExitStack() as stack:
         for name in ("pays", "asks"):
-            stack.enter_context(working(app(name), url, seal=Encryption(KEY)))
+            stack.enter_context(working(app(name), url, integrity=Encryption(KEY)))
         yield
 
 
@@ -103,7 +103,7 @@ def test_a_job_that_was_renamed_does_not_run(postgres: str, column: str) -> None
 
 
 def test_an_input_and_an_outcome_are_told_apart(postgres: str) -> None:
-    with working(app("pays"), postgres, seal=Encryption(KEY)), opened(postgres, "pays") as queue:
+    with working(app("pays"), postgres, integrity=Encryption(KEY)), opened(postgres, "pays") as queue:
         queue.submit("ann", {"log": [], "left": 2}, run_id="r")
         assert queue.result("ann", wait=30).status == "done"
         with psycopg.connect(postgres, autocommit=True) as admin:
@@ -117,9 +117,9 @@ def test_keys_are_rotated_under_load(postgres: str) -> None:
     app_ = app("pays")
     with opened(postgres, "pays", OLD) as before, opened(postgres, "pays", KEY, OLD) as after:
         before.submit_many([(f"t{number}", {"log": [], "left": 3}) for number in range(8)])
-        with working(app_, postgres, seal=Encryption(OLD)):
+        with working(app_, postgres, integrity=Encryption(OLD)):
             until(lambda: before.counts()["pays"].get("done"))
-        with working(app_, postgres, seal=Encryption(KEY, OLD)):
+        with working(app_, postgres, integrity=Encryption(KEY, OLD)):
             after.submit_many([(f"t{number}", {"log": ["again"], "left": 3}) for number in range(12)])
             found = [after.result(f"t{number}", wait=30).unwrap()["log"] for number in range(12)]
         assert [("again" in log, len(log) >= 3) for log in found] == [(True, True)] * 12

@@ -29,7 +29,7 @@ from stategraph import END, START, Command, InMemorySaver, StateGraph
 from stategraph.__main__ import main
 from stategraph.checkpoint import DamagedError, StorageError, UnserializableError
 from stategraph.checkpoint.encryption import Encryption
-from stategraph.checkpoint.integrity import Seal
+from stategraph.checkpoint.integrity import Integrity
 from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.checkpoint.serde import Serializer
 from stategraph.checkpoint.sql import postgres_wire as wire_module
@@ -252,10 +252,10 @@ def test_texts_may_hold_anything(postgres: str) -> None:
 
 
 def test_inputs_outcomes_and_threads_may_be_encrypted(postgres: str) -> None:
-    seal = Encryption(b"k" * 32)
+    integrity = Encryption(b"k" * 32)
     secret = "a very private text"
     graph = looped(lambda state: {"log": [secret]}, "private")
-    with Queue.from_conn_string(postgres, graph, seal=seal) as queue, working(graph, postgres, seal=seal):
+    with Queue.from_conn_string(postgres, graph, integrity=integrity) as queue, working(graph, postgres, integrity=integrity):
         queue.submit("t", {"log": [secret], "left": 3})
         assert queue.result("t", wait=30).unwrap()["log"] == [secret] * 3
     with psycopg.connect(postgres) as connection:
@@ -563,7 +563,7 @@ def job_of(form: Form, given: Any, attempt: int = 1, **more: Any) -> Job:
 
 
 def test_an_answer_never_reaches_the_question_after_its_own(postgres: str) -> None:
-    form, stored = Form(Serializer(), Seal()), []
+    form, stored = Form(Serializer(), Integrity()), []
     app = fleet.asking().copy({"checkpointer": InMemorySaver()})
     runs = Runs(app, form, lambda job, task: stored.append(task))
     config: Any = {"configurable": {"thread_id": "t"}}
@@ -579,7 +579,7 @@ def test_an_answer_never_reaches_the_question_after_its_own(postgres: str) -> No
 
 
 def test_an_update_is_applied_once_however_often_its_job_is_begun() -> None:
-    form = Form(Serializer(), Seal())
+    form = Form(Serializer(), Integrity())
     broken = threading.Event()
 
     def step(state: State) -> Any:

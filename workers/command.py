@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from ..checkpoint.encryption import KEYS_HELP, seal_of_keys
+from ..checkpoint.encryption import KEYS_HELP, encryption_of_keys
 from ..checkpoint.errors import StorageError
 from ..checkpoint.printable import printable
 from ..graph.builder import StateGraph
@@ -53,7 +53,7 @@ _WORK = (
     "Run jobs of a graph from a Postgres queue, until SIGTERM or SIGINT: then each run ends with its superstep, and "
     "its job goes back to the queue. A second signal ends the worker at once."
 )
-_QUEUE = "Show workers and jobs. For who looks after the queue. Needs no key: it opens nothing that is sealed."
+_QUEUE = "Show workers and jobs. For who looks after the queue. Needs no key: it opens nothing that is encrypted."
 
 
 def _work(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
@@ -63,7 +63,7 @@ def _work(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
         worker = Worker(
             _graph(asked.graph), asked.db, name=asked.name, label=asked.label,
             concurrency=asked.concurrency, poll=asked.poll, tries=asked.tries,
-            seal=seal_of_keys(asked.keys, os.environ),
+            integrity=encryption_of_keys(asked.keys, os.environ),
         )  # fmt: skip
         if asked.limit is not None:
             worker.limit(asked.limit or None)

@@ -11,7 +11,7 @@ from hashlib import sha256
 from typing import Any, Literal, NamedTuple, get_args
 
 from ..checkpoint.errors import DamagedError
-from ..checkpoint.integrity import Seal
+from ..checkpoint.integrity import Integrity
 from ..checkpoint.records import check_names
 from ..checkpoint.serde import FORMAT, Serializer
 from ..checkpoint.serde.msgpack import packb
@@ -44,7 +44,7 @@ class JobOpenError(StateGraphError):
 
 
 class Name(NamedTuple):
-    """Which job. What is stored of it is sealed to all three."""
+    """Which job. What is stored of it is bound to all three."""
 
     graph: str
     thread_id: str
@@ -142,7 +142,7 @@ def lane(name: str) -> int:
 
 
 def text(data: bytes) -> str:
-    r"""A name as it is stored. One that was damaged stays readable, so that one bad row stops nobody; what is sealed to
+    r"""A name as it is stored. One that was damaged stays readable, so that one bad row stops nobody; what is bound to
     the name does not open then.
 
     >>> text(b"order-7"), text(b"order-\xb7")
@@ -172,23 +172,23 @@ def queue_of(graph: Any) -> str:
 
 
 class Form(NamedTuple):
-    """How tasks and outcomes become bytes: a serializer, and the seal that closes rows.
+    """How tasks and outcomes become bytes: a serializer, and what guards the rows.
 
-    >>> form, name = Form(Serializer(), Seal()), Name("orders", "order-7", "run-1")
+    >>> form, name = Form(Serializer(), Integrity()), Name("orders", "order-7", "run-1")
     >>> form.read("task", name, form.write("task", name, {"n": (1, 2)}))
     {'n': (1, 2)}
     """
 
     serde: Serializer
-    seal: Seal
+    integrity: Integrity
 
     def write(self, what: str, name: Name, value: Any) -> bytes:
-        """The bytes of a value, sealed to its place.
+        """The bytes of a value, bound to its place.
 
         Raises:
             UnserializableError: naming the place in the value that cannot be stored.
         """
-        return self.seal.close(self.serde.dumps(value)[1], packb([what, *name]))
+        return self.integrity.protect(self.serde.dumps(value)[1], packb([what, *name]))
 
     def read(self, what: str, name: Name, data: bytes) -> Any:
         """The value that was written.
@@ -198,7 +198,7 @@ class Form(NamedTuple):
             UnknownTypeError: it holds a type that is not registered here.
         """
         try:
-            return self.serde.loads((FORMAT, self.seal.open(data, packb([what, *name]))))
+            return self.serde.loads((FORMAT, self.integrity.unprotect(data, packb([what, *name]))))
         except DamagedError as error:
             raise DamagedError(f"the {what} of {name}: {error}") from error
 

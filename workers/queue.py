@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from uuid import uuid4
 
 from ..checkpoint.errors import StorageError
-from ..checkpoint.integrity import Seal
+from ..checkpoint.integrity import Integrity
 from ..checkpoint.records import check_names
 from ..checkpoint.serde import Serializer
 from ..checkpoint.sql.postgres_server import POOL_SIZE, SECONDS, ConnectionLostError, Server, Target
@@ -57,7 +57,7 @@ class Queue:
         graph: the compiled graph, which has a name of its own, or the name under which its workers run. A graph brings
             along the types that its state may hold; a name needs `serde` if they are not registered.
         serde: turns inputs and outcomes into bytes; the graph's by default. Strict: never pickle.
-        seal: closes rows; the workers' must be the same. By default a checksum.
+        integrity: guards the stored rows, a checksum by default; the workers need the same.
         pool_size: connections that may be open at once.
         timeout: seconds to wait for a connection, for another session's lock, or for the answer to one statement.
 
@@ -72,13 +72,13 @@ class Queue:
         graph: Pregel | str,
         *,
         serde: Serializer | None = None,
-        seal: Seal | None = None,
+        integrity: Integrity | None = None,
         pool_size: int = POOL_SIZE,
         timeout: float = SECONDS,
     ) -> None:
         known = graph if isinstance(graph, Pregel) else None
         self.graph = queue_of(graph)
-        self._form = Form(serde or (known.serde if known is not None else Serializer()), seal or Seal())
+        self._form = Form(serde or (known.serde if known is not None else Serializer()), integrity or Integrity())
         self._server = Server(conn, "workers", MIGRATIONS, pool_size=pool_size, timeout=timeout)
         self._listener = Listener(conn if isinstance(conn, str) else None)
 
@@ -300,7 +300,7 @@ class Queue:
     def of_graph(self, name: str) -> Queue:
         """The queue of another graph in the same database, on the same connections: open as long as this one is."""
         self.setup()
-        return Queue(self.pool, name, serde=self._form.serde, seal=self._form.seal)
+        return Queue(self.pool, name, serde=self._form.serde, integrity=self._form.integrity)
 
     @property
     def pool(self) -> Target:

@@ -17,7 +17,7 @@ from typing import Any
 
 from ..checkpoint.base import BaseCheckpointSaver
 from ..checkpoint.errors import StorageError
-from ..checkpoint.integrity import Seal
+from ..checkpoint.integrity import Integrity
 from ..checkpoint.postgres import PostgresSaver
 from ..checkpoint.sql.postgres_server import SECONDS
 from ..graph.builder import StateGraph
@@ -50,7 +50,7 @@ class Worker:
         concurrency: how many jobs to run at once.
         poll: seconds between two looks for work that nobody told of, and after dead workers.
         tries: deaths of workers, at the same step, after which a job is parked.
-        seal: closes rows, of the queue and of the saver that the graph is given; that of `Queue` must be the same.
+        integrity: guards the rows of the queue and of the saver that the graph is given; `Queue` needs the same.
         timeout: seconds to wait for a connection, for another session's lock, or for the answer to one statement.
 
     Raises:
@@ -68,7 +68,7 @@ class Worker:
         concurrency: int = 4,
         poll: float = POLL,
         tries: int = TRIES,
-        seal: Seal | None = None,
+        integrity: Integrity | None = None,
         timeout: float = SECONDS,
     ) -> None:
         check_runnable(graph)
@@ -76,7 +76,7 @@ class Worker:
             raise ValueError(f"concurrency, tries and poll are above 0, not {concurrency}, {tries} and {poll}")
         self._conninfo = conninfo
         self._terms = Terms(queue_of(name or graph), label or socket.gethostname(), tries, timeout)
-        self._form = Form(graph.serde, seal or Seal())
+        self._form = Form(graph.serde, integrity or Integrity())
         self._graph, self._concurrency, self._poll = graph, concurrency, poll
         self._running: set[Job] = set()
         self._alone: Job | None = None
@@ -138,8 +138,8 @@ class Worker:
 
     def _kept(self, queue: Queue) -> Pregel:
         """The graph with a saver, which shares the connections of the queue."""
-        seal, timeout = self._form.seal, self._terms.timeout
-        saver = PostgresSaver(queue.pool, serde=self._graph.serde, seal=seal, timeout=timeout)
+        integrity, timeout = self._form.integrity, self._terms.timeout
+        saver = PostgresSaver(queue.pool, serde=self._graph.serde, integrity=integrity, timeout=timeout)
         saver.setup()  # in any case: how far a thread has come is read off its tables
         if self._graph.checkpointer:
             return self._graph

@@ -94,5 +94,5 @@ def tuple_of(found: Found, loads: Callable[[Blob], Any]) -> CheckpointTuple:
         None if row.parent_id is None else address(place.thread_id, place.checkpoint_ns, row.parent_id),
         [(task_id, channel, loads(blob)) for task_id, channel, blob in writes],
         spans_of(found.tasks),
-        image.stamp,
+        image.revision,
     )

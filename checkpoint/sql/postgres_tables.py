@@ -102,7 +102,7 @@ STATEMENTS = {
             size = (SELECT count(*) FROM stategraph_checkpoints WHERE space = $4)
         WHERE id = $4
     """,
-    "set_stamp": "UPDATE stategraph_spaces SET stamp = $1 WHERE id = $2",
+    "set_revision": "UPDATE stategraph_spaces SET stamp = $1 WHERE id = $2",
     "count": """
         SELECT size, (SELECT count(*) FROM stategraph_checkpoints WHERE space = $1) FROM stategraph_spaces WHERE id = $1
     """,

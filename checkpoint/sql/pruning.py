@@ -135,8 +135,8 @@ def _set_beside(session: Session, place: Place, space: int, checkpoint_id: str, 
 
 def set_head(session: Session, space: int, seq: int | None, checkpoint_id: str | None) -> None:
     """Make a checkpoint the head of its space, with what is recorded beside it."""
-    ((stamp,),) = session.rows("count_writes", space, checkpoint_id) if checkpoint_id is not None else ((0,),)
-    session.run("set_head", seq, checkpoint_id, stamp, space)
+    ((revision,),) = session.rows("count_writes", space, checkpoint_id) if checkpoint_id is not None else ((0,),)
+    session.run("set_head", seq, checkpoint_id, revision, space)
 
 
 def _images(place: Place, rows: Sequence[CheckpointRow]) -> Iterator[tuple[CheckpointRow, Body, Image]]:
@@ -227,7 +227,7 @@ class _Copy:
         seq = next(self._lost) if row is None else self._checkpoint(row)
         for value in values:
             self._session.run("add_value", self._target, seq, value.channel, value.base, value.data)
-            self._moved[owner, value.channel] = Pointer(seq, value.data[-self._to.seal.mark :])
+            self._moved[owner, value.channel] = Pointer(seq, value.data[-self._to.integrity.digest_size :])
         self._seqs[owner] = seq
 
     def _value(self, owner: int, channel: str) -> BlobRow:
@@ -238,7 +238,7 @@ class _Copy:
         if base is not None:
             base, mark = self._target_of(base, channel)
         data = self._to.close("value", [channel], [form, base, mark, payload])
-        self._moved[owner, channel] = Pointer(SELF, data[-self._to.seal.mark :])
+        self._moved[owner, channel] = Pointer(SELF, data[-self._to.integrity.digest_size :])
         return BlobRow(0, channel, base, data)
 
     def _checkpoint(self, row: CheckpointRow) -> int:

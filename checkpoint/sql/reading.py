@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ..base import RunnableConfig, TaskWrites, coordinates
 from ..errors import DamagedError
-from ..integrity import Seal
+from ..integrity import Integrity
 from .pruning import Session
 from .rows import (
     BlobRow,
@@ -33,20 +33,20 @@ NEWEST = 2**62
 
 @dataclass(slots=True)
 class Space:
-    """A namespace of a thread, as the database has it now. `head` is the sequence of its newest checkpoint, `stamp` how
-    often something was recorded beside that, `size` the number of all."""
+    """A namespace of a thread, as the database has it now. `head` is the sequence of its newest checkpoint, `revision`
+    how often something was recorded beside that, `size` the number of all."""
 
     id: int
     thread_id: str
     checkpoint_ns: str
     head: int | None
     head_id: str | None
-    stamp: int
+    revision: int
     size: int
 
-    def place(self, seal: Seal) -> Place:
+    def place(self, integrity: Integrity) -> Place:
         """Its names, to open and close rows with."""
-        return Place(self.thread_id, self.checkpoint_ns, seal)
+        return Place(self.thread_id, self.checkpoint_ns, integrity)
 
 
 class Look(NamedTuple):
@@ -90,7 +90,7 @@ def own_spaces(session: Session, thread_id: str) -> list[Space]:
     return [Space(*row) for row in session.rows("own_spaces", thread_id)]
 
 
-def edge_of(session: Session, before: RunnableConfig, spaces: Iterable[Space], seal: Seal) -> int:
+def edge_of(session: Session, before: RunnableConfig, spaces: Iterable[Space], integrity: Integrity) -> int:
     """The sequence of the checkpoint that `before` names, by its thread or among what is listed.
 
     Raises:
@@ -104,13 +104,13 @@ def edge_of(session: Session, before: RunnableConfig, spaces: Iterable[Space], s
         space = space_of(session, thread_id, checkpoint_ns)
         spaces = () if space is None else (space,)
     for space in spaces:
-        row = row_of(session, space, wanted or space.head_id or "", space.place(seal))
+        row = row_of(session, space, wanted or space.head_id or "", space.place(integrity))
         if row is not None:
             return row.seq
     raise ValueError(f"before: there is no checkpoint {wanted!r} here")
 
 
-def find(session: Session, space: Space, checkpoint_id: str | None, seal: Seal) -> Found | None:
+def find(session: Session, space: Space, checkpoint_id: str | None, integrity: Integrity) -> Found | None:
     """A checkpoint of a space, the head by default.
 
     Raises:
@@ -119,8 +119,8 @@ def find(session: Session, space: Space, checkpoint_id: str | None, seal: Seal) 
     wanted = checkpoint_id or space.head_id
     if wanted is None:
         return None
-    row = row_of(session, space, wanted, space.place(seal))
-    return found_in(session, Look(space, [] if row is None else _chain(session, row)), checkpoint_id, seal)
+    row = row_of(session, space, wanted, space.place(integrity))
+    return found_in(session, Look(space, [] if row is None else _chain(session, row)), checkpoint_id, integrity)
 
 
 def row_of(session: Session, space: Space, checkpoint_id: str, place: Place) -> CheckpointRow | None:
@@ -138,10 +138,10 @@ def row_of(session: Session, space: Space, checkpoint_id: str, place: Place) -> 
     return None
 
 
-def found_in(session: Session, look: Look, checkpoint_id: str | None, seal: Seal) -> Found | None:
+def found_in(session: Session, look: Look, checkpoint_id: str | None, integrity: Integrity) -> Found | None:
     """The checkpoint of some rows, complete; see `find`."""
     space, chain, written = look
-    place = space.place(seal)
+    place = space.place(integrity)
     if checkpoint_id is None and space.head is not None and (not chain or chain[0].seq != space.head):
         raise place.damaged(f"its newest checkpoint, {space.head_id!r}, is missing")
     if not chain:
@@ -151,12 +151,12 @@ def found_in(session: Session, look: Look, checkpoint_id: str | None, seal: Seal
     image, body = image_of_chain(place, chain)
     found = Found(place, chain[0], body, image, [])
     _fill(session, space, [found], written)
-    if found.row.seq == space.head and image.stamp != space.stamp:
+    if found.row.seq == space.head and image.revision != space.revision:
         raise place.damaged(f"something that was recorded beside its newest checkpoint, {space.head_id!r}, is missing")
     return found
 
 
-def page(session: Session, spaces: Mapping[int, Space], edge: int, seal: Seal) -> list[Found]:
+def page(session: Session, spaces: Mapping[int, Space], edge: int, integrity: Integrity) -> list[Found]:
     """The next checkpoints of some spaces, newest first, that are older than a sequence: `PAGE` of them if there are.
 
     Raises:
@@ -166,8 +166,8 @@ def page(session: Session, spaces: Mapping[int, Space], edge: int, seal: Seal) -
     found: dict[int, Found] = {}
     for row in reversed(rows):
         if row.space not in spaces:
-            raise next(iter(spaces.values())).place(seal).damaged("the index leads to rows of another thread")
-        place = spaces[row.space].place(seal)
+            raise next(iter(spaces.values())).place(integrity).damaged("the index leads to rows of another thread")
+        place = spaces[row.space].place(integrity)
         before = found.get(row.link or 0)
         known = before is not None and (before.row.space, before.row.checkpoint_id) == (row.space, row.parent_id)
         if row.link is None or known:  # made from the one before, where that is among these
@@ -219,7 +219,7 @@ def _fill(session: Session, space: Space, found: Sequence[Found], known: list[by
         if len(batches) < owed.get(checkpoint_id, 0):
             raise place.damaged(f"something that was recorded beside checkpoint {checkpoint_id!r} is missing")
         each.tasks = read_writes(place, checkpoint_id, batches, after)
-        each.image.stamp = len(batches)
+        each.image.revision = len(batches)
 
 
 def _next(session: Session, space: Space, found: Found) -> Iterator[tuple[CheckpointRow, Body]]:

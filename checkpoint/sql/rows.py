@@ -3,7 +3,7 @@
 A *space* is one namespace of one thread. A checkpoint's row holds what its step changed and links to the row it builds
 on; every `KEYFRAME` links one holds a complete table, so that reading walks few rows. Short values stand in the row;
 long ones have a row of their own, whole or as a delta on an older one, and are pointed to by its owner (the checkpoint
-that wrote it) and the last bytes of its seal, so that nothing can take its place unseen. So it is with what the tasks
+that wrote it) and the last bytes of its row, so that nothing can take its place unseen. So it is with what the tasks
 of a superstep wrote: if short, it stands in the row of the checkpoint that came of it; else in one beside their own.
 """
 
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from ..base import Commit, TaskWrites
 from ..errors import DamagedError
-from ..integrity import Seal
+from ..integrity import Integrity
 from ..records import check_names
 from ..serde import Blob
 from ..serde.delta import delta_of, outweighed, patched
@@ -81,13 +81,13 @@ class Cell:
 
 @dataclass(slots=True)
 class Image:
-    """Everything that is true at one checkpoint. Changed in place as its run goes on. `stamp` is how often something
+    """Everything that is true at one checkpoint. Changed in place as its run goes on. `revision` is how often something
     was recorded beside it."""
 
     seq: int
     id: str
     distance: int
-    stamp: int = 0
+    revision: int = 0
     cells: dict[str, Cell] = field(default_factory=dict)
     versions: dict[str, int] = field(default_factory=dict)
     seen: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -113,25 +113,25 @@ _NAMED = {"checkpoint": "checkpoint", "value": "the value of", "writes": "what w
 
 
 class Place:
-    """A space by its names: what its rows are sealed with."""
+    """A space by its names: what its rows are bound to."""
 
-    __slots__ = ("_prefix", "checkpoint_ns", "seal", "thread_id")
+    __slots__ = ("_prefix", "checkpoint_ns", "integrity", "thread_id")
 
-    def __init__(self, thread_id: str, checkpoint_ns: str, seal: Seal) -> None:
+    def __init__(self, thread_id: str, checkpoint_ns: str, integrity: Integrity) -> None:
         self.thread_id = thread_id
         self.checkpoint_ns = checkpoint_ns
-        self.seal = seal
+        self.integrity = integrity
         check_names(thread_id, checkpoint_ns)
         self._prefix = packb([thread_id, checkpoint_ns])
 
     def close(self, kind: str, names: Sequence[Any], content: Any) -> bytes:
-        """Content as the sealed bytes of a row.
+        """Content as the protected bytes of a row.
 
         Raises:
             ValueError: a name in it is no text.
         """
         try:
-            return self.seal.close(packb(content), self._prefix + packb([kind, *names]))
+            return self.integrity.protect(packb(content), self._prefix + packb([kind, *names]))
         except TypeError as error:
             raise ValueError(f"a name in the {kind} of {names[0]!r} is no text: {error}. Nothing was stored") from error
 
@@ -144,7 +144,7 @@ class Place:
         try:
             if not isinstance(data, bytes):  # a database may hold anything
                 raise ValueError(f"it holds {type(data).__name__}, not bytes")
-            return unpackb(self.seal.open(data, self._prefix + packb([kind, *names])))
+            return unpackb(self.integrity.unprotect(data, self._prefix + packb([kind, *names])))
         except ValueError as error:
             raise self.damaged(f"{_NAMED[kind]} {names[0]!r}: {error}") from error
 
@@ -164,7 +164,7 @@ class NewRows:
     Attributes:
         link: the row it builds on, or None.
         blobs: long values: (channel, base, data).
-        writes: what the parent's tasks wrote, sealed, if it is long; else None.
+        writes: what the parent's tasks wrote, protected, if it is long; else None.
         cells: the new values, for `amended`, which changes `image` in place.
     """
 
@@ -198,8 +198,8 @@ def rows_of(place: Place, image: Image | None, commit: Commit, metadata: Blob) -
     writes = None
     if wrote and (commit.head != commit.parent_id or _length(wrote) > SHORT):
         # A checkpoint's tasks are looked for in the row that came next, which a fork's is not.
-        writes, wrote = packed_writes(place, image.id, image.stamp, wrote), ()
-    beside = image.stamp + (writes is not None) if image.id else None
+        writes, wrote = packed_writes(place, image.id, image.revision, wrote), ()
+    beside = image.revision + (writes is not None) if image.id else None
     body = Body(commit.ts, commit.v, metadata, beside, commit.updated, shown, versions, seen, wrote)
     run_id = commit.metadata.get("run_id")
     if run_id is not None:
@@ -229,13 +229,13 @@ def amended(new: NewRows, commit: Commit, seq: int) -> Image:
             image.cells[name] = cell
     image.versions.update(commit.versions)
     image.seen.update(commit.seen)
-    image.seq, image.id, image.stamp = seq, commit.id, 1 if commit.carried else 0
+    image.seq, image.id, image.revision = seq, commit.id, 1 if commit.carried else 0
     image.distance = 0 if new.link is None else image.distance + 1
     return image
 
 
 def closed_body(place: Place, checkpoint_id: str, parent_id: str | None, body: Body, complete: bool) -> bytes:
-    """A checkpoint's body as the sealed bytes of its row; `complete`: it builds on no other."""
+    """A checkpoint's body as the protected bytes of its row; `complete`: it builds on no other."""
     entries = {}
     for name, cell in body.cells.items():
         entries[name] = _entry(cell)
@@ -258,7 +258,7 @@ def _stored(
         else:
             cell, base, content = _long(image.cells.get(name), blob)
             data = place.close("value", [name], content)
-            cell.at = Pointer(SELF, data[-place.seal.mark :])
+            cell.at = Pointer(SELF, data[-place.integrity.digest_size :])
             cells[name] = cell
             blobs.append((name, base, data))
     return cells, blobs

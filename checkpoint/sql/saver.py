@@ -25,7 +25,7 @@ from ..base import (
     coordinates,
 )
 from ..errors import DamagedError, UnserializableError
-from ..integrity import Seal
+from ..integrity import Integrity
 from ..overrides import check_expected
 from ..records import check_checkpoint, check_names
 from ..retention import EVERY, Limits, Retention, check_retention, several
@@ -53,16 +53,16 @@ class SqlSaver(BaseCheckpointSaver):
 
     Args:
         serde: turns values into bytes and back.
-        seal: closes rows; by default with a checksum.
+        integrity: guards the stored rows; a checksum by default. `Encryption` hides them as well.
         retention: which checkpoints to forget as runs go on; None keeps all.
     """
 
     def __init__(
-        self, *, serde: Serializer | None = None, seal: Seal | None = None, retention: Retention | None = None
+        self, *, serde: Serializer | None = None, integrity: Integrity | None = None, retention: Retention | None = None
     ) -> None:
         super().__init__(serde=serde)
         self._retention = check_retention(retention)
-        self._seal = seal or Seal()
+        self._integrity = integrity or Integrity()
         # Each operation on it is atomic, so it needs no lock. Who commits takes the image out.
         self._known: OrderedDict[tuple[str, str], Known] = OrderedDict()
 
@@ -92,7 +92,7 @@ class SqlSaver(BaseCheckpointSaver):
         """A checkpoint of a thread, the head by default."""
         with self._session(write=False) as session:
             space = space_of(session, thread_id, checkpoint_ns)
-            return find(session, space, checkpoint_id, self._seal) if space else None
+            return find(session, space, checkpoint_id, self._integrity) if space else None
 
     def head(self, config: RunnableConfig) -> str | None:
         """The id of the newest checkpoint of the thread and namespace in `config`, or None.
@@ -105,9 +105,9 @@ class SqlSaver(BaseCheckpointSaver):
             space = space_of(session, thread_id, checkpoint_ns)
             if space is None or space.head_id is None:
                 return None
-            row = row_of(session, space, space.head_id, space.place(self._seal))
+            row = row_of(session, space, space.head_id, space.place(self._integrity))
         if row is None or row.seq != space.head:
-            raise space.place(self._seal).damaged(f"its newest checkpoint, {space.head_id!r}, is missing")
+            raise space.place(self._integrity).damaged(f"its newest checkpoint, {space.head_id!r}, is missing")
         return space.head_id
 
     def list(
@@ -136,7 +136,7 @@ class SqlSaver(BaseCheckpointSaver):
         """The spaces to list, and the sequence below which to begin."""
         with self._session(write=False) as session:
             spaces = {space.id: space for space in spaces_of(session, config)}
-            return spaces, NEWEST if before is None else edge_of(session, before, spaces.values(), self._seal)
+            return spaces, NEWEST if before is None else edge_of(session, before, spaces.values(), self._integrity)
 
     def threads(self) -> Iterator[str]:
         """The ids of all threads, the one that moved last first."""
@@ -160,7 +160,7 @@ class SqlSaver(BaseCheckpointSaver):
                 left = None if left is None else left - 1
                 if left == 0:
                     with self._session(write=False) as session:
-                        listing.stop(session, self._seal)
+                        listing.stop(session, self._integrity)
                 yield each
                 if left == 0:
                     return
@@ -169,12 +169,12 @@ class SqlSaver(BaseCheckpointSaver):
             edge = found[-1].row.seq
         if left != 0:
             with self._session(write=False) as session:
-                listing.end(session, self._seal)
+                listing.end(session, self._integrity)
 
     def _page(self, spaces: Mapping[int, Space], edge: int) -> Sequence[Found]:
         """The next checkpoints of some spaces that are older than a sequence."""
         with self._session(write=False) as session:
-            return page(session, spaces, edge, self._seal)
+            return page(session, spaces, edge, self._integrity)
 
     def _fits(self, found: Found, wanted: Mapping[str, Any] | None) -> bool:
         if not wanted:
@@ -195,7 +195,7 @@ class SqlSaver(BaseCheckpointSaver):
             StorageError: the database refused; nothing of the step is stored.
         """
         known = self._known.pop((commit.thread_id, commit.checkpoint_ns), None)
-        place = Place(commit.thread_id, commit.checkpoint_ns, self._seal) if known is None else known.place
+        place = Place(commit.thread_id, commit.checkpoint_ns, self._integrity) if known is None else known.place
         metadata = self._dumps("metadata", commit.metadata)
         if known is not None and known.image.id == commit.parent_id == commit.head and not commit.carried:
             new = rows_of(place, known.image, commit, metadata)
@@ -207,13 +207,13 @@ class SqlSaver(BaseCheckpointSaver):
             space = self._own_space(session, place)
             if space.head_id != commit.head:
                 raise CheckpointConflictError(place.thread_id, place.checkpoint_ns, commit.head, space.head_id)
-            found = find(session, space, commit.parent_id, self._seal) if commit.parent_id is not None else None
+            found = find(session, space, commit.parent_id, self._integrity) if commit.parent_id is not None else None
             if found is None and commit.parent_id is not None:
                 commit = completed(commit, self._dumps)  # pruned meanwhile: what changed since is not enough
             new = rows_of(place, found.image if found else None, commit, metadata)
             seq = self._insert(session, space.id, new)
             if commit.carried:
-                self._record(session, replace(space, head_id=commit.id, stamp=0), commit.id, commit.carried)
+                self._record(session, replace(space, head_id=commit.id, revision=0), commit.id, commit.carried)
         self._stored(place, space.id, amended(new, commit, seq))
 
     def _stored(self, place: Place, space: int, image: Image) -> None:
@@ -254,44 +254,44 @@ class SqlSaver(BaseCheckpointSaver):
         Raises:
             StorageError: the database refused; nothing is recorded.
         """
-        self._record_beside(Place(thread_id, checkpoint_ns, self._seal), checkpoint_id, writes)
+        self._record_beside(Place(thread_id, checkpoint_ns, self._integrity), checkpoint_id, writes)
 
     def _record_beside(self, place: Place, checkpoint_id: str, writes: Sequence[TaskWrites]) -> None:
         with self._session(write=True) as session:
             space = self._own_space(session, place)
-            check_expected(self, "commit_writes", (place.thread_id, place.checkpoint_ns), space.head_id, space.stamp)
-            stamp = self._record(session, space, checkpoint_id, writes)
-        self._note(place, checkpoint_id, stamp)
+            check_expected(self, "commit_writes", (place.thread_id, place.checkpoint_ns), space.head_id, space.revision)
+            revision = self._record(session, space, checkpoint_id, writes)
+        self._note(place, checkpoint_id, revision)
 
     def _record(self, session: Session, space: Space, checkpoint_id: str, writes: Sequence[TaskWrites]) -> int:
         """Add to what is recorded beside a checkpoint; how often that has been done now."""
-        position: int = space.stamp
+        position: int = space.revision
         if space.head_id != checkpoint_id:
             ((position,),) = session.rows("count_writes", space.id, checkpoint_id)
-        data = packed_writes(space.place(self._seal), checkpoint_id, position, writes)
+        data = packed_writes(space.place(self._integrity), checkpoint_id, position, writes)
         session.run("add_writes", space.id, checkpoint_id, data)
         if space.head_id == checkpoint_id:
-            session.run("set_stamp", position + 1, space.id)
+            session.run("set_revision", position + 1, space.id)
         return position + 1
 
-    def _stamp(self, place: Place, checkpoint_id: str) -> int | None:
+    def _known_revision(self, place: Place, checkpoint_id: str) -> int | None:
         """How often something was recorded beside a checkpoint, if its image is known here."""
         known = self._known.get((place.thread_id, place.checkpoint_ns))
-        return known.image.stamp if known is not None and known.image.id == checkpoint_id else None
+        return known.image.revision if known is not None and known.image.id == checkpoint_id else None
 
-    def _note(self, place: Place, checkpoint_id: str, stamp: int) -> None:
+    def _note(self, place: Place, checkpoint_id: str, revision: int) -> None:
         """Let the image that is known here, if it is this checkpoint's, know how often something was recorded."""
         known = self._known.get((place.thread_id, place.checkpoint_ns))
         if known is not None and known.image.id == checkpoint_id:
-            known.image.stamp = stamp
+            known.image.revision = revision
 
-    def claim(self, config: RunnableConfig, stamp: int | None, writes: Sequence[TaskWrites]) -> None:
+    def claim(self, config: RunnableConfig, revision: int | None, writes: Sequence[TaskWrites]) -> None:
         """Record that a run is about to answer the head's questions; see `BaseCheckpointSaver.claim`."""
         thread_id, checkpoint_ns, checkpoint_id = coordinates(config)
-        place = Place(thread_id, checkpoint_ns, self._seal)
+        place = Place(thread_id, checkpoint_ns, self._integrity)
         with self._session(write=True) as session:
             space = self._own_space(session, place)
-            if checkpoint_id is None or space.head_id != checkpoint_id or space.stamp != stamp:
+            if checkpoint_id is None or space.head_id != checkpoint_id or space.revision != revision:
                 raise CheckpointConflictError(thread_id, checkpoint_ns, checkpoint_id, space.head_id)
             recorded = self._record(session, space, checkpoint_id, writes)
         self._note(place, checkpoint_id, recorded)
@@ -344,13 +344,13 @@ class SqlSaver(BaseCheckpointSaver):
         """
         thread_id, checkpoint_ns, parent_id = coordinates(config)
         check_checkpoint(checkpoint, metadata)
-        place = Place(thread_id, checkpoint_ns, self._seal)
+        place = Place(thread_id, checkpoint_ns, self._integrity)
         encoded = self._dumps("metadata", dict(metadata))
         with self._session(write=True) as session:
             space = self._own_space(session, place)
             check_expected(self, "put", (thread_id, checkpoint_ns), space.head_id)
             known = parent_id not in (None, checkpoint["id"])  # what replaces itself builds on nothing
-            found = find(session, space, parent_id, self._seal) if known else None
+            found = find(session, space, parent_id, self._integrity) if known else None
             image = found.image if found else None
             commit, image = commit_of(place, parent_id, image, Given(checkpoint, metadata, new_versions), self._dumps)
             new = rows_of(place, image, commit, encoded)
@@ -381,7 +381,7 @@ class SqlSaver(BaseCheckpointSaver):
             raise ValueError("put_writes() needs a checkpoint_id in the config")
         check_names(task_id, task_path, *(channel for channel, _ in writes))
         encoded = [(channel, self._dumps(f"[{channel!r}]", value)) for channel, value in writes]
-        place = Place(thread_id, checkpoint_ns, self._seal)
+        place = Place(thread_id, checkpoint_ns, self._integrity)
         self._record_beside(place, checkpoint_id, [TaskWrites(task_id, task_path, encoded)])
 
     # -- forget and copy ----------------------------------------------------------------------------------
@@ -393,7 +393,7 @@ class SqlSaver(BaseCheckpointSaver):
             for space in own_spaces(session, str(thread_id)):
                 for statement in ("forget_values", "forget_writes", "forget_rows", "drop_space"):
                     session.run(statement, space.id)
-                self._take(space.place(self._seal))
+                self._take(space.place(self._integrity))
 
     def delete_for_runs(self, run_ids: Collection[str]) -> None:
         """Forget the checkpoints of these runs, with their writes; see `BaseCheckpointSaver.delete_for_runs`."""
@@ -440,10 +440,10 @@ class SqlSaver(BaseCheckpointSaver):
                 raise ValueError(f"thread {target!r} exists already")
             pairs = []
             for space in spaces:
-                to = Place(target, space.checkpoint_ns, self._seal)
-                pairs.append((space.place(self._seal), space.id, to, self._own_space(session, to).id))
+                to = Place(target, space.checkpoint_ns, self._integrity)
+                pairs.append((space.place(self._integrity), space.id, to, self._own_space(session, to).id))
             copy_spaces(session, pairs)
 
     def _keep(self, session: Session, space: Space, choose: Choose) -> None:
-        keep_only(session, space.place(self._seal), space.id, choose)
-        self._take(space.place(self._seal))
+        keep_only(session, space.place(self._integrity), space.id, choose)
+        self._take(space.place(self._integrity))

@@ -103,7 +103,7 @@ class AsyncJournal(Journal):
         saver = run.saver
         assert saver is not None
         if entry.__class__ is Claim:
-            await saver.aclaim(run.config_of(run.head), entry.stamp, entry.writes)
+            await saver.aclaim(run.config_of(run.head), entry.revision, entry.writes)
         elif position.is_past(entry):
             return
         else:

@@ -109,7 +109,7 @@ class Journal:
         saver = run.saver
         assert saver is not None
         if entry.__class__ is Claim:
-            saver.claim(run.config_of(run.head), entry.stamp, entry.writes)
+            saver.claim(run.config_of(run.head), entry.revision, entry.writes)
         elif position.is_past(entry):
             return
         else:
@@ -129,12 +129,12 @@ class Position:
     """Where the lane stands: the checkpoint that it has stored last, or goes on from, and how often something was
     recorded beside it. If another run records there as well, this one is told: it works from what is no longer so."""
 
-    __slots__ = ("_run", "checkpoint_id", "stamp")
+    __slots__ = ("_run", "checkpoint_id", "revision")
 
     def __init__(self, run: Run) -> None:
         self._run = run
         self.checkpoint_id: str | None = None
-        self.stamp: int | None = None
+        self.revision: int | None = None
 
     def is_past(self, entry: Save) -> bool:
         """Whether an entry comes from a call whose superstep is over, so that nobody will look for it."""
@@ -144,27 +144,27 @@ class Position:
     def guard(self, entry: Save) -> AbstractContextManager[None]:
         """In this context writes are recorded only if nobody else has recorded anything."""
         self._take_up()
-        if self.stamp is None or entry.checkpoint_id != self.checkpoint_id or not records_at_once(self._run.saver):
+        if self.revision is None or entry.checkpoint_id != self.checkpoint_id or not records_at_once(self._run.saver):
             return _UNGUARDED
-        return expecting(self._run.saver, self._run.config_of(entry.checkpoint_id), self.stamp)
+        return expecting(self._run.saver, self._run.config_of(entry.checkpoint_id), self.revision)
 
     def move(self, commit: Commit) -> None:
         """A checkpoint has been stored."""
         if commit.checkpoint_ns == self._run.ns:  # else it is of a graph inside, which the run has kept back
-            self.checkpoint_id, self.stamp = commit.id, 1 if commit.carried else 0
+            self.checkpoint_id, self.revision = commit.id, 1 if commit.carried else 0
 
     def count(self) -> None:
         """Something was recorded beside the checkpoint."""
         self._take_up()
-        if self.stamp is not None:
-            self.stamp += 1
+        if self.revision is not None:
+            self.revision += 1
 
     def _take_up(self) -> None:
         """Begin at what was loaded, if nothing was stored before."""
         run = self._run
         found = run.found
         if self.checkpoint_id is None and found is not None and run.saved_id == run.head == found.checkpoint["id"]:
-            self.checkpoint_id, self.stamp = run.saved_id, found.stamp
+            self.checkpoint_id, self.revision = run.saved_id, found.revision
 
 
 _UNGUARDED: AbstractContextManager[None] = nullcontext()

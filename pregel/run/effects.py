@@ -79,11 +79,11 @@ class Save(Entry):
 class Claim(Entry):
     """Record that this run brings answers to the head, if nobody else has recorded anything since it was loaded."""
 
-    __slots__ = ("stamp",)
+    __slots__ = ("revision",)
 
-    def __init__(self, writes: Sequence[TaskWrites], stamp: int | None) -> None:
+    def __init__(self, writes: Sequence[TaskWrites], revision: int | None) -> None:
         super().__init__(None, writes)
-        self.stamp = stamp
+        self.revision = revision
 
 
 class GiveWay:

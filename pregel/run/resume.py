@@ -169,7 +169,7 @@ def record_command(run: Run, writes: Sequence[Pair]) -> Effects:
         pairs.append((CLAIM, null.claim))
     record = _encode(run, pairs)
     if claimed is not None:
-        yield Claim([record], run.found.stamp)
+        yield Claim([record], run.found.revision)
     else:
         yield Save(None, [record], run.saved_id or "")
 

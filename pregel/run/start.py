@@ -214,7 +214,7 @@ def _made_for_this(run: Run) -> bool:
     but what an update has carried over."""
     if run.saved_id != run.head or run.found.metadata.get("source") not in ("update", "fork"):
         return False
-    return not run.stored or (bool(run.found.metadata.get(CONTINUES)) and run.found.stamp == 1)
+    return not run.stored or (bool(run.found.metadata.get(CONTINUES)) and run.found.revision == 1)
 
 
 def _take_input(run: Run, machine: Machine, given: Any) -> Effects:

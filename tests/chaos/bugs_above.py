@@ -62,7 +62,7 @@ def nested_replay_starts_over(stack: ExitStack) -> None:
 def double_resume(stack: ExitStack) -> None:
     """Several answers to one question are all taken."""
 
-    def claim(self: Any, config: Any, stamp: Any, writes: Any) -> None:
+    def claim(self: Any, config: Any, revision: Any, writes: Any) -> None:
         thread_id, checkpoint_ns, checkpoint_id = coordinates(config)
         self.commit_writes(thread_id, checkpoint_ns, checkpoint_id or "", writes)
 

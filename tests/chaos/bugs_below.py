@@ -20,7 +20,7 @@ import stategraph.workers.jobs as jobs
 import stategraph.workers.tables as queue
 from stategraph.checkpoint.base import CheckpointConflictError
 from stategraph.checkpoint.errors import DamagedError
-from stategraph.checkpoint.integrity import MARK, Seal
+from stategraph.checkpoint.integrity import DIGEST_SIZE, Integrity
 from stategraph.checkpoint.memory import InMemorySaver
 from stategraph.checkpoint.serde import Serializer
 
@@ -141,15 +141,15 @@ def id_order(stack: ExitStack) -> None:
 @bug("damaged_rows", 4)
 def no_checksum(stack: ExitStack) -> None:
     """Rows are believed as they are."""
-    swap(stack, Seal, "open", lambda self, data, place: data[:-MARK])
+    swap(stack, Integrity, "unprotect", lambda self, data, place: data[:-DIGEST_SIZE])
 
 
 @bug("damaged_rows", 8)
 def swapped_rows(stack: ExitStack) -> None:
     """A row's checksum does not know where the row belongs."""
-    close, opened = Seal.close, Seal.open
-    swap(stack, Seal, "close", lambda self, payload, place: close(self, payload, b""))
-    swap(stack, Seal, "open", lambda self, data, place: opened(self, data, b""))
+    protect, unprotect = Integrity.protect, Integrity.unprotect
+    swap(stack, Integrity, "protect", lambda self, payload, place: protect(self, payload, b""))
+    swap(stack, Integrity, "unprotect", lambda self, data, place: unprotect(self, data, b""))
 
 
 @bug("sql_texts_are_constants", 1)
@@ -342,7 +342,7 @@ def run_ids_of_all(stack: ExitStack) -> None:
 
 
 @bug("jobs_that_were_moved", 4)
-def sealed_to_the_run(stack: ExitStack) -> None:
+def bound_to_the_run_alone(stack: ExitStack) -> None:
     """An encrypted job is bound to its run id, and to nothing else."""
     swap(stack, jobs, "packb", lambda names: f"{names[0]} of {names[-1]}".encode())
 

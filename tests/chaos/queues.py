@@ -44,9 +44,9 @@ def run_ids_of_others(round: Round) -> None:
 @trial("R42", quick=2, full=500)
 def jobs_that_were_moved(round: Round) -> None:
     """Of four encrypted jobs one gets the name or the input of another: it fails, and no thread sees what is another's."""
-    url, seal = cluster.shared().schema(), Encryption(KEY)
+    url, integrity = cluster.shared().schema(), Encryption(KEY)
     names = ["ann", "bob", "cy", "dee"]
-    with Queue.from_conn_string(url, fleet.counting, seal=seal) as queue:
+    with Queue.from_conn_string(url, fleet.counting, integrity=integrity) as queue:
         queue.submit_many([(name, {"log": [name], "left": 3}) for name in names], run_ids=["r"] * 4)
         source, target = round.random.sample(names, 2)
         column = round.random.choice(["task", "thread_id"])
@@ -64,7 +64,7 @@ def jobs_that_were_moved(round: Round) -> None:
                     [lane(target), *values[::-1]],
                 )
                 names.remove(source)
-        with fleet.working(fleet.counting, url, seal=seal):
+        with fleet.working(fleet.counting, url, integrity=integrity):
             for name in names:
                 found = queue.result(name, wait=30)
                 same(found.status, "failed" if name == target else "done", f"how the job of {name} ended")

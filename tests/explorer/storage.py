@@ -239,9 +239,9 @@ class Tables:
         wrong = []
         for name, images in known.items():
             for (_, ns), each in images.items():
-                id, stamp = heads.get(each.space) or (None, 0)
-                if (id, stamp) != (each.image.id, each.image.stamp):
-                    wrong.append((name, ns, each.image.id, each.image.stamp - stamp))
+                id, revision = heads.get(each.space) or (None, 0)
+                if (id, revision) != (each.image.id, each.image.revision):
+                    wrong.append((name, ns, each.image.id, each.image.revision - revision))
         return [(row[1], _text(row[2])) for row in writes if row[2] not in there], wrong
 
     def close(self) -> None:
