@@ -25,6 +25,7 @@ from .run.config import (
     check_checkpointer,
     check_context_schema,
     check_lent,
+    concurrency,
     merge_configs,
     normalize,
     on_executor,
@@ -253,7 +254,7 @@ class Pregel(Portable, StoredThreads):
         configs = spread(config, len(inputs))
         return threads.side_by_side(
             [partial(self.invoke, i, c, **options) for i, c in zip(inputs, configs, strict=True)],
-            normalize(configs[0]).get("max_concurrency") if configs and configs[0] else None,
+            concurrency(configs),
             return_exceptions,
         )
 
@@ -271,7 +272,7 @@ class Pregel(Portable, StoredThreads):
         configs = spread(config, len(inputs))
         return await side_by_side(
             [partial(self.ainvoke, i, c, **options) for i, c in zip(inputs, configs, strict=True)],
-            normalize(configs[0]).get("max_concurrency") if configs and configs[0] else None,
+            concurrency(configs),
             return_exceptions,
         )
 
@@ -389,7 +390,7 @@ class Pregel(Portable, StoredThreads):
     def with_config(self, config: RunnableConfig | None = None, **settings: Any) -> Self:
         """The same graph with settings of its own, which a call's config adds to."""
         twin = self.copy()
-        twin.config = merge_configs(self.config, config, settings)  # type: ignore[arg-type]
+        twin.config = merge_configs(self.config, normalize(config), normalize(settings))  # type: ignore[arg-type]
         return twin
 
     def validate(self) -> Self:

@@ -12,7 +12,7 @@ from .drivers import threads
 from .errors import nearest
 from .program.program import Program
 from .program.version import Migrate, migrated
-from .run.config import Call, merge_configs
+from .run.config import Call, merge_configs, normalize
 from .run.explain import NodeStatus, explain
 from .run.nested import nodes_of, ns_of, saver_of
 from .run.run import Run
@@ -255,7 +255,7 @@ class StoredThreads:
     def _thread(self, config: RunnableConfig) -> tuple[BaseCheckpointSaver, RunnableConfig]:
         if not isinstance(self.checkpointer, BaseCheckpointSaver):
             raise ValueError("no checkpointer set: compile(checkpointer=...) to keep and inspect threads")
-        where = address(*coordinates(merge_configs(self.config, config)))
+        where = address(*coordinates(merge_configs(self.config, normalize(config))))
         return self._saver_at(self.checkpointer, where), where
 
     def _saver_at(self, saver: BaseCheckpointSaver, where: RunnableConfig) -> BaseCheckpointSaver:

@@ -16,6 +16,7 @@ from stategraph import (
     END,
     START,
     Command,
+    GraphWarning,
     InMemorySaver,
     InvalidUpdateError,
     Send,
@@ -252,7 +253,8 @@ def test_an_update_that_leads_elsewhere_closes_what_it_replaces(drive: Any, save
     builder.add_edge(START, "a").add_conditional_edges("a", lambda s: "q" if s.get("text") else "p", ["p", "q"])
     app = builder.compile(checkpointer=saver)
     drive.invoke(app, {}, CFG)
-    drive.update_state(app, CFG, {"text": "now"}, as_node="a")
+    with pytest.warns(GraphWarning, match="as 'a' closes the questions of 'p', to which .* act in the place .*as_node='p'"):
+        drive.update_state(app, CFG, {"text": "now"}, as_node="a")
     assert drive.get_state(app, CFG).next == ("q",) and not drive.get_state(app, CFG).interrupts
     assert drive.invoke(app, None, CFG)["log"] == ["a", "q"]
 

@@ -42,6 +42,7 @@ from stategraph import (
     task,
 )
 from stategraph.channels import EphemeralValue, LastValue
+from stategraph.pregel.run.config import Options
 
 
 class State(TypedDict, total=False):
@@ -441,6 +442,19 @@ WRONG_SETTINGS: dict[str, tuple[Any, str]] = {
     "a thread misspelt": ({"configurable": {"threadId": 1}}, "did you mean.*\"configurable\": {\"thread_id\""),
     "a checkpoint misspelt": ({"configurable": {"thread_id": 1, "checkpointid": 2}}, '"checkpoint_id"'),
     "a flat thread misspelt": ({"threadid": 1}, "\"configurable\": {\"thread_id\""),
+    "a flat thread without a saver": ({"thread_id": 1}, "'thread_id' sets nothing: the graph has no checkpointer"),
+    "a flat checkpoint without a saver": ({"checkpoint_id": "c"}, "'checkpoint_id' sets nothing: .* no checkpointer"),
+    "a run misspelt": ({"runId": "r"}, "'runId' is no setting.*config = {\"run_id\""),
+    "an option misspelt": ({"durabilty": "exit"}, r"'durabilty' is no setting.*invoke\(input, config, durability=...\)"),
+    "an option misspelt inside configurable": ({"configurable": {"streamMode": "updates"}}, r"config, stream_mode=...\)"),
+    **{
+        f"{option} as a setting": ({option: None}, rf"'{option}' sets nothing here.*invoke\(input, config, {option}=...\)")
+        for option in Options.__annotations__
+    },
+    **{
+        f"{option} inside configurable": ({"configurable": {option: 1}}, rf"sets nothing inside .*, {option}=...\)")
+        for option in ("durability", "stream_mode", "output_keys", "interrupt_before", "interrupt_after", "subgraphs")
+    },
 }
 
 
@@ -451,9 +465,65 @@ def test_a_setting_that_sets_nothing_is_told(config: Any, text: str, drive: Any)
         drive.invoke(app, {"x": 0}, config)
 
 
+@dataclasses.dataclass
+class Context:
+    user: str = "nobody"
+
+
+def test_a_context_inside_configurable_is_told_where_the_graph_has_one(drive: Any) -> None:
+    builder = StateGraph(State, context_schema=Context).add_node("a", plain).add_edge(START, "a")
+    config: Any = {"configurable": {"context": {"user": "u"}}}
+    with pytest.warns(GraphWarning, match=r"'context' sets nothing inside .*invoke\(input, config, context=...\)"):
+        drive.invoke(builder.compile(), {"x": 0}, config)
+    assert drive.invoke(builder.compile(), {"x": 0}, config, context={"user": "u"})["x"] == 1
+
+
+def test_a_setting_that_sets_nothing_is_told_once(drive: Any) -> None:
+    builder = StateGraph(State).add_node("a", plain).add_edge(START, "a")
+    with pytest.warns(GraphWarning, match="'recursion_limt' is no setting") as told:
+        app = builder.compile(checkpointer=InMemorySaver()).with_config({"recursion_limt": 3}, configurable={"thread_id": 1})
+        drive.invoke(app, {"x": 0})
+        drive.get_state(app, None)
+        drive.batch(app, [{"x": 0}], {"tags": ["t"]})
+    assert len(told) == 1
+    with pytest.warns(GraphWarning, match="'recursion_limt' is no setting") as told:
+        drive.batch(builder.compile(), [{"x": 0}], {"recursion_limt": 3})
+    assert len(told) == 1
+
+
+def test_a_flat_thread_names_the_thread_of_a_graph_that_a_node_runs(drive: Any) -> None:
+    inner = StateGraph(State).add_node("a", plain).add_edge(START, "a").compile(checkpointer=InMemorySaver())
+    app = StateGraph(State).add_node("n", lambda state: inner.invoke({"x": 0}, {"thread_id": "of its own"}))
+    drive.invoke(app.add_edge(START, "n").compile(checkpointer=InMemorySaver()), {"x": 0}, {"thread_id": "outer"})
+    assert drive.get_state(inner, {"thread_id": "of its own"}).values["x"] == 1
+
+
+class Foreign(NamedTuple):
+    values: Any
+    as_node: str | None = None
+    task_id: str | None = None
+
+
+class Other(NamedTuple):
+    as_node: str
+    values: Any
+
+
+def test_an_update_like_ours_is_taken_and_another_is_refused(drive: Any) -> None:
+    app = StateGraph(State).add_node("a", plain).add_edge(START, "a").compile(checkpointer=InMemorySaver())
+    config: Any = {"configurable": {"thread_id": "1"}}
+    drive.call(app, "bulk_update_state", config, [[Foreign({"x": 7}, "a")]])
+    assert drive.get_state(app, config).values["x"] == 7
+    for wrong in (Other("a", {"x": 8}), {"values": {"x": 8}, "as_node": "a"}, {"x": 8}, "xy", None, ()):
+        with pytest.raises(InvalidUpdateError, match=r"an update must be StateUpdate\(values, as_node\), got"):
+            drive.call(app, "bulk_update_state", config, [[wrong]])
+    assert drive.get_state(app, config).values["x"] == 7
+
+
 def test_keys_of_ones_own_and_flat_coordinates_are_no_slips(drive: Any) -> None:
     app = StateGraph(State).add_node("a", plain).add_edge(START, "a").compile(checkpointer=InMemorySaver())
     own = {"user_id": 1, "model_name": "m", "run_id": "r", "thread": "t", "checkpoint_ns": "", "limit": 3, "lang": "en"}
+    own.update({"context": "c", "version": "v3", "debug": True, "executor": "e", "mode": "fast"})
     assert drive.invoke(app, {"x": 0}, {"configurable": {"thread_id": "1", **own}})["x"] == 1
     assert drive.invoke(app, {"x": 0}, {"thread_id": "2", "user": 1})["x"] == 1
     assert drive.get_state(app, {"configurable": {"thread_id": "2"}}).values["x"] == 1

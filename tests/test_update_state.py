@@ -11,6 +11,7 @@ from stategraph import (
     END,
     START,
     Command,
+    GraphWarning,
     InMemorySaver,
     InvalidUpdateError,
     Send,
@@ -219,7 +220,8 @@ def test_what_finished_siblings_wrote_is_kept(drive: Any) -> None:
 def test_what_a_finished_sibling_wrote_is_kept_by_an_update_as_somebody_else(drive: Any) -> None:
     app = parallel(c=asks("c"))
     drive.invoke(app, {}, CFG)
-    drive.update_state(app, CFG, {"a": 1}, as_node="d")
+    with pytest.warns(GraphWarning, match="the update as 'd' closes the questions of 'c'"):
+        drive.update_state(app, CFG, {"a": 1}, as_node="d")
     assert drive.get_state(app, CFG).values == {"a": 1, "log": ["b"]}
 
 

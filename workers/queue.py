@@ -418,7 +418,7 @@ def _settings(config: RunnableConfig | None) -> RunnableConfig:
     Raises:
         ValueError: it names what is the queue's to name.
     """
-    settings = normalize(config) if config else {}
+    settings = normalize(config)
     taken = {"thread_id", "checkpoint_ns"} & {*settings.get("configurable", {})}
     if taken or "run_id" in settings:
         raise ValueError(f"the config of a job does not name its {', '.join(sorted(taken)) or 'run_id'}: submit() does")

@@ -28,6 +28,8 @@ _NOT_METADATA = frozenset((*COORDINATES, "run_id"))
 _CONFIG_KEYS = frozenset(RunnableConfig.__annotations__)
 _CONFIGURABLE = frozenset((*COORDINATES, "run_id"))
 """What the engine itself reads in `configurable`."""
+_TELLING_OPTIONS = ("durability", "stream_mode", "output_keys", "interrupt_before", "interrupt_after", "subgraphs")
+"""Options of a call whose names nobody gives to a key of their own in `configurable`."""
 NO_CONFIG: RunnableConfig = {}
 _KINDS: dict[str, tuple[type | tuple[type, ...], str]] = {
     "configurable": (Mapping, "a dict"),
@@ -126,24 +128,17 @@ def names_thread(config: RunnableConfig) -> bool:
     return bool(configurable) and any(key in configurable for key in COORDINATES)  # type: ignore[operator]
 
 
-def normalize(config: RunnableConfig) -> RunnableConfig:
-    """A config of the right kinds, whose unknown top-level keys have moved into `configurable` and whose settings of
-    None are gone.
+def normalize(config: RunnableConfig | None) -> RunnableConfig:
+    """What a caller gave as a config, once it is known to be of the right kinds. Unknown top-level keys have moved
+    into `configurable`, settings of None are gone. Warns of settings that would set nothing.
 
     Raises:
         TypeError: it is no dict, or a setting is of a kind that it cannot be.
         ValueError: it allows no task to run, or names a thread twice.
     """
-    if not isinstance(config, Mapping):
-        raise TypeError(f'config is a dict such as {{"configurable": {{"thread_id": "1"}}}}, not {config!r}')
-    plain = _CONFIG_KEYS.issuperset(config)
-    for key, value in config.items():
-        if value is None:
-            plain = False
-        elif key in _KINDS and not isinstance(value, _KINDS[key][0]):
-            raise TypeError(f"config: {key} is {_KINDS[key][1]}, not {value!r}")
-        elif key == "max_concurrency" and value < 1:  # type: ignore[operator]
-            raise ValueError(f"config: max_concurrency must be at least 1, not {value!r}")
+    if not config:
+        return NO_CONFIG
+    plain = _check_kinds(config)
     configurable = config.get("configurable")
     if configurable and not _CONFIGURABLE.issuperset(configurable):
         _warn_of_slips(configurable, configurable)
@@ -158,35 +153,88 @@ def normalize(config: RunnableConfig) -> RunnableConfig:
                 raise ValueError(f"config: {key} is {rest[key]!r} and, in configurable, {inside[key]!r}; give it once")
         both = {**rest, **inside}
         known["configurable"] = both
-        _warn_of_slips(rest, both)
+        _warn_of_slips(rest, both, flat=True)
     return known  # type: ignore[return-value]
 
 
-def _warn_of_slips(given: Iterable[Any], configurable: Mapping[Any, Any]) -> None:
+def _check_kinds(config: RunnableConfig) -> bool:
+    """Whether a config holds nothing but settings, none of them None.
+
+    Raises:
+        TypeError, ValueError: see `normalize`.
+    """
+    if not isinstance(config, Mapping):
+        raise TypeError(f'config is a dict such as {{"configurable": {{"thread_id": "1"}}}}, not {config!r}')
+    plain = _CONFIG_KEYS.issuperset(config)
+    for key, value in config.items():
+        if value is None:
+            plain = False
+        elif key in _KINDS and not isinstance(value, _KINDS[key][0]):
+            raise TypeError(f"config: {key} is {_KINDS[key][1]}, not {value!r}")
+        elif key == "max_concurrency" and value < 1:  # type: ignore[operator]
+            raise ValueError(f"config: max_concurrency must be at least 1, not {value!r}")
+    return plain
+
+
+def _warn_of_slips(given: Iterable[Any], configurable: Mapping[Any, Any], *, flat: bool = False) -> None:
     """Warn of keys of the user's own that look like a setting which has been misspelt or misplaced: it would set
-    nothing."""
+    nothing.
+
+    Args:
+        flat: they stand beside the settings, where hardly anyone puts keys of their own.
+    """
     for key in given:
-        meant = _meant(key) if isinstance(key, str) and key not in _CONFIGURABLE else None
-        if meant in _CONFIG_KEYS:
-            where = "is no setting" if meant != key else "sets nothing inside `configurable`"
-            warn(f'config: {key!r} {where}; did you mean config = {{"{meant}": ...}}?')
-        elif meant is not None and meant not in configurable:
-            warn(f'config: {key!r} is no setting; did you mean config = {{"configurable": {{"{meant}": ...}}}}?')
+        if not isinstance(key, str) or key in _CONFIGURABLE:
+            continue
+        meant = _meant(key)
+        if meant is None and flat and key in Options.__annotations__:
+            meant = key
+        if meant is None or (meant in COORDINATES and meant in configurable):
+            continue
+        why = "is no setting" if meant != key else "sets nothing " + ("here" if flat else "inside `configurable`")
+        warn(f"config: {key!r} {why}; did you mean {_way_to_set(meant)}?")
+
+
+def _way_to_set(name: str) -> str:
+    """How a setting or an option is given."""
+    if name in Options.__annotations__:
+        return f"the option of the call, invoke(input, config, {name}=...)"
+    if name in COORDINATES:
+        return f'config = {{"configurable": {{"{name}": ...}}}}'
+    return f'config = {{"{name}": ...}}'
 
 
 @lru_cache(maxsize=1024)
 def _meant(key: str) -> str | None:
-    """The setting that a key is nearly spelt like, or None."""
+    """The setting or option that a key is nearly spelt like, or None."""
     plain = "".join(f"_{c.lower()}" if c.isupper() else c for c in key).replace("-", "_").strip("_")
-    close = get_close_matches(plain, [*_CONFIG_KEYS, *COORDINATES], n=1, cutoff=0.85)
+    close = get_close_matches(plain, [*_CONFIG_KEYS, *COORDINATES, *_TELLING_OPTIONS], n=1, cutoff=0.85)
     return close[0] if close else None
 
 
+def warn_of_coordinates(config: RunnableConfig) -> None:
+    """Warn of a place to store that stands beside the settings, for a graph that stores nothing. Inside
+    `configurable` it may be meant for others: traces are found by `thread_id`."""
+    for key in COORDINATES:
+        if config.get(key) is not None:
+            warn(f"config: {key!r} sets nothing: the graph has no checkpointer; compile(checkpointer=...)")
+
+
+def warn_of_context(config: RunnableConfig) -> None:
+    """Warn of a context inside `configurable`, for a graph with a context schema whose call brings none."""
+    if "context" in config.get("configurable", ()):
+        warn(f"config: 'context' sets nothing inside `configurable`; did you mean {_way_to_set('context')}?")
+
+
 def merge_configs(*configs: RunnableConfig | None) -> RunnableConfig:
-    """Later configs win; tags add up, metadata and configurable merge key by key."""
+    """Later configs win; tags add up, metadata and configurable merge key by key.
+
+    Args:
+        configs: normalized.
+    """
     merged: dict[str, Any] = {}
     for config in configs:
-        for key, value in (normalize(config) if config else NO_CONFIG).items():
+        for key, value in (config or NO_CONFIG).items():
             if key in ("metadata", "configurable"):
                 merged[key] = {**merged.get(key, {}), **(value or {})}  # type: ignore[dict-item]
             elif key == "tags":
@@ -195,6 +243,18 @@ def merge_configs(*configs: RunnableConfig | None) -> RunnableConfig:
             elif value is not None:
                 merged[key] = value
     return merged  # type: ignore[return-value]
+
+
+def concurrency(configs: Sequence[RunnableConfig]) -> int | None:
+    """How many runs of a batch may be at work at once: what the first one's config says.
+
+    Raises:
+        TypeError, ValueError: see `normalize`.
+    """
+    if not configs or not configs[0]:
+        return None
+    _check_kinds(configs[0])
+    return configs[0].get("max_concurrency")
 
 
 def spread(

@@ -31,7 +31,6 @@ from ..superstep.task import Task, nested_place
 from ..types import HERE, NS_SEP, PREVIOUS, All, Command, Durability, RunnableConfig, StreamMode, StreamWriter
 from .answers import Answers
 from .config import (
-    NO_CONFIG,
     Call,
     check_breakpoints,
     check_durability,
@@ -44,6 +43,8 @@ from .config import (
     read_executor,
     recursion_limit,
     scalars,
+    warn_of_context,
+    warn_of_coordinates,
 )
 from .stream import Envelope, Stream, read_modes
 
@@ -72,6 +73,7 @@ class Graph(Protocol):
     interrupt_after: All | Sequence[str]
     step_timeout: float | None
     executor: Any
+    context_schema: Any
     migrate: Callable[[Checkpoint, Sequence[str]], Checkpoint] | None
 
     def coerce_context(self, context: Any) -> Any: ...
@@ -163,6 +165,7 @@ class Run:
     def __init__(self, graph: Graph, input: Any, config: RunnableConfig | None, call: Call) -> None:
         parent: Task | None = RUNNING.get()
         bound = graph.config
+        given, config = config, normalize(config)
         self.watch = parent.life if parent is not None else None
         if parent is not None and config and names_thread(config):
             if is_own(config, parent):
@@ -180,12 +183,14 @@ class Run:
             self.program = program = on_executor(program, self.executor, graph.store)
         self.luggage: dict[Any, Any] | None = None
         if parent is None and not bound:
-            self.config = config = normalize(config) if config else NO_CONFIG
+            self.config = config
         else:
             inherited = inheritable(parent.run.config) if parent is not None else None
             self.config = config = merge_configs(inherited, bound, config)
         self.limit = recursion_limit(config)
         self._place(graph, parent)
+        if given and parent is None and self.saver is None:
+            warn_of_coordinates(given)
         self._lend(graph, parent, call)
         self.before = graph.interrupt_before if call.interrupt_before is None else self._names(call.interrupt_before)
         self.after = graph.interrupt_after if call.interrupt_after is None else self._names(call.interrupt_after)
@@ -303,8 +308,12 @@ class Run:
         around = parent.run if parent is not None else None
         if call.context is not MISSING:
             self.context = graph.coerce_context(call.context)
+        elif around is not None:
+            self.context = around.context
         else:
-            self.context = around.context if around is not None else None
+            self.context = None
+            if graph.context_schema is not None:
+                warn_of_context(self.config)
         self.store: Any = graph.store if graph.store is not None or around is None else around.store
         self.serde: Serializer = graph.serde if self.saver is None else self.saver.serde
         self.cache: Any = graph.cache if graph.cache is not None or around is None else around.cache

@@ -10,7 +10,7 @@ from copy import copy
 from typing import Any
 
 from ...checkpoint.base import CONTINUES, NULL_TASK_ID, TaskWrites
-from ..errors import GraphChangedError, InvalidUpdateError, nearest
+from ..errors import GraphChangedError, InvalidUpdateError, nearest, warn
 from ..program.program import Node
 from ..superstep.machine import Machine
 from ..superstep.task import Task, in_path_order, new_checkpoint_id
@@ -76,11 +76,12 @@ def read_supersteps(supersteps: Sequence[Sequence[Any]]) -> list[list[StateUpdat
 
     Raises:
         ValueError: there is nothing in it.
-        InvalidUpdateError: an update that must be alone in its superstep is not, or does not say as which node.
+        InvalidUpdateError: something is no update; one that must be alone in its superstep is not, or does not say as
+            which node.
     """
     if not supersteps:
         raise ValueError("no supersteps given: bulk_update_state takes a list of lists of StateUpdate")
-    read = [[StateUpdate(*update) for update in updates] for updates in supersteps]
+    read = [[_read_update(update) for update in updates] for updates in supersteps]
     for number, updates in enumerate(read):
         if not updates:
             raise ValueError(f"superstep {number} of the bulk update has no updates")
@@ -92,6 +93,19 @@ def read_supersteps(supersteps: Sequence[Sequence[Any]]) -> list[list[StateUpdat
         if updates[0].as_node == END and updates[0].values is not None:
             raise InvalidUpdateError("as_node=END drops what is pending; it takes no values, only None")
     return read
+
+
+def _read_update(given: Any) -> StateUpdate:
+    """A `StateUpdate`, also from a tuple like one: another library's has the same fields.
+
+    Raises:
+        InvalidUpdateError: it is none.
+    """
+    names = StateUpdate._fields
+    fits = isinstance(given, (tuple, list)) and 0 < len(given) <= len(names)
+    if fits and tuple(getattr(given, "_fields", names)) == names:
+        return StateUpdate(*given)
+    raise InvalidUpdateError(f"an update must be StateUpdate(values, as_node), got {type(given).__name__}: {given!r}")
 
 
 def _cut(run: Run, source: str, writes: list[TaskWrites], left: OpenWork | None = None) -> Effects:
@@ -141,8 +155,8 @@ def _update(run: Run, machine: Machine, updates: Sequence[StateUpdate]) -> Effec
     # Acting for a pending node leaves the others pending; acting for another node replaces what it had led to.
     others = [task for task in rest if task not in finished] if all(t.path[0] != INPUT for t in mine) else []
     again = _led_to(run, machine, mine, others, rest) if run.saved_id == run.head else []
-    if updates[0].as_node is None:
-        _check_keeps_questions(run, mine[0], [task for task in rest if task not in again and task not in finished])
+    lost = [task for task in rest if task not in again and task not in finished]
+    _tell_closed(run, mine, lost, named=updates[0].as_node is not None)
     done = [task for task in finished if (task.cause or task) not in again and task not in again]
     # History shows the update as the tasks' result, unless the checkpoint has a future of its own already.
     writes = [encode(run, task) for task in mine if task.path[0] != INPUT] if run.saved_id == run.head else []
@@ -151,18 +165,29 @@ def _update(run: Run, machine: Machine, updates: Sequence[StateUpdate]) -> Effec
     yield from _cut(run, "update", writes, left)
 
 
-def _check_keeps_questions(run: Run, mine: Task, lost: Sequence[Task]) -> None:
-    """An update that does not say as which node must not close what is asked.
+def _tell_closed(run: Run, mine: Sequence[Task], lost: Sequence[Task], *, named: bool) -> None:
+    """An update must not close what is asked in silence: one that says as which node does so with a warning.
+
+    Args:
+        lost: the tasks that do not go on.
+        named: it says as which node.
 
     Raises:
-        InvalidUpdateError: it would.
+        InvalidUpdateError: it does not say so.
     """
-    asking = [task.name for task in lost if run.stored.get(task.id, Stored()).waiting]
-    if asking and run.saved_id == run.head:
+    asking = sorted({task.name for task in lost if run.stored.get(task.id, Stored()).waiting})
+    if not asking or run.saved_id != run.head:
+        return
+    actors, names = ", ".join(repr(task.name) for task in mine), ", ".join(map(repr, asking))
+    if not named:
         raise InvalidUpdateError(
-            f"the update would act as {mine.name!r}, and close the questions of {', '.join(sorted(asking))}, to which "
-            "that does not lead: specify as_node"
+            f"the update would act as {actors}, and close the questions of {names}, to which that does not lead: "
+            "specify as_node"
         )
+    warn(
+        f"thread {run.thread_id!r}: the update as {actors} closes the questions of {names}, to which it does not "
+        f"lead; answer them first, or act in the place of the asking node: as_node={asking[0]!r}"
+    )
 
 
 def _paths(tasks: Sequence[Task]) -> set[tuple[Any, ...]]:

@@ -23,7 +23,7 @@ from typing_extensions import Unpack
 from ...checkpoint.base import address, coordinates
 from ...pregel.app import Pregel
 from ...pregel.errors import GraphInterrupt, ParentCommand
-from ...pregel.run.config import Options, merge_configs
+from ...pregel.run.config import Options, merge_configs, normalize
 from ...pregel.run.stream import Envelope, Stream
 from ...pregel.superstep.task import Task
 from ...pregel.types import NS_END, NS_SEP, Command, RunnableConfig, StateSnapshot
@@ -128,7 +128,7 @@ def thread_of(app: Pregel, config: RunnableConfig | None) -> RunnableConfig:
     Raises:
         ValueError: the config names none, or an older checkpoint, from which all is done anew.
     """
-    thread_id, ns, checkpoint_id = coordinates(merge_configs(app.config, config))
+    thread_id, ns, checkpoint_id = coordinates(merge_configs(app.config, normalize(config)))
     if checkpoint_id is not None:
         raise ValueError(f"checkpoint {checkpoint_id!r} is not the newest")
     return address(thread_id, ns)
