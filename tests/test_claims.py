@@ -214,6 +214,14 @@ def test_an_update_delivered_twice_is_applied_once(drive: Any, saver: Any) -> No
         assert [question.value for question in paused["__interrupt__"]] == ["y?"]
 
 
+def test_update_state_is_applied_each_time_whatever_run_id_its_config_names(drive: Any, saver: Any) -> None:
+    app = one(asks("q"), saver)
+    drive.invoke(app, {"log": []}, run("r1"))
+    for edit in ("first", "second", "second"):  # a config is often kept and used again, for other values too
+        drive.update_state(app, run("r2"), {"log": [edit]}, as_node="q")
+    assert drive.get_state(app, CFG).values["log"] == ["first", "second", "second"]
+
+
 def test_commands_that_nobody_named_are_all_applied(drive: Any, saver: Any) -> None:
     app = one(asks("q", count=2), saver)
     drive.invoke(app, {"log": []}, CFG)
