@@ -40,6 +40,7 @@ class State(TypedDict, total=False):
     log: Annotated[list[Any], operator.add]
     left: int
     kills: bool
+    exits: str
     pause: float
 
 
@@ -54,6 +55,9 @@ def count(state: State, runtime: Any) -> Any:
     note(runtime.execution_info.thread_id, number, runtime.idempotency_key)
     if state.get("kills"):
         os.kill(os.getpid(), signal.SIGKILL)
+    if "exits" in state and not (left := Path(state["exits"])).exists():
+        left.touch()
+        os._exit(1)  # once: nothing that Python does at its end is done
     time.sleep(state.get("pause", 0))
     return {"log": [number]}
 

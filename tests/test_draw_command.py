@@ -31,6 +31,20 @@ def make():
 def fails():
     raise RuntimeError("no model")
 
+EVIL = "a\\x1b[2J\\x9b31m\\u202e\\u2066\\r\\x07\\x7f\\u2028z"
+
+def evil():
+    return StateGraph(State).add_node(EVIL, lambda state: {}).add_edge(START, EVIL)
+
+def evil_and_lonely():
+    return evil().add_node(EVIL + "2", lambda state: {})
+
+def evil_mistake():
+    return StateGraph(State).add_node(EVIL, lambda state: {}).add_edge(START, EVIL + "2")
+
+def evil_error():
+    raise RuntimeError(EVIL)
+
 def needs(model): ...
 
 class shop:
@@ -87,6 +101,18 @@ def test_advice_is_given_and_the_drawing_too(capsys: pytest.CaptureFixture[str])
     assert main(["draw", "a_module:lonely"]) == 0
     shown = capsys.readouterr()
     assert "unreached" in shown.out and shown.err.startswith("warning: node 'b' cannot be reached")
+
+
+@pytest.mark.parametrize("made", ["evil", "evil_and_lonely", "evil_mistake", "evil_error"])
+def test_what_users_wrote_steers_no_terminal(capsys: pytest.CaptureFixture[str], made: str) -> None:
+    try:
+        main(["draw", f"a_module:{made}"])
+    except SystemExit as ended:
+        assert ended.code == 2
+    shown = capsys.readouterr()
+    lines = (shown.out + shown.err).split("\n")
+    assert len(lines) > 2 and all(line.isprintable() for line in lines)
+    assert "\\x1b[2J" in shown.out + shown.err
 
 
 @pytest.mark.parametrize(

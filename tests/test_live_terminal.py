@@ -93,6 +93,32 @@ def test_a_table_needs_rich_a_terminal_and_its_signs(monkeypatch: pytest.MonkeyP
     assert not can_draw(Terminal("utf-8"))
 
 
+EVIL = "a\x1b[2J\x9b31m\u202e\u2066\r\x07\x7f\u2028z"
+
+
+def steered() -> Progress:
+    """A run whose nodes, questions and error try to steer the terminal."""
+    first = [Started(0.0, (), EVIL), Ended(1.0, (), EVIL, failure=EVIL)]
+    second = [Started(1.0, (), "asks"), Ended(2.0, (), "asks", paused=True, questions=(("1", EVIL),))]
+    progress = progressed(*first, *second, names=(EVIL, "asks"))
+    progress.end(2.0, "failed", f"ValueError: {EVIL}")
+    return progress
+
+
+def test_what_users_wrote_steers_no_terminal() -> None:
+    file = io.StringIO()
+    Lines(file).draw(steered(), 2.0)
+    lines = file.getvalue().split("\n")
+    assert all(line.isprintable() for line in lines)
+    assert file.getvalue().count("\\x1b[2J") >= 3, "the node, its question and the error are shown"
+
+
+def test_what_users_wrote_steers_no_table() -> None:
+    lines = as_text(steered(), 2.0)
+    assert all(line.isprintable() for line in lines)
+    assert "".join(lines).count("\\x1b[2J") >= 3
+
+
 # -- the table ------------------------------------------------------------------------------------------------
 
 

@@ -781,6 +781,19 @@ def test_a_job_that_kills_its_worker_is_tried_three_times_and_no_other_pays_for_
     assert queue.counts() == {"counting": {"done": 20, "parked": 1}}
 
 
+def test_a_job_whose_node_ends_its_process_goes_on_elsewhere(postgres: str, queue: Queue, tmp_path: Path) -> None:
+    with Fleet(postgres, tmp_path) as workers:
+        first = workers.start()
+        queue.submit("exits", five(exits=str(tmp_path / "has exited")))
+        first.join(60)
+        assert first.exitcode == 1
+        assert queue.result("exits", wait=0).open, "nobody has told an end of it"
+        workers.start()
+        assert queue.result("exits", wait=60).unwrap()["log"] == [0, 1, 2, 3, 4]
+        tries = [note for note in workers.notes.read() if note[:2] == ["exits", 0]]
+        assert len(tries) == 2 and tries[0] == tries[1], "under the same idempotency key"
+
+
 def test_a_worker_that_was_cut_off_can_neither_commit_nor_end_its_job(postgres: str, queue: Queue, tmp_path: Path) -> None:
     with Fleet(postgres, tmp_path) as workers:
         cut_off = workers.start()
@@ -876,6 +889,29 @@ def test_the_command_line_works_and_looks(postgres: str, queue: Queue, tmp_path:
     assert capsys.readouterr().out.splitlines() == ["s: there is no such job", "s: cancelled", "forgot 2 jobs"]
     assert main(["queue", "--db", postgres, "--evict", "12345"]) == 0
     assert capsys.readouterr().out == "there is no such worker\n"
+
+
+def test_what_users_wrote_steers_no_terminal(postgres: str, capsys: Any) -> None:
+    evil = "a\x1b[2J\x9b31m\u202e\u2066\r\x07\x7f\u2028z"
+
+    def fails(state: State) -> Any:
+        raise ValueError(evil)
+
+    failing = looped(fails, name=evil)
+    with Queue.from_conn_string(postgres, failing) as queue, working(failing, postgres, label=evil):
+        queue.submit(evil, five(), run_id=evil)
+        assert queue.result(evil, wait=30).status == "failed"
+        calls: list[list[str]] = [[], ["--cancel", evil], ["--retry", evil], ["--cancel", evil, "--thread", evil + "2"]]
+        for words in calls:
+            assert main(["queue", "--db", postgres, *words]) == 0
+            lines = capsys.readouterr().out.split("\n")
+            assert all(line.replace("\t", "").isprintable() for line in lines)
+            assert "\\x1b[2J" in lines[0]
+        queue.submit(evil + "2", five(), run_id=evil)
+        with pytest.raises(SystemExit):
+            main(["queue", "--db", postgres, "--cancel", evil])
+        told = capsys.readouterr().err
+        assert "several jobs have the run id" in told and all(line.isprintable() for line in told.split("\n"))
 
 
 def test_a_command_line_that_cannot_be_says_why(postgres: str, capsys: Any) -> None:
