@@ -60,10 +60,10 @@ class Barrier(BaseChannel[None, Value, Stored]):
             return ChannelStatus("waiting", "is complete and waits until nothing else can run")
         waits = f"still waits for {', '.join(missing)}"
         if not self.seen:
-            return ChannelStatus("empty", f"{waits} (none has arrived yet)", missing)
+            return ChannelStatus("empty", f"{waits} (no predecessor has finished yet)", missing)
         seen = sorted(map(str, self.seen))
         verb = "has" if len(seen) == 1 else "have"
-        return ChannelStatus("waiting", f"{waits} ({', '.join(seen)} {verb} arrived)", missing)
+        return ChannelStatus("waiting", f"{waits} ({', '.join(seen)} {verb} finished)", missing)
 
     def update(self, values: Sequence[Value]) -> bool:
         """Note the names; True if one of them is new.

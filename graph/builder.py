@@ -15,6 +15,7 @@ from ..channels import LastValue
 from ..checkpoint.base import BaseCheckpointSaver, Checkpoint
 from ..pregel.errors import InvalidGraphError
 from ..pregel.program.callables import Body, infer_name, read_callable
+from ..pregel.program.join import Join
 from ..pregel.program.writes import is_reserved
 from ..pregel.run.config import check_context_schema, read_executor
 from ..pregel.types import END, NS_END, NS_SEP, ROOT, START, All, CachePolicy, RetryPolicy, TimeoutPolicy
@@ -69,7 +70,7 @@ class StateGraph(Declared):
             raise InvalidGraphError(f'extra_keys is "error" or "ignore", not {extra_keys!r}')
         self.nodes: dict[str, NodeSpec] = {}
         self.edges: set[tuple[str, str]] = set()
-        self.waiting_edges: list[tuple[tuple[str, ...], str]] = []
+        self.joins: list[Join] = []
         self.branches: dict[str, dict[str, BranchSpec]] = {}
         self.channels: dict[str, Channel] = {}
         self.managed: dict[str, Any] = {}
@@ -244,9 +245,15 @@ class StateGraph(Declared):
             self._check_join(starts, end_key)
             # A set has no order of its own, and the order is part of the join's name in checkpoints.
             ordered = sorted(starts) if isinstance(start_key, (set, frozenset)) else dict.fromkeys(starts)
-            self.waiting_edges.append((tuple(ordered), end_key))
+            deferred = end_key != END and self.nodes[end_key].defer
+            self.joins.append(Join(tuple(ordered), end_key, deferred))
         self._warn_if_compiled("edge")
         return self
+
+    @property
+    def waiting_edges(self) -> set[tuple[tuple[str, ...], str]]:
+        """The joins, each as (the nodes waited for, the node that waits)."""
+        return {(join.sources, join.target) for join in self.joins}
 
     def _check_join(self, starts: Sequence[str], end: str) -> None:
         if not starts:

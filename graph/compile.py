@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from ..channels import EphemeralValue, LastValueAfterFinish, NamedBarrierValue, NamedBarrierValueAfterFinish
+from ..channels import EphemeralValue, LastValueAfterFinish
 from ..checkpoint.base import INTERRUPT, BaseCheckpointSaver
 from ..pregel.app import Pregel
 from ..pregel.errors import InvalidUpdateError, nearest, warn
@@ -17,7 +17,7 @@ from ..pregel.program.node import PregelNode
 from ..pregel.program.results import NO_UPDATES, advice, foreign, is_record, record_fields, refuse_foreign
 from ..pregel.program.writes import StateWriter, Vocabulary, Writer
 from ..pregel.runtime import RUNNING
-from ..pregel.types import END, JOIN, ROOT, START, TAG_HIDDEN, TO_NODE, RunnableConfig
+from ..pregel.types import END, ROOT, START, TAG_HIDDEN, TO_NODE, RunnableConfig
 from .arguments import destinations_of
 from .branch import Branch
 from .declared import Declared, NodeSpec
@@ -31,12 +31,10 @@ class Exits(NamedTuple):
 
     Attributes:
         to_end: the nodes with an edge to END.
-        joins: all of them, those into END too.
         destinations: where the `Command` of a node, or of an error handler, may go, with labels.
     """
 
     to_end: frozenset[str]
-    joins: tuple[tuple[tuple[str, ...], str], ...]
     destinations: Mapping[str, Mapping[str, str]]
 
 
@@ -83,11 +81,6 @@ class CompiledStateGraph(Pregel):
 def trigger(node: str) -> str:
     """The channel that edges, routers and commands write to make a node run."""
     return f"{TO_NODE}{node}"
-
-
-def join(starts: Sequence[str], end: str) -> str:
-    """The channel in which a join gathers who has run."""
-    return f"{JOIN}{'+'.join(starts)}:{end}"
 
 
 HANDLERS = ("__error_handler__", "__default_error_handler__")
@@ -138,13 +131,13 @@ def compile_graph(
         context_schema=graph.context_schema,
         name=name,
         _words=layout.words,
+        _joins=graph.joins,
         _check_input=refuse_foreign if state.root else layout.input_check(),
         **options,
     )
     app.builder = graph
     app.exits = Exits(
         frozenset(start for start, end in graph.edges if end == END),
-        tuple(graph.waiting_edges),
         {name: spec.ends for name, spec in specs.items()} | handler_ends(graph),
     )
     app.register_types(*graph.schemas, message_types(graph.channels.values()))
@@ -226,17 +219,17 @@ class Layout:
         hints = {key: channel.typ for key, channel in graph.channels.items()}
         self.words = Vocabulary(frozenset(graph.channels), triggers, strict, hints=hints)
         # Joins that wake a node; one that leads to END has nobody to wake.
-        self.joins = [(starts, end) for starts, end in graph.waiting_edges if end != END]
+        self.joins = [join for join in graph.joins if join.target != END]
         self.edges: dict[str, list[str]] = {}
         self.joins_from: dict[str, list[str]] = {}
         self.joins_to: dict[str, list[str]] = {}
         for start, end in sorted(graph.edges):
             if end != END:
                 self.edges.setdefault(start, []).append(end)
-        for starts, end in self.joins:
-            self.joins_to.setdefault(end, []).append(join(starts, end))
-            for start in starts:
-                self.joins_from.setdefault(start, []).append(join(starts, end))
+        for join in self.joins:
+            self.joins_to.setdefault(join.target, []).append(join.channel)
+            for source in join.sources:
+                self.joins_from.setdefault(source, []).append(join.channel)
 
     def channels(self) -> dict[str, Channel]:
         """The input, a trigger per node, a barrier per join."""
@@ -244,9 +237,8 @@ class Layout:
         for name, spec in self.specs.items():
             deferred = spec.defer
             found[trigger(name)] = LastValueAfterFinish(Any) if deferred else EphemeralValue(Any, guard=False)
-        for starts, end in self.joins:
-            barrier = NamedBarrierValueAfterFinish if self.specs[end].defer else NamedBarrierValue
-            found[join(starts, end)] = barrier(str, set(starts))
+        for join in self.joins:
+            found[join.channel] = join.make_channel()
         return found
 
     def input_check(self) -> InputCheck:

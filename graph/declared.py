@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..pregel.program.callables import Body
+from ..pregel.program.join import Join
 from ..pregel.types import CachePolicy, RetryPolicy, TimeoutPolicy
 from .branch import BranchSpec
 from .schema import Channel, Schema
@@ -55,7 +56,7 @@ class Declared:
 
     Attributes:
         nodes: by name, in the order added.
-        edges: plain edges; `waiting_edges` are joins: the starts and the node that waits for them.
+        edges: plain edges; `joins` are those from several nodes into one.
         branches: source → router name → conditional edge.
         channels, managed: the state's keys, of all schemas together; `schemas` are the schemas as read.
         extra_keys: "error" or "ignore": what happens to keys that the state does not have.
@@ -64,7 +65,7 @@ class Declared:
 
     nodes: dict[str, NodeSpec]
     edges: set[tuple[str, str]]
-    waiting_edges: list[tuple[tuple[str, ...], str]]
+    joins: list[Join]
     branches: dict[str, dict[str, BranchSpec]]
     channels: dict[str, Channel]
     managed: dict[str, Any]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from ..pregel.errors import GraphWarning, InvalidGraphError, nearest
 from ..pregel.program.writes import is_reserved
-from ..pregel.types import END, START, TASKS, All
+from ..pregel.types import END, JOIN, START, TASKS, TO_NODE, All
 from .branch import sends_anywhere
 from .compile import handler_ends
 from .declared import Declared
@@ -70,8 +70,9 @@ def _keys(graph: Declared) -> Iterator[str]:
     for key in (*graph.channels, *graph.managed):
         if key in (START, END, TASKS) or (is_reserved(key) and key != "__root__"):
             yield f"state key {key!r}: the name is reserved"
-        elif key.startswith(("branch:to:", "join:")):
-            yield f"state key {key!r}: names that begin with 'branch:to:' or 'join:' are the engine's own"
+        elif key.startswith((TO_NODE, JOIN)):
+            text = f"names that begin with {TO_NODE!r} or {JOIN!r} are the engine's own"
+            yield f"state key {key!r}: {text}"
 
 
 def _breakpoints(graph: Declared, interrupt: All | Sequence[str]) -> Iterator[str]:
@@ -89,9 +90,9 @@ def successors(graph: Declared) -> dict[str, set[str]]:
     found |= {name: set(ends) for name, ends in handler_ends(graph).items()}
     for start, end in graph.edges:
         found.setdefault(start, set()).add(end)
-    for starts, end in graph.waiting_edges:
-        for start in starts:
-            found.setdefault(start, set()).add(end)
+    for join in graph.joins:
+        for source in join.sources:
+            found.setdefault(source, set()).add(join.target)
     for source, branches in graph.branches.items():
         for branch in branches.values():
             ends = found.setdefault(source, set())
@@ -122,16 +123,17 @@ def unreachable(graph: Declared) -> Iterator[str]:
 
 def starving(graph: Declared) -> Iterator[str]:
     """A sentence for every join that waits for a node which a router may pass by."""
-    if not graph.waiting_edges:
+    if not graph.joins:
         return
-    certain = {end for _, end in graph.edges} | {end for _, end in graph.waiting_edges}
+    certain = {end for _, end in graph.edges} | {join.target for join in graph.joins}
     choices = [set(b.ends.values()) for branches in graph.branches.values() for b in branches.values() if b.ends]
     chosen = {end for ends in choices if len(ends) > 1 for end in ends}
-    for starts, end in graph.waiting_edges:
-        for start in starts:
-            if start in chosen and start not in certain:
+    for join in graph.joins:
+        end = join.target
+        for source in join.sources:
+            if source in chosen and source not in certain:
                 yield (
-                    f"the join of {', '.join(starts)} into {end!r} waits for {start!r}, which runs only if a router "
-                    f"chooses it; when it does not, {end!r} never runs. "
-                    f"Use defer=True on {end!r} with plain edges instead"
+                    f"the join of {', '.join(join.sources)} into {end!r} waits for {source!r}, "
+                    "which runs only if a router chooses it; when it does not, "
+                    f"{end!r} never runs. Use defer=True on {end!r} with plain edges instead"
                 )

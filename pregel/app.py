@@ -13,6 +13,7 @@ from ..checkpoint.base import INTERRUPT, BaseCheckpointSaver
 from .drivers import threads
 from .errors import InvalidUpdateError, ParentCommand, nearest
 from .pickling import Portable
+from .program.join import Join
 from .program.json_schema import input_schema, output_schema, type_schema
 from .program.node import NodeBuilder, PregelNode, with_defaults
 from .program.program import Program, freeze, with_debug
@@ -120,6 +121,7 @@ class Pregel(Portable, StoredThreads):
         stream_eager: bool = False,
         executor: Any = None,
         _words: Vocabulary | None = None,
+        _joins: Sequence[Join] = (),
         _check_input: Callable[[Any], None] = refuse_foreign,
     ) -> None:
         self.nodes = {
@@ -127,7 +129,9 @@ class Pregel(Portable, StoredThreads):
             for n, d in nodes.items()
         }
         selections = (input_channels, output_channels, stream_channels)
-        self.program: Program = freeze(name, self.nodes, channels, selections, _words, stream_eager)
+        self.program: Program = freeze(
+            name, self.nodes, channels, selections, _words, stream_eager, _joins
+        )
         if debug:
             self.program = with_debug(self.program, True)
         self.executor = read_executor(executor)

@@ -8,8 +8,38 @@ import pytest
 from paused import CFG, State, asks, at, fails, graph, says
 
 from stategraph import START, Command, GraphWarning, InMemorySaver, Send, StateGraph
-from stategraph.channels import LastValue
+from stategraph.channels import MISSING, ChannelStatus, LastValue
 from stategraph.pregel import NodeBuilder, Pregel
+
+
+class Quorum(LastValue[int]):
+    """Can be read once it was written twice."""
+
+    __slots__ = ("votes",)
+
+    def __init__(self, typ: Any, key: str = "") -> None:
+        super().__init__(typ, key)
+        self.votes = 0
+
+    def update(self, values: Any) -> bool:
+        self.votes += len(values)
+        return super().update(values)
+
+    def is_available(self) -> bool:
+        return self.votes >= 2
+
+    def describe(self) -> ChannelStatus:
+        if self.is_available():
+            return super().describe()
+        return ChannelStatus("waiting" if self.votes else "empty", f"has {self.votes} of 2 votes")
+
+    def checkpoint(self) -> Any:
+        return self.votes
+
+    def from_checkpoint(self, stored: Any) -> Any:
+        new = super().from_checkpoint(MISSING)
+        new.votes = 0 if stored is MISSING else stored
+        return new
 
 
 def explain(drive: Any, app: Any, config: Any = CFG) -> Any:
@@ -49,7 +79,7 @@ def test_a_half_full_join_names_who_is_missing(drive: Any) -> None:
     drive.invoke(app, {}, CFG)
     status = explain(drive, app)["end"]
     assert (status.state, status.missing) == ("waiting", ("c",))
-    assert "the join 'join:b+c:end' still waits for c (b has come)" in status.why
+    assert "the join 'join:b+c:end' still waits for c (b has finished)" in status.why
 
 
 def test_a_join_that_nobody_has_reached_is_idle(drive: Any) -> None:
@@ -60,7 +90,7 @@ def test_a_join_that_nobody_has_reached_is_idle(drive: Any) -> None:
     app = builder.compile(checkpointer=InMemorySaver(), interrupt_before=["a1"])
     drive.invoke(app, {}, CFG)
     status = explain(drive, app)["end"]
-    assert (status.state, status.missing) == ("idle", ("a1", "b")) and "nobody has come" in status.why
+    assert (status.state, status.missing) == ("idle", ("a1", "b")) and "no predecessor has finished yet" in status.why
 
 
 def test_a_question_and_a_finished_sibling_are_told_apart(drive: Any) -> None:
@@ -96,6 +126,28 @@ def test_a_deferred_join_that_is_complete_waits_for_the_end(drive: Any) -> None:
     app = builder.compile(checkpointer=InMemorySaver(), interrupt_before=["r2"])
     drive.invoke(app, {}, CFG)
     assert explain(drive, app)["late"] == ("waiting", "nothing has led to it yet; the join 'join:p+q:late' is complete and waits until nothing else can run", ())
+
+
+def test_a_deferred_node_that_has_run_waits_no_more(drive: Any) -> None:
+    builder = StateGraph(State).add_node("a1", says("a1")).add_node("late", says("late"), defer=True)
+    builder.add_edge(START, "a1").add_edge(START, "late")
+    app = builder.compile(checkpointer=InMemorySaver())
+    drive.invoke(app, {}, CFG)
+    assert explain(drive, app)["late"] == ("idle", "nothing leads to it now", ())
+
+
+def test_a_channel_of_one_s_own_says_what_its_node_waits_for(drive: Any) -> None:
+    app = Pregel(
+        nodes={
+            "ask": NodeBuilder().subscribe_only("a").write_to("votes"),
+            "count": NodeBuilder().subscribe_only("votes").write_to("o"),
+        },
+        channels={"a": LastValue(int), "votes": Quorum(int), "o": LastValue(int)},
+        input_channels="a", output_channels="o", checkpointer=InMemorySaver(),
+    )  # fmt: skip
+    drive.invoke(app, 1, CFG)
+    why = "its trigger 'votes' has 1 of 2 votes"
+    assert explain(drive, app)["count"] == ("waiting", why, ())
 
 
 def test_a_node_that_was_sent_to_is_next(drive: Any) -> None:

@@ -31,7 +31,7 @@ MAY_IMPORT = {
 PREGEL = """
     types errors
     runtime program.results program.json_schema
-    program.callables
+    program.callables program.join
     program.writes
     program.node
     program.version

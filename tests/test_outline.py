@@ -17,6 +17,7 @@ from random_graphs import graphs
 import stategraph
 from stategraph import END, START, Command, InMemorySaver, NodeBuilder, Pregel, Send, StateGraph
 from stategraph.channels import LastValue
+from stategraph.pregel.program.join import Join
 from stategraph.visualize.outline import outline
 from stategraph.visualize.shape import Edge, Shape
 
@@ -244,7 +245,7 @@ def test_the_shape_does_not_change_with_the_builder() -> None:
         app = built.compile()
     before = outline(app)
     built.edges.add(("a", "b"))
-    built.waiting_edges.append((("a",), "b"))
+    built.joins.append(Join(("a",), "b"))
     assert outline(app) == before
 
 

@@ -10,12 +10,11 @@ from typing import Any
 
 from ..graph.branch import Branch, literals, sends, sends_anywhere
 from ..graph.compile import CompiledStateGraph
-from ..graph.compile import join as join_name
 from ..graph.functional import EntryWriter
 from ..pregel.app import Pregel
 from ..pregel.program.program import Node as ProgramNode
 from ..pregel.program.writes import ChannelWrite, ChannelWriteEntry, ChannelWriteTupleEntry, StateWriter
-from ..pregel.types import END, JOIN, NS_END, NS_SEP, START, TASKS, TO_NODE, Send
+from ..pregel.types import END, NS_END, NS_SEP, START, TASKS, TO_NODE, Send
 from .shape import Edge, EdgeKind, Node, Shape
 from .words import ANY_NODE, PERHAPS, visible
 
@@ -75,9 +74,10 @@ def _level(app: Pregel, inside: str, levels: int, above: tuple[Any, ...]) -> Ite
             yield from _level(graph, holder, levels - 1, (*above, graph.program))
             entries.setdefault(node.name, []).append(f"{holder}{NS_END}{START}")
             exits.setdefault(node.name, []).append(f"{holder}{NS_END}{END}")
+    joins = {join.channel: join for join in program.joins}
     for name in used:
-        if name.startswith(JOIN) and NS_END in name:
-            yield Node(_id(inside, name), "all", "join", place)
+        if name in joins:
+            yield Node(_id(inside, name), joins[name].kind, "join", place)
         elif name.endswith(_ANYWHERE):
             yield Node(_id(inside, name), ANY_NODE, "unknown", place)
     if END in used or inside:
@@ -185,18 +185,19 @@ def _edges(app: Pregel) -> Iterator[Edge]:
 
 def _state_edges(app: CompiledStateGraph) -> Iterator[Edge]:
     """In the order of the nodes; of each node fixed edges first, then its routers', then where its commands go."""
-    to_end, joins, destinations = app.exits
+    (to_end, destinations), joins = app.exits, app.program.joins
     order = {name: place for place, name in enumerate(app.program.nodes)}
     for node in app.program.nodes.values():
         # Plain edges are kept by name; as declared, part_2 comes before part_10. Joins and routers keep their places.
         mine = sorted(_written(node), key=lambda edge: order[edge.target] if edge.kind == "plain" else len(order))
         mine += [Edge(node.name, end, "goto", label) for end, label in destinations.get(node.name, {}).items()]
-        mine += [Edge(node.name, join_name(s, end), "join") for s, end in joins if end == END and node.name in s]
+        to_join = [join for join in joins if join.target == END and node.name in join.sources]
+        mine += [Edge(node.name, join.channel, "join") for join in to_join]
         if node.name in to_end or not (mine or _handles(node)):
             mine.append(Edge(node.name, END))
         yield from mine
-    for starts, end in joins:
-        yield Edge(join_name(starts, end), end, "join")
+    for join in joins:
+        yield Edge(join.channel, join.target, "join")
 
 
 def _written(node: ProgramNode) -> Iterator[Edge]:

@@ -18,6 +18,7 @@ from ..errors import InvalidGraphError, nearest
 from ..runtime import ManagedValue
 from ..types import NS_END, NS_SEP, PULL, TASKS, CachePolicy, RetryPolicy, Send, TimeoutPolicy
 from .callables import Body, Injected
+from .join import Join
 from .node import PregelNode
 from .version import fingerprint
 from .writes import Vocabulary, Writer, is_reserved
@@ -137,6 +138,7 @@ class Program:
         inputs, outputs, stream: channel selections; a str means that channel's bare value.
         nested: the graphs that its nodes hold or have been seen to run, by node name; only for looking.
         eager: chunks may come while a node runs, whatever their mode.
+        joins: of a `StateGraph`, those into END too.
         output_set, outputs_settle: the outputs as a set, and `settles(outputs)`.
         words: the keys and nodes that a `Command` given as input may name.
         fingerprint: what tells a `StateGraph` from others; empty for a raw `Pregel`.
@@ -165,6 +167,7 @@ class Program:
     eager: bool
     output_set: frozenset[str]
     outputs_settle: bool
+    joins: tuple[Join, ...]
     elsewhere: dict[Any, Program] = field(default_factory=dict)
 
     def settles(self, keys: str | Sequence[str]) -> bool:
@@ -188,6 +191,7 @@ def freeze(
     selections: tuple[str | Sequence[str], str | Sequence[str], str | Sequence[str] | None],
     words: Vocabulary | None = None,
     eager: bool = False,
+    joins: Sequence[Join] = (),
 ) -> Program:
     """Check a graph and make its table.
 
@@ -240,6 +244,7 @@ def freeze(
         stream=_selection(stream),
         output_set=frozenset(_names(outputs)),
         outputs_settle=_settle(templates, outputs),
+        joins=tuple(joins),
     )
 
 

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
 
-from ...channels.base import BaseChannel
-from ...channels.named_barrier import NamedBarrierValue, NamedBarrierValueAfterFinish
+from ...channels.base import ChannelStatus
 from ...checkpoint.base import CheckpointTuple
 from ..program.program import Node, Program
-from ..superstep.machine import Machine
 from ..types import TO_NODE
 from .snapshots import View, view
 
 
 class NodeStatus(NamedTuple):
-    """What a node is up to.
+    """Whether a node would run, and why.
 
     Attributes:
-        state: "next" if it would run now, "waiting" if it has been asked for in part, "idle" if not at all.
+        state: "next" if it would run now; "waiting" if something led to it and it cannot run yet;
+            "idle" if nothing leads to it.
         why: a sentence.
-        missing: the nodes that an open join still waits for.
+        missing: the nodes that a join still waits for.
     """
 
     state: Literal["next", "waiting", "idle"]
@@ -33,59 +33,62 @@ def explain(program: Program, found: CheckpointTuple | None) -> dict[str, NodeSt
     if found is None:
         return {name: NodeStatus("idle", "the thread has not started") for name in names}
     seen = view(program, found, live=True)
-    return {name: _status(program.nodes[name], seen) for name in names}
+    return {name: _explain_node(program.nodes[name], seen) for name in names}
 
 
-def _status(node: Node, seen: View) -> NodeStatus:
-    tasks = [t for t in seen.tasks if t.name == node.name]
-    if tasks:
-        return _of_tasks(node, seen, [t.id for t in tasks])
-    missing: list[str] = []
-    sentences = []
-    waiting = False
-    for trigger in node.triggers:
-        channel = seen.machine.channels[trigger]
-        asked, sentence, absent = _of_trigger(trigger, channel, seen.machine, node)
-        waiting = waiting or asked
-        missing.extend(absent)
-        sentences.append(sentence)
+def _explain_node(node: Node, seen: View) -> NodeStatus:
+    task_ids = [task.id for task in seen.tasks if task.name == node.name]
+    if task_ids:
+        return _explain_tasks(task_ids, seen)
     if not node.triggers:
-        return NodeStatus("idle", "nothing triggers it: it takes over when the node it handles fails")
+        why = "nothing triggers it: it takes over when the node it handles fails"
+        return NodeStatus("idle", why)
+    machine = seen.machine
+    joins = {join.channel for join in machine.program.joins}
+    waiting = False
+    sentences: list[str] = []
+    missing: list[str] = []
+    for trigger in node.triggers:
+        status = machine.channels[trigger].describe()
+        waiting = waiting or status.state == "waiting"
+        was_written = trigger in machine.versions
+        sentences.append(_explain_trigger(trigger, status, trigger in joins, was_written))
+        missing.extend(status.missing)
     return NodeStatus("waiting" if waiting else "idle", "; ".join(sentences), tuple(missing))
 
 
-def _of_tasks(node: Node, seen: View, ids: list[str]) -> NodeStatus:
-    """It is part of the open superstep."""
-    stored = [seen.stored.get(task_id) for task_id in ids]
-    asked = [s for s in stored if s is not None and not s.finished and s.interrupts]
-    if asked:
-        return NodeStatus("next", f"paused: it asked {asked[0].interrupts[0].value!r} and waits for the answer")
-    failed = [s for s in stored if s is not None and not s.finished and s.error is not None]
-    if failed:
-        return NodeStatus("next", f"it failed with {failed[0].error!r} and runs again on resume")
-    if all(s is not None and s.finished for s in stored):
-        if all(known is not None and known.finished for known in (seen.stored.get(t.id) for t in seen.tasks)):
-            return NodeStatus("idle", "it has run; what it wrote is part of the next checkpoint")
-        return NodeStatus("waiting", "it has finished; its superstep waits for the others")
-    return NodeStatus("next", "it runs in the next superstep")
+def _explain_tasks(task_ids: Sequence[str], seen: View) -> NodeStatus:
+    """The status of a node that is part of the open superstep."""
+    stored = [seen.stored[task_id] for task_id in task_ids if task_id in seen.stored]
+    unfinished = [record for record in stored if not record.finished]
+    for record in unfinished:
+        if record.interrupts:
+            asked = record.interrupts[0].value
+            return NodeStatus("next", f"paused: it asked {asked!r} and waits for the answer")
+    for record in unfinished:
+        if record.error is not None:
+            return NodeStatus("next", f"it failed with {record.error!r} and runs again on resume")
+    if not _have_finished(task_ids, seen):
+        return NodeStatus("next", "it runs in the next superstep")
+    if _have_finished([task.id for task in seen.tasks], seen):
+        return NodeStatus("idle", "it has run; what it wrote is part of the next checkpoint")
+    return NodeStatus("waiting", "it has finished; its superstep waits for the others")
 
 
-def _of_trigger(
-    name: str, channel: BaseChannel[Any, Any, Any], machine: Machine, node: Node
-) -> tuple[bool, str, list[str]]:
-    """Whether this trigger has been touched, what it waits for, and the nodes a join still misses."""
-    if isinstance(channel, (NamedBarrierValue, NamedBarrierValueAfterFinish)):
-        absent = sorted(str(n) for n in channel.names - channel.seen)
-        if absent:
-            come = ", ".join(sorted(map(str, channel.seen))) or "nobody"
-            sentence = f"the join {name!r} still waits for {', '.join(absent)} ({come} has come)"
-            return bool(channel.seen), sentence, absent
-        return True, f"the join {name!r} is complete and waits until nothing else can run", []
-    version = machine.versions.get(name)
-    led = name.startswith(TO_NODE)
-    if version is None:
-        return False, "nothing has led to it yet" if led else f"its trigger {name!r} was never written", []
-    if not channel.is_available():
-        return node.defer, "nothing leads to it now" if led else f"its trigger {name!r} holds nothing now", []
-    said = "since something last led to it" if led else f"since its trigger {name!r} last changed"
-    return False, f"it has run {said}", []
+def _have_finished(task_ids: Sequence[str], seen: View) -> bool:
+    return all(task_id in seen.stored and seen.stored[task_id].finished for task_id in task_ids)
+
+
+def _explain_trigger(name: str, status: ChannelStatus, is_join: bool, was_written: bool) -> str:
+    """A sentence that says why this trigger does not make its node run now."""
+    if is_join:
+        return f"the join {name!r} {status.text}"
+    if name.startswith(TO_NODE):
+        if status.state == "waiting":
+            return "it was led to and waits until nothing else can run"
+        return "nothing leads to it now" if was_written else "nothing has led to it yet"
+    if status.state == "available":
+        return f"it has run since its trigger {name!r} last changed"
+    if not was_written and not status.missing:
+        return f"its trigger {name!r} was never written"
+    return f"its trigger {name!r} {status.text}"

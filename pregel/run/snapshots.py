@@ -27,6 +27,7 @@ from ...checkpoint.base import (
     address,
 )
 from ...checkpoint.records import iso
+from ..program.join import parse_join
 from ..program.program import Program
 from ..program.version import GRAPH, retyped
 from ..program.writes import Pair
@@ -150,9 +151,9 @@ def lost_triggers(machine: Machine, found: CheckpointTuple) -> list[str]:
 def _where_to(channel: str) -> str:
     if channel.startswith(TO_NODE):
         return f"node {channel[len(TO_NODE) :]!r}"
-    if channel.startswith(JOIN):
-        starts, _, end = channel[len(JOIN) :].rpartition(":")
-        return f"the join of {' and '.join(map(repr, starts.split('+')))} before {end!r}"
+    join = parse_join(channel)
+    if join is not None:
+        return f"the join of {' and '.join(map(repr, join.sources))} before {join.target!r}"
     return f"channel {channel!r}"
 
 
