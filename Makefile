@@ -5,9 +5,10 @@ FOLDER ?=
 # More words for pytest or the benchmark, for example `make test ARGS="-k join"`.
 ARGS ?=
 
+ON_ALL_CORES = -n auto --dist loadfile
 PIP = -m pip --disable-pip-version-check -qq
 .DEFAULT_GOAL := help
-.PHONY: help venv peer others demo test lint wheel bench curves notebooks chaos clean
+.PHONY: help venv peer others demo test trials lint wheel bench curves notebooks chaos clean
 
 help: ## list what can be made
 	@sed -n 's/^\([a-z]*\):[^#]*## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name text; do printf '  make %-9s %s\n' "$$name" "$$text"; done
@@ -19,8 +20,14 @@ others: .bench-others/stamp ## .bench-others: further engines for the benchmark
 demo: .venv/stamp ## index a folder of Python (FOLDER=..., else the standard library) with a graph
 	@.venv/bin/python -m stategraph demo $(FOLDER)
 
-test: .venv/stamp ## run the tests, on all cores (the differential ones too, once `make peer` was run)
-	@.venv/bin/python -P -m pytest $(or $(ARGS),-n auto --dist loadfile)
+# Tests start hundreds of Python processes, and each worker of pytest rewrites all test files: bytecode is kept.
+test trials: export PYTHONDONTWRITEBYTECODE =
+
+test: .venv/stamp ## what to run after a change, on all cores (the differential tests too, once `make peer` was run)
+	@.venv/bin/python -P -m pytest $(or $(ARGS),$(ON_ALL_CORES))
+
+trials: .venv/stamp ## the long tests that `make test` leaves out: planted bugs, kills, clusters, notebooks
+	@.venv/bin/python -P -m pytest -m trial $(or $(ARGS),$(ON_ALL_CORES))
 
 # The root is the package, so mypy needs a folder in which it has the package's name.
 lint: .venv/stamp ## ruff, and mypy --strict

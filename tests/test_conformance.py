@@ -34,19 +34,37 @@ SCALE = int(os.environ.get("STATEGRAPH_CHECKS_SCALE", "1"))
 SERVER = "STATEGRAPH_CHECKS_POSTGRES"
 """Tells the processes that the checks start where the server is."""
 
+LONG = {
+    case.check.name for case in SaverChecks().cases() if case.check.group in ("crash", "damage")
+} | {"an_answer_is_taken_once_by_many_processes", "one_of_many_processes_wins_each_head"}
+"""Checks that start many processes or damage many copies."""
+
 # -- ours -------------------------------------------------------------------------------------------------------
 
 
-class TestInMemorySaver(SaverChecks):
-    durable = False
+class Ours(SaverChecks):
+    """In a database, long checks are trials, but for those of `quick`."""
+
     scale = SCALE
+    quick: tuple[str, ...] = ()
+
+    def pytest_generate_tests(self, metafunc: Any) -> None:
+        if "case" in metafunc.fixturenames:
+            long = LONG.difference(self.quick) if self.durable else ()
+            marks = {name: [pytest.mark.trial] for name in long}
+            cases = [pytest.param(each, id=each.name, marks=marks.get(each.check.name, ())) for each in self.cases()]
+            metafunc.parametrize("case", cases)
+
+
+class TestInMemorySaver(Ours):
+    durable = False
 
     def open(self, folder: Path) -> Any:
         return InMemorySaver()
 
 
-class TestSqliteSaver(SaverChecks):
-    scale = SCALE
+class TestSqliteSaver(Ours):
+    quick = ("what_was_acknowledged_survives_a_kill", "damaged_bytes_are_never_believed")
 
     def open(self, folder: Path) -> Any:
         return SqliteSaver.from_conn_string(str(folder / "threads.db"), synchronous="off")
@@ -66,18 +84,15 @@ class TestSqliteSaver(SaverChecks):
         connection.execute(f"PRAGMA max_page_count = {2**30}")
 
 
-class TestSqliteSaverInMemory(SaverChecks):
+class TestSqliteSaverInMemory(Ours):
     durable = False
-    scale = SCALE
 
     def open(self, folder: Path) -> Any:
         return SqliteSaver.from_conn_string(":memory:")
 
 
-class TestPostgresSaver(SaverChecks):
+class TestPostgresSaver(Ours):
     """A folder stands for a schema of the tests' own server."""
-
-    scale = SCALE
 
     def where(self, folder: Path) -> tuple[str, str]:
         """(the server's address, a schema)"""
@@ -163,7 +178,9 @@ def caught_by(*checks: str) -> Any:
     """Plant a bug, and name the checks of which each must fail."""
 
     def plant(saver: type) -> type:
-        BUGS.extend(pytest.param(saver, check, id=f"{saver.__name__}-{check}") for check in checks)
+        for check in checks:
+            marks = [pytest.mark.trial] if check in LONG else []
+            BUGS.append(pytest.param(saver, check, id=f"{saver.__name__}-{check}", marks=marks))
         return saver
 
     return plant
@@ -576,6 +593,7 @@ def test_a_planted_bug_is_caught_by_the_check_that_is_meant_for_it(saver: Any, c
     assert check in report.failed, str(report)
 
 
+@pytest.mark.trial
 def test_wrong_savers_fail_by_what_they_do_and_not_by_how_they_are_opened() -> None:
     for right in (InMemorySaver, SqliteSaver):
         report = check_saver(Wrong(right), only=["put", "writes", "commit", "list"])

@@ -1,8 +1,7 @@
-"""Dask: the suite of `test_executors.py` on a cluster of two worker processes, and what is Dask's own."""
+"""What is Dask's own, and one run on a cluster. The whole suite of executors: `test_dask_suite.py`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,76 +9,13 @@ import pytest
 pytest.register_assert_rewrite("executor_suite")
 distributed = pytest.importorskip("distributed")
 
-import dask
-from executor_suite import *
+from conftest import Drive
+from dask_cluster import *
+from executor_graphs import row, where
+from executor_suite import play
 
 from stategraph.executors import executor_of
 from stategraph.executors.dask import DaskExecutor
-
-
-@pytest.fixture(autouse=True)
-def no_leaks() -> None:
-    """Threads of Dask's own come when it needs them, and stay."""
-
-
-@pytest.fixture(scope="module")
-def client() -> Iterator[Any]:
-    settings = {
-        "distributed.scheduler.allowed-failures": 0,  # so that it is the engine that counts
-        "distributed.comm.timeouts.connect": "10s",
-        "distributed.admin.system-monitor.gil.enabled": False,
-    }
-    with (
-        dask.config.set(settings),
-        distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0", host="127.0.0.1", silence_logs=50
-        ) as cluster,
-        distributed.Client(cluster) as found,
-    ):
-        yield found
-
-
-@pytest.fixture(autouse=True)
-def all_workers(client: Any) -> None:
-    """Those that an earlier test has killed are back; a nanny whose worker dies while it starts gives up."""
-    for _ in range(10):
-        client.cluster.scale(2)
-        try:
-            return client.wait_for_workers(2, timeout=LONG / 10)
-        except TimeoutError:
-            continue
-    raise TimeoutError("the workers do not come back")
-
-
-@pytest.fixture(scope="module")
-def executor(client: Any) -> Any:
-    return client
-
-
-@pytest.fixture(scope="module")
-def far(client: Any) -> Any:
-    return client
-
-
-@pytest.fixture(scope="module")
-def mortal(client: Any) -> Any:
-    return client
-
-
-@pytest.fixture
-def world() -> Drive:
-    """For tests that take their time: waiting for a worker is the same in both."""
-    return Drive(is_async=False)
-
-
-@pytest.fixture
-def elsewhere() -> bool:
-    return True
-
-
-@pytest.fixture
-def ends_for_real() -> bool:
-    return False
 
 
 def test_a_client_means_one_executor(client: Any) -> None:
@@ -87,11 +23,8 @@ def test_a_client_means_one_executor(client: Any) -> None:
     assert isinstance(executor_of(client), DaskExecutor)
 
 
-def test_many_calls_may_wait_for_long(drive: Drive, client: Any) -> None:
-    """Each looks up twice a second whether it is still wanted."""
-    graph = StateGraph(State).add_node(rests)
-    graph.add_conditional_edges(START, lambda state: [Send("rests", {"n": n}) for n in range(60)], ["rests"])
-    assert drive.invoke(graph.compile(executor=client), {})["log"] == list(range(60))
+def test_a_run_is_equal_to_the_local_one(drive: Drive, client: Any) -> None:
+    assert play(drive, "questions", executor=client) == play(drive, "questions")
 
 
 def test_a_closed_client_says_so(drive: Drive, client: Any) -> None:

@@ -25,7 +25,7 @@ from random_graphs import graphs
 import stategraph
 
 HERE = Path(__file__).resolve().parent
-EXAMPLES = int(os.environ.get("STATEGRAPH_EXAMPLES", "200"))
+EXAMPLES = int(os.environ.get("STATEGRAPH_EXAMPLES", 4 * settings.default.max_examples))
 PATIENCE = 60  # seconds for one graph; it takes some hundredths
 
 pytestmark = pytest.mark.filterwarnings("ignore::stategraph.GraphWarning")  # random graphs need not make sense

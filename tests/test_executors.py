@@ -176,6 +176,7 @@ def test_an_error_that_cannot_come_is_told_in_words() -> None:
 # -- processes ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.trial
 def test_a_task_may_die_three_times_in_each_run(processes: Any, drive: Drive, tmp_path: Path) -> None:
     app = deadly(executor=processes, checkpointer=InMemorySaver())
     thread = {"configurable": {"thread_id": "1"}}
@@ -235,7 +236,10 @@ def test_a_pool_that_is_broken_says_what_to_do(drive: Drive, tmp_path: Path) -> 
     assert (tmp_path / "tries").read_text() == "x"
 
 
-@pytest.mark.parametrize("way", ["script", "module", "stdin", "-c"])
+TRIAL = pytest.mark.trial
+
+
+@pytest.mark.parametrize("way", ["script", *(pytest.param(way, marks=TRIAL) for way in ("module", "stdin", "-c"))])
 def test_a_script_needs_no_guard(tmp_path: Path, way: str) -> None:
     code = (
         "from stategraph import StateGraph\nfrom typing import TypedDict\nfrom functools import cache\n"
@@ -408,6 +412,7 @@ def test_ctrl_c_ends_the_calls_under_way(hears_ctrl_c: None, tmp_path: Path, mad
             until_gone(int(held.name.split()[1]))
 
 
+@pytest.mark.trial
 def test_ctrl_c_at_any_line_costs_the_executor_no_worker() -> None:
     with ProcessExecutor(1) as pool:
         app = row(where, executor=pool)

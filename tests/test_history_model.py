@@ -23,7 +23,7 @@ from stategraph import END, START, Command, InMemorySaver, StateGraph, StateGrap
 CFG: Any = {"configurable": {"thread_id": "1"}}
 CALLS = 40  # of one thread
 WANTED = os.environ.get("HISTORY_STEPS")
-EXAMPLES = max(1, int(WANTED or 5_000) // CALLS)
+EXAMPLES = max(1, int(WANTED or 100 * settings.default.max_examples) // CALLS)
 
 
 class State(TypedDict, total=False):

@@ -121,12 +121,14 @@ def room(name: str) -> str:
 def import_nodes(node: ast.AST, deferred: bool = False) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
     """Every import that runs, and whether it waits inside a function; not what only type checkers see."""
     for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.expr):  # most of a tree, and no place for an import
+            continue
         if isinstance(child, ast.Import | ast.ImportFrom):
             yield child, deferred
         elif isinstance(child, ast.If) and ast.unparse(child.test).endswith("TYPE_CHECKING"):
             yield from import_nodes(ast.Module(child.orelse, []), deferred)
         else:
-            inside = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+            inside = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
             yield from import_nodes(child, deferred or inside)
 
 

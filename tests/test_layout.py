@@ -25,6 +25,7 @@ from stategraph.visualize.shape import Edge, Node, Shape
 
 KINDS = ["plain", "conditional", "goto", "send", "error", "join"]
 TOUCH = 0.6  # px; what is nearer than that counts as touching
+HALF = settings.default.max_examples // 2
 
 
 # -- random shapes --------------------------------------------------------------------------------------------
@@ -70,20 +71,20 @@ def _level(draw: DrawFn, inside: str, count: int, nodes: list[Node], edges: list
     edges.extend(Edge(way[1], end, "conditional") for way in ways[:: draw(st.integers(2, 9))])
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=settings.default.max_examples, deadline=None)
 @given(shapes(12))
 def test_nothing_lies_on_anything_else_in_small_drawings(shape: Shape) -> None:
     check(shape, arrange(shape))
 
 
-@settings(max_examples=25, deadline=None, phases=[Phase.reuse, Phase.generate])  # too large to be made smaller
+@settings(max_examples=HALF, deadline=None, phases=[Phase.reuse, Phase.generate])  # too large to be made smaller
 @given(shapes(60))
 def test_nothing_lies_on_anything_else_in_drawings_of_60_nodes(shape: Shape) -> None:
     check(shape, arrange(shape))
 
 
 @pytest.mark.filterwarnings("ignore::stategraph.GraphWarning")
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=HALF, deadline=None)
 @given(graphs())
 def test_nothing_lies_on_anything_else_in_drawings_of_compiled_graphs(described: Any) -> None:
     app = build(described, stategraph)

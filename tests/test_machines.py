@@ -217,21 +217,25 @@ def suppressed(opened: Any) -> Iterator[Any]:
         yield session
 
 
+@pytest.mark.trial
 def test_jobs_of_machines_of_which_nobody_hears_go_on_elsewhere_after_half_a_minute(story: Story) -> None:
     assert NOTICED - 10 < story.elsewhere < NOTICED + SLACK
     assert [(each.status, each.attempts) for each in story.moved] == [("done", 2)] * 4
 
 
+@pytest.mark.trial
 def test_a_machine_that_is_back_too_late_changes_nothing_and_works_on(story: Story) -> None:
     assert story.since == story.before
     assert [(each.status, each.attempts) for each in story.after] == [("done", 1)] * 4
     assert story.left == 0
 
 
+@pytest.mark.trial
 def test_a_machine_that_is_back_keeps_the_jobs_that_nobody_took(story: Story) -> None:
     assert [(each.status, each.attempts) for each in story.kept] == [("done", 1)] * 4
 
 
+@pytest.mark.trial
 def test_a_machine_that_vanished_holds_no_lock_and_no_connection_for_longer(story: Story) -> None:
     assert story.unlocked < NOTICED + SLACK
     assert story.unseen < NOTICED + SLACK
@@ -240,6 +244,7 @@ def test_a_machine_that_vanished_holds_no_lock_and_no_connection_for_longer(stor
 # -- for seconds ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.trial
 def test_a_server_that_is_cut_off_from_all_loses_nothing(site: Site, tmp_path: Path) -> None:
     names = [f"t{number}" for number in range(12)]
     url = site.schema()
@@ -270,6 +275,7 @@ class Both:
         return [note for each in self._all for note in each.read()]
 
 
+@pytest.mark.trial
 def test_on_a_slow_line_that_loses_some_of_what_passes_every_step_is_exact(site: Site, tmp_path: Path) -> None:
     names = [f"t{number}" for number in range(12)]
     url = site.schema()
@@ -282,6 +288,7 @@ def test_on_a_slow_line_that_loses_some_of_what_passes_every_step_is_exact(site:
         assert queue.counts() == {"counting": {"done": 12}}
 
 
+@pytest.mark.trial
 def test_who_is_cut_off_from_the_queue_is_told_in_time_and_asks_again(site: Site) -> None:
     with Queue.from_conn_string(site.schema(), counting, timeout=1) as queue:
         run_id = queue.submit("t", five())
@@ -309,6 +316,7 @@ def answered(call: Callable[[], Any]) -> bool:
     return True
 
 
+@pytest.mark.trial
 def test_a_queue_is_closed_in_time_though_its_server_is_out_of_reach(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """Even if that happens while it begins to listen."""
     listening, execute = threading.Event(), Connection.execute
@@ -362,6 +370,7 @@ def test_a_run_that_is_cut_off_ends_in_time_and_goes_on_where_it_was(drive: Any,
         assert [each.metadata["step"] for each in drive.history(app, config("t"))] == [*range(20, -2, -1)]
 
 
+@pytest.mark.trial
 def test_a_server_that_lost_its_power_is_found_again(site: Site) -> None:
     """Nobody heard that the connections had ended; the idle ones in a pool look as if they were alive."""
     with PostgresSaver.from_conn_string(site.schema(), timeout=20) as saver:

@@ -118,6 +118,7 @@ def runner() -> Any:
     return module
 
 
+@pytest.mark.trial
 @pytest.mark.parametrize("name", NAMES)
 def test_a_notebook_runs_from_top_to_bottom(ran: dict[str, Any], name: str) -> None:
     failed = [
@@ -129,6 +130,7 @@ def test_a_notebook_runs_from_top_to_bottom(ran: dict[str, Any], name: str) -> N
     assert not failed, "\n".join(failed)
 
 
+@pytest.mark.trial
 @pytest.mark.parametrize("name", NAMES)
 def test_a_notebook_shows_what_it_is_kept_with(ran: dict[str, Any], name: str) -> None:
     for kept, new in zip(code_cells(stored(name)), code_cells(ran[name]), strict=True):

@@ -309,6 +309,7 @@ def test_one_of_eight_threads_wins_each_head(saver: PostgresSaver) -> None:
     check_chain(saver, [id for each in done for id in each.result()])
 
 
+@pytest.mark.trial
 def test_eight_processes_make_the_tables_at_once_and_one_wins_each_head(postgres: str) -> None:
     processes = multiprocessing.get_context("forkserver")
     processes.set_forkserver_preload([__name__])

@@ -17,6 +17,8 @@ from executor_suite import *
 from stategraph.executors import executor_of
 from stategraph.executors.ray import RayExecutor
 
+pytestmark = pytest.mark.trial
+
 # Ray notices the end of a worker by its connections, and those are held by a child of the worker.
 del test_a_worker_that_dies_is_noticed_though_a_child_holds_what_was_open
 

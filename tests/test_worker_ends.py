@@ -184,7 +184,10 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
+TRIALS = [pytest.param(way, marks=pytest.mark.trial) for way in ("SIGTERM twice", "SIGINT twice")]
+
+
+@pytest.mark.parametrize("way", [*TRIALS, *(way for way in WAYS if not way.endswith("twice"))])
 def test_however_a_process_is_ended_its_jobs_go_on_elsewhere(
     postgres: str, queue: Queue, way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

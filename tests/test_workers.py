@@ -845,6 +845,7 @@ def test_a_worker_in_which_a_node_hangs_is_evicted_and_comes_too_late(postgres: 
     assert tries == [0, 1, 1, 2, 3, 4]
 
 
+@pytest.mark.trial
 def test_postgres_restarted_under_load_loses_nothing_and_parks_nothing(tmp_path: Path) -> None:
     server = cluster.Cluster(cluster.programs() or pytest.skip("no Postgres server"))
     names = [f"t{number}" for number in range(40)]

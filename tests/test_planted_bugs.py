@@ -1,0 +1,26 @@
+"""The bugs that are planted on purpose: each is caught by the trial that is meant for it."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+from chaos import bugs_above, bugs_below, bugs_protocol, bugs_savers, rooms  # noqa: F401  # these fill BUGS and TRIALS
+from chaos.campaign import TRIALS, run_trial
+from chaos.planted import BUGS
+
+
+@pytest.mark.trial
+def test_every_planted_bug_is_caught_by_the_trial_that_is_meant_for_it() -> None:
+    caught = {}
+    for name, bug in BUGS.items():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a bug may leave something open
+            record = run_trial(TRIALS[bug.caught_by], range(bug.rounds), bug=name, most=1)
+        if record.skipped:
+            continue  # no Postgres, or no namespaces: then the trial itself is skipped as well, and CI requires them
+        caught[name] = record.failures[0].split("\n")[0] if record.failures else ""
+        print(f"{name:<28} {bug.caught_by:<26} {caught[name]:.120}")
+    missed = [name for name, failure in caught.items() if not failure]
+    assert not missed, f"nobody noticed these planted bugs: {missed}"
+    assert len(caught) >= 20
