@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from ..pregel.errors import InvalidGraphError
-from ..pregel.program.program import Node, Program
+from ..pregel.program.program import CompiledNode, Program
 from ..pregel.types import HERE
 from .call import Executor
 from .given import executor_of
@@ -48,10 +48,10 @@ def placed(program: Program, executor: Executor | None, store: Any = None) -> Pr
     return found
 
 
-def _table(program: Program, executor: Executor | None) -> tuple[dict[str, Node], list[str]]:
+def _table(program: Program, executor: Executor | None) -> tuple[dict[str, CompiledNode], list[str]]:
     """The nodes that could be placed, and what is wrong with the others."""
     handlers = {node.handler.name for node in program.nodes.values() if node.handler is not None}
-    table: dict[str, Node] = {}
+    table: dict[str, CompiledNode] = {}
     mistakes: list[str] = []
     for name, node in program.nodes.items():
         own = node.executor
@@ -63,7 +63,7 @@ def _table(program: Program, executor: Executor | None) -> tuple[dict[str, Node]
     return table, mistakes
 
 
-def _without_store(table: Mapping[str, Node], store: Any) -> Iterator[str]:
+def _without_store(table: Mapping[str, CompiledNode], store: Any) -> Iterator[str]:
     for node in table.values():
         there = node.sync
         if isinstance(there, Remote) and (name := store_parameter(there.inject)):
@@ -72,7 +72,7 @@ def _without_store(table: Mapping[str, Node], store: Any) -> Iterator[str]:
                 yield f"node {node.name!r} cannot run on an executor: its parameter {name!r}: {found.why}"
 
 
-def placed_alone(node: Node, executor: Executor | None) -> Node:
+def placed_alone(node: CompiledNode, executor: Executor | None) -> CompiledNode:
     """A node that runs on an executor; the same one if it is to stay, or is there already.
 
     Raises:
@@ -106,21 +106,21 @@ def _itself(task: Any) -> Any:
     return task
 
 
-def _is_placed(node: Node) -> bool:
+def _is_placed(node: CompiledNode) -> bool:
     return isinstance(node.sync, Remote) or (isinstance(node.sync, partial) and node.sync.func is _on_thread)
 
 
-def _is_graph(node: Node) -> bool:
+def _is_graph(node: CompiledNode) -> bool:
     return any(getattr(source, "is_stategraph", False) is True for source in _sources(node))
 
 
-def _sources(node: Node) -> list[Any]:
+def _sources(node: CompiledNode) -> list[Any]:
     if isinstance(node.source, (list, tuple)):
         return [body.source for body in node.source]
     return [node.source]
 
 
-def _unpicklable(node: Node, error: Exception, executor: Executor) -> str:
+def _unpicklable(node: CompiledNode, error: Exception, executor: Executor) -> str:
     function = node.coro if node.sync_missing else node.sync
     path, why = culprit(function, "its function", shares_main=executor.shares_main)
     if isinstance(error, ValueError):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..pregel.errors import GraphAbandoned, InvalidUpdateError, ShippingError, WorkerLostError, nearest
 from ..pregel.program.callables import GETTERS
-from ..pregel.program.program import Node
+from ..pregel.program.program import CompiledNode
 from ..pregel.superstep.interrupts import AnswerRejected, asking, take_answers
 from ..pregel.superstep.task import Task
 from .call import Executor, Flight, Hear, Lost
@@ -44,7 +44,7 @@ class Remote:
         ValueError: it cannot be found by the workers.
     """
 
-    def __init__(self, node: Node, executor: Executor) -> None:
+    def __init__(self, node: CompiledNode, executor: Executor) -> None:
         self.is_async = node.sync_missing
         function: Any = node.coro if self.is_async else node.sync
         self.blob = dump_function(function, shares_main=executor.shares_main)

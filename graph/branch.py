@@ -14,7 +14,7 @@ from ..pregel.errors import InvalidGraphError, InvalidRouteError, nearest
 from ..pregel.program.callables import Body
 from ..pregel.program.program import Reader, ReaderPool
 from ..pregel.program.results import advice
-from ..pregel.program.writes import StateWriter, Vocabulary, Writer
+from ..pregel.program.writes import StateWriter, Writer, WriteScope
 from ..pregel.superstep.task import Task
 from ..pregel.types import END, ROOT, START, TASKS, Command, Send
 
@@ -97,7 +97,7 @@ class Branch(Writer):
         name: of the router, for error texts.
         spec: as declared.
         reads: the keys its router reads, and how they become what it gets.
-        words: the graph's nodes.
+        scope: the graph's nodes.
         passthrough: show the router what the node returned under keys the state doesn't have, below the state's own.
     """
 
@@ -106,25 +106,25 @@ class Branch(Writer):
         name: str,
         spec: BranchSpec,
         reads: tuple[Sequence[str], Callable[[dict[str, Any]], Any] | None],
-        words: Vocabulary,
+        scope: WriteScope,
         passthrough: bool = False,
     ) -> None:
         self.name = name
         self.ends = spec.ends
         self.body = spec.body
         self.keys, self.coerce = reads
-        self.passthrough = passthrough and self.coerce is None and not words.root
-        self.root = words.root
+        self.passthrough = passthrough and self.coerce is None and not scope.root
+        self.root = scope.root
         self.is_async = spec.body.coro is not None
-        self._goto = StateWriter(words)
-        self._direct = self._plain_answers(words)
+        self._goto = StateWriter(scope)
+        self._direct = self._plain_answers(scope)
         self._inject = spec.body.inject or None
         self._reader: Reader | None = None
 
-    def _plain_answers(self, words: Vocabulary) -> dict[str, str | None]:
+    def _plain_answers(self, scope: WriteScope) -> dict[str, str | None]:
         """The plain names a router may answer with → the trigger to write; None for END."""
-        ends = self.ends if self.ends is not None else {**{node: node for node in words.triggers}, END: END}
-        known = {**words.triggers, END: None}
+        ends = self.ends if self.ends is not None else {**{node: node for node in scope.triggers}, END: END}
+        known = {**scope.triggers, END: None}
         return {answer: known[node] for answer, node in ends.items() if isinstance(answer, str) and node in known}
 
     def bind(self, pool: ReaderPool) -> None:
@@ -193,7 +193,7 @@ class Branch(Writer):
         if step is None or step == START or not isinstance(step, str):
             raise InvalidRouteError(
                 f"node {task.name!r}: its router {self.name!r} returned {step!r}; expected a node name, END, a Send "
-                f"or a list of these; {nearest(step, self._goto.words.triggers)}{_advice(step)}"
+                f"or a list of these; {nearest(step, self._goto.scope.triggers)}{_advice(step)}"
             )
         return step
 

@@ -14,8 +14,8 @@ from ..checkpoint.base import INTERRUPT, BaseCheckpointSaver
 from ..pregel.app import Pregel
 from ..pregel.errors import InvalidUpdateError, nearest, warn
 from ..pregel.program.node import PregelNode
-from ..pregel.program.results import NO_UPDATES, advice, foreign, is_record, record_fields, refuse_foreign
-from ..pregel.program.writes import StateWriter, Vocabulary, Writer
+from ..pregel.program.results import NO_UPDATES, advice, find_lookalike, is_record, record_fields, refuse_lookalike
+from ..pregel.program.writes import StateWriter, Writer, WriteScope
 from ..pregel.runtime import RUNNING
 from ..pregel.types import END, ROOT, START, TAG_HIDDEN, TO_NODE, RunnableConfig
 from .arguments import destinations_of
@@ -130,9 +130,9 @@ def compile_graph(
         checkpointer=checkpointer,
         context_schema=graph.context_schema,
         name=name,
-        _words=layout.words,
+        _scope=layout.scope,
         _joins=graph.joins,
-        _check_input=refuse_foreign if state.root else layout.input_check(),
+        _check_input=refuse_lookalike if state.root else layout.input_check(),
         **options,
     )
     app.builder = graph
@@ -168,7 +168,7 @@ class InputCheck:
         """
         if isinstance(value, Mapping):
             given: Any = value
-        elif is_record(value) and not isinstance(value, NO_UPDATES) and foreign(value) is None:
+        elif is_record(value) and not isinstance(value, NO_UPDATES) and find_lookalike(value) is None:
             given = record_fields(type(value))
         else:
             raise InvalidUpdateError(
@@ -217,7 +217,7 @@ class Layout:
         strict = graph.extra_keys == "error"
         triggers = {name: trigger(name) for name in specs}
         hints = {key: channel.typ for key, channel in graph.channels.items()}
-        self.words = Vocabulary(frozenset(graph.channels), triggers, strict, hints=hints)
+        self.scope = WriteScope(frozenset(graph.channels), triggers, strict, hints=hints)
         # Joins that wake a node; one that leads to END has nobody to wake.
         self.joins = [join for join in graph.joins if join.target != END]
         self.edges: dict[str, list[str]] = {}
@@ -248,7 +248,7 @@ class Layout:
         shown = any(spec.schema is None for spec in graph.branches.get(START, {}).values())
         others = dict.fromkeys(graph.channels.keys() - taken, "a key of the state but not of the input schema")
         others |= dict.fromkeys(graph.managed, "which is computed")
-        return InputCheck(taken, others, shown or not self.words.strict)
+        return InputCheck(taken, others, shown or not self.scope.strict)
 
     def nodes(self) -> dict[str, PregelNode]:
         """`__start__`, which spreads the input, and the user's nodes."""
@@ -260,7 +260,7 @@ class Layout:
                 channels=ROOT if schema.root else schema.keys,
                 triggers=(trigger(name), *joins),
                 bound=(spec.body,),
-                writers=self._writers(name, self._words_of(spec), schema),
+                writers=self._writers(name, self._scope_of(spec), schema),
                 mapper=schema.coerce,
                 metadata=spec.metadata,
                 defer=spec.defer,
@@ -283,34 +283,34 @@ class Layout:
             channels=(),
             triggers=(),
             bound=(spec.policies.handler,),
-            writers=self._writers(name, self.words, spec.schema),
+            writers=self._writers(name, self.scope, spec.schema),
             retry_policy=defaults.retry,
             timeout=defaults.timeout,
         )
 
     def _start(self) -> PregelNode:
         schema = self.graph.schemas[self.graph.input_schema]
-        words = replace(self.words, keys=frozenset(schema.channels), strict=False)
+        scope = replace(self.scope, keys=frozenset(schema.channels), strict=False)
         state = self.graph.schemas[self.graph.state_schema]
         return PregelNode(
-            channels=START, triggers=(START,), writers=self._writers(START, words, state), tags=(TAG_HIDDEN,)
+            channels=START, triggers=(START,), writers=self._writers(START, scope, state), tags=(TAG_HIDDEN,)
         )
 
-    def _words_of(self, spec: NodeSpec) -> Vocabulary:
+    def _scope_of(self, spec: NodeSpec) -> WriteScope:
         """What a node may write. A graph as a node gives its whole output; keys of its own stay there."""
         if getattr(spec.body.source, "is_stategraph", False) is True:
-            return replace(self.words, foreign=True)
-        return self.words
+            return replace(self.scope, nested=True)
+        return self.scope
 
-    def _writers(self, name: str, words: Vocabulary, schema: Schema) -> tuple[Writer, ...]:
+    def _writers(self, name: str, scope: WriteScope, schema: Schema) -> tuple[Writer, ...]:
         """State and fixed edges first, then the routers."""
         graph = self.graph
         fixed: list[tuple[str, Any]] = [(trigger(end), None) for end in self.edges.get(name, ())]
         fixed += [(barrier, name) for barrier in self.joins_from.get(name, ())]
-        writers: list[Writer] = [StateWriter(words, fixed)]
-        loose = name == START or not self.words.strict
+        writers: list[Writer] = [StateWriter(scope, fixed)]
+        loose = name == START or not self.scope.strict
         for label, spec in graph.branches.get(name, {}).items():
             reads = graph.schemas[spec.schema] if spec.schema is not None else schema
             passthrough = loose and spec.schema is None
-            writers.append(Branch(label, spec, (reads.keys, reads.coerce), self.words, passthrough))
+            writers.append(Branch(label, spec, (reads.keys, reads.coerce), self.scope, passthrough))
         return tuple(writers)

@@ -22,7 +22,7 @@ from ..pregel.drivers.futures import Arguments, ReturnWriter, function_name
 from ..pregel.errors import InvalidGraphError
 from ..pregel.program.callables import Body, infer_name, read_callable, signature_of
 from ..pregel.program.node import PregelNode
-from ..pregel.program.program import Node
+from ..pregel.program.program import CompiledNode
 from ..pregel.program.results import refuse_coroutine
 from ..pregel.program.writes import Writer
 from ..pregel.run.config import on_executor_alone, read_executor
@@ -52,7 +52,7 @@ class TaskFunction(Generic[P, T]):
         self.function = function
         self.name = name or infer_name(function)
         self._executor = executor
-        self._known: tuple[Any, Node] | None = None
+        self._known: tuple[Any, CompiledNode] | None = None
         self._node = _task_node(self.name, function, policies)
         update_wrapper(cast(Any, self), function)
 
@@ -74,7 +74,7 @@ class TaskFunction(Generic[P, T]):
         """As a method it is called with its object, like any function."""
         return self if instance is None else partial(self, instance)
 
-    def _there(self, executor: Any) -> Node:
+    def _there(self, executor: Any) -> CompiledNode:
         """Its node on an executor.
 
         Raises:
@@ -155,7 +155,7 @@ def task(
     return lambda f: TaskFunction(f, name, policies, there)
 
 
-def _task_node(name: str, function: Callable[..., Any], policies: dict[str, Any]) -> Node:
+def _task_node(name: str, function: Callable[..., Any], policies: dict[str, Any]) -> CompiledNode:
     """A node that calls the function with the arguments that are its input."""
     read = read_callable(function, name, first=False)
     for cls in classes_in(read.returns):  # for every saver: a task is of no graph, and what it returned is loaded first
@@ -167,7 +167,7 @@ def _task_node(name: str, function: Callable[..., Any], policies: dict[str, Any]
     coro = None if read.coro is None else partial(_filled, read.coro, positional)
     body = Body(name, sync, coro, read.inject, None, None, function)
     declared = PregelNode(channels=(), triggers=(), bound=(body,), writers=(ReturnWriter(),), **policies)
-    node = Node(name, declared, "", ())
+    node = CompiledNode(name, declared, "", ())
     node.identity = function_name(function)
     return node
 

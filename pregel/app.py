@@ -17,8 +17,8 @@ from .program.join import Join
 from .program.json_schema import input_schema, output_schema, type_schema
 from .program.node import NodeBuilder, PregelNode, with_defaults
 from .program.program import Program, freeze, with_debug
-from .program.results import refuse_foreign
-from .program.writes import Vocabulary
+from .program.results import refuse_lookalike
+from .program.writes import WriteScope
 from .run.config import (
     Call,
     Options,
@@ -120,9 +120,9 @@ class Pregel(Portable, StoredThreads):
         debug: bool = False,
         stream_eager: bool = False,
         executor: Any = None,
-        _words: Vocabulary | None = None,
+        _scope: WriteScope | None = None,
         _joins: Sequence[Join] = (),
-        _check_input: Callable[[Any], None] = refuse_foreign,
+        _check_input: Callable[[Any], None] = refuse_lookalike,
     ) -> None:
         self.nodes = {
             n: with_defaults(d.build() if isinstance(d, NodeBuilder) else d, retry_policy, cache_policy)
@@ -130,7 +130,7 @@ class Pregel(Portable, StoredThreads):
         }
         selections = (input_channels, output_channels, stream_channels)
         self.program: Program = freeze(
-            name, self.nodes, channels, selections, _words, stream_eager, _joins
+            name, self.nodes, channels, selections, _scope, stream_eager, _joins
         )
         if debug:
             self.program = with_debug(self.program, True)

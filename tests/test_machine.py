@@ -23,7 +23,7 @@ from stategraph.channels import (
     UntrackedValue,
 )
 from stategraph.pregel import InternalError, InvalidUpdateError, NodeBuilder, PregelNode, Send
-from stategraph.pregel.program.program import Node, Program, freeze
+from stategraph.pregel.program.program import CompiledNode, Program, freeze
 from stategraph.pregel.superstep.machine import Machine
 from stategraph.pregel.superstep.task import Task
 
@@ -308,7 +308,7 @@ def test_of_a_thousand_nodes_only_those_behind_a_changed_channel_are_looked_at(m
     looked_at = []
     real = Machine._is_triggered
 
-    def counting(self: Machine, node: Node) -> bool:
+    def counting(self: Machine, node: CompiledNode) -> bool:
         looked_at.append(node.name)
         return real(self, node)
 

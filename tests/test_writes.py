@@ -20,7 +20,7 @@ from stategraph.pregel import (
     ParentCommand,
     Send,
 )
-from stategraph.pregel.program.writes import StateWriter, Vocabulary, is_reserved
+from stategraph.pregel.program.writes import StateWriter, WriteScope, is_reserved
 
 TASKS = "__pregel_tasks"
 
@@ -47,13 +47,13 @@ def raw(result: Any, *entries: Any) -> list[tuple[str, Any]]:
     return task.writes
 
 
-WORDS = Vocabulary(frozenset({"x", "y"}), {"a": "branch:to:a", "b": "branch:to:b"})
-ROOT_WORDS = Vocabulary(frozenset({"__root__"}), WORDS.triggers)
+SCOPE = WriteScope(frozenset({"x", "y"}), {"a": "branch:to:a", "b": "branch:to:b"})
+ROOT_SCOPE = WriteScope(frozenset({"__root__"}), SCOPE.triggers)
 
 
-def state(result: Any, words: Vocabulary = WORDS, fixed: Any = ()) -> list[tuple[str, Any]]:
+def state(result: Any, scope: WriteScope = SCOPE, fixed: Any = ()) -> list[tuple[str, Any]]:
     task = Doing()
-    StateWriter(words, fixed).write(result, task)
+    StateWriter(scope, fixed).write(result, task)
     return task.writes
 
 
@@ -213,19 +213,19 @@ def test_a_way_that_leads_nowhere_names_both_ends(result: Any, text: str) -> Non
 
 
 def test_unknown_keys_are_dropped_where_the_graph_says_so() -> None:
-    lax = Vocabulary(WORDS.keys, WORDS.triggers, strict=False)
+    lax = WriteScope(SCOPE.keys, SCOPE.triggers, strict=False)
     assert state({"z": 1, "x": 2}, lax) == [("x", 2)]
     assert state(Command(update={"z": 1}), lax) == []
 
 
 @pytest.mark.parametrize("value", [5, "s", [1, 2], {"x": 1}, Row(1, 2), Model(x=1)])
 def test_a_graph_whose_state_is_one_value_takes_any(value: Any) -> None:
-    assert state(value, ROOT_WORDS) == [("__root__", value)]
-    assert state(Command(update=value, goto="a"), ROOT_WORDS) == [("__root__", value), ("branch:to:a", None)]
+    assert state(value, ROOT_SCOPE) == [("__root__", value)]
+    assert state(Command(update=value, goto="a"), ROOT_SCOPE) == [("__root__", value), ("branch:to:a", None)]
 
 
 def test_a_list_with_a_command_in_it_is_no_root_value() -> None:
-    assert state([5, Command(goto="a")], ROOT_WORDS) == [("__root__", 5), ("branch:to:a", None)]
+    assert state([5, Command(goto="a")], ROOT_SCOPE) == [("__root__", 5), ("branch:to:a", None)]
 
 
 def test_a_command_for_the_parent_leaves_as_a_signal() -> None:

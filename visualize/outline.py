@@ -12,7 +12,7 @@ from ..graph.branch import Branch, literals, sends, sends_anywhere
 from ..graph.compile import CompiledStateGraph
 from ..graph.functional import EntryWriter
 from ..pregel.app import Pregel
-from ..pregel.program.program import Node as ProgramNode
+from ..pregel.program.program import CompiledNode
 from ..pregel.program.writes import ChannelWrite, ChannelWriteEntry, ChannelWriteTupleEntry, StateWriter
 from ..pregel.types import END, NS_END, NS_SEP, START, TASKS, TO_NODE, Send
 from .shape import Edge, EdgeKind, Node, Shape
@@ -89,7 +89,7 @@ def _level(app: Pregel, inside: str, levels: int, above: tuple[Any, ...]) -> Ite
                 yield edge._replace(source=source, target=target)
 
 
-def _node(app: Pregel, node: ProgramNode, inside: str) -> Node:
+def _node(app: Pregel, node: CompiledNode, inside: str) -> Node:
     return Node(
         _id(inside, node.name),
         _handler_label(node) if _handles(node) else node.name,
@@ -103,12 +103,12 @@ def _node(app: Pregel, node: ProgramNode, inside: str) -> Node:
     )
 
 
-def _handles(node: ProgramNode) -> bool:
+def _handles(node: CompiledNode) -> bool:
     """Whether the node is there for the errors of others only: nothing triggers it."""
     return not node.triggers and node.name != START
 
 
-def _handler_label(node: ProgramNode) -> str:
+def _handler_label(node: CompiledNode) -> str:
     name = getattr(node.source, "__name__", "")
     return name if name.isidentifier() else "on error"
 
@@ -134,7 +134,7 @@ def _anywhere(source: str) -> str:
     return source + _ANYWHERE
 
 
-def _perhaps(nodes: Iterable[ProgramNode], edges: Sequence[Edge]) -> Iterator[Edge]:
+def _perhaps(nodes: Iterable[CompiledNode], edges: Sequence[Edge]) -> Iterator[Edge]:
     """From wherever routers may go to what nothing else leads to: as likely as to any other, but else it hung loose."""
     led_to = {edge.target for edge in edges}
     lost = [node.name for node in nodes if node.name not in {START, *led_to} and not _handles(node)]
@@ -200,7 +200,7 @@ def _state_edges(app: CompiledStateGraph) -> Iterator[Edge]:
         yield Edge(join.channel, join.target, "join")
 
 
-def _written(node: ProgramNode) -> Iterator[Edge]:
+def _written(node: CompiledNode) -> Iterator[Edge]:
     """Where a node's own writers lead: to the nodes whose trigger they write, or to a join."""
     for writer in node.writers:
         if isinstance(writer, StateWriter):
@@ -255,7 +255,7 @@ def _raw_edges(app: Pregel) -> Iterator[Edge]:
                     yield from _through(app, node, entry, outputs)
 
 
-def _through(app: Pregel, node: ProgramNode, entry: ChannelWriteEntry, outputs: set[str]) -> Iterator[Edge]:
+def _through(app: Pregel, node: CompiledNode, entry: ChannelWriteEntry, outputs: set[str]) -> Iterator[Edge]:
     kind: EdgeKind = "conditional" if entry.skip_none or entry.mapper is not None else "plain"
     for end in app.program.triggers.get(entry.channel, ()):
         yield Edge(node.name, end, kind, entry.channel)

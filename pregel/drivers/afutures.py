@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import GraphBubbleUp, GraphInterrupt
-from ..program.program import Node
+from ..program.program import CompiledNode
 from ..superstep.interrupts import merge_questions
 from ..superstep.task import Task
 from . import aattempt as awork
@@ -37,7 +37,7 @@ class AsyncCalls(Calls):
         self._loop = loop
         self._semaphores: dict[str, asyncio.Semaphore] = {}
 
-    def start(self, parent: Task, node: Node, arguments: Arguments) -> Any:
+    def start(self, parent: Task, node: CompiledNode, arguments: Arguments) -> Any:
         """Start a call, or find it. On the loop's thread the answer is awaitable, elsewhere it has `.result()`."""
         if asyncio._get_running_loop() is self._loop:
             child, future = self._find(parent, node, arguments)

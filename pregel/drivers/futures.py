@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from ...checkpoint.base import ERROR, RESUME, RETURN
 from ...store.keys import canonical_key
 from ..errors import GraphBubbleUp, GraphInterrupt
-from ..program.program import Node
+from ..program.program import CompiledNode
 from ..program.results import refuse_coroutine
 from ..program.writes import Writer
 from ..run.commits import encode_marks, marks_of_unfinished
@@ -90,7 +90,7 @@ class Calls:
         self._gates: dict[str, Gate] = {}
         self._lock = threading.Lock()
 
-    def start(self, parent: Task, node: Node, arguments: Arguments) -> Any:
+    def start(self, parent: Task, node: CompiledNode, arguments: Arguments) -> Any:
         """Start a call, or find it: stored by an earlier run, or begun by an earlier attempt of the parent."""
         if node.sync_missing:
             raise RuntimeError(
@@ -104,7 +104,7 @@ class Calls:
             self._gate(parent)(lambda: context.run(self._work, child, future))
         return future
 
-    def _find(self, parent: Task, node: Node, arguments: Arguments) -> tuple[Task, Any]:
+    def _find(self, parent: Task, node: CompiledNode, arguments: Arguments) -> tuple[Task, Any]:
         digest = None if runs_once(parent) else arguments_digest(node, arguments)  # may take long: not under the lock
         with self._lock:
             if parent.calls is None:
@@ -315,7 +315,7 @@ def function_name(function: Callable[..., Any]) -> str:
     return f"{module}:{named.__qualname__}"
 
 
-def arguments_digest(node: Node, arguments: Arguments) -> str:
+def arguments_digest(node: CompiledNode, arguments: Arguments) -> str:
     """A hash of what a call is given, and of what its partial, method or callable object holds. What has no canonical
     key counts by its type alone."""
     args, kwargs = arguments

@@ -21,7 +21,7 @@ from .callables import Body, Injected
 from .join import Join
 from .node import PregelNode
 from .version import fingerprint
-from .writes import Vocabulary, Writer, is_reserved
+from .writes import Writer, WriteScope, is_reserved
 
 
 class Reader:
@@ -50,7 +50,7 @@ def path_text(path: tuple[Any, ...]) -> str:
     )
 
 
-class Node:
+class CompiledNode:
     """A node as it runs: everything looked up that can be looked up before a run."""
 
     __slots__ = (
@@ -104,7 +104,7 @@ class Node:
         self.writers: tuple[Writer, ...] = tuple(declared.writers)
         self.source = body.source
         self.guarded = declared.timeout is not None or declared.cache_policy is not None
-        self.handler: Node | None = None
+        self.handler: CompiledNode | None = None
         self.debug = False
         self.inline = not bodies
         self.is_async = body.coro is not None or any(w.is_async for w in self.writers)
@@ -140,14 +140,14 @@ class Program:
         eager: chunks may come while a node runs, whatever their mode.
         joins: of a `StateGraph`, those into END too.
         output_set, outputs_settle: the outputs as a set, and `settles(outputs)`.
-        words: the keys and nodes that a `Command` given as input may name.
+        scope: the keys and nodes that a `Command` given as input may name.
         fingerprint: what tells a `StateGraph` from others; empty for a raw `Pregel`.
         elsewhere: executor → this program with its nodes there, and ("debug", bool) → with its nodes watched or not,
             once somebody has asked.
     """
 
     name: str
-    nodes: Mapping[str, Node]
+    nodes: Mapping[str, CompiledNode]
     channels: Mapping[str, BaseChannel[Any, Any, Any]]
     managed: Mapping[str, type[ManagedValue]]
     triggers: Mapping[str, tuple[str, ...]]
@@ -161,7 +161,7 @@ class Program:
     inputs: str | tuple[str, ...]
     outputs: str | tuple[str, ...]
     stream: str | tuple[str, ...]
-    words: Vocabulary
+    scope: WriteScope
     fingerprint: Mapping[str, int]
     nested: dict[str, Any]
     eager: bool
@@ -189,7 +189,7 @@ def freeze(
     nodes: Mapping[str, PregelNode],
     channels: Mapping[str, BaseChannel[Any, Any, Any] | type[ManagedValue]],
     selections: tuple[str | Sequence[str], str | Sequence[str], str | Sequence[str] | None],
-    words: Vocabulary | None = None,
+    scope: WriteScope | None = None,
     eager: bool = False,
     joins: Sequence[Join] = (),
 ) -> Program:
@@ -232,8 +232,8 @@ def freeze(
         untracked=frozenset(k for k, c in templates.items() if not c.stored),
         nested=_held(table),
         eager=eager,
-        words=words or Vocabulary(frozenset(cells), {}),
-        fingerprint=fingerprint(table, templates) if words is not None else {},
+        scope=scope or WriteScope(frozenset(cells), {}),
+        fingerprint=fingerprint(table, templates) if scope is not None else {},
         blank={k: c for k, c in templates.items() if c.shares_blank},
         unshared=tuple(k for k, c in templates.items() if not c.shares_blank),
         consuming=any(node.consumes for node in table.values()),
@@ -253,7 +253,7 @@ def unplaced(program: Program) -> Program:
     return replace(program, elsewhere={}, nested=_held(program.nodes))
 
 
-def _held(nodes: Mapping[str, Node]) -> dict[str, Any]:
+def _held(nodes: Mapping[str, CompiledNode]) -> dict[str, Any]:
     """The graphs that nodes hold, by node name."""
     return {name: node.source for name, node in nodes.items() if getattr(node.source, "is_stategraph", False) is True}
 
@@ -297,12 +297,12 @@ class ReaderPool:
 
 def _node(
     name: str, declared: PregelNode, channels: Mapping[str, BaseChannel[Any, Any, Any]], pool: ReaderPool
-) -> Node:
+) -> CompiledNode:
     reads = declared.channels if isinstance(declared.channels, str) else pool.reader(declared.channels)
     consumes = tuple(
         t for t in sorted(declared.triggers) if type(channels[t]).consume is not BaseChannel.consume
     )
-    return Node(name, declared, reads, consumes)
+    return CompiledNode(name, declared, reads, consumes)
 
 
 def chain(bodies: Sequence[Body], node: str) -> Body:

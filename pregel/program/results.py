@@ -75,10 +75,10 @@ def record_items(value: Any) -> list[tuple[str, Any]]:
     return [(name, getattr(value, name)) for name in names if hasattr(value, name)]
 
 
-def foreign(value: Any) -> str | None:
+def find_lookalike(value: Any) -> str | None:
     """Where a control object comes from that another library has under the same name; None for anything else.
 
-    >>> foreign(Command(goto="a")) is None
+    >>> find_lookalike(Command(goto="a")) is None
     True
     """
     cls = type(value)
@@ -89,13 +89,13 @@ def foreign(value: Any) -> str | None:
     return None
 
 
-def refuse_foreign(value: Any) -> None:
+def refuse_lookalike(value: Any) -> None:
     """Refuse a `Command` of another library, before it is stored as a value.
 
     Raises:
         InvalidUpdateError: naming where it comes from.
     """
-    if foreign(value) is not None:
+    if find_lookalike(value) is not None:
         raise InvalidUpdateError(f"the input is a {type(value).__name__}{advice(value)}")
 
 
@@ -128,7 +128,7 @@ def advice(value: Any, nodes: Iterable[str] = ()) -> str:
     Args:
         nodes: the names that a `Command` may go to.
     """
-    other = foreign(value)
+    other = find_lookalike(value)
     if other is not None:
         return f"; it is {other}"
     if inspect.iscoroutine(value):

@@ -17,7 +17,7 @@ from .callables import Updates
 from .results import (
     NO_UPDATES,
     advice,
-    foreign,
+    find_lookalike,
     is_record,
     mentions,
     misplaced_classes,
@@ -176,14 +176,15 @@ def check_send(send: Any, task: Any) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Vocabulary:
+class WriteScope:
     """The names that the results of one graph's nodes may use.
 
     Attributes:
         keys: the state's keys that can be written; `{"__root__"}` for a graph whose state is one value.
         triggers: node name → the channel that makes it run.
         strict: refuse unknown keys instead of dropping them.
-        foreign: plain results may have keys of another graph's state, which are dropped; commands may not.
+        nested: the node is a graph. Its whole output may have keys of its own, which are dropped;
+            its commands may not.
         hints: key → its annotation.
         misplaced: the classes whose instances are looked at twice before they become the value of a key.
     """
@@ -191,13 +192,13 @@ class Vocabulary:
     keys: frozenset[str]
     triggers: Mapping[str, str]
     strict: bool = True
-    foreign: bool = False
+    nested: bool = False
     hints: Mapping[str, Any] = field(default_factory=dict)
     misplaced: frozenset[type] = field(default_factory=misplaced_classes)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled without what depends on the libraries that a process has loaded."""
-        return Vocabulary, (self.keys, self.triggers, self.strict, self.foreign, self.hints)
+        return WriteScope, (self.keys, self.triggers, self.strict, self.nested, self.hints)
 
     @property
     def root(self) -> bool:
@@ -209,28 +210,28 @@ class StateWriter(Writer):
     """The one normaliser of what a StateGraph node returns, followed by the node's fixed edges.
 
     Args:
-        words: which keys and nodes there are.
+        scope: which keys and nodes there are.
         fixed: writes made after every run of the node, whatever it returned: its edges and joins.
     """
 
-    def __init__(self, words: Vocabulary, fixed: Sequence[Pair] = ()) -> None:
-        self.words = words
-        self.keys = words.keys
+    def __init__(self, scope: WriteScope, fixed: Sequence[Pair] = ()) -> None:
+        self.scope = scope
+        self.keys = scope.keys
         self.fixed = tuple(fixed)
-        self.root = words.root
+        self.root = scope.root
 
     def write(self, result: Any, task: Any) -> None:
         """Append the updates, then where to go, then the node's fixed edges."""
         out = task.writes
         if result.__class__ is dict and not self.root:
-            keys, misplaced = self.keys, self.words.misplaced
+            keys, misplaced = self.keys, self.scope.misplaced
             for key in result:
                 if key in keys:
                     value = result[key]
                     if value.__class__ in misplaced:
                         self._look_at(key, value, task)
                     out.append((key, value))
-                elif self.words.strict and not self.words.foreign:
+                elif self.scope.strict and not self.scope.nested:
                     self._unknown_key(key, task)
         elif result is not None:
             self._result(result, task)
@@ -256,7 +257,7 @@ class StateWriter(Writer):
         """A list is the value itself in a root graph, unless it holds a Command or a Send; a NamedTuple is a record."""
         if is_record(result):
             return True
-        return self.root and not any(isinstance(part, (Command, Send)) or foreign(part) for part in result)
+        return self.root and not any(isinstance(part, (Command, Send)) or find_lookalike(part) for part in result)
 
     def _part(self, part: Any, task: Any) -> None:
         if isinstance(part, Send):
@@ -290,7 +291,7 @@ class StateWriter(Writer):
             self._update(update, task)
 
     def _update(self, update: Any, task: Any) -> None:
-        if self.root and not isinstance(update, Command) and foreign(update) is None:
+        if self.root and not isinstance(update, Command) and find_lookalike(update) is None:
             task.writes.append((ROOT, update))
         elif isinstance(update, Mapping):
             for key, value in update.items():
@@ -300,7 +301,7 @@ class StateWriter(Writer):
         else:
             raise InvalidUpdateError(
                 f"node {task.name!r}: expected a dict of state keys, a schema instance, a Command, a Send or a list "
-                f"of these, got {_shown(update)}{advice(update, (*self.words.triggers, END))} "
+                f"of these, got {_shown(update)}{advice(update, (*self.scope.triggers, END))} "
                 "(INVALID_GRAPH_NODE_RETURN_VALUE)"
             )
 
@@ -312,23 +313,23 @@ class StateWriter(Writer):
         if found or not self.keys.isdisjoint(record_fields(type(record))):
             return
         text = f"node {task.name!r} returned {_shown(record)}, which has none of the state's keys"
-        other = foreign(record)
+        other = find_lookalike(record)
         if other is not None:
             text += f"; it is {other}"
         elif "messages" in self.keys and hasattr(record, "content"):
             text += '; a message goes into {"messages": [message]}'
         else:
             text += f": its fields are {_listed(record_fields(type(record)))}; known: {_listed(self.keys)}"
-        if self.words.strict or other is not None:
+        if self.scope.strict or other is not None:
             raise InvalidUpdateError(text)
         warn(f"node {task.name!r} returned a {type(record).__name__}, which has none of the state's keys; dropped")
 
     def _pair(self, key: Any, value: Any, task: Any) -> None:
         if isinstance(key, str) and key in self.keys:
-            if value.__class__ in self.words.misplaced:
+            if value.__class__ in self.scope.misplaced:
                 self._look_at(key, value, task)
             task.writes.append((key, value))
-        elif self.words.strict:
+        elif self.scope.strict:
             self._unknown_key(key, task)
 
     def _look_at(self, key: str, value: Any, task: Any) -> None:
@@ -336,7 +337,7 @@ class StateWriter(Writer):
         annotation names its class."""
         kind = value.__class__
         if kind in (Command, Send):
-            if not mentions(self.words.hints.get(key), kind):
+            if not mentions(self.scope.hints.get(key), kind):
                 warn(
                     f"node {task.name!r} wrote a {kind.__name__} to the key {key!r}, where it is a value like any "
                     f"other and leads nowhere. Return it beside the dict, in a list; or annotate the "
@@ -371,14 +372,14 @@ class StateWriter(Writer):
         Raises:
             InvalidRouteError: naming the nearest that does.
         """
-        if send.node.__class__ is not str or send.node not in self.words.triggers:
+        if send.node.__class__ is not str or send.node not in self.scope.triggers:
             self._trigger(send.node, task)
             send.node = str.__str__(send.node)  # of a string enum, whose members a saver would not know
 
     def _trigger(self, node: str, task: Any) -> str:
-        channel = self.words.triggers.get(node) if isinstance(node, str) else None
+        channel = self.scope.triggers.get(node) if isinstance(node, str) else None
         if channel is None:
-            why = "that is not a node to run" if node in (START, END) else nearest(node, self.words.triggers)
+            why = "that is not a node to run" if node in (START, END) else nearest(node, self.scope.triggers)
             why = "the end is END, without quotes" if node == "END" else why
             raise InvalidRouteError(f"node {task.name!r} goes to {node!r}; {why}")
         return channel

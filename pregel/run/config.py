@@ -16,7 +16,7 @@ from typing_extensions import TypedDict
 from ...channels.base import MISSING
 from ...checkpoint.base import BaseCheckpointSaver
 from ..errors import InvalidGraphError, nearest, warn
-from ..program.program import Node, Program
+from ..program.program import CompiledNode, Program
 from ..runtime import RunControl
 from ..types import DEFAULT_RECURSION_LIMIT, HERE, All, Durability, RunnableConfig, StreamMode
 
@@ -347,7 +347,7 @@ def on_executor(program: Program, executor: Any, store: Any) -> Program:
     return placed(program, None if executor == HERE else executor, store)
 
 
-def on_executor_alone(node: Node, executor: Any) -> Node:
+def on_executor_alone(node: CompiledNode, executor: Any) -> CompiledNode:
     """One node, there.
 
     Raises:

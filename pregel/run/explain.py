@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 from ...channels.base import ChannelStatus
 from ...checkpoint.base import CheckpointTuple
-from ..program.program import Node, Program
+from ..program.program import CompiledNode, Program
 from ..types import TO_NODE
 from .snapshots import View, view
 
@@ -36,7 +36,7 @@ def explain(program: Program, found: CheckpointTuple | None) -> dict[str, NodeSt
     return {name: _explain_node(program.nodes[name], seen) for name in names}
 
 
-def _explain_node(node: Node, seen: View) -> NodeStatus:
+def _explain_node(node: CompiledNode, seen: View) -> NodeStatus:
     task_ids = [task.id for task in seen.tasks if task.name == node.name]
     if task_ids:
         return _explain_tasks(task_ids, seen)

@@ -134,7 +134,7 @@ def command_writes(run: Run, command: Command[Any]) -> list[Pair]:
     """
     target = _CommandTask()
     try:
-        StateWriter(run.program.words).write(Command(update=command.update, goto=command.goto), target)
+        StateWriter(run.program.scope).write(Command(update=command.update, goto=command.goto), target)
     except InvalidUpdateError as error:
         error.add_note("in the Command given as input")
         raise

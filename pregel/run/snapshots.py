@@ -142,7 +142,7 @@ def lost_kinds(machine: Machine, found: CheckpointTuple) -> list[str]:
 def lost_triggers(machine: Machine, found: CheckpointTuple) -> list[str]:
     """The channels that hold what makes a node run, in a graph that is not the machine's program."""
     left = [name for name in found.checkpoint["channel_values"] if name not in machine.channels]
-    if machine.program.words.triggers:
+    if machine.program.scope.triggers:
         return [name for name in left if name.startswith((TO_NODE, JOIN))]
     moved = found.checkpoint["updated_channels"] or ()
     return [name for name in left if name in moved]

@@ -11,7 +11,7 @@ from typing import Any
 from ...channels.base import MISSING
 from ...checkpoint.base import CONTINUES, NULL_TASK_ID, CheckpointTuple, TaskWrites
 from ..errors import EmptyInputError, GraphChangedError, InvalidUpdateError
-from ..program.results import refuse_foreign
+from ..program.results import refuse_lookalike
 from ..program.version import GRAPH, migrated
 from ..program.writes import Pair
 from ..superstep.machine import Machine
@@ -244,7 +244,7 @@ def input_writes(run: Run, given: Any) -> list[Pair]:
         run.check_input(given)
         return [(inputs, given)]
     if not isinstance(given, dict):
-        refuse_foreign(given)
+        refuse_lookalike(given)
         raise TypeError(f"expected a dict with the input channels {list(inputs)}, got {type(given).__name__}")
     return [(key, value) for key, value in given.items() if key in inputs]
 

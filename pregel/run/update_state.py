@@ -11,7 +11,7 @@ from typing import Any
 
 from ...checkpoint.base import CONTINUES, NULL_TASK_ID, TaskWrites
 from ..errors import GraphChangedError, InvalidUpdateError, nearest, warn
-from ..program.program import Node
+from ..program.program import CompiledNode
 from ..superstep.machine import Machine
 from ..superstep.task import Task, in_path_order, new_checkpoint_id
 from ..types import COPY, END, INPUT, StateUpdate
@@ -247,7 +247,7 @@ def _task(run: Run, machine: Machine, update: StateUpdate, place: int, pending: 
     return task
 
 
-def _writers_only(node: Node) -> Node:
+def _writers_only(node: CompiledNode) -> CompiledNode:
     """The node with a body that returns its input."""
     stand_in = copy(node)
     stand_in.sync, stand_in.coro, stand_in.inject, stand_in.inline, stand_in.retry = _same, None, None, True, ()

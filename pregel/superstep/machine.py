@@ -13,7 +13,7 @@ from typing import Any
 from ...channels.base import MISSING, EmptyChannelError
 from ...checkpoint.base import CHECKPOINT_FORMAT, Checkpoint
 from ..errors import InternalError, InvalidUpdateError, nearest, warn
-from ..program.program import Node, Program
+from ..program.program import CompiledNode, Program
 from ..program.writes import Pair
 from ..types import INPUT, TASKS
 from .task import Task, in_path_order
@@ -129,7 +129,7 @@ class Machine(Cells):
                 more.update(names)
         return (first or ()) if more is None else sorted(more)
 
-    def _is_triggered(self, node: Node) -> bool:
+    def _is_triggered(self, node: CompiledNode) -> bool:
         """The one rule: some trigger holds a value and moved since the node last ran."""
         versions, seen = self.versions, self.seen.get(node.name)
         for trigger in node.triggers:
@@ -142,7 +142,7 @@ class Machine(Cells):
                 return True
         return False
 
-    def _pull(self, node: Node, tasks: list[Task], coerce: bool) -> None:
+    def _pull(self, node: CompiledNode, tasks: list[Task], coerce: bool) -> None:
         """Add the task of a triggered node; one whose only input is empty is held back until that is filled."""
         reads = node.reads
         if reads.__class__ is str:

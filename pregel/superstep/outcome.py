@@ -16,7 +16,7 @@ from ..errors import (
     ParentCommand,
     StepTimeoutError,
 )
-from ..program.program import Node
+from ..program.program import CompiledNode
 from ..types import Command, TimeoutPolicy
 from .deadline import Watch
 from .interrupts import questions_of
@@ -214,7 +214,7 @@ def _watch_keys(task: Task, function: str, key: str) -> None:
             warnings.warn(told, RuntimeWarning, stacklevel=2)
 
 
-def cache_namespace(node: Node) -> tuple[str, ...]:
+def cache_namespace(node: CompiledNode) -> tuple[str, ...]:
     """The part of a cache that belongs to one node.
 
     Raises:

@@ -21,7 +21,7 @@ from ..runtime import ExecutionInfo, NodeError, Runtime
 from ..types import NS_END, NS_SEP, PUSH, RunnableConfig, StreamWriter
 
 if TYPE_CHECKING:
-    from ..program.program import Node, Reader
+    from ..program.program import CompiledNode, Reader
     from ..run.run import Run
 
 PUSH_TRIGGERS = (PUSH,)
@@ -100,7 +100,7 @@ class Task:
         "writes",
     )
 
-    def __init__(self, node: Node, place: tuple[Any, ...] | int, value: Any) -> None:
+    def __init__(self, node: CompiledNode, place: tuple[Any, ...] | int, value: Any) -> None:
         self.node = node
         self.place = place
         self.input = value
@@ -360,7 +360,7 @@ def task_id(checkpoint_id: str, ns: str, step: int, task: Task) -> str:
     return uuid_text(blake2b(text.encode(), digest_size=16).hexdigest())
 
 
-def call_id(parent: Task, node: Node, digest: str) -> str:
+def call_id(parent: Task, node: CompiledNode, digest: str) -> str:
     """The id of the next call of a function that an attempt of `parent` makes with these arguments: a hash of the
     parent's id, the function, the arguments and how many equal calls came before. Counts the call."""
     kind = f"{node.name}\0{node.identity}\0{digest}"
