@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from chaos import bugs_above, bugs_below, bugs_protocol, bugs_savers, rooms  # noqa: F401  # these fill BUGS and TRIALS
 from chaos.__main__ import main
 from chaos.campaign import QUICK, TRIALS, Bench, Round, Trial, run_trial
 from chaos.planted import BUGS
 
+from stategraph.testing import Processes
+
 EACH = pytest.mark.parametrize("trial", TRIALS.values(), ids=[f"{each.promise}-{each.name}" for each in TRIALS.values()])
 
 
+@pytest.fixture(scope="module")
+def processes() -> Iterator[Processes]:
+    with Processes() as found:
+        yield found
+
+
 @EACH
-def test_every_promise_holds_in_one_round(trial: Trial) -> None:
-    holds(trial, min(trial.rounds(QUICK), 1))
+def test_every_promise_holds_in_one_round(trial: Trial, processes: Processes) -> None:
+    holds(trial, min(trial.rounds(QUICK), 1), processes)
 
 
 @pytest.mark.trial
 @EACH
-def test_every_promise_holds_at_the_quick_size(trial: Trial) -> None:
-    holds(trial, trial.rounds(QUICK))
+def test_every_promise_holds_at_the_quick_size(trial: Trial, processes: Processes) -> None:
+    holds(trial, trial.rounds(QUICK), processes)
 
 
-def holds(trial: Trial, rounds: int) -> None:
-    record = run_trial(trial, range(rounds))
+def holds(trial: Trial, rounds: int, processes: Processes) -> None:
+    record = run_trial(trial, range(rounds), processes=processes)
     assert not record.failures, "\n".join(record.failures)
     if record.skipped or not record.rounds:
         pytest.skip(record.skipped or "only at full size: make chaos")

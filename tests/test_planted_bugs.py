@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 
 import pytest
 from chaos import bugs_above, bugs_below, bugs_protocol, bugs_savers, rooms  # noqa: F401  # these fill BUGS and TRIALS
 from chaos.campaign import TRIALS, run_trial
 from chaos.planted import BUGS
 
+from stategraph.testing import Processes
+
+
+@pytest.fixture(scope="module")
+def processes() -> Iterator[Processes]:
+    with Processes() as found:
+        yield found
+
 
 @pytest.mark.trial
-def test_every_planted_bug_is_caught_by_the_trial_that_is_meant_for_it() -> None:
+def test_every_planted_bug_is_caught_by_the_trial_that_is_meant_for_it(processes: Processes) -> None:
     caught = {}
     for name, bug in BUGS.items():
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a bug may leave something open
-            record = run_trial(TRIALS[bug.caught_by], range(bug.rounds), bug=name, most=1)
+            trial = TRIALS[bug.caught_by]
+            record = run_trial(trial, range(bug.rounds), bug=name, most=1, processes=processes)
         if record.skipped:
             continue  # no Postgres, or no namespaces: then the trial itself is skipped as well, and CI requires them
         caught[name] = record.failures[0].split("\n")[0] if record.failures else ""

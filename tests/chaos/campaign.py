@@ -76,10 +76,14 @@ class Bench:
 
     Attributes:
         bug: the planted bug that is to be found, by name; None for the product as it is.
+
+    Args:
+        processes: those that other benches use as well; own ones are started when the first is needed.
     """
 
-    def __init__(self, bug: str | None = None) -> None:
+    def __init__(self, bug: str | None = None, processes: Processes | None = None) -> None:
         self.bug = bug
+        self._shared = processes
         self._stack = ExitStack()
         self._known: dict[Any, Any] = {}
 
@@ -91,7 +95,7 @@ class Bench:
 
     @cached_property
     def _processes(self) -> Processes:
-        return self._stack.enter_context(Processes())
+        return self._shared or self._stack.enter_context(Processes())
 
     def once(self, key: Any, make: Callable[[], Any]) -> Any:
         """What `make` gave when this was asked for the first time."""
@@ -184,17 +188,19 @@ def run_trial(
     bug: str | None = None,
     path: Path | None = None,
     most: int = MOST_FAILURES,
+    processes: Processes | None = None,
 ) -> Record:
     """Do rounds of a trial that were not done yet, with a planted bug or none.
 
     Args:
+        processes: those that other trials use as well.
         path: where to keep how far it has come.
         most: after so many failures the rest is left.
     """
     from .planted import planted
 
     record = Record.read(path)
-    with Bench(bug) as bench, planted(bug):
+    with Bench(bug, processes) as bench, planted(bug):
         for number in rounds:
             if number < record.rounds or len(record.failures) >= most:
                 continue
