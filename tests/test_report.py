@@ -373,6 +373,7 @@ def test_two_thousand_steps_come_in_pages(page: Open) -> None:
     assert f"count {first}".replace(" ", "") in [text.replace(" ", "") for text in browser.texts("#steps .state p")]
 
 
+@pytest.mark.trial
 @needs_chromium
 def test_ten_thousand_steps_open_within_two_seconds(tmp_path: Path, chromium: Browser) -> None:
     path = report(*told.long(10_000, growing=False), tmp_path / "long.html")
