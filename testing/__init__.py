@@ -4,6 +4,7 @@ Subclass `SaverChecks` for pytest, call `check_saver`, or `python -m stategraph.
 what each check means. Only names are gathered here.
 """
 
+from .channels import CHANNEL_RULES, Example, check_channel
 from .concurrency import Attempt, check_race
 from .conformance import CHECKS, Check, CheckFailed, difference, same
 from .damage import damage_sqlite
@@ -22,6 +23,10 @@ __all__ = [
     "Check",
     "CheckFailed",
     "CHECKS",
+    # check a channel
+    "check_channel",
+    "CHANNEL_RULES",
+    "Example",
     # write checks of your own
     "Desk",
     "World",
