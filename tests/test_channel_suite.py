@@ -4,8 +4,10 @@ break a rule is told."""
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any, Self, TypedDict
 
 import pytest
@@ -291,6 +293,12 @@ def test_what_cannot_be_checked_is_said() -> None:
         check_channel(lambda: LastValue(int), [1])
     with pytest.raises(ValueError, match=r"only must name rules, got \['nope'\]"):
         check_channel(lambda: LastValue(int), [1, 2], only=["nope"])
+
+
+def test_the_example_of_the_readme_holds() -> None:
+    readme = (Path(__file__).parents[1] / "testing" / "README.md").read_text()
+    [example] = [block for block in re.findall(r"```python\n(.*?)```", readme, re.DOTALL) if "check_channel" in block]
+    exec(example, {})
 
 
 # -- and the engine does with it what it says ------------------------------------------------------------------------
