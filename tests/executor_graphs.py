@@ -23,6 +23,7 @@ from stategraph import (
     START,
     CachePolicy,
     Command,
+    GraphInterrupt,
     InMemoryCache,
     InMemoryStore,
     RetryPolicy,
@@ -129,6 +130,13 @@ def asks_in_a_group(state: State) -> State:
 
 def asks_once(state: State) -> State:
     return {"log": [("once", interrupt("once?"))]}
+
+
+def pauses_by_hand(state: State) -> State:
+    first = interrupt("first?")
+    if state["n"] == 0:
+        raise GraphInterrupt("by hand")
+    return {"log": [("by hand", first)]}
 
 
 def fails_twice(state: State, runtime: Runtime) -> State:

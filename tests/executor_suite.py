@@ -81,6 +81,10 @@ STORIES: dict[str, tuple[Callable[..., Any], Callable[[Any], None]]] = {
     "generator": (lambda **o: row(yields, note_c, **o), calls(ONE)),
     "questions": (questions, asked),
     "questions in a group": (lambda **o: row(asks_in_a_group, **o), asked_in_a_group),
+    "a pause by hand": (
+        lambda **o: row(pauses_by_hand, **o),
+        calls(ONE, Command(resume="yes"), Command(resume="again"), Command(resume="again", update={"n": 1})),
+    ),
     "an answer without a question": (lambda **o: row(asks_once, **o), forked),
     "retries": (retries, calls(ONE)),
     "handled": (handled, calls(ONE)),

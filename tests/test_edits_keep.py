@@ -259,6 +259,21 @@ def test_an_update_that_leads_elsewhere_closes_what_it_replaces(drive: Any, save
     assert drive.invoke(app, None, CFG)["log"] == ["a", "q"]
 
 
+@pytest.mark.parametrize("spoken", [1, 2, 3])
+def test_updates_for_sends_leave_the_task_that_an_edge_made_of_the_same_node(spoken: int, drive: Any, saver: Any) -> None:
+    ran = Ran()
+    builder = StateGraph(State).add_node("a", says("a", ran)).add_node("w", says("w", ran))
+    builder.add_edge(START, "a").add_edge("a", "w")
+    builder.add_conditional_edges("a", lambda state: [Send("w", {"log": [n]}) for n in (1, 2)], ["w"])
+    app = builder.compile(checkpointer=saver, interrupt_before=["w"])
+    drive.invoke(app, {}, CFG)
+    drive.call(app, "bulk_update_state", CFG, [[StateUpdate({"log": [f"e{n}"]}, "w") for n in range(spoken)]])
+    assert drive.get_state(app, CFG).next == ("w",) * (3 - spoken)
+    if spoken < 3:
+        drive.invoke(app, None, CFG)
+    assert ran == ["a", *["w"] * (3 - spoken)]
+
+
 def test_going_back_to_before_the_edit_asks_anew(drive: Any, saver: Any) -> None:
     ran = Ran()
     app = shop(ran, saver)

@@ -108,9 +108,9 @@ def test_a_task_that_paused_finds_the_graphs_it_had_run_to_their_end(drive: Any)
     assert ran.take() == ["i1", "i2"]
 
 
-def test_a_task_that_failed_finds_the_graphs_it_had_run_to_their_end(drive: Any) -> None:
-    ran, fail = Ran(), [True]
-    child = inner(ran, checkpointer=None)
+def fails_after(child: Any) -> Any:
+    """A node that runs a graph to its end, and fails once after that."""
+    fail = [True]
 
     def node(state: Any) -> Any:
         log = child.invoke({"log": []})["log"]
@@ -119,7 +119,12 @@ def test_a_task_that_failed_finds_the_graphs_it_had_run_to_their_end(drive: Any)
             raise ValueError("later")
         return {"log": log}
 
-    app = graph({"call": node}, (START, "call"))
+    return node
+
+
+def test_a_task_that_failed_finds_the_graphs_it_had_run_to_their_end(drive: Any) -> None:
+    ran = Ran()
+    app = graph({"call": fails_after(inner(ran, checkpointer=None))}, (START, "call"))
     with pytest.raises(ValueError, match="later"):
         drive.invoke(app, {"log": []}, CFG, **EXIT)
     assert drive.invoke(app, None, CFG, **EXIT)["log"] == ["i1", "i2"]
@@ -127,16 +132,8 @@ def test_a_task_that_failed_finds_the_graphs_it_had_run_to_their_end(drive: Any)
 
 
 def test_a_retried_task_finds_the_graphs_it_had_run_to_their_end(drive: Any) -> None:
-    ran, fail = Ran(), [True]
-    child = inner(ran, checkpointer=None)
-
-    def node(state: Any) -> Any:
-        log = child.invoke({"log": []})["log"]
-        if fail:
-            fail.pop()
-            raise ValueError("later")
-        return {"log": log}
-
+    ran = Ran()
+    node = fails_after(inner(ran, checkpointer=None))
     policy = RetryPolicy(initial_interval=0, jitter=False, retry_on=ValueError)
     app = StateGraph(State).add_node("call", node, retry_policy=policy).add_edge(START, "call")
     assert drive.invoke(app.compile(checkpointer=InMemorySaver()), {"log": []}, CFG, **EXIT)["log"] == ["i1", "i2"]

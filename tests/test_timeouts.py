@@ -7,6 +7,7 @@ a time, then find the limit hit. Coroutines alone meet real limits of that lengt
 from __future__ import annotations
 
 import asyncio
+import gc
 import operator
 import threading
 from collections.abc import Callable, Iterator
@@ -313,6 +314,48 @@ def test_a_coroutine_that_blocks_the_loop_and_then_returns_has_made_it() -> None
         return {"log": ["made it"]}
 
     assert asyncio.run(app_of(node, timeout=SHORT).ainvoke({"n": 1}))["log"] == ["made it"]
+
+
+@pytest.mark.parametrize("how", ["invoke", "stream"])
+def test_a_graph_left_in_the_background_by_an_attempt_that_was_given_up_ends_as_cancelled(how: str) -> None:
+    reported: list[Any] = []
+
+    async def main() -> None:
+        inside, go_on, left = asyncio.Event(), asyncio.Event(), list[Any]()
+
+        async def waits(state: Any) -> None:
+            inside.set()
+            await go_on.wait()
+
+        inner = StateGraph(State).add_node("waits", waits).add_node("never", never).add_edge(START, "waits")
+        graph = inner.add_edge("waits", "never").compile()
+
+        async def read() -> None:
+            if how == "invoke":
+                await graph.ainvoke({"n": 1})
+            else:
+                async for _ in graph.astream({"n": 1}):
+                    pass
+
+        async def node(state: Any) -> None:
+            left.append(asyncio.ensure_future(read()))
+            await inside.wait()
+            await asyncio.Event().wait()
+
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+        with pytest.raises(NodeTimeoutError):
+            await app_of(node, timeout=SHORT * 5).ainvoke({"n": 1})
+        go_on.set()
+        await asyncio.wait(left)
+        assert left[0].cancelled()
+        left.clear()
+        gc.collect()  # what nobody has looked at is reported when it goes
+
+    def never(state: Any) -> None:
+        raise AssertionError("nobody waits for it")
+
+    asyncio.run(main())
+    assert reported == []
 
 
 def test_a_timeout_error_of_the_nodes_own_passes_unchanged(drive: Drive) -> None:

@@ -14,7 +14,7 @@ from time import monotonic
 from typing import Any
 
 from ...checkpoint.base import coordinates
-from ..errors import GraphBubbleUp
+from ..errors import GraphAbandoned, GraphBubbleUp
 from ..run.effects import Claim, Effects, GiveWay, Load, RunTasks, Save
 from ..run.loop import supersteps
 from ..run.run import Run
@@ -50,10 +50,22 @@ async def drive(run: Run, effects: Effects | None = None) -> None:
         await driver.settle()
     except BaseException as error:
         await driver.abort(loop, error)
+        _end_quietly(error)
         raise
     finally:
         if ended is not None:
             ended.set_result(None)
+
+
+def _end_quietly(error: BaseException) -> None:
+    """A graph whose attempt was given up ends as a cancelled task does. Nobody waits for it, and asyncio would report
+    any other error of a task in the background.
+
+    Raises:
+        CancelledError: it was given up.
+    """
+    if isinstance(error, GraphAbandoned):
+        raise asyncio.CancelledError("the attempt of the node that runs this graph was given up") from None
 
 
 def noted_inside(task: Task) -> asyncio.Future[None]:
@@ -99,6 +111,7 @@ async def stream(run: Run) -> AsyncGenerator[Any, None]:
         await driver.abort(loop, error)
         while out and isinstance(error, (Exception, GraphBubbleUp)):  # a cancellation does not wait for the reader
             yield out.popleft()
+        _end_quietly(error)
         raise
     while out:
         yield out.popleft()

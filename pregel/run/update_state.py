@@ -243,6 +243,8 @@ def _task(run: Run, machine: Machine, update: StateUpdate, place: int, pending: 
     here = next((task for task in pending if task.name == name), None) if update.as_node is not None else None
     task = Task(_writers_only(node), here.path if here is not None else (INPUT, place), update.values)
     task.run = run
+    if here is not None:
+        task.send = here.send  # then the node has not seen what triggers it, by which it may be pending as well
     task._id = update.task_id or (here.id if here is not None else None)
     return task
 

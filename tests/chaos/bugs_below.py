@@ -144,6 +144,12 @@ def no_checksum(stack: ExitStack) -> None:
     swap(stack, Integrity, "unprotect", lambda self, data, place: data[:-DIGEST_SIZE])
 
 
+@bug("flipped_bits", 1)
+def flipped_bits_believed(stack: ExitStack) -> None:
+    """A row with a flipped bit is read as it is."""
+    no_checksum(stack)
+
+
 @bug("damaged_rows", 8)
 def swapped_rows(stack: ExitStack) -> None:
     """A row's checksum does not know where the row belongs."""

@@ -13,7 +13,9 @@ import stategraph.pregel.run.open_tasks as open_work
 import stategraph.pregel.run.resume as resume
 import stategraph.pregel.run.snapshots as history
 import stategraph.pregel.run.start as start
+import stategraph.pregel.run.update_state as update_state
 from stategraph.pregel.run.answers import Answers
+from stategraph.pregel.superstep.task import in_path_order
 
 from .planted import bug, swap
 
@@ -111,6 +113,18 @@ def siblings_run_again(stack: ExitStack) -> None:
 def questions_dropped(stack: ExitStack) -> None:
     """An edit of a paused thread drops the questions that are open, and what their tasks had done."""
     swap(stack, open_work.OpenWork, "carry", lambda self, run, machine: [])
+
+
+@bug("pending_twice", 3)
+def two_updates_speak_for_one_task(stack: ExitStack) -> None:
+    """Updates for two tasks of one node both stand for the first of them: the other stays pending, and runs."""
+    real = update_state._task
+
+    def task(run: Any, machine: Any, update: Any, place: int, pending: Any) -> Any:
+        open_ = [each for each in pending if pending.count(each) > 1]
+        return real(run, machine, update, place, [*in_path_order(open_), *pending])
+
+    swap(stack, update_state, "_task", task)
 
 
 @bug("slow_commits", 12)

@@ -320,3 +320,26 @@ def edits_of_live_runs(round: Round) -> None:
         raise CheckFailed(f"{where}: twice in the log: {dict(log)}")
     round.count("edits", len(edited))
     round.count("runs told", len(told))
+
+
+@trial("R28", quick=6, full=600)
+def pending_twice(round: Round) -> None:
+    """A node is pending several times, by `Send`s and by an edge. Updates for some of these tasks leave the others, and
+    each of those runs once."""
+    random = round.random
+    sends = random.randrange(1, 4)
+    spoken = [f"e{number}" for number in range(random.randrange(2, sends + 2))]
+    graph = StateGraph(State).add_node("a", lambda _: {"log": ["a"]}).add_node("w", lambda _: {"log": ["ran"]})
+    graph.add_edge(START, "a").add_edge("a", "w")
+    graph.add_conditional_edges("a", lambda _: [Send("w", {"done": [str(number)]}) for number in range(sends)], ["w"])
+    left = ["w"] * (sends + 1 - len(spoken))
+    with World(random.choice(["sync", "async"])) as world, sqlite(round).open() as saver:
+        app = graph.compile(checkpointer=random.choice([saver, InMemorySaver()]), interrupt_before=["w"])
+        world.call(app, "invoke", {"log": []}, config())
+        world.call(app, "bulk_update_state", config(), [[StateUpdate({"log": [entry]}, "w") for entry in spoken]])
+        same(list(world.call(app, "get_state", config()).next), left, f"{sends} Sends, {len(spoken)} updates: next")
+        if left:
+            world.call(app, "invoke", None, config())
+        log = world.call(app, "get_state", config()).values["log"]
+    same(sorted(log), sorted(["a", *spoken, *("ran" for _ in left)]), f"{sends} Sends, {len(spoken)} updates: log")
+    round.count("updates", len(spoken))
