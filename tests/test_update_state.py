@@ -225,6 +225,16 @@ def test_what_a_finished_sibling_wrote_is_kept_by_an_update_as_somebody_else(dri
     assert drive.get_state(app, CFG).values == {"a": 1, "log": ["b"]}
 
 
+def test_an_update_as_a_finished_sibling_adds_to_what_it_wrote(drive: Any) -> None:
+    ran = Ran()
+    app = parallel(ran, c=asks("c"))
+    drive.invoke(app, {}, CFG)
+    drive.update_state(app, CFG, {"log": ["more of b"]}, as_node="b")
+    assert drive.get_state(app, CFG).next == ("c",) and len(drive.get_state(app, CFG).interrupts) == 1
+    assert drive.invoke(app, Command(resume="yes"), CFG)["log"] == ["b", "more of b", ("c", "yes"), "d"]
+    assert ran == ["b", "d"]
+
+
 def test_the_update_of_a_command_that_waits_is_kept(drive: Any) -> None:
     app = parallel(c=asks("c"))
     drive.invoke(app, {}, CFG)
