@@ -17,11 +17,9 @@ from .base import ERROR, INTERRUPT, BaseCheckpointSaver, CheckpointTuple, Runnab
 from .encryption import KEYS_HELP, encryption_of_keys
 from .errors import DamagedError, StorageError, UnknownTypeError
 from .printable import printable, printable_lines
+from .records import TRIGGER
 from .serde import Blob, Serializer
 from .sql.redact import hidden
-
-WAITING = "branch:to:"
-"""How the names of the channels begin in which a StateGraph keeps what runs next."""
 
 DAMAGED = 1
 """The exit code where something was damaged; the rest was done."""
@@ -205,7 +203,7 @@ def standing(found: CheckpointTuple) -> str:
     pending = found.pending_writes or []
     parts = []
     held = found.checkpoint["channel_values"]
-    names = sorted(name.removeprefix(WAITING) for name in held if name.startswith(WAITING))
+    names = sorted(name.removeprefix(TRIGGER) for name in held if name.startswith(TRIGGER))
     if names:
         parts.append(f"next: {', '.join(names)}")
     for _, channel, value in pending:

@@ -106,6 +106,12 @@ class CheckpointTuple(NamedTuple):
     revision: int | None = None
 
 
+NS_END = ":"
+"""In a namespace, between a node's name and a task's id: the namespace belongs to that one task."""
+
+TRIGGER = "branch:to:"
+"""How the names of the channels begin that make a StateGraph's node run."""
+
 CONTINUES = "stategraph_continues"
 """In the metadata of an edit: the checkpoints whose tasks go on in it, so that what graphs inside them have stored is
 found."""

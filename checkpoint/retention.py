@@ -7,11 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from .records import CONTINUES, check_names
-
-PER_CALL = ":"
-"""In a namespace: it belongs to one task of the graph around it."""
-
+from .records import CONTINUES, NS_END, check_names
 
 EVERY = 32
 """A saver with a `Retention` prunes a thread at every so many commits to it."""
@@ -88,7 +84,7 @@ class Limits:
             parents: namespace around → the checkpoint in which the newest of these was made.
             around: namespace → what stays there.
         """
-        if PER_CALL in checkpoint_ns and any(id not in around.get(ns, (id,)) for ns, id in parents.items()):
+        if NS_END in checkpoint_ns and any(id not in around.get(ns, (id,)) for ns, id in parents.items()):
             return frozenset()  # the run it was part of is gone
         most = 1 if self.keep_last is None and self.older_than is None else self.keep_last
         kept = stamped if most is None else stamped[max(len(stamped) - most, 0) :]

@@ -1,7 +1,7 @@
 """Building graphs: declare a typed state, nodes and edges; `compile` makes a Pregel of them. Nothing here runs."""
 
 from ..pregel.errors import GraphWarning
-from ..pregel.types import END, START
+from ..pregel.names import END, START
 from .builder import StateGraph
 from .compile import CompiledStateGraph
 from .messages import (

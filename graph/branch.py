@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ..pregel.errors import InvalidGraphError, InvalidRouteError, nearest
+from ..pregel.names import END, ROOT, START, TASKS
 from ..pregel.program.callables import Body
 from ..pregel.program.program import Reader, ReaderPool
 from ..pregel.program.results import advice
 from ..pregel.program.writes import StateWriter, Writer, WriteScope
 from ..pregel.superstep.task import Task
-from ..pregel.types import END, ROOT, START, TASKS, Command, Send
+from ..pregel.types import Command, Send
 
 Ends = dict[Any, str]
 

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from ..channels import LastValue
 from ..checkpoint.base import BaseCheckpointSaver, Checkpoint
 from ..pregel.errors import InvalidGraphError
+from ..pregel.names import END, NS_END, NS_SEP, ROOT, START, is_handler, is_reserved
 from ..pregel.program.callables import Body, infer_name, read_callable
 from ..pregel.program.join import Join
-from ..pregel.program.writes import is_reserved
 from ..pregel.run.config import check_context_schema, read_executor
-from ..pregel.types import END, NS_END, NS_SEP, ROOT, START, All, CachePolicy, RetryPolicy, TimeoutPolicy
+from ..pregel.types import All, CachePolicy, RetryPolicy, TimeoutPolicy
 from .arguments import breakpoints_of, destinations_of, named, numbered, plain_name, policies_of, router_name
 from .branch import BranchSpec, read_ends
-from .compile import HANDLERS, CompiledStateGraph, compile_graph
+from .compile import CompiledStateGraph, compile_graph
 from .declared import Declared, NodeSpec, Policies
 from .schema import Channel, Schema, described, is_schema, not_a_schema, read_schema
 from .validate import check
@@ -162,7 +162,7 @@ class StateGraph(Declared):
     def _check_new(self, name: str) -> None:
         if name in self.nodes:
             raise InvalidGraphError(f"node {name!r} is already there")
-        if name in (START, END) or is_reserved(name) or name.startswith(HANDLERS):
+        if name in (START, END) or is_reserved(name) or is_handler(name):
             raise InvalidGraphError(f"node {name!r}: the name is reserved")
         for mark in (NS_END, NS_SEP):
             if mark in name:

@@ -13,11 +13,20 @@ from ..channels import EphemeralValue, LastValueAfterFinish
 from ..checkpoint.base import INTERRUPT, BaseCheckpointSaver
 from ..pregel.app import Pregel
 from ..pregel.errors import InvalidUpdateError, nearest, warn
+from ..pregel.names import (
+    DEFAULT_HANDLER,
+    END,
+    ROOT,
+    START,
+    TAG_HIDDEN,
+    handler_name,
+    trigger_name,
+)
 from ..pregel.program.node import PregelNode
 from ..pregel.program.results import NO_UPDATES, advice, find_lookalike, is_record, record_fields, refuse_lookalike
 from ..pregel.program.writes import StateWriter, Writer, WriteScope
 from ..pregel.runtime import RUNNING
-from ..pregel.types import END, ROOT, START, TAG_HIDDEN, TO_NODE, RunnableConfig
+from ..pregel.types import RunnableConfig
 from .arguments import destinations_of
 from .branch import Branch
 from .declared import Declared, NodeSpec
@@ -78,27 +87,20 @@ class CompiledStateGraph(Pregel):
         return context_json_schema(self.context_schema)
 
 
-def trigger(node: str) -> str:
-    """The channel that edges, routers and commands write to make a node run."""
-    return f"{TO_NODE}{node}"
-
-
-HANDLERS = ("__error_handler__", "__default_error_handler__")
-"""How the names of the nodes that handle errors begin: one node's own, and the one for all that have none."""
-
-
 def handler_of(graph: Declared, node: str) -> str | None:
     """The name of the node that handles another's errors: its own, or the one for all that have none."""
     if graph.nodes[node].policies.handler is not None:
-        return HANDLERS[0] + node
-    return HANDLERS[1] if graph.defaults.handler is not None else None
+        return handler_name(node)
+    return DEFAULT_HANDLER if graph.defaults.handler is not None else None
 
 
 def handler_ends(graph: Declared) -> dict[str, Mapping[str, str]]:
     """Of each error handler, by the name of its node: where its `Command` may go, as its annotation says."""
-    bodies = {HANDLERS[0] + name: spec.policies.handler for name, spec in graph.nodes.items()}
-    bodies[HANDLERS[1]] = graph.defaults.handler
-    return {name: destinations_of(name, None, body) for name, body in bodies.items() if body is not None}
+    bodies = {name: spec.policies.handler for name, spec in graph.nodes.items()}
+    own = {handler_name(name): body for name, body in bodies.items() if body is not None}
+    if graph.defaults.handler is not None:
+        own[DEFAULT_HANDLER] = graph.defaults.handler
+    return {name: destinations_of(name, None, body) for name, body in own.items()}
 
 
 def compile_graph(
@@ -215,7 +217,7 @@ class Layout:
         self.graph = graph
         self.specs = specs
         strict = graph.extra_keys == "error"
-        triggers = {name: trigger(name) for name in specs}
+        triggers = {name: trigger_name(name) for name in specs}
         hints = {key: channel.typ for key, channel in graph.channels.items()}
         self.scope = WriteScope(frozenset(graph.channels), triggers, strict, hints=hints)
         # Joins that wake a node; one that leads to END has nobody to wake.
@@ -236,7 +238,7 @@ class Layout:
         found: dict[str, Channel] = {START: EphemeralValue(self.graph.input_schema)}
         for name, spec in self.specs.items():
             deferred = spec.defer
-            found[trigger(name)] = LastValueAfterFinish(Any) if deferred else EphemeralValue(Any, guard=False)
+            found[trigger_name(name)] = LastValueAfterFinish(Any) if deferred else EphemeralValue(Any, guard=False)
         for join in self.joins:
             found[join.channel] = join.make_channel()
         return found
@@ -258,7 +260,7 @@ class Layout:
             joins = self.joins_to.get(name, ())
             found[name] = PregelNode(
                 channels=ROOT if schema.root else schema.keys,
-                triggers=(trigger(name), *joins),
+                triggers=(trigger_name(name), *joins),
                 bound=(spec.body,),
                 writers=self._writers(name, self._scope_of(spec), schema),
                 mapper=schema.coerce,
@@ -305,7 +307,7 @@ class Layout:
     def _writers(self, name: str, scope: WriteScope, schema: Schema) -> tuple[Writer, ...]:
         """State and fixed edges first, then the routers."""
         graph = self.graph
-        fixed: list[tuple[str, Any]] = [(trigger(end), None) for end in self.edges.get(name, ())]
+        fixed: list[tuple[str, Any]] = [(trigger_name(end), None) for end in self.edges.get(name, ())]
         fixed += [(barrier, name) for barrier in self.joins_from.get(name, ())]
         writers: list[Writer] = [StateWriter(scope, fixed)]
         loose = name == START or not self.scope.strict

@@ -20,6 +20,7 @@ from ..checkpoint.serde.schema_types import classes_in
 from ..pregel.app import Pregel
 from ..pregel.drivers.futures import Arguments, ReturnWriter, function_name
 from ..pregel.errors import InvalidGraphError
+from ..pregel.names import END, PREVIOUS, START
 from ..pregel.program.callables import Body, infer_name, read_callable, signature_of
 from ..pregel.program.node import PregelNode
 from ..pregel.program.program import CompiledNode
@@ -28,7 +29,7 @@ from ..pregel.program.writes import Writer
 from ..pregel.run.config import on_executor_alone, read_executor
 from ..pregel.runtime import running
 from ..pregel.superstep.outcome import cache_namespace
-from ..pregel.types import END, HERE, PREVIOUS, START, CachePolicy, RetryPolicy, TimeoutPolicy
+from ..pregel.types import HERE, CachePolicy, RetryPolicy, TimeoutPolicy
 from .arguments import policies_of
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ from typing_extensions import Format, get_annotations
 
 from ..channels import BaseChannel, BinaryOperatorAggregate, LastValue
 from ..pregel.errors import InvalidGraphError
+from ..pregel.names import ROOT
 from ..pregel.program.callables import is_managed, signature_of
 from ..pregel.runtime import ManagedValue
-from ..pregel.types import ROOT
 
 Channel = BaseChannel[Any, Any, Any]
 

@@ -6,8 +6,8 @@ import warnings
 from collections.abc import Iterator, Sequence
 
 from ..pregel.errors import GraphWarning, InvalidGraphError, nearest
-from ..pregel.program.writes import is_reserved
-from ..pregel.types import END, JOIN, START, TASKS, TO_NODE, All
+from ..pregel.names import DEFAULT_HANDLER, END, ROUTING, START, handler_name, is_reserved, is_routing
+from ..pregel.types import All
 from .branch import sends_anywhere
 from .compile import handler_ends
 from .declared import Declared
@@ -33,8 +33,8 @@ def _entries(graph: Declared) -> Iterator[str]:
 
 def handlers(graph: Declared) -> set[str]:
     """The names of error handlers, from which edges may start."""
-    own = {f"__error_handler__{name}" for name, spec in graph.nodes.items() if spec.policies.handler is not None}
-    return own | ({"__default_error_handler__"} if graph.defaults.handler is not None else set())
+    own = {handler_name(name) for name, spec in graph.nodes.items() if spec.policies.handler is not None}
+    return own | ({DEFAULT_HANDLER} if graph.defaults.handler is not None else set())
 
 
 def _sources(graph: Declared) -> Iterator[str]:
@@ -68,11 +68,11 @@ def _targets(graph: Declared) -> Iterator[str]:
 
 def _keys(graph: Declared) -> Iterator[str]:
     for key in (*graph.channels, *graph.managed):
-        if key in (START, END, TASKS) or (is_reserved(key) and key != "__root__"):
+        if key in (START, END) or is_reserved(key):
             yield f"state key {key!r}: the name is reserved"
-        elif key.startswith((TO_NODE, JOIN)):
-            text = f"names that begin with {TO_NODE!r} or {JOIN!r} are the engine's own"
-            yield f"state key {key!r}: {text}"
+        elif is_routing(key):
+            own = " or ".join(map(repr, ROUTING))
+            yield f"state key {key!r}: names that begin with {own} are the engine's own"
 
 
 def _breakpoints(graph: Declared, interrupt: All | Sequence[str]) -> Iterator[str]:

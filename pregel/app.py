@@ -12,6 +12,7 @@ from ..channels.base import BaseChannel
 from ..checkpoint.base import INTERRUPT, BaseCheckpointSaver
 from .drivers import threads
 from .errors import InvalidUpdateError, ParentCommand, nearest
+from .names import split_number
 from .pickling import Portable
 from .program.join import Join
 from .program.json_schema import input_schema, output_schema, type_schema
@@ -39,16 +40,7 @@ from .runtime import ManagedValue
 from .superstep.interrupts import asking
 from .superstep.outcome import cache_namespace
 from .thread_api import StoredThreads
-from .types import (
-    HERE,
-    NS_SEP,
-    All,
-    CachePolicy,
-    GraphOutput,
-    RetryPolicy,
-    RunnableConfig,
-    StreamMode,
-)
+from .types import HERE, All, CachePolicy, GraphOutput, RetryPolicy, RunnableConfig, StreamMode
 
 if TYPE_CHECKING:
     from ..visualize.drawing import Drawing
@@ -412,8 +404,7 @@ class Pregel(Portable, StoredThreads):
 def hand_up(run: Run) -> None:
     """A nested run that paused makes the task around it pause."""
     if run.paused is not None and run.parent is not None:
-        number = run.ns.rpartition(NS_SEP)[2]
-        signal = asking(run.parent, run.paused, (1, int(number) if number.isdigit() else 0))
+        signal = asking(run.parent, run.paused, (1, split_number(run.ns)[1]))
         signal.by_hand = not run.only_asked
         raise signal
 

@@ -10,15 +10,16 @@ from ..checkpoint.base import BaseCheckpointSaver, CheckpointTuple, address, coo
 from ..checkpoint.serde import Serializer
 from .drivers import threads
 from .errors import nearest
+from .names import graph_keys, join_ns, split_number
 from .program.program import Program
 from .program.version import Migrate, migrated
 from .run.config import Call, merge_configs, normalize
 from .run.explain import NodeStatus, explain
-from .run.nested import nodes_of, ns_of, saver_of
+from .run.nested import ns_of, saver_of
 from .run.run import Run
 from .run.snapshots import empty_snapshot, snapshot_of
 from .run.update_state import edits, read_supersteps
-from .types import NS_SEP, RunnableConfig, StateSnapshot, StateUpdate
+from .types import RunnableConfig, StateSnapshot, StateUpdate
 
 Found = TypeVar("Found", CheckpointTuple, CheckpointTuple | None)
 Loads = Generator[RunnableConfig, CheckpointTuple | None, StateSnapshot]
@@ -180,10 +181,10 @@ class StoredThreads:
             ValueError: nothing of that name is known.
         """
         graph: StoredThreads = self
-        for name in nodes_of(ns):
+        for name in graph_keys(ns):
             known = graph.program.nested
             if name not in known:
-                level = name.split(NS_SEP)[0]
+                level, _ = split_number(name)
                 raise ValueError(f"subgraph {level!r} of namespace {ns!r} not found; {nearest(level, known)}")
             graph = known[name]
         return graph
@@ -269,9 +270,10 @@ def _below(
     for name, child in list(graph.program.nested.items()):
         if child.checkpointer is False:
             continue
-        yield place + name, child
+        ns = join_ns(place, name)
+        yield ns, child
         if recurse and child not in around:  # a graph may run itself
-            yield from _below(child, f"{place}{name}{NS_SEP}", recurse, (*around, child))
+            yield from _below(child, ns, recurse, (*around, child))
 
 
 def _existing(where: RunnableConfig, found: CheckpointTuple | None) -> CheckpointTuple | None:

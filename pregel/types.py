@@ -16,6 +16,7 @@ from ..channels.aggregate import Overwrite
 from ..channels.base import MISSING, Missing
 from ..checkpoint.base import CheckpointMetadata, RunnableConfig
 from ..checkpoint.serde.registry import register
+from .names import PARENT
 
 __all__ = [
     "CachePolicy",
@@ -36,30 +37,8 @@ __all__ = [
     "TimeoutPolicy",
 ]
 
-START: Final = "__start__"
-"""The name of the virtual node that takes the input."""
-END: Final = "__end__"
-"""The name to route to when a path is over."""
-
-INPUT: Final = "__input__"
-TASKS: Final = "__pregel_tasks"
-PULL: Final = "__pregel_pull"
-PUSH: Final = "__pregel_push"
-ROOT: Final = "__root__"
-PREVIOUS: Final = "__previous__"
-COPY: Final = "__copy__"
 HERE: Final = "threads"
 """The `executor=` that means the driver's own threads."""
-TAG_HIDDEN: Final = "stategraph:hidden"
-"""A node with this tag is left out of the streams and of the "*" breakpoint."""
-
-TO_NODE: Final = "branch:to:"
-"""Before a node's name: the channel that edges, routers and commands write to make a StateGraph's node run."""
-JOIN: Final = "join:"
-"""Before `a+b:c`: the channel in which a StateGraph's join gathers who has run."""
-
-NS_SEP: Final = "|"
-NS_END: Final = ":"
 
 DEFAULT_RECURSION_LIMIT: Final = 10_000
 
@@ -138,7 +117,7 @@ class Command(Generic[GotoT]):
         ValueError: `graph` names no known graph.
     """
 
-    PARENT: ClassVar[Literal["__parent__"]] = "__parent__"
+    PARENT: ClassVar = PARENT
 
     update: Any = None
     goto: str | Send | Sequence[str | Send] = ()

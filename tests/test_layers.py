@@ -29,6 +29,7 @@ MAY_IMPORT = {
 }
 # Inside pregel/: a file may import those on its own line (but not in a circle) and on the lines above.
 PREGEL = """
+    names
     types errors
     runtime program.results program.json_schema
     program.callables program.join

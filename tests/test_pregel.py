@@ -37,7 +37,7 @@ from stategraph.pregel import (
     PregelNode,
     Send,
 )
-from stategraph.pregel.types import TASKS
+from stategraph.pregel.names import TASKS
 
 Cfg = {"configurable": {"thread_id": "1"}}
 

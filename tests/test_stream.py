@@ -19,7 +19,7 @@ from stategraph.pregel import (
     Pregel,
     Send,
 )
-from stategraph.pregel.types import TAG_HIDDEN, TASKS
+from stategraph.pregel.names import TAG_HIDDEN, TASKS
 
 CONFIG = {"configurable": {"thread_id": "1"}}
 MODES = ["values", "updates", "custom", "tasks", "checkpoints", "debug"]

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from stategraph.channels import LastValue
 from stategraph.checkpoint import InMemorySaver
 from stategraph.pregel import ChannelWriteTupleEntry, NodeBuilder, Pregel, Send
+from stategraph.pregel.names import TASKS
 from stategraph.pregel.superstep.task import Task, in_path_order, path_text, task_id
-from stategraph.pregel.types import TASKS
 
 
 def node(name: str = "n", triggers: tuple[str, ...] = ("a",)) -> Any:

@@ -20,7 +20,8 @@ from stategraph.pregel import (
     ParentCommand,
     Send,
 )
-from stategraph.pregel.program.writes import StateWriter, WriteScope, is_reserved
+from stategraph.pregel.names import is_reserved
+from stategraph.pregel.program.writes import StateWriter, WriteScope
 
 TASKS = "__pregel_tasks"
 

@@ -12,9 +12,10 @@ from ..graph.branch import Branch, literals, sends, sends_anywhere
 from ..graph.compile import CompiledStateGraph
 from ..graph.functional import EntryWriter
 from ..pregel.app import Pregel
+from ..pregel.names import END, NS_END, NS_SEP, START, TASKS, split_number, triggered_node
 from ..pregel.program.program import CompiledNode
 from ..pregel.program.writes import ChannelWrite, ChannelWriteEntry, ChannelWriteTupleEntry, StateWriter
-from ..pregel.types import END, NS_END, NS_SEP, START, TASKS, TO_NODE, Send
+from ..pregel.types import Send
 from .shape import Edge, EdgeKind, Node, Shape
 from .words import ANY_NODE, PERHAPS, visible
 
@@ -120,7 +121,7 @@ def _listed(name: str, names: str | Sequence[str]) -> bool:
 def _nested(app: Pregel, name: str) -> list[tuple[str, Pregel]]:
     """The graphs that a node holds, or has been seen to run."""
     found = app.program.nested
-    return [(key, graph) for key, graph in found.items() if key == name or key.startswith(name + NS_SEP)]
+    return [(key, graph) for key, graph in found.items() if split_number(key)[0] == name]
 
 
 def _id(inside: str, name: str) -> str:
@@ -205,10 +206,8 @@ def _written(node: CompiledNode) -> Iterator[Edge]:
     for writer in node.writers:
         if isinstance(writer, StateWriter):
             for channel, _ in writer.fixed:
-                if channel.startswith(TO_NODE):
-                    yield Edge(node.name, channel.removeprefix(TO_NODE))
-                else:
-                    yield Edge(node.name, channel, "join")
+                end = triggered_node(channel)
+                yield Edge(node.name, channel, "join") if end is None else Edge(node.name, end)
         elif isinstance(writer, Branch):
             yield from _chosen(node.name, writer)
 

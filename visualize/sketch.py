@@ -12,8 +12,8 @@ from ..graph.compile import compile_graph
 from ..graph.declared import NodeSpec
 from ..graph.validate import handlers, successors
 from ..pregel.errors import InvalidGraphError
+from ..pregel.names import END, START
 from ..pregel.program.callables import read_callable
-from ..pregel.types import END, START
 from .drawing import Drawing, bundle
 from .outline import outline
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from ...checkpoint.base import ERROR, RESUME, RETURN
 from ...store.keys import canonical_key
 from ..errors import GraphBubbleUp, GraphInterrupt
+from ..names import PUSH
 from ..program.program import CompiledNode
 from ..program.results import refuse_coroutine
 from ..program.writes import Writer
@@ -30,7 +31,7 @@ from ..run.snapshots import given_answers, still_asked
 from ..superstep.deadline import Pulse
 from ..superstep.interrupts import merge_questions
 from ..superstep.task import Task, call_id
-from ..types import PUSH, Interrupt
+from ..types import Interrupt
 from . import attempt as work
 from .pool import POOL
 

@@ -1,6 +1,6 @@
 """Joins: a node that waits for several others. The builder makes the records; everybody reads them.
 
-No other file makes or parses the name of a join's channel.
+Only this file makes and parses the name of a join's channel, with what `names` has for it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from ...channels.base import BaseChannel
 from ...channels.named_barrier import NamedBarrierValue, NamedBarrierValueAfterFinish
-from ..types import JOIN
+from ..names import join_name, split_join
 
 Barrier = Callable[[Any, Iterable[str]], BaseChannel[Any, Any, Any]]
 """Makes the channel in which a join gathers the names of the nodes that have run."""
@@ -59,7 +59,7 @@ class Join:
     @property
     def channel(self) -> str:
         """The name of its channel."""
-        return f"{JOIN}{JOIN_KINDS[self.kind].separator.join(self.sources)}:{self.target}"
+        return join_name(self.sources, JOIN_KINDS[self.kind].separator, self.target)
 
     def make_channel(self) -> BaseChannel[Any, Any, Any]:
         """A channel that gathers the names of the sources that have run."""
@@ -76,9 +76,10 @@ def parse_join(channel: str) -> Join | None:
     >>> parse_join("join:a+b:c")
     Join(sources=('a', 'b'), target='c', deferred=False, kind='all')
     """
-    if not channel.startswith(JOIN):
+    parts = split_join(channel)
+    if parts is None:
         return None
-    sources, _, target = channel.removeprefix(JOIN).rpartition(":")
+    sources, target = parts
     for name, kind in JOIN_KINDS.items():
         if kind.separator in sources:
             return Join(tuple(sources.split(kind.separator)), target, kind=name)

@@ -11,7 +11,8 @@ from datetime import timedelta
 from typing import Any, Self
 
 from ..errors import InvalidGraphError
-from ..types import TAG_HIDDEN, CachePolicy, RetryPolicy, TimeoutPolicy
+from ..names import TAG_HIDDEN
+from ..types import CachePolicy, RetryPolicy, TimeoutPolicy
 from .callables import Body, read_callable
 from .writes import ChannelWrite, ChannelWriteEntry, ChannelWriteTupleEntry, Writer
 

@@ -15,13 +15,14 @@ from ...channels.base import BaseChannel
 from ...channels.topic import Topic
 from ...store.keys import KeyWatch
 from ..errors import InvalidGraphError, nearest
+from ..names import NS_END, NS_SEP, PULL, TASKS, is_reserved
 from ..runtime import ManagedValue
-from ..types import NS_END, NS_SEP, PULL, TASKS, CachePolicy, RetryPolicy, Send, TimeoutPolicy
+from ..types import CachePolicy, RetryPolicy, Send, TimeoutPolicy
 from .callables import Body, Injected
 from .join import Join
 from .node import PregelNode
 from .version import fingerprint
-from .writes import Writer, WriteScope, is_reserved
+from .writes import Writer, WriteScope
 
 
 class Reader:

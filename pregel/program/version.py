@@ -11,10 +11,7 @@ from zlib import crc32
 
 from ...channels.base import BaseChannel
 from ...checkpoint.base import Checkpoint, CheckpointTuple
-from ..types import START, TO_NODE
-
-GRAPH = "__graph__"
-"""Under this name `versions_seen` holds the fingerprint of the graph that cut the checkpoint."""
+from ..names import GRAPH, START, is_internal, trigger_name
 
 Fingerprint = dict[str, int]
 """`node NAME` and `key NAME` → a number that changes with what it is"""
@@ -32,7 +29,7 @@ def fingerprint(nodes: Mapping[str, Any], channels: Mapping[str, BaseChannel[Any
             nested = "graph" if getattr(node.source, "is_stategraph", False) is True else "function"
             found[f"node {name!r}"] = crc32(nested.encode())
     for name, channel in channels.items():
-        if not name.startswith("__") and ":" not in name:
+        if not is_internal(name):
             found[f"key {name!r}"] = crc32(_kind(channel).encode())
     return found
 
@@ -82,7 +79,7 @@ def rename_node(checkpoint: Checkpoint, old: str, new: str) -> Checkpoint:
     >>> rename_node(old, "a", "b")["channel_values"]
     {'branch:to:b': None}
     """
-    before, after = TO_NODE + old, TO_NODE + new
+    before, after = trigger_name(old), trigger_name(new)
 
     def renamed(names: Mapping[str, Any]) -> dict[str, Any]:
         return {after if name == before else name: value for name, value in names.items()}

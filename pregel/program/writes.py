@@ -12,7 +12,8 @@ from typing import Any, Final, Protocol
 
 from ...channels.base import MISSING
 from ..errors import InvalidRouteError, InvalidUpdateError, ParentCommand, nearest, warn
-from ..types import END, ROOT, START, TASKS, Command, Send
+from ..names import END, ROOT, START, TASKS
+from ..types import Command, Send
 from .callables import Updates
 from .results import (
     NO_UPDATES,
@@ -411,16 +412,3 @@ def _merged_parent_command(parts: Iterable[Any]) -> Command[Any] | None:
             pairs.extend(record_items(update))
     goto = [step for command in commands for step in command.steps()]
     return Command(graph=Command.PARENT, update=pairs or None, goto=goto)
-
-
-def is_reserved(name: str) -> bool:
-    """Whether the engine needs this name for itself."""
-    return name in RESERVED or name.startswith("__pregel_")
-
-
-RESERVED: Final = frozenset(
-    ["__input__", "__interrupt__", "__resume__", "__error__", "__error_source_node__", "__no_writes__",
-     "__return__", "__scheduled__", "__snapshot_bumps__", "__overwrite__", "__metadata__", "__copy__",
-     "configurable", "checkpoint_id", "checkpoint_ns", "checkpoint_map", "stategraph:hidden", "|", ":"]
-)  # fmt: skip
-"""Names that no channel, managed value or node may have."""

@@ -7,8 +7,8 @@ from typing import Literal, NamedTuple
 
 from ...channels.base import ChannelStatus
 from ...checkpoint.base import CheckpointTuple
+from ..names import triggered_node
 from ..program.program import CompiledNode, Program
-from ..types import TO_NODE
 from .snapshots import View, view
 
 
@@ -83,7 +83,7 @@ def _explain_trigger(name: str, status: ChannelStatus, is_join: bool, was_writte
     """A sentence that says why this trigger does not make its node run now."""
     if is_join:
         return f"the join {name!r} {status.text}"
-    if name.startswith(TO_NODE):
+    if triggered_node(name) is not None:
         if status.state == "waiting":
             return "it was led to and waits until nothing else can run"
         return "nothing leads to it now" if was_written else "nothing has led to it yet"

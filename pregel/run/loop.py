@@ -14,10 +14,10 @@ from ...checkpoint.base import (
     CheckpointTuple,
 )
 from ..errors import GraphDrained, GraphRecursionError, ParentCommand
+from ..names import has_task_ids
 from ..superstep.interrupts import listed, questions
 from ..superstep.machine import Machine
 from ..superstep.task import Task, handler_of, in_path_order, new_checkpoint_id
-from ..types import NS_END
 from .commits import cut, encode, encode_marks, marks_of_unfinished
 from .effects import Effect, Effects, GiveWay, RunTasks, Save
 from .resume import claim_end, end_claim
@@ -371,4 +371,4 @@ def _save_at_exit(run: Run, *, finished: bool = False) -> Effects:
 def _lasts_with_its_task(run: Run, around: Run) -> bool:
     """Whether a nested graph that has finished needs its checkpoint only until the task that ran it is done: the run
     around it stores in the same place at its own end, and no later task goes on from there, as from a history."""
-    return around.saver is run.saver and around.durability == "exit" and NS_END in run.ns
+    return around.saver is run.saver and around.durability == "exit" and has_task_ids(run.ns)

@@ -12,16 +12,23 @@ from typing import Any, TypeVar
 
 from ...channels.base import MISSING
 from ...checkpoint.base import CONTINUES, BaseCheckpointSaver, CheckpointTuple, address
+from ..names import (
+    INSIDE,
+    child_ns,
+    depth_of,
+    enclosing_names,
+    graph_keys,
+    has_task_ids,
+    numbered_ns,
+    split_number,
+    without_ids,
+)
 from ..program.program import Program
 from ..superstep.machine import Machine
-from ..superstep.task import nested_place
-from ..types import NS_END, NS_SEP, Command, RunnableConfig
+from ..types import Command, RunnableConfig
 from .effects import Effect, Load
 from .run import Rewind, Run, Way
 from .snapshots import Place, read_stored, waiting_questions, with_handlers
-
-WAY = "stategraph_inside"
-"""In the metadata of a fork that was made to go on inside a nested graph: which task leads there, and to what."""
 
 
 def outermost(run: Run) -> Run:
@@ -85,7 +92,7 @@ def start_inside(run: Run) -> Generator[Effect, None, None]:
             "graph around it keeps none (checkpointer=False)"
         )
     chain = {**parents, ns: checkpoint_id}
-    run.way.stages = [(each, chain[each]) for each in sorted(chain, key=_depth) if each]
+    run.way.stages = [(each, chain[each]) for each in sorted(chain, key=depth_of) if each]
     stored = read_stored(load.found.pending_writes or ())
     run.way.asked = tuple(question.id for known in stored.values() for question in known.interrupts)
     run.rewound = Rewind()
@@ -98,7 +105,7 @@ def find_way(run: Run, machine: Machine) -> None:
     """Find out which task of the open superstep leads to the nested checkpoint."""
     found: CheckpointTuple = run.found
     if run.way is None:
-        noted: Any = found.metadata.get(WAY)
+        noted: Any = found.metadata.get(INSIDE)
         if noted is not None:
             run.way = Way([(ns, id) for ns, id in noted["stages"]], noted["task"], stored=True)
         return
@@ -109,9 +116,9 @@ def find_way(run: Run, machine: Machine) -> None:
     for task in tasks:
         task.run = then
     tasks = with_handlers(tasks, run.stored)
-    place, _ = _numbered(run.way.stages[0][0])
-    stable = NS_END not in place
-    led = [task for task in tasks if nested_place(then.ns, task.name, task.id, stable=stable) == place]
+    place, _ = split_number(run.way.stages[0][0])
+    stable = not has_task_ids(place)
+    led = [task for task in tasks if child_ns(then.ns, task.name, task.id, stable=stable) == place]
     run.way.task = led[0].path_text if led else None
     if run.way.asked:
         open_ = waiting_questions(tasks, run.stored)
@@ -125,11 +132,11 @@ def noted_way(run: Run) -> Iterator[None]:
     if way is None or not way.stages:
         yield
         return
-    run.metadata[WAY] = {"stages": [[*stage] for stage in way.stages], "task": way.task}
+    run.metadata[INSIDE] = {"stages": [[*stage] for stage in way.stages], "task": way.task}
     try:
         yield
     finally:
-        del run.metadata[WAY]
+        del run.metadata[INSIDE]
 
 
 def take_seed(run: Run) -> Generator[Effect, None, CheckpointTuple | None]:
@@ -143,8 +150,8 @@ def take_seed(run: Run) -> Generator[Effect, None, CheckpointTuple | None]:
     if way is None or not way.stages or around.machine.step != way.step or way.task not in (None, run.parent.path_text):
         return None
     ns, checkpoint_id = way.stages[0]
-    (place, wanted), (here, number) = _numbered(ns), _numbered(run.ns)
-    if names_of(here) != names_of(place) or number > wanted:
+    (place, wanted), (here, number) = split_number(ns), split_number(run.ns)
+    if without_ids(here) != without_ids(place) or number > wanted:
         return None
     last = number == wanted
     if not last or way.stored:  # this graph may have gone on since
@@ -159,7 +166,7 @@ def take_seed(run: Run) -> Generator[Effect, None, CheckpointTuple | None]:
         run.way = Way(way.stages[1:], asked=way.asked)
         load = Load(at=address(run.thread_id, ns, checkpoint_id))
     else:
-        ns = f"{place}{NS_SEP}{number}" if number else place
+        ns = numbered_ns(place, number)
         load = Load(address(run.thread_id, way.stages[0][0], checkpoint_id), address(run.thread_id, ns))
     yield load
     if load.found is None:
@@ -167,7 +174,7 @@ def take_seed(run: Run) -> Generator[Effect, None, CheckpointTuple | None]:
     run.head = load.head if ns == run.ns else None
     run.seeded = ns != run.ns or not stopped_here(run, load.found)
     run.rewound = run.rewound or Rewind()
-    run.rewound.points[names_of(run.ns)] = rewind_point(run, load.found)
+    run.rewound.points[without_ids(run.ns)] = rewind_point(run, load.found)
     run.rewound.entered.add(run.ns)
     return load.found
 
@@ -185,12 +192,12 @@ def rewind_point(run: Run, found: CheckpointTuple) -> tuple[RunnableConfig, Base
 def starts_from(run: Run) -> Load:
     """What the run starts from if nothing else is named: its newest checkpoint. A nested graph with a history of its
     own, when a checkpoint around it is done anew and it is entered for the first time: its newest before that one."""
-    if run.rewound is None or not run.ns or NS_END in run.ns or run.ns in run.rewound.entered:
+    if run.rewound is None or not run.ns or has_task_ids(run.ns) or run.ns in run.rewound.entered:
         return Load()
     run.rewound.entered.add(run.ns)
-    around, points = names_of(run.ns), run.rewound.points
+    around, points = without_ids(run.ns), run.rewound.points
     while around:
-        around = around.rpartition(NS_SEP)[0]
+        around = enclosing_names(around)
         if around in points:
             point, saver = points[around]
             if saver is not run.saver:
@@ -208,28 +215,13 @@ def ns_of(config: RunnableConfig) -> str:
     return ns
 
 
-def names_of(ns: str) -> str:
-    """A namespace that is the same on every branch: the names of the nodes."""
-    return NS_SEP.join(level.split(NS_END)[0] for level in ns.split(NS_SEP) if not level.isdigit())
-
-
-def _numbered(ns: str) -> tuple[str, int]:
-    """A namespace without the number of the graph in its task, and that number."""
-    place, _, last = ns.rpartition(NS_SEP)
-    return (place, int(last)) if place and last.isdigit() else (ns, 0)
-
-
-def _depth(ns: str) -> int:
-    return len(names_of(ns).split(NS_SEP)) if ns else 0
-
-
 Kept = TypeVar("Kept", BaseCheckpointSaver, BaseCheckpointSaver | None)
 
 
 def saver_of(program: Program, saver: Kept, ns: str) -> Kept | BaseCheckpointSaver:
     """Where the graph of a namespace keeps its checkpoints: with the saver of its own, or of the nearest around it."""
     nearest: Kept | BaseCheckpointSaver = saver
-    for name in nodes_of(ns):
+    for name in graph_keys(ns):
         child = program.nested.get(name)
         if child is None:
             return nearest  # it has not run in this process, so nothing is known of it
@@ -237,11 +229,3 @@ def saver_of(program: Program, saver: Kept, ns: str) -> Kept | BaseCheckpointSav
             nearest = child.checkpointer
         program = child.program
     return nearest
-
-
-def nodes_of(ns: str) -> Iterator[str]:
-    """The names under which the graphs on the way to a namespace are known."""
-    levels = [level.split(NS_END)[0] for level in ns.split(NS_SEP)]
-    for level, following in zip(levels, [*levels[1:], ""], strict=True):
-        if level and not level.isdigit():
-            yield f"{level}{NS_SEP}{following}" if following.isdigit() else level

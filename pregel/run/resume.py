@@ -11,15 +11,16 @@ from typing import Any
 from ...channels.base import MISSING
 from ...checkpoint.base import CLAIM, NULL_TASK_ID, TaskWrites
 from ..errors import InvalidUpdateError, UnknownInterruptError
+from ..names import BY_COMMAND, DELIVERED, START
 from ..program.writes import Pair, StateWriter
 from ..superstep.interrupts import looks_like_answers
 from ..superstep.machine import Machine
 from ..superstep.task import Task
-from ..types import START, Command, Interrupt
+from ..types import Command, Interrupt
 from .answers import FIRST, TASK, Answers, claim_record, locked, moved_id, task_digits
 from .effects import Claim, Effects, Save
 from .nested import is_time_travel
-from .run import BY_COMMAND, DELIVERED, Run
+from .run import Run
 from .snapshots import Stored, given_answers, undelivered_answers, upcoming, waiting_questions, with_handlers
 
 MOST_DELIVERED = 64

@@ -24,11 +24,12 @@ from ...checkpoint.base import (
     coordinates,
 )
 from ...checkpoint.serde import Blob, Serializer
+from ..names import BY_COMMAND, PREVIOUS, child_ns, last_level, numbered_ns
 from ..program.program import Program
 from ..runtime import RUNNING, RunControl
 from ..superstep.machine import Machine
-from ..superstep.task import Task, nested_place
-from ..types import HERE, NS_SEP, PREVIOUS, All, Command, Durability, RunnableConfig, StreamMode, StreamWriter
+from ..superstep.task import Task
+from ..types import HERE, All, Command, Durability, RunnableConfig, StreamMode, StreamWriter
 from .answers import Answers
 from .config import (
     Call,
@@ -50,14 +51,6 @@ from .stream import Envelope, Stream, read_modes
 
 if TYPE_CHECKING:
     from .snapshots import Stored
-
-BY_COMMAND = "stategraph_command"
-"""In the metadata of what a named call has made that brought a `Command`."""
-
-
-DELIVERED = "stategraph_delivered"
-"""In the metadata: the named calls that brought answers earlier on the thread and made no checkpoint of their own."""
-
 
 class Graph(Protocol):
     """The parts of a compiled graph that a run needs."""
@@ -324,7 +317,7 @@ class Run:
 
     def _report_to(self, parent: Task) -> None:
         """Let the readers of the enclosing run see this one too."""
-        own = self.ns.split(NS_SEP)[-2 if self.ns.rpartition(NS_SEP)[2].isdigit() else -1 :]
+        own = last_level(self.ns)
         below = (s.below(self.program.stream, (*s.ns, *own), self.watch) for s in parent.run.streams)
         self.streams = tuple(filter(None, below))
 
@@ -442,7 +435,6 @@ def _nested_ns(parent: Task, *, stable: bool) -> tuple[str, str]:
     """The namespace of the next graph that `parent` runs, and under which name it is remembered."""
     count = parent.children
     parent.children += 1
-    place = nested_place(parent.run.ns, parent.name, parent.id, stable=stable)
-    number = f"{NS_SEP}{count}" if count else ""
-    return place + number, parent.name + number
+    place = child_ns(parent.run.ns, parent.name, parent.id, stable=stable)
+    return numbered_ns(place, count), numbered_ns(parent.name, count)
 

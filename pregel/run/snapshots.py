@@ -27,13 +27,14 @@ from ...checkpoint.base import (
     address,
 )
 from ...checkpoint.records import iso
+from ..names import GRAPH, TASKS, child_ns, is_routing, triggered_node
 from ..program.join import parse_join
 from ..program.program import Program
-from ..program.version import GRAPH, retyped
+from ..program.version import retyped
 from ..program.writes import Pair
 from ..superstep.machine import Machine
-from ..superstep.task import Task, handler_of, nested_place
-from ..types import JOIN, TASKS, TO_NODE, Interrupt, PregelTask, RunnableConfig, StateSnapshot
+from ..superstep.task import Task, handler_of
+from ..types import Interrupt, PregelTask, RunnableConfig, StateSnapshot
 from .answers import locked, undelivered
 from .stream import result_of
 
@@ -143,14 +144,15 @@ def lost_triggers(machine: Machine, found: CheckpointTuple) -> list[str]:
     """The channels that hold what makes a node run, in a graph that is not the machine's program."""
     left = [name for name in found.checkpoint["channel_values"] if name not in machine.channels]
     if machine.program.scope.triggers:
-        return [name for name in left if name.startswith((TO_NODE, JOIN))]
+        return [name for name in left if is_routing(name)]
     moved = found.checkpoint["updated_channels"] or ()
     return [name for name in left if name in moved]
 
 
 def _where_to(channel: str) -> str:
-    if channel.startswith(TO_NODE):
-        return f"node {channel[len(TO_NODE) :]!r}"
+    node = triggered_node(channel)
+    if node is not None:
+        return f"node {node!r}"
     join = parse_join(channel)
     if join is not None:
         return f"the join of {' and '.join(map(repr, join.sources))} before {join.target!r}"
@@ -351,7 +353,7 @@ def _nested_config(task: Task, program: Program, thread_id: str, ns: str) -> Run
     child = program.nested.get(task.name)
     if child is None or child.checkpointer is False:
         return None
-    return address(thread_id, nested_place(ns, task.name, task.id, stable=child.checkpointer is True))
+    return address(thread_id, child_ns(ns, task.name, task.id, stable=child.checkpointer is True))
 
 
 def _result(known: Stored, program: Program) -> Any:

@@ -11,6 +11,7 @@ from typing import Any
 from ...channels.base import MISSING
 from ...checkpoint.base import CONTINUES, NULL_TASK_ID, CheckpointTuple, TaskWrites
 from ..errors import EmptyInputError, GraphChangedError, InvalidUpdateError
+from ..names import DELIVERED
 from ..program.results import refuse_lookalike
 from ..program.version import GRAPH, migrated
 from ..program.writes import Pair
@@ -42,7 +43,7 @@ from .resume import (
     take_over,
     was_taken,
 )
-from .run import DELIVERED, Rewind, Run
+from .run import Rewind, Run
 from .snapshots import Place, Stored, kept_ids, known_only, lost_kinds, lost_triggers, lost_work, read_stored
 
 

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, get_args
 
 from ...checkpoint.base import INTERRUPT, RETURN
+from ..names import METADATA
 from ..superstep.machine import Machine
 from ..superstep.task import Task
 from ..types import StateSnapshot, StreamMode
@@ -195,7 +196,7 @@ class Stream:
         if "updates" in self.modes:
             chunk = {task.name: updates_of(task.writes, self._shown, bare=isinstance(self.keys, str))}
             if task.restored:
-                chunk["__metadata__"] = {"cached": True}
+                chunk[METADATA] = {"cached": True}
             self.emit("updates", chunk)
 
     def _messages(self, task: Task) -> None:

@@ -11,10 +11,11 @@ from typing import Any
 
 from ...checkpoint.base import CONTINUES, NULL_TASK_ID, TaskWrites
 from ..errors import GraphChangedError, InvalidUpdateError, nearest, warn
+from ..names import COPY, END, INPUT
 from ..program.program import CompiledNode
 from ..superstep.machine import Machine
 from ..superstep.task import Task, in_path_order, new_checkpoint_id
-from ..types import COPY, END, INPUT, StateUpdate
+from ..types import StateUpdate
 from .commits import cut, encode, freeze
 from .effects import Effects, Load, RunTasks, Save
 from .open_tasks import OpenWork, match

@@ -13,9 +13,9 @@ from typing import Any
 from ...channels.base import MISSING, EmptyChannelError
 from ...checkpoint.base import CHECKPOINT_FORMAT, Checkpoint
 from ..errors import InternalError, InvalidUpdateError, nearest, warn
+from ..names import INPUT, TASKS
 from ..program.program import CompiledNode, Program
 from ..program.writes import Pair
-from ..types import INPUT, TASKS
 from .task import Task, in_path_order
 from .view import Cells, Channel, grouped
 

@@ -16,13 +16,12 @@ from ..errors import (
     ParentCommand,
     StepTimeoutError,
 )
+from ..names import CACHED_WRITES
 from ..program.program import CompiledNode
 from ..types import Command, TimeoutPolicy
 from .deadline import Watch
 from .interrupts import questions_of
 from .task import Task, in_path_order
-
-CACHE_NS = "__pregel_ns_writes"
 
 FullKey = tuple[tuple[str, ...], str]
 
@@ -221,13 +220,13 @@ def cache_namespace(node: CompiledNode) -> tuple[str, ...]:
         TypeError: the node's function cannot be told from others, and its policy has no `key_func` to do so.
     """
     if node.cache_policy is None or node.cache_policy.key_func is None:
-        return (CACHE_NS, function_identity(node.source), node.name)
+        return (CACHED_WRITES, function_identity(node.source), node.name)
     if node.cached_as is None:  # once: what the function holds may change, and the keys are not made from that
         try:
             node.cached_as = function_identity(node.source)
         except TypeError:
             node.cached_as = "key_func"  # whoever makes the keys tells apart what has the same name
-    return (CACHE_NS, node.cached_as, node.name)
+    return (CACHED_WRITES, node.cached_as, node.name)
 
 
 def restore_cached(task: Task, blob: Any) -> None:

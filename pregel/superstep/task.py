@@ -15,10 +15,20 @@ from operator import attrgetter
 from time import time_ns
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from ..names import (
+    CHECKPOINT_NS,
+    HANDLER_PATH,
+    NODE,
+    PATH,
+    PUSH,
+    STEP,
+    TRIGGERS,
+    child_ns,
+)
 from ..program.program import path_text
 from ..program.writes import Pair
 from ..runtime import ExecutionInfo, NodeError, Runtime
-from ..types import NS_END, NS_SEP, PUSH, RunnableConfig, StreamWriter
+from ..types import RunnableConfig, StreamWriter
 
 if TYPE_CHECKING:
     from ..program.program import CompiledNode, Reader
@@ -174,8 +184,7 @@ class Task:
     @property
     def ns(self) -> str:
         """Its namespace: where graphs that it runs keep their checkpoints."""
-        own = f"{self.name}{NS_END}{self.id}"
-        return f"{self.run.ns}{NS_SEP}{own}" if self.run.ns else own
+        return child_ns(self.run.ns, self.name, self.id)
 
     @property
     def path_text(self) -> str:
@@ -205,11 +214,11 @@ class Task:
             **run.config.get("metadata", {}),
             **({"thread_id": own["thread_id"]} if "thread_id" in own else {}),
             **node.metadata,
-            "stategraph_step": run.machine.step,
-            "stategraph_node": self.name,
-            "stategraph_triggers": self.triggers,
-            "stategraph_path": self.path if self.path[-1] is True else self.path[:3],  # True: called with `@task`
-            "stategraph_checkpoint_ns": self.ns,
+            STEP: run.machine.step,
+            NODE: self.name,
+            TRIGGERS: self.triggers,
+            PATH: self.path if self.path[-1] is True else self.path[:3],  # True: called with `@task`
+            CHECKPOINT_NS: self.ns,
         }
         config: RunnableConfig = {
             **run.config,
@@ -323,17 +332,9 @@ class Task:
 def handler_of(task: Task) -> Task:
     """The task of the error handler that takes a failed one's place in its superstep."""
     assert task.node.handler is not None
-    handler = Task(task.node.handler, (*task.path[:3], "node_error_handler", False), task.input)
+    handler = Task(task.node.handler, (*task.path[:3], HANDLER_PATH, False), task.input)
     handler.run, handler.cause = task.run, task
     return handler
-
-
-def nested_place(ns: str, name: str, task_id: str, *, stable: bool) -> str:
-    """The namespace of a graph run by a task; with `stable`, the same in every run of the thread."""
-    levels = [*(ns.split(NS_SEP) if ns else ()), f"{name}{NS_END}{task_id}"]
-    if stable:
-        levels = [level.split(NS_END)[0] for level in levels if not level.isdigit()]
-    return NS_SEP.join(levels)
 
 
 def in_path_order(tasks: Sequence[Task]) -> list[Task]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Final
 
-from ...pregel.types import NS_END
+from ...pregel.names import NS_END
 from ..shape import Edge, Node, Shape
 from .columns import columns
 from .grid import Grid, Item, Link, build

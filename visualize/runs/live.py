@@ -23,10 +23,11 @@ from typing_extensions import Unpack
 from ...checkpoint.base import address, coordinates
 from ...pregel.app import Pregel
 from ...pregel.errors import GraphInterrupt, ParentCommand
+from ...pregel.names import NS_SEP, node_levels
 from ...pregel.run.config import Options, merge_configs, normalize
 from ...pregel.run.stream import Envelope, Stream
 from ...pregel.superstep.task import Task
-from ...pregel.types import NS_END, NS_SEP, Command, RunnableConfig, StateSnapshot
+from ...pregel.types import Command, RunnableConfig, StateSnapshot
 from ..layout.measure import one_line
 from ..outline import outline
 from ..shape import Shape
@@ -246,13 +247,7 @@ def place_of(ns: tuple[str, ...]) -> tuple[str, ...]:
     >>> place_of(("agents:1d44", "call:46e4", "1"))
     ('agents', 'call|1')
     """
-    place: list[str] = []
-    for level in ns:
-        if level.isdigit() and place:
-            place[-1] += NS_SEP + level
-        else:
-            place.append(level.split(NS_END)[0])
-    return tuple(place)
+    return tuple(NS_SEP.join(level) for level in node_levels(ns))
 
 
 def said(value: Any) -> str:

@@ -9,7 +9,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from ...pregel.types import NS_END, NS_SEP
+from ...pregel.names import NS_END, NS_SEP
 from ..shape import Node, Shape
 from ..svg import Mark
 from .values import TIMES, duration, many

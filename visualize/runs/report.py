@@ -15,6 +15,7 @@ from pathlib import Path
 
 from ...checkpoint.base import RunnableConfig
 from ...pregel.app import Pregel
+from ...pregel.names import NS_END, START
 from ..layout.measure import SMALL, text_width
 from ..outline import outline
 from ..svg import LONGEST_BADGE, Mark, State, draw_svg
@@ -197,7 +198,7 @@ def _marks(story: Story, drawn: set[str]) -> dict[str, Mark]:
     return {
         node: Mark(state, _counted(ended[node]))
         for node, state in states.items()
-        if node in drawn and node.rpartition(":")[2] != "__start__"
+        if node in drawn and node.rpartition(NS_END)[2] != START
     }
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from ...checkpoint.base import RunnableConfig
 from ...pregel.app import Pregel
-from ...pregel.types import START
+from ...pregel.names import START
 from .changes import headline, writers
 from .diff import Change, Limits, diff, draw_html
 from .story import Step, Story, Task, TaskState, newest, read

@@ -13,10 +13,10 @@ from typing import Any, Literal, NamedTuple
 
 from ...checkpoint.base import BaseCheckpointSaver, RunnableConfig, address, coordinates
 from ...pregel.app import Pregel
+from ...pregel.names import NS_END, START, child_ns, handled_node, numbered_ns, split_number
 from ...pregel.run.snapshots import Stored
-from ...pregel.superstep.task import nested_place
 from ...pregel.thread_api import StoredThreads
-from ...pregel.types import NS_END, NS_SEP, START, Interrupt, PregelTask, StateSnapshot
+from ...pregel.types import Interrupt, PregelTask, StateSnapshot
 from .leftover import Leftover, leftover
 from .values import INSIDE, spoken
 
@@ -133,7 +133,6 @@ class Story:
         return "waiting" if self.next or open_tasks else "done"
 
 
-_HANDLER = "__error_handler__"
 _STOPPED: tuple[Literal["failed", "paused"], ...] = ("failed", "paused")
 
 Look = Callable[[Step, Any, Any], None]
@@ -275,14 +274,14 @@ class _Reader:
     def _nested(self, place: _Place, task: PregelTask, base: str) -> Iterator[Step]:
         """The steps of the graphs that a task has run, the oldest first."""
         for key, child in place.graph.program.nested.items():
-            name, _, number = key.partition(NS_SEP)
+            name, number = split_number(key)
             if name != task.name or child.checkpointer is False or not (task.spans or task.result is not None):
                 continue
             self.left -= 1
             if self.left < 0:
                 continue
-            ns = nested_place(place.ns, task.name, task.id, stable=child.checkpointer is True)
-            ns += f"{NS_SEP}{number}" if number else ""
+            ns = child_ns(place.ns, task.name, task.id, stable=child.checkpointer is True)
+            ns = numbered_ns(ns, number)
             history = self.app.get_state_history(address(place.thread_id, ns))
             mine = (s for s in history if (s.metadata or {}).get("parents", {}).get(place.ns) == base)
             inner = _Place(child, place.thread_id, ns, f"{place.inside}{NS_END}{key}" if place.inside else key)
@@ -314,7 +313,7 @@ class _Place(NamedTuple):
     def label(self, name: str) -> str:
         """What a drawing calls the node: an error handler by its function, where that has a name."""
         node = self.graph.program.nodes.get(name)
-        function = getattr(node.source, "__name__", "") if node is not None and name.startswith(_HANDLER) else ""
+        function = getattr(node.source, "__name__", "") if node is not None and handled_node(name) is not None else ""
         return function if function.isidentifier() else name
 
     def stops(self, base: StateSnapshot | None, tasks: tuple[Task, ...]) -> bool:

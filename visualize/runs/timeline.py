@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 from ...checkpoint.base import RunnableConfig
 from ...pregel.app import Pregel
-from ...pregel.types import START
+from ...pregel.names import NS_END, START
 from ..image import as_image
 from ..look import Theme
 from . import gantt, gantt_text
@@ -234,7 +234,7 @@ def _rows(steps: Iterable[Step]) -> tuple[str, ...]:
     for step in steps:
         for task in _all_tasks(step):
             level = seen
-            for part in task.node.split(":"):
+            for part in task.node.split(NS_END):
                 level = level.setdefault(part, {})
     ran = {task.node for step in steps for task in _all_tasks(step) if task.name != START}
     return tuple(row for row in _paths(seen, "") if row in ran)
@@ -242,7 +242,7 @@ def _rows(steps: Iterable[Step]) -> tuple[str, ...]:
 
 def _paths(level: dict[str, dict[str, Any]], above: str) -> Iterator[str]:
     for name, below in level.items():
-        path = f"{above}:{name}" if above else name
+        path = f"{above}{NS_END}{name}" if above else name
         yield path
         yield from _paths(below, path)
 

@@ -10,12 +10,14 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from ...pregel.names import DEFAULT_HANDLER, NS_END, START, handler_name
+
 TIMES = "\u00d7"  # the sign, not the letter
 INSIDE = " \u203a "  # between the name of a nested graph's node and that of the node that holds it
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _JOINERS = "\u200c\u200d"  # part of how scripts and emoji are written
 _ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_SPOKEN = {"__start__": "input", "__error_handler__": "on error of", "__default_error_handler__": "on error"}
+_SPOKEN = {START: "input", handler_name(""): "on error of", DEFAULT_HANDLER: "on error"}
 _LINE = 110
 _PARTED = (dict, list, tuple, str)
 _ITEMS = 200
@@ -103,7 +105,7 @@ def spoken(node: str) -> str:
     >>> [spoken(name) for name in ("plan", "holder:plan", "__start__", "__error_handler__plan")]
     ['plan', 'plan', 'input', 'on error of plan']
     """
-    name = plain(node.rpartition(":")[2], 200)
+    name = plain(node.rpartition(NS_END)[2], 200)
     for start, words in _SPOKEN.items():
         if name.startswith(start):
             return f"{words} {name[len(start) :]}".rstrip() if name != start else words.removesuffix(" of")

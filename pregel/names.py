@@ -1,0 +1,301 @@
+"""Every name that the engine reserves and every namespace: made and parsed here, spelled nowhere else.
+
+The texts are part of what is stored and of what users see, so they never change. Rooms below define
+those that they need themselves: `checkpoint` the writes that describe a task, how a trigger's name
+begins and what stands before a task's id; `channels` the mark of an `Overwrite`. Pure functions. A
+test over the syntax tree holds that no other file spells a name or takes a namespace apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, Literal
+
+from ..channels.aggregate import Overwrite
+from ..checkpoint.base import ERROR, ERROR_SOURCE, INTERRUPT, NO_WRITES, RESUME, RETURN
+from ..checkpoint.records import NS_END as NS_END  # for who splits the ids of drawings, too
+from ..checkpoint.records import TRIGGER
+
+# -- nodes -----------------------------------------------------------------------------------------
+
+START: Final = "__start__"
+"""The name of the virtual node that takes the input."""
+END: Final = "__end__"
+"""The name to route to when a path is over."""
+INPUT: Final = "__input__"
+"""`as_node=` of an update that is taken as input; as such, the first part of its path."""
+COPY: Final = "__copy__"
+"""`as_node=` of an update that clones the checkpoint."""
+PARENT: Final[Literal["__parent__"]] = "__parent__"
+"""`Command(graph=...)`: the graph around this one."""
+TAG_HIDDEN: Final = "stategraph:hidden"
+"""A node with this tag is left out of the streams and of the "*" breakpoint."""
+
+_HANDLER: Final = "__error_handler__"
+DEFAULT_HANDLER: Final = "__default_error_handler__"
+"""The node that handles the errors of all nodes without a handler of their own."""
+
+
+def handler_name(node: str) -> str:
+    """The node that handles the errors of one other node.
+
+    >>> handler_name("plan")
+    '__error_handler__plan'
+    """
+    return _HANDLER + node
+
+
+def is_handler(node: str) -> bool:
+    """Whether a node has the name of an error handler."""
+    return node.startswith((_HANDLER, DEFAULT_HANDLER))
+
+
+def handled_node(handler: str) -> str | None:
+    """The node whose errors a handler takes; None of any other node, and of the default handler.
+
+    >>> handled_node("__error_handler__plan"), handled_node("plan")
+    ('plan', None)
+    """
+    return handler.removeprefix(_HANDLER) if handler.startswith(_HANDLER) else None
+
+
+# -- the paths of tasks ----------------------------------------------------------------------------
+
+PULL: Final = "__pregel_pull"
+"""The first part of the path of a task that a channel triggered."""
+PUSH: Final = "__pregel_push"
+"""The first part of the path of a task that a `Send` or a `@task` call made."""
+HANDLER_PATH: Final = "node_error_handler"
+"""In the path of an error handler's task, after the path of the task that failed."""
+
+# -- channels --------------------------------------------------------------------------------------
+
+TASKS: Final = "__pregel_tasks"
+"""The channel of the Sends."""
+ROOT: Final = "__root__"
+"""The only channel of a state that is not made of keys."""
+PREVIOUS: Final = "__previous__"
+"""The channel of what the last run of an entrypoint saved."""
+
+_JOIN: Final = "join:"
+_JOIN_END: Final = ":"
+
+
+def trigger_name(node: str) -> str:
+    """The channel that edges, routers and commands write to make a StateGraph's node run.
+
+    >>> trigger_name("plan")
+    'branch:to:plan'
+    """
+    return TRIGGER + node
+
+
+def triggered_node(channel: str) -> str | None:
+    """The node that a channel of `trigger_name` triggers; None of any other channel.
+
+    >>> triggered_node("branch:to:plan"), triggered_node("plan")
+    ('plan', None)
+    """
+    return channel.removeprefix(TRIGGER) if channel.startswith(TRIGGER) else None
+
+
+def join_name(sources: Iterable[str], separator: str, target: str) -> str:
+    """The channel in which a StateGraph's join gathers which of its sources have finished.
+
+    >>> join_name(("a", "b"), "+", "c")
+    'join:a+b:c'
+    """
+    return f"{_JOIN}{separator.join(sources)}{_JOIN_END}{target}"
+
+
+def split_join(channel: str) -> tuple[str, str] | None:
+    """The sources, with what separates them, and the target of a channel of `join_name`; None of any other.
+
+    >>> split_join("join:a+b:c")
+    ('a+b', 'c')
+    """
+    if not channel.startswith(_JOIN):
+        return None
+    sources, _, target = channel.removeprefix(_JOIN).rpartition(_JOIN_END)
+    return sources, target
+
+
+ROUTING: Final = (TRIGGER, _JOIN)
+"""How the names of the channels begin that a StateGraph has beside its keys."""
+
+
+def is_routing(channel: str) -> bool:
+    """Whether a channel has a name that a StateGraph gives its triggers and joins."""
+    return channel.startswith(ROUTING)
+
+
+# -- keys of what is stored, and of what a reader gets ---------------------------------------------
+
+GRAPH: Final = "__graph__"
+"""In `versions_seen`: the fingerprint of the graph that made the checkpoint."""
+BY_COMMAND: Final = "stategraph_command"
+"""In a checkpoint's metadata: a call with a `run_id` made it that brought a `Command`."""
+DELIVERED: Final = "stategraph_delivered"
+"""In a checkpoint's metadata: the calls with a `run_id` that brought answers earlier on the thread and
+made no checkpoint of their own."""
+INSIDE: Final = "stategraph_inside"
+"""In the metadata of a fork made to go on inside a nested graph: which task leads there, to what."""
+
+STEP: Final = "stategraph_step"
+NODE: Final = "stategraph_node"
+TRIGGERS: Final = "stategraph_triggers"
+PATH: Final = "stategraph_path"
+CHECKPOINT_NS: Final = "stategraph_checkpoint_ns"
+"""In the metadata of a task's config, like the four above: where in the run it stands."""
+
+METADATA: Final = "__metadata__"
+"""In a chunk of "updates": what is said of the update itself, such as that it came from the cache."""
+CACHED_WRITES: Final = "__pregel_ns_writes"
+"""The first part of every namespace in the cache of task results."""
+
+# -- namespaces ------------------------------------------------------------------------------------
+# A nested graph keeps its checkpoints in a namespace: the levels from the outermost graph down, joined
+# by "|". A level is `node:task id`, so that each task has a namespace of its own, or the bare name of
+# the node where the graph keeps one history (checkpointer=True). A number after a level counts the
+# graphs that the same task runs, from the second on: `node:task id|1`.
+
+NS_SEP: Final = "|"
+"""Between the levels of a namespace; inside one, NS_END between the node's name and the task's id."""
+
+
+def child_ns(ns: str, node: str, task_id: str, *, stable: bool = False) -> str:
+    """The namespace of the first graph that a task runs; with `stable`, the same in every run.
+
+    Raises:
+        ValueError: a node below the outermost graph is named like a number, and `stable` would take it
+            for one.
+
+    >>> child_ns("outer:1d44", "inner", "46e4"), child_ns("outer:1d44", "inner", "46e4", stable=True)
+    ('outer:1d44|inner:46e4', 'outer|inner')
+    """
+    child = join_ns(ns, f"{node}{NS_END}{task_id}")
+    if not stable:
+        return child
+    names = [name for name, *_ in node_levels(child.split(NS_SEP))]
+    for name in names[1:]:
+        if _is_number(name):
+            raise ValueError(
+                f"node {name!r} must not be named like a number: it leads to a graph with checkpointer=True, whose "
+                "history is found by the names of its nodes; rename the node, or compile that graph with "
+                "checkpointer=None"
+            )
+    return NS_SEP.join(names)
+
+
+def join_ns(ns: str, level: str) -> str:
+    """A namespace with one more level.
+
+    >>> join_ns("", "outer"), join_ns("outer", "inner")
+    ('outer', 'outer|inner')
+    """
+    return f"{ns}{NS_SEP}{level}" if ns else level
+
+
+def numbered_ns(ns: str, number: int) -> str:
+    """The namespace of another graph that the same task runs; the first one is number 0.
+
+    >>> numbered_ns("outer:1d44", 0), numbered_ns("outer:1d44", 1)
+    ('outer:1d44', 'outer:1d44|1')
+    """
+    return f"{ns}{NS_SEP}{number}" if number else ns
+
+
+def split_number(ns: str) -> tuple[str, int]:
+    """What `numbered_ns` was given.
+
+    >>> split_number("outer:1d44"), split_number("outer:1d44|1")
+    (('outer:1d44', 0), ('outer:1d44', 1))
+    """
+    before, _, last = ns.rpartition(NS_SEP)
+    return (before, int(last)) if before and _is_number(last) else (ns, 0)
+
+
+def last_level(ns: str) -> tuple[str, ...]:
+    """The parts of a namespace that belong to its innermost graph: its level, and its number if it has one.
+
+    >>> last_level("outer:1d44|inner:46e4"), last_level("outer:1d44|inner:46e4|1")
+    (('inner:46e4',), ('inner:46e4', '1'))
+    """
+    before, number = split_number(ns)
+    level = before.rpartition(NS_SEP)[2]
+    return (level, str(number)) if number else (level,)
+
+
+def without_ids(ns: str) -> str:
+    """A namespace that is the same on every branch of a thread: the names of the nodes.
+
+    >>> without_ids("outer:1d44|1|inner:46e4")
+    'outer|inner'
+    """
+    return NS_SEP.join(name for name, *_ in node_levels(ns.split(NS_SEP)))
+
+
+def enclosing_names(names: str) -> str:
+    """What `without_ids` gives of the graph around: all levels but the last."""
+    return names.rpartition(NS_SEP)[0]
+
+
+def depth_of(ns: str) -> int:
+    """How many graphs are around the one of this namespace."""
+    return without_ids(ns).count(NS_SEP) + 1 if ns else 0
+
+
+def has_task_ids(ns: str) -> bool:
+    """Whether a namespace belongs to tasks, so that no later run goes on with its history."""
+    return NS_END in ns
+
+
+def graph_keys(ns: str) -> list[str]:
+    """The keys of `Program.nested` under which the graphs on the way to a namespace are known.
+
+    >>> graph_keys("outer:1d44|1|inner:46e4")
+    ['outer|1', 'inner']
+    """
+    return [NS_SEP.join(level) for level in node_levels(ns.split(NS_SEP))]
+
+
+def node_levels(levels: Iterable[str]) -> list[list[str]]:
+    """Of each level of a namespace the node's name, and the graph's number if it has one.
+
+    >>> node_levels(("outer:1d44", "1", "inner:46e4"))
+    [['outer', '1'], ['inner']]
+    """
+    found: list[list[str]] = []
+    for level in levels:
+        if found and _is_number(level):
+            found[-1].append(level)
+        elif level:
+            found.append([level.split(NS_END)[0]])
+    return found
+
+
+def _is_number(level: str) -> bool:
+    return level.isascii() and level.isdigit()
+
+
+# -- what nobody else may be called ----------------------------------------------------------------
+
+_ENGINE: Final = "__pregel_"
+RESERVED: Final = frozenset(
+    {
+        INPUT, INTERRUPT, RESUME, ERROR, ERROR_SOURCE, NO_WRITES, RETURN, COPY, METADATA, TAG_HIDDEN,
+        "__scheduled__", "__snapshot_bumps__", Overwrite(None).type,
+        "configurable", "checkpoint_id", "checkpoint_ns", "checkpoint_map", NS_SEP, NS_END,
+    }
+)  # fmt: skip
+"""Names that no channel, managed value or node may have."""
+
+
+def is_reserved(name: str) -> bool:
+    """Whether the engine needs this name for itself."""
+    return name in RESERVED or name.startswith(_ENGINE)
+
+
+def is_internal(channel: str) -> bool:
+    """Whether a channel is the engine's, not a key of the state."""
+    return channel.startswith(("__", *ROUTING))
