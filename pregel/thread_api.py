@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Generator, Iterator, Mapping, Sequence
 from time import monotonic
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..checkpoint.base import BaseCheckpointSaver, CheckpointTuple, address, coordinates
 from ..checkpoint.serde import Serializer
@@ -14,12 +14,14 @@ from .names import graph_keys, join_ns, split_number
 from .program.program import Program
 from .program.version import Migrate, migrated
 from .run.config import Call, merge_configs, normalize
-from .run.explain import NodeStatus, explain
 from .run.nested import ns_of, saver_of
 from .run.run import Run
 from .run.snapshots import empty_snapshot, snapshot_of
 from .run.update_state import edits, read_supersteps
 from .types import RunnableConfig, StateSnapshot, StateUpdate
+
+if TYPE_CHECKING:
+    from .run.explain import NodeStatus
 
 Found = TypeVar("Found", CheckpointTuple, CheckpointTuple | None)
 Loads = Generator[RunnableConfig, CheckpointTuple | None, StateSnapshot]
@@ -140,14 +142,18 @@ class StoredThreads:
             node name → `NodeStatus`: "next", "waiting" or "idle", with a sentence that names triggers and open joins.
         """
         saver, where = self._thread(config)
-        graph = self.nested(ns_of(where))
-        return explain(graph.program, graph._as_mine(_existing(where, saver.get_tuple(where))))
+        return self._explain(where, saver.get_tuple(where))
 
     async def aexplain(self, config: RunnableConfig) -> dict[str, NodeStatus]:
         """`explain` for coroutines."""
         saver, where = self._thread(config)
+        return self._explain(where, await saver.aget_tuple(where))
+
+    def _explain(self, where: RunnableConfig, found: CheckpointTuple | None) -> dict[str, NodeStatus]:
+        from .run.explain import explain
+
         graph = self.nested(ns_of(where))
-        return explain(graph.program, graph._as_mine(_existing(where, await saver.aget_tuple(where))))
+        return explain(graph.program, graph._as_mine(_existing(where, found)))
 
     def _state(self, where: RunnableConfig, subgraphs: bool) -> Loads:
         """A snapshot and, below it, those of the nested graphs its tasks have run; asks for what it must load."""

@@ -88,6 +88,7 @@ DEFERRED = {
     (".pregel.app", ".pregel.drivers.aio"): "asyncio is loaded by those who await",
     (".pregel.thread_api", ".pregel.drivers.aio"): "asyncio is loaded by those who await",
     (".pregel.app", ".pregel.drivers.abatch"): "asyncio is loaded by those who await",
+    (".pregel.thread_api", ".pregel.run.explain"): "loaded when somebody asks why a node did not run",
     (".pregel.thread_api", ".pregel.drivers.timeslice"): "asyncio is loaded by those who await",
     (".checkpoint.base", "asyncio"): "asyncio is loaded by those who await",
     (".checkpoint.opening", "asyncio"): "asyncio is loaded by those who await",

@@ -11,9 +11,9 @@ from typing import Any
 from ...channels.base import MISSING
 from ...checkpoint.base import CONTINUES, NULL_TASK_ID, CheckpointTuple, TaskWrites
 from ..errors import EmptyInputError, GraphChangedError, InvalidUpdateError
-from ..names import DELIVERED
+from ..names import DELIVERED, GRAPH
 from ..program.results import refuse_lookalike
-from ..program.version import GRAPH, migrated
+from ..program.version import migrated
 from ..program.writes import Pair
 from ..superstep.machine import Machine
 from ..superstep.task import new_checkpoint_id
