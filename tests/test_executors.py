@@ -15,6 +15,7 @@ from functools import partial
 from multiprocessing.connection import Client
 from typing import Any
 
+import fleet
 import pytest
 
 pytest.register_assert_rewrite("executor_suite")
@@ -30,7 +31,13 @@ from stategraph.executors import processes as processes_module
 
 
 def process_pool() -> Executor:
-    return ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("forkserver"))
+    return ProcessPoolExecutor(2, mp_context=forkserver())
+
+
+def forkserver() -> Any:
+    """There is one in this process, for workers of a queue too: it has loaded what all of them need."""
+    fleet.warm_up()
+    return fleet.PROCESSES
 
 
 @pytest.fixture(scope="module")
@@ -208,7 +215,7 @@ def test_pools_that_come_and_go_leave_no_thread_and_no_file_behind(drive: Drive,
 @pytest.mark.parametrize("made", [ThreadPoolExecutor, ProcessPoolExecutor])
 def test_a_pool_that_is_shut_down_amid_a_run_says_so(tmp_path: Path, drive: Drive, made: Any) -> None:
     """Of three calls one has begun, and perhaps one more lies in the pool's pipe."""
-    pool = made(1, **({} if made is ThreadPoolExecutor else {"mp_context": multiprocessing.get_context("forkserver")}))
+    pool = made(1, **({} if made is ThreadPoolExecutor else {"mp_context": forkserver()}))
     graph = StateGraph(State).add_node(stays)
     graph.add_conditional_edges(START, lambda state: [Send("stays", state)] * 4, ["stays"])
 

@@ -434,6 +434,7 @@ def test_a_calls_settings_win_over_bound_ones_and_tags_add_up(drive: Drive) -> N
     assert {k: found["configurable"][k] for k in "xy"} == {"x": 1, "y": 2}
 
 
+@pytest.mark.filterwarnings("ignore:config. 'thread_id' sets nothing:stategraph.GraphWarning")
 def test_unknown_settings_land_in_configurable(drive: Drive) -> None:
     assert config_in(drive, {"thread_id": "flat", "foo": "bar"})["configurable"]["foo"] == "bar"
 

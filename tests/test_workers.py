@@ -752,7 +752,9 @@ def test_workers_killed_at_random_lose_nothing_and_every_effect_has_one_key(
         queue.submit_many([(name, five(pause=0.02)) for name in names])
         kills = 0
         while not all_ended(queue):
-            time.sleep(0.3)
+            # By what was done, not by the clock: on a busy machine the next kill would come before a worker has begun.
+            noted = len(workers.notes.read())
+            until(lambda noted=noted: len(workers.notes.read()) >= noted + 20 or all_ended(queue))
             workers.kill(chance.choice(workers.processes))
             workers.start()
             kills += 1
