@@ -152,7 +152,7 @@ def lend(task: Task) -> Lent:
         known=known,
         at_hand=at_hand,
         listens=frozenset(listens),
-        limited=task.life is not None,
+        limited=task.nearest_deadline is not None,
     )
 
 

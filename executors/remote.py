@@ -59,8 +59,8 @@ class Remote:
         luggage = _luggage(task, self.executor)
         lost = 0
         while True:
-            if task.watch is not None:
-                task.watch.hold()  # the executor may be busy
+            if task.deadline is not None:
+                task.deadline.queue()  # the executor may be busy
             call = luggage.pack(self, task, value)
             try:
                 with self.executor.quarantine if lost else nullcontext():
@@ -135,12 +135,14 @@ def _wait(flight: Flight, task: Task) -> bytes:
     Raises:
         GraphAbandoned: nobody waits for it any longer.
     """
-    life = task.life
+    deadline = task.nearest_deadline
     while True:
         try:
-            return flight.result(FAR if life is None else min(max(life.left(), NEAR), FAR))
+            if deadline is None:
+                return flight.result(FAR)
+            return flight.result(min(max(deadline.remaining(), NEAR), FAR))
         except TimeoutError:
-            if (life is not None and life.over) or _cut_short(task.run):
+            if (deadline is not None and deadline.abandoned) or _cut_short(task.run):
                 raise GraphAbandoned from None
 
 
@@ -155,7 +157,7 @@ def _cut_short(run: Run | None) -> bool:
 
 def relay(task: Task) -> Hear:
     """What brings the events of an attempt to those who read the run."""
-    attempt, life = task.attempt, task.life
+    attempt, deadline = task.attempt, task.nearest_deadline
     write: Callable[[Any], None] = task.writer
 
     def hear(event: bytes) -> None:
@@ -165,13 +167,13 @@ def relay(task: Task) -> Hear:
             raise ShippingError(task.name, "an event", _unloadable(error)) from error
         if kind == "custom":
             write(data)
-        elif task.attempt != attempt or (life is not None and life.over):
+        elif task.attempt != attempt or (deadline is not None and deadline.abandoned):
             return  # a failed attempt speaks no more
         elif kind == "alive":
             task.heartbeat()
         elif kind == "began":
-            if task.watch is not None:
-                task.watch.begin()
+            if task.deadline is not None:
+                task.deadline.start()
         else:
             for stream in task.run.streams:
                 stream.emit(kind, data)

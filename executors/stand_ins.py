@@ -127,7 +127,7 @@ class RemoteTask:
         return self._runtime
 
     @property
-    def life(self) -> NoReturn:
+    def nearest_deadline(self) -> NoReturn:
         """Only a graph asks for this, when it starts inside a node."""
         raise RuntimeError(_stays(self.name, "a graph inside a node"))
 

@@ -31,9 +31,8 @@ from stategraph import (
     interrupt,
     task,
 )
-from stategraph.pregel.drivers import aattempt as awork
-from stategraph.pregel.drivers import attempt as work
-from stategraph.pregel.superstep.deadline import Watch
+from stategraph.pregel.drivers import attempt
+from stategraph.pregel.superstep.deadline import Deadline
 
 ONE = {"configurable": {"thread_id": "1"}}
 WAIT = 5.0
@@ -928,7 +927,7 @@ class Clock:
     now = 0.0
 
     def __init__(self) -> None:
-        self.watches: list[Watch] = []
+        self.watches: list[Deadline] = []
 
 
 @pytest.fixture
@@ -936,13 +935,12 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The clock of all time limits, which knows their watches."""
     clock = Clock()
 
-    class OfThisTest(Watch):
-        def __init__(self, policy: TimeoutPolicy, above: Watch | None = None) -> None:
+    class OfThisTest(Deadline):
+        def __init__(self, policy: TimeoutPolicy, above: Deadline | None = None) -> None:
             super().__init__(policy, above, lambda: clock.now)
             clock.watches.append(self)
 
-    monkeypatch.setattr(work, "Watch", OfThisTest)
-    monkeypatch.setattr(awork, "Watch", OfThisTest)
+    monkeypatch.setattr(attempt, "Deadline", OfThisTest)
     return clock
 
 
@@ -1043,7 +1041,7 @@ def test_a_calls_signs_of_life_reach_the_caller(drive: Drive, clock: Clock) -> N
         for sign in (lambda: writer(1), runtime.heartbeat, lambda: double(1).result()):
             clock.now += 50
             sign()
-            left.append(clock.watches[0].left())
+            left.append(clock.watches[0].remaining())
         return left
 
     @entrypoint(timeout=TimeoutPolicy(idle_timeout=60))

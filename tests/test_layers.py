@@ -52,12 +52,13 @@ PREGEL = """
     run.open_tasks
     run.update_state
     run.loop
-    drivers.pool superstep.deadline drivers.timeslice
+    drivers.pool superstep.deadline drivers.timeslice drivers.steps
     drivers.journal
     drivers.ajournal
     superstep.outcome
     drivers.attempt
-    drivers.aattempt
+    drivers.waits
+    drivers.awaits
     drivers.abatch
     drivers.futures drivers.afutures
     drivers.threads

@@ -34,11 +34,10 @@ from stategraph import (
 )
 from stategraph.channels import BinaryOperatorAggregate, LastValue
 from stategraph.pregel import NodeBuilder, Pregel, StepTimeoutError
-from stategraph.pregel.drivers import aattempt as awork
-from stategraph.pregel.drivers import attempt as work
+from stategraph.pregel.drivers import attempt
 from stategraph.pregel.errors import GraphAbandoned
 from stategraph.pregel.superstep import outcome
-from stategraph.pregel.superstep.deadline import Pulse, Watch
+from stategraph.pregel.superstep.deadline import ChildDeadline, Deadline
 
 ONE = {"configurable": {"thread_id": "1"}}
 SHORT = 0.01
@@ -58,7 +57,7 @@ class Clock:
         return self.now
 
 
-Known = tuple[list[Watch], Clock]
+Known = tuple[list[Deadline], Clock]
 
 
 @pytest.fixture
@@ -66,13 +65,12 @@ def known(monkeypatch: pytest.MonkeyPatch) -> Known:
     """All watches that runs make, and the clock by which they and the limits of supersteps go."""
     clock, made = Clock(), []
 
-    class OfThisTest(Watch):
-        def __init__(self, policy: TimeoutPolicy, above: Watch | None = None) -> None:
+    class OfThisTest(Deadline):
+        def __init__(self, policy: TimeoutPolicy, above: Deadline | None = None) -> None:
             super().__init__(policy, above, clock)
             made.append(self)
 
-    monkeypatch.setattr(work, "Watch", OfThisTest)
-    monkeypatch.setattr(awork, "Watch", OfThisTest)
+    monkeypatch.setattr(attempt, "Deadline", OfThisTest)
     monkeypatch.setattr(outcome, "time", SimpleNamespace(monotonic=clock))
     return made, clock
 
@@ -127,9 +125,9 @@ def app_of(node: Any, saver: Any = None, **policies: Any) -> Any:
 # -- the watch ------------------------------------------------------------------------------------------------
 
 
-def watch(above: Watch | None = None, **limits: Any) -> tuple[Watch, Clock]:
+def watch(above: Deadline | None = None, **limits: Any) -> tuple[Deadline, Clock]:
     clock = Clock()
-    return Watch(TimeoutPolicy(**limits), above, clock), clock
+    return Deadline(TimeoutPolicy(**limits), above, clock), clock
 
 
 def test_the_run_limit_is_never_put_off() -> None:
@@ -137,9 +135,9 @@ def test_the_run_limit_is_never_put_off() -> None:
     clock.now += 4
     dog.touch()
     dog.touch(heartbeat=True)
-    assert dog.left() == 6
+    assert dog.remaining() == 6
     clock.now += 6
-    assert dog.left() <= 0
+    assert dog.remaining() <= 0
     error = dog.error("node")
     assert (error.node, error.kind, error.timeout, error.elapsed) == ("node", "run", 10, 10)
     assert "run timeout of 10 s" in str(error)
@@ -150,9 +148,9 @@ def test_the_idle_limit_starts_anew_with_each_sign_of_life() -> None:
     for _ in range(3):
         clock.now += 9
         dog.touch()
-    assert dog.left() == 10
+    assert dog.remaining() == 10
     clock.now += 10
-    assert dog.left() <= 0
+    assert dog.remaining() <= 0
     error = dog.error("node")
     assert (error.kind, error.timeout, error.elapsed) == ("idle", 10, 37)
 
@@ -161,9 +159,9 @@ def test_only_heartbeats_count_if_the_policy_says_so() -> None:
     dog, clock = watch(idle_timeout=10, refresh_on="heartbeat")
     clock.now += 6
     dog.touch()
-    assert dog.left() == 4
+    assert dog.remaining() == 4
     dog.touch(heartbeat=True)
-    assert dog.left() == 10
+    assert dog.remaining() == 10
 
 
 def test_the_nearer_limit_is_the_one_that_is_hit() -> None:
@@ -171,7 +169,7 @@ def test_the_nearer_limit_is_the_one_that_is_hit() -> None:
     clock.now += 15
     dog.touch(heartbeat=True)
     clock.now += 15
-    assert dog.left() <= 0
+    assert dog.remaining() <= 0
     assert dog.error("node").kind == "run"
     dog, clock = watch(run_timeout=30, idle_timeout=20)
     clock.now += 25
@@ -191,20 +189,20 @@ def test_a_sign_of_life_is_one_for_the_attempts_around_it_too() -> None:
     inner, _ = watch(outer, run_timeout=5)
     outer_clock.now += 9
     inner.touch()
-    assert outer.left() == 10
+    assert outer.remaining() == 10
 
 
 def test_what_is_given_up_gives_up_what_is_inside() -> None:
     outer, _ = watch(run_timeout=10)
     inner, _ = watch(outer, run_timeout=5)
-    call = Pulse(above=outer)
+    call = ChildDeadline(above=outer)
     inner.check()
-    outer.given_up = True
-    assert inner.over and outer.over and not call.over
+    outer.abandon()
+    assert inner.abandoned and outer.abandoned and not call.abandoned
     with pytest.raises(GraphAbandoned):
         inner.check()
     call.check()
-    assert not watch(run_timeout=1)[0].over
+    assert not watch(run_timeout=1)[0].abandoned
 
 
 # -- what a limit may be --------------------------------------------------------------------------------------
@@ -452,7 +450,7 @@ def signs(known: Known, *acts: Callable[[], Any]) -> list[float]:
     for act in acts:
         known[1].now += 50
         act()
-        left.append(known[0][0].left())
+        left.append(known[0][0].remaining())
     return left
 
 
@@ -477,7 +475,7 @@ def test_a_nested_graph_that_lives_is_a_sign_of_life(drive: Drive, known: Known,
         known[1].now += 50
 
     def second(state: Any) -> None:
-        found.append(known[0][0].left())
+        found.append(known[0][0].remaining())
 
     child = StateGraph(State).add_sequence([first, second]).add_edge(START, "first").compile()
     node: Any = child

@@ -11,13 +11,13 @@ from contextvars import copy_context
 from time import monotonic
 from typing import Any, Generic, TypeVar
 
-from .aattempt import in_context
+from .awaits import in_context
 from .timeslice import time_slices
 
 Job = TypeVar("Job")
 
 
-class Batch(Generic[Job]):
+class AsyncBatch(Generic[Job]):
     """Jobs side by side as coroutines: the tasks of one superstep, or whole runs.
 
     A worker does one after the other; only when one of them really waits is the next worker called, so that
@@ -150,7 +150,7 @@ async def side_by_side(
         if not batch.open and not ended.done():
             ended.set_result(None)
 
-    batch = Batch(range(len(jobs)), execute, limit or len(jobs), note)
+    batch = AsyncBatch(range(len(jobs)), execute, limit or len(jobs), note)
     try:
         if jobs:
             batch.start()

@@ -20,10 +20,10 @@ from ..run.loop import supersteps
 from ..run.run import Run
 from ..superstep.outcome import StepLimit
 from ..superstep.task import Task
-from .aattempt import in_context, run_task
-from .abatch import Batch, wants_out
+from .abatch import AsyncBatch, wants_out
 from .afutures import AsyncCalls
 from .ajournal import AsyncJournal
+from .awaits import arun_task, in_context
 from .pool import MAX_THREADS
 from .threads import ReaderLeft, made_under, note_loss, place, whole
 from .timeslice import time_slices
@@ -32,7 +32,7 @@ from .timeslice import time_slices
 async def drive(run: Run, effects: Effects | None = None) -> None:
     """Carry a run (or other effects on its thread) through to the end; nobody reads."""
     loop = supersteps(run) if effects is None else effects
-    driver = Driver(run)
+    driver = AsyncDriver(run)
     run.open_calls = driver.open_calls
     slices = time_slices()
     slice_end = slices.end()
@@ -78,7 +78,7 @@ def noted_inside(task: Task) -> asyncio.Future[None]:
 async def stream(run: Run) -> AsyncGenerator[Any, None]:
     """Carry a run through, handing over each chunk before anything further is done."""
     loop = supersteps(run)
-    driver = Driver(run)
+    driver = AsyncDriver(run)
     run.open_calls = driver.open_calls
     out = run.out
     run.wake = driver.wake
@@ -119,7 +119,7 @@ async def stream(run: Run) -> AsyncGenerator[Any, None]:
             slice_end = await slices.give_way()
 
 
-class Driver:
+class AsyncDriver:
     """Answers the effects of one loop."""
 
     __slots__ = ("_batch", "_ended", "_journal", "_limit", "_loop", "_run", "_waiter")
@@ -127,7 +127,7 @@ class Driver:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._loop = asyncio.get_running_loop()
-        self._batch: Batch[Task] | None = None
+        self._batch: AsyncBatch[Task] | None = None
         self._ended: deque[Task] = deque()
         self._waiter: asyncio.Future[None] | None = None
         self._journal = run.journal = AsyncJournal(run, self._loop)
@@ -188,13 +188,13 @@ class Driver:
         if self._batch is None:
             self._journal.check()
             if len(tasks) == 1 and not self._run.live:
-                await in_context(copy_context(), run_task(tasks[0]))
+                await in_context(copy_context(), arun_task(tasks[0]))
                 effect.finished = tasks
                 return
             if self._limit is not None:
-                tasks = self._limit.twins(tasks)
+                tasks = self._limit.detach(tasks)
             limit = self._run.config.get("max_concurrency") or width(tasks)
-            self._batch = Batch(tasks, run_task, limit, self._end)
+            self._batch = AsyncBatch(tasks, arun_task, limit, self._end)
             self._batch.start()
         await self._collect(effect, self._batch)
         if not effect.open:
@@ -210,7 +210,7 @@ class Driver:
             self._batch.stop(lambda sibling: sibling.node.coro is not None, at_once=wants_out(task.error))
         self._notice()
 
-    async def _collect(self, effect: RunTasks, batch: Batch[Task]) -> None:
+    async def _collect(self, effect: RunTasks, batch: AsyncBatch[Task]) -> None:
         """Wait for one task, or for all if nobody waits for single ones; take along what else has ended."""
         watched, ended = self._run.watched, self._ended
         while batch.open and not (watched and (ended or self._run.out)):
@@ -231,13 +231,13 @@ class Driver:
             StepTimeoutError: none has until the superstep's limit. Nobody waits for its tasks any longer.
         """
         while not waiter.done():
-            await asyncio.wait([waiter], timeout=limit.left())
-            if waiter.done() or limit.left() > 0:
+            await asyncio.wait([waiter], timeout=limit.remaining())
+            if waiter.done() or limit.remaining() > 0:
                 continue
             if self._batch is not None:
                 self._batch.cancel()
             self._batch = None
-            raise limit.hit()
+            raise limit.expire()
 
     async def abort(self, loop: Effects, error: BaseException) -> None:
         """Cancel running tasks, then let the loop keep what was done, even if this task is being cancelled."""

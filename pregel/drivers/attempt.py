@@ -1,178 +1,272 @@
-"""Running one task to its end in a sync run: attempt, retry, deadline, cache. The outcome is kept on the task."""
+"""What surrounds the call of a node: retries, cache, time limit, the check of edited inputs, its signals.
+
+Written once, as procedures for threads and for asyncio. Outcomes are noted on the task.
+"""
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import copy_context
-from queue import Empty, SimpleQueue
+from collections.abc import Sequence
+from concurrent.futures import CancelledError, Future
 from time import perf_counter
 from typing import Any
 
-from ..errors import GraphBubbleUp, ParentCommand
-from ..runtime import RUNNING
-from ..superstep.deadline import Watch
-from ..superstep.interrupts import unwrap_signals
+from ..errors import GraphBubbleUp, GraphInterrupt, ParentCommand
+from ..superstep.deadline import Deadline
+from ..superstep.interrupts import merge_questions, unwrap_signals
 from ..superstep.outcome import (
-    FullKey,
-    addressed_here,
+    accept_command,
     cache_key,
     check_untouched,
-    image_of,
-    keep_error,
-    keep_signal,
-    limits,
-    own_fault,
-    restore_cached,
-    take_over,
-    to_cache,
-    twin_of,
+    detach,
+    encode_result,
+    end_with_error,
+    end_with_signal,
+    merge_back,
+    restore_result,
+    snapshot_input,
+    timeout_of,
 )
 from ..superstep.retry import wait_before_retry
 from ..superstep.task import Task
 from ..types import TimeoutPolicy
-from .pool import POOL
+from .steps import Steps, Waits
 
 
-def run_task(task: Task) -> None:
-    """Run a task to its end, retries included. Call it in a context of its own; it does not raise."""
-    RUNNING.set(task)
-    failures: dict[int, int] | None = None
-    left: tuple[Any, ...] = ()  # what earlier attempts have called
-    timed = task.run.saver is not None
+def recover(task: Task, error: BaseException, waits: Waits) -> Steps[None]:
+    """Go on after the first attempt of a task has raised: note its signal, or try again until its
+    policies give up. Does not raise what attempts raise."""
+    failures: dict[int, int] = {}
+    earlier: tuple[Any, ...] = ()  # the calls of attempts that failed
     while True:
-        began = perf_counter() if timed else 0.0
+        if isinstance(error, GraphBubbleUp):
+            end_with_signal(task, error)
+            break
+        error = waits.failure_of(task, error)
+        task.writes = []
+        task.finished = False
+        retry = task.node.retry
+        pause = wait_before_retry(retry, failures, error) if retry else None
+        earlier += tuple(task.calls or ())
+        if pause is None:
+            end_with_error(task, error)
+            break
         try:
-            try:
-                if task.node.guarded or (task.send is not None and task.send.timeout is not None):
-                    _guarded(task)
-                else:
-                    attempt(task)
-            finally:
-                if timed:
-                    task.spans = (*task.spans, began + task.run.epoch, perf_counter() - began)
+            yield waits.sleep(pause)
+        except GeneratorExit:
+            raise  # closed: nobody waits for the task
+        except BaseException as interruption:
+            end_with_error(task, interruption)
             break
-        except GraphBubbleUp as signal:
-            keep_signal(task, signal)
+        task.begin_attempt()
+        began = perf_counter()
+        try:
+            yield from attempt_with_policies(task, waits)
             break
-        except BaseException as failure:
-            error = own_fault(task, failure)
-            task.writes = []
-            task.finished = False
-            failures = {} if failures is None else failures
-            wait = wait_before_retry(task.node.retry, failures, error) if task.node.retry else None
-            if wait is None:
-                left += tuple(task.calls or ())
-                keep_error(task, error)
-                break
-            time.sleep(wait)
-            left += tuple(task.calls or ())
-            task.begin_attempt()
-    if left:
-        task.run.calls.leave(left)
+        except GeneratorExit:
+            raise
+        except BaseException as again:
+            error = again
+        finally:
+            if task.run.saver is not None:
+                task.spans = (*task.spans, began + task.run.epoch, perf_counter() - began)
+    # Only now: the next attempt finds the calls of the last one again and goes on with them.
+    yield from abandon_calls(earlier, task.error, waits)
 
 
-def attempt(task: Task) -> None:
-    """Call the node once and write what it returned."""
-    node = task.node
-    signal: BaseException | None = None
-    try:
-        if node.inject is None:
-            result = node.sync(task.input)
-        else:
-            result = node.sync(task.input, **{name: get(task) for name, get in node.inject})
-    except (GraphBubbleUp, BaseExceptionGroup) as raised:
-        signal = unwrap_signals(task, raised)
-    if isinstance(signal, ParentCommand):
-        result = addressed_here(task, signal)
-    elif signal is not None:
-        if isinstance(signal, GraphBubbleUp) and task.calls:
-            task.run.calls.collect(task, signal)
-        raise signal
-    for writer in node.writers:
-        writer.write(result, task)
-    if task.calls:
-        task.run.calls.join(task)
-    task.finished = True
-
-
-def _guarded(task: Task) -> None:
-    """An attempt under a deadline, one whose result may be cached, or one whose input is watched."""
+def attempt_with_policies(task: Task, waits: Waits) -> Steps[None]:
+    """An attempt as its node's policies want it: cached, under a time limit, its input watched."""
     key = cache_key(task)
     if key is None:
-        _watched(task)
+        yield from _attempt_checked(task, waits)
         return
     cache = task.run.cache
-    with _one_at_a_time((id(cache), key)):
-        known = cache.get([key])
-        if key in known:
-            restore_cached(task, known[key])
-            return
-        _watched(task)
-        cache.set(to_cache(task, key))
+    # One at a time: equal tasks wait for the first to finish, and then find its result.
+    with waits.lock((id(cache), key)) as lock:
+        yield lock.acquire()
+        try:
+            known = yield waits.read_cache(cache, key)
+            if key in known:
+                restore_result(task, known[key])
+                return
+            yield from _attempt_checked(task, waits)
+            yield waits.write_cache(cache, encode_result(task, key))
+        finally:
+            lock.release()
 
 
-def _watched(task: Task) -> None:
-    """An attempt under its deadline. With `debug`, it fails if it edits its input, before anything is cached."""
-    policy = limits(task)
-    before = image_of(task) if task.node.debug else None
-    attempt(task) if policy is None else _timed(task, policy)
+def _attempt_checked(task: Task, waits: Waits) -> Steps[None]:
+    """With `debug`, an attempt fails if it edits its input, and so before anything is cached."""
+    before = snapshot_input(task) if task.node.debug else None
+    policy = timeout_of(task)
+    try:
+        if policy is None:
+            yield waits.attempt(task)
+        else:
+            yield from _attempt_in_time(task, policy, waits)
+    except StopIteration as stop:  # no generator may raise one
+        raise RuntimeError(f"node {task.name!r} raised StopIteration") from stop
     if before is not None:
         check_untouched(task, before)
 
 
-def _timed(task: Task, policy: TimeoutPolicy) -> None:
-    """An attempt on a thread of its own, abandoned at its deadline."""
-    twin = twin_of(task)
-    twin.watch = watch = Watch(policy, task.life)
-    ended: SimpleQueue[BaseException | None] = SimpleQueue()
+def _attempt_in_time(task: Task, policy: TimeoutPolicy, waits: Waits) -> Steps[None]:
+    """An attempt that is abandoned at its deadline, even if it does not stop then.
 
-    def work() -> None:
-        RUNNING.set(twin)
-        try:
-            attempt(twin)
-        except BaseException as error:
-            ended.put(error)
-        else:
-            ended.put(None)
-
-    context = copy_context()
-    POOL.submit(lambda: context.run(work))
-    while True:
-        try:
-            error = ended.get(timeout=max(watch.left(), 0.0))
-            break
-        except Empty:
-            if watch.left() <= 0:
-                watch.given_up = True
-                for call in twin.calls or ():
-                    call.cancel()  # unless it runs; the next attempt may find it
-                raise watch.error(task.name) from None
-        except BaseException:  # Ctrl-C
-            watch.given_up = True
-            raise
-    take_over(task, twin)
-    if error is not None:
-        raise error
-
-
-_locks: dict[tuple[int, FullKey], list[Any]] = {}
-_locks_guard = threading.Lock()
-
-
-@contextmanager
-def _one_at_a_time(key: tuple[int, FullKey]) -> Iterator[None]:
-    """Equal work waits for the first to finish, and then finds its result."""
-    with _locks_guard:
-        entry = _locks.setdefault(key, [threading.Lock(), 0])
-        entry[1] += 1
+    It works on a detached copy of the task, so that nothing it does later can reach the task.
+    """
+    copy = detach(task)
+    copy.deadline = deadline = Deadline(policy, task.nearest_deadline)
+    running = waits.start(copy)
     try:
-        with entry[0]:
-            yield
-    finally:
-        with _locks_guard:
-            entry[1] -= 1
-            if not entry[1]:
-                _locks.pop(key, None)
+        while not running.done and deadline.remaining() > 0:
+            yield running.wait(deadline.remaining())
+    except GeneratorExit:
+        raise
+    except BaseException:  # Ctrl-C, or the task itself is cancelled
+        yield running.stop()
+        deadline.abandon()
+        task.calls = cancel_calls(copy)
+        raise
+    if not running.done:
+        deadline.abandon()
+        running.cancel()
+        task.calls = cancel_calls(copy)
+        raise deadline.error(task.name)
+    merge_back(task, copy)
+    if running.error is not None:
+        raise running.error
+
+
+def receive_signal(task: Task, raised: BaseException, waits: Waits) -> Steps[Any]:
+    """What a body that ended with a signal leads to.
+
+    Returns:
+        The command that a graph inside sent to this one: it counts as the body's result.
+
+    Raises:
+        GraphInterrupt: the body pauses: with its questions and those of all its calls.
+        BaseException: any other signal, or the failures of a group that holds some.
+    """
+    signal = unwrap_signals(task, raised)
+    if isinstance(signal, ParentCommand):
+        return accept_command(task, signal)
+    if isinstance(signal, GraphBubbleUp) and task.calls:
+        yield from collect_questions(task, signal, waits)
+    if isinstance(signal, GraphInterrupt) and task.inside:
+        # What graphs beside the one that paused ask, or have done with an answer, is recorded with it.
+        yield waits.nested_runs(task)
+    raise signal
+
+
+# -- the `@task` calls of a body that has ended ---------------------------------------------------
+
+
+class CallFuture(Future[Any]):
+    """What a call from sync code returns.
+
+    Attributes:
+        retrieved: whether anybody has seen how it ended.
+        coroutine: the asyncio task that runs it, if it is one.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.retrieved = False
+        self.coroutine: Any = None
+
+    def result(self, timeout: float | None = None) -> Any:
+        """The call's result; waits for it.
+
+        Raises:
+            TimeoutError: it is not there within `timeout` seconds.
+            BaseException: whatever the call raised.
+        """
+        try:
+            return super().result(timeout)
+        finally:
+            self.retrieved = self.done()
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """What the call raised, or None; waits for it."""
+        self.retrieved = True
+        return super().exception(timeout)
+
+
+def join_calls(task: Task, waits: Waits) -> Steps[None]:
+    """Wait for all calls of a task whose body has returned.
+
+    Raises:
+        GraphInterrupt: some of them pause.
+        BaseException: one failed and nobody has looked at how it ended.
+    """
+    ends = []
+    for call in task.calls or ():
+        yield waits.call(call)
+        seen = _was_seen(call)  # before `failure` looks
+        ends.append((failure(call), seen))
+    pauses = [error for error, _ in ends if isinstance(error, GraphInterrupt)]
+    if pauses:
+        signal = GraphInterrupt()
+        signal.by_hand = False
+        merge_questions(signal, pauses)
+        raise signal
+    for error, seen in ends:
+        if error is not None and not seen and not isinstance(error, CancelledError):
+            raise error
+
+
+def collect_questions(task: Task, signal: GraphBubbleUp, waits: Waits) -> Steps[None]:
+    """The body stops with a signal: let its calls end. If it pauses, ask all their questions at once."""
+    ends = []
+    for call in task.calls or ():
+        yield waits.call(call)
+        ends.append(failure(call))
+    if isinstance(signal, GraphInterrupt):
+        merge_questions(signal, ends)
+
+
+def abandon_calls(calls: Sequence[Any], error: BaseException | None, waits: Waits) -> Steps[None]:
+    """Nobody will ask for these calls any more: cancel those that can be, let none outlive the task.
+
+    Args:
+        error: how the task ended.
+    """
+    for call in calls:
+        call.cancel()
+        if isinstance(call, CallFuture) and call.coroutine is not None:
+            call.coroutine.cancel()
+    cancelled = type(error).__name__ == "CancelledError"  # by name: asyncio may not be loaded
+    for call in calls:
+        # A thread cannot be cancelled. Who is cancelled in an event loop must not wait for one.
+        on_thread = isinstance(call, CallFuture) and call.coroutine is None
+        if not (cancelled and on_thread):
+            yield waits.call(call)
+            failure(call)
+
+
+def cancel_calls(copy: Task) -> list[Any]:
+    """Of the calls of an attempt that was abandoned, cancel those on threads that have not started.
+
+    Returns:
+        The others: they are cancelled when their task ends, unless the next attempt finds them.
+    """
+    calls = copy.calls or ()
+    for call in calls:
+        if isinstance(call, CallFuture):
+            call.cancel()
+    return [call for call in calls if not isinstance(call, CallFuture)]
+
+
+def failure(call: Any) -> BaseException | None:
+    """What a call that has ended raised. For a `CallFuture` this does not count as having looked."""
+    if call.cancelled():
+        return CancelledError()
+    error: BaseException | None = (
+        Future.exception(call) if isinstance(call, CallFuture) else call.exception()
+    )
+    return error
+
+
+def _was_seen(call: Any) -> bool:
+    """Whether anybody has looked at how a call ended: asyncio notes that on its futures as well."""
+    return call.retrieved if isinstance(call, CallFuture) else not call._log_traceback

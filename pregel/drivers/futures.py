@@ -11,7 +11,6 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import CancelledError, Future
 from contextvars import copy_context
 from functools import partial
 from pathlib import Path
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...checkpoint.base import ERROR, RESUME, RETURN
 from ...store.keys import canonical_key
-from ..errors import GraphBubbleUp, GraphInterrupt
+from ..errors import GraphInterrupt
 from ..names import PUSH
 from ..program.program import CompiledNode
 from ..program.results import refuse_coroutine
@@ -28,12 +27,13 @@ from ..program.writes import Writer
 from ..run.commits import encode_marks, marks_of_unfinished
 from ..run.effects import Save
 from ..run.snapshots import given_answers, still_asked
-from ..superstep.deadline import Pulse
-from ..superstep.interrupts import merge_questions
+from ..superstep.deadline import ChildDeadline
 from ..superstep.task import Task, call_id
 from ..types import Interrupt
-from . import attempt as work
+from .attempt import CallFuture
 from .pool import POOL
+from .steps import Steps, Waits, run_steps
+from .waits import WAITS
 
 if TYPE_CHECKING:
     from ..run.run import Run
@@ -50,37 +50,6 @@ class ReturnWriter(Writer):
         task.writes.append((RETURN, result))
 
 
-class CallFuture(Future[Any]):
-    """What a call from sync code returns.
-
-    Attributes:
-        retrieved: whether anybody has seen how it ended.
-        coroutine: the asyncio task that runs it, if it is one.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.retrieved = False
-        self.coroutine: Any = None
-
-    def result(self, timeout: float | None = None) -> Any:
-        """The call's result; waits for it.
-
-        Raises:
-            TimeoutError: it is not there within `timeout` seconds.
-            BaseException: whatever the call raised.
-        """
-        try:
-            return super().result(timeout)
-        finally:
-            self.retrieved = self.done()
-
-    def exception(self, timeout: float | None = None) -> BaseException | None:
-        """What the call raised, or None; waits for it."""
-        self.retrieved = True
-        return super().exception(timeout)
-
-
 class Calls:
     """The calls of one sync run."""
 
@@ -88,7 +57,7 @@ class Calls:
         self.run = run
         self._made: dict[str, tuple[Task, Any]] = {}
         self._given: tuple[Any, Collection[str]] = (None, ())
-        self._gates: dict[str, Gate] = {}
+        self._limiters: dict[str, Limiter] = {}
         self._lock = threading.Lock()
 
     def start(self, parent: Task, node: CompiledNode, arguments: Arguments) -> Any:
@@ -102,7 +71,7 @@ class Calls:
             future = CallFuture()
             self._admit(parent, child, future)
             context = copy_context()
-            self._gate(parent)(lambda: context.run(self._work, child, future))
+            self._limiter(parent)(lambda: context.run(self._work, child, future))
         return future
 
     def _find(self, parent: Task, node: CompiledNode, arguments: Arguments) -> tuple[Task, Any]:
@@ -112,10 +81,10 @@ class Calls:
                 parent.calls = []
             child = Task(node, (PUSH, parent.path, len(parent.calls), True), arguments)
             child.run, child.beside = self.run, self.run.saved_id
-            life = parent.life
-            if life is not None:
-                life.check()
-                child.watch = Pulse(above=life)
+            deadline = parent.nearest_deadline
+            if deadline is not None:
+                deadline.check()
+                child.deadline = ChildDeadline(above=deadline)
             future = None
             if digest is not None:
                 child.identify(call_id(parent, node, digest))
@@ -149,64 +118,47 @@ class Calls:
             result = dict(known.writes).get(RETURN)
             for stream in self.run.streams:
                 stream.known((result,))
-            return self._done(result, None)
+            return self._resolved(result, None)
         if self._given[0] is not stored:
             self._given = stored, given_answers(stored)
         open_ = still_asked(self.run, known, self._given[1])
-        return self._done(None, _asked(open_)) if open_ else None
+        return self._resolved(None, pausing(open_)) if open_ else None
 
-    def _done(self, value: Any, error: BaseException | None) -> Any:
-        return ended(CallFuture(), value, error)
+    def _resolved(self, value: Any, error: BaseException | None) -> Any:
+        """A future that has ended already."""
+        return resolve(CallFuture(), value, error)
 
-    def _gate(self, parent: Task) -> Callable[[Callable[[], None]], None]:
+    def _limiter(self, parent: Task) -> Callable[[Callable[[], None]], None]:
         """How a call is let in: `max_concurrency` counts the calls of one parent, so that none can wait for its own."""
         limit = self.run.config.get("max_concurrency")
         if not limit:
             return POOL.submit
-        return self._gates.setdefault(parent.id, Gate(limit)).submit
+        return self._limiters.setdefault(parent.id, Limiter(limit)).submit
+
+    def _run_call(self, child: Task, waits: Waits) -> Steps[None]:
+        """Run a call to its end; show and record it."""
+        step = self.run.machine.step
+        for stream in self.run.streams:
+            stream.started(child, step)
+        yield waits.run_task(child)
+        record = build_record(self.run, child)
+        if record is not None:
+            yield waits.record(self.run.journal, record)
+        for stream in self.run.streams:
+            stream.ended(child, step)
 
     def _work(self, child: Task, future: CallFuture) -> None:
-        """Run a call on this worker thread and tell how it ended."""
+        """Run a call on this worker thread, and resolve its future."""
         if not future.set_running_or_notify_cancel():
             return
         try:
-            for stream in self.run.streams:
-                stream.started(child, self.run.machine.step)
-            work.run_task(child)
-            record = record_of(self.run, child)
-            if record is not None:
-                self.run.journal.record(record)
-            for stream in self.run.streams:
-                stream.ended(child, self.run.machine.step)
+            run_steps(self._run_call(child, WAITS))
         except BaseException as error:
             fail(child, error)
-        settle(child, future)
-
-    def join(self, parent: Task) -> None:
-        """Wait for all calls of a parent whose body has ended.
-
-        Raises:
-            GraphInterrupt: some of them pause.
-            Exception: one failed and nobody has looked at how it ended.
-        """
-        calls = parent.calls or ()
-        raise_open([(call, how(call), call.retrieved) for call in calls])
-
-    def collect(self, parent: Task, signal: GraphBubbleUp) -> None:
-        """The body stops with a signal: let its calls end; if it pauses on a question, ask all theirs at once."""
-        endings = [how(call) for call in parent.calls or ()]
-        if isinstance(signal, GraphInterrupt):
-            merge_questions(signal, endings)
-
-    def leave(self, calls: Sequence[CallFuture]) -> None:
-        """Nobody will ask for these any more: drop those that have not started, let none outlive the caller."""
-        for call in calls:
-            call.cancel()
-        for call in calls:
-            how(call)
+        resolve(future, result_of(child), error_of(child))
 
 
-class Gate:
+class Limiter:
     """Lets so many jobs run at once; the others follow in order."""
 
     def __init__(self, limit: int) -> None:
@@ -215,7 +167,7 @@ class Gate:
         self._lock = threading.Lock()
 
     def submit(self, job: Callable[[], None]) -> None:
-        """Run the job on a worker thread as soon as there is room."""
+        """Run the job on a worker thread as soon as one of those before it has ended."""
         with self._lock:
             if self._free == 0:
                 self._waiting.append(job)
@@ -231,24 +183,13 @@ class Gate:
                 self._free += job is None
 
 
-def how(call: CallFuture) -> BaseException | None:
-    """Wait for a call; how it ended, without counting as somebody who has looked."""
-    try:
-        return Future.exception(call)
-    except CancelledError as cancelled:
-        return cancelled
-
-
-def raise_open(endings: Sequence[tuple[Any, BaseException | None, bool]]) -> None:
-    """After the body's end: ask what is still asked, and raise what nobody has looked at."""
-    questions = [error for _, error, _ in endings if isinstance(error, GraphInterrupt)]
-    if questions:
-        signal = _asked(())
-        merge_questions(signal, questions)
-        raise signal
-    for _, error, seen in endings:
-        if error is not None and not seen and not isinstance(error, CancelledError):
-            raise error
+def resolve(future: Any, value: Any, error: BaseException | None) -> Any:
+    """Give a future its result, or what it raises; returns it."""
+    if error is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(value)
+    return future
 
 
 def fail(child: Task, error: BaseException) -> None:
@@ -258,8 +199,8 @@ def fail(child: Task, error: BaseException) -> None:
     child.finished = child.paused = False
 
 
-def ending_of(child: Task) -> BaseException | None:
-    """What a call raises to those who wait for it."""
+def error_of(child: Task) -> BaseException | None:
+    """What a call that has ended raises to those who wait for it."""
     if child.paused:
         signal = GraphInterrupt(child.interrupts)
         signal.by_hand, signal.error = child.raised, child.rejected
@@ -267,26 +208,13 @@ def ending_of(child: Task) -> BaseException | None:
     return child.error
 
 
-def returned(child: Task) -> Any:
+def result_of(child: Task) -> Any:
     """What a finished call returned."""
     return dict(child.writes).get(RETURN)
 
 
-def settle(child: Task, future: Future[Any]) -> None:
-    """Tell a future how its call ended."""
-    ended(future, returned(child), ending_of(child))
-
-
-def ended(future: Any, value: Any, error: BaseException | None) -> Any:
-    """A future, of threads or of asyncio, that ends so."""
-    if error is not None:
-        future.set_exception(error)
-    else:
-        future.set_result(value)
-    return future
-
-
-def _asked(questions: Sequence[Interrupt]) -> GraphInterrupt:
+def pausing(questions: Sequence[Interrupt]) -> GraphInterrupt:
+    """The signal of a call that waits for answers to these questions."""
     signal = GraphInterrupt(questions)
     signal.by_hand = False
     return signal
@@ -346,11 +274,11 @@ def _key(value: Any) -> str:
 # -- what is recorded -----------------------------------------------------------------------------------------
 
 
-def record_of(run: Run, child: Task) -> Save | None:
+def build_record(run: Run, child: Task) -> Save | None:
     """How a call ended, as the journal takes it; None if nothing is to be stored now."""
     marks: dict[str, Any] = {}
     if child.finished:
-        marks = {RETURN: returned(child), **_forget_error(run, child)}
+        marks = {RETURN: result_of(child), **_forget_error(run, child)}
         if child.answers:
             marks[RESUME] = child.answers
     else:

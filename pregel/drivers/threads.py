@@ -16,10 +16,10 @@ from ..run.loop import supersteps
 from ..run.run import Run
 from ..superstep.outcome import StepLimit
 from ..superstep.task import Task
-from .attempt import run_task
 from .futures import Calls
 from .journal import Journal
 from .pool import MAX_THREADS, POOL, Batch
+from .waits import run_task
 
 TOGETHER, AT_MOST = 0.0002, 0.01
 """Seconds between the ends of tasks that count as one end, and in all: they are recorded in one commit."""
@@ -148,7 +148,7 @@ class Driver:
 
     def _start(self, effect: RunTasks) -> None:
         run = self._run
-        tasks = effect.tasks if self._limit is None else self._limit.twins(effect.tasks)
+        tasks = effect.tasks if self._limit is None else self._limit.detach(effect.tasks)
         self._open = len(tasks)
         self._dropped = []
         self._batch = Batch(tasks, run_task, run.config.get("max_concurrency") or MAX_THREADS, self._end)
@@ -198,15 +198,15 @@ class Driver:
         """
         while True:
             try:
-                twin = self._ended.get(timeout=limit.left())
+                copy = self._ended.get(timeout=limit.remaining())
             except Empty:
-                if limit.left() > 0:
+                if limit.remaining() > 0:
                     continue
                 if self._batch is not None:
                     self._batch.cancel()
                 self._batch = None
-                raise limit.hit() from None
-            return None if twin is None else limit.admit(twin)
+                raise limit.expire() from None
+            return None if copy is None else limit.admit(copy)
 
     def abort(self, loop: Effects, error: BaseException) -> None:
         """Let running tasks end, then let the loop keep what was done. Its own end is not our concern."""

@@ -34,8 +34,8 @@ def supersteps(run: Run) -> Effects:
     found: CheckpointTuple | None = None
     if run.saver is not None:
         found = yield from load_checkpoint(run)
-    if run.watch is not None:
-        run.watch.check()
+    if run.deadline is not None:
+        run.deadline.check()
     machine = run.machine = load_machine(run, found)
     yield from first_phase(run, machine, found)
     if run.repeated:
@@ -85,8 +85,8 @@ def _loop(run: Run, machine: Machine) -> Effects:
             else:
                 effect.tasks = tasks  # nobody looks until all have ended
                 yield effect
-            if run.watch is not None:
-                run.watch.check()
+            if run.deadline is not None:
+                run.deadline.check()
             ended = _all_finished(tasks)
             if not ended:
                 tasks = yield from _handle_errors(run, tasks, effect)

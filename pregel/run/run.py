@@ -127,7 +127,7 @@ class Run:
         epoch: what makes seconds since the epoch of `perf_counter`; only kept for a saver.
         head: the newest checkpoint id this run knows of; `saved_id` the one it builds on.
         stored: per task id, what the loaded checkpoint knows of the task.
-        watch: the watch of the attempt that runs this graph, or None.
+        deadline: that of the attempt that runs this graph, or None.
         late: records of mid-task calls that are stored at the end of the call (durability "exit"); `inner_commits` the
             checkpoints of graphs that a task has run to the end, by namespace, stored if that task is to go on.
         torn: a superstep is being applied that is not stored at once (durability "exit"): half-way, no state counts.
@@ -147,19 +147,19 @@ class Run:
 
     __slots__ = (
         "_calls", "after", "answers", "before", "blobs", "cache", "check_input", "committed", "config", "context",
-        "control", "dropped", "durability", "epoch", "executor", "found", "head", "histories", "inner_commits",
-        "input", "journal", "keep_view", "last_view", "late", "limit", "live", "luggage", "machine",
+        "control", "deadline", "dropped", "durability", "epoch", "executor", "found", "head", "histories",
+        "inner_commits", "input", "journal", "keep_view", "last_view", "late", "limit", "live", "luggage", "machine",
         "metadata", "migrate", "migrated", "ns", "only_asked", "open_calls", "out", "output_keys", "output_set",
         "parent", "parents", "passed", "paused", "program", "repeated", "rewound", "run_id", "saved_id", "saver",
         "seeded", "serde", "shown", "source", "step_timeout", "store", "stored", "streams", "thread_id",
-        "torn", "wake", "watch", "way",
+        "torn", "wake", "way",
     )  # fmt: skip
 
     def __init__(self, graph: Graph, input: Any, config: RunnableConfig | None, call: Call) -> None:
         parent: Task | None = RUNNING.get()
         bound = graph.config
         given, config = config, normalize(config)
-        self.watch = parent.life if parent is not None else None
+        self.deadline = parent.nearest_deadline if parent is not None else None
         if parent is not None and config and names_thread(config):
             if is_own(config, parent):
                 config = inheritable(config)  # the node passes on the config it was given
@@ -318,7 +318,7 @@ class Run:
     def _report_to(self, parent: Task) -> None:
         """Let the readers of the enclosing run see this one too."""
         own = last_level(self.ns)
-        below = (s.below(self.program.stream, (*s.ns, *own), self.watch) for s in parent.run.streams)
+        below = (s.below(self.program.stream, (*s.ns, *own), self.deadline) for s in parent.run.streams)
         self.streams = tuple(filter(None, below))
 
     def read_by(self, call: Call, modes: StreamMode | Sequence[StreamMode]) -> None:
@@ -335,7 +335,7 @@ class Run:
     @property
     def abandoned(self) -> bool:
         """Whether the attempt that runs this graph was given up, so that nothing of it may be stored."""
-        return self.watch is not None and self.watch.over
+        return self.deadline is not None and self.deadline.abandoned
 
     @property
     def watched(self) -> bool:
@@ -358,14 +358,14 @@ class Run:
     def writer_of(self, task: Task) -> StreamWriter:
         """Sends custom events to the reader; does nothing if there is none who asked for them."""
         streams = [s for s in self.streams if s.wants("custom")]
-        watch, attempt = task.life, task.attempt
-        if not streams and watch is None:
+        deadline, attempt = task.nearest_deadline, task.attempt
+        if not streams and deadline is None:
             return _nobody_listens
 
         def write(data: Any) -> None:
-            if watch is not None:
-                watch.touch()
-                if watch.over:
+            if deadline is not None:
+                deadline.touch()
+                if deadline.abandoned:
                     return
             if task.attempt == attempt:  # a failed attempt speaks no more
                 for stream in streams:

@@ -100,12 +100,12 @@ class Stream:
         """Whether chunks may come while a node runs."""
         return self._envelope.subgraphs or not LIVE.isdisjoint(self.modes)
 
-    def below(self, keys: str | Sequence[str], ns: tuple[str, ...], watch: Any = None) -> Stream | None:
+    def below(self, keys: str | Sequence[str], ns: tuple[str, ...], deadline: Any = None) -> Stream | None:
         """The stream of a nested run that reports here; None without `subgraphs`: then only what the node around that
-        run returns is shown. With a `watch`, nothing once that is over."""
+        run returns is shown. With a `deadline`, nothing once that is abandoned."""
         if not self._envelope.subgraphs:
             return None
-        put = self._put if watch is None else watch.fence(self._put)
+        put = self._put if deadline is None else deadline.fence(self._put)
         stream = Stream(self.modes, self._envelope, put, keys, ns)
         stream._sent = self._sent  # a message shown inside is not shown again when the parent returns it
         return stream

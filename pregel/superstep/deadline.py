@@ -1,4 +1,4 @@
-"""How long an attempt may still take, and whether it was given up. Pure but for the clock it is given."""
+"""How long an attempt may still take, and whether it was abandoned. Pure but for the clock it is given."""
 
 from __future__ import annotations
 
@@ -11,41 +11,43 @@ from ..errors import GraphAbandoned, NodeTimeoutError
 from ..types import TimeoutPolicy
 
 NO_LIMIT = TimeoutPolicy()
-HELD = 0.05
-"""Seconds between two looks at an attempt that waits for a place to run."""
+QUEUED_SECONDS = 0.05
+"""Seconds between two looks at an attempt that is queued by its executor."""
 
 
-class Watch:
-    """The limits of one attempt, from now on.
+class Deadline:
+    """The time limits of one attempt, from now on.
 
     Args:
-        above: the watch of the attempt around this one: a sign of life is one for both, and what gives up that one
-            gives up this one too.
+        above: the deadline of the attempt around this one: a sign of life is one for both, and who
+            abandons that one abandons this one too.
         clock: seconds on a clock that does not step back.
-
-    Attributes:
-        given_up: nobody waits for the attempt any longer; what it still says and stores is dropped.
     """
 
-    __slots__ = ("_above", "_clock", "_held", "_policy", "_sign", "_started", "given_up")
+    __slots__ = ("_abandoned", "_above", "_clock", "_policy", "_queued", "_sign", "_started")
 
     def __init__(
         self,
         policy: TimeoutPolicy = NO_LIMIT,
-        above: Watch | None = None,
+        above: Deadline | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._policy = policy
         self._above = above
         self._clock = clock
         self._started = self._sign = clock()
-        self._held = False
-        self.given_up = False
+        self._queued = False
+        self._abandoned = False
 
     @property
-    def over(self) -> bool:
-        """Whether this attempt, or one around it, was given up."""
-        return self.given_up or (self._above is not None and self._above.over)
+    def abandoned(self) -> bool:
+        """Whether nobody waits for this attempt any longer, or for one around it. What it still says
+        and stores is dropped."""
+        return self._abandoned or (self._above is not None and self._above.abandoned)
+
+    def abandon(self) -> None:
+        """Wait for the attempt no longer."""
+        self._abandoned = True
 
     def touch(self, *, heartbeat: bool = False) -> None:
         """A sign of life: the idle limit starts anew, unless the policy counts heartbeats only."""
@@ -61,25 +63,25 @@ class Watch:
             GraphAbandoned: nobody does.
         """
         self.touch()
-        if self.over:
+        if self.abandoned:
             raise GraphAbandoned
 
     def fence(self, put: Callable[[Any], None]) -> Callable[[Any], None]:
-        """`put`, as long as the attempt is not given up."""
-        return lambda chunk: None if self.over else put(chunk)
+        """`put`, as long as the attempt is not abandoned."""
+        return lambda chunk: None if self.abandoned else put(chunk)
 
-    def hold(self) -> None:
+    def queue(self) -> None:
         """The attempt waits for a place to run: that does not count."""
-        self._held = True
+        self._queued = True
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """It has one: now its time begins."""
         self._started = self._sign = self._clock()
-        self._held = False
+        self._queued = False
 
-    def left(self) -> float:
+    def remaining(self) -> float:
         """Seconds until the nearer limit; zero or less once it is hit."""
-        return HELD if self._held else min(self._limits())[0]
+        return QUEUED_SECONDS if self._queued else min(self._limits())[0]
 
     def error(self, node: str) -> NodeTimeoutError:
         """What to raise for the limit that was hit."""
@@ -97,13 +99,13 @@ class Watch:
         return limits
 
 
-class Pulse(Watch):
-    """The watch of a call made by a timed attempt: its signs of life reach the caller, but it is a task of its own and
-    is not given up with it, for the caller's next attempt may find it."""
+class ChildDeadline(Deadline):
+    """That of a call made by a timed attempt: its signs of life reach the caller, but it is a task of
+    its own and is not abandoned with it, for the caller's next attempt may find it."""
 
     __slots__ = ()
 
     @property
-    def over(self) -> bool:
+    def abandoned(self) -> bool:
         """Never: it ends when it ends."""
         return False

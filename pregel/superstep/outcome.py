@@ -19,14 +19,14 @@ from ..errors import (
 from ..names import CACHED_WRITES
 from ..program.program import CompiledNode
 from ..types import Command, TimeoutPolicy
-from .deadline import Watch
+from .deadline import Deadline
 from .interrupts import questions_of
 from .task import Task, in_path_order
 
 FullKey = tuple[tuple[str, ...], str]
 
 
-def addressed_here(task: Task, signal: ParentCommand) -> Command[Any]:
+def accept_command(task: Task, signal: ParentCommand) -> Command[Any]:
     """The command that a nested graph sent to its parent, which this task's graph is; a mid-task call hands it on to
     its caller."""
     if task.path[-1] is True:
@@ -34,7 +34,7 @@ def addressed_here(task: Task, signal: ParentCommand) -> Command[Any]:
     return Command(update=signal.command.update, goto=signal.command.goto)
 
 
-def own_fault(task: Task, error: BaseException) -> BaseException:
+def failure_of(task: Task, error: BaseException) -> BaseException:
     """An asyncio.CancelledError that nobody asked for is the node's own failure. By name: asyncio may not be loaded."""
     if type(error).__name__ != "CancelledError" or isinstance(error, Exception):
         return error
@@ -43,7 +43,7 @@ def own_fault(task: Task, error: BaseException) -> BaseException:
     return mine
 
 
-def keep_signal(task: Task, signal: GraphBubbleUp) -> None:
+def end_with_signal(task: Task, signal: GraphBubbleUp) -> None:
     """Note that a task pauses, or hands over to the graph around it."""
     task.writes = []
     task.finished = False
@@ -58,7 +58,7 @@ def keep_signal(task: Task, signal: GraphBubbleUp) -> None:
         task.error = signal
 
 
-def keep_error(task: Task, error: BaseException) -> None:
+def end_with_error(task: Task, error: BaseException) -> None:
     """Note that a task failed, and where."""
     if isinstance(error, StopIteration):  # the loop is a generator, and none may raise this
         stop, error = error, RuntimeError(f"node {task.name!r} raised StopIteration")
@@ -78,7 +78,7 @@ def keep_error(task: Task, error: BaseException) -> None:
 # -- inputs that must not be changed ----------------------------------------------------------------------------
 
 
-def image_of(task: Task) -> dict[str, Any]:
+def snapshot_input(task: Task) -> dict[str, Any]:
     """What a task's input looks like, key by key; what cannot be encoded is left out."""
     value = task.input
     fields = value if isinstance(value, dict) else getattr(value, "__dict__", None) or {"input": value}
@@ -97,7 +97,7 @@ def check_untouched(task: Task, before: dict[str, Any]) -> None:
     Raises:
         InPlaceEditError: the node changed it; names the keys.
     """
-    after = image_of(task)
+    after = snapshot_input(task)
     changed = [key for key in before if key in after and after[key] != before[key]]
     if changed:
         raise InPlaceEditError(task.name, changed)
@@ -106,73 +106,78 @@ def check_untouched(task: Task, before: dict[str, Any]) -> None:
 # -- attempts that may be abandoned ---------------------------------------------------------------------------
 
 
-def limits(task: Task) -> TimeoutPolicy | None:
+def timeout_of(task: Task) -> TimeoutPolicy | None:
     """The time limits of a task: its Send's, else its node's."""
     return (task.send.timeout if task.send is not None else None) or task.node.timeout
 
 
-def twin_of(task: Task) -> Task:
-    """A copy for an attempt that may have to be abandoned: nothing it does later can reach the task."""
+def detach(task: Task) -> Task:
+    """A copy for an attempt that may have to be abandoned: nothing it does later reaches the task."""
+    # Both are made on demand: the copy must find the task's, not make its own.
     task.known_answers()
     task.first_attempt_time()
-    twin = task.copy()
-    twin.writes = []
-    twin.answers = dict(task.known_answers())
-    return twin
+    copy = task.copy()
+    copy.writes = []
+    copy.answers = dict(task.known_answers())
+    return copy
 
 
-def take_over(task: Task, twin: Task) -> None:
-    """Make what the twin has done the task's own."""
-    task.writes, task.finished, task.answers = twin.writes, twin.finished, twin.answers
-    task.asked, task.keys, task.raised, task.passed_on = twin.asked, twin.keys, twin.raised, twin.passed_on
-    task.children, task.calls, task.rejected_inside = twin.children, twin.calls, twin.rejected_inside
-    task.questions = getattr(twin, "questions", [])
+def merge_back(task: Task, copy: Task) -> None:
+    """Make what a detached copy has done the task's own."""
+    task.writes, task.finished, task.answers = copy.writes, copy.finished, copy.answers
+    task.asked, task.keys, task.raised, task.passed_on = copy.asked, copy.keys, copy.raised, copy.passed_on
+    task.children, task.calls, task.rejected_inside = copy.children, copy.calls, copy.rejected_inside
+    task.questions = getattr(copy, "questions", [])
 
 
 class StepLimit:
-    """The limit on a whole superstep: its tasks run as twins, and what a twin has done counts if it ends in time.
+    """The limit on a whole superstep: its tasks run as detached copies, and what a copy has done counts
+    if it ends in time.
 
     Args:
         seconds: how long a superstep may take, error handlers included.
     """
 
-    __slots__ = ("_due", "_open", "_seconds", "_step", "_watch")
+    __slots__ = ("_deadline", "_due", "_expired", "_open", "_seconds", "_step")
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._step: int | None = None
         self._due = 0.0
         self._open: dict[Task, Task] = {}
-        self._watch = Watch()
+        self._deadline = Deadline()
+        self._expired = False
 
-    def twins(self, tasks: Sequence[Task]) -> list[Task]:
+    def detach(self, tasks: Sequence[Task]) -> list[Task]:
         """Copies of these tasks, to run in their places."""
         run = tasks[0].run
         if run.machine.step != self._step:
             self._step, self._due = run.machine.step, time.monotonic() + self._seconds
-        self._watch = Watch(above=run.watch)
-        self._open = {twin_of(task): task for task in tasks}
-        for twin in self._open:
-            twin.watch = self._watch
+        self._deadline = Deadline(above=run.deadline)
+        self._open = {detach(task): task for task in tasks}
+        for copy in self._open:
+            copy.deadline = self._deadline
         return list(self._open)
 
-    def left(self) -> float:
+    def remaining(self) -> float:
         """Seconds until the limit, never below zero."""
         return max(self._due - time.monotonic(), 0.0)
 
-    def admit(self, twin: Task) -> Task:
-        """The task whose twin has ended, with what the twin has done, if that was in time."""
-        if self._watch.given_up:
-            return twin
-        task = self._open.pop(twin)
+    def admit(self, copy: Task) -> Task:
+        """The task whose copy has ended, with what the copy has done, if that was in time."""
+        if self._expired:
+            return copy
+        task = self._open.pop(copy)
         for name in _OUTCOME:
-            setattr(task, name, getattr(twin, name))
+            setattr(task, name, getattr(copy, name))
         return task
 
-    def hit(self) -> StepTimeoutError:
-        """Give up what has not ended; the error to raise."""
-        self._watch.given_up = True
-        return StepTimeoutError([task.name for task in in_path_order([*self._open.values()])], self._seconds)
+    def expire(self) -> StepTimeoutError:
+        """Abandon what has not ended; the error to raise."""
+        self._expired = True
+        self._deadline.abandon()
+        late = in_path_order([*self._open.values()])
+        return StepTimeoutError([task.name for task in late], self._seconds)
 
 
 _OUTCOME = (
@@ -229,13 +234,13 @@ def cache_namespace(node: CompiledNode) -> tuple[str, ...]:
     return (CACHED_WRITES, node.cached_as, node.name)
 
 
-def restore_cached(task: Task, blob: Any) -> None:
+def restore_result(task: Task, blob: Any) -> None:
     """Take a cached result as the task's own."""
     task.writes = [tuple(pair) for pair in task.run.serde.loads(blob)]
     task.finished = task.restored = True
 
 
-def to_cache(task: Task, key: FullKey) -> dict[FullKey, Any]:
+def encode_result(task: Task, key: FullKey) -> dict[FullKey, Any]:
     """A finished task's result as a cache takes it; nothing if it cannot be stored."""
     assert task.node.cache_policy is not None
     try:

@@ -76,7 +76,7 @@ class Task:
         run: the call it belongs to.
         restored: its outcome was found in store or cache, so it was not executed.
         cause: for an error handler, the task that failed.
-        watch: the limits of the current attempt, or None.
+        deadline: that of the current attempt, or None.
         calls: what the current attempt has called with `@task`.
         questions: (place, question) of what the current attempt has asked without an answer; not set until it asks.
         rejected: why the answer to its question was not taken.
@@ -133,7 +133,7 @@ class Task:
     keys = Rare[tuple[str, ...]](())
     children = Rare(0)
     equal_calls: Rare[dict[str, int] | None] = Rare(None)
-    watch = Rare[Any](None)
+    deadline = Rare[Any](None)
     cause: Rare[Task | None] = Rare(None)
     answers = Rare[dict[str, Any] | None](None)
     rejected = Rare[Exception | None](None)
@@ -258,15 +258,15 @@ class Task:
         return self.error is not None and (self.node.handler is None or not isinstance(self.error, Exception))
 
     @property
-    def life(self) -> Any:
-        """The watch of its attempt, or of the nearest attempt around it that has one; or None."""
-        return self.run.watch if self.watch is None else self.watch
+    def nearest_deadline(self) -> Any:
+        """The deadline of its attempt, or of the nearest attempt around it that has one; or None."""
+        return self.run.deadline if self.deadline is None else self.deadline
 
     def heartbeat(self) -> None:
         """Tell an idle timeout that the node is alive."""
-        life = self.life
-        if life is not None:
-            life.touch(heartbeat=True)
+        deadline = self.nearest_deadline
+        if deadline is not None:
+            deadline.touch(heartbeat=True)
 
     @property
     def runtime(self) -> Runtime[Any]:

@@ -216,9 +216,9 @@ class Observer(Stream):
         super().__init__((), Envelope(True, True, False), put, (), ns)
         self._take, self._clock, self._place = put, clock, place_of(ns)
 
-    def below(self, keys: str | Sequence[str], ns: tuple[str, ...], watch: Any = None) -> Observer:
+    def below(self, keys: str | Sequence[str], ns: tuple[str, ...], deadline: Any = None) -> Observer:
         """The observer of a nested run."""
-        return Observer(self._take if watch is None else watch.fence(self._take), self._clock, ns)
+        return Observer(self._take if deadline is None else deadline.fence(self._take), self._clock, ns)
 
     def started(self, task: Task, step: int) -> None:
         """A task is about to run."""

@@ -1,0 +1,232 @@
+"""Running one task on an event loop, and all that it may have to wait for there. `waits` is the same for threads."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Generator
+from contextvars import Context, copy_context
+from time import perf_counter
+from types import coroutine
+from typing import Any
+
+from ..errors import GraphBubbleUp
+from ..runtime import RUNNING
+from ..superstep.outcome import failure_of
+from ..superstep.task import Task
+from .attempt import attempt_with_policies, join_calls, receive_signal, recover
+from .pool import POOL
+from .steps import arun_steps
+from .waits import KeyLocks
+
+
+async def arun_task(task: Task) -> None:
+    """Run a task to its end, retries included. Await it in a context of its own; it does not raise."""
+    RUNNING.set(task)
+    timed = task.run.saver is not None
+    began = perf_counter() if timed else 0.0
+    error: BaseException | None = None
+    try:
+        if task.node.guarded or (task.send is not None and task.send.timeout is not None):
+            await arun_steps(attempt_with_policies(task, AWAITS))
+        else:
+            await aattempt(task)
+    except BaseException as raised:
+        error = raised
+    if timed:
+        task.spans = (*task.spans, began + task.run.epoch, perf_counter() - began)
+    if error is not None:
+        await arun_steps(recover(task, error, AWAITS))
+
+
+async def aattempt(task: Task) -> None:
+    """Call the node once and write what it returned."""
+    node = task.node
+    try:
+        given = {name: get(task) for name, get in node.inject} if node.inject is not None else {}
+        if node.coro is not None:
+            result = await node.coro(task.input, **given)
+        elif node.inline:
+            result = node.sync(task.input, **given)
+        else:
+            result = await in_thread(lambda: node.sync(task.input, **given))
+    except (GraphBubbleUp, BaseExceptionGroup) as raised:
+        result = await arun_steps(receive_signal(task, raised, AWAITS))
+    for writer in node.writers:
+        if writer.is_async:
+            await writer.awrite(result, task)
+        else:
+            writer.write(result, task)
+    if task.calls:
+        await arun_steps(join_calls(task, AWAITS))
+    task.finished = True
+
+
+class _AsTask:
+    """An attempt as an asyncio task of its own. It may ignore its cancellation, and is abandoned then."""
+
+    def __init__(self, task: Task) -> None:
+        self.error: BaseException | None = None
+        self._task = asyncio.get_running_loop().create_task(self._run(task))
+
+    async def _run(self, task: Task) -> None:
+        RUNNING.set(task)
+        try:
+            await aattempt(task)
+        except BaseException as error:
+            self.error = error
+            # Any other signal must not reach the event loop, which it would tear down.
+            if isinstance(error, asyncio.CancelledError):
+                raise
+
+    @property
+    def done(self) -> bool:
+        return self._task.done()
+
+    async def wait(self, seconds: float) -> None:
+        await asyncio.wait([self._task], timeout=seconds)
+
+    def cancel(self) -> None:
+        self._task.cancel()
+
+    async def stop(self) -> None:
+        self._task.cancel()
+        await asyncio.wait([self._task])
+
+
+class AsyncioWaits:
+    """`Waits` of asyncio: each gives an awaitable of its result."""
+
+    _locks = KeyLocks(asyncio.Lock)
+
+    run_task = staticmethod(arun_task)
+    attempt = staticmethod(aattempt)
+    start = _AsTask
+
+    def sleep(self, seconds: float) -> Coroutine[Any, Any, None]:
+        return asyncio.sleep(seconds)
+
+    def lock(self, key: Any) -> Any:
+        return self._locks.use((id(asyncio.get_running_loop()), key))
+
+    def read_cache(self, cache: Any, key: Any) -> Any:
+        return cache.aget([key])
+
+    def write_cache(self, cache: Any, entries: Any) -> Any:
+        return cache.aset(entries)
+
+    async def call(self, future: Any) -> None:
+        if future.done():
+            return
+        if isinstance(future, asyncio.Future):
+            await asyncio.wait([future])
+            return
+        loop = asyncio.get_running_loop()
+        ended = loop.create_future()
+
+        def note(_: Any) -> None:
+            try:
+                loop.call_soon_threadsafe(_wake, ended)
+            except RuntimeError:  # the loop is closed: nobody waits any longer
+                pass
+
+        future.add_done_callback(note)
+        await ended
+
+    async def nested_runs(self, task: Task) -> None:
+        """Those that the body runs side by side (`asyncio.gather`): one of them has paused it."""
+        loop = asyncio.get_running_loop()
+        while running := [e for e in task.inside if not e.done() and e.get_loop() is loop]:
+            await asyncio.wait(running)
+
+    def record(self, journal: Any, record: Any) -> Any:
+        return journal.arecord(record)
+
+    def failure_of(self, task: Task, error: BaseException) -> BaseException:
+        """A signal is what it carries; a cancellation that was asked for is one."""
+        if isinstance(error, Signal):
+            return error.cause
+        current = asyncio.current_task()
+        if current is not None and current.cancelling():
+            return error
+        return failure_of(task, error)
+
+
+AWAITS = AsyncioWaits()
+
+
+def _wake(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+class Signal(BaseException):
+    """Carries a KeyboardInterrupt or SystemExit from a call to its caller: raised as it is, asyncio
+    would let it tear down the event loop on the way."""
+
+    def __init__(self, cause: BaseException) -> None:
+        super().__init__(cause)
+        self.cause = cause
+
+
+@coroutine
+def in_context(
+    context: Context, work: Coroutine[Any, Any, None], suspended: Callable[[], bool] | None = None
+) -> Generator[Any, Any, None]:
+    """Await `work` in a context of its own, without an asyncio task (P8, P9).
+
+    `suspended` is called whenever it is suspended, until that says that this was the first real wait.
+    """
+    run, send = context.run, work.send
+    try:
+        awaited = run(send, None)
+        while True:
+            if suspended is not None and suspended():
+                suspended = None
+            try:
+                answer = yield awaited
+            except BaseException as error:
+                awaited = run(work.throw, error)
+            else:
+                awaited = run(send, answer)
+    except StopIteration:
+        return
+
+
+async def in_thread(call: Callable[[], Any]) -> Any:
+    """Call on a worker thread, in this context. If the waiting is cancelled the thread runs on and
+    its result is dropped."""
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[Any] = loop.create_future()
+    context = copy_context()
+
+    def resolve(result: Any, error: BaseException | None) -> None:
+        if answer.done():
+            return
+        if error is not None:
+            answer.set_exception(error)
+        else:
+            answer.set_result(result)
+
+    def work() -> None:
+        result, failure = None, None
+        try:
+            result = context.run(call)
+        except BaseException as error:
+            failure = _Stop(error) if isinstance(error, StopIteration) else error
+        try:
+            loop.call_soon_threadsafe(resolve, result, failure)
+        except RuntimeError:  # the loop is closed: nobody waits any longer
+            pass
+
+    POOL.submit(work)
+    try:
+        return await answer
+    except _Stop as stop:
+        raise stop.cause from None
+
+
+class _Stop(Exception):
+    """Carries a StopIteration, which a future cannot hold."""
+
+    def __init__(self, cause: BaseException) -> None:
+        self.cause = cause

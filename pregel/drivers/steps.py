@@ -1,0 +1,79 @@
+"""Procedures that wait, written once for threads and asyncio: generators, and the two ways to run them.
+
+Such a procedure yields what it has to wait for, as a method of its `Waits` gives it, and is resumed with the result. On
+threads the method has waited already and gives the result itself. On an event loop it gives an awaitable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Generator
+from typing import Any, Protocol, TypeVar
+
+from ..superstep.task import Task
+
+Result = TypeVar("Result")
+Steps = Generator[Any, Any, Result]
+
+
+class Waits(Protocol):
+    """What a task, its attempts and its `@task` calls may have to wait for."""
+
+    def run_task(self, task: Task) -> Any:
+        """A task, policies included, to its end."""
+
+    def attempt(self, task: Task) -> Any:
+        """The node called once, and its result written."""
+
+    def start(self, task: Task) -> Any:
+        """An attempt that runs by itself: it has `done`, `error`, `wait(seconds)` and `stop()`."""
+
+    def sleep(self, seconds: float) -> Any:
+        """Time."""
+
+    def lock(self, key: Any) -> Any:
+        """Context manager: a lock that all who name this key share."""
+
+    def read_cache(self, cache: Any, key: Any) -> Any:
+        """What a cache holds under a key, as a dict."""
+
+    def write_cache(self, cache: Any, entries: Any) -> Any:
+        """Results put into a cache."""
+
+    def call(self, future: Any) -> Any:
+        """The end of a `@task` call, however it ends."""
+
+    def nested_runs(self, task: Task) -> Any:
+        """The end of the graphs that a task runs as coroutines."""
+
+    def record(self, journal: Any, record: Any) -> Any:
+        """What a `@task` call left, stored as the run's durability says."""
+
+    def failure_of(self, task: Task, error: BaseException) -> BaseException:
+        """What counts as the failure of a task that raised `error`. Does not wait."""
+
+
+def run_steps(steps: Steps[Result]) -> Result:
+    """Run a procedure on this thread."""
+    try:
+        result = next(steps)
+        while True:
+            result = steps.send(result)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+
+
+async def arun_steps(steps: Steps[Result]) -> Result:
+    """Run a procedure on the running event loop."""
+    try:
+        awaitable: Awaitable[Any] = next(steps)
+        while True:
+            try:
+                result = await awaitable
+            except GeneratorExit:
+                raise  # nobody runs this coroutine any more, so there is nobody to wait
+            except BaseException as error:
+                awaitable = steps.throw(error)
+            else:
+                awaitable = steps.send(result)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]

@@ -1,0 +1,155 @@
+"""Running one task on this thread, and all that it may have to wait for there. `awaits` is the same for asyncio."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError, Future
+from contextlib import contextmanager
+from contextvars import copy_context
+from queue import Empty, SimpleQueue
+from time import perf_counter
+from typing import Any
+
+from ..errors import GraphBubbleUp
+from ..runtime import RUNNING
+from ..superstep.outcome import failure_of
+from ..superstep.task import Task
+from .attempt import attempt_with_policies, join_calls, receive_signal, recover
+from .pool import POOL
+from .steps import run_steps
+
+
+def run_task(task: Task) -> None:
+    """Run a task to its end, retries included. Call it in a context of its own; it does not raise."""
+    RUNNING.set(task)
+    timed = task.run.saver is not None
+    began = perf_counter() if timed else 0.0
+    error: BaseException | None = None
+    try:
+        # Without policies no generator is made, nor a function called that only looks (P1, P3, P8).
+        if task.node.guarded or (task.send is not None and task.send.timeout is not None):
+            run_steps(attempt_with_policies(task, WAITS))
+        else:
+            attempt(task)
+    except BaseException as raised:
+        error = raised
+    if timed:
+        task.spans = (*task.spans, began + task.run.epoch, perf_counter() - began)
+    if error is not None:
+        run_steps(recover(task, error, WAITS))
+        error = None  # its traceback holds this frame: no circle for the garbage collector
+
+
+def attempt(task: Task) -> None:
+    """Call the node once and write what it returned."""
+    node = task.node
+    try:
+        if node.inject is None:
+            result = node.sync(task.input)
+        else:
+            result = node.sync(task.input, **{name: get(task) for name, get in node.inject})
+    except (GraphBubbleUp, BaseExceptionGroup) as raised:
+        result = run_steps(receive_signal(task, raised, WAITS))
+    for writer in node.writers:
+        writer.write(result, task)
+    if task.calls:
+        run_steps(join_calls(task, WAITS))
+    task.finished = True
+
+
+class KeyLocks:
+    """Locks by key, which are there as long as somebody holds or awaits them."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make = make
+        self._users: dict[Any, list[Any]] = {}
+        self._guard = threading.Lock()
+
+    @contextmanager
+    def use(self, key: Any) -> Iterator[Any]:
+        """The lock of a key. Whoever uses it acquires and releases it."""
+        with self._guard:
+            entry = self._users.setdefault(key, [self._make(), 0])
+            entry[1] += 1
+        try:
+            yield entry[0]
+        finally:
+            with self._guard:
+                entry[1] -= 1
+                if not entry[1]:
+                    self._users.pop(key, None)
+
+
+class _OnThread:
+    """An attempt on a thread of its own. Nothing can stop it, so it may have to be abandoned."""
+
+    def __init__(self, task: Task) -> None:
+        self.done = False
+        self.error: BaseException | None = None
+        self._end: SimpleQueue[BaseException | None] = SimpleQueue()
+        context = copy_context()
+        POOL.submit(lambda: context.run(self._run, task))
+
+    def _run(self, task: Task) -> None:
+        RUNNING.set(task)
+        try:
+            attempt(task)
+        except BaseException as error:
+            self._end.put(error)
+        else:
+            self._end.put(None)
+
+    def wait(self, seconds: float) -> None:
+        try:
+            self.error = self._end.get(timeout=seconds)
+        except Empty:
+            return
+        self.done = True
+
+    def cancel(self) -> None:
+        """Threads cannot be cancelled."""
+
+    def stop(self) -> None:
+        """Nor is one waited for that nobody can stop."""
+
+
+class ThreadWaits:
+    """`Waits` of threads: each waits here and gives the result itself."""
+
+    _locks = KeyLocks(threading.Lock)
+
+    run_task = staticmethod(run_task)
+    attempt = staticmethod(attempt)
+    start = _OnThread
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def lock(self, key: Any) -> Any:
+        return self._locks.use(key)
+
+    def read_cache(self, cache: Any, key: Any) -> Any:
+        return cache.get([key])
+
+    def write_cache(self, cache: Any, entries: Any) -> None:
+        cache.set(entries)
+
+    def call(self, future: Any) -> None:
+        try:
+            Future.exception(future)  # that of the base class: it does not count as having looked
+        except CancelledError:
+            pass
+
+    def nested_runs(self, task: Task) -> None:
+        """Graphs that a plain function runs have ended before it, on an event loop of their own too."""
+
+    def record(self, journal: Any, record: Any) -> None:
+        journal.record(record)
+
+    def failure_of(self, task: Task, error: BaseException) -> BaseException:
+        return failure_of(task, error)
+
+
+WAITS = ThreadWaits()
