@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-settings.register_profile("quick", deadline=None, derandomize=True, max_examples=15)
+settings.register_profile("quick", deadline=None, derandomize=True, max_examples=10)
 settings.register_profile("ci", deadline=None, derandomize=True, max_examples=50)  # .ci/run asks for it
 settings.register_profile("full", deadline=None, max_examples=1000)
 settings.load_profile("quick")  # `pytest --hypothesis-profile=full` searches longer, with new random graphs

@@ -43,6 +43,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> Any:
     sys.modules["tracemalloc"].stop()
 
 
+@pytest.mark.trial
 @pytest.mark.parametrize("name", list(everything.CASES))
 def test_a_case_gives_a_number(name: str, tiny: Any) -> None:
     value = everything.CASES[name](tiny)
