@@ -7,14 +7,22 @@ or not at all, and only while its head is still the one named (compare-and-swap)
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar
 
 from .errors import CheckpointConflictError
 from .opening import Closable
-from .overrides import find_head, find_run, honour_overrides, put_commit, put_task_writes
+from .overrides import (
+    claim_by_parts,
+    commit_by_parts,
+    drive,
+    head_by_parts,
+    honour_overrides,
+    record_by_parts,
+    run_by_parts,
+)
 from .records import (
     CHECKPOINT_FORMAT,
     CLAIM,
@@ -46,7 +54,6 @@ from .serde import Serializer
 
 __all__ = [
     "BaseCheckpointSaver",
-    "in_thread",
     "CHECKPOINT_FORMAT",
     "CLAIM",
     "CONTINUES",
@@ -76,12 +83,15 @@ __all__ = [
 ]
 
 
+Result = TypeVar("Result")
+
+
 class BaseCheckpointSaver(Closable):
     """Keeps threads and finds them again. Subclass it to keep them elsewhere.
 
     A saver of your own needs `get_tuple`, `list`, `put`, `put_writes` and `delete_thread`; the async twins then
     call these on a worker thread. Override `commit` as well to get one transaction per superstep and one
-    writer per thread; the inherited one just calls `put_writes` and `put`.
+    writer per thread; the inherited one looks at the head, then calls `put_writes` and `put`.
 
     A subclass of a saver that has all of these, `SqliteSaver` for one, may override any of them, and what it overrides
     is called: a sync method in async runs too, an async one in async runs. A superstep then takes several transactions,
@@ -115,7 +125,8 @@ class BaseCheckpointSaver(Closable):
 
     def head(self, config: RunnableConfig) -> str | None:
         """The id of the newest checkpoint of the thread and namespace in `config`, or None."""
-        return find_head(self, config)
+        head: str | None = drive(self, head_by_parts(self, config))
+        return head
 
     def list(
         self,
@@ -184,17 +195,18 @@ class BaseCheckpointSaver(Closable):
         Raises:
             CheckpointConflictError: the head is not the one the commit names.
         """
-        put_commit(self, commit)
+        drive(self, commit_by_parts(self, commit))
 
     def commit_writes(
         self, thread_id: str, checkpoint_ns: str, checkpoint_id: str, writes: Sequence[TaskWrites]
     ) -> None:
         """Record tasks that ended while their superstep goes on, or that failed or paused."""
-        put_task_writes(self, thread_id, checkpoint_ns, checkpoint_id, writes)
+        drive(self, record_by_parts(self, thread_id, checkpoint_ns, checkpoint_id, writes))
 
     def claim(self, config: RunnableConfig, revision: int | None, writes: Sequence[TaskWrites]) -> None:
         """Record that a run is about to answer the head's questions, if nobody has recorded anything beside it since it
-        was read: of several runs that bring an answer at once, one goes on. The inherited one does not look.
+        was read: of several runs that bring an answer at once, one goes on. The inherited one looks
+        first, but not in the same transaction.
 
         Args:
             config: names the head.
@@ -203,12 +215,12 @@ class BaseCheckpointSaver(Closable):
         Raises:
             CheckpointConflictError: another was first. Nothing is recorded.
         """
-        thread_id, checkpoint_ns, checkpoint_id = coordinates(config)
-        self.commit_writes(thread_id, checkpoint_ns, checkpoint_id or "", writes)
+        drive(self, claim_by_parts(self, config, revision, writes))
 
     def run_of(self, config: RunnableConfig, run_id: str) -> CheckpointTuple | None:
         """The newest checkpoint of the thread and namespace in `config` that a run of this id made, or None."""
-        return find_run(self, config, run_id)
+        found: CheckpointTuple | None = drive(self, run_by_parts(self, config, run_id))
+        return found
 
     def _retain(self, thread_id: str, checkpoint_ns: str) -> None:
         """Apply the saver's retention, if it has one and it is time, after a commit that was made of its parts."""
@@ -257,9 +269,15 @@ class BaseCheckpointSaver(Closable):
 
     # -- the same, async ----------------------------------------------------------------------------------
 
+    async def _acall(self, function: Callable[..., Result], *args: Any) -> Result:
+        """Call a sync method from a coroutine: on a worker thread, unless a saver never waits."""
+        import asyncio  # deferred: whoever awaits this has it already
+
+        return await asyncio.to_thread(function, *args)
+
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """`get_tuple` for coroutines."""
-        return await in_thread(self.get_tuple, config)
+        return await self._acall(self.get_tuple, config)
 
     async def aget(self, config: RunnableConfig) -> Checkpoint | None:
         """`get` for coroutines."""
@@ -268,7 +286,7 @@ class BaseCheckpointSaver(Closable):
 
     async def ahead(self, config: RunnableConfig) -> str | None:
         """`head` for coroutines."""
-        return await in_thread(self.head, config)
+        return await self._acall(self.head, config)
 
     async def alist(
         self,
@@ -280,11 +298,15 @@ class BaseCheckpointSaver(Closable):
     ) -> AsyncIterator[CheckpointTuple]:
         """`list` for coroutines."""
 
-        def read() -> tuple[CheckpointTuple, ...]:
-            return tuple(self.list(config, filter=filter, before=before, limit=limit))
-
-        for found in await in_thread(read):
+        read = partial(self._read_list, config, filter=filter, before=before, limit=limit)
+        for found in await self._acall(read):
             yield found
+
+    def _read_list(
+        self, config: RunnableConfig | None, **options: Any
+    ) -> Iterable[CheckpointTuple]:
+        """What `alist` gives, read where `_acall` calls it."""
+        return tuple(self.list(config, **options))
 
     async def aput(
         self,
@@ -294,7 +316,7 @@ class BaseCheckpointSaver(Closable):
         new_versions: Mapping[str, int],
     ) -> RunnableConfig:
         """`put` for coroutines."""
-        return await in_thread(self.put, config, checkpoint, metadata, new_versions)
+        return await self._acall(self.put, config, checkpoint, metadata, new_versions)
 
     async def aput_writes(
         self,
@@ -304,33 +326,33 @@ class BaseCheckpointSaver(Closable):
         task_path: str = "",
     ) -> None:
         """`put_writes` for coroutines."""
-        await in_thread(self.put_writes, config, writes, task_id, task_path)
+        await self._acall(self.put_writes, config, writes, task_id, task_path)
 
     async def acommit(self, commit: Commit) -> None:
         """`commit` for coroutines."""
-        await in_thread(self.commit, commit)
+        await self._acall(self.commit, commit)
 
     async def acommit_writes(
         self, thread_id: str, checkpoint_ns: str, checkpoint_id: str, writes: Sequence[TaskWrites]
     ) -> None:
         """`commit_writes` for coroutines."""
-        await in_thread(self.commit_writes, thread_id, checkpoint_ns, checkpoint_id, writes)
+        await self._acall(self.commit_writes, thread_id, checkpoint_ns, checkpoint_id, writes)
 
     async def aclaim(self, config: RunnableConfig, revision: int | None, writes: Sequence[TaskWrites]) -> None:
         """`claim` for coroutines."""
-        await in_thread(self.claim, config, revision, writes)
+        await self._acall(self.claim, config, revision, writes)
 
     async def arun_of(self, config: RunnableConfig, run_id: str) -> CheckpointTuple | None:
         """`run_of` for coroutines."""
-        return await in_thread(self.run_of, config, run_id)
+        return await self._acall(self.run_of, config, run_id)
 
     async def adelete_thread(self, thread_id: str) -> None:
         """`delete_thread` for coroutines."""
-        await in_thread(self.delete_thread, thread_id)
+        await self._acall(self.delete_thread, thread_id)
 
     async def adelete_for_runs(self, run_ids: Collection[str]) -> None:
         """`delete_for_runs` for coroutines."""
-        await in_thread(self.delete_for_runs, run_ids)
+        await self._acall(self.delete_for_runs, run_ids)
 
     async def aprune(
         self,
@@ -340,20 +362,11 @@ class BaseCheckpointSaver(Closable):
         older_than: timedelta | None = None,
     ) -> None:
         """`prune` for coroutines."""
-        await in_thread(partial(self.prune, thread_ids, keep_last=keep_last, older_than=older_than))
+        await self._acall(partial(self.prune, thread_ids, keep_last=keep_last, older_than=older_than))
 
     async def acopy_thread(self, source: str, target: str) -> None:
         """`copy_thread` for coroutines."""
-        await in_thread(self.copy_thread, source, target)
+        await self._acall(self.copy_thread, source, target)
 
 
 honour_overrides(BaseCheckpointSaver)
-
-Result = TypeVar("Result")
-
-
-async def in_thread(function: Callable[..., Result], *args: Any) -> Result:
-    """Call on a worker thread. Loads asyncio only here: whoever awaits this has it already."""
-    import asyncio
-
-    return await asyncio.to_thread(function, *args)

@@ -8,19 +8,35 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Self, TypeVar
 
-from .base import CheckpointConflictError, CheckpointTuple, Commit, RunnableConfig, TaskWrites, coordinates
-from .errors import DamagedError, StorageError
+from .errors import CheckpointConflictError, DamagedError, StorageError
 from .integrity import Integrity
 from .opening import Opening
-from .overrides import check_expected, expected_revision, expects, fulfil
+from .overrides import check_expected, expectation_of
+from .records import CheckpointTuple, Commit, RunnableConfig, TaskWrites, coordinates
 from .retention import Retention
 from .serde import Serializer
-from .sql.postgres_server import POOL_SIZE, SECONDS, ConnectionLostError, Cursor, Server, Target, Wire
+from .sql.postgres_server import (
+    POOL_SIZE,
+    SECONDS,
+    ConnectionLostError,
+    Cursor,
+    Server,
+    Target,
+    Wire,
+)
 from .sql.postgres_tables import MIGRATIONS, NAMES, STATEMENTS
-from .sql.pruning import Session
-from .sql.reading import Found, Look, Space, found_in, space_of
-from .sql.rows import CheckpointRow, NewRows, Place, amended, packed_writes, read_body, rows_of
-from .sql.saver import Known, SqlSaver
+from .sql.queries import SqlSession, find_namespace, read_checkpoint
+from .sql.rows import (
+    CheckpointRow,
+    MaterializedState,
+    NamespaceRow,
+    StoredCheckpoint,
+    ThreadKey,
+    pack_writes,
+    unpack_body,
+)
+from .sql.saver import SqlSaver
+from .sql.write_rows import CommitRows, apply_commit, build_rows
 
 __all__ = ["PostgresSaver"]
 
@@ -85,15 +101,15 @@ class PostgresSaver(SqlSaver):
         self._server.close()
 
     @contextmanager
-    def _session(self, *, write: bool) -> Iterator[_Session]:
+    def _session(self, *, write: bool) -> Iterator[_PostgresSession]:
         with self._server.transaction(write, _named_rows) as wire:
-            yield _Session(wire)
+            yield _PostgresSession(wire)
 
     @contextmanager
-    def _statements(self) -> Iterator[_Session]:
+    def _statements(self) -> Iterator[_PostgresSession]:
         """A session in which each statement is a transaction of its own."""
         with self._server.statements(_named_rows) as wire:
-            yield _Session(wire)
+            yield _PostgresSession(wire)
 
     def _again(self, work: Callable[[], Result]) -> Result:
         """Do what may be done twice; once more if the connection broke on the way."""
@@ -104,56 +120,71 @@ class PostgresSaver(SqlSaver):
                 raise
             return work()
 
-    # -- read ---------------------------------------------------------------------------------------------
+    # -- read ---------------------------------------------------------------------------------
 
-    def _find(self, thread_id: str, checkpoint_ns: str, checkpoint_id: str | None) -> Found | None:
-        """Mostly one round trip, two where values are long. If somebody prunes between the two, all is read once more,
-        as of one moment."""
+    def _find(
+        self, thread_id: str, checkpoint_ns: str, checkpoint_id: str | None
+    ) -> StoredCheckpoint | None:
+        """Mostly one round trip, two where values are long. If somebody prunes between the two, all
+        is read once more, as of one moment."""
         try:
-            return self._again(partial(self._looked, thread_id, checkpoint_ns, checkpoint_id))
+            return self._again(partial(self._look_up, thread_id, checkpoint_ns, checkpoint_id))
         except DamagedError:
             return super()._find(thread_id, checkpoint_ns, checkpoint_id)
 
-    def _looked(self, thread_id: str, checkpoint_ns: str, checkpoint_id: str | None) -> Found | None:
+    def _look_up(
+        self, thread_id: str, checkpoint_ns: str, checkpoint_id: str | None
+    ) -> StoredCheckpoint | None:
         with self._statements() as session:
             rows = session.rows("look", thread_id, checkpoint_ns, checkpoint_id)
             if not rows:
                 return None
-            space = Space(rows[0][0], thread_id, checkpoint_ns, *rows[0][1:5])
+            id, *head, writes = rows[0][:6]
+            namespace = NamespaceRow(id, thread_id, checkpoint_ns, *head)
             chain = [CheckpointRow(*row[6:]) for row in rows if row[6] is not None]
-            return found_in(session, Look(space, chain, rows[0][5] or []), checkpoint_id, self._integrity)
+            return read_checkpoint(
+                session, namespace, chain, checkpoint_id, self._integrity, writes or []
+            )
 
     def head(self, config: RunnableConfig) -> str | None:
         """The id of the newest checkpoint of the thread and namespace in `config`, or None."""
         thread_id, checkpoint_ns, _ = coordinates(config)
-        space = self._again(partial(self._space, thread_id, checkpoint_ns))
-        return space.head_id if space else None
+        namespace = self._again(partial(self._find_namespace, thread_id, checkpoint_ns))
+        return namespace.head_id if namespace else None
 
-    def _space(self, thread_id: str, checkpoint_ns: str) -> Space | None:
+    def _find_namespace(self, thread_id: str, checkpoint_ns: str) -> NamespaceRow | None:
         with self._statements() as session:
-            return space_of(session, thread_id, checkpoint_ns)
+            return find_namespace(session, thread_id, checkpoint_ns)
 
-    def _listed(self, config: RunnableConfig | None, before: RunnableConfig | None) -> tuple[dict[int, Space], int]:
-        return self._again(partial(super()._listed, config, before))
+    def _begin_list(
+        self, config: RunnableConfig | None, before: RunnableConfig | None
+    ) -> tuple[dict[int, NamespaceRow], int]:
+        return self._again(partial(super()._begin_list, config, before))
 
-    def _page(self, spaces: Mapping[int, Space], edge: int) -> Sequence[Found]:
-        return self._again(partial(super()._page, spaces, edge))
+    def _read_page(
+        self, namespaces: Mapping[int, NamespaceRow], edge: int
+    ) -> Sequence[StoredCheckpoint]:
+        return self._again(partial(super()._read_page, namespaces, edge))
 
     def run_of(self, config: RunnableConfig, run_id: str) -> CheckpointTuple | None:
-        """The newest checkpoint of the thread and namespace in `config` that a run of this id made, or None."""
+        """The newest checkpoint of the thread and namespace in `config` that a run of this id made,
+        or None."""
         return self._again(partial(super().run_of, config, run_id))
 
-    # -- write --------------------------------------------------------------------------------------------
+    # -- write --------------------------------------------------------------------------------
 
     def commit(self, commit: Commit) -> None:
-        """Store one superstep: the parent's writes, the checkpoint and the new head, whole or not at all.
+        """Store one superstep: the parent's writes, the checkpoint and the new head, whole or not at
+        all.
 
-        If the connection breaks on the way, the commit is sent again. It names the head it builds on, so it is stored
-        once; and if it is refused because the first try had arrived, that is found out.
+        If the connection breaks on the way, the commit is sent again. It names the head it builds on,
+        so it is stored once; and if it is refused because the first try had arrived, that is found
+        out.
 
         Raises:
             CheckpointConflictError: the head is not the one the commit names.
-            ConnectionLostError: the connection broke, and no other could be had: whether it is stored is not known.
+            ConnectionLostError: the connection broke, and no other could be had: whether it is stored
+                is not known.
             StorageError: the database refused; nothing of the step is stored.
         """
         try:
@@ -170,13 +201,17 @@ class PostgresSaver(SqlSaver):
         try:
             self._commit(commit)
         except CheckpointConflictError:
-            with self._session(write=False) as session:
-                space = space_of(session, commit.thread_id, commit.checkpoint_ns)
-                rows = session.rows("by_id", space.id, commit.id) if space is not None else ()
-                place = Place(commit.thread_id, commit.checkpoint_ns, self._integrity)
-                # The id alone may be another run's that came from the same state to the same.
-                if not any(read_body(place, CheckpointRow(*row)).ts == commit.ts for row in rows):
-                    raise
+            if not self._is_stored(commit):
+                raise
+
+    def _is_stored(self, commit: Commit) -> bool:
+        """Whether this very commit is there. Its id alone may be another run's that came from the same
+        state to the same."""
+        key = self._key(commit.thread_id, commit.checkpoint_ns)
+        with self._session(write=False) as session:
+            namespace = find_namespace(session, commit.thread_id, commit.checkpoint_ns)
+            rows = session.rows("by_id", namespace.id, commit.id) if namespace is not None else ()
+            return any(unpack_body(key, CheckpointRow(*row)).ts == commit.ts for row in rows)
 
     def _commit(self, commit: Commit) -> None:
         first = commit.head is None and commit.parent_id is None and not commit.carried
@@ -185,54 +220,81 @@ class PostgresSaver(SqlSaver):
 
     def _create(self, commit: Commit) -> bool:
         """Store the first commit of a namespace that is not there yet; False if it is."""
-        place = Place(commit.thread_id, commit.checkpoint_ns, self._integrity)
-        new = rows_of(place, None, commit, self._dumps("metadata", commit.metadata))
+        state = MaterializedState(self._key(commit.thread_id, commit.checkpoint_ns), 0)
+        rows = build_rows(state, commit, self._dumps("metadata", commit.metadata))
+        names = commit.thread_id, commit.checkpoint_ns
         with self._statements() as session:
-            made = session.rows("create", *_columns(new), place.thread_id, place.checkpoint_ns)
-        for space, seq in made:
-            self._stored(place, space, amended(new, commit, seq))
+            made = session.rows("create", *_columns(rows), *names)
+        for namespace_id, seq in made:
+            state.namespace_id = namespace_id
+            self._finish_commit(apply_commit(state, commit, rows, seq))
         return bool(made)
 
-    def _append(self, known: Known, new: NewRows) -> int | None:
+    def _append(self, state: MaterializedState, rows: CommitRows) -> int | None:
+        # Compare-and-swap: nothing is added if the head, or what is recorded beside it, is not what
+        # this commit was built on.
+        head = state.namespace_id, state.seq, state.revision
         with self._statements() as session:
-            moved = session.rows("append", *_columns(new), known.space, known.image.seq, known.image.revision)
+            moved = session.rows("append", *_columns(rows), *head)
         return moved[0][1] if moved else None
 
-    def _insert(self, session: Session, space: int, new: NewRows) -> int:
-        seq: int = session.rows("insert", *_columns(new), space)[0][1]
+    def _insert(self, session: SqlSession, namespace_id: int, rows: CommitRows) -> int:
+        seq: int = session.rows("insert", *_columns(rows), namespace_id)[0][1]
         return seq
 
-    def _record_beside(self, place: Place, checkpoint_id: str, writes: Sequence[TaskWrites]) -> None:
-        thread_id, checkpoint_ns = place.thread_id, place.checkpoint_ns
-        revision = expected_revision(self) if expects(self) else self._known_revision(place, checkpoint_id)
-        data = packed_writes(place, checkpoint_id, revision or 0, writes)
+    def _record(
+        self, thread_id: str, checkpoint_ns: str, checkpoint_id: str, writes: Sequence[TaskWrites]
+    ) -> None:
+        where, key = (thread_id, checkpoint_ns), self._key(thread_id, checkpoint_ns)
+        expected = expectation_of(self)
+        if expected is not None:
+            revision = expected.revision
+        else:
+            state = self._known_state(key, checkpoint_id)
+            revision = None if state is None else state.revision
+        data = pack_writes(key, checkpoint_id, revision or 0, writes)
+        if revision is not None and self._record_at(key, checkpoint_id, revision, data):
+            if expected is not None:
+                expected.fulfil("commit_writes")
+            return
+        with self._session(write=True) as session:
+            namespace = self._lock_namespace(session, key)
+            if revision is not None and session.rows(
+                "same_writes", namespace.id, checkpoint_id, data
+            ):
+                return  # they had arrived after all
+            check_expected(self, "commit_writes", where, namespace.head_id, namespace.revision)
+            recorded = self._add_writes(session, namespace, checkpoint_id, writes)
+        self._set_revision(key, checkpoint_id, recorded)
+
+    def _record_at(self, key: ThreadKey, checkpoint_id: str, revision: int, data: bytes) -> bool:
+        """Record beside the head in one statement, if it has this revision; False if it has not, or
+        the connection broke."""
+        names = key.thread_id, key.checkpoint_ns, checkpoint_id
         try:
             with self._statements() as session:
-                values = (thread_id, checkpoint_ns, checkpoint_id, revision, data)
-                if revision is not None and session.run("beside", *values):
-                    self._note(place, checkpoint_id, revision + 1)
-                    fulfil(self, "commit_writes")
-                    return
+                done = session.run("beside", *names, revision, data)
         except ConnectionLostError as lost:
             if lost.late:
                 raise
-        with self._session(write=True) as session:
-            space = self._own_space(session, place)
-            if revision is not None and session.rows("same_writes", space.id, checkpoint_id, data):
-                return  # they had arrived after all
-            check_expected(self, "commit_writes", (thread_id, checkpoint_ns), space.head_id, space.revision)
-            recorded = self._record(session, space, checkpoint_id, writes)
-        self._note(place, checkpoint_id, recorded)
+            return False
+        if done:
+            self._set_revision(key, checkpoint_id, revision + 1)
+        return bool(done)
 
-    def _own_space(self, session: Session, place: Place) -> Space:
-        return Space(*session.rows("own_space", place.thread_id, place.checkpoint_ns)[0])
+    def _lock_namespace(self, session: SqlSession, key: ThreadKey) -> NamespaceRow:
+        names = key.thread_id, key.checkpoint_ns
+        return NamespaceRow(*session.rows("own_space", *names)[0])
 
 
-def _columns(new: NewRows) -> Sequence[Any]:
+def _columns(rows: CommitRows) -> Sequence[Any]:
     """The rows of a commit as the values of a statement."""
-    channels, bases, data = zip(*new.blobs, strict=True) if new.blobs else ((), (), ())
-    row = (new.checkpoint_id, new.parent_id, new.link, new.run_id, new.body)
-    return (*row, [*channels], [*bases], [*data], new.writes)
+    channels, bases, data = (
+        zip(*rows.long_values, strict=True) if rows.long_values else ((), (), ())
+    )
+    names = (rows.checkpoint_id, rows.parent_id)
+    row = (*names, rows.link, rows.run_id, rows.body)
+    return (*row, [*channels], [*bases], [*data], rows.writes)
 
 
 def _named_rows(cursor: Cursor[Any]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
@@ -253,7 +315,7 @@ def _named_rows(cursor: Cursor[Any]) -> Callable[[Sequence[Any]], tuple[Any, ...
     return row
 
 
-class _Session:
+class _PostgresSession:
     """The statements of one transaction, or of several."""
 
     __slots__ = ("_wire",)

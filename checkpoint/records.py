@@ -214,19 +214,17 @@ def write_index(position: int, channel: str) -> int:
     return CONTROL_WRITES.get(channel, position)
 
 
-KeptWrites = dict[tuple[str, int], tuple[str, str, Blob]]
-"""(task id, index) → (task path, channel, blob)"""
-
-
-def merged(tasks: Iterable[TaskWrites]) -> KeptWrites:
-    """The first write at each place, but of control writes the last."""
-    kept: KeptWrites = {}
+def collect_writes(tasks: Iterable[TaskWrites]) -> list[tuple[str, str, Blob]]:
+    """(task id, channel, blob) of what tasks wrote, by task path, task id and position. Of several
+    writes at one position the first counts, but of control writes the last."""
+    kept: dict[tuple[str, int], tuple[str, str, Blob]] = {}
     for task_id, task_path, writes, _ in tasks:
         for position, (channel, blob) in enumerate(writes):
             index = write_index(position, channel)
             if index < 0 or (task_id, index) not in kept:
                 kept[task_id, index] = (task_path, channel, blob)
-    return kept
+    order = sorted((path, task_id, index) for (task_id, index), (path, _, _) in kept.items())
+    return [(task_id, *kept[task_id, index][1:]) for _, task_id, index in order]
 
 
 def spans_of(tasks: Iterable[TaskWrites]) -> dict[str, tuple[Span, ...]]:

@@ -34,7 +34,7 @@ class Retention:
             raise ValueError("Retention needs keep_last, older_than, or both")
         if self.keep_last is not None and self.keep_last < 1:
             raise ValueError(f"Retention: keep_last must be 1 or more, not {self.keep_last}: a run goes on from there")
-        Limits(self.keep_last, self.older_than)
+        RetentionLimits(self.keep_last, self.older_than)
 
 
 def check_retention(retention: Retention | None) -> Retention | None:
@@ -49,7 +49,7 @@ def check_retention(retention: Retention | None) -> Retention | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RetentionLimits:
     """How much of a thread to keep; both None keeps the newest checkpoint of each namespace.
 
     Args:
@@ -70,31 +70,31 @@ class Limits:
         if self.older_than is not None and not isinstance(self.older_than, timedelta):
             raise TypeError(f"older_than is a timedelta, not {self.older_than!r}")
 
-    def kept(
+    def choose_kept(
         self,
         checkpoint_ns: str,
-        stamped: Sequence[tuple[str, float | str]],
+        made: Sequence[tuple[str, float | str]],
         parents: Mapping[str, str],
         around: Mapping[str, Collection[str]],
     ) -> Collection[str]:
         """The ids of the checkpoints that stay in a namespace.
 
         Args:
-            stamped: (id, when it was made) of all, oldest first.
+            made: (id, when it was made) of all, oldest first.
             parents: namespace around → the checkpoint in which the newest of these was made.
             around: namespace → what stays there.
         """
         if NS_END in checkpoint_ns and any(id not in around.get(ns, (id,)) for ns, id in parents.items()):
             return frozenset()  # the run it was part of is gone
         most = 1 if self.keep_last is None and self.older_than is None else self.keep_last
-        kept = stamped if most is None else stamped[max(len(stamped) - most, 0) :]
+        kept = made if most is None else made[max(len(made) - most, 0) :]
         if self.older_than is not None:
             edge = datetime.now(UTC) - self.older_than
             kept = [each for each in kept[:-1] if _when(each[1]) >= edge] + [*kept[-1:]]
         return {id for id, _ in kept}
 
 
-def with_continued(kept: Collection[str], metadata: Mapping[str, Mapping[str, Any]]) -> Collection[str]:
+def add_continued(kept: Collection[str], metadata: Mapping[str, Mapping[str, Any]]) -> Collection[str]:
     """The checkpoints that stay, and those of which tasks go on in them after an edit: what graphs inside these tasks
     have stored names the checkpoint in which they began.
 
@@ -104,12 +104,29 @@ def with_continued(kept: Collection[str], metadata: Mapping[str, Mapping[str, An
     return {*kept, *(earlier for each in kept for earlier in metadata[each].get(CONTINUES, ()))}
 
 
+def nearest_kept(
+    parents: Mapping[str, str | None], id: str, kept: Collection[str | None]
+) -> str | None:
+    """The nearest ancestor of a checkpoint that is kept.
+
+    Args:
+        parents: id → id of the parent. Parents that were put by hand may lead in a circle.
+    """
+    parent, passed = parents.get(id), {id}
+    while parent is not None and parent not in kept:
+        passed.add(parent)
+        parent = parents.get(parent)
+        if parent in passed:
+            return None
+    return parent
+
+
 def _when(ts: float | str) -> datetime:
     when = datetime.fromisoformat(ts) if isinstance(ts, str) else datetime.fromtimestamp(ts, UTC)
     return when if when.tzinfo is not None else when.replace(tzinfo=UTC)
 
 
-def several(names: Collection[str], what: str) -> frozenset[str]:
+def check_several(names: Collection[str], what: str) -> frozenset[str]:
     """A collection of names.
 
     Raises:

@@ -14,8 +14,8 @@ from .integrity import Integrity
 from .opening import Opening
 from .retention import Retention
 from .serde import Serializer
-from .sql.rows import NewRows
-from .sql.saver import Known, SqlSaver
+from .sql.rows import MaterializedState
+from .sql.saver import SqlSaver
 from .sql.sqlite_database import (
     BEGIN_WRITE,
     BUSY_SECONDS,
@@ -27,6 +27,7 @@ from .sql.sqlite_database import (
     is_unknown_name,
     not_opened,
 )
+from .sql.write_rows import CommitRows
 
 __all__ = ["SqliteSaver"]
 
@@ -230,25 +231,26 @@ class SqliteSaver(SqlSaver):
         with self._lock:
             self._database.close()
 
-    def _append(self, known: Known, new: NewRows) -> int | None:
-        space, image, _ = known
-        database = self._database
-        execute = self._cursor.execute
-        self._database.check_process()
+    def _append(self, state: MaterializedState, rows: CommitRows) -> int | None:
+        space, database, execute = state.namespace_id, self._database, self._cursor.execute
+        database.check_process()
         with self._lock:
             mine = not database.connection.in_transaction or database.settle()
             try:
                 try:
                     execute(BEGIN_WRITE)  # inside: Ctrl-C may come just as it is done
-                    row = (space, new.checkpoint_id, new.parent_id, new.link, new.run_id, new.body)
+                    names = (rows.checkpoint_id, rows.parent_id)
+                    row = (space, *names, rows.link, rows.run_id, rows.body)
                     seq = execute(_STATEMENTS["add_row"], row).lastrowid
-                    moved = (seq, new.checkpoint_id, space, image.id, image.revision)
+                    # Compare-and-swap: no row is touched if the head, or what is recorded beside it,
+                    # is not what this commit was built on.
+                    moved = (seq, rows.checkpoint_id, space, state.id, state.revision)
                     if execute(_STATEMENTS["move_head"], moved).rowcount != 1:
                         database.roll_back()
                         return None
-                    if new.writes is not None:
-                        execute(_STATEMENTS["add_writes"], (space, new.parent_id, new.writes))
-                    for channel, base, data in new.blobs:
+                    if rows.writes is not None:
+                        execute(_STATEMENTS["add_writes"], (space, rows.parent_id, rows.writes))
+                    for channel, base, data in rows.long_values:
                         execute(_STATEMENTS["add_value"], (space, seq, channel, base, data))
                     database.check_files()
                     execute(COMMIT)
@@ -258,15 +260,16 @@ class SqliteSaver(SqlSaver):
                     raise
             except database.error as error:
                 if is_duplicate(error):
-                    return None  # two runs made the same of the same: whose head it is, is for the slow way to find out
+                    # Two runs made the same of the same: whose head it is, the slow way finds out.
+                    return None
                 raise database.refused(error) from error
         return seq
 
     @contextmanager
-    def _session(self, *, write: bool) -> Iterator[_Session]:
+    def _session(self, *, write: bool) -> Iterator[_SqliteSession]:
         self._database.check_process()  # before the lock, which another thread may have held at the fork
         with self._lock, self._database.session(write):
-            yield _Session(self._database)
+            yield _SqliteSession(self._database)
 
 
 _ADVICE = "; once the cause is mended, invoke(None) on the thread goes on from its last step"
@@ -277,7 +280,7 @@ def _bound(values: Sequence[Any]) -> Sequence[Any]:
     return [json.dumps(value) if type(value) is list else value for value in values]
 
 
-class _Session:
+class _SqliteSession:
     """The statements of one transaction."""
 
     __slots__ = ("_execute",)

@@ -11,7 +11,7 @@ from paused import CFG, graph, says
 
 from stategraph import END, START, InMemorySaver, StateGraph
 from stategraph.checkpoint import Retention
-from stategraph.checkpoint.retention import EVERY, Limits
+from stategraph.checkpoint.retention import EVERY, RetentionLimits
 from stategraph.checkpoint.sqlite import SqliteSaver
 
 NOW = datetime.now(UTC)
@@ -22,35 +22,35 @@ def aged(*days: float) -> list[tuple[str, float]]:
     return [(str(each), (NOW - timedelta(days=each)).timestamp()) for each in days]
 
 
-def kept(limits: Limits, *days: float) -> list[str]:
-    return sorted(limits.kept("", aged(*days), {}, {}), key=float)
+def kept(limits: RetentionLimits, *days: float) -> list[str]:
+    return sorted(limits.choose_kept("", aged(*days), {}, {}), key=float)
 
 
 def test_without_limits_the_newest_stays() -> None:
-    assert kept(Limits(), 3, 2, 1) == ["1"]
+    assert kept(RetentionLimits(), 3, 2, 1) == ["1"]
 
 
 def test_the_last_ones_stay() -> None:
-    assert kept(Limits(keep_last=2), 3, 2, 1) == ["1", "2"]
-    assert kept(Limits(keep_last=0), 3, 2, 1) == []
-    assert kept(Limits(keep_last=9), 3, 2, 1) == ["1", "2", "3"]
+    assert kept(RetentionLimits(keep_last=2), 3, 2, 1) == ["1", "2"]
+    assert kept(RetentionLimits(keep_last=0), 3, 2, 1) == []
+    assert kept(RetentionLimits(keep_last=9), 3, 2, 1) == ["1", "2", "3"]
 
 
 def test_what_is_older_goes_but_never_the_newest() -> None:
-    assert kept(Limits(older_than=timedelta(days=2.5)), 3, 2, 1) == ["1", "2"]
-    assert kept(Limits(older_than=timedelta(days=0.5)), 3, 2, 1) == ["1"]
+    assert kept(RetentionLimits(older_than=timedelta(days=2.5)), 3, 2, 1) == ["1", "2"]
+    assert kept(RetentionLimits(older_than=timedelta(days=0.5)), 3, 2, 1) == ["1"]
 
 
 def test_with_both_a_checkpoint_must_pass_both() -> None:
-    assert kept(Limits(keep_last=2, older_than=timedelta(days=1.5)), 3, 2, 1) == ["1"]
-    assert kept(Limits(keep_last=1, older_than=timedelta(days=9)), 3, 2, 1) == ["1"]
+    assert kept(RetentionLimits(keep_last=2, older_than=timedelta(days=1.5)), 3, 2, 1) == ["1"]
+    assert kept(RetentionLimits(keep_last=1, older_than=timedelta(days=9)), 3, 2, 1) == ["1"]
 
 
 def test_a_nested_history_of_one_task_goes_with_the_checkpoint_around_it() -> None:
     inside = aged(2, 1)
-    assert not Limits().kept("n:task", inside, {"": "gone"}, {"": {"here"}})
-    assert Limits().kept("n:task", inside, {"": "here"}, {"": {"here"}})
-    assert Limits().kept("n", inside, {"": "gone"}, {"": {"here"}})  # a history of its own stays
+    assert not RetentionLimits().choose_kept("n:task", inside, {"": "gone"}, {"": {"here"}})
+    assert RetentionLimits().choose_kept("n:task", inside, {"": "here"}, {"": {"here"}})
+    assert RetentionLimits().choose_kept("n", inside, {"": "gone"}, {"": {"here"}})  # a history of its own stays
 
 
 @pytest.mark.parametrize("wrong", [{"keep_last": -1}, {"keep_last": 0}, {}])

@@ -441,7 +441,7 @@ def test_also_when_the_connection_breaks_inside_a_transaction(proxy: Proxy, post
         run = running(saver)
         run.step("start", a=LONG)
         for place in range(12):
-            saver._known.clear()  # so that it must read the thread before it can go on
+            saver._states.clear()  # so that it must read the thread before it can go on
             proxy.lose, proxy.after = lose, place
             run.step(str(place), a=f"{LONG} {place}")
             if proxy.lose is not None:
@@ -580,7 +580,7 @@ def test_an_interruption_at_any_statement_leaves_a_step_whole_or_nothing(postgre
         run = running(saver)
         run.step("0", a=LONG)
         for number in range(1, 50):
-            saver._known.clear()  # so that it must read the thread before it can go on
+            saver._states.clear()  # so that it must read the thread before it can go on
             left[0] = number
             try:
                 run.step(str(number), a=LONG + str(number), writes=[("task", [("a", number)])])

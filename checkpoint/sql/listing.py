@@ -1,74 +1,85 @@
-"""Whether a list of checkpoints is whole: what is there is held against what the rest knows of it. No SQL texts."""
+"""Whether a list of checkpoints is whole: what is there is held against what the rest knows of it."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from ..integrity import Integrity
-from .pruning import Session
-from .reading import NEWEST, Found, Space, row_of, space_of
+from .queries import NEWEST, SqlSession, find_namespace, find_row
+from .rows import NamespaceRow, StoredCheckpoint
 
 
-class Listing:
-    """The checkpoints of some spaces as they are listed, newest first.
+class ListingCheck:
+    """The checkpoints of some namespaces as they are listed, newest first.
 
     Args:
-        spaces: as they were before the first checkpoint was read.
+        namespaces: as they were before the first checkpoint was read.
         edge: the sequence below which it begins.
     """
 
-    def __init__(self, spaces: Mapping[int, Space], edge: int) -> None:
-        self._spaces = spaces
+    def __init__(self, namespaces: Mapping[int, NamespaceRow], edge: int) -> None:
+        self._namespaces = namespaces
         self._whole = edge == NEWEST
         self._last = edge
         self._count: Counter[int] = Counter()
-        # (space, id) of what must come → how often something must be recorded beside it, and a child of it or "".
+        # (namespace, id) of what must come → how often something must be recorded beside it, and a
+        # child of it or "".
         self._owed: dict[tuple[int, str], tuple[int, str]] = {
-            (space.id, space.head_id or ""): (space.revision, "")
-            for space in spaces.values()
-            if self._whole and space.head_id is not None
+            (each.id, each.head_id or ""): (each.revision, "")
+            for each in namespaces.values()
+            if self._whole and each.head_id is not None
         }
 
-    def take(self, found: Iterable[Found]) -> None:
-        """Look at the next checkpoints.
+    def add(self, found: StoredCheckpoint) -> None:
+        """Look at the next checkpoint.
 
         Raises:
-            DamagedError: something that was recorded beside one is missing.
+            DamagedError: something that was recorded beside it is missing.
         """
-        for each in found:
-            row = each.row
-            if row.seq >= self._last:
-                raise each.place.damaged("the index leads to checkpoints in another order than they were stored")
-            self._last = row.seq
-            self._count[row.space] += 1
-            if each.image.revision < self._owed.pop((row.space, row.checkpoint_id), (0, ""))[0]:
-                raise each.place.damaged(
-                    f"something that was recorded beside checkpoint {row.checkpoint_id!r} is missing"
-                )
-            if each.body.beside is not None and row.parent_id is not None:
-                key = row.space, row.parent_id
-                self._owed[key] = max(self._owed.get(key, (0, "")), (each.body.beside, row.checkpoint_id))
+        row, key = found.row, found.state.key
+        if row.seq >= self._last:
+            raise key.damage_error(
+                "the index leads to checkpoints in another order than they were stored"
+            )
+        self._last = row.seq
+        self._count[row.namespace_id] += 1
+        owed, _ = self._owed.pop((row.namespace_id, row.checkpoint_id), (0, ""))
+        if found.state.revision < owed:
+            raise key.damage_error(
+                f"something that was recorded beside checkpoint {row.checkpoint_id!r} is missing"
+            )
+        revision = found.body.parent_revision
+        if revision is not None and row.parent_id is not None:
+            parent = row.namespace_id, row.parent_id
+            self._owed[parent] = max(
+                self._owed.get(parent, (0, "")), (revision, row.checkpoint_id)
+            )
 
-    def stop(self, session: Session, integrity: Integrity) -> None:
-        """Look for what should have come before the last one taken. Others may have forgotten it meanwhile, or stored
-        it anew; that is no damage.
+    def stop(self, session: SqlSession, integrity: Integrity) -> None:
+        """Look for what should have come before the last one. Others may have forgotten it meanwhile,
+        or stored it anew; that is no damage.
 
         Raises:
             DamagedError: a checkpoint is missing, or the index passes over one.
         """
-        for (owner, checkpoint_id), (_, child) in self._owed.items():
-            place = self._spaces[owner].place(integrity)
-            now = row_of(session, self._spaces[owner], child, place) if child else None
+        for (id, checkpoint_id), (_, child) in self._owed.items():
+            namespace = self._namespaces[id]
+            key = namespace.key(integrity)
+            now = find_row(session, namespace, child, key) if child else None
             if now is None or now.parent_id != checkpoint_id:
                 continue
-            parent = row_of(session, self._spaces[owner], checkpoint_id, place)
+            parent = find_row(session, namespace, checkpoint_id, key)
             if parent is None:
-                raise place.damaged(f"checkpoint {checkpoint_id!r} is missing, which {child!r} follows")
+                raise key.damage_error(
+                    f"checkpoint {checkpoint_id!r} is missing, which {child!r} follows"
+                )
             if self._last < parent.seq < now.seq:
-                raise place.damaged(f"the index passes over checkpoint {checkpoint_id!r}, which {child!r} follows")
+                raise key.damage_error(
+                    f"the index passes over checkpoint {checkpoint_id!r}, which {child!r} follows"
+                )
 
-    def end(self, session: Session, integrity: Integrity) -> None:
+    def end(self, session: SqlSession, integrity: Integrity) -> None:
         """Look for what has not come by the end of the list; see `stop`.
 
         Raises:
@@ -76,10 +87,21 @@ class Listing:
         """
         self._last = 0
         self.stop(session, integrity)
-        for space in self._spaces.values() if self._whole else ():
-            if self._count[space.id] < space.size:
-                now = space_of(session, space.thread_id, space.checkpoint_ns)
-                ((size, count),) = session.rows("count", space.id) if now else ((0, 0),)
-                missing = space.size - self._count[space.id] if now == space else size - count
+        for namespace in self._namespaces.values() if self._whole else ():
+            count = self._count[namespace.id]
+            if count < namespace.size:
+                missing = _count_missing(session, namespace, count)
                 if missing > 0:
-                    raise space.place(integrity).damaged(f"{missing} of its checkpoints are missing")
+                    key = namespace.key(integrity)
+                    raise key.damage_error(f"{missing} of its checkpoints are missing")
+
+
+def _count_missing(session: SqlSession, namespace: NamespaceRow, listed: int) -> int:
+    """How many checkpoints are missing. If the namespace was changed since the list began, it is counted
+    as it is now."""
+    now = find_namespace(session, namespace.thread_id, namespace.checkpoint_ns)
+    if now == namespace:
+        return namespace.size - listed
+    ((size, there),) = session.rows("count", namespace.id) if now else ((0, 0),)
+    missing: int = size - there
+    return missing

@@ -11,9 +11,10 @@ import stategraph.checkpoint.serde.class_codecs as class_codecs
 import stategraph.checkpoint.serde.error_codec as error_codec
 import stategraph.checkpoint.sql.postgres_wire as wire
 import stategraph.checkpoint.sql.pruning as pruning
+import stategraph.checkpoint.sql.reader as reader
 import stategraph.checkpoint.sql.rows as rows
-import stategraph.checkpoint.sql.saver as sql
 import stategraph.checkpoint.sql.sqlite_database as database
+import stategraph.checkpoint.sql.write_rows as write_rows
 import stategraph.checkpoint.sqlite as sqlite
 import stategraph.store.sqlite as store
 import stategraph.workers.jobs as jobs
@@ -117,25 +118,25 @@ def conflict_told_as_ok(stack: ExitStack) -> None:
 @bug("clocks_that_jump")
 def clock_order(stack: ExitStack) -> None:
     """The newest checkpoint is the one with the highest time."""
-    real = sql.SqlSaver.get_tuple
+    real = reader.SqlReader.get_tuple
 
     def get_tuple(self: Any, config: Any) -> Any:
         if config["configurable"].get("checkpoint_id") is not None:
             return real(self, config)
         return max(self.list(config), key=lambda found: found.checkpoint["ts"], default=None)
 
-    swap(stack, sql.SqlSaver, "get_tuple", get_tuple)
+    swap(stack, reader.SqlReader, "get_tuple", get_tuple)
 
 
 @bug("clocks_that_jump")
 def id_order(stack: ExitStack) -> None:
     """Lists are ordered by the ids of checkpoints."""
-    real = sql.SqlSaver.list
+    real = reader.SqlReader.list
 
     def listed(self: Any, config: Any, **options: Any) -> Any:
         return iter(sorted(real(self, config, **options), key=lambda each: each.checkpoint["id"], reverse=True))
 
-    swap(stack, sql.SqlSaver, "list", listed)
+    swap(stack, reader.SqlReader, "list", listed)
 
 
 @bug("damaged_rows", 4)
@@ -185,7 +186,7 @@ def names_cut(stack: ExitStack) -> None:
 @bug("calls_on_savers")
 def delta_on_the_wrong_base(stack: ExitStack) -> None:
     """A change is stored against a value that is one older than it says."""
-    real = rows.delta_of
+    real = write_rows.delta_of
     last: list[bytes] = []
 
     def delta_of(old: bytes, new: bytes) -> Any:
@@ -193,22 +194,22 @@ def delta_on_the_wrong_base(stack: ExitStack) -> None:
         last[:] = [old]
         return real(base, new)
 
-    swap(stack, rows, "delta_of", delta_of)
+    swap(stack, write_rows, "delta_of", delta_of)
 
 
 @bug("calls_on_savers")
 def keyframe_misses_a_key(stack: ExitStack) -> None:
     """A complete row lacks one channel."""
-    real = rows.closed_body
+    real = rows.pack_body
 
-    def closed_body(place: Any, *args: Any, **more: Any) -> bytes:
-        body = next(each for each in args if isinstance(each, rows.Body))
-        if (more.get("complete") or args[-1] is True) and len(body.cells) > 1:
-            thin = body._replace(cells=dict([*body.cells.items()][1:]))
+    def pack_body(key: Any, *args: Any, **more: Any) -> bytes:
+        body = next(each for each in args if isinstance(each, rows.CheckpointBody))
+        if (more.get("complete") or args[-1] is True) and len(body.values) > 1:
+            thin = body._replace(values=dict([*body.values.items()][1:]))
             args = tuple(thin if each is body else each for each in args)
-        return real(place, *args, **more)
+        return real(key, *args, **more)
 
-    swap(stack, rows, "closed_body", closed_body)
+    swap(stack, write_rows, "pack_body", pack_body)
 
 
 @bug("calls_on_savers")

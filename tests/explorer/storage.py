@@ -214,7 +214,7 @@ class Tables:
     def take(self, *gated: Gated) -> Any:
         """All it holds, and what the savers of those processes that live remember of it."""
         rows = [self.connection.execute(f"SELECT * FROM {table}").fetchall() for table in self.names]
-        known = {each.process.name: copy.deepcopy(each.inner._known) for each in gated if not each.process.dead}
+        known = {each.process.name: copy.deepcopy(each.inner._states) for each in gated if not each.process.dead}
         return rows, known
 
     def put(self, content: Any, *gated: Gated) -> None:
@@ -227,9 +227,9 @@ class Tables:
             if found:
                 cursor.executemany(self.insert.format(table, ", ".join(self.mark * len(found[0]))), found)
         cursor.execute("COMMIT")
-        self.saver._known.clear()
+        self.saver._states.clear()
         for each in gated:
-            each.inner._known = copy.deepcopy(known[each.process.name]) if each.process.name in known else OrderedDict()
+            each.inner._states = copy.deepcopy(known[each.process.name]) if each.process.name in known else OrderedDict()
 
     def unread(self, content: Any) -> Any:
         """What no reading call shows: records beside checkpoints that are not there, and what a saver remembers wrongly."""
@@ -239,9 +239,9 @@ class Tables:
         wrong = []
         for name, images in known.items():
             for (_, ns), each in images.items():
-                id, revision = heads.get(each.space) or (None, 0)
-                if (id, revision) != (each.image.id, each.image.revision):
-                    wrong.append((name, ns, each.image.id, each.image.revision - revision))
+                id, revision = heads.get(each.namespace_id) or (None, 0)
+                if (id, revision) != (each.id, each.revision):
+                    wrong.append((name, ns, each.id, each.revision - revision))
         return [(row[1], _text(row[2])) for row in writes if row[2] not in there], wrong
 
     def close(self) -> None:

@@ -1,0 +1,76 @@
+"""What the savers shipped here have in common: retention, and values encoded before they are stored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from .base import BaseCheckpointSaver
+from .errors import UnserializableError
+from .records import RunnableConfig, TaskWrites, check_names, coordinates
+from .retention import Retention, check_retention
+from .serde import Blob, Serializer
+
+
+class BuiltinSaver(BaseCheckpointSaver):
+    """A saver that stores encoded values.
+
+    Args:
+        serde: turns values into bytes and back.
+        retention: which checkpoints to forget as runs go on; None keeps all.
+    """
+
+    def __init__(
+        self, *, serde: Serializer | None = None, retention: Retention | None = None
+    ) -> None:
+        super().__init__(serde=serde)
+        self._retention = check_retention(retention)
+
+    def commit_writes(
+        self, thread_id: str, checkpoint_ns: str, checkpoint_id: str, writes: Sequence[TaskWrites]
+    ) -> None:
+        """Record tasks that ended while their superstep goes on, or that failed or paused.
+
+        Raises:
+            StorageError: the database refused; nothing is recorded.
+        """
+        self._record(thread_id, checkpoint_ns, checkpoint_id, writes)
+
+    def put_writes(
+        self,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str = "",
+    ) -> None:
+        """Keep what a task wrote beside the checkpoint that `config` names, which may arrive later.
+
+        Raises:
+            ValueError: `config` names no checkpoint.
+            UnserializableError: names the channel and the place in its value.
+            StorageError: the database refused; nothing is stored.
+        """
+        thread_id, checkpoint_ns, checkpoint_id = coordinates(config)
+        if checkpoint_id is None:
+            raise ValueError("put_writes() needs a checkpoint_id in the config")
+        check_names(task_id, task_path, *(channel for channel, _ in writes))
+        encoded = [(channel, self._dumps(f"[{channel!r}]", value)) for channel, value in writes]
+        task = TaskWrites(task_id, task_path, encoded)
+        self._record(thread_id, checkpoint_ns, checkpoint_id, [task])
+
+    def _record(
+        self, thread_id: str, checkpoint_ns: str, checkpoint_id: str, writes: Sequence[TaskWrites]
+    ) -> None:
+        """Record what tasks wrote beside a checkpoint, which may not be there yet."""
+        raise NotImplementedError
+
+    def _prune_by_retention(self, thread_id: str) -> None:
+        if self._retention is not None:
+            limits = self._retention
+            self.prune([thread_id], keep_last=limits.keep_last, older_than=limits.older_than)
+
+    def _dumps(self, where: str, value: Any) -> Blob:
+        try:
+            return self.serde.dumps(value)
+        except UnserializableError as exc:
+            raise exc.inside(where) from exc.__cause__

@@ -1,0 +1,152 @@
+"""The rows of a thread → the states of its checkpoints. No SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+from ..records import TaskWrites
+from ..serde.delta import patched
+from .rows import (
+    ChannelValue,
+    CheckpointBody,
+    CheckpointRow,
+    MaterializedState,
+    ThreadKey,
+    ValueRow,
+    unpack_body,
+    unpack_tasks,
+)
+
+
+def next_state(
+    before: MaterializedState | None, key: ThreadKey, row: CheckpointRow, body: CheckpointBody
+) -> MaterializedState:
+    """The state of a checkpoint, from that of the row it links to; that one stays as it is."""
+    state = MaterializedState(key, row.namespace_id, row.seq, row.checkpoint_id, 0)
+    if before is not None:
+        state.distance = before.distance + 1
+        state.values, state.versions = dict(before.values), dict(before.versions)
+        state.seen = dict(before.seen)
+    for name, value in body.values.items():
+        if value is None:
+            state.values.pop(name, None)
+        else:
+            state.values[name] = value
+    state.versions.update(body.versions)
+    state.seen.update(body.seen)
+    return state
+
+
+def materialize(
+    key: ThreadKey, chain: Sequence[CheckpointRow]
+) -> tuple[MaterializedState, CheckpointBody]:
+    """The state of the first of some rows, each of which links to the next, and its body.
+
+    Raises:
+        DamagedError: a row is damaged, or the last one links to one that is not there.
+    """
+    if chain[-1].link is not None:
+        raise key.damage_error(
+            f"checkpoint {chain[-1].parent_id!r} is missing, on which others build"
+        )
+    for child, row in pairwise(chain):
+        if child.parent_id != row.checkpoint_id:
+            raise key.damage_error(
+                f"checkpoint {child.checkpoint_id!r} links to another than its parent"
+            )
+    body = unpack_body(key, chain[-1])
+    state = next_state(None, key, chain[-1], body)
+    for row in reversed(chain[:-1]):
+        body = unpack_body(key, row)
+        state = next_state(state, key, row, body)
+    return state, body
+
+
+class ValueReader:
+    """Reads long values; knows those of the rows it was given.
+
+    Args:
+        rows: all that the wanted ones build on must be among them.
+    """
+
+    def __init__(self, key: ThreadKey, rows: Iterable[ValueRow]) -> None:
+        self._key = key
+        self._rows = {(row.owner, row.channel): row for row in rows}
+        self._known: dict[tuple[int, str], ChannelValue] = {}
+
+    def fill(self, state: MaterializedState) -> None:
+        """Give every value of a state its bytes.
+
+        Raises:
+            DamagedError: a value is missing or is not what was written.
+        """
+        for name, value in state.values.items():
+            if value.blob is None:
+                assert value.owner is not None
+                known = self._read(name, value.owner, value.digest)
+                value.blob = known.blob
+                value.delta_size, value.delta_count = known.delta_size, known.delta_count
+
+    def _read(self, channel: str, owner: int, digest: bytes) -> ChannelValue:
+        """Follow the deltas down to a value that is known, or whole, and apply them to it."""
+        start, start_digest = owner, digest
+        deltas: list[bytes] = []
+        while True:
+            known = self._known.get((owner, channel))
+            if known is not None:
+                assert known.blob is not None
+                form, whole = known.blob
+                break
+            form, base, base_digest, payload = self._unpack(channel, owner, digest)
+            if base is None:
+                whole, known = payload, ChannelValue(None)
+                break
+            deltas.append(payload)
+            owner, digest = base, base_digest
+        try:
+            payload = patched(whole, reversed(deltas))
+        except ValueError as error:
+            raise self._key.damage_error(f"the value of {channel!r}: {error}") from error
+        size, count = known.delta_size + sum(map(len, deltas)), known.delta_count + len(deltas)
+        value = ChannelValue((form, payload), start, start_digest, size, count)
+        self._known[start, channel] = value
+        return value
+
+    def _unpack(self, channel: str, owner: int, digest: bytes) -> Any:
+        row = self._rows.get((owner, channel))
+        if row is None:
+            raise self._key.damage_error(f"the value of {channel!r} is missing")
+        data = row.data if isinstance(row.data, bytes) else b""
+        if data[-len(digest) :] != digest:
+            raise self._key.damage_error(
+                f"the value of {channel!r} is not the one that its checkpoint names"
+            )
+        return self._key.unpack("value", [channel], data)
+
+
+def read_writes(
+    key: ThreadKey, checkpoint_id: str, rows: Iterable[bytes], after: CheckpointBody | None
+) -> list[TaskWrites]:
+    """What tasks wrote beside a checkpoint, in the order recorded.
+
+    Args:
+        rows: of what was recorded beside it.
+        after: of the checkpoint that came of it, if one did.
+
+    Raises:
+        DamagedError: a row is not what was written, or one is missing before another.
+    """
+    batches = list(read_batches(key, checkpoint_id, rows))
+    if after is not None and after.parent_writes:
+        batches.insert(after.parent_revision or 0, after.parent_writes)
+    return [task for batch in batches for task in batch]
+
+
+def read_batches(
+    key: ThreadKey, checkpoint_id: str, rows: Iterable[bytes]
+) -> Iterator[Sequence[TaskWrites]]:
+    """What was recorded beside a checkpoint, row by row; raises as `read_writes`."""
+    for position, data in enumerate(rows):
+        yield unpack_tasks(key.unpack("writes", [checkpoint_id, position], data))

@@ -1,0 +1,149 @@
+"""A commit → the rows that it adds. No SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..records import Commit, TaskWrites, check_names
+from ..serde import Blob
+from ..serde.delta import delta_of, outweighed
+from .rows import (
+    KEYFRAME,
+    SELF,
+    ChannelValue,
+    CheckpointBody,
+    MaterializedState,
+    pack_body,
+    pack_writes,
+)
+
+INLINE = 64
+"""Values of so many bytes stand in the checkpoint's row."""
+
+SHORT = 2048
+"""Writes of so many bytes stand in the row of the checkpoint that they led to."""
+
+
+@dataclass(slots=True)
+class CommitRows:
+    """What one commit adds, all but sequences, which the database gives.
+
+    Attributes:
+        link: the row it builds on, or None.
+        long_values: (channel, base, data) of the value rows.
+        writes: what the parent's tasks wrote, as a row's bytes, if it is long; else None.
+        values: the new values, for `apply_commit`.
+    """
+
+    checkpoint_id: str
+    parent_id: str | None
+    link: int | None
+    run_id: str | None
+    body: bytes
+    long_values: list[tuple[str, int | None, bytes]]
+    writes: bytes | None
+    values: dict[str, ChannelValue | None]
+
+
+def build_rows(state: MaterializedState, commit: Commit, metadata: Blob) -> CommitRows:
+    """The rows of a commit.
+
+    Args:
+        state: of its parent. An empty one if there is none, and then the commit must hold everything.
+        metadata: encoded.
+    """
+    key = state.key
+    complete = state.distance < 0 or state.distance + 1 >= KEYFRAME
+    values, long_values = _split_values(state, commit.values)
+    shown: Mapping[str, ChannelValue | None] = values
+    versions, seen = commit.versions, commit.seen
+    if complete:
+        everything = {**state.values, **values}
+        shown = {name: value for name, value in everything.items() if value is not None}
+        versions, seen = {**state.versions, **versions}, {**state.seen, **seen}
+    inline: Sequence[TaskWrites] = commit.writes if state.id else ()
+    writes = None
+    if inline and (commit.head != commit.parent_id or _length(inline) > SHORT):
+        # A checkpoint's tasks are looked for in the row that came next, which a fork's is not.
+        writes, inline = pack_writes(key, state.id, state.revision, inline), ()
+    revision = state.revision + (writes is not None) if state.id else None
+    body = CheckpointBody(
+        commit.ts, commit.v, metadata, revision, commit.updated, shown, versions, seen, inline
+    )
+    run_id = commit.metadata.get("run_id")
+    if run_id is not None:
+        check_names(run_id)
+    return CommitRows(
+        commit.id,
+        commit.parent_id,
+        None if complete else state.seq,
+        run_id if isinstance(run_id, str) else None,
+        pack_body(key, commit.id, commit.parent_id, body, complete),
+        long_values,
+        writes,
+        values,
+    )
+
+
+def apply_commit(
+    state: MaterializedState, commit: Commit, rows: CommitRows, seq: int
+) -> MaterializedState:
+    """The parent's state brought, in place, to the commit that was stored under this sequence."""
+    for name, value in rows.values.items():
+        if value is None:
+            state.values.pop(name, None)
+        else:
+            if value.owner is not None:
+                value.owner = seq
+            state.values[name] = value
+    state.versions.update(commit.versions)
+    state.seen.update(commit.seen)
+    state.seq, state.id, state.revision = seq, commit.id, 1 if commit.carried else 0
+    state.distance = 0 if rows.link is None else state.distance + 1
+    return state
+
+
+def _split_values(
+    state: MaterializedState, blobs: Mapping[str, Blob | None]
+) -> tuple[dict[str, ChannelValue | None], list[tuple[str, int | None, bytes]]]:
+    """New values, and the rows of the long ones."""
+    values: dict[str, ChannelValue | None] = {}
+    long_values = []
+    for name, blob in blobs.items():
+        if blob is None:
+            values[name] = None
+        elif len(blob[1]) <= INLINE:
+            values[name] = ChannelValue(blob)
+        else:
+            value, base, content = _shrink_value(state.values.get(name), blob)
+            data = state.key.pack("value", [name], content)
+            value.owner, value.digest = SELF, state.key.digest(data)
+            values[name] = value
+            long_values.append((name, base, data))
+    return values, long_values
+
+
+def _shrink_value(
+    old: ChannelValue | None, blob: Blob
+) -> tuple[ChannelValue, int | None, list[Any]]:
+    """A long value, its base and the content of its row: a delta on the old one where that saves."""
+    form, payload = blob
+    if old is not None and old.owner is not None and old.blob is not None and old.blob[0] == form:
+        delta = delta_of(old.blob[1], payload)
+        if delta is not None:
+            size, count = old.delta_size + len(delta), old.delta_count + 1
+            if not outweighed(size, count, len(payload)):
+                value = ChannelValue(blob, delta_size=size, delta_count=count)
+                return value, old.owner, [form, old.owner, old.digest, delta]
+    return ChannelValue(blob), None, [form, None, b"", payload]
+
+
+def _length(tasks: Iterable[TaskWrites]) -> int:
+    """About how many bytes the writes of some tasks take."""
+    length = 0
+    for task in tasks:
+        for _, (_, payload) in task.writes:
+            length += 64 + len(payload)
+    return length
