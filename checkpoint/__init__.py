@@ -1,6 +1,8 @@
-"""Keeping a thread and finding it again: the saver contract, values ↔ bytes, and the saver in memory.
+"""Keeping a thread and finding it again: the saver contract, values ↔ bytes, and the saver in
+memory.
 
-Knows nothing of the engine. The savers on databases are rooms of their own: `.sqlite` and `.postgres`.
+Knows nothing of the engine. The savers on databases are rooms of their own: `.sqlite` and
+`.postgres`.
 """
 
 from .base import (

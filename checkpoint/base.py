@@ -1,13 +1,22 @@
 """What a saver must do. Knows nothing of the engine.
 
-A thread is a chain of checkpoints with one head. The engine hands a saver one `Commit` per superstep:
-what changed, the writes of the tasks that made it so, and the head it believes in. A saver stores it whole
-or not at all, and only while its head is still the one named (compare-and-swap): one writer wins.
+A thread is a chain of checkpoints with one head. The engine hands a saver one `Commit` per
+superstep: what changed, the writes of the tasks that made it so, and the head it believes in. A
+saver stores it whole or not at all, and only while its head is still the one named
+(compare-and-swap): one writer wins.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar
@@ -89,21 +98,24 @@ Result = TypeVar("Result")
 class BaseCheckpointSaver(Closable):
     """Keeps threads and finds them again. Subclass it to keep them elsewhere.
 
-    A saver of your own needs `get_tuple`, `list`, `put`, `put_writes` and `delete_thread`; the async twins then
-    call these on a worker thread. Override `commit` as well to get one transaction per superstep and one
-    writer per thread; the inherited one looks at the head, then calls `put_writes` and `put`.
+    A saver of your own needs `get_tuple`, `list`, `put`, `put_writes` and `delete_thread`; the
+    async twins then call these on a worker thread. Override `commit` as well to get one transaction
+    per superstep and one writer per thread; the inherited one looks at the head, then calls
+    `put_writes` and `put`.
 
-    A subclass of a saver that has all of these, `SqliteSaver` for one, may override any of them, and what it overrides
-    is called: a sync method in async runs too, an async one in async runs. A superstep then takes several transactions,
-    one for each `put_writes` and `put`, in this order; one writer per thread still wins.
+    A subclass of a saver that has all of these, `SqliteSaver` for one, may override any of them,
+    and what it overrides is called: a sync method in async runs too, an async one in async runs. A
+    superstep then takes several transactions, one for each `put_writes` and `put`, in this order;
+    one writer per thread still wins.
 
     Args:
-        serde: turns values into bytes and back; the strict default refuses what it cannot return unchanged.
+        serde: turns values into bytes and back; the strict default refuses what it cannot return
+            unchanged.
     """
 
     in_memory = False
-    """Whether a commit is quick and dies with the process: then nothing is gained by recording early finishers of a
-    superstep, or by storing in the background."""
+    """Whether a commit is quick and dies with the process: then nothing is gained by recording
+    early finishers of a superstep, or by storing in the background."""
 
     def __init__(self, *, serde: Serializer | None = None) -> None:
         self.serde = serde or Serializer()
@@ -112,10 +124,11 @@ class BaseCheckpointSaver(Closable):
         super().__init_subclass__(**options)
         honour_overrides(cls)
 
-    # -- read ---------------------------------------------------------------------------------------------
+    # -- read --------------------------------------------------------------------------------------
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """The checkpoint that `config` names by `checkpoint_id`, else the thread's head; None if there is none."""
+        """The checkpoint that `config` names by `checkpoint_id`, else the thread's head; None if
+        there is none."""
         raise NotImplementedError(f"{type(self).__name__} must define get_tuple()")
 
     def get(self, config: RunnableConfig) -> Checkpoint | None:
@@ -155,7 +168,7 @@ class BaseCheckpointSaver(Closable):
                 seen.add(thread_id)
                 yield thread_id
 
-    # -- write --------------------------------------------------------------------------------------------
+    # -- write -------------------------------------------------------------------------------------
 
     def put(
         self,
@@ -167,7 +180,8 @@ class BaseCheckpointSaver(Closable):
         """Store a checkpoint as the new head.
 
         Args:
-            config: thread, namespace and, as `checkpoint_id`, the *parent's* id (absent: no parent).
+            config: thread, namespace and, as `checkpoint_id`, the *parent's* id (absent: no
+                parent).
             new_versions: the channels that changed since the parent; only these need storing anew.
 
         Returns:
@@ -184,13 +198,14 @@ class BaseCheckpointSaver(Closable):
     ) -> None:
         """Keep what a task wrote beside the checkpoint that `config` names, which may arrive later.
 
-        Sending an ordinary write twice keeps the first; a control write (`__error__`, `__interrupt__`,
-        `__resume__`) replaces the one before it.
+        Sending an ordinary write twice keeps the first; a control write (`__error__`,
+        `__interrupt__`, `__resume__`) replaces the one before it.
         """
         raise NotImplementedError(f"{type(self).__name__} must define put_writes()")
 
     def commit(self, commit: Commit) -> None:
-        """Store one superstep: the parent's writes, the checkpoint and the new head, whole or not at all.
+        """Store one superstep: the parent's writes, the checkpoint and the new head, whole or not
+        at all.
 
         Raises:
             CheckpointConflictError: the head is not the one the commit names.
@@ -203,10 +218,12 @@ class BaseCheckpointSaver(Closable):
         """Record tasks that ended while their superstep goes on, or that failed or paused."""
         drive(self, record_by_parts(self, thread_id, checkpoint_ns, checkpoint_id, writes))
 
-    def claim(self, config: RunnableConfig, revision: int | None, writes: Sequence[TaskWrites]) -> None:
-        """Record that a run is about to answer the head's questions, if nobody has recorded anything beside it since it
-        was read: of several runs that bring an answer at once, one goes on. The inherited one looks
-        first, but not in the same transaction.
+    def claim(
+        self, config: RunnableConfig, revision: int | None, writes: Sequence[TaskWrites]
+    ) -> None:
+        """Record that a run is about to answer the head's questions, if nobody has recorded
+        anything beside it since it was read: of several runs that bring an answer at once, one goes
+        on. The inherited one looks first, but not in the same transaction.
 
         Args:
             config: names the head.
@@ -218,12 +235,14 @@ class BaseCheckpointSaver(Closable):
         drive(self, claim_by_parts(self, config, revision, writes))
 
     def run_of(self, config: RunnableConfig, run_id: str) -> CheckpointTuple | None:
-        """The newest checkpoint of the thread and namespace in `config` that a run of this id made, or None."""
+        """The newest checkpoint of the thread and namespace in `config` that a run of this id made,
+        or None."""
         found: CheckpointTuple | None = drive(self, run_by_parts(self, config, run_id))
         return found
 
     def _retain(self, thread_id: str, checkpoint_ns: str) -> None:
-        """Apply the saver's retention, if it has one and it is time, after a commit that was made of its parts."""
+        """Apply the saver's retention, if it has one and it is time, after a commit that was made
+        of its parts."""
 
     def delete_thread(self, thread_id: str) -> None:
         """Forget a thread with all its namespaces; an unknown one is no error."""
@@ -243,10 +262,11 @@ class BaseCheckpointSaver(Closable):
         keep_last: int | None = None,
         older_than: timedelta | None = None,
     ) -> None:
-        """Forget old checkpoints, with their writes. Without limits all but the newest of each namespace go.
+        """Forget old checkpoints, with their writes. Without limits all but the newest of each
+        namespace go.
 
-        What stays can be read and gone on from as before. The history of a nested graph that one task ran goes with the
-        checkpoint around it.
+        What stays can be read and gone on from as before. The history of a nested graph that one
+        task ran goes with the checkpoint around it.
 
         Args:
             thread_ids: None for all threads.
@@ -255,7 +275,8 @@ class BaseCheckpointSaver(Closable):
 
         Raises:
             ValueError: `keep_last` is negative.
-            DamagedError: a thread is damaged; it stays as it is. All others were pruned; the notes name further ones.
+            DamagedError: a thread is damaged; it stays as it is. All others were pruned; the notes
+                name further ones.
         """
         raise NotImplementedError(f"{type(self).__name__} must define prune()")
 
@@ -267,7 +288,7 @@ class BaseCheckpointSaver(Closable):
         """
         raise NotImplementedError(f"{type(self).__name__} must define copy_thread()")
 
-    # -- the same, async ----------------------------------------------------------------------------------
+    # -- the same, async ---------------------------------------------------------------------------
 
     async def _acall(self, function: Callable[..., Result], *args: Any) -> Result:
         """Call a sync method from a coroutine: on a worker thread, unless a saver never waits."""
@@ -338,7 +359,9 @@ class BaseCheckpointSaver(Closable):
         """`commit_writes` for coroutines."""
         await self._acall(self.commit_writes, thread_id, checkpoint_ns, checkpoint_id, writes)
 
-    async def aclaim(self, config: RunnableConfig, revision: int | None, writes: Sequence[TaskWrites]) -> None:
+    async def aclaim(
+        self, config: RunnableConfig, revision: int | None, writes: Sequence[TaskWrites]
+    ) -> None:
         """`claim` for coroutines."""
         await self._acall(self.claim, config, revision, writes)
 
@@ -362,7 +385,9 @@ class BaseCheckpointSaver(Closable):
         older_than: timedelta | None = None,
     ) -> None:
         """`prune` for coroutines."""
-        await self._acall(partial(self.prune, thread_ids, keep_last=keep_last, older_than=older_than))
+        await self._acall(
+            partial(self.prune, thread_ids, keep_last=keep_last, older_than=older_than)
+        )
 
     async def acopy_thread(self, source: str, target: str) -> None:
         """`copy_thread` for coroutines."""

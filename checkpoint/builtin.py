@@ -1,4 +1,5 @@
-"""What the savers shipped here have in common: retention, and values encoded before they are stored."""
+"""What the savers shipped here have in common: retention, and values encoded before they are
+stored."""
 
 from __future__ import annotations
 

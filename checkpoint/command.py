@@ -1,5 +1,5 @@
-"""`python -m stategraph threads|history|show|prune`: looking after stored threads from a terminal. Needs no graph: what
-only a graph would know is read off the names of what waits."""
+"""`python -m stategraph threads|history|show|prune`: looking after stored threads from a terminal.
+Needs no graph: what only a graph would know is read off the names of what waits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from .base import ERROR, INTERRUPT, BaseCheckpointSaver, CheckpointTuple, RunnableConfig, coordinates
+from .base import (
+    ERROR,
+    INTERRUPT,
+    BaseCheckpointSaver,
+    CheckpointTuple,
+    RunnableConfig,
+    coordinates,
+)
 from .encryption import KEYS_HELP, encryption_of_keys
 from .errors import DamagedError, StorageError, UnknownTypeError
 from .printable import printable, printable_lines
@@ -29,15 +36,22 @@ LONGEST = 100
 
 
 def add_commands(commands: Any) -> None:
-    """Give a command line these four commands; each sets `run`, which takes the parser and what was asked."""
+    """Give a command line these four commands; each sets `run`, which takes the parser and what was
+    asked."""
     for name, run, text in (
         ("threads", _threads, "list threads, the one that moved last first"),
-        ("history", _history, "a thread's steps, the newest first, with what waits and what was asked"),
+        (
+            "history",
+            _history,
+            "a thread's steps, the newest first, with what waits and what was asked",
+        ),
         ("show", _show, "a thread's state as JSON"),
         ("prune", _prune, "forget old checkpoints"),
     ):
         parser = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
-        parser.add_argument("--db", required=True, metavar="FILE-OR-URL", help="an SQLite file, or postgresql://...")
+        parser.add_argument(
+            "--db", required=True, metavar="FILE-OR-URL", help="an SQLite file, or postgresql://..."
+        )
         parser.add_argument("--keys", metavar="FILE", help=KEYS_HELP)
         parser.set_defaults(parser=parser, run=run)
         if name in ("history", "show"):
@@ -45,11 +59,22 @@ def add_commands(commands: Any) -> None:
             parser.add_argument("--checkpoint", metavar="ID", help="this one instead of the newest")
             parser.add_argument("--ns", default="", metavar="NAMESPACE", help="of a nested graph")
         if name in ("threads", "history"):
-            parser.add_argument("--limit", type=int, default=50, metavar="N", help="at most so many (50)")
+            parser.add_argument(
+                "--limit", type=int, default=50, metavar="N", help="at most so many (50)"
+            )
         if name == "prune":
-            parser.add_argument("--thread", action="append", metavar="ID", help="only this one; may be repeated")
-            parser.add_argument("--keep-last", type=int, metavar="N", help="of each namespace, the newest; 0 for none")
-            parser.add_argument("--older-than", type=float, metavar="DAYS", help="forget what is older")
+            parser.add_argument(
+                "--thread", action="append", metavar="ID", help="only this one; may be repeated"
+            )
+            parser.add_argument(
+                "--keep-last",
+                type=int,
+                metavar="N",
+                help="of each namespace, the newest; 0 for none",
+            )
+            parser.add_argument(
+                "--older-than", type=float, metavar="DAYS", help="forget what is older"
+            )
 
 
 class _Unknown:
@@ -90,7 +115,9 @@ def opened(
     if "://" in db:
         from .postgres import PostgresSaver
 
-        with PostgresSaver.from_conn_string(db, serde=serde or _Tolerant(), integrity=integrity) as saver:
+        with PostgresSaver.from_conn_string(
+            db, serde=serde or _Tolerant(), integrity=integrity
+        ) as saver:
             yield saver
         return
     if not Path(db).is_file():
@@ -102,7 +129,9 @@ def opened(
         if not write:
             yield saver
             return
-    with SqliteSaver.from_conn_string(db, **options) as saver:  # it has threads, so nothing is made in a foreign file
+    with SqliteSaver.from_conn_string(
+        db, **options
+    ) as saver:  # it has threads, so nothing is made in a foreign file
         yield saver
 
 
@@ -117,7 +146,12 @@ def _threads(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
                 print(f"{printable(thread_id)}\tdamaged: {printable(error)}")
                 continue
             if head is not None:
-                shown = (thread_id, f"step {head.metadata.get('step')}", head.checkpoint["ts"], standing(head))
+                shown = (
+                    thread_id,
+                    f"step {head.metadata.get('step')}",
+                    head.checkpoint["ts"],
+                    standing(head),
+                )
                 print("\t".join(map(printable, shown)))
     return DAMAGED if damaged else 0
 
@@ -131,7 +165,11 @@ def _history(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
             parent = each.parent_config
             print(printable(f"{each.checkpoint['id']}  step {each.metadata.get('step')}  "
                             f"{each.metadata.get('source')}  {each.checkpoint['ts']}"))  # fmt: skip
-            print(printable(f"    after {coordinates(parent)[2] if parent else 'nothing'}; {standing(each)}"))
+            print(
+                printable(
+                    f"    after {coordinates(parent)[2] if parent else 'nothing'}; {standing(each)}"
+                )
+            )
     return 0
 
 
@@ -141,7 +179,11 @@ def _show(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
         if found is None:
             parser.error(f"thread {asked.thread!r} has no such checkpoint here")
         values = found.checkpoint["channel_values"]
-        state = {name: value for name, value in values.items() if ":" not in name and not name.startswith("__")}
+        state = {
+            name: value
+            for name, value in values.items()
+            if ":" not in name and not name.startswith("__")
+        }
         print(printable_lines(json.dumps(state, indent=2, default=repr, ensure_ascii=False)))
     return 0
 
@@ -215,7 +257,11 @@ def standing(found: CheckpointTuple) -> str:
 
 
 def _questions(value: Any) -> list[Any]:
-    return [getattr(question, "value", question) for question in value] if isinstance(value, list | tuple) else [value]
+    return (
+        [getattr(question, "value", question) for question in value]
+        if isinstance(value, list | tuple)
+        else [value]
+    )
 
 
 def _short(value: Any) -> str:

@@ -1,4 +1,5 @@
-"""A complete checkpoint, as `put` is given it, as the commit it amounts to: what changed since the parent."""
+"""A complete checkpoint, as `put` is given it, as the commit it amounts to: what changed since the
+parent."""
 
 from __future__ import annotations
 
@@ -39,8 +40,8 @@ def diff_checkpoint(
     new_versions: Mapping[str, int],
     dumps: Dumps,
 ) -> tuple[Commit, bool]:
-    """The commit that a complete checkpoint amounts to, and whether it builds on the parent. If not, it
-    holds everything.
+    """The commit that a complete checkpoint amounts to, and whether it builds on the parent. If
+    not, it holds everything.
 
     A value is stored if it is in `new_versions`, or if the parent has none.
 

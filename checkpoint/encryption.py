@@ -1,4 +1,5 @@
-"""Rows that only who has the key can read or write: authenticated encryption, in place of the checksum.
+"""Rows that only who has the key can read or write: authenticated encryption, in place of the
+checksum.
 
 Needs the package `cryptography` (`pip install stategraph[encryption]`).
 """
@@ -26,7 +27,8 @@ KEYS = "STATEGRAPH_KEYS"
 """The environment variable from which the command line takes keys."""
 
 KEYS_HELP = (
-    "a file of the keys that encrypt what is stored, in hexadecimal or base64: the first encrypts, all decrypt "
+    "a file of the keys that encrypt what is stored, in hexadecimal or base64: the first "
+    "encrypts, all decrypt "
     f"(default: the environment variable {KEYS})"
 )
 
@@ -34,17 +36,20 @@ KEYS_HELP = (
 class Encryption(Integrity):
     """Encrypts and authenticates every row with AES-GCM, bound to its place.
 
-    The place of a row of a thread is its thread, namespace, checkpoint and channel; that of a job is its graph, thread
-    and run id. Values, metadata, inputs, outcomes and what tasks wrote are hidden. Not hidden: names and ids, how jobs
-    stand, how long rows are. A row that was not written with one of these keys, at this place, does not open: nothing
-    that is stored without encryption is ever taken for granted. docs/security.md says what is not covered; stores and
-    caches are never encrypted.
+    The place of a row of a thread is its thread, namespace, checkpoint and channel; that of a job
+    is its graph, thread and run id. Values, metadata, inputs, outcomes and what tasks wrote are
+    hidden. Not hidden: names and ids, how jobs stand, how long rows are. A row that was not written
+    with one of these keys, at this place, does not open: nothing that is stored without encryption
+    is ever taken for granted. docs/security.md says what is not covered; stores and caches are
+    never encrypted.
 
-    To rotate, put a new key before the old ones, first where rows are read, then where they are written, and keep an
-    old one for as long as there are rows of it. A key is good for some four billion rows.
+    To rotate, put a new key before the old ones, first where rows are read, then where they are
+    written, and keep an old one for as long as there are rows of it. A key is good for some four
+    billion rows.
 
     Args:
-        keys: 16, 24 or 32 secret bytes each, e.g. of `secrets.token_bytes(32)`. The first encrypts, all decrypt.
+        keys: 16, 24 or 32 secret bytes each, e.g. of `secrets.token_bytes(32)`. The first encrypts,
+            all decrypt.
 
     Raises:
         ImportError: `cryptography` is not installed.
@@ -63,9 +68,13 @@ class Encryption(Integrity):
             from cryptography.exceptions import InvalidTag
             from cryptography.hazmat.primitives.ciphers.aead import AESGCM
         except ImportError as error:
-            raise ImportError("Encryption needs a package: pip install stategraph[encryption]") from error
+            raise ImportError(
+                "Encryption needs a package: pip install stategraph[encryption]"
+            ) from error
         if not keys or not all(isinstance(key, bytes) and len(key) in LENGTHS for key in keys):
-            raise ValueError("Encryption: each key must be 16, 24 or 32 bytes, e.g. secrets.token_bytes(32)")
+            raise ValueError(
+                "Encryption: each key must be 16, 24 or 32 bytes, e.g. secrets.token_bytes(32)"
+            )
         self._ciphers: list[tuple[bytes, Any]] = [(key_id(key), AESGCM(key)) for key in keys]
         self._invalid = InvalidTag
 
@@ -96,13 +105,21 @@ class Encryption(Integrity):
             DamagedError: it was not; the caller adds where.
         """
         for id, cipher in self._ciphers:
-            if data[:KEY_ID] == id and (payload := self._decrypted(cipher, data[KEY_ID:], place)) is not None:
+            if (
+                data[:KEY_ID] == id
+                and (payload := self._decrypted(cipher, data[KEY_ID:], place)) is not None
+            ):
                 return payload
-        for _, cipher in self._ciphers:  # rows of before there were ids of keys begin with the nonce
+        for (
+            _,
+            cipher,
+        ) in self._ciphers:  # rows of before there were ids of keys begin with the nonce
             if (payload := self._decrypted(cipher, data, place)) is not None:
                 return payload
         which = "this key" if len(self._ciphers) == 1 else "any of these keys"
-        raise DamagedError(f"it does not open with {which}: altered, moved, or never encrypted with it")
+        raise DamagedError(
+            f"it does not open with {which}: altered, moved, or never encrypted with it"
+        )
 
     def _decrypted(self, cipher: Any, data: bytes, place: bytes) -> bytes | None:
         try:
@@ -112,7 +129,11 @@ class Encryption(Integrity):
         return payload
 
     def __repr__(self) -> str:
-        return f"Encryption({len(self._ciphers)} keys)" if len(self._ciphers) > 1 else "Encryption(...)"
+        return (
+            f"Encryption({len(self._ciphers)} keys)"
+            if len(self._ciphers) > 1
+            else "Encryption(...)"
+        )
 
 
 def key_id(key: bytes) -> bytes:
@@ -121,7 +142,8 @@ def key_id(key: bytes) -> bytes:
 
 
 def encryption_of_keys(file: str | None, environment: Mapping[str, str]) -> Encryption | None:
-    """What a command line encrypts with: keys of a file or, without one, of the environment; None if there are none.
+    """What a command line encrypts with: keys of a file or, without one, of the environment; None
+    if there are none.
 
     Raises:
         OSError: the file cannot be read.
@@ -134,11 +156,14 @@ def encryption_of_keys(file: str | None, environment: Mapping[str, str]) -> Encr
 
 
 def _decoded(number: int, word: str) -> bytes:
-    """Hexadecimal if it can be: base64 of 16, 24 or 32 bytes has another length, or other letters."""
+    """Hexadecimal if it can be: base64 of 16, 24 or 32 bytes has another length, or other
+    letters."""
     if re.fullmatch(r"([0-9a-fA-F]{2}){16}|([0-9a-fA-F]{2}){24}|([0-9a-fA-F]{2}){32}", word):
         return bytes.fromhex(word)
     try:
-        key = b64decode(word.translate({ord("-"): "+", ord("_"): "/"}) + "=" * (-len(word) % 4), validate=True)
+        key = b64decode(
+            word.translate({ord("-"): "+", ord("_"): "/"}) + "=" * (-len(word) % 4), validate=True
+        )
     except (binascii.Error, ValueError):
         key = b""
     if len(key) not in LENGTHS:

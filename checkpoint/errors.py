@@ -1,4 +1,5 @@
-"""What storing a value and reading it back can raise, and the form in which a foreign error is kept.
+"""What storing a value and reading it back can raise, and the form in which a foreign error is
+kept.
 
 Only exceptions live here.
 """
@@ -43,7 +44,10 @@ class UnknownTypeError(StateGraphError, LookupError):
     def __init__(self, key: str, advice: str = "") -> None:
         super().__init__(
             f"no type is registered as {key!r}; "
-            + (advice or "import its module and call stategraph.checkpoint.register(...) before loading")
+            + (
+                advice
+                or "import its module and call stategraph.checkpoint.register(...) before loading"
+            )
         )
         self.key = key
 
@@ -53,12 +57,13 @@ class DamagedError(StateGraphError, ValueError):
 
 
 class StorageError(StateGraphError):
-    """The database could not do what was asked: it is full, locked, gone or read-only. What was asked was not done, not
-    even in part; the cause has the database's own words."""
+    """The database could not do what was asked: it is full, locked, gone or read-only. What was
+    asked was not done, not even in part; the cause has the database's own words."""
 
 
 class StoredError(StateGraphError):
-    """Stands for a stored exception whose own type is not registered, or whose content could not be stored.
+    """Stands for a stored exception whose own type is not registered, or whose content could not be
+    stored.
 
     Attributes:
         type_name: the full name of the type it had.
@@ -78,7 +83,8 @@ class StoredError(StateGraphError):
 
 
 class CheckpointConflictError(StateGraphError):
-    """Another run moved the thread on since this run read it, or has begun to. Nothing of this step was stored.
+    """Another run moved the thread on since this run read it, or has begun to. Nothing of this step
+    was stored.
 
     Attributes:
         thread_id: the thread both wanted to move on.
@@ -86,12 +92,18 @@ class CheckpointConflictError(StateGraphError):
         actual: the head that won.
     """
 
-    def __init__(self, thread_id: str, checkpoint_ns: str, expected: str | None, actual: str | None) -> None:
-        where = f"thread {thread_id!r}" + (f", namespace {checkpoint_ns!r}" if checkpoint_ns else "")
+    def __init__(
+        self, thread_id: str, checkpoint_ns: str, expected: str | None, actual: str | None
+    ) -> None:
+        where = f"thread {thread_id!r}" + (
+            f", namespace {checkpoint_ns!r}" if checkpoint_ns else ""
+        )
         what = (
-            f"another run has answered checkpoint {expected} or gone on from it meanwhile. This step was not stored"
+            f"another run has answered checkpoint {expected} or gone on from it meanwhile. This "
+            "step was not stored"
             if expected == actual
-            else f"another run committed checkpoint {actual} while this one was working from {expected}. "
+            else f"another run committed checkpoint {actual} while this one was working from "
+            f"{expected}. "
             "Nothing of this step was stored"
         )
         super().__init__(f"{where}: {what}; read the thread again and repeat the call.")

@@ -1,4 +1,5 @@
-"""What guards the stored rows: their bytes say whether they are what was written, and where they were written.
+"""What guards the stored rows: their bytes say whether they are what was written, and where they
+were written.
 
 Only bytes are protected and checked here; which rows there are is not known.
 """
@@ -34,5 +35,7 @@ class Integrity:
         payload = data[:-DIGEST_SIZE]
         checksum = crc32(payload, crc32(place)).to_bytes(DIGEST_SIZE, "big")
         if len(data) < DIGEST_SIZE or checksum != data[-DIGEST_SIZE:]:
-            raise DamagedError("its checksum does not fit: the row was altered, or moved from elsewhere")
+            raise DamagedError(
+                "its checksum does not fit: the row was altered, or moved from elsewhere"
+            )
         return payload

@@ -1,6 +1,7 @@
 """A saver that keeps threads in this process, for tests and for work that need not outlive it.
 
-What a checkpoint holds is kept as bytes, so that nothing done to the live state reaches the history.
+What a checkpoint holds is kept as bytes, so that nothing done to the live state reaches the
+history.
 """
 
 from __future__ import annotations
@@ -381,9 +382,7 @@ MemorySaver = InMemorySaver
 """The same saver under its other name."""
 
 
-def _newest_first(
-    thread_id: str, name: str, chain: Chain, wanted: str | None
-) -> Iterator[_Found]:
+def _newest_first(thread_id: str, name: str, chain: Chain, wanted: str | None) -> Iterator[_Found]:
     """A namespace's records, or only the wanted one."""
     if wanted is None:
         return ((thread_id, name, record) for record in reversed(chain.records.values()))

@@ -1,8 +1,9 @@
-"""How the saver in memory keeps a chain of checkpoints: records, their links, and rebuilding when some go.
+"""How the saver in memory keeps a chain of checkpoints: records, their links, and rebuilding when
+some go.
 
-A record holds what its step changed and a link to the record it builds on; every `KEYFRAME` links one
-holds everything, so that reading walks few records and a thread grows with what changed. Once in a
-namespace a record is never changed, only replaced.
+A record holds what its step changed and a link to the record it builds on; every `KEYFRAME` links
+one holds everything, so that reading walks few records and a thread grows with what changed. Once
+in a namespace a record is never changed, only replaced.
 """
 
 from __future__ import annotations
@@ -66,8 +67,8 @@ class ChainRecord:
         sequence: its place among all commits of the saver.
         link: what it builds on; None if it holds everything.
         distance: how many links lie behind it.
-        values, versions, seen: what changed since `link`, or everything. A value None: the channel is
-            empty.
+        values, versions, seen: what changed since `link`, or everything. A value None: the channel
+            is empty.
     """
 
     sequence: int
@@ -149,8 +150,8 @@ def make_keyframe(record: ChainRecord) -> ChainRecord:
 
 @dataclass(slots=True)
 class Chain:
-    """The checkpoints of one namespace in the order of their commits, the writes beside each, and how
-    often something was recorded there."""
+    """The checkpoints of one namespace in the order of their commits, the writes beside each, and
+    how often something was recorded there."""
 
     records: dict[str, ChainRecord] = field(default_factory=dict)
     writes: dict[str, list[TaskWrites]] = field(default_factory=dict)
@@ -179,7 +180,8 @@ class Chain:
         self.head = record.id
 
     def record(self, checkpoint_id: str, tasks: list[TaskWrites]) -> None:
-        """Keep what tasks wrote beside a checkpoint, as it came; the list becomes the chain's own."""
+        """Keep what tasks wrote beside a checkpoint, as it came; the list becomes the chain's
+        own."""
         self.revisions[checkpoint_id] = self.revisions.get(checkpoint_id, 0) + 1
         found = self.writes.setdefault(checkpoint_id, tasks)
         if found is not tasks:

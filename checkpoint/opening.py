@@ -1,4 +1,5 @@
-"""`with` and `async with` for what is opened and closed: savers, stores, and what their `from_conn_string` gives."""
+"""`with` and `async with` for what is opened and closed: savers, stores, and what their
+`from_conn_string` gives."""
 
 from __future__ import annotations
 
@@ -35,8 +36,8 @@ Opened = TypeVar("Opened", bound=_HasClose)
 
 
 class Opening(Generic[Opened]):
-    """What `from_conn_string` gives: opens as a `with` or `async with` block begins, and closes as it ends. An async
-    one opens and closes on a worker thread."""
+    """What `from_conn_string` gives: opens as a `with` or `async with` block begins, and closes as
+    it ends. An async one opens and closes on a worker thread."""
 
     def __init__(self, open: Callable[..., Opened], *args: Any, **options: Any) -> None:
         self._open, self._args, self._options = open, args, options

@@ -1,10 +1,10 @@
 """What a subclass of a saver overrides is called, also where its base class has a shorter way.
 
-`commit` of a shipped saver stores a superstep in one transaction and does not need `put`. A subclass
-that overrides `put` would be bypassed; so `commit` then gives way to its parts: `put_writes` for what
-each task wrote, then `put`. The same goes for every method in `PARTS`. One writer per thread holds
-there, too: `put` and `commit_writes` of a shipped saver check, in their own transaction, that the head
-is still the one that the commit around them names.
+`commit` of a shipped saver stores a superstep in one transaction and does not need `put`. A
+subclass that overrides `put` would be bypassed; so `commit` then gives way to its parts:
+`put_writes` for what each task wrote, then `put`. The same goes for every method in `PARTS`. One
+writer per thread holds there, too: `put` and `commit_writes` of a shipped saver check, in their own
+transaction, that the head is still the one that the commit around them names.
 """
 
 from __future__ import annotations
@@ -44,18 +44,21 @@ _SYNC = (
 
 
 def honour_overrides(cls: type) -> None:
-    """Let the methods that a class defines give way to their parts where a subclass overrides these.
+    """Let the methods that a class defines give way to their parts where a subclass overrides
+    these.
 
     Raises:
-        TypeError: a sync method is defined with `async def`, or `alist` is no generator: it could not
-            be called.
+        TypeError: a sync method is defined with `async def`, or `alist` is no generator: it could
+            not be called.
     """
     for name in _SYNC:
         own = cls.__dict__.get(name)
         if inspect.iscoroutinefunction(own) or inspect.isasyncgenfunction(own):
             raise TypeError(
-                f"{cls.__name__}.{name}() must be a plain method, got `async def`: sync runs call it. "
-                f"Define a{name}() for async runs; without one they call {name}() on a worker thread"
+                f"{cls.__name__}.{name}() must be a plain method, got `async def`: sync runs call "
+                "it. "
+                f"Define a{name}() for async runs; without one they call {name}() on a worker "
+                "thread"
             )
     if inspect.iscoroutinefunction(cls.__dict__.get("alist")):
         raise TypeError(
@@ -80,8 +83,8 @@ def stores_by_put(saver: Any) -> bool:
 
 
 def records_at_once(saver: Any) -> bool:
-    """Whether `commit_writes` records all that it is given in one go. Else it is not known how often
-    something was recorded."""
+    """Whether `commit_writes` records all that it is given in one go. Else it is not known how
+    often something was recorded."""
     cls = type(saver)
     return not any(
         _overridden(cls, _owners(cls, name)[0], _parts_of(name))
@@ -106,7 +109,8 @@ def _overridden(cls: type, owner: type, parts: Sequence[str]) -> bool:
 
 
 def _give_way(owner: type, name: str, own: Any) -> Any:
-    """A method that does its own work, or goes by its parts where the saver's class overrides one."""
+    """A method that does its own work, or goes by its parts where the saver's class overrides
+    one."""
     chosen: dict[type, Any] = {}  # by class: looked up at every commit
     parts = _parts_of(name)
 
@@ -137,7 +141,8 @@ def _give_way(owner: type, name: str, own: Any) -> Any:
 
 @dataclass(slots=True)
 class Expectation:
-    """What the call that is under way has found, and its parts must still find in their transactions.
+    """What the call that is under way has found, and its parts must still find in their
+    transactions.
 
     Attributes:
         revision: how often something is recorded beside the head; None if it does not matter.

@@ -1,5 +1,5 @@
-"""`PostgresSaver`: threads in a Postgres database. Only how its statements are used, in few round trips, and what to do
-when the connection breaks; what a commit means is in `sql/`."""
+"""`PostgresSaver`: threads in a Postgres database. Only how its statements are used, in few round
+trips, and what to do when the connection breaks; what a commit means is in `sql/`."""
 
 from __future__ import annotations
 
@@ -49,17 +49,19 @@ MANY = 1000
 class PostgresSaver(SqlSaver):
     """Keeps threads in a Postgres database, shared by any number of machines.
 
-    A superstep is one statement, one round trip. The tables are made on first use; several programs may start at once.
-    The async methods wait on a worker thread. A step that was stored is as safe as the server's `synchronous_commit`
-    says. A server that was restarted is found again.
+    A superstep is one statement, one round trip. The tables are made on first use; several programs
+    may start at once. The async methods wait on a worker thread. A step that was stored is as safe
+    as the server's `synchronous_commit` says. A server that was restarted is found again.
 
     Args:
-        conn: a connection string or URL; or an open psycopg `Connection`, which then serves this saver alone and is not
-            opened again when it breaks; or a `ConnectionPool`. What is handed in stays open after `close`, and keeps
-            its own limits of time. The address may lead to a PgBouncer, whatever its mode; connections that are handed
-            in and go through one that shares sessions must be made with `prepare_threshold=None`.
+        conn: a connection string or URL; or an open psycopg `Connection`, which then serves this
+            saver alone and is not opened again when it breaks; or a `ConnectionPool`. What is
+            handed in stays open after `close`, and keeps its own limits of time. The address may
+            lead to a PgBouncer, whatever its mode; connections that are handed in and go through
+            one that shares sessions must be made with `prepare_threshold=None`.
         pool_size: connections that may be open at once.
-        timeout: seconds to wait for a connection, for another session's lock, or for the answer to one statement.
+        timeout: seconds to wait for a connection, for another session's lock, or for the answer to
+            one statement.
         serde: turns values into bytes and back.
         integrity: guards the stored rows; a checksum by default. `Encryption` hides them as well.
         retention: which checkpoints to forget as runs go on; None keeps all.
@@ -85,14 +87,17 @@ class PostgresSaver(SqlSaver):
 
     @classmethod
     def from_conn_string(cls, conn_string: str, **options: Any) -> Opening[Self]:
-        """Open a saver for the length of a `with` or `async with` block, then close it; options as for the class."""
+        """Open a saver for the length of a `with` or `async with` block, then close it; options as
+        for the class."""
         return Opening(cls, conn_string, **options)
 
     def setup(self) -> None:
-        """Make the tables, or bring them up to date. The first use does so too; calling it again does nothing.
+        """Make the tables, or bring them up to date. The first use does so too; calling it again
+        does nothing.
 
         Raises:
-            StorageError: the server cannot be reached, refuses, or its tables were made by a later version.
+            StorageError: the server cannot be reached, refuses, or its tables were made by a later
+                version.
         """
         self._server.setup()
 
@@ -174,17 +179,17 @@ class PostgresSaver(SqlSaver):
     # -- write --------------------------------------------------------------------------------
 
     def commit(self, commit: Commit) -> None:
-        """Store one superstep: the parent's writes, the checkpoint and the new head, whole or not at
-        all.
+        """Store one superstep: the parent's writes, the checkpoint and the new head, whole or not
+        at all.
 
-        If the connection breaks on the way, the commit is sent again. It names the head it builds on,
-        so it is stored once; and if it is refused because the first try had arrived, that is found
-        out.
+        If the connection breaks on the way, the commit is sent again. It names the head it builds
+        on, so it is stored once; and if it is refused because the first try had arrived, that is
+        found out.
 
         Raises:
             CheckpointConflictError: the head is not the one the commit names.
-            ConnectionLostError: the connection broke, and no other could be had: whether it is stored
-                is not known.
+            ConnectionLostError: the connection broke, and no other could be had: whether it is
+                stored is not known.
             StorageError: the database refused; nothing of the step is stored.
         """
         try:
@@ -205,8 +210,8 @@ class PostgresSaver(SqlSaver):
                 raise
 
     def _is_stored(self, commit: Commit) -> bool:
-        """Whether this very commit is there. Its id alone may be another run's that came from the same
-        state to the same."""
+        """Whether this very commit is there. Its id alone may be another run's that came from the
+        same state to the same."""
         key = self._key(commit.thread_id, commit.checkpoint_ns)
         with self._session(write=False) as session:
             namespace = find_namespace(session, commit.thread_id, commit.checkpoint_ns)
@@ -309,7 +314,8 @@ def _named_rows(cursor: Cursor[Any]) -> Callable[[Sequence[Any]], tuple[Any, ...
             )
         except UnicodeDecodeError as error:
             raise DamagedError(
-                f"a name is no UTF-8 text: {error.object!r}. Restore it from a backup, or delete what is damaged"
+                f"a name is no UTF-8 text: {error.object!r}. Restore it from a backup, or delete "
+                "what is damaged"
             ) from error
 
     return row

@@ -1,4 +1,5 @@
-"""What a stored thread is made of: plain records, names, addresses. Savers keep them, the engine makes them."""
+"""What a stored thread is made of: plain records, names, addresses. Savers keep them, the engine
+makes them."""
 
 from __future__ import annotations
 
@@ -29,16 +30,26 @@ CLAIM = "__claim__"
 RAISED = "__raised__"
 KEPT = "__kept__"
 
-CONTROL_WRITES = {ERROR: -1, ERROR_SOURCE: -2, INTERRUPT: -3, RESUME: -4, CLAIM: -5, RAISED: -6, KEPT: -7}
-"""Writes that describe a task instead of being its output, with their fixed place: a new one replaces the old."""
+CONTROL_WRITES = {
+    ERROR: -1,
+    ERROR_SOURCE: -2,
+    INTERRUPT: -3,
+    RESUME: -4,
+    CLAIM: -5,
+    RAISED: -6,
+    KEPT: -7,
+}
+"""Writes that describe a task instead of being its output, with their fixed place: a new one
+replaces the old."""
 
 
 class RunnableConfig(TypedDict, total=False):
     """The settings of one call. Every key is optional.
 
     `configurable` holds `thread_id` (which thread to continue), `checkpoint_id` (from which of its
-    checkpoints), `checkpoint_ns` (which nested graph) and any key of your own. `recursion_limit` is the number
-    of supersteps of user nodes one call may take; `max_concurrency` how many of them may run at once.
+    checkpoints), `checkpoint_ns` (which nested graph) and any key of your own. `recursion_limit` is
+    the number of supersteps of user nodes one call may take; `max_concurrency` how many of them may
+    run at once.
     """
 
     tags: list[str]
@@ -54,10 +65,10 @@ class RunnableConfig(TypedDict, total=False):
 class Checkpoint(TypedDict):
     """The whole state of a graph between two supersteps.
 
-    `channel_values` are what the channels' `checkpoint()` returned; `channel_versions` the tick at which each
-    last changed; `versions_seen` the versions of its triggers that each node saw when it last ran;
-    `updated_channels` what the last superstep changed, sorted. `ts` is ISO-8601 UTC, for people only: order
-    never depends on it.
+    `channel_values` are what the channels' `checkpoint()` returned; `channel_versions` the tick at
+    which each last changed; `versions_seen` the versions of its triggers that each node saw when it
+    last ran; `updated_channels` what the last superstep changed, sorted. `ts` is ISO-8601 UTC, for
+    people only: order never depends on it.
     """
 
     v: int
@@ -70,10 +81,11 @@ class Checkpoint(TypedDict):
 
 
 class CheckpointMetadata(TypedDict, total=False):
-    """How a checkpoint came to be. Scalars of the call's `metadata` and `configurable` are added beside these.
+    """How a checkpoint came to be. Scalars of the call's `metadata` and `configurable` are added
+    beside these.
 
-    `source` is "input", "loop" (a superstep), "update" (`update_state`) or "fork"; `step` is -1 for the first
-    input; `parents` maps the namespaces of enclosing graphs to their checkpoint ids.
+    `source` is "input", "loop" (a superstep), "update" (`update_state`) or "fork"; `step` is -1 for
+    the first input; `parents` maps the namespaces of enclosing graphs to their checkpoint ids.
     """
 
     source: Literal["input", "loop", "update", "fork"]
@@ -86,15 +98,17 @@ PendingWrite = tuple[str, str, Any]
 """(task id, channel, value)"""
 
 Span = tuple[float, float]
-"""(began, took): when an attempt at a task began, in seconds since the epoch, and the seconds it took"""
+"""(began, took): when an attempt at a task began, in seconds since the epoch, and the seconds it
+took"""
 
 
 class CheckpointTuple(NamedTuple):
     """A stored checkpoint and what hangs on it.
 
-    `pending_writes` are ordered by task path, task id, position. `spans` tells when the tasks that wrote them ran: task
-    id → one (began, took) per attempt, in seconds since the epoch and seconds; None from savers that do not keep it.
-    `revision` changes whenever something is recorded beside it, for `claim`.
+    `pending_writes` are ordered by task path, task id, position. `spans` tells when the tasks that
+    wrote them ran: task id → one (began, took) per attempt, in seconds since the epoch and seconds;
+    None from savers that do not keep it. `revision` changes whenever something is recorded beside
+    it, for `claim`.
     """
 
     config: RunnableConfig
@@ -113,13 +127,14 @@ TRIGGER = "branch:to:"
 """How the names of the channels begin that make a StateGraph's node run."""
 
 CONTINUES = "stategraph_continues"
-"""In the metadata of an edit: the checkpoints whose tasks go on in it, so that what graphs inside them have stored is
-found."""
+"""In the metadata of an edit: the checkpoints whose tasks go on in it, so that what graphs inside
+them have stored is found."""
 
 
 class TaskWrites(NamedTuple):
-    """What one task wrote, encoded: `writes` are (channel, blob) in write order; `spans` are its attempts since it was
-    last recorded: began, took, began, took, ... in seconds, flat because there are so many of these."""
+    """What one task wrote, encoded: `writes` are (channel, blob) in write order; `spans` are its
+    attempts since it was last recorded: began, took, began, took, ... in seconds, flat because
+    there are so many of these."""
 
     task_id: str
     task_path: str
@@ -129,19 +144,20 @@ class TaskWrites(NamedTuple):
 
 @dataclass(slots=True)
 class Commit:
-    """One superstep, ready to be stored in one transaction. All values are already encoded, so that nothing that
-    happens to the live state afterwards can reach the history. Its dicts and lists are the saver's to keep: nobody
-    changes them any more.
+    """One superstep, ready to be stored in one transaction. All values are already encoded, so that
+    nothing that happens to the live state afterwards can reach the history. Its dicts and lists are
+    the saver's to keep: nobody changes them any more.
 
     Attributes:
         head: the id of the newest checkpoint this run has seen in this namespace, or None.
         parent_id: the checkpoint this one continues; differs from `head` only in a fork.
-        values: the channels that changed since the parent; None for one that holds nothing any more.
+        values: the channels that changed since the parent; None for one that holds nothing any
+            more.
         versions: the versions of those channels.
         seen: the entries of `versions_seen` that changed since the parent.
         writes: finished tasks' writes, which belong to the *parent* checkpoint.
-        carried: what tasks have left beside an earlier checkpoint that goes on in this one, after an edit; it is
-            recorded beside *this* checkpoint, in the same transaction.
+        carried: what tasks have left beside an earlier checkpoint that goes on in this one, after
+            an edit; it is recorded beside *this* checkpoint, in the same transaction.
         whole: builds the complete `Checkpoint`, for savers that store nothing else.
     """
 
@@ -171,8 +187,15 @@ def coordinates(config: RunnableConfig) -> tuple[str, str, str | None]:
     configurable = config.get("configurable") or {}
     thread_id = configurable.get("thread_id")
     if thread_id is None or thread_id == "":
-        raise ValueError('a checkpointer needs to know the thread: pass config={"configurable": {"thread_id": "..."}}')
-    found = str(thread_id), configurable.get("checkpoint_ns") or "", configurable.get("checkpoint_id")
+        raise ValueError(
+            "a checkpointer needs to know the thread: "
+            'pass config={"configurable": {"thread_id": "..."}}'
+        )
+    found = (
+        str(thread_id),
+        configurable.get("checkpoint_ns") or "",
+        configurable.get("checkpoint_id"),
+    )
     check_names(*found)
     return found
 
@@ -192,13 +215,17 @@ def check_names(*names: Any) -> None:
             try:
                 name.encode()
             except UnicodeEncodeError:
-                raise ValueError(f"the name {name!r} has half a surrogate pair: nothing is stored under it") from None
+                raise ValueError(
+                    f"the name {name!r} has half a surrogate pair: nothing is stored under it"
+                ) from None
 
 
 def check_checkpoint(checkpoint: Checkpoint, metadata: CheckpointMetadata) -> None:
     """`check_names` for all names in a checkpoint and its metadata's run id."""
     run_id = metadata.get("run_id")
-    check_names(checkpoint["id"], run_id, *checkpoint["channel_versions"], *checkpoint["versions_seen"])
+    check_names(
+        checkpoint["id"], run_id, *checkpoint["channel_versions"], *checkpoint["versions_seen"]
+    )
 
 
 def address(thread_id: str, checkpoint_ns: str, checkpoint_id: str | None = None) -> RunnableConfig:
@@ -233,7 +260,10 @@ def spans_of(tasks: Iterable[TaskWrites]) -> dict[str, tuple[Span, ...]]:
     for task in tasks:
         if task.spans:
             numbers = iter(task.spans)
-            found[task.task_id] = (*found.get(task.task_id, ()), *zip(numbers, numbers, strict=True))
+            found[task.task_id] = (
+                *found.get(task.task_id, ()),
+                *zip(numbers, numbers, strict=True),
+            )
     return found
 
 

@@ -1,4 +1,5 @@
-"""Which checkpoints of a thread stay when it is pruned: pure decisions, the same for every saver."""
+"""Which checkpoints of a thread stay when it is pruned: pure decisions, the same for every
+saver."""
 
 from __future__ import annotations
 
@@ -15,11 +16,13 @@ EVERY = 32
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """What a saver forgets by itself as runs go on. Up to `EVERY` checkpoints more than that may be there at a time.
+    """What a saver forgets by itself as runs go on. Up to `EVERY` checkpoints more than that may be
+    there at a time.
 
     Args:
         keep_last: that many checkpoints of each namespace stay, the newest; None for no such limit.
-        older_than: what is older goes, but the newest of each namespace stays; None for no such limit.
+        older_than: what is older goes, but the newest of each namespace stays; None for no such
+            limit.
 
     Raises:
         ValueError: neither is given, or `keep_last` is less than 1.
@@ -33,7 +36,10 @@ class Retention:
         if self.keep_last is None and self.older_than is None:
             raise ValueError("Retention needs keep_last, older_than, or both")
         if self.keep_last is not None and self.keep_last < 1:
-            raise ValueError(f"Retention: keep_last must be 1 or more, not {self.keep_last}: a run goes on from there")
+            raise ValueError(
+                f"Retention: keep_last must be 1 or more, not {self.keep_last}: a run goes on "
+                "from there"
+            )
         RetentionLimits(self.keep_last, self.older_than)
 
 
@@ -44,7 +50,9 @@ def check_retention(retention: Retention | None) -> Retention | None:
         TypeError: it is something else: told now, not by a commit in the middle of a run.
     """
     if retention is not None and not isinstance(retention, Retention):
-        raise TypeError(f"retention is a Retention, such as Retention(keep_last=10), not {retention!r}")
+        raise TypeError(
+            f"retention is a Retention, such as Retention(keep_last=10), not {retention!r}"
+        )
     return retention
 
 
@@ -84,7 +92,9 @@ class RetentionLimits:
             parents: namespace around → the checkpoint in which the newest of these was made.
             around: namespace → what stays there.
         """
-        if NS_END in checkpoint_ns and any(id not in around.get(ns, (id,)) for ns, id in parents.items()):
+        if NS_END in checkpoint_ns and any(
+            id not in around.get(ns, (id,)) for ns, id in parents.items()
+        ):
             return frozenset()  # the run it was part of is gone
         most = 1 if self.keep_last is None and self.older_than is None else self.keep_last
         kept = made if most is None else made[max(len(made) - most, 0) :]
@@ -94,9 +104,11 @@ class RetentionLimits:
         return {id for id, _ in kept}
 
 
-def add_continued(kept: Collection[str], metadata: Mapping[str, Mapping[str, Any]]) -> Collection[str]:
-    """The checkpoints that stay, and those of which tasks go on in them after an edit: what graphs inside these tasks
-    have stored names the checkpoint in which they began.
+def add_continued(
+    kept: Collection[str], metadata: Mapping[str, Mapping[str, Any]]
+) -> Collection[str]:
+    """The checkpoints that stay, and those of which tasks go on in them after an edit: what graphs
+    inside these tasks have stored names the checkpoint in which they began.
 
     Args:
         metadata: by checkpoint.
@@ -137,4 +149,3 @@ def check_several(names: Collection[str], what: str) -> frozenset[str]:
         raise TypeError(f"{what} takes several: pass [{names!r}]")
     check_names(*names)
     return frozenset(names)
-

@@ -1,5 +1,5 @@
-"""`SqliteSaver`: threads in an SQLite file. Only the tables, their statements, which are constants, and the connection;
-what a commit means is in `sql/`."""
+"""`SqliteSaver`: threads in an SQLite file. Only the tables, their statements, which are constants,
+and the connection; what a commit means is in `sql/`."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ from .sql.write_rows import CommitRows
 
 __all__ = ["SqliteSaver"]
 
-# `seq` orders all checkpoints of the file. A value belongs to the checkpoint that wrote it (`owner`), and stays as long
-# as any checkpoint builds on it. `link` and `base` are what a row is a change to; NULL where it is whole.
+# `seq` orders all checkpoints of the file. A value belongs to the checkpoint that wrote it
+# (`owner`), and stays as long as any checkpoint builds on it. `link` and `base` are what a row is a
+# change to; NULL where it is whole.
 _SCHEMA = (
     """
     CREATE TABLE IF NOT EXISTS spaces (
@@ -59,7 +60,8 @@ _SCHEMA = (
     """,
     "CREATE UNIQUE INDEX IF NOT EXISTS checkpoints_by_id ON checkpoints (space, checkpoint_id)",
     "CREATE INDEX IF NOT EXISTS checkpoints_by_space ON checkpoints (space)",
-    "CREATE INDEX IF NOT EXISTS checkpoints_by_run ON checkpoints (run_id) WHERE run_id IS NOT NULL",
+    "CREATE INDEX IF NOT EXISTS checkpoints_by_run ON checkpoints (run_id) "
+    "WHERE run_id IS NOT NULL",
     """
     CREATE TABLE IF NOT EXISTS channel_values (
         space INTEGER NOT NULL,
@@ -69,7 +71,8 @@ _SCHEMA = (
         data BLOB NOT NULL
     )
     """,
-    "CREATE UNIQUE INDEX IF NOT EXISTS channel_values_by_owner ON channel_values (space, owner, channel)",
+    "CREATE UNIQUE INDEX IF NOT EXISTS channel_values_by_owner "
+    "ON channel_values (space, owner, channel)",
     """
     CREATE TABLE IF NOT EXISTS writes (
         seq INTEGER PRIMARY KEY,
@@ -95,17 +98,25 @@ _STATEMENTS = {
         WHERE id = ?
     """,
     "set_revision": "UPDATE spaces SET stamp = ? WHERE id = ?",
-    "count": "SELECT size, (SELECT count(*) FROM checkpoints WHERE space = spaces.id) FROM spaces WHERE id = ?",
+    "count": (
+        "SELECT size, (SELECT count(*) FROM checkpoints WHERE space = spaces.id) FROM spaces "
+        "WHERE id = ?"
+    ),
     "move_head": """
-        UPDATE spaces SET head = ?, head_id = ?, stamp = 0, size = size + 1 WHERE id = ? AND head_id = ? AND stamp = ?
+        UPDATE spaces SET head = ?, head_id = ?, stamp = 0, size = size + 1 WHERE id = ?
+            AND head_id = ? AND stamp = ?
     """,
     "drop_space": "DELETE FROM spaces WHERE id = ?",
     "by_id": f"{_ROW} WHERE space = ? AND checkpoint_id = ?",
     "by_id_unindexed": """
-        SELECT 1 FROM checkpoints INDEXED BY checkpoints_by_space WHERE space = ? AND checkpoint_id = ?
+        SELECT 1 FROM checkpoints INDEXED BY checkpoints_by_space WHERE space = ?
+            AND checkpoint_id = ?
     """,
     "all_rows": f"{_ROW} WHERE space = ? ORDER BY seq",
-    "page": f"{_ROW} WHERE space IN (SELECT value FROM json_each(?)) AND seq < ? ORDER BY seq DESC LIMIT ?",
+    "page": (
+        f"{_ROW} WHERE space IN (SELECT value FROM json_each(?)) AND seq < ? "
+        "ORDER BY seq DESC LIMIT ?"
+    ),
     "next": f"{_ROW} WHERE space = ? AND seq > ? ORDER BY seq LIMIT 1",
     "chain": """
         WITH RECURSIVE chain (space, seq, checkpoint_id, parent_id, link, run_id, body) AS (
@@ -113,16 +124,23 @@ _STATEMENTS = {
             WHERE space = ? AND seq = ?
             UNION ALL
             SELECT c.space, c.seq, c.checkpoint_id, c.parent_id, c.link, c.run_id, c.body
-            FROM checkpoints AS c JOIN chain ON c.seq = chain.link AND chain.link < chain.seq WHERE c.space = ?
+            FROM checkpoints AS c JOIN chain ON c.seq = chain.link
+                AND chain.link < chain.seq WHERE c.space = ?
         )
         SELECT * FROM chain ORDER BY seq DESC
     """,
-    "by_run": "SELECT checkpoint_id FROM checkpoints WHERE +space = ? AND run_id = ? ORDER BY seq DESC LIMIT 1",
+    "by_run": (
+        "SELECT checkpoint_id FROM checkpoints WHERE +space = ? AND run_id = ? "
+        "ORDER BY seq DESC LIMIT 1"
+    ),
     "add_row": """
-        INSERT INTO checkpoints (space, checkpoint_id, parent_id, link, run_id, body) VALUES (?, ?, ?, ?, ?, ?)
+        INSERT INTO checkpoints (space, checkpoint_id, parent_id, link, run_id, body)
+            VALUES (?, ?, ?, ?, ?, ?)
     """,
     "rewrite": "UPDATE checkpoints SET parent_id = ?, link = NULL, body = ? WHERE seq = ?",
-    "drop_rows": "DELETE FROM checkpoints WHERE space = ? AND seq IN (SELECT value FROM json_each(?))",
+    "drop_rows": (
+        "DELETE FROM checkpoints WHERE space = ? AND seq IN (SELECT value FROM json_each(?))"
+    ),
     "forget_rows": "DELETE FROM checkpoints WHERE space = ?",
     "threads_of_runs": """
         SELECT DISTINCT thread_id FROM checkpoints JOIN spaces ON spaces.id = space
@@ -132,7 +150,8 @@ _STATEMENTS = {
         WITH RECURSIVE found (space, owner, channel, base, data) AS (
             SELECT v.space, v.owner, v.channel, v.base, v.data
             FROM (SELECT ? AS space, ? AS list) AS given CROSS JOIN json_each(given.list) AS wanted
-            CROSS JOIN channel_values AS v ON v.space = given.space AND v.owner = json_extract(wanted.value, '$[0]')
+            CROSS JOIN channel_values AS v ON v.space = given.space
+                AND v.owner = json_extract(wanted.value, '$[0]')
                 AND v.channel = json_extract(wanted.value, '$[1]')
             UNION
             SELECT v.space, v.owner, v.channel, v.base, v.data
@@ -142,14 +161,19 @@ _STATEMENTS = {
         SELECT owner, channel, base, data FROM found
     """,
     "one_value": """
-        SELECT owner, channel, base, data FROM channel_values WHERE space = ? AND owner = ? AND channel = ?
+        SELECT owner, channel, base, data FROM channel_values WHERE space = ? AND owner = ?
+            AND channel = ?
     """,
     "all_values": "SELECT owner, channel, base FROM channel_values WHERE space = ?",
-    "add_value": "INSERT INTO channel_values (space, owner, channel, base, data) VALUES (?, ?, ?, ?, ?)",
+    "add_value": (
+        "INSERT INTO channel_values (space, owner, channel, base, data) VALUES (?, ?, ?, ?, ?)"
+    ),
     "drop_values": """
         DELETE FROM channel_values WHERE rowid IN (
-            SELECT v.rowid FROM (SELECT ? AS space, ? AS list) AS given CROSS JOIN json_each(given.list) AS gone
-            CROSS JOIN channel_values AS v ON v.space = given.space AND v.owner = json_extract(gone.value, '$[0]')
+            SELECT v.rowid FROM (SELECT ? AS space, ? AS list) AS given
+            CROSS JOIN json_each(given.list) AS gone
+            CROSS JOIN channel_values AS v ON v.space = given.space
+                AND v.owner = json_extract(gone.value, '$[0]')
                 AND v.channel = json_extract(gone.value, '$[1]')
         )
     """,
@@ -161,7 +185,9 @@ _STATEMENTS = {
     "all_writes": "SELECT checkpoint_id, data FROM writes WHERE space = ? ORDER BY seq",
     "count_writes": "SELECT count(*) FROM writes WHERE space = ? AND checkpoint_id = ?",
     "add_writes": "INSERT INTO writes (space, checkpoint_id, data) VALUES (?, ?, ?)",
-    "drop_writes": "DELETE FROM writes WHERE space = ? AND checkpoint_id IN (SELECT value FROM json_each(?))",
+    "drop_writes": (
+        "DELETE FROM writes WHERE space = ? AND checkpoint_id IN (SELECT value FROM json_each(?))"
+    ),
     "forget_writes": "DELETE FROM writes WHERE space = ?",
 }
 
@@ -172,15 +198,18 @@ class SqliteSaver(SqlSaver):
     The tables are made when it is opened. The async methods wait on a worker thread.
 
     Args:
-        conn: what to open: a file name, `":memory:"`, a `file:` URI; or an open connection that serves this saver
-            alone, was opened with `check_same_thread=False`, and stays open after `close`.
-        synchronous: how much is on the disk when a step's chunk reaches the reader. "full": the step is.
-            "normal", several times faster: a loss of power may take the last steps, whole ones only.
+        conn: what to open: a file name, `":memory:"`, a `file:` URI; or an open connection that
+            serves this saver alone, was opened with `check_same_thread=False`, and stays open after
+            `close`.
+        synchronous: how much is on the disk when a step's chunk reaches the reader. "full": the
+            step is. "normal", several times faster: a loss of power may take the last steps, whole
+            ones only.
         timeout: seconds to wait for another process that writes to the file.
         serde: turns values into bytes and back.
         integrity: guards the stored rows; a checksum by default. `Encryption` hides them as well.
         retention: which checkpoints to forget as runs go on; None keeps all.
-        read_only: only look at a file: nothing in it or beside it changes, and what would is refused.
+        read_only: only look at a file: nothing in it or beside it changes, and what would is
+            refused.
 
     Raises:
         StorageError: the file cannot be opened; or it is to be read only and holds no threads.
@@ -215,16 +244,20 @@ class SqliteSaver(SqlSaver):
         except self._database.error as error:
             self._database.close()
             if is_unknown_name(error):
-                raise StorageError(f"{str(conn)!r} holds no threads of a SqliteSaver: {error}") from error
+                raise StorageError(
+                    f"{str(conn)!r} holds no threads of a SqliteSaver: {error}"
+                ) from error
             raise not_opened(conn, error) from error
 
     @classmethod
     def from_conn_string(cls, conn_string: str, **options: Any) -> Opening[Self]:
-        """Open a saver for the length of a `with` or `async with` block, then close it; options as for the class."""
+        """Open a saver for the length of a `with` or `async with` block, then close it; options as
+        for the class."""
         return Opening(cls, conn_string, **options)
 
     def setup(self) -> None:
-        """Nothing to do: the tables were made when the saver opened. Here for programs that call it."""
+        """Nothing to do: the tables were made when the saver opened. Here for programs that call
+        it."""
 
     def close(self) -> None:
         """Close the connection, unless it was handed in."""
@@ -242,8 +275,8 @@ class SqliteSaver(SqlSaver):
                     names = (rows.checkpoint_id, rows.parent_id)
                     row = (space, *names, rows.link, rows.run_id, rows.body)
                     seq = execute(_STATEMENTS["add_row"], row).lastrowid
-                    # Compare-and-swap: no row is touched if the head, or what is recorded beside it,
-                    # is not what this commit was built on.
+                    # Compare-and-swap: no row is touched if the head, or what is recorded beside
+                    # it, is not what this commit was built on.
                     moved = (seq, rows.checkpoint_id, space, state.id, state.revision)
                     if execute(_STATEMENTS["move_head"], moved).rowcount != 1:
                         database.roll_back()
@@ -267,7 +300,8 @@ class SqliteSaver(SqlSaver):
 
     @contextmanager
     def _session(self, *, write: bool) -> Iterator[_SqliteSession]:
-        self._database.check_process()  # before the lock, which another thread may have held at the fork
+        # Before the lock, which another thread may have held at the fork.
+        self._database.check_process()
         with self._lock, self._database.session(write):
             yield _SqliteSession(self._database)
 

@@ -1,8 +1,8 @@
 """Memory that outlives threads, and the task-result cache.
 
-A store keeps JSON objects under a namespace and a key (`base` is the contract, `filters` says what a search
-finds); a cache keeps finished tasks' results (`cache`). Nothing here knows the engine. `stategraph.store.sqlite`
-is imported by itself.
+A store keeps JSON objects under a namespace and a key (`base` is the contract, `filters` says what
+a search finds); a cache keeps finished tasks' results (`cache`). Nothing here knows the engine.
+`stategraph.store.sqlite` is imported by itself.
 """
 
 from importlib import import_module as _load
@@ -70,7 +70,8 @@ _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    """Load a room when one of its names is first asked for: most programs keep no store and no cache."""
+    """Load a room when one of its names is first asked for: most programs keep no store and no
+    cache."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(_load(f".{_ROOM_OF.get(name, 'base')}", __name__), name)

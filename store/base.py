@@ -1,7 +1,7 @@
 """The contract of a store: memory that outlives threads.
 
-Here live what a store holds (`Item`), what can be asked of it (the ops) and `BaseStore`, whose every
-method is one op in a batch. How anything is kept, matched or ranked must not live here.
+Here live what a store holds (`Item`), what can be asked of it (the ops) and `BaseStore`, whose
+every method is one op in a batch. How anything is kept, matched or ranked must not live here.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ from ..channels.base import MISSING, Missing, StateGraphError
 from ..checkpoint.opening import Closable
 
 Namespace = tuple[str, ...]
-"""Where an item lies: a tuple of segments. Nothing in a segment is special, `.` and NUL included."""
+"""Where an item lies: a tuple of segments. Nothing in a segment is special, `.` and NUL
+included."""
 
 Value = dict[str, Any]
-"""What is stored: a JSON object. Named here because `Item.dict` hides the builtin inside the class."""
+"""What is stored: a JSON object. Named here because `Item.dict` hides the builtin inside the
+class."""
 
 
 class InvalidNamespaceError(StateGraphError, ValueError):
@@ -31,10 +33,10 @@ class InvalidNamespaceError(StateGraphError, ValueError):
 class TTLConfig(TypedDict, total=False):
     """How long items live. Every key is optional; all times are minutes.
 
-    `default_ttl` holds for puts that give no `ttl` (absent or None: for ever). `refresh_on_read` (default
-    True) lets a read that does not say otherwise restart an item's time. With `sweep_interval_minutes` a put
-    that comes so long after the last sweep also removes what has expired; without it, call `sweep_ttl`.
-    An expired item is never seen again, swept or not.
+    `default_ttl` holds for puts that give no `ttl` (absent or None: for ever). `refresh_on_read`
+    (default True) lets a read that does not say otherwise restart an item's time. With
+    `sweep_interval_minutes` a put that comes so long after the last sweep also removes what has
+    expired; without it, call `sweep_ttl`. An expired item is never seen again, swept or not.
     """
 
     default_ttl: float | None
@@ -50,12 +52,12 @@ EmbedFunction = Callable[[Sequence[str]], Embedded | Awaitable[Embedded]]
 class IndexConfig(TypedDict, total=False):
     """How a store finds items by meaning.
 
-    `dims` is the length of a vector. `embed` is a function from texts to vectors, plain or async, or an object
-    with `embed_documents` and `embed_query`. `fields` are the paths whose texts are embedded unless a put
-    says otherwise; default `["$"]`, the whole value as JSON. See `stategraph.store.paths` for the grammar.
-    `text_fields` is another name for `fields`. `distance_type` says what a score is: the cosine of two vectors
-    ("cosine", the default), their product ("inner_product"), or minus their distance ("l2"). A higher score is
-    always nearer.
+    `dims` is the length of a vector. `embed` is a function from texts to vectors, plain or async,
+    or an object with `embed_documents` and `embed_query`. `fields` are the paths whose texts are
+    embedded unless a put says otherwise; default `["$"]`, the whole value as JSON. See
+    `stategraph.store.paths` for the grammar. `text_fields` is another name for `fields`.
+    `distance_type` says what a score is: the cosine of two vectors ("cosine", the default), their
+    product ("inner_product"), or minus their distance ("l2"). A higher score is always nearer.
     """
 
     dims: Required[int]
@@ -88,8 +90,8 @@ class Item:
 
 @dataclass(slots=True, kw_only=True)
 class SearchItem(Item):
-    """An item that a search found. `score` is its cosine similarity to the query, at best 1.0; None if the
-    search had no query or the item has no vector."""
+    """An item that a search found. `score` is its cosine similarity to the query, at best 1.0; None
+    if the search had no query or the item has no vector."""
 
     score: float | None = None
 
@@ -99,7 +101,8 @@ class SearchItem(Item):
 
 
 class MatchCondition(NamedTuple):
-    """What a listed namespace must begin or end with. `"*"` in `path` stands for any one segment."""
+    """What a listed namespace must begin or end with. `"*"` in `path` stands for any one
+    segment."""
 
     match_type: Literal["prefix", "suffix"]
     path: Namespace
@@ -148,7 +151,8 @@ Result = Item | list[SearchItem] | list[Namespace] | None
 
 
 class BaseStore(Closable):
-    """Keeps JSON objects under (namespace, key). Subclass it and define `batch` to keep them elsewhere.
+    """Keeps JSON objects under (namespace, key). Subclass it and define `batch` to keep them
+    elsewhere.
 
     A store is shared by all threads of a program and must be safe to call from each of them.
     """
@@ -159,8 +163,8 @@ class BaseStore(Closable):
     def batch(self, ops: Iterable[Op]) -> list[Result]:
         """Do several things at once; the results come in the order of the ops.
 
-        All reads see the store as it was before the batch. Writes follow together, whole or not at all; of
-        several to the same key the last one holds. A write's result is None.
+        All reads see the store as it was before the batch. Writes follow together, whole or not at
+        all; of several to the same key the last one holds. A write's result is None.
         """
         raise NotImplementedError(f"{type(self).__name__} must define batch()")
 
@@ -169,21 +173,26 @@ class BaseStore(Closable):
         return await asyncio.to_thread(self.batch, list(ops))
 
     def elsewhere(self) -> Callable[[], BaseStore] | None:
-        """How another process opens this store; None, the default, if it cannot, for what it keeps is in this one.
+        """How another process opens this store; None, the default, if it cannot, for what it keeps
+        is in this one.
 
-        Nodes that run on an executor have the graph's store by this. It is asked at compile and once in each run. What
-        it returns is pickled, and called in a worker when a function there first uses the store. What that gives
-        serves all later calls in that process, on any of its threads, and its `close`, if it has one, ends it.
+        Nodes that run on an executor have the graph's store by this. It is asked at compile and
+        once in each run. What it returns is pickled, and called in a worker when a function there
+        first uses the store. What that gives serves all later calls in that process, on any of its
+        threads, and its `close`, if it has one, ends it.
 
-        Where the same names would lead to something else, the call must raise and not make a new, empty store. Most
-        stores need a line: `return partial(MyStore, self.url)`; one around another, `inner = self.inner.elsewhere()`
-        and `return inner and partial(open_around, inner)`.
+        Where the same names would lead to something else, the call must raise and not make a new,
+        empty store. Most stores need a line: `return partial(MyStore, self.url)`; one around
+        another, `inner = self.inner.elsewhere()` and `return inner and partial(open_around,
+        inner)`.
         """
         return None
 
-    # -- one thing at a time --------------------------------------------------------------------------------
+    # -- one thing at a time -----------------------------------------------------------------------
 
-    def get(self, namespace: Namespace, key: str, *, refresh_ttl: bool | None = None) -> Item | None:
+    def get(
+        self, namespace: Namespace, key: str, *, refresh_ttl: bool | None = None
+    ) -> Item | None:
         """The item, or None. Raises `InvalidNamespaceError`."""
         return cast("Item | None", self.batch([GetOp(namespace, str(key), refresh_ttl)])[0])
 
@@ -206,7 +215,8 @@ class BaseStore(Closable):
 
         Raises:
             InvalidNamespaceError: `namespace` is not a non-empty tuple of non-empty strings.
-            ValueError: something in `value` is not JSON (the text names the place), or another argument is off.
+            ValueError: something in `value` is not JSON (the text names the place), or another
+                argument is off.
         """
         self.batch([PutOp(namespace, str(key), value, index, ttl)])
 
@@ -225,10 +235,11 @@ class BaseStore(Closable):
         offset: int = 0,
         refresh_ttl: bool | None = None,
     ) -> list[SearchItem]:
-        """Items whose namespace begins with the whole segments of `namespace_prefix`; `()` is everything.
+        """Items whose namespace begins with the whole segments of `namespace_prefix`; `()` is
+        everything.
 
-        With a query (and an index) the nearest in meaning come first, items without a vector last. Else the
-        item put last comes first, in the store's own count of puts: no clock decides.
+        With a query (and an index) the nearest in meaning come first, items without a vector last.
+        Else the item put last comes first, in the store's own count of puts: no clock decides.
 
         Args:
             query: what to look for by meaning; None or "" lists.
@@ -253,17 +264,22 @@ class BaseStore(Closable):
         """The namespaces that hold items, sorted.
 
         Args:
-            prefix, suffix: what a namespace must begin or end with; `"*"` stands for any one segment.
+            prefix, suffix: what a namespace must begin or end with; `"*"` stands for any one
+                segment.
             max_depth: cut longer namespaces to so many segments, and list each once.
         """
         op = _list_op(prefix, suffix, max_depth, limit, offset)
         return cast("list[Namespace]", self.batch([op])[0])
 
-    # -- the same, async ------------------------------------------------------------------------------------
+    # -- the same, async ---------------------------------------------------------------------------
 
-    async def aget(self, namespace: Namespace, key: str, *, refresh_ttl: bool | None = None) -> Item | None:
+    async def aget(
+        self, namespace: Namespace, key: str, *, refresh_ttl: bool | None = None
+    ) -> Item | None:
         """`get` for coroutines."""
-        return cast("Item | None", (await self.abatch([GetOp(namespace, str(key), refresh_ttl)]))[0])
+        return cast(
+            "Item | None", (await self.abatch([GetOp(namespace, str(key), refresh_ttl)]))[0]
+        )
 
     async def aput(
         self,
@@ -311,7 +327,11 @@ class BaseStore(Closable):
 
 
 def _list_op(
-    prefix: Namespace | None, suffix: Namespace | None, max_depth: int | None, limit: int, offset: int
+    prefix: Namespace | None,
+    suffix: Namespace | None,
+    max_depth: int | None,
+    limit: int,
+    offset: int,
 ) -> ListNamespacesOp:
     conditions = []
     if prefix:

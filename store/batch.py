@@ -1,7 +1,7 @@
 """How one batch runs, the same for every store in this process: check, embed, read, write.
 
-`LocalStore` owns this order, the time and the lock; where rows are kept is left to its subclasses, who answer a
-few plain calls. All checks come before all reads, all reads before all writes.
+`LocalStore` owns this order, the time and the lock; where rows are kept is left to its subclasses,
+who answer a few plain calls. All checks come before all reads, all reads before all writes.
 """
 
 from __future__ import annotations
@@ -120,10 +120,11 @@ class LocalStore(BaseStore, ABC):
         self._swept = clock()
         self._sweeper = Sweeper(self.sweep_ttl)
 
-    # -- what a subclass answers, always under the lock -------------------------------------------------------
+    # -- what a subclass answers, always under the lock --------------------------------------------
 
     def _transaction(self, write: bool, alone: bool = False) -> AbstractContextManager[Any]:
-        """Around the reads, then around the writes of a batch; `alone`: there is only one, and it is no search."""
+        """Around the reads, then around the writes of a batch; `alone`: there is only one, and it
+        is no search."""
         return nullcontext()
 
     @abstractmethod
@@ -154,7 +155,7 @@ class LocalStore(BaseStore, ABC):
     def _sweep(self, now: float) -> int:
         """Remove the rows that have expired; how many."""
 
-    # -- one batch ------------------------------------------------------------------------------------------
+    # -- one batch ---------------------------------------------------------------------------------
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
         """See `BaseStore.batch`."""
@@ -174,19 +175,22 @@ class LocalStore(BaseStore, ABC):
         return self._execute(plan, vectors)
 
     def sweep_ttl(self) -> int:
-        """Remove what has expired; returns how many items. It could not be read any more in any case."""
+        """Remove what has expired; returns how many items. It could not be read any more in any
+        case."""
         with self._lock, self._transaction(write=True):
             self._swept = self._clock()
             return self._sweep(self._swept)
 
     def start_ttl_sweeper(self, sweep_interval_minutes: float | None = None) -> Future[None]:
-        """Remove what has expired every so many minutes, on a thread, until `stop_ttl_sweeper` or `close`.
+        """Remove what has expired every so many minutes, on a thread, until `stop_ttl_sweeper` or
+        `close`.
 
         Args:
             sweep_interval_minutes: None takes the one of the store's `ttl`, or 5.
 
         Returns:
-            A future that is done when the sweeper has stopped. Without a `ttl` there is nothing to sweep: it is done.
+            A future that is done when the sweeper has stopped. Without a `ttl` there is nothing to
+                sweep: it is done.
 
         Raises:
             ValueError: the interval is no number above 0.
@@ -200,7 +204,8 @@ class LocalStore(BaseStore, ABC):
         return self._sweeper.start(minutes * MINUTE)
 
     def stop_ttl_sweeper(self, timeout: float | None = None) -> bool:
-        """Stop it, and wait at most so many seconds for a sweep that is under way; whether none is."""
+        """Stop it, and wait at most so many seconds for a sweep that is under way; whether none
+        is."""
         return self._sweeper.stop(timeout)
 
     def _plan(self, ops: Iterable[Op]) -> Plan:
@@ -254,16 +259,23 @@ class LocalStore(BaseStore, ABC):
                 self._delete(put.namespace, put.key)
             else:
                 expires = None if put.ttl is None else now + put.ttl * MINUTE
-                self._put(Row(put.namespace, put.key, put.value, now, now, put.ttl, expires, put.vectors), now)
+                self._put(
+                    Row(put.namespace, put.key, put.value, now, now, put.ttl, expires, put.vectors),
+                    now,
+                )
         interval = self._ttl.get("sweep_interval_minutes")
         if interval is not None and plan.puts and now - self._swept >= interval * MINUTE:
             self._swept = now
             self._sweep(now)
 
-    # -- reads ------------------------------------------------------------------------------------------------
+    # -- reads -------------------------------------------------------------------------------------
 
     def _answer(
-        self, op: GetOp | SearchOp | ListNamespacesOp, now: float, vectors: Vectors, touched: list[Row]
+        self,
+        op: GetOp | SearchOp | ListNamespacesOp,
+        now: float,
+        vectors: Vectors,
+        touched: list[Row],
     ) -> Result:
         if isinstance(op, ListNamespacesOp):
             return pick_namespaces(self._namespaces(now), op)
@@ -278,7 +290,9 @@ class LocalStore(BaseStore, ABC):
             return [SearchItem(**_parts(row), score=score) for row, score in found]
         return Item(**_parts(found[0][0])) if found else None
 
-    def _page(self, op: SearchOp, now: float, query: Vector | None) -> list[tuple[Row, float | None]]:
+    def _page(
+        self, op: SearchOp, now: float, query: Vector | None
+    ) -> list[tuple[Row, float | None]]:
         wanted = compile_filter(op.filter)
         with closing(self._scan(op.namespace_prefix, now, query is not None)) as scan:
             rows = (row for row in scan if wanted(row.value))
@@ -305,7 +319,7 @@ def _parts(row: Row) -> dict[str, Any]:
     }
 
 
-# -- checks -----------------------------------------------------------------------------------------------------
+# -- checks ----------------------------------------------------------------------------------------
 
 
 def _checked_read(op: Op) -> GetOp | SearchOp | ListNamespacesOp:
@@ -320,7 +334,9 @@ def _checked_read(op: Op) -> GetOp | SearchOp | ListNamespacesOp:
         _check_page(op.limit, op.offset)
         if op.max_depth is not None and not _is_count(op.max_depth, 1):
             raise ValueError(f"max_depth is a number of segments from 1 on, not {op.max_depth!r}")
-        return op._replace(match_conditions=tuple(map(_checked_condition, op.match_conditions or ())))
+        return op._replace(
+            match_conditions=tuple(map(_checked_condition, op.match_conditions or ()))
+        )
     raise TypeError(f"a batch takes GetOp, SearchOp, PutOp and ListNamespacesOp, not {op!r}")
 
 
@@ -351,15 +367,23 @@ def _is_count(number: object, least: int) -> bool:
 def _checked_minutes(name: str, minutes: object) -> float | None:
     if minutes is None:
         return None
-    if isinstance(minutes, (int, float)) and not isinstance(minutes, bool) and 0 < minutes <= MAX_MINUTES:
+    if (
+        isinstance(minutes, (int, float))
+        and not isinstance(minutes, bool)
+        and 0 < minutes <= MAX_MINUTES
+    ):
         return float(minutes)
-    raise ValueError(f"{name} is a number of minutes above 0 and up to {MAX_MINUTES:g}, or None for ever")
+    raise ValueError(
+        f"{name} is a number of minutes above 0 and up to {MAX_MINUTES:g}, or None for ever"
+    )
 
 
 def _checked_ttl_config(config: TTLConfig) -> TTLConfig:
     unknown = set(config) - set(TTLConfig.__annotations__)
     if unknown:
-        raise ValueError(f"unknown TTL settings {sorted(unknown)}; there are {sorted(TTLConfig.__annotations__)}")
+        raise ValueError(
+            f"unknown TTL settings {sorted(unknown)}; there are {sorted(TTLConfig.__annotations__)}"
+        )
     for name in ("default_ttl", "sweep_interval_minutes"):
         _checked_minutes(name, config.get(name))
     return config

@@ -1,7 +1,8 @@
 """The task-result cache: results of finished tasks, kept as bytes under a key.
 
-The contract and the two caches in the box. What the bytes mean is the engine's business; how a key is made is in
-`keys`. A cache may forget anything at any time: it is never the only place of a result.
+The contract and the two caches in the box. What the bytes mean is the engine's business; how a key
+is made is in `keys`. A cache may forget anything at any time: it is never the only place of a
+result.
 """
 
 from __future__ import annotations
@@ -29,14 +30,16 @@ __all__ = [
 ]
 
 FullKey = tuple[Namespace, str]
-"""(namespace, key). Namespaces are compared whole: `("a", "b")` is neither `("a",)` nor `("a,b",)`."""
+"""(namespace, key). Namespaces are compared whole: `("a", "b")` is neither `("a",)` nor
+`("a,b",)`."""
 
 Blob = tuple[str, bytes]
 """An encoded value: the name of its encoding, and the bytes."""
 
 
 class BaseCache:
-    """Keeps blobs for a while. Subclass it and define `get`, `set` and `clear` to keep them elsewhere.
+    """Keeps blobs for a while. Subclass it and define `get`, `set` and `clear` to keep them
+    elsewhere.
 
     The async twins call these on a worker thread, unless overridden.
     """
@@ -70,7 +73,8 @@ class InMemoryCache(BaseCache):
     """A cache in this process, safe to share between threads.
 
     Args:
-        max_entries: above this many, the entry not read or set for the longest time goes; None for no bound.
+        max_entries: above this many, the entry not read or set for the longest time goes; None for
+            no bound.
         clock: seconds on a clock that does not step back.
 
     >>> cache = InMemoryCache()
@@ -79,7 +83,9 @@ class InMemoryCache(BaseCache):
     {(('node',), 'k'): ('raw', b'42')}
     """
 
-    def __init__(self, *, max_entries: int | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, *, max_entries: int | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         if max_entries is not None and max_entries < 1:
             raise ValueError(f"max_entries is a number from 1 on, or None; not {max_entries!r}")
         self._max_entries = max_entries
@@ -117,7 +123,9 @@ class InMemoryCache(BaseCache):
     def _make_room(self, now: float) -> None:
         # Sweeping whenever the size has doubled costs each entry a constant share.
         if len(self._entries) >= self._sweep_at:
-            for key in [key for key, (_, expires) in self._entries.items() if _expired(expires, now)]:
+            for key in [
+                key for key, (_, expires) in self._entries.items() if _expired(expires, now)
+            ]:
                 del self._entries[key]
             self._sweep_at = max(64, 2 * len(self._entries))
         while self._max_entries is not None and len(self._entries) > self._max_entries:
@@ -160,33 +168,41 @@ _SCHEMA = (
         PRIMARY KEY (namespace, key)
     ) WITHOUT ROWID
     """,
-    "CREATE INDEX IF NOT EXISTS cache_entries_expires ON cache_entries (expires) WHERE expires IS NOT NULL",
+    "CREATE INDEX IF NOT EXISTS cache_entries_expires ON cache_entries (expires) WHERE expires IS "
+    "NOT NULL",
 )
 _GET = """
     SELECT encoding, data FROM cache_entries
     WHERE namespace = ? AND key = ? AND (expires IS NULL OR expires > ?)
 """
-_SET = "INSERT OR REPLACE INTO cache_entries (namespace, key, encoding, data, expires) VALUES (?, ?, ?, ?, ?)"
+_SET = (
+    "INSERT OR REPLACE INTO cache_entries (namespace, key, encoding, data, expires) VALUES (?, ?, "
+    "?, ?, ?)"
+)
 _SWEEP = "DELETE FROM cache_entries WHERE expires <= ?"
 _CLEAR = "DELETE FROM cache_entries WHERE namespace = ?"
 _CLEAR_ALL = "DELETE FROM cache_entries"
-_NORMAL = "PRAGMA synchronous=NORMAL"  # a power cut may take the last entries: a cache can afford that
+_NORMAL = (
+    "PRAGMA synchronous=NORMAL"  # a power cut may take the last entries: a cache can afford that
+)
 
 
 class SqliteCache(BaseCache):
-    """A cache in an SQLite file, shared by threads and by processes of one machine. Each `set` removes what has
-    expired.
+    """A cache in an SQLite file, shared by threads and by processes of one machine. Each `set`
+    removes what has expired.
 
     Args:
-        path: a file name, `":memory:"`, a `file:` URI, or a connection opened with `check_same_thread=False`
-            that serves this cache alone.
+        path: a file name, `":memory:"`, a `file:` URI, or a connection opened with
+            `check_same_thread=False` that serves this cache alone.
         clock: seconds since 1970; it must mean the same in all processes that share the file.
     """
 
     def __init__(self, path: Target, *, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._database = Database(path, _SCHEMA, watched=False)  # who deletes a cache means to clear it
+        self._database = Database(
+            path, _SCHEMA, watched=False
+        )  # who deletes a cache means to clear it
         if self._database.owned:
             self._database.execute(_NORMAL)
 

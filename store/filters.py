@@ -1,17 +1,18 @@
 r"""Filters: whether a stored value meets a condition. One meaning for all stores.
 
-A filter maps paths to conditions, all of which must hold. The paths are those of `stategraph.store.paths`
-(`a.b`, `a[0]`; a literal dot is written `\.`). A condition is
+A filter maps paths to conditions, all of which must hold. The paths are those of
+`stategraph.store.paths` (`a.b`, `a[0]`; a literal dot is written `\.`). A condition is
 
-- an object of operators: `$eq $ne $gt $gte $lt $lte $in $nin $exists $contains`; all must hold;
-- an object without operators: what lies there is an object that meets it as a filter, and may hold more;
-- anything else: what lies there equals it, as in `$eq`.
+- an object of operators: `$eq $ne $gt $gte $lt $lte $in $nin $exists $contains`; all must hold; -
+an object without operators: what lies there is an object that meets it as a filter, and may hold
+more; - anything else: what lies there equals it, as in `$eq`.
 
-Equality is deep and by JSON type: `True` is not `1`, but `1` is `1.0`; null is a value, missing is none, so
-nothing missing equals anything. `$ne` and `$nin` are the exact opposites of `$eq` and `$in`, so they hold for
-what is missing. Order is known only among numbers and among strings; anything else does not match.
-`$contains` holds for an array with an equal element and for a string with that part. Only pure functions are
-here; the only exception they raise is ValueError, for a filter that has no meaning, before any value is seen.
+Equality is deep and by JSON type: `True` is not `1`, but `1` is `1.0`; null is a value, missing is
+none, so nothing missing equals anything. `$ne` and `$nin` are the exact opposites of `$eq` and
+`$in`, so they hold for what is missing. Order is known only among numbers and among strings;
+anything else does not match. `$contains` holds for an array with an equal element and for a string
+with that part. Only pure functions are here; the only exception they raise is ValueError, for a
+filter that has no meaning, before any value is seen.
 """
 
 from __future__ import annotations
@@ -67,7 +68,9 @@ def _compile(filter: object, depth: int) -> Predicate:
         raise ValueError(f"a filter maps paths to conditions; a {type(filter).__name__} does not")
     if depth > MAX_DEPTH:
         raise ValueError(f"the filter is nested deeper than {MAX_DEPTH}")
-    tests = [(parse_place(path), _condition(condition, depth)) for path, condition in filter.items()]
+    tests = [
+        (parse_place(path), _condition(condition, depth)) for path, condition in filter.items()
+    ]
     return lambda value: all(test(find(value, path)) for path, test in tests)
 
 
@@ -87,7 +90,9 @@ def _condition(condition: Any, depth: int) -> Predicate:
 def _operator(name: str, operand: Any) -> Predicate:
     make = _OPERATORS.get(name)
     if make is None:
-        raise ValueError(f"unknown operator {name!r} in a filter; there are {', '.join(_OPERATORS)}")
+        raise ValueError(
+            f"unknown operator {name!r} in a filter; there are {', '.join(_OPERATORS)}"
+        )
     return make(operand)
 
 

@@ -1,8 +1,8 @@
 """Cache keys: a hash that is the same for equal values, in every process, and different for others.
 
-A value is written in one canonical form (maps and sets sorted, every scalar with its type), a function as its
-name, its code and all it carries along. What has no such form is refused by name, never guessed. Pure functions;
-no cache is known here.
+A value is written in one canonical form (maps and sets sorted, every scalar with its type), a
+function as its name, its code and all it carries along. What has no such form is refused by name,
+never guessed. Pure functions; no cache is known here.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ _MAX_DEPTH = 100
 
 
 def canonical_key(value: Any) -> str:
-    """The hash of a value's canonical form: equal for equal values whatever the order of their maps and sets.
+    """The hash of a value's canonical form: equal for equal values whatever the order of their maps
+    and sets.
 
     Raises:
         TypeError: something in the value has no canonical form; the text names the place.
@@ -40,24 +41,30 @@ def canonical_key(value: Any) -> str:
     >>> canonical_key(1) == canonical_key(True)
     False
     """
-    return _digest(_Encoder("value", "pass a key_func to the cache policy", code_counts=False).encode(value))
+    return _digest(
+        _Encoder("value", "pass a key_func to the cache policy", code_counts=False).encode(value)
+    )
 
 
 def function_identity(fn: Callable[..., Any]) -> str:
-    """What a function is called, and a hash of its code, defaults, closure and, for a bound method or a callable
-    object, of the object's state. Two closures of one factory differ if anything they hold does.
+    """What a function is called, and a hash of its code, defaults, closure and, for a bound method
+    or a callable object, of the object's state. Two closures of one factory differ if anything they
+    hold does.
 
     Module globals that the code names are not looked into.
 
     Raises:
-        TypeError: something that the function holds has no canonical form, so that it cannot be told apart.
+        TypeError: something that the function holds has no canonical form, so that it cannot be
+            told apart.
 
     >>> def twice(factor): return lambda x: x * factor
     >>> function_identity(twice(2)) == function_identity(twice(3))
     False
     """
     name = _name(fn if hasattr(fn, "__qualname__") else type(fn))
-    advice = "its results cannot be told from others': give its cache policy a key_func or a namespace"
+    advice = (
+        "its results cannot be told from others': give its cache policy a key_func or a namespace"
+    )
     return f"{name}:{_digest(_Encoder(name, advice, code_counts=True).callable(fn))}"
 
 
@@ -110,10 +117,11 @@ _REDUCERS = ("__reduce__", "__reduce_ex__")
 
 
 class _Encoder:
-    """Writes one value. `trail` is the way down to where it is now, `within` the objects on that way.
+    """Writes one value. `trail` is the way down to where it is now, `within` the objects on that
+    way.
 
-    With `code_counts` the value is a function: what objects do counts, not only what they hold, so a class that
-    its name does not tell from others is refused.
+    With `code_counts` the value is a function: what objects do counts, not only what they hold, so
+    a class that its name does not tell from others is refused.
     """
 
     def __init__(self, root: str, advice: str, *, code_counts: bool) -> None:
@@ -128,7 +136,9 @@ class _Encoder:
         if scalar:
             return scalar(value)
         if id(value) in self.within:
-            return _pack(b"^", b"%d" % self.within[id(value)])  # an object within itself: name the level
+            return _pack(
+                b"^", b"%d" % self.within[id(value)]
+            )  # an object within itself: name the level
         if len(self.within) >= _MAX_DEPTH:
             self.refuse(f"is nested deeper than {_MAX_DEPTH}")
         self.within[id(value)] = len(self.within)
@@ -150,7 +160,10 @@ class _Encoder:
         if kind is dict:
             return self.map(value)
         if kind in (set, frozenset):
-            return _pack(b"S" if kind is set else b"Z", *sorted(self.at(item, "{{{!r}}}", item) for item in value))
+            return _pack(
+                b"S" if kind is set else b"Z",
+                *sorted(self.at(item, "{{{!r}}}", item) for item in value),
+            )
         if isinstance(value, Enum):
             return _pack(b"e", self.kind(value), self.encode(value.name or value.value))
         if isinstance(value, (type, ModuleType)):
@@ -166,7 +179,9 @@ class _Encoder:
         return _pack(b"r", _text(_name(type(value))), _text(text))
 
     def map(self, value: dict[Any, Any]) -> bytes:
-        pairs = [(self.at(key, ".keys()"), self.at(item, "[{!r}]", key)) for key, item in value.items()]
+        pairs = [
+            (self.at(key, ".keys()"), self.at(item, "[{!r}]", key)) for key, item in value.items()
+        ]
         return _pack(b"m", *(part for pair in sorted(pairs) for part in pair))
 
     def kind(self, value: Any) -> bytes:
@@ -176,7 +191,9 @@ class _Encoder:
         if isinstance(value, ModuleType):
             return _pack(b"M", _text(value.__name__))
         if "<locals>" in value.__qualname__:
-            self.refuse(f"is of {value.__qualname__}, a class that its name does not tell from others")
+            self.refuse(
+                f"is of {value.__qualname__}, a class that its name does not tell from others"
+            )
         return _pack(b"C", _text(_name(value)))
 
     def code_like(self, value: Any) -> bytes:
@@ -187,7 +204,9 @@ class _Encoder:
         if isinstance(value, FunctionType):
             return self.function(value)
         if isinstance(value, MethodType):
-            return _pack(b"B", self.at(value.__self__, ".__self__"), self.at(value.__func__, ".__func__"))
+            return _pack(
+                b"B", self.at(value.__self__, ".__self__"), self.at(value.__func__, ".__func__")
+            )
         if isinstance(value, (MethodDescriptorType, WrapperDescriptorType)):
             return _pack(b"D", self.encode(value.__objclass__), _text(value.__name__))
         if isinstance(value, BuiltinFunctionType):
@@ -202,7 +221,9 @@ class _Encoder:
         if isinstance(value, (type, FunctionType, MethodType, BuiltinFunctionType, partial)):
             return data
         methods = (getattr(type(value), name, None) for name in ("__call__", "invoke", "ainvoke"))
-        return _pack(b"X", data, *(self.function(code) for code in methods if isinstance(code, FunctionType)))
+        return _pack(
+            b"X", data, *(self.function(code) for code in methods if isinstance(code, FunctionType))
+        )
 
     def function(self, value: FunctionType) -> bytes:
         cells = zip(value.__code__.co_freevars, value.__closure__ or (), strict=True)
@@ -223,7 +244,12 @@ class _Encoder:
         return _pack(b"O", self.encode(held))
 
     def code(self, value: CodeType) -> bytes:
-        shape = (value.co_argcount, value.co_posonlyargcount, value.co_kwonlyargcount, value.co_flags)
+        shape = (
+            value.co_argcount,
+            value.co_posonlyargcount,
+            value.co_kwonlyargcount,
+            value.co_flags,
+        )
         names = (value.co_names, value.co_varnames, value.co_freevars, value.co_cellvars)
         return _pack(
             b"K",
@@ -235,9 +261,12 @@ class _Encoder:
         )
 
     def instance(self, value: Any) -> bytes:
-        """An object whose whole state Python itself can see: attributes, slots, and what its base type holds."""
+        """An object whose whole state Python itself can see: attributes, slots, and what its base
+        type holds."""
         kind = type(value)
-        if hasattr(kind, "__pydantic_private__"):  # which fields were set by hand does not count for equality
+        if hasattr(
+            kind, "__pydantic_private__"
+        ):  # which fields were set by hand does not count for equality
             state = (vars(value), value.__pydantic_extra__, value.__pydantic_private__)
             return _pack(b"I", self.kind(value), self.encode(state))
         taken_over = any(getattr(kind, name) is not getattr(object, name) for name in _REDUCERS)
@@ -245,7 +274,10 @@ class _Encoder:
             self.refuse(f"is a {_name(kind)}, which has no canonical form")
         try:
             _, (_, *given), state, items, pairs = (*value.__reduce_ex__(2), None, None, None)[:5]
-        except (TypeError, PicklingError):  # the second from what says itself why it cannot be pickled
+        except (
+            TypeError,
+            PicklingError,
+        ):  # the second from what says itself why it cannot be pickled
             self.refuse(f"is a {_name(kind)}, whose state cannot be seen")
         held = (given, state, items and list(items), pairs and dict(pairs))
         return _pack(b"I", self.kind(value), *map(self.encode, held))
@@ -255,10 +287,11 @@ class _Encoder:
         raise TypeError(f"{self.root}{place} {why}; {self.advice}")
 
 
-# -- keys that never come twice -----------------------------------------------------------------------------------
+# -- keys that never come twice --------------------------------------------------------------------
 
 FEW_CALLS = 3
-"""After so many calls with another function each, or with one that holds something else, a cache cannot help."""
+"""After so many calls with another function each, or with one that holds something else, a cache
+cannot help."""
 
 MANY_RUNS = 20
 """After so many runs with another input each, it probably does not."""
@@ -281,16 +314,21 @@ class KeyWatch:
         self._input: Any = None
         self.done = False
 
-    def look(self, function: str, fn: Callable[..., Any], key: str, value: Any, run: Any) -> str | None:
-        """Note one call: the function's identity, the function, the input's key, the input, and something that only
-        this run has. A sentence if it is time to say that no key comes twice; None otherwise."""
+    def look(
+        self, function: str, fn: Callable[..., Any], key: str, value: Any, run: Any
+    ) -> str | None:
+        """Note one call: the function's identity, the function, the input's key, the input, and
+        something that only this run has. A sentence if it is time to say that no key comes twice;
+        None otherwise."""
         new = function not in self._functions
         if new:
             self._functions.append(function)
             held, self._held = self._held, _parts_of(fn)
             if len(self._functions) == FEW_CALLS:
                 changed = [name for name, part in self._held.items() if held.get(name) != part]
-                return self._end(f"its function is another one at each call: what changes is {_listed(changed)}")
+                return self._end(
+                    f"its function is another one at each call: what changes is {_listed(changed)}"
+                )
         if len(self._functions) > 1 or key in self._keys:
             self.done = not new  # or else it may be another one at the next call, too
             return None
@@ -300,7 +338,9 @@ class KeyWatch:
         self._run, self._runs = ref(run), self._runs + 1
         if self._runs == MANY_RUNS:
             changed = _differing(self._input, value)
-            return self._end(f"its input is another one in each of {MANY_RUNS} runs: {_listed(changed)} changes")
+            return self._end(
+                f"its input is another one in each of {MANY_RUNS} runs: {_listed(changed)} changes"
+            )
         self._keys.add(key)
         if self._runs == MANY_RUNS - 1:
             self._input = value
@@ -309,7 +349,8 @@ class KeyWatch:
     def _end(self, reason: str) -> str:
         self.done, self._input = True, None
         return (
-            f"the cache of node {self._name!r} has never been hit: {reason}. Give its CachePolicy a key_func that "
+            f"the cache of node {self._name!r} has never been hit: {reason}. Give its CachePolicy "
+            "a key_func that "
             "makes the key from what counts"
         )
 
@@ -320,7 +361,9 @@ def _parts_of(fn: Any) -> dict[str, str]:
     if isinstance(fn, MethodType):
         fn, held = fn.__func__, dict(getattr(fn.__self__, "__dict__", {}))
     elif isinstance(fn, partial):
-        held = {f"argument {number}": each for number, each in enumerate(fn.args)} | dict(fn.keywords)
+        held = {f"argument {number}": each for number, each in enumerate(fn.args)} | dict(
+            fn.keywords
+        )
     elif not isinstance(fn, FunctionType):
         held = dict(getattr(fn, "__dict__", {}))
     if isinstance(fn, FunctionType):
@@ -339,7 +382,9 @@ def _differing(one: Any, two: Any) -> list[str]:
     """The keys under which two inputs differ."""
     if type(one) is not dict or type(two) is not dict:
         return []
-    return [key for key in two if key not in one or canonical_key(one[key]) != canonical_key(two[key])]
+    return [
+        key for key in two if key not in one or canonical_key(one[key]) != canonical_key(two[key])
+    ]
 
 
 def _listed(names: list[str]) -> str:

@@ -1,4 +1,5 @@
-"""Which machine this process runs on, for what means something only there. Nothing is opened here."""
+"""Which machine this process runs on, for what means something only there. Nothing is opened
+here."""
 
 from __future__ import annotations
 

@@ -17,7 +17,8 @@ from .namespaces import begins_with
 
 
 class InMemoryStore(LocalStore):
-    """A store in this process. Safe to share between threads; what goes in and comes out are copies.
+    """A store in this process. Safe to share between threads; what goes in and comes out are
+    copies.
 
     Args:
         index: how to find items by meaning; None for no such index.
@@ -38,7 +39,9 @@ class InMemoryStore(LocalStore):
         clock: Callable[[], float] = time.time,
     ) -> None:
         super().__init__(index=index, ttl=ttl, clock=clock)
-        self._rows: dict[Namespace, dict[str, tuple[int, Row]]] = {}  # a namespace is here iff it has rows
+        self._rows: dict[
+            Namespace, dict[str, tuple[int, Row]]
+        ] = {}  # a namespace is here iff it has rows
         self._puts = count()
         self._undo: list[tuple[Namespace, str, tuple[int, Row] | None]] = []
 
@@ -69,7 +72,9 @@ class InMemoryStore(LocalStore):
 
     def _namespaces(self, now: float) -> Iterable[Namespace]:
         return (
-            namespace for namespace, rows in self._rows.items() if any(_lives(row, now) for _, row in rows.values())
+            namespace
+            for namespace, rows in self._rows.items()
+            if any(_lives(row, now) for _, row in rows.values())
         )
 
     def _put(self, row: Row, now: float) -> None:
@@ -99,7 +104,9 @@ class InMemoryStore(LocalStore):
         self._change(row.namespace, row.key, (number, replace(row, expires=expires)))
 
     def _sweep(self, now: float) -> int:
-        dead = [row for rows in self._rows.values() for _, row in rows.values() if not _lives(row, now)]
+        dead = [
+            row for rows in self._rows.values() for _, row in rows.values() if not _lives(row, now)
+        ]
         for row in dead:
             self._delete(row.namespace, row.key)
         return len(dead)

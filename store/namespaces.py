@@ -1,7 +1,8 @@
 """Namespaces: what is one, how it becomes bytes, which ones a listing shows.
 
-Pure functions over tuples of strings. As bytes, two namespaces never collide, they sort as the tuples do, and
-everything below a prefix is one range; so a database needs no pattern matching to find whole segments.
+Pure functions over tuples of strings. As bytes, two namespaces never collide, they sort as the
+tuples do, and everything below a prefix is one range; so a database needs no pattern matching to
+find whole segments.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ def check_namespace(namespace: object, *, empty_ok: bool = False) -> Namespace:
     """The namespace as a tuple.
 
     Raises:
-        InvalidNamespaceError: it is no tuple (or list), empty unless `empty_ok`, or has a segment that is empty,
-            no string, or holds half a surrogate pair, which is not text.
+        InvalidNamespaceError: it is no tuple (or list), empty unless `empty_ok`, or has a segment
+            that is empty, no string, or holds half a surrogate pair, which is not text.
     """
     if not isinstance(namespace, (tuple, list)):
         raise InvalidNamespaceError(f"a namespace is a tuple of strings, not {namespace!r}")
@@ -33,9 +34,13 @@ def check_namespace(namespace: object, *, empty_ok: bool = False) -> Namespace:
         raise InvalidNamespaceError("a namespace needs at least one segment")
     for segment in namespace:
         if not isinstance(segment, str) or not segment:
-            raise InvalidNamespaceError(f"namespace {namespace!r}: each segment is a non-empty string, not {segment!r}")
+            raise InvalidNamespaceError(
+                f"namespace {namespace!r}: each segment is a non-empty string, not {segment!r}"
+            )
         if not is_text(segment):
-            raise InvalidNamespaceError(f"namespace {namespace!r}: {segment!r} has a lone surrogate")
+            raise InvalidNamespaceError(
+                f"namespace {namespace!r}: {segment!r} has a lone surrogate"
+            )
     return tuple(str(segment) for segment in namespace)
 
 
@@ -54,13 +59,18 @@ def encode_namespace(namespace: Namespace) -> bytes:
     >>> encode_namespace(("a", "b")), encode_namespace(("a.b",))
     (b'a\x00\x01b\x00\x01', b'a.b\x00\x01')
     """
-    return b"".join(segment.encode("utf-8", "surrogatepass").replace(b"\x00", _NUL) + _END for segment in namespace)
+    return b"".join(
+        segment.encode("utf-8", "surrogatepass").replace(b"\x00", _NUL) + _END
+        for segment in namespace
+    )
 
 
 def decode_namespace(data: bytes) -> Namespace:
     """The namespace that `encode_namespace` made these bytes of."""
     segments = data.split(_END)[:-1]
-    return tuple(segment.replace(_NUL, b"\x00").decode("utf-8", "surrogatepass") for segment in segments)
+    return tuple(
+        segment.replace(_NUL, b"\x00").decode("utf-8", "surrogatepass") for segment in segments
+    )
 
 
 def below(prefix: Namespace) -> tuple[bytes, bytes]:
@@ -79,7 +89,8 @@ def begins_with(namespace: Namespace, prefix: Namespace) -> bool:
 
 
 def pick_namespaces(namespaces: Iterable[Namespace], op: ListNamespacesOp) -> list[Namespace]:
-    """The page of `namespaces` that a listing shows: matched, cut to `max_depth`, each once, sorted."""
+    """The page of `namespaces` that a listing shows: matched, cut to `max_depth`, each once,
+    sorted."""
     conditions = op.match_conditions or ()
     found = {
         namespace[: op.max_depth]
@@ -93,7 +104,9 @@ def _meets(namespace: Namespace, condition: MatchCondition) -> bool:
     size = len(condition.path)
     if size > len(namespace):
         return False
-    part = namespace[:size] if condition.match_type == "prefix" else namespace[len(namespace) - size :]
+    part = (
+        namespace[:size] if condition.match_type == "prefix" else namespace[len(namespace) - size :]
+    )
     return all(want in (ANY, have) for want, have in zip(condition.path, part, strict=True))
 
 

@@ -1,9 +1,10 @@
 r"""Paths into a stored value: one grammar for filters and for index fields.
 
-A path is keys joined by dots, each followed by any number of `[n]` (negative n counts from the end).
-Index fields may also branch: `[*]` every element, `*` every element or every value, `{a,b.c}` each of these
-paths; a lone `$` is the whole value. A backslash takes the next character literally; `escape` does it for a
-key of any kind. Here are only the grammar and the walk, no conditions and no vectors.
+A path is keys joined by dots, each followed by any number of `[n]` (negative n counts from the
+end). Index fields may also branch: `[*]` every element, `*` every element or every value, `{a,b.c}`
+each of these paths; a lone `$` is the whole value. A backslash takes the next character literally;
+`escape` does it for a key of any kind. Here are only the grammar and the walk, no conditions and no
+vectors.
 """
 
 from __future__ import annotations
@@ -62,7 +63,9 @@ def parse(text: object) -> Path:
     if text == "$":
         return ()
     if text.startswith("$"):
-        raise ValueError(f"the path {text!r}: only a lone $ is special; a key that begins with $ is written \\$")
+        raise ValueError(
+            f"the path {text!r}: only a lone $ is special; a key that begins with $ is written \\$"
+        )
     return _Reader(text).read()
 
 
@@ -73,11 +76,15 @@ def parse_place(text: object) -> tuple[str | int, ...]:
         ValueError: as `parse`, or it branches, or begins with `$` like an operator.
     """
     if isinstance(text, str) and text.startswith("$"):
-        raise ValueError(f"unknown operator {text!r} in a filter; a key that begins with $ is written \\$")
+        raise ValueError(
+            f"unknown operator {text!r} in a filter; a key that begins with $ is written \\$"
+        )
     steps = []
     for step in parse(text):
         if not isinstance(step, (str, int)):
-            raise ValueError(f"the filter path {text!r} leads to many places; escape a literal * or {{ by \\")
+            raise ValueError(
+                f"the filter path {text!r} leads to many places; escape a literal * or {{ by \\"
+            )
         steps.append(step)
     return tuple(steps)
 

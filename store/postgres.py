@@ -1,7 +1,7 @@
 """`PostgresStore`: rows in one Postgres table. Same calls, same results as `InMemoryStore`.
 
-Only the table and its statements, which are constants; what a batch means is in `batch`, and filters are met
-by the same functions as everywhere, not in SQL.
+Only the table and its statements, which are constants; what a batch means is in `batch`, and
+filters are met by the same functions as everywhere, not in SQL.
 """
 
 from __future__ import annotations
@@ -18,7 +18,15 @@ from zlib import crc32
 
 from ..checkpoint.errors import StorageError
 from ..checkpoint.opening import Opening
-from ..checkpoint.sql.postgres_server import POOL_SIZE, SECONDS, ConnectionLostError, Server, Target, Wire, is_clash
+from ..checkpoint.sql.postgres_server import (
+    POOL_SIZE,
+    SECONDS,
+    ConnectionLostError,
+    Server,
+    Target,
+    Wire,
+    is_clash,
+)
 from .base import IndexConfig, Namespace, Result, TTLConfig
 from .batch import LocalStore, Plan, Row
 from .machine import this_network
@@ -38,11 +46,13 @@ NEWEST = 2**62
 """A number beyond all puts."""
 
 LOCKS = 128
-"""How many locks there are for all places: as many a batch may need, and the server has room for a few thousand."""
+"""How many locks there are for all places: as many a batch may need, and the server has room for a
+few thousand."""
 
-# `seq` counts the puts. Names are bytes, because a Postgres text cannot hold a NUL; they are found by their hash or by
-# their beginning, because an index cannot hold long ones. A row holds its vectors itself, so that a put replaces them
-# with it. `dims` says of what length they are, and is below zero if they are no unit vectors.
+# `seq` counts the puts. Names are bytes, because a Postgres text cannot hold a NUL; they are found
+# by their hash or by their beginning, because an index cannot hold long ones. A row holds its
+# vectors itself, so that a put replaces them with it. `dims` says of what length they are, and is
+# below zero if they are no unit vectors.
 _MIGRATIONS = (
     (
         "CREATE SEQUENCE stategraph_puts",
@@ -60,15 +70,18 @@ _MIGRATIONS = (
             vectors BYTEA
         )
         """,
-        "CREATE UNIQUE INDEX stategraph_items_by_name ON stategraph_items (sha256(namespace), sha256(key))",
+        "CREATE UNIQUE INDEX stategraph_items_by_name ON stategraph_items (sha256(namespace), "
+        "sha256(key))",
         "CREATE INDEX stategraph_items_below ON stategraph_items (substr(namespace, 1, 1000), seq)",
-        "CREATE INDEX stategraph_items_expires ON stategraph_items (expires) WHERE expires IS NOT NULL",
+        "CREATE INDEX stategraph_items_expires ON stategraph_items (expires) WHERE expires IS NOT "
+        "NULL",
     ),
 )
 _COLUMNS = "namespace, key, value, created, updated, ttl, expires"
 _NAMED = "sha256(namespace) = sha256($1) AND sha256(key) = sha256($2)"
 _BELOW = """
-    substr(namespace, 1, 1000) >= substr($1, 1, 1000) AND substr(namespace, 1, 1000) <= substr($2, 1, 1000)
+    substr(namespace, 1, 1000) >= substr($1, 1, 1000)
+        AND substr(namespace, 1, 1000) <= substr($2, 1, 1000)
     AND namespace >= $1 AND namespace < $2 AND (expires IS NULL OR expires > $3) AND seq < $4
     ORDER BY seq DESC LIMIT $5
 """
@@ -78,20 +91,25 @@ _FIND = f"""
 """
 _SCAN = f"SELECT seq, {_COLUMNS}, NULL, NULL FROM stategraph_items WHERE {_BELOW}"
 _SCAN_VECTORS = f"SELECT seq, {_COLUMNS}, dims, vectors FROM stategraph_items WHERE {_BELOW}"
-_NAMESPACES = "SELECT DISTINCT namespace FROM stategraph_items WHERE expires IS NULL OR expires > $1"
-# A DELETE does not wait for a row that another transaction is about to insert, so rows' own locks do not keep batches
-# apart. Who writes several places first takes the locks of all of them, in one order; who puts one, that one's, shared.
+_NAMESPACES = (
+    "SELECT DISTINCT namespace FROM stategraph_items WHERE expires IS NULL OR expires > $1"
+)
+# A DELETE does not wait for a row that another transaction is about to insert, so rows' own locks
+# do not keep batches apart. Who writes several places first takes the locks of all of them, in one
+# order; who puts one, that one's, shared.
 _CLASS = "'stategraph_items'::regclass::oid::integer"
 _LOCK = f"SELECT pg_advisory_xact_lock({_CLASS}, place::integer) FROM unnest($1::bigint[]) AS place"
 _PUT = f"""
     INSERT INTO stategraph_items AS item ({_COLUMNS}, dims, vectors, seq)
-    SELECT $1::bytea, $2::bytea, $3::bytea, $4::float8, $5::float8, $6::float8, $7::float8, $8::bigint, $9::bytea,
+    SELECT $1::bytea, $2::bytea, $3::bytea, $4::float8, $5::float8, $6::float8, $7::float8,
+        $8::bigint, $9::bytea,
         coalesce($11::bigint, nextval('stategraph_puts'))
     FROM pg_advisory_xact_lock_shared({_CLASS}, $12::bigint::integer)
     ON CONFLICT (sha256(namespace), sha256(key)) DO UPDATE SET
         seq = excluded.seq,
         value = excluded.value,
-        created = CASE WHEN item.expires IS NULL OR item.expires > $10 THEN item.created ELSE excluded.created END,
+        created = CASE WHEN item.expires IS NULL OR item.expires > $10 THEN item.created
+            ELSE excluded.created END,
         updated = excluded.updated,
         ttl = excluded.ttl,
         expires = excluded.expires,
@@ -113,13 +131,14 @@ class PostgresStore(LocalStore):
     The table is made on first use. The async methods wait on a worker thread.
 
     Args:
-        conn: a connection string or URL; or an open psycopg `Connection`, which then serves this store alone; or a
-            `ConnectionPool`. What is handed in stays open after `close`.
+        conn: a connection string or URL; or an open psycopg `Connection`, which then serves this
+            store alone; or a `ConnectionPool`. What is handed in stays open after `close`.
         index: how to find items by meaning; None for no such index.
         ttl: how long items live; None for ever, unless a put says otherwise.
         clock: seconds since 1970; asked once per batch.
         pool_size: connections that may be open at once.
-        timeout: seconds to wait for a connection, for another session's lock, or for the answer to one statement.
+        timeout: seconds to wait for a connection, for another session's lock, or for the answer to
+            one statement.
 
     Raises:
         StorageError: the text is no connection string.
@@ -138,7 +157,9 @@ class PostgresStore(LocalStore):
         timeout: float = SECONDS,
     ) -> None:
         super().__init__(index=index, ttl=ttl, clock=clock)
-        self._lock = nullcontext()  # each thread has a connection of its own, and the database keeps them apart
+        self._lock = (
+            nullcontext()
+        )  # each thread has a connection of its own, and the database keeps them apart
         self._options |= {"pool_size": pool_size, "timeout": timeout}
         self._server = Server(conn, "store", _MIGRATIONS, pool_size=pool_size, timeout=timeout)
         self._mine = threading.local()
@@ -146,14 +167,17 @@ class PostgresStore(LocalStore):
 
     @classmethod
     def from_conn_string(cls, conn_string: str, **options: Any) -> Opening[Self]:
-        """Open a store for the length of a `with` or `async with` block, then close it; options as for the class."""
+        """Open a store for the length of a `with` or `async with` block, then close it; options as
+        for the class."""
         return Opening(cls, conn_string, **options)
 
     def setup(self) -> None:
-        """Make the table, or bring it up to date. The first use does so too; calling it again does nothing.
+        """Make the table, or bring it up to date. The first use does so too; calling it again does
+        nothing.
 
         Raises:
-            StorageError: the server cannot be reached, refuses, or its tables were made by a later version.
+            StorageError: the server cannot be reached, refuses, or its tables were made by a later
+                version.
         """
         self._server.setup()
 
@@ -163,19 +187,23 @@ class PostgresStore(LocalStore):
         self._server.close()
 
     def elsewhere(self) -> Callable[[], PostgresStore]:
-        """How another process opens the same tables: by the connection string, with all that the environment of this
-        one adds to it, or by that of a connection that was handed in, its password and schema included. A subclass
-        whose `__init__` takes other arguments must say itself."""
+        """How another process opens the same tables: by the connection string, with all that the
+        environment of this one adds to it, or by that of a connection that was handed in, its
+        password and schema included. A subclass whose `__init__` takes other arguments must say
+        itself."""
         address, local = self._server.address()
         if self._tables is None:
-            self._tables = _Tables(type(self), address, this_network() if local else None, self._options)
+            self._tables = _Tables(
+                type(self), address, this_network() if local else None, self._options
+            )
         return self._tables
 
     async def _aexecute(self, plan: Plan, vectors: Vectors) -> list[Result]:
         return await asyncio.to_thread(self._execute, plan, vectors)
 
     def _execute(self, plan: Plan, vectors: Vectors) -> list[Result]:
-        """Done again if two batches stood in each other's way, or if it only reads and the connection broke."""
+        """Done again if two batches stood in each other's way, or if it only reads and the
+        connection broke."""
         for _ in range(TRIES):
             try:
                 return super()._execute(plan, vectors)
@@ -212,7 +240,10 @@ class PostgresStore(LocalStore):
             yield from map(self._row, found)
             if len(found) < size:
                 return
-            edge, size = found[-1][0], 8 * size  # each page sorts all that is left, so there must be few
+            edge, size = (
+                found[-1][0],
+                8 * size,
+            )  # each page sorts all that is left, so there must be few
 
     def _row(self, found: tuple[Any, ...]) -> Row:
         _, namespace, key, value, created, updated, ttl, expires, dims, vectors = found
@@ -232,8 +263,8 @@ class PostgresStore(LocalStore):
         return [decode_namespace(data) for (data,) in self._wire.rows(_NAMESPACES, now)]
 
     def _write(self, plan: Plan, touched: list[Row], now: float) -> None:
-        """Whole, and in the order of the places, so that no two batches wait for each other; what was put last still
-        counts as the last."""
+        """Whole, and in the order of the places, so that no two batches wait for each other; what
+        was put last still counts as the last."""
         if len(plan.puts) + len(touched) > 1:
             places = {*plan.puts, *((row.namespace, row.key) for row in touched)}
             self._wire.rows(_LOCK, sorted({_lock_of(*place) for place in places}))
@@ -248,8 +279,12 @@ class PostgresStore(LocalStore):
         times = (row.created, row.updated, row.ttl, row.expires)
         dims = self._index.mark if self._index and row.vectors else None
         seq = self._mine.seqs.get((row.namespace, row.key))
-        lock = None if seq is not None else _lock_of(row.namespace, row.key)  # of a batch it is held already
-        self._wire.later(_PUT, *place, to_json(row.value), *times, dims, row.vectors, now, seq, lock)
+        lock = (
+            None if seq is not None else _lock_of(row.namespace, row.key)
+        )  # of a batch it is held already
+        self._wire.later(
+            _PUT, *place, to_json(row.value), *times, dims, row.vectors, now, seq, lock
+        )
 
     def _delete(self, namespace: Namespace, key: str) -> None:
         self._wire.later(_DELETE, encode_namespace(namespace), key)
@@ -278,7 +313,8 @@ class _Tables:
     def __call__(self) -> PostgresStore:
         if self.network not in (None, this_network()):
             raise StorageError(
-                "the Postgres server of the store has a local address, which means another one on this machine or in "
+                "the Postgres server of the store has a local address, which means another one on "
+                "this machine or in "
                 "this container: open the store with a host name or address that holds everywhere"
             )
         return self.store(self.address, **self.options)

@@ -1,7 +1,7 @@
 """`SqliteStore`: rows in one SQLite table. Same calls, same results as `InMemoryStore`.
 
-Only the table and its statements, which are constants; what a batch means is in `batch`, and filters are met
-by the same functions as everywhere, not in SQL.
+Only the table and its statements, which are constants; what a batch means is in `batch`, and
+filters are met by the same functions as everywhere, not in SQL.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ from .vectors import Vectors
 
 __all__ = ["SqliteStore"]
 
-# `seq` counts the puts: REPLACE takes a new one, above all others. A row holds its vectors itself, so that a put
-# replaces them with it. `dims` says of what length they are, and is below zero if they are no unit vectors.
+# `seq` counts the puts: REPLACE takes a new one, above all others. A row holds its vectors itself,
+# so that a put replaces them with it. `dims` says of what length they are, and is below zero if
+# they are no unit vectors.
 _SCHEMA = (
     """
     CREATE TABLE IF NOT EXISTS store_items (
@@ -45,7 +46,8 @@ _SCHEMA = (
         UNIQUE (namespace, key)
     )
     """,
-    "CREATE INDEX IF NOT EXISTS store_items_expires ON store_items (expires) WHERE expires IS NOT NULL",
+    "CREATE INDEX IF NOT EXISTS store_items_expires ON store_items (expires) WHERE expires IS NOT "
+    "NULL",
 )
 _FIND = """
     SELECT namespace, key, value, created, updated, ttl, expires, NULL, NULL FROM store_items
@@ -76,8 +78,8 @@ _SWEEP = "DELETE FROM store_items WHERE expires <= ?"
 class SqliteStore(LocalStore):
     """A store in an SQLite file, shared by threads and by processes of one machine.
 
-    The async methods wait on a worker thread. A connection that is handed in must serve this store alone, be
-    opened with `check_same_thread=False`, and stays open after `close`.
+    The async methods wait on a worker thread. A connection that is handed in must serve this store
+    alone, be opened with `check_same_thread=False`, and stays open after `close`.
 
     Args:
         conn: a connection, or what to open: a file name, `":memory:"`, a `file:` URI.
@@ -110,7 +112,8 @@ class SqliteStore(LocalStore):
         return Opening(cls, conn_string, index=index, ttl=ttl)
 
     def setup(self) -> None:
-        """Nothing to do: the tables were made when the store opened. Here for programs that call it."""
+        """Nothing to do: the tables were made when the store opened. Here for programs that call
+        it."""
 
     def close(self) -> None:
         """Close the connection, unless it was handed in."""
@@ -119,8 +122,8 @@ class SqliteStore(LocalStore):
             self._database.close()
 
     def elsewhere(self) -> Callable[[], SqliteStore] | None:
-        """How another process on this machine opens the same file; None for a database in memory. A subclass whose
-        `__init__` takes other arguments must say itself.
+        """How another process on this machine opens the same file; None for a database in memory. A
+        subclass whose `__init__` takes other arguments must say itself.
 
         Raises:
             StorageError: the file is not there any more.
@@ -173,7 +176,9 @@ class SqliteStore(LocalStore):
         place = (encode_namespace(row.namespace), row.key)
         times = (row.created, row.updated, row.ttl, row.expires)
         dims = self._index.mark if self._index and row.vectors else None
-        self._database.execute(_PUT, (*place, to_json(row.value), *place, now, *times, dims, row.vectors))
+        self._database.execute(
+            _PUT, (*place, to_json(row.value), *place, now, *times, dims, row.vectors)
+        )
 
     def _delete(self, namespace: Namespace, key: str) -> None:
         self._database.execute(_DELETE, (encode_namespace(namespace), key))
@@ -199,7 +204,9 @@ class _File:
         if this_machine() != self.machine:
             raise StorageError(f"{self.path!r} is an SQLite file on another machine, {_ADVICE}")
         if identity_of(self.path) != self.inode:
-            raise StorageError(f"there is no {self.path!r} here that is the SQLite file of the store, {_ADVICE}")
+            raise StorageError(
+                f"there is no {self.path!r} here that is the SQLite file of the store, {_ADVICE}"
+            )
         return self.store(f"file:{quote(self.path)}?mode=rw", **self.options)
 
 

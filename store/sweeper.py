@@ -31,7 +31,9 @@ class Sweeper:
                 self._stop, self._future = threading.Event(), Future()
                 self._future.set_running_or_notify_cancel()
                 args = (self._stop, self._future, seconds)
-                self._thread = threading.Thread(target=self._run, args=args, name="stategraph-sweeper", daemon=True)
+                self._thread = threading.Thread(
+                    target=self._run, args=args, name="stategraph-sweeper", daemon=True
+                )
                 self._thread.start()
             return self._future
 
@@ -52,5 +54,7 @@ class Sweeper:
             try:
                 self._sweep()
             except Exception as error:  # a database that is away now may be there the next time
-                _log.warning("expired items could not be removed, trying again in %g s: %s", seconds, error)
+                _log.warning(
+                    "expired items could not be removed, trying again in %g s: %s", seconds, error
+                )
         future.set_result(None)

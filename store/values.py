@@ -14,7 +14,8 @@ from .base import Value
 from .namespaces import is_text
 
 MAX_DEPTH = 100
-"""How many objects and arrays may lie within each other; far below where Python's own recursion ends."""
+"""How many objects and arrays may lie within each other; far below where Python's own recursion
+ends."""
 
 _MAX_INT_BITS = 14_000  # Python refuses to write integers of more than 4,300 digits as text
 
@@ -23,15 +24,18 @@ def check_value(value: object) -> Value:
     """A private copy of a value that is to be stored.
 
     Raises:
-        ValueError: it is no mapping, or something in it is not JSON. Types count: a tuple would come back as a
-            list, an enum as its value, so they are refused. The text names the place.
+        ValueError: it is no mapping, or something in it is not JSON. Types count: a tuple would
+            come back as a list, an enum as its value, so they are refused. The text names the
+            place.
 
     >>> check_value({"a": [1, {"b": (2,)}]})
     Traceback (most recent call last):
     ValueError: cannot store value['a'][1]['b']: tuple is not a JSON type
     """
     if not isinstance(value, Mapping):
-        raise ValueError(f"cannot store a {type(value).__name__}: a stored value is a mapping (a JSON object)")
+        raise ValueError(
+            f"cannot store a {type(value).__name__}: a stored value is a mapping (a JSON object)"
+        )
     checked: Value = _checked(value if type(value) is dict else dict(value), [])
     return checked
 
@@ -48,17 +52,27 @@ def copy_value(value: Any) -> Any:
 
 def to_json(value: Any, *, sort_keys: bool = False) -> str:
     """Checked data as compact JSON text."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=sort_keys)
+    return json.dumps(
+        value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=sort_keys
+    )
 
 
 def _checked(value: Any, trail: list[object]) -> Any:
     kind = type(value)
     if kind is str:
-        return value if is_text(value) else _refuse(trail, "a string with a lone surrogate is not text")
+        return (
+            value
+            if is_text(value)
+            else _refuse(trail, "a string with a lone surrogate is not text")
+        )
     if kind is bool or value is None:
         return value
     if kind is int:
-        return value if value.bit_length() <= _MAX_INT_BITS else _refuse(trail, "the integer is too long")
+        return (
+            value
+            if value.bit_length() <= _MAX_INT_BITS
+            else _refuse(trail, "the integer is too long")
+        )
     if kind is float:
         return value if math.isfinite(value) else _refuse(trail, f"JSON has no {value}")
     if len(trail) >= MAX_DEPTH:

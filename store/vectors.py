@@ -1,7 +1,8 @@
 """The vector index: which texts of a value are embedded, how, and how near they are to a query.
 
-Knows values and vectors, not where either is kept. For cosines a vector is kept as a unit vector, so that a cosine is
-a sum of products; an item's vectors are one string of bytes, replaced as a whole.
+Knows values and vectors, not where either is kept. For cosines a vector is kept as a unit vector,
+so that a cosine is a sum of products; an item's vectors are one string of bytes, replaced as a
+whole.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ class Index:
     """A checked `IndexConfig`.
 
     Attributes:
-        mark: what is kept beside vectors to know them again: their length, below zero if they are kept as they were
-            given and not as unit vectors.
+        mark: what is kept beside vectors to know them again: their length, below zero if they are
+            kept as they were given and not as unit vectors.
 
     Raises:
         ValueError: a key is missing, unknown or of the wrong kind.
@@ -54,7 +55,8 @@ class Index:
         unknown = set(config) - set(IndexConfig.__annotations__)
         if unknown or "dims" not in config or "embed" not in config:
             raise ValueError(
-                f"an index has dims, embed and perhaps fields, text_fields and distance_type, not {sorted(config)}"
+                "an index has dims, embed and perhaps fields, text_fields and distance_type, not "
+                f"{sorted(config)}"
             )
         dims = config["dims"]
         if not isinstance(dims, int) or isinstance(dims, bool) or dims < 1:
@@ -62,18 +64,24 @@ class Index:
         self.dims = dims
         self.distance = config.get("distance_type") or "cosine"
         if self.distance not in _SCORES:
-            raise ValueError(f"distance_type must be one of {sorted(_SCORES)}, got {self.distance!r}")
+            raise ValueError(
+                f"distance_type must be one of {sorted(_SCORES)}, got {self.distance!r}"
+            )
         self.mark = dims if self.distance == "cosine" else -dims
         fields, text_fields = config.get("fields"), config.get("text_fields")
         if fields and text_fields and fields != text_fields:
-            raise ValueError(f"fields and text_fields mean the same, got {fields} and {text_fields}")
+            raise ValueError(
+                f"fields and text_fields mean the same, got {fields} and {text_fields}"
+            )
         self.paths = parse_fields(fields or text_fields or ["$"])
         self._documents, self._queries = _embedders(config["embed"])
 
     def texts(self, value: Any, paths: Sequence[Path] | None = None) -> list[str]:
         """The texts of a value to embed, each once: strings as they are, other values as JSON.
         Nulls and empty strings have nothing to say."""
-        found = chain.from_iterable(walk(value, path) for path in (self.paths if paths is None else paths))
+        found = chain.from_iterable(
+            walk(value, path) for path in (self.paths if paths is None else paths)
+        )
         return list(dict.fromkeys(filter(None, map(_text, found))))
 
     def embed(self, documents: Iterable[str], queries: Iterable[str]) -> Vectors:
@@ -96,7 +104,9 @@ class Index:
 
     def _checked(self, texts: list[str], vectors: Sequence[Sequence[float]]) -> dict[str, Vector]:
         if len(vectors) != len(texts):
-            raise ValueError(f"the embed function gave {len(vectors)} vectors for {len(texts)} texts")
+            raise ValueError(
+                f"the embed function gave {len(vectors)} vectors for {len(texts)} texts"
+            )
         return {text: self._unit(vector) for text, vector in zip(texts, vectors, strict=True)}
 
     def _unit(self, vector: Sequence[float]) -> Vector:
@@ -109,7 +119,8 @@ class Index:
         return _to_bytes(array("d", numbers))
 
     def scores(self, query: Vector, items: Sequence[Vector | None]) -> list[float | None]:
-        """For each item, given all its vectors in one string, the best score; None for one without."""
+        """For each item, given all its vectors in one string, the best score; None for one
+        without."""
         found = iter(_SCORES[self.distance](query, b"".join(filter(None, items)), self.dims))
         return [self._best(vectors, found) if vectors else None for vectors in items]
 
@@ -135,7 +146,7 @@ def _text(value: Any) -> str:
     return to_json(value, sort_keys=True)
 
 
-# -- calling the embed function ---------------------------------------------------------------------------------
+# -- calling the embed function --------------------------------------------------------------------
 
 _Embed = Callable[[list[str]], Any]
 
@@ -176,12 +187,14 @@ async def _awaited(result: Awaitable[Any]) -> Any:
 
 
 async def _call(embed: _Embed, texts: list[str]) -> Any:
-    is_async = inspect.iscoroutinefunction(embed) or inspect.iscoroutinefunction(type(embed).__call__)
+    is_async = inspect.iscoroutinefunction(embed) or inspect.iscoroutinefunction(
+        type(embed).__call__
+    )
     result = embed(texts) if is_async else await asyncio.to_thread(embed, texts)
     return await result if inspect.isawaitable(result) else result
 
 
-# -- arithmetic -------------------------------------------------------------------------------------------------
+# -- arithmetic ------------------------------------------------------------------------------------
 
 
 def _products(query: Vector, vectors: Vector, dims: int) -> list[float]:

@@ -1,7 +1,8 @@
-"""Checks for savers, yours and ours: what they promise, held against graphs, threads, kills, damage and hostile data.
+"""Checks for savers, yours and ours: what they promise, held against graphs, threads, kills, damage
+and hostile data.
 
-Subclass `SaverChecks` for pytest, call `check_saver`, or `python -m stategraph.testing MODULE:NAME`. README.md says
-what each check means. Only names are gathered here.
+Subclass `SaverChecks` for pytest, call `check_saver`, or `python -m stategraph.testing
+MODULE:NAME`. README.md says what each check means. Only names are gathered here.
 """
 
 from .channels import CHANNEL_RULES, Example, check_channel

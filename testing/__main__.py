@@ -1,4 +1,5 @@
-"""`python -m stategraph.testing MODULE:NAME`: reads the command line and prints a table. Nothing else lives here."""
+"""`python -m stategraph.testing MODULE:NAME`: reads the command line and prints a table. Nothing
+else lives here."""
 
 import argparse
 import sys
@@ -12,16 +13,26 @@ from .suite import Result, check_saver, line
 
 
 def main(given: Sequence[str] | None = None) -> int:
-    """Check what the command line names; the exit code: 0 all well, 1 a check failed, 2 there is nothing to check."""
+    """Check what the command line names; the exit code: 0 all well, 1 a check failed, 2 there is
+    nothing to check."""
     parser = argparse.ArgumentParser(
-        prog="python -m stategraph.testing", description="Check a saver. Exit code 1 if a check failed."
+        prog="python -m stategraph.testing",
+        description="Check a saver. Exit code 1 if a check failed.",
     )
-    parser.add_argument("what", nargs="?", metavar="MODULE:NAME", help="a SaverChecks, or a function of a folder")
-    parser.add_argument("--only", nargs="+", default=(), metavar="NAME", help="groups, or patterns of names")
+    parser.add_argument(
+        "what", nargs="?", metavar="MODULE:NAME", help="a SaverChecks, or a function of a folder"
+    )
+    parser.add_argument(
+        "--only", nargs="+", default=(), metavar="NAME", help="groups, or patterns of names"
+    )
     parser.add_argument("--scale", type=int, help="how much to do; 1 is quick, 100 long")
     parser.add_argument("--seed", type=int, help="where chance begins")
-    parser.add_argument("--world", dest="worlds", action="append", choices=["sync", "async"], help="both by default")
-    parser.add_argument("--not-durable", dest="durable", action="store_false", default=None, help="it dies with us")
+    parser.add_argument(
+        "--world", dest="worlds", action="append", choices=["sync", "async"], help="both by default"
+    )
+    parser.add_argument(
+        "--not-durable", dest="durable", action="store_false", default=None, help="it dies with us"
+    )
     parser.add_argument("--list", action="store_true", help="tell all checks and what they mean")
     asked = parser.parse_args(given)
     if asked.list:
@@ -67,7 +78,9 @@ def _told() -> Sequence[str]:
         for check in CHECKS.values():
             if check.group == group:
                 lines.append(f"    {check.name.replace('_', ' ')}")
-                lines += textwrap.wrap(check.about, 110, initial_indent=" " * 8, subsequent_indent=" " * 8)
+                lines += textwrap.wrap(
+                    check.about, 110, initial_indent=" " * 8, subsequent_indent=" " * 8
+                )
     return lines
 
 

@@ -12,7 +12,8 @@ from .harness import Desk, checkpoint, long_run
 
 @check("commit")
 def a_commit_stores_checkpoint_writes_and_head(desk: Desk) -> None:
-    """One superstep is one call: the new checkpoint, and the writes of the tasks that made it, beside its parent."""
+    """One superstep is one call: the new checkpoint, and the writes of the tasks that made it,
+    beside its parent."""
     run = desk.run()
     run.step("1", a=1)
     run.step("2", b=(2,), writes=[("task", [("b", (2,)), ("c", 3)])])
@@ -35,25 +36,48 @@ def writes_recorded_early_and_again_in_the_commit_count_once(desk: Desk) -> None
     desk.reopen()
     same(desk.pending(), [("one", "a", 1), ("two", ERROR, "e")], "writes recorded early")
     run.step("2", a=1, writes=[("one", [("a", 9)]), ("two", [("b", 2)])])
-    same(desk.pending("1"), [("one", "a", 1), ("two", ERROR, "e"), ("two", "b", 2)], "writes after the commit")
+    same(
+        desk.pending("1"),
+        [("one", "a", 1), ("two", ERROR, "e"), ("two", "b", 2)],
+        "writes after the commit",
+    )
 
 
 @check("commit", "commit")
 def only_the_head_can_be_moved_on(desk: Desk) -> None:
-    """Two runs on one thread: the second to commit gets an error that names the winner, and stores nothing."""
+    """Two runs on one thread: the second to commit gets an error that names the winner, and stores
+    nothing."""
     one, two = desk.run(), desk.run()
     one.step("1", a=1)
     lost = raises(
-        CheckpointConflictError, "a second first commit", two.step, "other", a=2, writes=[("task", [("a", 2)])]
+        CheckpointConflictError,
+        "a second first commit",
+        two.step,
+        "other",
+        a=2,
+        writes=[("task", [("a", 2)])],
     )
-    same((lost.thread_id, lost.expected, lost.actual), ("t", None, "1"), "the error's thread, expected and actual head")
+    same(
+        (lost.thread_id, lost.expected, lost.actual),
+        ("t", None, "1"),
+        "the error's thread, expected and actual head",
+    )
     two.head, two.expected = one.head, dict(one.expected)
     one.step("2", a=2)
-    lost = raises(CheckpointConflictError, "a commit on an old head", two.step, "x", a=3, writes=[("task", [("a", 3)])])
+    lost = raises(
+        CheckpointConflictError,
+        "a commit on an old head",
+        two.step,
+        "x",
+        a=3,
+        writes=[("task", [("a", 3)])],
+    )
     same((lost.expected, lost.actual), ("1", "2"), "the error's expected and actual head")
     same((desk.ids(), desk.pending("1")), (["2", "1"], []), "list(), and writes of the losers")
     two.head = "gone"
-    raises(CheckpointConflictError, "a commit on a head that never was", two.step, "y", parent="1", a=4)
+    raises(
+        CheckpointConflictError, "a commit on a head that never was", two.step, "y", parent="1", a=4
+    )
     desk.reads_back(one)
 
 
@@ -64,22 +88,47 @@ def a_conflict_on_an_empty_thread_leaves_no_thread(desk: Desk) -> None:
     run.head, run.expected = "gone", {"gone": checkpoint("gone", {}, {})}
     lost = raises(CheckpointConflictError, "a commit on a deleted thread", run.step, "1", a=1)
     same((lost.expected, lost.actual), ("gone", None), "the error's expected and actual head")
-    same((desk.ids(None), desk.get(), desk.head()), ([], None, None), "list(), get_tuple() and head() after it")
+    same(
+        (desk.ids(None), desk.get(), desk.head()),
+        ([], None, None),
+        "list(), get_tuple() and head() after it",
+    )
 
 
 @check("commit", "claim")
 def only_one_run_may_bring_an_answer(desk: Desk) -> None:
-    """Two people press the button at the same moment: whoever comes second is told before any node runs."""
+    """Two people press the button at the same moment: whoever comes second is told before any node
+    runs."""
     desk.run().step("1", a=1)
     first, second = desk.need(), desk.need()
     desk.call("claim", desk.at("1"), first.revision, [desk.run().task("task", [("a", 1)])])
     late = [desk.run().task("task", [("a", 2)])]
-    raises(CheckpointConflictError, "a second claim", desk.call, "claim", desk.at("1"), second.revision, late)
+    raises(
+        CheckpointConflictError,
+        "a second claim",
+        desk.call,
+        "claim",
+        desk.at("1"),
+        second.revision,
+        late,
+    )
     same(desk.pending(), [("task", "a", 1)], "writes after both")
     desk.reopen()
     desk.call("claim", desk.at("1"), desk.need().revision, [desk.run().task("next", [("a", 3)])])
-    raises(CheckpointConflictError, "a claim beside no head", desk.call, "claim", desk.at("0"), None, late)
-    same(desk.pending(), [("next", "a", 3), ("task", "a", 1)], "writes after a claim by one who had read again")
+    raises(
+        CheckpointConflictError,
+        "a claim beside no head",
+        desk.call,
+        "claim",
+        desk.at("0"),
+        None,
+        late,
+    )
+    same(
+        desk.pending(),
+        [("next", "a", 3), ("task", "a", 1)],
+        "writes after a claim by one who had read again",
+    )
 
 
 @check("commit")
@@ -90,7 +139,14 @@ def the_newest_checkpoint_of_a_run_is_found(desk: Desk) -> None:
     desk.put("1", ns="n", run_id="r3")
     desk.put("1", thread="u", run_id="r4")
     desk.reopen()
-    for run_id, expected in (("r1", "2"), ("r2", "3"), ("r3", None), ("r4", None), ("r%", None), ("", None)):
+    for run_id, expected in (
+        ("r1", "2"),
+        ("r2", "3"),
+        ("r3", None),
+        ("r4", None),
+        ("r%", None),
+        ("", None),
+    ):
         found = desk.call("run_of", desk.at(), run_id)
         same(found and found.checkpoint["id"], expected, f"run_of({run_id!r})")
 
@@ -105,17 +161,24 @@ def a_commit_that_fails_leaves_nothing(desk: Desk) -> None:
     try:
         desk.call("commit", commit)
     except Exception:
-        same((desk.ids(), desk.head()), (["1"], "1"), "list() and head() after a commit that failed")
+        same(
+            (desk.ids(), desk.head()), (["1"], "1"), "list() and head() after a commit that failed"
+        )
         same(desk.pending("1"), [], "writes of the commit that failed")
         run.step("2", a=3)
         desk.reads_back(run)
     else:  # a saver that keeps metadata as it is may keep this
-        same((desk.ids(), desk.head()), (["2", "1"], "2"), "list() and head() after a commit that did not fail")
+        same(
+            (desk.ids(), desk.head()),
+            (["2", "1"], "2"),
+            "list() and head() after a commit that did not fail",
+        )
 
 
 @check("commit")
 def every_checkpoint_of_a_long_thread_reads_back(desk: Desk) -> None:
-    """However a saver shortens what it stores, each old checkpoint is complete, and so are forks from it."""
+    """However a saver shortens what it stores, each old checkpoint is complete, and so are forks
+    from it."""
     run = desk.run()
     long_run(run, 100)
     for at in (0, 31, 32, 33, 64, 99):
@@ -130,13 +193,22 @@ def every_checkpoint_of_a_long_thread_reads_back(desk: Desk) -> None:
 
 @check("commit")
 def long_values_that_change_a_little_read_back(desk: Desk) -> None:
-    """A saver may store what changed; appending, setting, deleting and shrinking must give the very value back."""
+    """A saver may store what changed; appending, setting, deleting and shrinking must give the very
+    value back."""
     run = desk.run()
     items: list[Any] = []
     table: dict[str, Any] = {}
     for step in range(120):
         items = [*items, (step, "x" * 50)] if step % 29 else items[: step // 2]
-        table = {key: value for key, value in table.items() if key != f"k{step % 17}"} | {f"k{step}": [step] * 20}
-        run.step(f"{step}", items=items, table=table, text="é" * (step * 7 % 400), parts={step, *range(step * 3 % 50)})
+        table = {key: value for key, value in table.items() if key != f"k{step % 17}"} | {
+            f"k{step}": [step] * 20
+        }
+        run.step(
+            f"{step}",
+            items=items,
+            table=table,
+            text="é" * (step * 7 % 400),
+            parts={step, *range(step * 3 % 50)},
+        )
     desk.reopen()
     desk.reads_back(run)

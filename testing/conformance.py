@@ -15,7 +15,10 @@ ASYNC = "async"
 WORLDS = (SYNC, ASYNC)
 
 NEEDS = {
-    "commit": "it inherits commit(), which promises neither one transaction per superstep nor one writer per thread",
+    "commit": (
+        "it inherits commit(), which promises neither one transaction per superstep nor one "
+        "writer per thread"
+    ),
     "claim": "it inherits claim(), which lets several runs bring an answer at once",
     "delete_for_runs": "it has no delete_for_runs()",
     "copy_thread": "it has no copy_thread()",
@@ -78,13 +81,19 @@ CHECKS: dict[str, Check] = {}
 Function = TypeVar("Function", bound=Callable[["Desk"], None])
 
 
-def check(group: str, *needs: str, worlds: tuple[str, ...] = WORLDS) -> Callable[[Function], Function]:
+def check(
+    group: str, *needs: str, worlds: tuple[str, ...] = WORLDS
+) -> Callable[[Function], Function]:
     """Make a function a check: its name is the rule, its docstring says why."""
 
     def add(function: Function) -> Function:
         name = function.__name__
-        assert name not in CHECKS and group in GROUPS and function.__doc__ and set(needs) <= set(NEEDS), name
-        CHECKS[name] = Check(name, group, " ".join(function.__doc__.split()), function, needs, worlds)
+        assert (
+            name not in CHECKS and group in GROUPS and function.__doc__ and set(needs) <= set(NEEDS)
+        ), name
+        CHECKS[name] = Check(
+            name, group, " ".join(function.__doc__.split()), function, needs, worlds
+        )
         return function
 
     return add
@@ -115,7 +124,9 @@ def holds(condition: object, what: str) -> None:
 Error = TypeVar("Error", bound=BaseException)
 
 
-def raises(kind: type[Error], what: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Error:
+def raises(
+    kind: type[Error], what: str, function: Callable[..., Any], *args: Any, **kwargs: Any
+) -> Error:
     """The call raises an error of this kind; gives it.
 
     Raises:
@@ -126,7 +137,9 @@ def raises(kind: type[Error], what: str, function: Callable[..., Any], *args: An
     except kind as error:
         return error
     except Exception as error:
-        raise CheckFailed(f"{what}: expected {kind.__name__}, got {type(error).__name__}: {error}") from error
+        raise CheckFailed(
+            f"{what}: expected {kind.__name__}, got {type(error).__name__}: {error}"
+        ) from error
     raise CheckFailed(f"{what}: expected {kind.__name__}, got no error but {_told(got)}")
 
 
@@ -134,7 +147,8 @@ MISSING = type("Missing", (), {"__repr__": lambda self: "nothing"})()
 
 
 def difference(one: Any, two: Any, path: str = "") -> tuple[str, Any, Any] | None:
-    """The first place where two values differ, in value or type: (path, one, two); None if they do not.
+    """The first place where two values differ, in value or type: (path, one, two); None if they do
+    not.
 
     >>> difference({"a": [1, (2,)]}, {"a": [1, [2]]})
     ("['a'][1]", (2,), [2])
@@ -150,13 +164,17 @@ def difference(one: Any, two: Any, path: str = "") -> tuple[str, Any, Any] | Non
         return None
     if isinstance(one, (list, tuple)):
         for position in range(max(len(one), len(two))):
-            left, right = (each[position] if position < len(each) else MISSING for each in (one, two))
+            left, right = (
+                each[position] if position < len(each) else MISSING for each in (one, two)
+            )
             found = difference(left, right, f"{path}[{position}]")
             if found is not None:
                 return found
         return None
     if isinstance(one, float):
-        equal = (one == two and math.copysign(1, one) == math.copysign(1, two)) or (one != one and two != two)
+        equal = (one == two and math.copysign(1, one) == math.copysign(1, two)) or (
+            one != one and two != two
+        )
     elif isinstance(one, BaseException):
         equal = one.args == two.args
     else:
@@ -167,7 +185,11 @@ def difference(one: Any, two: Any, path: str = "") -> tuple[str, Any, Any] | Non
 def _told(value: Any, other: Any = MISSING) -> str:
     text = repr(value)
     text = text if len(text) <= 300 else f"{text[:200]} ... {text[-80:]}"
-    return text if type(value) is type(other) or other is MISSING else f"{text} ({type(value).__name__})"
+    return (
+        text
+        if type(value) is type(other) or other is MISSING
+        else f"{text} ({type(value).__name__})"
+    )
 
 
 def missing(needs: tuple[str, ...], given: Mapping[str, bool]) -> str | None:

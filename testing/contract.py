@@ -21,17 +21,36 @@ from .conformance import check, raises, same
 from .harness import Desk, checkpoint
 
 VALUES: dict[str, Any] = {
-    "none": None, "yes": True, "one": 1, "text": "é\u0000\U0001f600", "empty": "", "big": 2**100, "low": -(2**63) - 1,
-    "floats": [0.0, -0.0, 1e308, float("inf"), float("nan"), 5e-324], "bytes": b"\x00\xff", "array": bytearray(b"x"),
-    "tuple": (1, (2, [3])), "set": {1, "a"}, "frozen": frozenset({(1,)}), "nested": {"a": [{"b": ({},)}]},
-    "keys": {1: "int", (1, 2): "tuple", None: "none"}, "decimal": Decimal("1.10"), "fraction": Fraction(1, 3),
-    "uuid": UUID(int=7), "when": datetime(2024, 2, 29, 1, 2, 3, 4, tzinfo=UTC), "day": date(1, 1, 1),
-    "long": timedelta(days=-1, microseconds=1), "path": PurePosixPath("a/b"), "error": ValueError("no", 3),
-    "complex": 1 + 2j, "range": range(3, 9, 2), "large": "x" * 100_000,
-}  # fmt: skip
+    "none": None,
+    "yes": True,
+    "one": 1,
+    "text": "é\u0000\U0001f600",
+    "empty": "",
+    "big": 2**100,
+    "low": -(2**63) - 1,
+    "floats": [0.0, -0.0, 1e308, float("inf"), float("nan"), 5e-324],
+    "bytes": b"\x00\xff",
+    "array": bytearray(b"x"),
+    "tuple": (1, (2, [3])),
+    "set": {1, "a"},
+    "frozen": frozenset({(1,)}),
+    "nested": {"a": [{"b": ({},)}]},
+    "keys": {1: "int", (1, 2): "tuple", None: "none"},
+    "decimal": Decimal("1.10"),
+    "fraction": Fraction(1, 3),
+    "uuid": UUID(int=7),
+    "when": datetime(2024, 2, 29, 1, 2, 3, 4, tzinfo=UTC),
+    "day": date(1, 1, 1),
+    "long": timedelta(days=-1, microseconds=1),
+    "path": PurePosixPath("a/b"),
+    "error": ValueError("no", 3),
+    "complex": 1 + 2j,
+    "range": range(3, 9, 2),
+    "large": "x" * 100_000,
+}
 
 
-# -- put --------------------------------------------------------------------------------------------------------
+# -- put -------------------------------------------------------------------------------------------
 
 
 @check("put")
@@ -42,7 +61,8 @@ def put_returns_the_config_of_the_new_checkpoint(desk: Desk) -> None:
 
 @check("put")
 def put_and_get_give_everything_back(desk: Desk) -> None:
-    """A resumed run must see what the stopped one saw: every field of the checkpoint and its metadata."""
+    """A resumed run must see what the stopped one saw: every field of the checkpoint and its
+    metadata."""
     values = {"s": "text", "i": 1, "l": [1, (2,)], "d": {"k": None}}
     desk.put("1", values, step=3, run_id="r", score=1.5, tags=["a"], parents={"": "root"})
     desk.reopen()
@@ -50,7 +70,14 @@ def put_and_get_give_everything_back(desk: Desk) -> None:
     same(coordinates(found.config), ("t", "", "1"), "config")
     same(found.parent_config, None, "parent_config")
     same(found.checkpoint, checkpoint("1", values, dict.fromkeys(values, 1)), "checkpoint")
-    metadata = {"source": "loop", "step": 3, "run_id": "r", "score": 1.5, "tags": ["a"], "parents": {"": "root"}}
+    metadata = {
+        "source": "loop",
+        "step": 3,
+        "run_id": "r",
+        "score": 1.5,
+        "tags": ["a"],
+        "parents": {"": "root"},
+    }
     same(found.metadata, metadata, "metadata")
     same(found.pending_writes, [], "pending_writes")
 
@@ -76,12 +103,25 @@ def the_format_number_is_kept(desk: Desk) -> None:
 
 @check("put")
 def namespaces_and_threads_are_apart(desk: Desk) -> None:
-    """Nested graphs and other people's threads must not see each other, also where one name begins another."""
-    places = [("t", ""), ("t", "child:abc"), ("t", "child"), ("t", "child:abc|x"), ("u", ""), ("t2", ""), ("T", "")]
+    """Nested graphs and other people's threads must not see each other, also where one name begins
+    another."""
+    places = [
+        ("t", ""),
+        ("t", "child:abc"),
+        ("t", "child"),
+        ("t", "child:abc|x"),
+        ("u", ""),
+        ("t2", ""),
+        ("T", ""),
+    ]
     for thread, ns in places:
         desk.put("1", {"a": [thread, ns]}, thread=thread, ns=ns)
     for thread, ns in places:
-        same(desk.values(thread=thread, ns=ns), {"a": [thread, ns]}, f"values of thread {thread!r}, namespace {ns!r}")
+        same(
+            desk.values(thread=thread, ns=ns),
+            {"a": [thread, ns]},
+            f"values of thread {thread!r}, namespace {ns!r}",
+        )
     same(desk.get(ns="child:"), None, "namespace 'child:', where nothing was put")
 
 
@@ -114,10 +154,17 @@ def parents_are_tracked_and_old_checkpoints_stay(desk: Desk) -> None:
 
 @check("put")
 def an_unchanged_channel_is_read_from_before(desk: Desk) -> None:
-    """A step names the channels it changed; the others keep their value, and old checkpoints theirs."""
+    """A step names the channels it changed; the others keep their value, and old checkpoints
+    theirs."""
     desk.put("1", {"a": "old", "b": "old"})
     desk.put("2", {"a": "new", "b": "old"}, parent="1", versions={"a": 2, "b": 1}, new={"a": 2})
-    desk.put("3", {"a": "new", "b": "old", "c": 1}, parent="2", versions={"a": 2, "b": 1, "c": 3}, new={"c": 3})
+    desk.put(
+        "3",
+        {"a": "new", "b": "old", "c": 1},
+        parent="2",
+        versions={"a": 2, "b": 1, "c": 3},
+        new={"c": 3},
+    )
     desk.reopen()
     same(desk.values("1"), {"a": "old", "b": "old"}, "values of '1'")
     same(desk.values("2"), {"a": "new", "b": "old"}, "values of '2'")
@@ -130,12 +177,17 @@ def a_value_that_no_parent_has_is_stored_though_not_new(desk: Desk) -> None:
     desk.put("1", {"a": 1}, new={})
     desk.put("2", {"a": 1, "b": 2}, parent="1", versions={"a": 1, "b": 1}, new={})
     desk.put("3", {"a": 5}, parent="gone", versions={"a": 9}, new={})
-    same([desk.values(id) for id in "123"], [{"a": 1}, {"a": 1, "b": 2}, {"a": 5}], "values of the three checkpoints")
+    same(
+        [desk.values(id) for id in "123"],
+        [{"a": 1}, {"a": 1, "b": 2}, {"a": 5}],
+        "values of the three checkpoints",
+    )
 
 
 @check("put")
 def a_channel_may_become_empty_or_go(desk: Desk) -> None:
-    """A consumed channel holds nothing, though it has a version; one of a node that was removed has not even that."""
+    """A consumed channel holds nothing, though it has a version; one of a node that was removed has
+    not even that."""
     desk.put("1", {"a": 1, "b": 2, "c": 3})
     desk.put("2", {"b": 2}, parent="1", versions={"a": 2, "b": 1}, new={"a": 2})
     desk.put("3", {"b": 2}, parent="2", versions={"a": 2, "b": 1}, new={})
@@ -159,7 +211,11 @@ def putting_an_id_again_replaces_it_and_makes_it_the_head(desk: Desk) -> None:
     desk.put("alone", parent="gone")
     desk.put("2", {"a": 4}, parent="1")
     config = desk.need("alone").parent_config
-    same(config and coordinates(config)[2], "gone", "parent of a checkpoint whose parent was never stored")
+    same(
+        config and coordinates(config)[2],
+        "gone",
+        "parent of a checkpoint whose parent was never stored",
+    )
 
 
 @check("put")
@@ -201,7 +257,11 @@ def history_does_not_change_with_what_it_was_made_of(desk: Desk) -> None:
     (found["updated_channels"] or []).append("z")
     metadata["parents"][""] = metadata["tags"][0] = "y"
     kept = desk.need()
-    same(kept.checkpoint, checkpoint("1", {"a": [1], "b": {"k": {1}}}, {"a": 1, "b": 1}), "checkpoint")
+    same(
+        kept.checkpoint,
+        checkpoint("1", {"a": [1], "b": {"k": {1}}}, {"a": 1, "b": 1}),
+        "checkpoint",
+    )
     same(kept.metadata, {"parents": {"": "x"}, "tags": ["a"]}, "metadata")
     same(kept.pending_writes, [("task", "w", [1])], "pending_writes")
 
@@ -227,24 +287,41 @@ def history_does_not_change_with_what_was_read(desk: Desk) -> None:
 @check("put")
 def what_is_unknown_is_none(desk: Desk) -> None:
     """Nothing is no error: a run on a new thread begins by asking."""
-    same([desk.get(), desk.get("1"), desk.call("get", desk.at()), desk.head()], [None] * 4, "an empty storage")
+    same(
+        [desk.get(), desk.get("1"), desk.call("get", desk.at()), desk.head()],
+        [None] * 4,
+        "an empty storage",
+    )
     desk.put("1")
-    same([desk.get("2"), desk.get("1", thread="u"), desk.get("1", ns="n")], [None] * 3, "beside checkpoint '1'")
+    same(
+        [desk.get("2"), desk.get("1", thread="u"), desk.get("1", ns="n")],
+        [None] * 3,
+        "beside checkpoint '1'",
+    )
 
 
-# -- put_writes -------------------------------------------------------------------------------------------------
+# -- put_writes ------------------------------------------------------------------------------------
 
 
 @check("writes")
 def writes_hang_on_their_checkpoint(desk: Desk) -> None:
-    """What a finished task wrote saves it from running again; the next checkpoint begins with none."""
+    """What a finished task wrote saves it from running again; the next checkpoint begins with
+    none."""
     desk.put("1")
     desk.write("1", [("a", (1, 2)), ("b", "x")], "one")
     desk.write("1", [("a", None)], "two")
     desk.reopen()
-    same(desk.pending(), [("one", "a", (1, 2)), ("one", "b", "x"), ("two", "a", None)], "pending writes")
+    same(
+        desk.pending(),
+        [("one", "a", (1, 2)), ("one", "b", "x"), ("two", "a", None)],
+        "pending writes",
+    )
     desk.put("2", parent="1")
-    same((desk.pending(), len(desk.pending("1"))), ([], 3), "pending writes of '2', and the number of those of '1'")
+    same(
+        (desk.pending(), len(desk.pending("1"))),
+        ([], 3),
+        "pending writes of '2', and the number of those of '1'",
+    )
 
 
 @check("writes")
@@ -256,12 +333,17 @@ def writes_are_ordered_by_path_task_and_place(desk: Desk) -> None:
     desk.write("1", [("x", 4)], "a", "~2")
     desk.write("1", [("x", 5)], "y")
     desk.write("1", [(f"c{i}", 10 + i) for i in range(12)], "m", "~10")
-    same([value for _, _, value in desk.pending()], [5, 3, *range(10, 22), 4, 2, 1], "values in their order")
+    same(
+        [value for _, _, value in desk.pending()],
+        [5, 3, *range(10, 22), 4, 2, 1],
+        "values in their order",
+    )
 
 
 @check("writes")
 def writes_may_come_before_their_checkpoint(desk: Desk) -> None:
-    """A saver that stores in the background may get them first; until then there is no checkpoint."""
+    """A saver that stores in the background may get them first; until then there is no
+    checkpoint."""
     desk.write("1", [("a", 1)])
     same((desk.get(), desk.get("1"), desk.ids()), (None, None, []), "before the checkpoint")
     desk.put("1")
@@ -274,10 +356,16 @@ def putting_a_checkpoint_again_keeps_the_writes_beside_it(desk: Desk) -> None:
     desk.put("1", {"a": 1})
     desk.write("1", [("a", 1)])
     desk.put("1", {"a": 2})
-    same((desk.values(), desk.pending()), ({"a": 2}, [("task", "a", 1)]), "values and pending writes")
+    same(
+        (desk.values(), desk.pending()), ({"a": 2}, [("task", "a", 1)]), "values and pending writes"
+    )
     desk.put("2", parent="1")
     desk.put("1", {"a": 3})
-    same(desk.pending("1"), [("task", "a", 1)], "pending writes after one that was not the head was put again")
+    same(
+        desk.pending("1"),
+        [("task", "a", 1)],
+        "pending writes after one that was not the head was put again",
+    )
 
 
 @check("writes")
@@ -292,7 +380,8 @@ def sending_writes_again_keeps_the_first(desk: Desk) -> None:
 
 @check("writes")
 def control_writes_replace_also_beside_ordinary_ones(desk: Desk) -> None:
-    """A second failure must show its own error, and a new answer must count, whatever else the call holds."""
+    """A second failure must show its own error, and a new answer must count, whatever else the call
+    holds."""
     desk.put("1")
     desk.write("1", [("a", 1), (ERROR, "e1"), (INTERRUPT, "i1")])
     desk.write("1", [("a", 2), (ERROR, "e2")])
@@ -312,10 +401,22 @@ def writes_of_namespaces_and_threads_are_apart(desk: Desk) -> None:
     desk.put("1", thread="u")
     desk.write("1", [("a", 1)], ns="n")
     found = [desk.pending(), desk.pending(thread="u"), desk.pending(ns="n")]
-    same(found, [[], [], [("task", "a", 1)]], "pending writes of the root, the other thread, the namespace")
+    same(
+        found,
+        [[], [], [("task", "a", 1)]],
+        "pending writes of the root, the other thread, the namespace",
+    )
 
 
 @check("writes")
 def writes_need_a_checkpoint_id(desk: Desk) -> None:
     """Writes beside nothing would never be found again."""
-    raises(ValueError, "put_writes() without checkpoint_id", desk.call, "put_writes", desk.at(), [("a", 1)], "task")
+    raises(
+        ValueError,
+        "put_writes() without checkpoint_id",
+        desk.call,
+        "put_writes",
+        desk.at(),
+        [("a", 1)],
+        "task",
+    )

@@ -1,5 +1,5 @@
-"""Checks that kill the process: what was acknowledged is there, nothing is there by half, and a resume ends as an
-unbroken run. For savers that outlive their process."""
+"""Checks that kill the process: what was acknowledged is there, nothing is there by half, and a
+resume ends as an unbroken run. For savers that outlive their process."""
 
 from __future__ import annotations
 
@@ -22,9 +22,15 @@ WRITING = ("commit", "commit_writes", "put", "put_writes")
 
 
 def script(run: Commits) -> None:
-    """What the process that is killed commits: step n holds n everywhere, so that half a step is seen."""
+    """What the process that is killed commits: step n holds n everywhere, so that half a step is
+    seen."""
     for step in range(STEPS):
-        run.step(f"{step}", a=step, long=[f"{step}" * 9] * (20 + step), writes=_writes(step) if step else ())
+        run.step(
+            f"{step}",
+            a=step,
+            long=[f"{step}" * 9] * (20 + step),
+            writes=_writes(step) if step else (),
+        )
 
 
 def _writes(step: int) -> list[tuple[str, list[tuple[str, Any]]]]:
@@ -32,8 +38,8 @@ def _writes(step: int) -> list[tuple[str, list[tuple[str, Any]]]]:
 
 
 def committing(suite: SaverChecks, folder: Path, at: int | None) -> int:
-    """Commit the script's steps, noting each that was acknowledged; killed at a call inside the saver. How many calls
-    there were."""
+    """Commit the script's steps, noting each that was acknowledged; killed at a call inside the
+    saver. How many calls there were."""
     ledger = Ledger(folder.parent / f"{folder.name}.ledger")
     with Desk(suite, folder, SYNC) as desk:
         kill = KillAt(at)
@@ -49,15 +55,18 @@ def committing(suite: SaverChecks, folder: Path, at: int | None) -> int:
 
 def points(desk: Desk, calls: int, count: int) -> list[int]:
     """At which calls to kill: spread over all of them, by chance."""
-    holds(calls > 0, "the saver makes no call that could be stopped: is commit() inherited and put() in C?")
+    holds(
+        calls > 0,
+        "the saver makes no call that could be stopped: is commit() inherited and put() in C?",
+    )
     count = min(calls, count * desk.scale)
     return [1 + (n * calls + desk.random.randrange(calls)) // count for n in range(count)]
 
 
 @check("crash", "durable", worlds=(SYNC,))
 def what_was_acknowledged_survives_a_kill(desk: Desk) -> None:
-    """Killed between any two things that commit() does: each step is there whole or not at all, and what was returned
-    from is there."""
+    """Killed between any two things that commit() does: each step is there whole or not at all, and
+    what was returned from is there."""
     desk.close()
     with Processes() as processes:
         calls = processes.one(committing, desk.suite, desk.folder / "dry", None)
@@ -72,23 +81,32 @@ def what_was_acknowledged_survives_a_kill(desk: Desk) -> None:
 
 def _died(ended: Ended, where: str) -> None:
     if not ended.killed:
-        raise CheckFailed(f"the process should have been killed at {where}, but it ended: {ended.error or 'as usual'}")
+        raise CheckFailed(
+            f"the process should have been killed at {where}, but it ended: "
+            f"{ended.error or 'as usual'}"
+        )
 
 
 def _whole(desk: Desk, acknowledged: int, where: str) -> None:
-    """The storage holds the first steps of the script, at least those acknowledged, and can be gone on with."""
+    """The storage holds the first steps of the script, at least those acknowledged, and can be gone
+    on with."""
     ids = desk.ids()[::-1]
     same(ids, [f"{step}" for step in range(len(ids))], f"{where}: stored steps")
     holds(
         acknowledged <= len(ids) <= acknowledged + 1,
-        f"{where}: {acknowledged} steps were acknowledged, so that or one more is expected, got {len(ids)}",
+        f"{where}: {acknowledged} steps were acknowledged, so that or one more is expected, got "
+        f"{len(ids)}",
     )
     model = Commits(lambda *args: None, desk.saver)
     script(model)
     same(desk.head(), ids[-1] if ids else None, f"{where}: head")
     for step, id in enumerate(ids):
         same(desk.need(id).checkpoint, model.expected[id], f"{where}: checkpoint {id!r}")
-        made = [(task, *pair) for task, pairs in _writes(step + 1) for pair in pairs] if step + 1 < len(ids) else []
+        made = (
+            [(task, *pair) for task, pairs in _writes(step + 1) for pair in pairs]
+            if step + 1 < len(ids)
+            else []
+        )
         same(desk.pending(id), made, f"{where}: writes beside checkpoint {id!r}")
     model.call, model.head = desk.call, ids[-1] if ids else None
     model.step("more", a="more")
@@ -104,10 +122,13 @@ def tidying(suite: SaverChecks, folder: Path, method: str, given: Any, at: int |
 
 @check("crash", "durable", "prune", "copy_thread", worlds=(SYNC,))
 def forgetting_and_copying_are_whole_when_killed(desk: Desk) -> None:
-    """Killed inside prune, copy_thread or delete_thread: all of it was done or nothing, and the thread goes on."""
+    """Killed inside prune, copy_thread or delete_thread: all of it was done or nothing, and the
+    thread goes on."""
     desk.close()
     everything = [f"{step}" for step in reversed(range(STEPS))]
-    work: dict[str, tuple[Any, tuple[list[str], list[str]]]] = {  # what is called, and what is left in "t" and "u"
+    work: dict[
+        str, tuple[Any, tuple[list[str], list[str]]]
+    ] = {  # what is called, and what is left in "t" and "u"
         "prune": ((["t"],), (everything[:1], [])),
         "copy_thread": (("t", "u"), (everything, everything)),
         "delete_thread": (("t",), ([], [])),
@@ -120,7 +141,9 @@ def forgetting_and_copying_are_whole_when_killed(desk: Desk) -> None:
                 with desk.fresh(name) as one:
                     run = one.run()
                     script(run)
-                (ended,) = processes.run((tidying, desk.suite, desk.folder / name, method, given, at))
+                (ended,) = processes.run(
+                    (tidying, desk.suite, desk.folder / name, method, given, at)
+                )
                 _died(ended, where)
                 with desk.fresh(name) as one:
                     found = (one.ids("t"), one.ids("u"))
@@ -136,12 +159,12 @@ def _tidied(suite: SaverChecks, folder: Path, method: str, given: Any) -> int:
     return tidying(suite, folder, method, given, None)
 
 
-# -- runs -------------------------------------------------------------------------------------------------------
+# -- runs ------------------------------------------------------------------------------------------
 
 
 def running(suite: SaverChecks, folder: Path, durability: Any, at: int | None) -> int:
-    """Run a graph, noting each effect before it is returned; killed at a call inside the saver. How many calls there
-    were."""
+    """Run a graph, noting each effect before it is returned; killed at a call inside the saver. How
+    many calls there were."""
     ledger = Ledger(folder.parent / f"{folder.name}.ledger")
     with Desk(suite, folder, SYNC) as desk:
         kill = KillAt(at)
@@ -153,8 +176,8 @@ def running(suite: SaverChecks, folder: Path, durability: Any, at: int | None) -
 
 @check("crash", "durable", worlds=(SYNC,))
 def a_killed_run_is_resumed_as_if_it_never_stopped(desk: Desk) -> None:
-    """Killed anywhere inside the saver: the resumed run ends in the same state, with the same history, no effect is
-    missing, and only what was in flight is done again."""
+    """Killed anywhere inside the saver: the resumed run ends in the same state, with the same
+    history, no effect is missing, and only what was in flight is done again."""
     desk.close()
     expected, killed = _unbroken(), 0
     with Processes() as processes:
@@ -165,7 +188,9 @@ def a_killed_run_is_resumed_as_if_it_never_stopped(desk: Desk) -> None:
                 (ended,) = processes.run((running, desk.suite, desk.folder / name, durability, at))
                 where = f"durability {durability!r}, killed at call {at} of {calls} in the saver"
                 same(ended.error, "", f"{where}: error before that")
-                killed += ended.killed  # threads make a few calls more or less each time, so the last may not come
+                killed += (
+                    ended.killed
+                )  # threads make a few calls more or less each time, so the last may not come
                 ledger = Ledger(desk.folder / f"{name}.ledger")
                 with desk.fresh(name) as after:
                     got = _resumed(after, ledger)
@@ -181,7 +206,8 @@ def _unbroken() -> list[Any]:
 
 
 def _last(app: Any) -> list[Any]:
-    """What the last checkpoint shows, but its place in the history: durability "exit" keeps only the last ones."""
+    """What the last checkpoint shows, but its place in the history: durability "exit" keeps only
+    the last ones."""
     rows = shown([*app.get_state_history(thread())][:1])
     return [{**row, "parent": None, "step": None, "source": None} for row in rows]
 

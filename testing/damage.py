@@ -1,4 +1,5 @@
-"""Checks that damage the stored bytes: damage is seen, never guessed. And the helper that damages SQLite files."""
+"""Checks that damage the stored bytes: damage is seen, never guessed. And the helper that damages
+SQLite files."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ THREADS = ("a", "b", "c")
 
 
 def damage_sqlite(path: Path | str, random: Random) -> str:
-    """Damage one place of an SQLite file: flip a bit or cut a value, swap a column of two rows, delete a row.
+    """Damage one place of an SQLite file: flip a bit or cut a value, swap a column of two rows,
+    delete a row.
 
     Args:
         path: a file that nobody has open.
@@ -29,7 +31,10 @@ def damage_sqlite(path: Path | str, random: Random) -> str:
         What was done.
     """
     with closing(sqlite3.connect(path)) as connection, connection:
-        names = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        names = [
+            name
+            for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        ]
         rows = {name: _rows(connection, name) for name in names if not name.startswith("sqlite_")}
         table = random.choice([name for name, found in rows.items() if found])
         return _damage(connection, table, rows[table], random)
@@ -77,7 +82,7 @@ def _altered(value: Any, kind: str, random: Random) -> Any:
     return data.decode("latin-1") if isinstance(value, str) else data
 
 
-# -- what is read before and after ------------------------------------------------------------------------------
+# -- what is read before and after -----------------------------------------------------------------
 
 Place = tuple[str, str, str]
 """(thread, namespace, checkpoint id)"""
@@ -102,12 +107,20 @@ class Reading:
     def __init__(self, desk: Desk, places: list[Place] | None = None) -> None:
         self.heads = {name: _tried(partial(desk.get, thread=name)) for name in THREADS}
         self.lists = {name: _tried(partial(desk.listed, name)) for name in THREADS}
-        places = [_place(found) for name in THREADS for found in self.lists[name]] if places is None else places
+        places = (
+            [_place(found) for name in THREADS for found in self.lists[name]]
+            if places is None
+            else places
+        )
         self.each = {at: _tried(partial(desk.get, at[2], thread=at[0], ns=at[1])) for at in places}
 
     def refused(self) -> set[str]:
         """The threads of which something could not be read."""
-        named = [*self.heads.items(), *self.lists.items(), *((at[0], found) for at, found in self.each.items())]
+        named = [
+            *self.heads.items(),
+            *self.lists.items(),
+            *((at[0], found) for at, found in self.each.items()),
+        ]
         return {name for name, found in named if isinstance(found, Exception)}
 
 
@@ -152,19 +165,30 @@ def _bare(found: CheckpointTuple) -> Any:
 
 
 def _missed(was: Reading, now: Reading) -> None:
-    """Nothing is missing of what is read now. A namespace that is wholly gone may have been deleted by somebody."""
+    """Nothing is missing of what is read now. A namespace that is wholly gone may have been deleted
+    by somebody."""
     for name in THREADS:
         listed = now.lists[name]
         if isinstance(listed, Exception):
             continue
         left = {_place(found)[1] for found in listed}
         before = [found for found in was.lists[name] if _place(found)[1] in left]
-        same([_place(f) for f in listed], [_place(f) for f in before], f"the list of thread {name!r}")
+        same(
+            [_place(f) for f in listed], [_place(f) for f in before], f"the list of thread {name!r}"
+        )
         for found, old in zip(listed, before, strict=True):
-            same(found.pending_writes, old.pending_writes, f"writes listed with checkpoint {_place(old)}")
+            same(
+                found.pending_writes,
+                old.pending_writes,
+                f"writes listed with checkpoint {_place(old)}",
+            )
         head = now.heads[name]
         if not isinstance(head, Exception) and "" in left:
-            same(head and _place(head), _place(was.heads[name]), f"the newest checkpoint of thread {name!r}")
+            same(
+                head and _place(head),
+                _place(was.heads[name]),
+                f"the newest checkpoint of thread {name!r}",
+            )
 
 
 def _damaged_reads(desk: Desk, judge: Callable[[Reading, Reading], None]) -> None:
@@ -179,20 +203,25 @@ def _damaged_reads(desk: Desk, judge: Callable[[Reading, Reading], None]) -> Non
             try:
                 judge(was, now)
             except CheckFailed as error:
-                raise CheckFailed(f"damage {number}, {what}; then {error}, or DamagedError") from error
+                raise CheckFailed(
+                    f"damage {number}, {what}; then {error}, or DamagedError"
+                ) from error
             if len(now.refused()) == len(THREADS):
-                raise CheckFailed(f"{what}: reading refuses all threads, though the damage is in one place")
+                raise CheckFailed(
+                    f"{what}: reading refuses all threads, though the damage is in one place"
+                )
 
 
 @check("damage", "durable", "damage", worlds=(SYNC,))
 def damaged_bytes_are_never_believed(desk: Desk) -> None:
-    """A flipped bit, a cut value, two rows swapped, one deleted: no read gives anything that was not stored, the typed
-    error names the place, and other threads can still be read."""
+    """A flipped bit, a cut value, two rows swapped, one deleted: no read gives anything that was
+    not stored, the typed error names the place, and other threads can still be read."""
     _damaged_reads(desk, _invented)
 
 
 @check("damage", "durable", "damage", worlds=(SYNC,))
 def nothing_goes_missing_unseen(desk: Desk) -> None:
-    """After the same damage: a list that is silently shorter makes a step or an effect happen twice. Only a whole
-    thread or namespace that is gone cannot be told from one that was deleted."""
+    """After the same damage: a list that is silently shorter makes a step or an effect happen
+    twice. Only a whole thread or namespace that is gone cannot be told from one that was
+    deleted."""
     _damaged_reads(desk, _missed)

@@ -1,4 +1,5 @@
-"""Checks with real graphs: what a run leaves behind in this saver is what it leaves behind in memory."""
+"""Checks with real graphs: what a run leaves behind in this saver is what it leaves behind in
+memory."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ def history(desk: Desk, app: Any, config: Any = None, **options: Any) -> list[An
 
 @check("engine")
 def a_run_leaves_the_same_history_as_in_memory(desk: Desk) -> None:
-    """Fan-out, gathering, a loop: a checkpoint per superstep, the same values of the same types, the same order."""
+    """Fan-out, gathering, a loop: a checkpoint per superstep, the same values of the same types,
+    the same order."""
 
     def script(desk: Desk, saver: Any) -> list[Any]:
         app = looping(saver)
@@ -62,7 +64,8 @@ def durabilities_end_in_the_same_state(desk: Desk) -> None:
 
 @check("engine")
 def a_paused_run_is_answered_after_the_saver_was_opened_again(desk: Desk) -> None:
-    """People answer days later, in another process: questions, finished siblings and the nested graph are all there."""
+    """People answer days later, in another process: questions, finished siblings and the nested
+    graph are all there."""
     noted: list[Any] = []
 
     def script(desk: Desk, saver: Any, reopen: bool) -> list[Any]:
@@ -74,14 +77,20 @@ def a_paused_run_is_answered_after_the_saver_was_opened_again(desk: Desk) -> Non
                 desk.reopen()
                 app = asking(desk.saver, lambda *words: noted.append(words))
             state = desk.world.call(app, "get_state", thread(), subgraphs=True)
-            seen.append((state.next, sorted(repr(each.value) for each in state.interrupts), state.values))
+            seen.append(
+                (state.next, sorted(repr(each.value) for each in state.interrupts), state.values)
+            )
             if state.next:
                 desk.world.call(app, "invoke", answers(app, (turn,), desk.world), thread())
         return [seen, shown(history(desk, app)), sorted(noted, key=repr)]
 
     expected = script(desk, InMemorySaver(), False)
     noted.clear()
-    same(script(desk, desk.saver, True), expected, "what a program sees, compared with InMemorySaver, ")
+    same(
+        script(desk, desk.saver, True),
+        expected,
+        "what a program sees, compared with InMemorySaver, ",
+    )
 
 
 @check("engine")
@@ -106,12 +115,23 @@ def a_resume_runs_only_what_failed(desk: Desk) -> None:
             graph.add_edge(START, name)
         return graph.compile(checkpointer=desk.saver)
 
-    raises(ValueError, "a run whose node fails", desk.world.call, build(), "invoke", {"log": []}, thread())
+    raises(
+        ValueError,
+        "a run whose node fails",
+        desk.world.call,
+        build(),
+        "invoke",
+        {"log": []},
+        thread(),
+    )
     desk.reopen()
     app = build()
     state = desk.world.call(app, "get_state", thread())
     told = {task.name: str(task.error) for task in state.tasks if task.error}
-    holds("b" in told and "out of order" in told["b"], f"the error of task 'b' is kept: expected it, got {told}")
+    holds(
+        "b" in told and "out of order" in told["b"],
+        f"the error of task 'b' is kept: expected it, got {told}",
+    )
     before, broken[0] = sorted(ran), False
     ran.clear()
     result = desk.world.call(app, "invoke", None, thread())
@@ -121,7 +141,8 @@ def a_resume_runs_only_what_failed(desk: Desk) -> None:
 
 @check("engine")
 def forks_and_edits_never_touch_the_past(desk: Desk) -> None:
-    """Going back, changing something and going on makes a new branch; the old one can still be read, step by step."""
+    """Going back, changing something and going on makes a new branch; the old one can still be
+    read, step by step."""
 
     def script(desk: Desk, saver: Any) -> list[Any]:
         app = looping(saver)
@@ -129,7 +150,9 @@ def forks_and_edits_never_touch_the_past(desk: Desk) -> None:
         old = history(desk, app)
         kept = [each.values for each in old]
         past = next(each for each in old if each.metadata["step"] == 2)
-        fork = desk.world.call(app, "update_state", past.config, {"log": ["edited"], "left": 1}, as_node="gather")
+        fork = desk.world.call(
+            app, "update_state", past.config, {"log": ["edited"], "left": 1}, as_node="gather"
+        )
         edited = desk.world.call(app, "get_state", fork).values
         result = desk.world.call(app, "invoke", None, fork)
         replayed = desk.world.call(app, "invoke", None, old[-3].config)
@@ -142,10 +165,13 @@ def forks_and_edits_never_touch_the_past(desk: Desk) -> None:
 
 @check("engine")
 def nested_graphs_keep_their_own_threads(desk: Desk) -> None:
-    """A nested graph's checkpoints lie in a namespace of their own, found by the parent's and gone with its thread."""
+    """A nested graph's checkpoints lie in a namespace of their own, found by the parent's and gone
+    with its thread."""
     app = asking(desk.saver)
     desk.world.call(app, "invoke", {"log": []}, thread())
-    places = {found.config["configurable"]["checkpoint_ns"].split(":")[0] for found in desk.listed("t")}
+    places = {
+        found.config["configurable"]["checkpoint_ns"].split(":")[0] for found in desk.listed("t")
+    }
     same(places, {"", "nested"}, "namespaces of the thread, without their task ids")
     state = desk.world.call(app, "get_state", thread(), subgraphs=True)
     inner = next(task.state for task in state.tasks if task.name == "nested")
@@ -169,7 +195,8 @@ def threads_in_turn_do_not_mix(desk: Desk) -> None:
 
 @check("engine", "commit", worlds=(SYNC,))
 def a_run_overtaken_by_another_is_told(desk: Desk) -> None:
-    """Two programs work on one thread: the slower one gets an error that says so; nothing is lost or mixed silently."""
+    """Two programs work on one thread: the slower one gets an error that says so; nothing is lost
+    or mixed silently."""
     app = appending(desk.saver, "x")
     slow = app.stream({"left": 3, "log": ["slow"]}, thread(), stream_mode="values")
     next(slow)
@@ -180,7 +207,8 @@ def a_run_overtaken_by_another_is_told(desk: Desk) -> None:
 
 @check("engine")
 def a_call_that_is_delivered_twice_is_one_run(desk: Desk) -> None:
-    """Queues deliver again what they are not sure of; the same `run_id` is the same run, also after others went on."""
+    """Queues deliver again what they are not sure of; the same `run_id` is the same run, also after
+    others went on."""
     config = {**thread(), "run_id": "delivery-1"}
     app = appending(desk.saver, "x")
     first = desk.world.call(app, "invoke", {"left": 2, "log": ["one"]}, config)
@@ -188,7 +216,9 @@ def a_call_that_is_delivered_twice_is_one_run(desk: Desk) -> None:
     app = appending(desk.saver, "x")
     again = desk.world.call(app, "invoke", {"left": 2, "log": ["one"]}, config)
     same(again, first, "what the second delivery returns")
-    result = desk.world.call(app, "invoke", {"left": 1, "log": ["two"]}, {**thread(), "run_id": "delivery-2"})
+    result = desk.world.call(
+        app, "invoke", {"left": 1, "log": ["two"]}, {**thread(), "run_id": "delivery-2"}
+    )
     same(result["log"], ["one", "x", "x", "two", "x"], "log after a call that is another run")
 
 

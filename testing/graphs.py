@@ -1,4 +1,5 @@
-"""Small graphs that the checks run, and what can be seen of a thread afterwards, without ids and clocks."""
+"""Small graphs that the checks run, and what can be seen of a thread afterwards, without ids and
+clocks."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ NOTED = "noted"
 
 
 class State(TypedDict, total=False):
-    """What the graphs hold: a log that grows, a counter, and things whose types a careless saver changes."""
+    """What the graphs hold: a log that grows, a counter, and things whose types a careless saver
+    changes."""
 
     log: Annotated[list[Any], operator.add]
     count: Annotated[int, operator.add]
@@ -31,8 +33,11 @@ def quiet(*words: Any) -> None:
     """Note nothing."""
 
 
-def looping(saver: BaseCheckpointSaver | None, width: int = 3, note: Note = quiet) -> CompiledStateGraph:
-    """As often as `left` says: `width` tasks side by side, then one that gathers. Each notes its name and number."""
+def looping(
+    saver: BaseCheckpointSaver | None, width: int = 3, note: Note = quiet
+) -> CompiledStateGraph:
+    """As often as `left` says: `width` tasks side by side, then one that gathers. Each notes its
+    name and number."""
 
     def work(task: dict[str, Any]) -> dict[str, Any]:
         note("work", task["round"], task["lane"])
@@ -41,10 +46,18 @@ def looping(saver: BaseCheckpointSaver | None, width: int = 3, note: Note = quie
     def gather(state: State) -> dict[str, Any]:
         left = state["left"]
         note("gather", left)
-        return {"left": left - 1, "pair": (left, len(state["log"])), "seen": {f"k{n}" for n in range(left)}}
+        return {
+            "left": left - 1,
+            "pair": (left, len(state["log"])),
+            "seen": {f"k{n}" for n in range(left)},
+        }
 
     def spread(state: State) -> Any:
-        return [Send("work", {"round": state["left"], "lane": lane}) for lane in range(width)] if state["left"] else END
+        return (
+            [Send("work", {"round": state["left"], "lane": lane}) for lane in range(width)]
+            if state["left"]
+            else END
+        )
 
     graph = StateGraph(State)
     graph.add_node("work", work)
@@ -56,7 +69,8 @@ def looping(saver: BaseCheckpointSaver | None, width: int = 3, note: Note = quie
 
 
 def asking(saver: BaseCheckpointSaver | None, note: Note = quiet) -> CompiledStateGraph:
-    """Three nodes side by side, two of which ask, one of them inside a nested graph; then one that gathers."""
+    """Three nodes side by side, two of which ask, one of them inside a nested graph; then one that
+    gathers."""
 
     def plain(state: State) -> dict[str, Any]:
         note("plain")
@@ -104,7 +118,9 @@ def appending(saver: BaseCheckpointSaver, item: str) -> CompiledStateGraph:
     graph = StateGraph(State)
     graph.add_node("append", append)
     graph.add_edge(START, "append")
-    graph.add_conditional_edges("append", lambda state: "append" if state["left"] else END, ["append", END])
+    graph.add_conditional_edges(
+        "append", lambda state: "append" if state["left"] else END, ["append", END]
+    )
     return graph.compile(checkpointer=saver)
 
 
@@ -114,7 +130,8 @@ def thread(name: str = "t", **more: Any) -> Any:
 
 
 def shown(snapshots: list[Any]) -> list[Any]:
-    """What people see of a history, without ids and clocks: one row per snapshot, parents by their place."""
+    """What people see of a history, without ids and clocks: one row per snapshot, parents by their
+    place."""
     place = {_id(each.config): len(snapshots) - number for number, each in enumerate(snapshots)}
     return [
         {
@@ -123,7 +140,10 @@ def shown(snapshots: list[Any]) -> list[Any]:
             "step": each.metadata["step"],
             "source": each.metadata["source"],
             "parent": place.get(_id(each.parent_config)),
-            "tasks": [(task.name, [i.value for i in task.interrupts], repr(task.error)) for task in each.tasks],
+            "tasks": [
+                (task.name, [i.value for i in task.interrupts], repr(task.error))
+                for task in each.tasks
+            ],
         }
         for each in snapshots
     ]

@@ -1,4 +1,5 @@
-"""What checks work with: a saver opened in one world, short words for its methods, commits as the engine makes them.
+"""What checks work with: a saver opened in one world, short words for its methods, commits as the
+engine makes them.
 
 No rule lives here. Everything may be used outside the suite as well.
 """
@@ -31,8 +32,9 @@ TS = "2024-01-01T00:00:00+00:00"
 
 
 class World:
-    """Calls the faces of a saver or an app, sync or async: `world.call(app, "invoke", 1)` is `app.invoke(1)`, or
-    `await app.ainvoke(1)` on a loop of the world's own. A context manager, which closes that loop."""
+    """Calls the faces of a saver or an app, sync or async: `world.call(app, "invoke", 1)` is
+    `app.invoke(1)`, or `await app.ainvoke(1)` on a loop of the world's own. A context manager,
+    which closes that loop."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -48,8 +50,11 @@ class World:
 
         return self._runner.run(wait())
 
-    def items(self, owner: Any, method: str, *args: Any, take: int | None = None, **kwargs: Any) -> list[Any]:
-        """What the iterator `owner.method(...)` or `owner.amethod(...)` gives, or its first `take` items."""
+    def items(
+        self, owner: Any, method: str, *args: Any, take: int | None = None, **kwargs: Any
+    ) -> list[Any]:
+        """What the iterator `owner.method(...)` or `owner.amethod(...)` gives, or its first `take`
+        items."""
         if self._runner is None:
             return list(islice(getattr(owner, method)(*args, **kwargs), take))
 
@@ -92,7 +97,8 @@ async def _awaited(waiting: Any) -> Any:
 
 
 class Desk:
-    """A saver under test in one world. A context manager: it opens the saver, and closes all that was opened.
+    """A saver under test in one world. A context manager: it opens the saver, and closes all that
+    was opened.
 
     Attributes:
         suite: how to open the saver, and its hooks.
@@ -145,7 +151,7 @@ class Desk:
         desk.random = self.random
         return desk
 
-    # -- short words ----------------------------------------------------------------------------------------
+    # -- short words -------------------------------------------------------------------------------
 
     def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """Call a method of the saver, in this world."""
@@ -155,8 +161,8 @@ class Desk:
         """Put a checkpoint.
 
         Args:
-            more: `thread`, `ns`, `parent`, `versions` (1 for each value by default), `new` (all of these by default);
-                the rest is metadata.
+            more: `thread`, `ns`, `parent`, `versions` (1 for each value by default), `new` (all of
+                these by default); the rest is metadata.
         """
         values = values or {}
         thread, ns, parent = more.pop("thread", "t"), more.pop("ns", ""), more.pop("parent", None)
@@ -165,9 +171,18 @@ class Desk:
         new = more.pop("new", None)
         metadata = {"source": "loop", "step": 0, "parents": {}, **more}
         found = checkpoint(id, values, versions)
-        return self.call("put", address(thread, ns, parent), found, metadata, versions if new is None else new)
+        return self.call(
+            "put", address(thread, ns, parent), found, metadata, versions if new is None else new
+        )
 
-    def write(self, id: str, writes: list[tuple[str, Any]], task: str = "task", path: str = "", **where: str) -> None:
+    def write(
+        self,
+        id: str,
+        writes: list[tuple[str, Any]],
+        task: str = "task",
+        path: str = "",
+        **where: str,
+    ) -> None:
         """Put what a task wrote beside a checkpoint."""
         self.call("put_writes", self.at(id, **where), writes, task, path)
 
@@ -178,7 +193,11 @@ class Desk:
     def get(self, id: str | None = None, **where: str) -> CheckpointTuple | None:
         """A checkpoint, by default the thread's newest; None if there is none."""
         found = self.call("get_tuple", self.at(id, **where))
-        return None if found is None else found._replace(pending_writes=[tuple(w) for w in found.pending_writes or ()])
+        return (
+            None
+            if found is None
+            else found._replace(pending_writes=[tuple(w) for w in found.pending_writes or ()])
+        )
 
     def need(self, id: str | None = None, **where: str) -> CheckpointTuple:
         """A checkpoint that must be there."""
@@ -212,7 +231,9 @@ class Desk:
         """Commits on one thread of this saver."""
         return Commits(self.call, self.saver, thread)
 
-    def reads_back(self, run: Commits, ids: Iterable[str] | None = None, thread: str | None = None) -> None:
+    def reads_back(
+        self, run: Commits, ids: Iterable[str] | None = None, thread: str | None = None
+    ) -> None:
         """The checkpoints that a run committed are as it made them."""
         for id in run.expected if ids is None else ids:
             found = self.need(id, thread=thread or run.thread)
@@ -238,7 +259,8 @@ Writes = Sequence[tuple[str, Sequence[tuple[str, Any]]]]
 
 
 class Commits:
-    """Commits supersteps to one thread as the engine does, and remembers what each checkpoint must hold.
+    """Commits supersteps to one thread as the engine does, and remembers what each checkpoint must
+    hold.
 
     Args:
         call: calls a method of the saver by its name.
@@ -249,7 +271,9 @@ class Commits:
         expected, steps: id → checkpoint, and → the step in its metadata.
     """
 
-    def __init__(self, call: Callable[..., Any], saver: BaseCheckpointSaver, thread: str = "t", ns: str = "") -> None:
+    def __init__(
+        self, call: Callable[..., Any], saver: BaseCheckpointSaver, thread: str = "t", ns: str = ""
+    ) -> None:
         self.call = call
         self.dumps = saver.serde.dumps
         self.thread = thread
@@ -258,7 +282,9 @@ class Commits:
         self.expected: dict[str, Checkpoint] = {}
         self.steps: dict[str, int] = {}
 
-    def step(self, id: str, parent: str | None = "head", *, writes: Writes = (), **changed: Any) -> None:
+    def step(
+        self, id: str, parent: str | None = "head", *, writes: Writes = (), **changed: Any
+    ) -> None:
         """Commit one superstep.
 
         Args:
@@ -288,10 +314,20 @@ class Commits:
             "updated_channels": sorted(changed),
         }
         commit = Commit(
-            self.thread, self.ns, id, self.head, parent, ts, {"source": "loop", "step": tick, "parents": {}},
-            {name: None if value is ... else self.dumps(value) for name, value in changed.items()},
-            versions, seen, sorted(changed), [self.task(*each) for each in writes], lambda: whole,
-        )  # fmt: skip
+            thread_id=self.thread,
+            checkpoint_ns=self.ns,
+            id=id,
+            head=self.head,
+            parent_id=parent,
+            ts=ts,
+            metadata={"source": "loop", "step": tick, "parents": {}},
+            values={name: None if v is ... else self.dumps(v) for name, v in changed.items()},
+            versions=versions,
+            seen=seen,
+            updated=sorted(changed),
+            writes=[self.task(*each) for each in writes],
+            whole=lambda: whole,
+        )
         return commit, whole
 
     def task(self, task_id: str, pairs: Sequence[tuple[str, Any]], path: str = "") -> TaskWrites:

@@ -1,5 +1,6 @@
-"""Checks with hostile data: whatever people put into ids, names, metadata, filters and limits, a saver does what
-`InMemorySaver` does. No text of a user's becomes part of a query, a path, or a pattern."""
+"""Checks with hostile data: whatever people put into ids, names, metadata, filters and limits, a
+saver does what `InMemorySaver` does. No text of a user's becomes part of a query, a path, or a
+pattern."""
 
 from __future__ import annotations
 
@@ -18,16 +19,21 @@ from .harness import Desk, checkpoint
 ATTACKS = (
     "'", '"', "`", "''", "\\", "\\'", "';--", "'; DROP TABLE checkpoints; --", "' OR '1'='1",
     '" OR ""="', "1; SELECT 1",
-    "%", "_", "%s", "%(x)s", "?", ":name", "$1", "{}", "{0}", "[a-z]*", "*", ".", "..", "../../etc/passwd",
-    "/", "|", ":", "a", "A", "a ", " a", "a|b", "a:b", "a%", "a_", "ab", "a.b", "é", "e\u0301", "ß", "ss", "İ",
-    "\u202eab", "\ufeffa",
-    "\U0001f600", "\n", "\r\n", "\t", "None", "null", "NULL", "true", "0", "00", "1", "1.0", "-1", "1e3", "nan",
-    '{"$gt": ""}', '{"a": 1}', "$.a", "a->>'b'", "__error__", "__interrupt__", "<script>", "\x7f", "\x01", "x" * 3000,
+    "%", "_", "%s", "%(x)s", "?", ":name", "$1", "{}", "{0}", "[a-z]*", "*", ".", "..",
+    "../../etc/passwd",
+    "/", "|", ":", "a", "A", "a ", " a", "a|b", "a:b", "a%", "a_", "ab", "a.b", "é", "e\u0301",
+    "ß", "ss", "İ", "\u202eab", "\ufeffa",
+    "\U0001f600", "\n", "\r\n", "\t", "None", "null", "NULL", "true", "0", "00", "1", "1.0", "-1",
+    "1e3", "nan",
+    '{"$gt": ""}', '{"a": 1}', "$.a", "a->>'b'", "__error__", "__interrupt__", "<script>",
+    "\x7f", "\x01", "x" * 3000,
 )  # fmt: skip
-"""Texts that have meaning somewhere: in SQL, in patterns, formats, paths, JSON; and some that only look alike."""
+"""Texts that have meaning somewhere: in SQL, in patterns, formats, paths, JSON; and some that only
+look alike."""
 
 UNTOLD = ("a\x00b", "\x00", "a\ud800", "\udc80")
-"""Texts that many databases cannot hold: a saver may refuse them, by a `ValueError`, `TypeError` or its own error."""
+"""Texts that many databases cannot hold: a saver may refuse them, by a `ValueError`, `TypeError` or
+its own error."""
 
 REFUSALS = (ValueError, TypeError, StateGraphError)
 
@@ -53,7 +59,8 @@ class Pair:
         self.done: list[str] = []
 
     def call(self, texts: list[Any], method: str, *args: Any, **kwargs: Any) -> None:
-        """Call a method of both; where the texts cannot be held by every database, the saver may refuse.
+        """Call a method of both; where the texts cannot be held by every database, the saver may
+        refuse.
 
         Raises:
             CheckFailed: they answered differently.
@@ -70,7 +77,8 @@ class Pair:
         if found is not None:
             path, one, two = found
             raise CheckFailed(
-                f"{self.done[-1]:.500}{path}: expected {two!r:.300}, as InMemorySaver gives, got {one!r:.300}; "
+                f"{self.done[-1]:.500}{path}: expected {two!r:.300}, as InMemorySaver gives, got "
+                f"{one!r:.300}; "
                 f"that was call {len(self.done)}"
             )
 
@@ -97,8 +105,8 @@ def _plain(found: Any) -> Any:
 
 @check("hostile")
 def hostile_texts_are_only_texts(desk: Desk) -> None:
-    """Threads, namespaces, checkpoints, tasks, channels, metadata and filters with texts that mean something to
-    databases: the answers are those of a dict, and no name reaches another's data."""
+    """Threads, namespaces, checkpoints, tasks, channels, metadata and filters with texts that mean
+    something to databases: the answers are those of a dict, and no name reaches another's data."""
     for number in range(2 * desk.scale):
         with desk.fresh(f"{number}") as one:
             _script(Pair(one), 60)
@@ -106,7 +114,8 @@ def hostile_texts_are_only_texts(desk: Desk) -> None:
 
 @check("hostile")
 def texts_that_a_database_cannot_hold_are_kept_or_refused(desk: Desk) -> None:
-    """NUL and lone surrogates: kept as they are, or refused by a clear error; never cut, never taken for another's."""
+    """NUL and lone surrogates: kept as they are, or refused by a clear error; never cut, never
+    taken for another's."""
     with desk.fresh("untold") as one:
         _script(Pair(one), 60, untold=True)
     for text, thread in ((each, name) for each in UNTOLD for name in (f"t{each}", "plain")):
@@ -116,7 +125,11 @@ def texts_that_a_database_cannot_hold_are_kept_or_refused(desk: Desk) -> None:
         except REFUSALS:
             same(desk.ids(None), [], f"list(None) after thread id {text!r} was refused")
             continue
-        same((desk.values(**place), _note(desk, **place)), ({"a": text}, text), f"values with {text!r}")
+        same(
+            (desk.values(**place), _note(desk, **place)),
+            ({"a": text}, text),
+            f"values with {text!r}",
+        )
         same(desk.get(thread="t"), None, "thread 't', where nothing was put")
         desk.call("delete_thread", place["thread"])
 
@@ -135,13 +148,23 @@ def _script(pair: Pair, calls: int, untold: bool = False) -> None:
         t, ns, id, word = (random.choice(each) for each in (threads, namespaces, ids, words))
         place = pair.desk.at(id, thread=t, ns=ns)
         head = pair.desk.at(thread=t, ns=ns)
-        metadata = {"source": "loop", "step": 1, "parents": {word: id}, word: scalars(random, words), "run_id": t}
+        metadata = {
+            "source": "loop",
+            "step": 1,
+            "parents": {word: id},
+            word: scalars(random, words),
+            "run_id": t,
+        }
         used = [t, ns, id, word, metadata]
-        match random.choice(["put"] * 5 + ["write"] * 4 + ["get"] * 3 + ["list"] * 5 + ["delete", "other"]):
+        match random.choice(
+            ["put"] * 5 + ["write"] * 4 + ["get"] * 3 + ["list"] * 5 + ["delete", "other"]
+        ):
             case "put":
                 value = checkpoint(id, {word: [word], "a": word}, {word: 1, "a": 1})
                 parent = pair.desk.at(random.choice([None, *ids]), thread=t, ns=ns)
-                pair.call([*used, parent], "put", parent, value, metadata, value["channel_versions"])
+                pair.call(
+                    [*used, parent], "put", parent, value, metadata, value["channel_versions"]
+                )
             case "write":
                 task, path = random.choice(words), random.choice(words)
                 pair.call(used, "put_writes", place, [(word, word), ("b", t)], task, path)
@@ -149,7 +172,9 @@ def _script(pair: Pair, calls: int, untold: bool = False) -> None:
                 pair.call(used, "get_tuple", random.choice([place, head]))
                 pair.call(used, "head", head)
             case "list":
-                _list(pair, random, [place, head, {"configurable": {"thread_id": t}}, None], metadata)
+                _list(
+                    pair, random, [place, head, {"configurable": {"thread_id": t}}, None], metadata
+                )
             case "delete":
                 pair.call(used, "delete_thread", random.choice(threads))
             case _ if whole:
@@ -165,7 +190,11 @@ def _has(desk: Desk, method: str) -> bool:
 
 def _list(pair: Pair, random: Random, configs: list[Any], metadata: dict[str, Any]) -> None:
     config = random.choice(configs)
-    wanted = dict(random.sample([*metadata.items(), ("absent", None)], random.randrange(3))) if metadata else None
+    wanted = (
+        dict(random.sample([*metadata.items(), ("absent", None)], random.randrange(3)))
+        if metadata
+        else None
+    )
     before = random.choice([None, None, *configs[:2]])
     limit = random.choice([None, None, 0, 1, 2, 10**12])
     used = [config, wanted, before, *(UNTOLD if config is None else ())]
@@ -194,7 +223,9 @@ def odd_limits_and_filters_are_refused_or_mean_nothing(desk: Desk) -> None:
     for limit in ("1; DROP TABLE checkpoints", "1", [1], {"a": 1}):
         got = _answer(partial(desk.ids, "t", limit=limit))
         if not isinstance(got, REFUSALS):
-            raise CheckFailed(f"list(limit={limit!r}): expected a TypeError or ValueError, got {got!r}")
+            raise CheckFailed(
+                f"list(limit={limit!r}): expected a TypeError or ValueError, got {got!r}"
+            )
     for key in ATTACKS:
         pair.call([], "list", place, filter={key: key})
         pair.call([], "list", place, filter={"x": key})
@@ -212,5 +243,9 @@ def very_long_names_are_kept_or_refused(desk: Desk) -> None:
         except REFUSALS:
             return
     for name in names:
-        same(desk.values(thread=name), {"a": name[-1]}, f"values of a thread whose name has {len(name)} characters")
+        same(
+            desk.values(thread=name),
+            {"a": name[-1]},
+            f"values of a thread whose name has {len(name)} characters",
+        )
         same(_note(desk, thread=name), name, "metadata")

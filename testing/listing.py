@@ -11,7 +11,13 @@ from .harness import Desk
 def shelf(desk: Desk) -> Desk:
     """Two threads, one of them with a namespace, put in turn."""
     for step in range(4):
-        desk.put(f"t{step}", {"a": step}, step=step, source="input" if step == 0 else "loop", odd=bool(step % 2))
+        desk.put(
+            f"t{step}",
+            {"a": step},
+            step=step,
+            source="input" if step == 0 else "loop",
+            odd=bool(step % 2),
+        )
         desk.put(f"n{step}", ns="n", step=step)
     desk.put("u0", thread="u", step=0, run_id="r", note=None)
     return desk
@@ -47,7 +53,8 @@ def it_takes_all_threads_or_one_or_a_namespace_or_a_checkpoint(desk: Desk) -> No
 
 @check("list")
 def filters_mean_equality_of_all_keys(desk: Desk) -> None:
-    """People search threads by metadata of their own; an absent key equals nothing, not even None."""
+    """People search threads by metadata of their own; an absent key equals nothing, not even
+    None."""
     shelf(desk)
     wanted: list[tuple[Any, dict[str, Any], list[str]]] = [
         (ROOT, {"source": "input"}, ["t0"]),
@@ -132,7 +139,11 @@ def a_listing_shows_nothing_that_came_later(desk: Desk) -> None:
     listing = desk.saver.list(ROOT)
     first = next(iter(listing)).checkpoint["id"]
     desk.put("3")
-    same([first, *(found.checkpoint["id"] for found in listing)], ["2", "1"], "what the listing gives")
+    same(
+        [first, *(found.checkpoint["id"] for found in listing)],
+        ["2", "1"],
+        "what the listing gives",
+    )
 
 
 @check("list", worlds=(SYNC,))

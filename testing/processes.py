@@ -1,7 +1,9 @@
-"""Fresh processes that do a job and may be killed in the middle of it, and what they leave behind: a ledger.
+"""Fresh processes that do a job and may be killed in the middle of it, and what they leave behind:
+a ledger.
 
-One server process imports everything once and forks for each job, so that a hundred kills cost a few seconds. It has
-no threads, so that its forks are sound. Jobs are functions at the top of a module. No rule lives here.
+One server process imports everything once and forks for each job, so that a hundred kills cost a
+few seconds. It has no threads, so that its forks are sound. Jobs are functions at the top of a
+module. No rule lives here.
 """
 
 from __future__ import annotations
@@ -56,7 +58,9 @@ class Processes:
         if not hasattr(os, "fork"):
             raise CannotStart("processes are forked, which this system cannot do")
         self._server = subprocess.Popen(
-            [sys.executable, "-c", _SERVER, json.dumps(sys.path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            [sys.executable, "-c", _SERVER, json.dumps(sys.path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
         )
         return self
 
@@ -88,7 +92,8 @@ class Processes:
 
 
 _SERVER = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from stategraph.testing.processes import serve; serve()"
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from stategraph.testing.processes "
+    "import serve; serve()"
 )
 
 
@@ -96,15 +101,25 @@ def _pickled(jobs: Sequence[Job]) -> bytes:
     try:
         data = pickle.dumps(jobs)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
-        raise CannotStart(f"other processes cannot find it: put the class at the top of a module ({error})") from error
+        raise CannotStart(
+            f"other processes cannot find it: put the class at the top of a module ({error})"
+        ) from error
     if b"__main__" in data:
-        raise CannotStart("other processes cannot find it: put the class in a module, not in the script that runs")
+        raise CannotStart(
+            "other processes cannot find it: put the class in a module, not in the script that runs"
+        )
     return data
 
 
 def _modules(jobs: Sequence[Job]) -> dict[str, str]:
-    """The files of the modules that jobs need: a test module may have no name that can be imported."""
-    names = {getattr(each, "__module__", None) or "" for job in jobs for part in job for each in (part, type(part))}
+    """The files of the modules that jobs need: a test module may have no name that can be
+    imported."""
+    names = {
+        getattr(each, "__module__", None) or ""
+        for job in jobs
+        for part in job
+        for each in (part, type(part))
+    }
     files = {name: getattr(sys.modules.get(name), "__file__", None) for name in names}
     return {name: file for name, file in files.items() if file}
 
@@ -172,16 +187,18 @@ def _end(pid: int, reading: int) -> Ended:
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     if status == -signal.SIGKILL:
         return Ended(True, None, "")
-    result, error = pickle.loads(data) if data else (None, f"it ended with exit code {status} and no result")
+    result, error = (
+        pickle.loads(data) if data else (None, f"it ended with exit code {status} and no result")
+    )
     return Ended(False, result, error)
 
 
-# -- what a job may hold ----------------------------------------------------------------------------------------
+# -- what a job may hold ---------------------------------------------------------------------------
 
 
 class KillAt:
-    """Kills this process with SIGKILL at the n-th call of any Python or C function inside its `with` blocks, so that
-    a saver can be stopped between any two things it does.
+    """Kills this process with SIGKILL at the n-th call of any Python or C function inside its
+    `with` blocks, so that a saver can be stopped between any two things it does.
 
     Args:
         at: which; None never kills.
@@ -232,7 +249,8 @@ def kill() -> None:
 
 
 class Ledger:
-    """A file in which processes note what they did, one line each; what was noted is there after a kill.
+    """A file in which processes note what they did, one line each; what was noted is there after a
+    kill.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -252,7 +270,11 @@ class Ledger:
 
     def read(self) -> list[list[Any]]:
         """All lines, in the order noted."""
-        return [json.loads(line) for line in self.path.read_bytes().splitlines()] if self.path.exists() else []
+        return (
+            [json.loads(line) for line in self.path.read_bytes().splitlines()]
+            if self.path.exists()
+            else []
+        )
 
     @contextmanager
     def _open(self) -> Iterator[int]:

@@ -12,13 +12,18 @@ from .listing import ROOT, shelf
 
 @check("delete")
 def delete_thread_forgets_all_of_it_and_nothing_else(desk: Desk) -> None:
-    """People have a right to be forgotten: checkpoints, namespaces and writes, also when the name is used again."""
+    """People have a right to be forgotten: checkpoints, namespaces and writes, also when the name
+    is used again."""
     shelf(desk)
     desk.write("t3", [("a", 1)])
     desk.call("delete_thread", "t")
     desk.call("delete_thread", "nobody")
     desk.reopen()
-    same((desk.ids(None), desk.head(), desk.head(ns="n")), (["u0"], None, None), "list(None) and the heads")
+    same(
+        (desk.ids(None), desk.head(), desk.head(ns="n")),
+        (["u0"], None, None),
+        "list(None) and the heads",
+    )
     desk.put("t3")
     same(desk.pending(), [], "writes beside a checkpoint of the same name")
     run = desk.run("u2")
@@ -33,8 +38,12 @@ def delete_thread_forgets_all_of_it_and_nothing_else(desk: Desk) -> None:
 def delete_for_runs_forgets_what_these_runs_made(desk: Desk) -> None:
     """A run that went wrong is taken out of all threads; what others stored stays complete."""
     desk.put("1", {"a": 1}, run_id="r1")
-    desk.put("2", {"a": 1, "b": 2}, parent="1", versions={"a": 1, "b": 2}, new={"b": 2}, run_id="r2")
-    desk.put("3", {"a": 1, "b": 3}, parent="2", versions={"a": 1, "b": 3}, new={"b": 3}, run_id="r3")
+    desk.put(
+        "2", {"a": 1, "b": 2}, parent="1", versions={"a": 1, "b": 2}, new={"b": 2}, run_id="r2"
+    )
+    desk.put(
+        "3", {"a": 1, "b": 3}, parent="2", versions={"a": 1, "b": 3}, new={"b": 3}, run_id="r3"
+    )
     desk.put("n", ns="n", run_id="r3")
     desk.put("x", thread="u", run_id="r4")
     desk.write("3", [("a", 1)])
@@ -43,11 +52,19 @@ def delete_for_runs_forgets_what_these_runs_made(desk: Desk) -> None:
     same(desk.ids(None), ["x", "n", "3", "2", "1"], "list(None) after deleting nothing")
     desk.call("delete_for_runs", ["r2"])
     found = desk.need("3")
-    same(found.parent_config and found.parent_config["configurable"]["checkpoint_id"], "1", "nearest ancestor left")
+    same(
+        found.parent_config and found.parent_config["configurable"]["checkpoint_id"],
+        "1",
+        "nearest ancestor left",
+    )
     same(found.checkpoint["channel_values"], {"a": 1, "b": 3}, "values of '3'")
     desk.call("delete_for_runs", ["r3", "r4"])
     desk.reopen()
-    same((desk.ids(None), desk.head(), desk.head(ns="n")), (["1"], "1", None), "list(None) and the heads")
+    same(
+        (desk.ids(None), desk.head(), desk.head(ns="n")),
+        (["1"], "1", None),
+        "list(None) and the heads",
+    )
     desk.put("3", parent="1")
     same(desk.pending("3"), [], "writes beside a checkpoint of the same name")
     raises(TypeError, "delete_for_runs('r1')", desk.call, "delete_for_runs", "r1")
@@ -78,7 +95,11 @@ def prune_keeps_the_newest_of_each_namespace(desk: Desk) -> None:
     desk.call("prune", ["t", "u"])
     desk.reopen()
     same(desk.ids(None), ["u0", "n3", "t3"], "list(None) after prune() without limits")
-    same((desk.pending("t3"), desk.values()), ([("task", "a", 1)], {"a": 3}), "writes and values of what stayed")
+    same(
+        (desk.pending("t3"), desk.values()),
+        ([("task", "a", 1)], {"a": 3}),
+        "writes and values of what stayed",
+    )
     same(desk.need("t3").parent_config, None, "parent of what stayed")
     desk.put("t2")
     same(desk.pending("t2"), [], "writes beside a checkpoint of a name that was pruned")
@@ -127,7 +148,8 @@ def what_stays_after_prune_reads_back_and_goes_on(desk: Desk) -> None:
 
 @check("prune", "prune", "commit")
 def a_commit_on_a_parent_that_was_pruned_is_complete(desk: Desk) -> None:
-    """A run may hold an old checkpoint while somebody prunes; what it changed since is not enough."""
+    """A run may hold an old checkpoint while somebody prunes; what it changed since is not
+    enough."""
     run = desk.run()
     long_run(run, 5)
     desk.call("prune", ["t"])
@@ -138,7 +160,8 @@ def a_commit_on_a_parent_that_was_pruned_is_complete(desk: Desk) -> None:
 
 @check("copy", "copy_thread")
 def copy_thread_copies_everything(desk: Desk) -> None:
-    """Ids, order, namespaces, metadata and writes; so a copy can be gone back in as the original can."""
+    """Ids, order, namespaces, metadata and writes; so a copy can be gone back in as the original
+    can."""
     shelf(desk)
     desk.put("alone", {"a": 9}, parent="one that is gone")
     run = desk.run()
@@ -155,7 +178,11 @@ def copy_thread_copies_everything(desk: Desk) -> None:
         same(copied.config["configurable"]["thread_id"], "copy", f"thread of {id!r} in the copy")
         same(_bare(copied), _bare(source), f"checkpoint {id!r} of the copy")
         same(_bare(desk.need(id)), _bare(source), f"checkpoint {id!r} of the source")
-    same((desk.head(thread="copy"), desk.head(thread="copy", ns="n")), ("39", "n3"), "heads of the copy")
+    same(
+        (desk.head(thread="copy"), desk.head(thread="copy", ns="n")),
+        ("39", "n3"),
+        "heads of the copy",
+    )
 
 
 def _bare(found: Any) -> Any:
@@ -173,12 +200,26 @@ def copy_and_source_share_nothing(desk: Desk) -> None:
     desk.put("new", {"a": "copy"}, thread="copy", parent="t3")
     desk.write("t2", [("c", 3)], "third", thread="copy")
     same(desk.pending("t2"), [("later", "b", 2), ("task", "a", 1)], "writes of the source")
-    same(desk.pending("t2", thread="copy"), [("task", "a", 1), ("third", "c", 3)], "writes of the copy")
-    same((desk.ids(ROOT)[0], desk.ids(desk.at(thread="copy"))[0]), ("t3", "new"), "heads of source and copy")
+    same(
+        desk.pending("t2", thread="copy"),
+        [("task", "a", 1), ("third", "c", 3)],
+        "writes of the copy",
+    )
+    same(
+        (desk.ids(ROOT)[0], desk.ids(desk.at(thread="copy"))[0]),
+        ("t3", "new"),
+        "heads of source and copy",
+    )
     kept = desk.ids("copy")
     desk.call("delete_thread", "t")
-    same((desk.ids("t"), desk.ids("copy")), ([], kept), "list() of both after the source was deleted")
-    same([desk.values(f"t{i}", thread="copy") for i in range(4)], [{"a": i} for i in range(4)], "values of the copy")
+    same(
+        (desk.ids("t"), desk.ids("copy")), ([], kept), "list() of both after the source was deleted"
+    )
+    same(
+        [desk.values(f"t{i}", thread="copy") for i in range(4)],
+        [{"a": i} for i in range(4)],
+        "values of the copy",
+    )
 
 
 @check("copy", "copy_thread")
@@ -192,7 +233,8 @@ def copy_thread_refuses_to_copy_nothing_or_over_something(desk: Desk) -> None:
 
 @check("copy", "copy_thread", "prune", "commit")
 def copies_of_pruned_threads_go_on(desk: Desk) -> None:
-    """Values outlive the checkpoints that wrote them; a copy must take them along, and prune them in its turn."""
+    """Values outlive the checkpoints that wrote them; a copy must take them along, and prune them
+    in its turn."""
     run = desk.run()
     for step in range(30):
         run.step(f"{step}", x=["a" * 30] * (step + 10), y=["b" * 90] * 2, z=step)

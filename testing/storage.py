@@ -1,4 +1,5 @@
-"""Checks of what surrounds a storage: the clock goes wrong, the disk is full, bytes are to grow with what changed."""
+"""Checks of what surrounds a storage: the clock goes wrong, the disk is full, bytes are to grow
+with what changed."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from .conformance import SYNC, CheckFailed, check, holds, same
 from .graphs import appending, looping, thread
 from .harness import Desk
 
-# -- the clock --------------------------------------------------------------------------------------------------
+# -- the clock -------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -34,7 +35,8 @@ def wrong_clock(random: Random) -> Iterator[None]:
 
 @check("clock")
 def the_latest_is_what_was_committed_last_whatever_the_time(desk: Desk) -> None:
-    """Machines disagree about the time, and clocks are set back: neither times nor ids may decide order."""
+    """Machines disagree about the time, and clocks are set back: neither times nor ids may decide
+    order."""
     run = desk.run()
     ids = [f"{number:03}" for number in range(20)]
     desk.random.shuffle(ids)
@@ -60,16 +62,19 @@ def a_run_under_a_clock_that_jumps_ends_as_any_other(desk: Desk) -> None:
             desk.world.call(app, "invoke", {"left": 3, "log": []}, config)
             again = desk.world.call(app, "get_state", config)
         same(again.values, expected, f"state of run {number}")
-        steps = [each.metadata["step"] for each in desk.world.items(app, "get_state_history", config)]
+        steps = [
+            each.metadata["step"] for each in desk.world.items(app, "get_state_history", config)
+        ]
         same(steps, sorted(steps, reverse=True), f"steps in the history of run {number}")
 
 
-# -- a full disk ------------------------------------------------------------------------------------------------
+# -- a full disk -----------------------------------------------------------------------------------
 
 
 @check("full", "full", worlds=(SYNC,))
 def a_full_storage_refuses_whole_steps_and_goes_on_when_there_is_room(desk: Desk) -> None:
-    """A typed error, the step before it can be read, nothing is there by half, and the same step succeeds later."""
+    """A typed error, the step before it can be read, nothing is there by half, and the same step
+    succeeds later."""
     refused = 0
     for number in range(12 * desk.scale):
         with desk.fresh(f"{number}") as one:
@@ -94,9 +99,15 @@ def _fill(desk: Desk, room: int) -> int:
             desk.reads_back(run)  # what was told ok is there
             return 0
         if not isinstance(error, (StateGraphError, OSError)):
-            raise CheckFailed(f"a full storage: expected StorageError, got {type(error).__name__}: {error}")
+            raise CheckFailed(
+                f"a full storage: expected StorageError, got {type(error).__name__}: {error}"
+            )
         same(desk.head(), before, "head while the storage is full")
-        same(desk.need().checkpoint, run.expected[before or ""], "newest checkpoint while the storage is full")
+        same(
+            desk.need().checkpoint,
+            run.expected[before or ""],
+            "newest checkpoint while the storage is full",
+        )
         same(desk.pending(), [], "writes of the step that was refused")
     run.step(f"{step}", **_step(step))
     run.step("more", a="more")
@@ -107,12 +118,17 @@ def _fill(desk: Desk, room: int) -> int:
 
 
 def _step(step: int) -> Any:
-    return {"a": step, "long": [f"{step}" * 800] * 2, "writes": [("task", [("a", step), ("long", f"{step}" * 900)])]}
+    return {
+        "a": step,
+        "long": [f"{step}" * 800] * 2,
+        "writes": [("task", [("a", step), ("long", f"{step}" * 900)])],
+    }
 
 
 @check("full", "full", worlds=(SYNC,))
 def a_run_that_met_a_full_storage_is_resumed_once_there_is_room(desk: Desk) -> None:
-    """The run stops with the error instead of going on unsaved, and ends later as if nothing had been."""
+    """The run stops with the error instead of going on unsaved, and ends later as if nothing had
+    been."""
     durabilities: Any = ("sync", "async", "exit")
     for number, durability in enumerate(durabilities * desk.scale):
         with desk.fresh(f"{number}") as one:
@@ -126,18 +142,23 @@ def a_run_that_met_a_full_storage_is_resumed_once_there_is_room(desk: Desk) -> N
                 except (StateGraphError, OSError):
                     stopped = True
                 log = app.get_state(thread()).values["log"]
-            holds(stopped, f"a run that stores 60 KB with durability {durability!r} in less room raises an error")
+            holds(
+                stopped,
+                f"a run that stores 60 KB with durability {durability!r} in less room raises an "
+                "error",
+            )
             result = app.invoke(None if "again" in log else given, thread())
             expected = ["start", "x" * 2000, "again", *["x" * 2000] * 30]
             same(result["log"], expected, f"log after the resume, durability {durability!r}, ")
 
 
-# -- growth -----------------------------------------------------------------------------------------------------
+# -- growth ----------------------------------------------------------------------------------------
 
 
 @check("growth", "durable", "size", worlds=(SYNC,))
 def appending_to_a_list_takes_bytes_as_the_list_grows(desk: Desk) -> None:
-    """A conversation of 1,000 messages must not store 500,000: twice the steps take about twice the bytes."""
+    """A conversation of 1,000 messages must not store 500,000: twice the steps take about twice the
+    bytes."""
     steps, item = 150 * desk.scale, "m" * 100
     sizes = []
     for part in range(3):
@@ -152,5 +173,6 @@ def appending_to_a_list_takes_bytes_as_the_list_grows(desk: Desk) -> None:
     first, second = sizes[1] - sizes[0], sizes[2] - sizes[1]
     holds(
         second <= 1.6 * max(first, 1),
-        f"{steps} more steps: expected about the bytes of the first {steps}, {first:,}, got {second:,}",
+        f"{steps} more steps: expected about the bytes of the first {steps}, {first:,}, got "
+        f"{second:,}",
     )

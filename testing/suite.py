@@ -1,6 +1,8 @@
-"""The suite as people meet it: subclass `SaverChecks` for pytest, or use `check_saver`. No rule lives here.
+"""The suite as people meet it: subclass `SaverChecks` for pytest, or use `check_saver`. No rule
+lives here.
 
-pytest is not imported: it finds `pytest_generate_tests` on the class, and takes `unittest.SkipTest` as a skip.
+pytest is not imported: it finds `pytest_generate_tests` on the class, and takes `unittest.SkipTest`
+as a skip.
 """
 
 from __future__ import annotations
@@ -18,7 +20,18 @@ from typing import Any, NamedTuple
 from unittest import SkipTest
 
 from ..checkpoint.base import BaseCheckpointSaver
-from . import commits, concurrency, contract, crash, damage, engine, hostile, listing, pruning, storage
+from . import (
+    commits,
+    concurrency,
+    contract,
+    crash,
+    damage,
+    engine,
+    hostile,
+    listing,
+    pruning,
+    storage,
+)
 from .conformance import CHECKS, GROUPS, SYNC, WORLDS, Check, CheckFailed, missing
 from .harness import Desk
 from .processes import CannotStart
@@ -42,8 +55,8 @@ class Case(NamedTuple):
 class SaverChecks:
     """Says how to open a saver; gives one test per check and world.
 
-    Name the subclass `Test...` and pytest runs it. The hooks below `open` are optional: what needs one that is not
-    there is skipped, with the reason.
+    Name the subclass `Test...` and pytest runs it. The hooks below `open` are optional: what needs
+    one that is not there is skipped, with the reason.
 
     >>> from stategraph.checkpoint import InMemorySaver
     >>> class TestMine(SaverChecks):
@@ -55,7 +68,8 @@ class SaverChecks:
     """
 
     durable = True
-    """What was stored is there when the same folder is opened again, also after the process was killed."""
+    """What was stored is there when the same folder is opened again, also after the process was
+    killed."""
 
     worlds: Collection[str] = WORLDS
     """Which faces to call: "sync", "async", or both."""
@@ -70,16 +84,18 @@ class SaverChecks:
     """Checks that are known to fail, by name, and why. They are shown as skipped."""
 
     def open(self, folder: Path) -> Any:
-        """A saver on the storage that this folder stands for: a saver, or a context manager that gives one.
+        """A saver on the storage that this folder stands for: a saver, or a context manager that
+        gives one.
 
-        The folder is there and empty at first; a saver whose bytes are elsewhere takes its path as a name. The same
-        folder again is the same storage again, also in another process and while the first is open; a saver
-        that is not durable gives a fresh one.
+        The folder is there and empty at first; a saver whose bytes are elsewhere takes its path as
+        a name. The same folder again is the same storage again, also in another process and while
+        the first is open; a saver that is not durable gives a fresh one.
         """
         raise NotImplementedError(f"{type(self).__name__} must define open(folder)")
 
     def damage(self, folder: Path, random: Random) -> str:
-        """Damage the closed storage in one place, by chance: flip a bit, cut a value, swap two rows, delete one.
+        """Damage the closed storage in one place, by chance: flip a bit, cut a value, swap two
+        rows, delete one.
 
         Returns:
             What was done, in words. For SQLite files there is `damage_sqlite`.
@@ -87,14 +103,15 @@ class SaverChecks:
         raise NotImplementedError
 
     def full(self, saver: Any, room: int) -> AbstractContextManager[None]:
-        """Inside the `with` block the storage of this open saver may grow by about `room` bytes and no more."""
+        """Inside the `with` block the storage of this open saver may grow by about `room` bytes and
+        no more."""
         raise NotImplementedError
 
     def size(self, folder: Path) -> int:
         """How many bytes the closed storage takes."""
         raise NotImplementedError
 
-    # -- running --------------------------------------------------------------------------------------------
+    # -- running -----------------------------------------------------------------------------------
 
     def cases(self, only: Collection[str] = ()) -> list[Case]:
         """Every check in each of its worlds.
@@ -137,10 +154,13 @@ class SaverChecks:
 
     def _has(self, needs: tuple[str, ...]) -> dict[str, bool]:
         mine, bare = type(self), SaverChecks
-        has = {name: getattr(mine, name) is not getattr(bare, name) for name in ("damage", "full", "size")}
+        has = {
+            name: getattr(mine, name) is not getattr(bare, name)
+            for name in ("damage", "full", "size")
+        }
         return {**dict.fromkeys(needs, True), **has, "durable": self.durable}
 
-    # -- the faces for pytest -------------------------------------------------------------------------------
+    # -- the faces for pytest ----------------------------------------------------------------------
 
     def pytest_generate_tests(self, metafunc: Any) -> None:
         """One test per case."""
@@ -157,7 +177,10 @@ def _can(saver: BaseCheckpointSaver, needs: tuple[str, ...]) -> dict[str, bool]:
     """Which methods a saver defines itself."""
     base = BaseCheckpointSaver
     methods = [need for need in needs if hasattr(base, need)]
-    own = {need: any(_own(saver, name) is not getattr(base, name) for name in (need, f"a{need}")) for need in methods}
+    own = {
+        need: any(_own(saver, name) is not getattr(base, name) for name in (need, f"a{need}"))
+        for need in methods
+    }
     return {**dict.fromkeys(needs, True), **own}
 
 
@@ -182,7 +205,8 @@ class Opened(SaverChecks):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How one case ended: `outcome` is "ok", "failed" or "skipped"; `text` says why not ok; `seconds` it took."""
+    """How one case ended: `outcome` is "ok", "failed" or "skipped"; `text` says why not ok;
+    `seconds` it took."""
 
     case: Case
     outcome: str
@@ -207,7 +231,11 @@ class Report:
     @property
     def failed(self) -> dict[str, str]:
         """Check → what was expected and what came."""
-        return {result.case.check.name: result.text for result in self.results if result.outcome == "failed"}
+        return {
+            result.case.check.name: result.text
+            for result in self.results
+            if result.outcome == "failed"
+        }
 
     def __str__(self) -> str:
         return "\n".join([*map(line, self.results), self.ending])
@@ -216,7 +244,9 @@ class Report:
     def ending(self) -> str:
         """The last line: how many, how long, from which seed."""
         outcomes = [result.outcome for result in self.results]
-        counts = ", ".join(f"{outcomes.count(outcome)} {outcome}" for outcome in ("ok", "failed", "skipped"))
+        counts = ", ".join(
+            f"{outcomes.count(outcome)} {outcome}" for outcome in ("ok", "failed", "skipped")
+        )
         seconds = sum(result.seconds for result in self.results)
         return f"{self.name}: {counts} in {seconds:.1f} s (seed {self.seed})"
 
@@ -225,10 +255,13 @@ def line(result: Result) -> str:
     """A result as a line of the table, with what failed below it."""
     check, world = result.case
     mark = {"ok": "ok  ", "failed": "FAIL", "skipped": "skip"}[result.outcome]
-    head = f"{mark}  {check.group:<11} {world:<5} {result.seconds:6.2f} s  {check.name.replace('_', ' ')}"
+    rule = check.name.replace("_", " ")
+    head = f"{mark}  {check.group:<11} {world:<5} {result.seconds:6.2f} s  {rule}"
     if result.outcome == "skipped":
         return f"{head}: {result.text}"
-    return head if result.outcome == "ok" else f"{head}\n      {check.about}\n      -> {result.text}"
+    return (
+        head if result.outcome == "ok" else f"{head}\n      {check.about}\n      -> {result.text}"
+    )
 
 
 Checked = SaverChecks | type[SaverChecks] | Callable[[Path], Any]
@@ -245,7 +278,9 @@ def suite_of(what: Checked, **settings: Any) -> SaverChecks:
         what = what()
     if not isinstance(what, SaverChecks):
         if not callable(what):
-            raise TypeError(f"check_saver() takes a SaverChecks, or a function of a folder, not {what!r}")
+            raise TypeError(
+                f"check_saver() takes a SaverChecks, or a function of a folder, not {what!r}"
+            )
         what = Opened(what)
     for name, value in settings.items():
         if name not in ("durable", "worlds", "scale", "seed", "skip"):
@@ -255,7 +290,11 @@ def suite_of(what: Checked, **settings: Any) -> SaverChecks:
 
 
 def check_saver(
-    what: Checked, *, only: Collection[str] = (), tell: Callable[[Result], None] | None = None, **settings: Any
+    what: Checked,
+    *,
+    only: Collection[str] = (),
+    tell: Callable[[Result], None] | None = None,
+    **settings: Any,
 ) -> Report:
     """Run the checks and say how each ended.
 
@@ -266,7 +305,8 @@ def check_saver(
         settings: the attributes of `SaverChecks`: `durable`, `worlds`, `scale`, `seed`, `skip`.
 
     >>> from stategraph.checkpoint import InMemorySaver
-    >>> print(check_saver(lambda folder: InMemorySaver(), durable=False, only=["clock"], worlds=["sync"]).ok)
+    >>> report = check_saver(lambda folder: InMemorySaver(), durable=False, only=["clock"])
+    >>> report.ok
     True
     """
     if isinstance(only, str):
@@ -293,6 +333,8 @@ def _run(suite: SaverChecks, case: Case, folder: Path) -> Result:
         result = Result(case, "failed", f"{error} (seed {suite.seed})", error=error)
     except Exception as error:
         place = traceback.extract_tb(error.__traceback__)[-1]
-        text = f"{type(error).__name__}: {error} ({place.filename}:{place.lineno}, seed {suite.seed})"
+        text = (
+            f"{type(error).__name__}: {error} ({place.filename}:{place.lineno}, seed {suite.seed})"
+        )
         result = Result(case, "failed", text, error=error)
     return replace(result, seconds=time.perf_counter() - began)

@@ -17,7 +17,7 @@ from psycopg import Error, OperationalError, errors
 from psycopg.conninfo import conninfo_to_dict
 
 from ..checkpoint.errors import StorageError
-from ..checkpoint.sql.postgres_server import without_secrets
+from ..checkpoint.sql.postgres_address import without_secrets
 from ..checkpoint.sql.postgres_wire import ALIVE, Patient, Wire, shares_sessions, transaction
 from .jobs import Ended, Job, Name, lane, text
 from .tables import STATEMENTS

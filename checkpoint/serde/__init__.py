@@ -1,4 +1,5 @@
-"""Values ↔ bytes: the serializer, the codecs of each type, the strict slow path, deltas. Knows no threads."""
+"""Values ↔ bytes: the serializer, the codecs of each type, the strict slow path, deltas. Knows no
+threads."""
 
 from ..errors import DamagedError, StoredError, UnknownTypeError, UnserializableError
 from .registry import Registry, register

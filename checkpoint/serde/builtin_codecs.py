@@ -1,7 +1,8 @@
-"""The types of the standard library that are stored exactly, and how. A table; it knows nothing of user types.
+"""The types of the standard library that are stored exactly, and how. A table; it knows nothing of
+user types.
 
-Every decoder gets hostile input sooner or later: it takes only the exact shape its encoder makes, calls nothing
-that the bytes name, and must not let a few bytes grow into much memory.
+Every decoder gets hostile input sooner or later: it takes only the exact shape its encoder makes,
+calls nothing that the bytes name, and must not let a few bytes grow into much memory.
 """
 
 from __future__ import annotations
@@ -14,7 +15,14 @@ from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from fractions import Fraction
 from functools import cache, lru_cache
-from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, IPv6Network
+from ipaddress import (
+    IPv4Address,
+    IPv4Interface,
+    IPv4Network,
+    IPv6Address,
+    IPv6Interface,
+    IPv6Network,
+)
 from pathlib import Path, PosixPath, PurePosixPath, PureWindowsPath, WindowsPath
 from pickle import PicklingError
 from typing import Any
@@ -29,13 +37,26 @@ FACTORIES: dict[str | None, type | None] = {
     None: None,
     **{
         cls.__name__: cls
-        for cls in (bool, int, float, complex, str, bytes, bytearray, list, tuple, dict, set, frozenset)
+        for cls in (
+            bool,
+            int,
+            float,
+            complex,
+            str,
+            bytes,
+            bytearray,
+            list,
+            tuple,
+            dict,
+            set,
+            frozenset,
+        )
     },
 }
 """What a stored `defaultdict` may have as its factory."""
 
 
-# -- mappings: keys of any kind, flat --------------------------------------------------------------------------
+# -- mappings: keys of any kind, flat --------------------------------------------------------------
 
 
 def _flat(value: dict[Any, Any]) -> list[Any]:
@@ -66,7 +87,9 @@ def _flat_defaultdict(value: defaultdict[Any, Any]) -> list[Any]:
     factory = value.default_factory
     name = None if factory is None else getattr(factory, "__name__", "?")
     if FACTORIES.get(name, ...) is not factory:
-        raise TypeError(f"its default_factory is {factory!r}, only None and built-in types can be stored")
+        raise TypeError(
+            f"its default_factory is {factory!r}, only None and built-in types can be stored"
+        )
     return [*_flat(value), name]
 
 
@@ -74,7 +97,7 @@ def _defaultdict(flat: list[Any]) -> defaultdict[Any, Any]:
     return defaultdict(FACTORIES[flat.pop()], _pairs(flat))
 
 
-# -- numbers and text ------------------------------------------------------------------------------------------
+# -- numbers and text ------------------------------------------------------------------------------
 
 
 def _int_bytes(value: int) -> bytes:
@@ -142,11 +165,19 @@ def _pattern(parts: list[Any]) -> re.Pattern[Any]:
         raise ValueError("a pattern that nests too deeply") from exc
 
 
-# -- time ------------------------------------------------------------------------------------------------------
+# -- time ------------------------------------------------------------------------------------------
 
 
 def _datetime_parts(value: datetime) -> list[Any]:
-    parts = [value.year, value.month, value.day, value.hour, value.minute, value.second, value.microsecond]
+    parts = [
+        value.year,
+        value.month,
+        value.day,
+        value.hour,
+        value.minute,
+        value.second,
+        value.microsecond,
+    ]
     return parts if value.tzinfo is None and not value.fold else [*parts, value.tzinfo, value.fold]
 
 
@@ -190,7 +221,9 @@ def _listed_zones() -> frozenset[str]:
 @lru_cache(1000)
 def _has_zone(key: str) -> bool:
     plain = re.fullmatch(r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*", key)
-    return bool(plain) and (any(Path(folder, key).is_file() for folder in zoneinfo.TZPATH) or key in _listed_zones())
+    return bool(plain) and (
+        any(Path(folder, key).is_file() for folder in zoneinfo.TZPATH) or key in _listed_zones()
+    )
 
 
 def _zone(key: str) -> zoneinfo.ZoneInfo:
@@ -200,7 +233,7 @@ def _zone(key: str) -> zoneinfo.ZoneInfo:
     return zoneinfo.ZoneInfo(key)
 
 
-# -- the table -------------------------------------------------------------------------------------------------
+# -- the table -------------------------------------------------------------------------------------
 
 Way = tuple[int, type, type, Callable[[Any], Any], Callable[[Any], Any], Style]
 """(code, type, exact type of the encoded form, encode, decode, style)"""
@@ -272,7 +305,9 @@ def _codec(way: Way) -> Codec:
 
     def checked(state: Any) -> Any:
         if type(state) is not stored:
-            raise TypeError(f"{cls.__name__} is stored as {stored.__name__}, found {type(state).__name__}")
+            raise TypeError(
+                f"{cls.__name__} is stored as {stored.__name__}, found {type(state).__name__}"
+            )
         return decode(state)
 
     return Codec(cls, encode, checked, style, code, cls.__name__)

@@ -1,5 +1,5 @@
-"""The standard treatment: how dataclasses, enums, named tuples and pydantic models are taken apart and put
-together again by their fields. No constructor, validator or `__post_init__` of theirs runs.
+"""The standard treatment: how dataclasses, enums, named tuples and pydantic models are taken apart
+and put together again by their fields. No constructor, validator or `__post_init__` of theirs runs.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from .codec import Codec
 Way = tuple[Callable[[Any], Any], Callable[[Any], Any]]
 """(encode, decode)"""
 
+
 def standard(cls: type, key: str) -> Codec:
     """How a dataclass, enum, named tuple, pydantic model or exception is stored.
 
@@ -32,11 +33,15 @@ def standard(cls: type, key: str) -> Codec:
     maker = _maker(cls)
     if maker is None:
         raise TypeError(
-            f"{key} is not a dataclass, enum, named tuple, pydantic model or exception: give encode and decode"
+            f"{key} is not a dataclass, enum, named tuple, pydantic model or exception: give "
+            "encode and decode"
         )
     keeper = _keeper(cls) if maker is not _namedtuple else None
     if keeper is not None:
-        raise TypeError(f"{key} is a {keeper.__name__}, which holds more than its fields: give encode and decode")
+        raise TypeError(
+            f"{key} is a {keeper.__name__}, which holds more than its fields: give encode and "
+            "decode"
+        )
     encode, decode = maker(cls)
     return Codec(cls, encode, decode, "fields", key=key)
 
@@ -69,9 +74,9 @@ def _maker(cls: type) -> Callable[[Any], Way] | None:
 
 
 def _keeper(cls: type) -> type | None:
-    """The base class, if there is one, that keeps state where fields are not: in C, like `list` and `datetime`, or
-    in slots of the standard library's own, like `Fraction` and `Path` (some hold a hash, which no other process may
-    have)."""
+    """The base class, if there is one, that keeps state where fields are not: in C, like `list` and
+    `datetime`, or in slots of the standard library's own, like `Fraction` and `Path` (some hold a
+    hash, which no other process may have)."""
     for base in cls.__mro__:
         if base is object:
             continue
@@ -101,7 +106,11 @@ def is_bare_text(value: object) -> bool:
     >>> is_bare_text(Name("x"))
     True
     """
-    return isinstance(value, str) and not getattr(value, "__dict__", None) and not slots_of(type(value))
+    return (
+        isinstance(value, str)
+        and not getattr(value, "__dict__", None)
+        and not slots_of(type(value))
+    )
 
 
 def _elsewhere(_: Any) -> Any:
@@ -145,7 +154,7 @@ def _namedtuple(cls: Any) -> Way:
     return encode, decode
 
 
-# -- dataclasses -----------------------------------------------------------------------------------------------
+# -- dataclasses -----------------------------------------------------------------------------------
 
 
 # Beside the fields, whose names are identifiers.
@@ -153,13 +162,17 @@ _SET, _UNSET, _EXTRA, _PRIVATE = "|set", "|unset", "|extra", "|private"
 
 
 def _dataclass(cls: Any) -> Way:
-    """All that an instance holds is stored: its `__dict__` and its slots, whether they are fields or not."""
+    """All that an instance holds is stored: its `__dict__` and its slots, whether they are fields
+    or not."""
     fields = dataclasses.fields(cls)
     names = frozenset(field.name for field in fields)
     slots = slots_of(cls)
     getters = [(name, slot.__get__) for name, slot in slots.items()]
-    # A descriptor that the class put in a field's place keeps what it was given as it likes: that is in `__dict__`.
-    described = {name for name in names if hasattr(type(getattr_static(cls, name, None)), "__set__")}
+    # A descriptor that the class put in a field's place keeps what it was given as it likes: that
+    # is in `__dict__`.
+    described = {
+        name for name in names if hasattr(type(getattr_static(cls, name, None)), "__set__")
+    }
     settable = names - described | slots.keys()
     set_ = object.__setattr__
 
@@ -190,12 +203,20 @@ def _dataclass(cls: Any) -> Way:
 
 
 def _unusual(
-    cls: type, state: dict[Any, Any], fields: tuple[dataclasses.Field[Any], ...], slots: Container[str]
+    cls: type,
+    state: dict[Any, Any],
+    fields: tuple[dataclasses.Field[Any], ...],
+    slots: Container[str],
 ) -> dict[str, Any]:
-    """The state of an instance that has more than its fields, or less. What is cached will be computed again."""
+    """The state of an instance that has more than its fields, or less. What is cached will be
+    computed again."""
     state = {name: each for name, each in state.items() if name in slots or not is_cache(cls, name)}
     _check_names(state)
-    unset = [each.name for each in fields if each.name not in state and not _is_left_to_class(each, slots)]
+    unset = [
+        each.name
+        for each in fields
+        if each.name not in state and not _is_left_to_class(each, slots)
+    ]
     return {**state, _UNSET: unset} if unset else state
 
 
@@ -228,7 +249,7 @@ def _set_default(value: Any, field: dataclasses.Field[Any]) -> None:
         raise ValueError(f"nothing is stored for field {field.name!r}, and it has no default")
 
 
-# -- pydantic --------------------------------------------------------------------------------------------------
+# -- pydantic --------------------------------------------------------------------------------------
 
 # Where every model keeps what it holds beside its fields: in slots, a RootModel in its `__dict__`.
 _PYDANTIC_SLOTS = ("__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__")
@@ -276,7 +297,9 @@ def _pydantic(cls: Any) -> Way:
 
 
 def _check_fields_only(cls: type, names: Iterable[str]) -> None:
-    others = sorted(name for name in names if name not in _PYDANTIC_SLOTS and not is_cache(cls, name))
+    others = sorted(
+        name for name in names if name not in _PYDANTIC_SLOTS and not is_cache(cls, name)
+    )
     if others:
         raise TypeError(f"it has attributes beside its fields: {', '.join(map(repr, others))}")
 
@@ -291,7 +314,9 @@ def _private(cls: Any, stored: dict[str, Any]) -> dict[str, Any] | None:
     declared = cls.__private_attributes__
     if not declared:
         return None
-    return _defined({name: stored.get(name, default.get_default()) for name, default in declared.items()})
+    return _defined(
+        {name: stored.get(name, default.get_default()) for name, default in declared.items()}
+    )
 
 
 def _defined(attributes: dict[str, Any]) -> dict[str, Any]:

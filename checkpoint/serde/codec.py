@@ -1,4 +1,5 @@
-"""How one type becomes a simpler value and comes back. Only the record, the format's numbers and its limits.
+"""How one type becomes a simpler value and comes back. Only the record, the format's numbers and
+its limits.
 
 A codec does one level: what it returns is stored by the codecs of its parts.
 """
@@ -18,14 +19,15 @@ IPV4, IPV6, IPV4_NETWORK, IPV6_NETWORK, IPV4_INTERFACE, IPV6_INTERFACE = range(2
 ORDERED_DICT, DEFAULT_DICT, COUNTER, ERROR = range(31, 35)
 
 MAX_OBJECTS = 64
-"""How many stored objects (a tuple, a dataclass, ...) may lie inside each other. Lists and dicts do not count."""
+"""How many stored objects (a tuple, a dataclass, ...) may lie inside each other. Lists and dicts do
+not count."""
 
 FREE_OBJECTS = 4
 """Down to here lists and dicts may nest as deep as the packer lets them: a few hundred levels."""
 
 MAX_NESTING = 32
-"""How deep lists and dicts may nest within one object further down. With these three limits no bytes, however
-hostile, need more than 5 MB of stack."""
+"""How deep lists and dicts may nest within one object further down. With these three limits no
+bytes, however hostile, need more than 5 MB of stack."""
 
 Style = Literal["value", "items", "elements", "pairs", "fields", "form"]
 """How the parts of an encoded value are called in an error's path."""
@@ -39,8 +41,8 @@ class Codec:
         key: the name under which a registered type is stored; a built-in one has a `code` instead.
         encode: value → a value of simpler types.
         decode: the reverse. Gets whatever the bytes held and must raise if it does not fit.
-        style: what the parts of the encoded form are to the user: items, elements of a set, pairs, fields, nothing
-            of their own (a value), or a form that the user's encoder chose.
+        style: what the parts of the encoded form are to the user: items, elements of a set, pairs,
+            fields, nothing of their own (a value), or a form that the user's encoder chose.
         error: an exception with the standard treatment, which `stored_errors` gives.
     """
 

@@ -1,9 +1,10 @@
-"""What changed between two payloads of one channel: bytes in, bytes out. Knows the format's opening bytes, no types.
+"""What changed between two payloads of one channel: bytes in, bytes out. Knows the format's opening
+bytes, no types.
 
-A value that grew, lost or replaced one run of items differs in its length, which stands in its opening bytes, and in
-one run of bytes. A delta names these two; where the run is long because something inside has grown, whose own length
-stands before it, also what stayed the same within. It is exact because it is made from what is stored, not from the
-values.
+A value that grew, lost or replaced one run of items differs in its length, which stands in its
+opening bytes, and in one run of bytes. A delta names these two; where the run is long because
+something inside has grown, whose own length stands before it, also what stayed the same within. It
+is exact because it is made from what is stored, not from the values.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ LEAST = 128
 """Payloads shorter than this are stored whole: a delta would save nothing."""
 
 MOST_DELTAS = 1000
-"""How many deltas may build on each other before a payload is stored whole again, so that reading stays quick."""
+"""How many deltas may build on each other before a payload is stored whole again, so that reading
+stays quick."""
 
 ALLOWANCE = 32
-"""Bytes that a delta counts beyond its own when deltas are weighed against the whole: its row has a price too."""
+"""Bytes that a delta counts beyond its own when deltas are weighed against the whole: its row has a
+price too."""
 
 
 LONG = 64
@@ -33,7 +36,8 @@ MOST_EDITS = 64
 """How many places of one payload a delta can tell apart."""
 
 ANCHORS = (0, 6, 16, 32)
-"""How far behind a difference to look for bytes that stand on the other side too: a length may lie before them."""
+"""How far behind a difference to look for bytes that stand on the other side too: a length may lie
+before them."""
 
 NEAR = 16 * 1024
 """How far on the other side they are looked for."""
@@ -55,7 +59,9 @@ def delta_of(old: bytes, new: bytes) -> bytes | None:
     if old[:old_opening] == new[:new_opening]:
         old_opening = new_opening = 0
     a = old[old_opening:] if old_opening else old
-    if new.startswith(a, new_opening):  # it grew at its end: a copy of `new` would cost more than all the rest
+    if new.startswith(
+        a, new_opening
+    ):  # it grew at its end: a copy of `new` would cost more than all the rest
         front, back, middle = len(a), 0, new[new_opening + len(a) :]
     else:
         b = new[new_opening:] if new_opening else new
@@ -92,8 +98,8 @@ def patched(whole: bytes, deltas: Iterable[bytes]) -> bytes:
 
 
 def _edits(a: bytes, b: bytes) -> tuple[list[Any], bytes]:
-    """How to make `b` from `a`: again and again, how many bytes go out, which come in, how many then are the same; and
-    what comes in instead of the rest."""
+    """How to make `b` from `a`: again and again, how many bytes go out, which come in, how many
+    then are the same; and what comes in instead of the rest."""
     edits: list[Any] = []
     i = j = 0
     while len(b) - j > LONG and len(edits) < 3 * MOST_EDITS:
@@ -124,12 +130,14 @@ def _slip(a: bytes, i: int, b: bytes, j: int) -> tuple[int, int] | None:
 
 
 def outweighed(size: int, count: int, whole: int) -> bool:
-    """Whether deltas of so many bytes and such a number should give way to a payload of `whole` bytes."""
+    """Whether deltas of so many bytes and such a number should give way to a payload of `whole`
+    bytes."""
     return count > MOST_DELTAS or size + ALLOWANCE * count > whole
 
 
 def _opening(payload: bytes) -> int:
-    """How many bytes tell the kind and length of what follows: of a list, dict or text, also inside one object."""
+    """How many bytes tell the kind and length of what follows: of a list, dict or text, also inside
+    one object."""
     at, kind = 0, payload[0]
     if kind in _OBJECTS:
         at = _OBJECTS[kind]
@@ -140,11 +148,23 @@ def _opening(payload: bytes) -> int:
 
 
 _OBJECTS = {0xC7: 3, 0xC8: 4, 0xC9: 6, **dict.fromkeys(range(0xD4, 0xD9), 2)}
-_CONTAINERS = {0xDC: 3, 0xDD: 5, 0xDE: 3, 0xDF: 5, 0xD9: 2, 0xDA: 3, 0xDB: 5, 0xC4: 2, 0xC5: 3, 0xC6: 5}
+_CONTAINERS = {
+    0xDC: 3,
+    0xDD: 5,
+    0xDE: 3,
+    0xDF: 5,
+    0xD9: 2,
+    0xDA: 3,
+    0xDB: 5,
+    0xC4: 2,
+    0xC5: 3,
+    0xC6: 5,
+}
 
 
 def _common_front(a: bytes, b: bytes, i: int = 0, j: int = 0) -> int:
-    """How many bytes are the same from `i` and `j` on. Runs grow until one differs, and shrink to where it does."""
+    """How many bytes are the same from `i` and `j` on. Runs grow until one differs, and shrink to
+    where it does."""
     most = min(len(a) - i, len(b) - j)
     low, size = 0, 64
     while low + size <= most and a[i + low : i + low + size] == b[j + low : j + low + size]:

@@ -1,7 +1,9 @@
-"""How exceptions are stored: type, arguments, attributes, notes, cause and context. An error is never refused: what
-cannot be stored as it is comes back as a `StoredError` that tells type and message.
+"""How exceptions are stored: type, arguments, attributes, notes, cause and context. An error is
+never refused: what cannot be stored as it is comes back as a `StoredError` that tells type and
+message.
 
-Two things stay behind, because they hold what no other process has: the traceback, and an `AttributeError`'s `obj`.
+Two things stay behind, because they hold what no other process has: the traceback, and an
+`AttributeError`'s `obj`.
 """
 
 from __future__ import annotations
@@ -18,18 +20,23 @@ from .class_codecs import slots_of
 from .codec import key_of
 
 BUILTIN_ERRORS: dict[str, type[BaseException]] = {
-    key_of(cls): cls for cls in vars(builtins).values() if isinstance(cls, type) and issubclass(cls, BaseException)
+    key_of(cls): cls
+    for cls in vars(builtins).values()
+    if isinstance(cls, type) and issubclass(cls, BaseException)
 }
 
 MOST_ERRORS = 100
-"""How many errors of a chain of causes and contexts are stored with all they hold. Of others only type and message."""
+"""How many errors of a chain of causes and contexts are stored with all they hold. Of others only
+type and message."""
 
 _OS_ERROR = ("errno", "strerror", "filename", "filename2", "characters_written")
 _SYNTAX_ERROR = (
-    "msg", "filename", "lineno", "offset", "text", "end_lineno", "end_offset", "print_file_and_line",
-)  # fmt: skip
+    *("msg", "filename", "lineno", "offset", "text"),
+    *("end_lineno", "end_offset", "print_file_and_line"),
+)
 
-# What these keep in the C structure instead of in `args` or `__dict__`, where the stored value may be set again.
+# What these keep in the C structure instead of in `args` or `__dict__`, where the stored value may
+# be set again.
 _HIDDEN: tuple[tuple[type[BaseException], tuple[str, ...]], ...] = (
     (ImportError, ("name", "path", "name_from")),
     (NameError, ("name",)),
@@ -40,7 +47,8 @@ _HIDDEN: tuple[tuple[type[BaseException], tuple[str, ...]], ...] = (
     (SystemExit, ("code",)),
 )
 
-# The same, where it must not be set: it is made from `args`, or not stored. Values of a wrong type would crash Python.
+# The same, where it must not be set: it is made from `args`, or not stored. Values of a wrong type
+# would crash Python.
 _FIXED: tuple[tuple[type[BaseException], tuple[str, ...]], ...] = (
     (BaseExceptionGroup, ("message", "exceptions")),
     (UnicodeDecodeError, ("encoding", "object", "start", "end", "reason")),
@@ -51,7 +59,7 @@ _FIXED: tuple[tuple[type[BaseException], tuple[str, ...]], ...] = (
 _ABSENT = object()
 
 
-# -- one error ----------------------------------------------------------------------------------------------------
+# -- one error -------------------------------------------------------------------------------------
 
 
 def describe(error: BaseException, key: str) -> list[Any]:
@@ -79,7 +87,11 @@ def parts_of(error: BaseException) -> list[Any]:
         del attributes["__notes__"]  # `describe` has them
     # From its arguments alone, to see what these do not tell.
     bare = rebuild(type(error), [args, {}, {}])
-    if type(bare) is not type(error) or not _equal(bare.args, error.args) or not _equal(_fixed(bare), _fixed(error)):
+    if (
+        type(bare) is not type(error)
+        or not _equal(bare.args, error.args)
+        or not _equal(_fixed(bare), _fixed(error))
+    ):
         raise TypeError("it is not what its arguments make")
     hidden = {}
     cls: Any = type(error)
@@ -93,7 +105,8 @@ def parts_of(error: BaseException) -> list[Any]:
 
 
 def rebuild(cls: Any, parts: list[Any]) -> BaseException:
-    """The exception again, made by its built-in base: the `__init__` of a registered class does not run."""
+    """The exception again, made by its built-in base: the `__init__` of a registered class does not
+    run."""
     args, attributes, hidden = parts
     base = cls
     while base.__module__ != "builtins":
@@ -112,8 +125,13 @@ def rebuild(cls: Any, parts: list[Any]) -> BaseException:
 
 @lru_cache(500)
 def _hidden(cls: Any) -> dict[str, MemberDescriptorType]:
-    """What an error of this class may hold outside `args` and `__dict__`, as it stands in its classes."""
-    found = {name: slot for name, slot in slots_of(cls).items() if slot.__objclass__.__module__ != "builtins"}
+    """What an error of this class may hold outside `args` and `__dict__`, as it stands in its
+    classes."""
+    found = {
+        name: slot
+        for name, slot in slots_of(cls).items()
+        if slot.__objclass__.__module__ != "builtins"
+    }
     for owner, names in _HIDDEN:
         if issubclass(cls, owner):
             found |= {name: vars(owner)[name] for name in names if name in vars(owner)}
@@ -121,7 +139,12 @@ def _hidden(cls: Any) -> dict[str, MemberDescriptorType]:
 
 
 def _fixed(error: BaseException) -> list[Any]:
-    return [getattr(error, name) for owner, names in _FIXED if isinstance(error, owner) for name in names]
+    return [
+        getattr(error, name)
+        for owner, names in _FIXED
+        if isinstance(error, owner)
+        for name in names
+    ]
 
 
 def _held(slot: MemberDescriptorType, error: BaseException) -> Any:
@@ -142,11 +165,13 @@ def restore(
     find: Callable[[str], type[BaseException] | None],
     loads: Callable[[bytes], Any],
 ) -> BaseException:
-    """The exception again, or a `StoredError` if its type is not known here or its parts were not stored.
+    """The exception again, or a `StoredError` if its type is not known here or its parts were not
+    stored.
 
     Args:
-        state: what `describe` gave and, packed, what `parts_of` gave (empty if that could not be stored); if it is
-            one of a chain, then the links of all, and such a state of each of the others.
+        state: what `describe` gave and, packed, what `parts_of` gave (empty if that could not be
+            stored); if it is one of a chain, then the links of all, and such a state of each of the
+            others.
         find: key → class, or None.
         loads: unpacks the parts, or gives None if they hold something unknown.
     """
@@ -178,7 +203,7 @@ def _restore_one(
     return error
 
 
-# -- chains: an error, what it came from, and so on ----------------------------------------------------------------
+# -- chains: an error, what it came from, and so on ------------------------------------------------
 
 
 class _Chains(threading.local):
@@ -193,13 +218,15 @@ _chains = _Chains()
 
 
 class Chain:
-    """An error and those that its causes and contexts lead to, each once. Enter it to store what they hold.
+    """An error and those that its causes and contexts lead to, each once. Enter it to store what
+    they hold.
 
     Attributes:
         errors: these, from the error itself on.
-        whole: which of them are to be stored with all they hold. Not: one that is being stored further out, where
-            it is whole, and what comes after `MOST_ERRORS`.
-        links: for each the place of its cause, that of its context, and whether the context is suppressed.
+        whole: which of them are to be stored with all they hold. Not: one that is being stored
+            further out, where it is whole, and what comes after `MOST_ERRORS`.
+        links: for each the place of its cause, that of its context, and whether the context is
+            suppressed.
     """
 
     def __init__(self, error: BaseException) -> None:
@@ -214,7 +241,13 @@ class Chain:
             self.whole.append(is_whole)
             _chains.left -= each is not error
             cause, context = (each.__cause__, each.__context__) if is_whole else (None, None)
-            self.links.append([self._place(cause, places), self._place(context, places), each.__suppress_context__])
+            self.links.append(
+                [
+                    self._place(cause, places),
+                    self._place(context, places),
+                    each.__suppress_context__,
+                ]
+            )
 
     def _place(self, error: BaseException | None, places: dict[int, int]) -> int | None:
         if error is None:

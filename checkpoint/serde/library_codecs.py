@@ -1,5 +1,5 @@
-"""Types of other libraries that are stored exactly once the program has loaded them: arrays and scalars of NumPy,
-messages and documents of LangChain. Neither is ever imported for it.
+"""Types of other libraries that are stored exactly once the program has loaded them: arrays and
+scalars of NumPy, messages and documents of LangChain. Neither is ever imported for it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ _ARRAY = "numpy:ndarray"
 _SCALAR = "numpy:scalar"
 
 _KINDS = "biufcSUVmM"
-"""What arrays may be of: bool, ints, floats, complex, bytes, text, void, timedelta64, datetime64."""
+"""What arrays may be of: bool, ints, floats, complex, bytes, text, void, timedelta64,
+datetime64."""
 
 _MESSAGES = {
     f"langchain_core.messages.{module}:{name}{chunk}": ("langchain_core.messages", f"{name}{chunk}")
@@ -48,7 +49,8 @@ def codec_of(cls: type) -> Codec | None:
 
 
 def codec_named(key: str, cls: type | None = None) -> Codec | None:
-    """How what is stored under this key is loaded, if it is one of these and its library is loaded."""
+    """How what is stored under this key is loaded, if it is one of these and its library is
+    loaded."""
     if key in (_ARRAY, _SCALAR):
         numpy: Any = sys.modules.get("numpy")
         if numpy is None:
@@ -59,13 +61,14 @@ def codec_named(key: str, cls: type | None = None) -> Codec | None:
         return None
     found = _known.get(key)
     if found is None or found.cls is not (cls or found.cls):
-        # The names stand above: this may load a module of LangChain's, but none that stored bytes name.
+        # The names stand above: this may load a module of LangChain's, but none that stored bytes
+        # name.
         cls = cls or getattr(sys.modules[package], name)
         found = _known[key] = standard(cls, key)
     return found
 
 
-# -- NumPy ------------------------------------------------------------------------------------------------------
+# -- NumPy -----------------------------------------------------------------------------------------
 
 
 def _of_numpy(cls: type) -> Codec | None:
@@ -83,7 +86,13 @@ def _array(numpy: Any) -> Codec:
     def encode(value: Any) -> list[Any]:
         order = "F" if value.flags.f_contiguous and not value.flags.c_contiguous else "C"
         data = value.tobytes(order)
-        return [*_type_name(numpy, value.dtype), list(value.shape), order, bool(value.flags.writeable), data]
+        return [
+            *_type_name(numpy, value.dtype),
+            list(value.shape),
+            order,
+            bool(value.flags.writeable),
+            data,
+        ]
 
     def decode(state: Any) -> Any:
         text, char, shape, order, writeable, data = state
@@ -100,7 +109,8 @@ def _array(numpy: Any) -> Codec:
 
 
 def _scalar(numpy: Any, cls: type) -> Codec:
-    """Text and bytes are stored as such: NumPy's own ways to get at them lose the NULs at their end."""
+    """Text and bytes are stored as such: NumPy's own ways to get at them lose the NULs at their
+    end."""
 
     def encode(value: Any) -> list[Any]:
         if isinstance(value, str):
@@ -122,8 +132,11 @@ def _scalar(numpy: Any, cls: type) -> Codec:
 
 
 def _type_name(numpy: Any, dtype: Any) -> tuple[str, str]:
-    """What names a dtype on any machine; and its letter, where this machine has two types that are alike."""
-    is_plain = dtype.kind in _KINDS and dtype.names is None and not dtype.metadata and dtype.itemsize
+    """What names a dtype on any machine; and its letter, where this machine has two types that are
+    alike."""
+    is_plain = (
+        dtype.kind in _KINDS and dtype.names is None and not dtype.metadata and dtype.itemsize
+    )
     if not is_plain:
         raise TypeError(f"its dtype is {dtype!r}: store it as a list or a dict of plain arrays")
     alike = numpy.dtype(dtype.str)

@@ -1,7 +1,8 @@
-"""The door to ormsgpack, which does the packing: how it is told to, and what stands here where it does not load.
+"""The door to ormsgpack, which does the packing: how it is told to, and what stands here where it
+does not load.
 
-That is in sub-interpreters. The functions of nodes run there, and they pack nothing: so the package can be imported,
-and to pack is an error.
+That is in sub-interpreters. The functions of nodes run there, and they pack nothing: so the package
+can be imported, and to pack is an error.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ except ImportError as error:
 
     def refuse(*_: Any, **__: Any) -> NoReturn:
         """Say that this cannot be done here."""
-        raise ImportError(f"in a sub-interpreter nothing can be stored or read from storage: {reason}")
+        raise ImportError(
+            f"in a sub-interpreter nothing can be stored or read from storage: {reason}"
+        )
 
     Ext = packb = unpackb = refuse  # type: ignore[misc, assignment]  # whoever calls one hears it
     OPTIONS = 0

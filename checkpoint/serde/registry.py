@@ -1,6 +1,8 @@
-"""Which user types may be stored: the table from types to their ways there and back, and from keys to types.
+"""Which user types may be stored: the table from types to their ways there and back, and from keys
+to types.
 
-Loading looks a type up here by its key and nowhere else: nothing is imported and no name is resolved.
+Loading looks a type up here by its key and nowhere else: nothing is imported and no name is
+resolved.
 """
 
 from __future__ import annotations
@@ -41,20 +43,23 @@ class Registry:
     ) -> AnyClass:
         """Let instances of exactly this class be stored. Usable as a decorator.
 
-        Dataclasses, enums, named tuples, pydantic models and exceptions need nothing more. A TypedDict is a plain
-        dict and needs no registering. Registering another class under the same key replaces the first, whose
-        instances are refused from then on: they would come back as something else.
+        Dataclasses, enums, named tuples, pydantic models and exceptions need nothing more. A
+        TypedDict is a plain dict and needs no registering. Registering another class under the same
+        key replaces the first, whose instances are refused from then on: they would come back as
+        something else.
 
         Args:
             encode: instance → a value that can be stored. Give both or neither.
             decode: the reverse.
-            name: the key in stored data, if it should outlive a move of the class; "module:qualname" otherwise.
-            subclasses: take its subclasses, too, also those that are defined later, each as if it were registered
-                itself. The class may then be any base, an abstract one for instance. A process can load only the
-                subclasses that it has defined.
+            name: the key in stored data, if it should outlive a move of the class;
+                "module:qualname" otherwise.
+            subclasses: take its subclasses, too, also those that are defined later, each as if it
+                were registered itself. The class may then be any base, an abstract one for
+                instance. A process can load only the subclasses that it has defined.
 
         Raises:
-            TypeError: this is no class, or one that needs `encode` and `decode`; or these are given for subclasses.
+            TypeError: this is no class, or one that needs `encode` and `decode`; or these are given
+                for subclasses.
         """
         if is_typeddict(cls):
             return cls
@@ -63,7 +68,10 @@ class Registry:
         key = name or key_of(cls)
         if subclasses:
             if encode is not None or decode is not None or cls is object:
-                raise TypeError(f"{key}: subclasses=True registers dataclasses, models and the like, by their fields")
+                raise TypeError(
+                    f"{key}: subclasses=True registers dataclasses, models and the like, by their "
+                    "fields"
+                )
             self._bases.append(cls)
             if not storable(cls):
                 return cls
@@ -93,12 +101,15 @@ class Registry:
         if found is None and self._parent is not None:
             found = self._parent.named(key)
         if found is None and self._bases:
-            named = next((cls for base in self._bases for cls in _below(base) if key_of(cls) == key), None)
+            named = next(
+                (cls for base in self._bases for cls in _below(base) if key_of(cls) == key), None
+            )
             return self.find(named) if named is not None else None
         return found
 
     def learn(self, other: Registry) -> None:
-        """Know what another registry was told itself, where this one knows nothing under the same key."""
+        """Know what another registry was told itself, where this one knows nothing under the same
+        key."""
         for key, codec in tuple(other._by_key.items()):
             if self.named(key) is None:
                 self._add(codec)
@@ -113,7 +124,8 @@ class Registry:
 
 
 def _below(cls: type) -> Iterator[type]:
-    """The subclasses of a class, and theirs; of two of one name the newer first, as far as they have one parent."""
+    """The subclasses of a class, and theirs; of two of one name the newer first, as far as they
+    have one parent."""
     subclasses: list[type] = type.__subclasses__(cls)
     for each in reversed(subclasses):
         yield each

@@ -1,4 +1,5 @@
-"""Which classes a type annotation names, all the way down. Reads hints; never raises for a wrong one."""
+"""Which classes a type annotation names, all the way down. Reads hints; never raises for a wrong
+one."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ from .class_codecs import is_pydantic, pydantic_fields, storable
 
 
 def classes_in(annotation: Any) -> Iterator[type]:
-    """The storable classes that an annotation names, directly or in the fields of those it names, and their subclasses
-    as far as they are defined.
+    """The storable classes that an annotation names, directly or in the fields of those it names,
+    and their subclasses as far as they are defined.
 
     >>> from enum import Enum
     >>> class Color(Enum):
@@ -36,7 +37,9 @@ def classes_in(annotation: Any) -> Iterator[type]:
                 if storable(item):
                     yield item
                 waiting.extend(_fields(item))
-                waiting.extend(reversed(_subclasses(item)))  # of two of one name the newer comes last, and counts
+                waiting.extend(
+                    reversed(_subclasses(item))
+                )  # of two of one name the newer comes last, and counts
             else:
                 waiting.extend(_parts(item))
         except Exception:  # a hint is the user's, and being wrong is no reason to stop a graph
@@ -57,7 +60,9 @@ def _parts(item: Any) -> list[Any]:
     if origin is ClassVar:
         return []
     if origin is None:  # NewType, `type X = ...`
-        return [getattr(item, name) for name in ("__supertype__", "__value__") if hasattr(item, name)]
+        return [
+            getattr(item, name) for name in ("__supertype__", "__value__") if hasattr(item, name)
+        ]
     return [origin, *args]
 
 
@@ -66,17 +71,28 @@ def _fields(cls: Any) -> list[Any]:
     if is_pydantic(cls):
         annotations = [field.annotation for field in pydantic_fields(cls).values()]
         generic = getattr(cls, "__pydantic_generic_metadata__", {})
-        private = {name: each for name, each in _own_hints(cls).items() if name in cls.__private_attributes__}
+        private = {
+            name: each
+            for name, each in _own_hints(cls).items()
+            if name in cls.__private_attributes__
+        }
         return [*annotations, *generic.get("args", ()), *private.values()]
-    if is_typeddict(cls) or dataclasses.is_dataclass(cls) or (issubclass(cls, tuple) and hasattr(cls, "_fields")):
+    if (
+        is_typeddict(cls)
+        or dataclasses.is_dataclass(cls)
+        or (issubclass(cls, tuple) and hasattr(cls, "_fields"))
+    ):
         return list(_own_hints(cls).values())
     return []
 
 
 def _subclasses(cls: type) -> list[type]:
-    """Those known by now: where a base is named, any of its kinds is meant. But not all models or errors there are."""
+    """Those known by now: where a base is named, any of its kinds is meant. But not all models or
+    errors there are."""
     library = cls.__module__.partition(".")[0]
-    return [] if library == "pydantic" or library in sys.stdlib_module_names else cls.__subclasses__()
+    return (
+        [] if library == "pydantic" or library in sys.stdlib_module_names else cls.__subclasses__()
+    )
 
 
 def _own_hints(cls: type) -> dict[str, Any]:

@@ -1,6 +1,8 @@
-"""Values ↔ bytes. Strict: what would not come back equal and of the same type is refused when it is stored.
+"""Values ↔ bytes. Strict: what would not come back equal and of the same type is refused when it is
+stored.
 
-Only the format and its fast path live here. The slow path is in `strict`, the codecs of each type in `*_codecs`.
+Only the format and its fast path live here. The slow path is in `strict`, the codecs of each type
+in `*_codecs`.
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ _NO_LINKS = [None, None, False]
 
 
 class _Hooks(dict[int, Any]):
-    """A hook by its level, made when it is first needed: few values nest, and every compiled graph has a serializer."""
+    """A hook by its level, made when it is first needed: few values nest, and every compiled graph
+    has a serializer."""
 
     def __init__(self, hook: Any) -> None:
         self._hook = hook
@@ -52,56 +55,63 @@ class _Hooks(dict[int, Any]):
         return made
 
 
-# The packer drops what a hook raised and reports its own error; here the true one waits, per thread.
+# The packer drops what a hook raised and reports its own error; here the true one waits, per
+# thread.
 _raised = threading.local()
 
 
 class Serializer:
     """Turns values into bytes and back.
 
-    Stored exactly: None, bool, int, float, str, bytes, bytearray, list, tuple, dict (any keys), set, frozenset,
-    deque, OrderedDict, defaultdict, Counter, datetime and its kin, UUID, Decimal, Fraction, complex, range, paths,
-    patterns, IP addresses, exceptions, and every registered dataclass, enum, named tuple, pydantic model or
-    class with an encoder of its own; and, where the program has loaded these libraries, arrays and scalars of NumPy
-    and messages and documents of LangChain. Anything else, a subclass of one of these included, is refused.
+    Stored exactly: None, bool, int, float, str, bytes, bytearray, list, tuple, dict (any keys),
+    set, frozenset, deque, OrderedDict, defaultdict, Counter, datetime and its kin, UUID, Decimal,
+    Fraction, complex, range, paths, patterns, IP addresses, exceptions, and every registered
+    dataclass, enum, named tuple, pydantic model or class with an encoder of its own; and, where the
+    program has loaded these libraries, arrays and scalars of NumPy and messages and documents of
+    LangChain. Anything else, a subclass of one of these included, is refused.
 
-    What a value is counts, not where it is held: a list that occurs twice in a value comes back as two equal lists.
-    A subclass of `str` without attributes of its own is stored as `str`. A `cached_property` is computed again. An
-    exception is never refused: one that cannot be stored as it is comes back as a `StoredError`; its traceback, and
-    an `AttributeError`'s `obj`, are not stored.
+    What a value is counts, not where it is held: a list that occurs twice in a value comes back as
+    two equal lists. A subclass of `str` without attributes of its own is stored as `str`. A
+    `cached_property` is computed again. An exception is never refused: one that cannot be stored as
+    it is comes back as a `StoredError`; its traceback, and an `AttributeError`'s `obj`, are not
+    stored.
 
     Args:
-        registry: where to look for types not registered on this serializer; the global one by default.
+        registry: where to look for types not registered on this serializer; the global one by
+            default.
 
     >>> serializer = Serializer()
     >>> serializer.loads(serializer.dumps({"point": (1, 2), 3: {"x"}}))
     {'point': (1, 2), 3: {'x'}}
     >>> serializer.dumps({"a": [print]})  # doctest: +IGNORE_EXCEPTION_DETAIL
     Traceback (most recent call last):
-    UnserializableError: at ['a'][0]: cannot store builtin_function_or_method print; register the type with ...
+    UnserializableError: at ['a'][0]: cannot store builtin_function_or_method print; ...
     """
 
     def __init__(self, registry: Registry | None = None) -> None:
-        # Deferred: these tables load a dozen standard modules, which `import stategraph` should not wait for.
+        # Deferred: these tables load a dozen standard modules, which `import stategraph` should not
+        # wait for.
         from .builtin_codecs import BY_CODE, BY_TYPE
 
         self._by_type = BY_TYPE
         self._by_code = BY_CODE
         self._registry = Registry(DEFAULT if registry is None else registry)
         self._teachers: WeakSet[Serializer] = WeakSet()
-        # One hook per level of objects, so that depth is known without a counter that threads would share.
+        # One hook per level of objects, so that depth is known without a counter that threads would
+        # share.
         self._encoders = _Hooks(self._encode)
         self._decoders = _Hooks(self._decode)
         self._encoder = self._encoders[0]
         self._decoder = self._decoders[0]
 
-    # -- the face -----------------------------------------------------------------------------------------
+    # -- the face ----------------------------------------------------------------------------------
 
     def dumps(self, value: Any) -> Blob:
         """The value as bytes.
 
         Raises:
-            UnserializableError: it would not come back the same; the text names the place inside it.
+            UnserializableError: it would not come back the same; the text names the place inside
+                it.
         """
         if value is None:
             return _NONE
@@ -120,7 +130,8 @@ class Serializer:
 
         Raises:
             UnknownTypeError: it holds a type that is not registered here.
-            DamagedError: the bytes are not what `dumps` wrote, or no longer fit the class they name.
+            DamagedError: the bytes are not what `dumps` wrote, or no longer fit the class they
+                name.
         """
         form, payload = blob
         if form != FORMAT:
@@ -130,7 +141,9 @@ class Serializer:
             return unpackb(payload, ext_hook=self._decoder)
         except Exception as exc:
             error = _take_raised() or exc
-            if isinstance(error, (DamagedError, UnknownTypeError, MemoryError, RecursionError, ImportError)):
+            if isinstance(
+                error, (DamagedError, UnknownTypeError, MemoryError, RecursionError, ImportError)
+            ):
                 raise error from error.__cause__
             if not isinstance(error, Exception):  # a KeyboardInterrupt that fell into a hook
                 raise error from None
@@ -153,8 +166,11 @@ class Serializer:
         name: str | None = None,
         subclasses: bool = False,
     ) -> AnyClass:
-        """Let instances of exactly this class be stored by this serializer; see `Registry.register`."""
-        return self._registry.register(cls, encode=encode, decode=decode, name=name, subclasses=subclasses)
+        """Let instances of exactly this class be stored by this serializer; see
+        `Registry.register`."""
+        return self._registry.register(
+            cls, encode=encode, decode=decode, name=name, subclasses=subclasses
+        )
 
     def learn(self, other: Serializer) -> None:
         """Take over the types that were registered on another serializer, once."""
@@ -163,9 +179,11 @@ class Serializer:
             self._registry.learn(other._registry)
 
     def register_schema(self, annotation: Any) -> None:
-        """Register every dataclass, enum, named tuple, pydantic model and exception that an annotation names.
+        """Register every dataclass, enum, named tuple, pydantic model and exception that an
+        annotation names.
 
-        Walks TypedDicts, dataclasses, models, unions and generics; a hint that cannot be resolved is passed over.
+        Walks TypedDicts, dataclasses, models, unions and generics; a hint that cannot be resolved
+        is passed over.
 
         >>> from dataclasses import dataclass
         >>> @dataclass
@@ -180,13 +198,14 @@ class Serializer:
             if self._find(cls) is None:
                 self._registry.register(cls)
 
-    # -- packing ------------------------------------------------------------------------------------------
+    # -- packing -----------------------------------------------------------------------------------
 
     def _find(self, cls: type) -> Codec | None:
         return self._by_type.get(cls) or self._registry.find(cls) or codec_of(cls)
 
     def _encode(self, level: int, value: Any) -> Ext | str:
-        """What the packer calls for anything it does not know: one level of it, the rest by the next hook."""
+        """What the packer calls for anything it does not know: one level of it, the rest by the
+        next hook."""
         try:
             if level >= MAX_OBJECTS:
                 raise UnserializableError("", TOO_DEEP)
@@ -241,7 +260,8 @@ class Serializer:
     def _encode_error(self, error: BaseException, level: int) -> bytes:
         with Chain(error) as chain:
             states = [
-                self._error_state(each, level, whole) for each, whole in zip(chain.errors, chain.whole, strict=True)
+                self._error_state(each, level, whole)
+                for each, whole in zip(chain.errors, chain.whole, strict=True)
             ]
         if chain.links != [_NO_LINKS]:
             return self._pack([*states[0], chain.links, states[1:]], level)
@@ -260,7 +280,7 @@ class Serializer:
                 _take_raised()  # then only what `describe` tells is kept
         return [*describe(error, key), packed]
 
-    # -- unpacking ----------------------------------------------------------------------------------------
+    # -- unpacking ---------------------------------------------------------------------------------
 
     def _decode(self, level: int, code: int, data: bytes) -> Any:
         """What the unpacker calls for each stored object."""
@@ -321,7 +341,8 @@ def _take_raised() -> BaseException | None:
 
 
 def _has_mutable_bytes(value: Any) -> bool:
-    """Whether lists and dicts hold a bytearray or memoryview, which the packer would turn into bytes unasked."""
+    """Whether lists and dicts hold a bytearray or memoryview, which the packer would turn into
+    bytes unasked."""
     waiting = [value]
     for item in waiting:
         kind = type(item)
@@ -344,9 +365,11 @@ def _check_nesting(payload: bytes) -> None:
     Raises:
         ValueError: they do.
     """
-    # There are at most as many levels as bytes that may open one: only if these are many look closer.
+    # There are at most as many levels as bytes that may open one: only if these are many look
+    # closer.
     if len(payload.translate(None, _NOT_OPENING)) > MAX_NESTING:
-        # The unpacker has a limit of its own: with so many levels around it, the payload has few left.
+        # The unpacker has a limit of its own: with so many levels around it, the payload has few
+        # left.
         unpackb(b"\x91" * (_unpacker_limit() - MAX_NESTING) + payload, ext_hook=_skip)
 
 

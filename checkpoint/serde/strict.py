@@ -1,7 +1,8 @@
 """The slow way to pack a value: step by step, knowing at each step where it is.
 
-The packer takes only text as keys, takes a bytearray for bytes and does not say where it failed. The serializer
-comes here when it has to: for a dict with other keys, for a bytearray, and to name the place in a refusal.
+The packer takes only text as keys, takes a bytearray for bytes and does not say where it failed.
+The serializer comes here when it has to: for a dict with other keys, for a bytearray, and to name
+the place in a refusal.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ from .class_codecs import is_bare_text
 from .codec import BIG_INT, ERROR, MAP, MAX_OBJECTS, OBJECT, TEXT, Codec
 from .msgpack import Ext
 
-ADVICE = "register the type with stategraph.checkpoint.register, or keep the key out of checkpoints with UntrackedValue"
+ADVICE = (
+    "register the type with stategraph.checkpoint.register, or keep the key out of checkpoints "
+    "with UntrackedValue"
+)
 
 TOO_DEEP = "nested too deeply to be stored"
 _MAX_LEVELS = 250
@@ -120,7 +124,8 @@ class Walk:
             raise self._refusal(f"cannot store {name_of(value)}: {exc}") from exc
 
     def _parts(self, state: Any, style: str) -> Any:
-        # Loops, and no more calls than this: each level of the value costs three frames of Python's thousand.
+        # Loops, and no more calls than this: each level of the value costs three frames of Python's
+        # thousand.
         path = self._path
         self._levels += 1
         if type(state) is dict:
@@ -151,7 +156,8 @@ _ITEM, _FIELD, _ELEMENT, _KEY, _NAMELESS = "[%s]", ".%s", "{%s}", "(key %s)", "%
 
 
 def _place(state: list[Any], index: int, style: str) -> tuple[str, Any]:
-    """The label of an item of an encoded form, and what to put into it. Turned into text only in a refusal."""
+    """The label of an item of an encoded form, and what to put into it. Turned into text only in a
+    refusal."""
     if style == "items":
         return _ITEM, index
     if style == "pairs":
@@ -161,7 +167,9 @@ def _place(state: list[Any], index: int, style: str) -> tuple[str, Any]:
 
 def _text(label: str, key: Any) -> str:
     if label == _FIELD:
-        return "" if key.startswith("|") else label % key  # a bar: not the user's name but a treatment's
+        return (
+            "" if key.startswith("|") else label % key
+        )  # a bar: not the user's name but a treatment's
     return label % _short(key)
 
 

@@ -1,4 +1,5 @@
-"""Copying a thread, on its rows: sequences are given anew, and all that names one is written anew."""
+"""Copying a thread, on its rows: sequences are given anew, and all that names one is written
+anew."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Whether a list of checkpoints is whole: what is there is held against what the rest knows of it."""
+"""Whether a list of checkpoints is whole: what is there is held against what the rest knows of
+it."""
 
 from __future__ import annotations
 
@@ -52,13 +53,11 @@ class ListingCheck:
         revision = found.body.parent_revision
         if revision is not None and row.parent_id is not None:
             parent = row.namespace_id, row.parent_id
-            self._owed[parent] = max(
-                self._owed.get(parent, (0, "")), (revision, row.checkpoint_id)
-            )
+            self._owed[parent] = max(self._owed.get(parent, (0, "")), (revision, row.checkpoint_id))
 
     def stop(self, session: SqlSession, integrity: Integrity) -> None:
-        """Look for what should have come before the last one. Others may have forgotten it meanwhile,
-        or stored it anew; that is no damage.
+        """Look for what should have come before the last one. Others may have forgotten it
+        meanwhile, or stored it anew; that is no damage.
 
         Raises:
             DamagedError: a checkpoint is missing, or the index passes over one.
@@ -97,8 +96,8 @@ class ListingCheck:
 
 
 def _count_missing(session: SqlSession, namespace: NamespaceRow, listed: int) -> int:
-    """How many checkpoints are missing. If the namespace was changed since the list began, it is counted
-    as it is now."""
+    """How many checkpoints are missing. If the namespace was changed since the list began, it is
+    counted as it is now."""
     now = find_namespace(session, namespace.thread_id, namespace.checkpoint_ns)
     if now == namespace:
         return namespace.size - listed

@@ -1,7 +1,9 @@
-"""One Postgres database, for the savers and stores kept in it: connections, transactions, making tables, errors.
+"""One Postgres database, for the savers and stores kept in it: connections, transactions, making
+tables, errors.
 
-No table is known here but the one that counts migrations. No text of a user's ever becomes SQL: the modules that use
-this hold their statements as constants and bind every value. Texts are kept as bytes, because Postgres refuses a NUL.
+No table is known here but the one that counts migrations. No text of a user's ever becomes SQL: the
+modules that use this hold their statements as constants and bind every value. Texts are kept as
+bytes, because Postgres refuses a NUL.
 """
 
 from __future__ import annotations
@@ -16,18 +18,34 @@ from typing import Any
 from ..errors import StorageError
 
 try:
-    from psycopg import Connection, Cursor, Error, OperationalError, errors, pq
-    from psycopg.conninfo import conninfo_to_dict, make_conninfo
+    from psycopg import Connection, Cursor, Error, OperationalError, errors
+    from psycopg.conninfo import make_conninfo
     from psycopg.rows import RowFactory, tuple_row
     from psycopg_pool import ConnectionPool, PoolTimeout
 except ModuleNotFoundError as error:
     advice = "threads and stores in Postgres need psycopg: pip install stategraph[postgres]"
     raise ModuleNotFoundError(advice, name=error.name) from error
 
+from .postgres_address import (
+    escape_option,
+    is_local,
+    parse_address,
+    read_surroundings,
+    without_secrets,
+)
 from .postgres_wire import ALIVE, SERVER_ALIVE, LateError, Patient, Wire, alone, proven, transaction
 from .redact import redacted
 
-__all__ = ["ConnectionLostError", "Cursor", "Server", "Target", "Wire", "POOL_SIZE", "SECONDS", "is_clash"]
+__all__ = [
+    "ConnectionLostError",
+    "Cursor",
+    "Server",
+    "Target",
+    "Wire",
+    "POOL_SIZE",
+    "SECONDS",
+    "is_clash",
+]
 
 Target = str | Connection[Any] | ConnectionPool[Any]
 """A connection string or URL, an open connection, or a pool of them."""
@@ -39,11 +57,12 @@ POOL_SIZE = 10
 """The most connections a pool of ours holds."""
 
 AGAIN = 5.0
-"""Seconds after which who waits for a connection asks the pool anew, which then tries at once. Left to itself a pool
-waits twice as long after each try, and finds a server that was away for minutes minutes too late."""
+"""Seconds after which who waits for a connection asks the pool anew, which then tries at once. Left
+to itself a pool waits twice as long after each try, and finds a server that was away for minutes
+minutes too late."""
 
-# The server gives up a little before the client does, so that it can say why. A session that a pooler lends from one
-# transaction to the next is left as it is, for it is not ours.
+# The server gives up a little before the client does, so that it can say why. A session that a
+# pooler lends from one transaction to the next is left as it is, for it is not ours.
 _SETTINGS = f"""
     SELECT pg_backend_pid() = $2, current_setting('default_transaction_isolation'),
         CASE WHEN pg_backend_pid() = $2 THEN ARRAY[
@@ -57,7 +76,8 @@ _SET = """
     UNION ALL SELECT 'role', current_setting('role') WHERE current_setting('role') <> 'none'
 """
 _MIGRATED = "SELECT coalesce(max(version), 0) FROM stategraph_migrations WHERE part = $1"
-# Of a table, not an advisory lock, which any role may take: who may not write to the table cannot hold this one.
+# Of a table, not an advisory lock, which any role may take: who may not write to the table cannot
+# hold this one.
 _LOCK = "LOCK TABLE stategraph_migrations IN SHARE ROW EXCLUSIVE MODE"
 _MIGRATIONS = """
     CREATE TABLE IF NOT EXISTS stategraph_migrations (
@@ -71,8 +91,8 @@ _GONE = frozenset({"57P01", "57P02", "57P03"})  # the server goes down, or is no
 
 
 class ConnectionLostError(StorageError):
-    """The connection broke before the server's answer came, so it is not known whether what was asked was done. It was
-    done whole or not at all.
+    """The connection broke before the server's answer came, so it is not known whether what was
+    asked was done. It was done whole or not at all.
 
     Attributes:
         late: the server did not answer in time; asking again would only take as long again.
@@ -113,10 +133,13 @@ class Server:
     ) -> None:
         if not isinstance(target, str | Connection | ConnectionPool):
             raise TypeError(
-                f"Postgres is opened by a connection string, a psycopg.Connection or a ConnectionPool, not by {type(target).__name__}"  # noqa: E501
+                "Postgres is opened by a connection string, a psycopg.Connection or a "
+                f"ConnectionPool, not by {type(target).__name__}"
             )
         if pool_size < 1 or not timeout > 0:
-            raise ValueError(f"pool_size and timeout (seconds) are above 0, not {pool_size} and {timeout}")
+            raise ValueError(
+                f"pool_size and timeout (seconds) are above 0, not {pool_size} and {timeout}"
+            )
         self._part = part
         self._migrations = migrations
         self._timeout = timeout
@@ -126,14 +149,16 @@ class Server:
         self._ready = self._closed = False
         self._lost = 0.0  # when a connection broke, by the monotonic clock
         self._one: Connection[Any] | None = target if isinstance(target, Connection) else None
-        self._pool: ConnectionPool[Any] | None = target if isinstance(target, ConnectionPool) else None
+        self._pool: ConnectionPool[Any] | None = (
+            target if isinstance(target, ConnectionPool) else None
+        )
         self._own: ConnectionPool[Patient] | None = None
         self._given: dict[str, Any] = {}
         self._address: tuple[str, bool] | None = None
         self._options: dict[str, Any] = {}
         self._conninfo = target if isinstance(target, str) else ""
         if isinstance(target, str):
-            self._given = _parsed(target)
+            self._given = parse_address(target)
             self._options = {"fallback_application_name": "stategraph", **ALIVE, **self._given}
             self._options |= {"autocommit": True, "connect_timeout": max(2, int(timeout))}
             self._pool = self._own = ConnectionPool(
@@ -154,21 +179,25 @@ class Server:
         ((own, isolation, _),) = Wire(connection).rows(_SETTINGS, *values)
         if own:
             return
-        # A pooler, e.g. PgBouncer, answers with a number of its own. What was prepared may be in another session.
+        # A pooler, e.g. PgBouncer, answers with a number of its own. What was prepared may be in
+        # another session.
         connection.prepare_threshold = None
         if isolation != "read committed":
             raise StorageError(
-                "behind a pooler the server's default_transaction_isolation must be 'read committed', not "
-                f"{isolation!r}: ALTER ROLE or ALTER DATABASE sets it, or give the server's own address"
+                "behind a pooler the server's default_transaction_isolation must be 'read "
+                "committed', not "
+                f"{isolation!r}: ALTER ROLE or ALTER DATABASE sets it, or give the server's own "
+                "address"
             )
 
-    # -- starting and ending ------------------------------------------------------------------------------
+    # -- starting and ending -----------------------------------------------------------------------
 
     def setup(self) -> None:
         """Make the tables, or bring them up to date. Any number of processes may do so at once.
 
         Raises:
-            StorageError: the server cannot be reached, refuses, or its tables were made by a later version.
+            StorageError: the server cannot be reached, refuses, or its tables were made by a later
+                version.
         """
         with self._starting:
             if self._ready:
@@ -183,12 +212,15 @@ class Server:
 
     def _check_usable(self) -> None:
         if self._process != os.getpid():
-            raise StorageError("a Postgres connection does not survive a fork: open another in the new process")
+            raise StorageError(
+                "a Postgres connection does not survive a fork: open another in the new process"
+            )
         if self._closed:
             raise StorageError("this was closed, and its connections with it: open another")
 
     def _start(self, pool: ConnectionPool[Patient]) -> None:
-        """With a connection of its own, so that a wrong name or password is told at once, in the server's words."""
+        """With a connection of its own, so that a wrong name or password is told at once, in the
+        server's words."""
         with without_secrets("the Postgres server cannot be reached", self._conninfo):
             connection = Patient.connect(**self._options)
         try:
@@ -217,7 +249,8 @@ class Server:
             self._raise_version(wire)
         except errors.InsufficientPrivilege as error:
             raise StorageError(
-                f"the tables of {self._part} are not there, and this role may not make them ({error}): "
+                f"the tables of {self._part} are not there, and this role may not make them "
+                f"({error}): "
                 "call setup() once with a role that may"
             ) from error
 
@@ -245,14 +278,15 @@ class Server:
 
     @property
     def pool(self) -> Target:
-        """Where its connections come from, for another that is to share them; open once `setup` was called."""
+        """Where its connections come from, for another that is to share them; open once `setup` was
+        called."""
         found = self._own or self._pool or self._one
         assert found is not None
         return found
 
     def address(self) -> tuple[str, bool]:
-        """The connection string by which another process reaches the same tables, password and all; and whether it is
-        one of this machine only.
+        """The connection string by which another process reaches the same tables, password and all;
+        and whether it is one of this machine only.
 
         Raises:
             StorageError: this was closed, or the connection that was handed in cannot be used.
@@ -264,21 +298,25 @@ class Server:
 
     def _found_address(self) -> tuple[str, bool]:
         if self._own is not None:
-            found = {**({} if "service" in self._given else _surroundings()), **self._given}
+            found = {**({} if "service" in self._given else read_surroundings()), **self._given}
         else:
             with self._connection() as connection:
                 found = {**connection.info.get_parameters(), "password": connection.info.password}
-                options = [f"-c {name}={_escaped(value)}" for name, value in Wire(connection).rows(_SET)]
+                options = [
+                    f"-c {name}={escape_option(value)}"
+                    for name, value in Wire(connection).rows(_SET)
+                ]
             found["options"] = " ".join([found.get("options", ""), *options]).strip()
         hosts = str(found.get("hostaddr") or found.get("host") or "")
         string = make_conninfo(**{name: value for name, value in found.items() if value})
-        return string, any(map(_local, hosts.split(",")))
+        return string, any(map(is_local, hosts.split(",")))
 
-    # -- use ----------------------------------------------------------------------------------------------
+    # -- use ---------------------------------------------------------------------------------------
 
     @contextmanager
     def transaction(self, write: bool, row_factory: RowFactory[Any] = tuple_row) -> Iterator[Wire]:
-        """All that is done inside sees one state of the database, or, if writing, is kept whole or not at all.
+        """All that is done inside sees one state of the database, or, if writing, is kept whole or
+        not at all.
 
         Raises:
             StorageError: the database refused, or cannot be reached; nothing was done.
@@ -299,11 +337,14 @@ class Server:
 
     @contextmanager
     def _connection(self) -> Iterator[Connection[Any]]:
-        """A live connection that is in no transaction, with every error it gives put in our words."""
+        """A live connection that is in no transaction, with every error it gives put in our
+        words."""
         self._check_usable()
         if self._one is not None:
             if not self._lock.acquire(timeout=self._timeout):
-                raise StorageError(f"the connection was in use by another thread for {self._timeout:g} s")
+                raise StorageError(
+                    f"the connection was in use by another thread for {self._timeout:g} s"
+                )
             try:
                 with self._told(self._one), alone(self._one):
                     yield self._one
@@ -319,7 +360,8 @@ class Server:
             self._pool.putconn(connection)
 
     def _checkout(self, pool: ConnectionPool[Any]) -> Connection[Any]:
-        """A connection that still has its server: those of before a restart are thrown away, not tried."""
+        """A connection that still has its server: those of before a restart are thrown away, not
+        tried."""
         deadline = monotonic() + self._timeout
         try:
             while True:
@@ -335,9 +377,14 @@ class Server:
                 connection.close()
                 pool.putconn(connection)
         except Error as error:
-            reason = "" if isinstance(error, PoolTimeout) else f" ({redacted(str(error), self._conninfo)})"
+            reason = (
+                ""
+                if isinstance(error, PoolTimeout)
+                else f" ({redacted(str(error), self._conninfo)})"
+            )
             raise OutOfReachError(
-                f"no connection to the Postgres server within {self._timeout:g} s{reason}: it is down or out of "
+                f"no connection to the Postgres server within {self._timeout:g} s{reason}: it is "
+                "down or out of "
                 "reach, or all connections are in use. Nothing of what was asked was done"
             ) from error
 
@@ -356,60 +403,25 @@ class Server:
         if isinstance(error, OperationalError) and (connection.closed or error.sqlstate in _GONE):
             self._lost = monotonic()
             connection.close()
-            return ConnectionLostError(f"the connection to the Postgres server broke: {text}. {_UNKNOWN}")
+            return ConnectionLostError(
+                f"the connection to the Postgres server broke: {text}. {_UNKNOWN}"
+            )
         if isinstance(error, errors.LockNotAvailable | errors.QueryCanceled):
             text = f"{text} (waited about {self._timeout:g} s; does another session hold a lock?)"
         elif isinstance(error, errors.DeadlockDetected | errors.SerializationFailure):
             text = f"{text} (try again)"
-        return StorageError(f"the Postgres database refused: {text}. Nothing of what was asked was done")
+        return StorageError(
+            f"the Postgres database refused: {text}. Nothing of what was asked was done"
+        )
 
 
-_UNKNOWN = "Whether what was asked was done is not known; it was done whole or not at all. Read again to see"
+_UNKNOWN = (
+    "Whether what was asked was done is not known; it was done whole or not at all. Read again to "
+    "see"
+)
 
 
 def is_clash(error: BaseException) -> bool:
-    """Whether the database undid something because others were in its way: done again, it will most likely pass."""
+    """Whether the database undid something because others were in its way: done again, it will most
+    likely pass."""
     return isinstance(error.__cause__, errors.DeadlockDetected | errors.SerializationFailure)
-
-
-def _surroundings() -> dict[str, str]:
-    """What the environment, a service file and the user's name give, where a connection string does not."""
-    found = ((option.keyword, option.val) for option in pq.Conninfo.get_defaults() if option.val != option.compiled)
-    return {name.decode(): value.decode() for name, value in found if value and name != b"service"}
-
-
-def _local(host: str) -> bool:
-    return host in ("", "localhost", "::1") or host.startswith(("/", "@", "127."))
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", "\\\\").replace(" ", "\\ ")
-
-
-@contextmanager
-def without_secrets(what: str, conninfo: str, kind: type[StorageError] = StorageError) -> Iterator[None]:
-    """Put an error of psycopg's in our words. It may quote a part of a password that is not escaped as it should be, so
-    neither its text nor the error itself goes on as it is.
-
-    Raises:
-        StorageError: `what`, and the driver's words without what may be secret.
-    """
-    try:
-        yield
-    except Error as error:
-        told = str(error).strip()
-        ours = kind(f"{what}: {redacted(told, conninfo)}")
-        if redacted(told, conninfo) == told:
-            raise ours from error
-        try:
-            raise ours from None
-        finally:
-            ours.__context__ = None  # else the driver's error would still hang on it
-
-
-def _parsed(conninfo: str) -> dict[str, Any]:
-    with without_secrets(f"this is no Postgres connection string{_FORMS}", conninfo):
-        return conninfo_to_dict(conninfo)
-
-
-_FORMS = " (postgresql://user:password@host:5432/name, in a password %40 for @, %2F for /, %3A for :; or key=value)"

@@ -1,9 +1,10 @@
-"""The tables of `PostgresSaver` and all its statements: constants, no code. A table is changed by a new migration."""
+"""The tables of `PostgresSaver` and all its statements: constants, no code. A table is changed by a
+new migration."""
 
 from __future__ import annotations
 
-# Names are bytes, because a Postgres text cannot hold a NUL, and are found by their hash, because an index cannot hold
-# long ones. For the rest see the tables in `sqlite`.
+# Names are bytes, because a Postgres text cannot hold a NUL, and are found by their hash, because
+# an index cannot hold long ones. For the rest see the tables in `sqlite`.
 MIGRATIONS = (
     (
         """
@@ -63,17 +64,20 @@ MIGRATIONS = (
             data BYTEA NOT NULL
         )
         """,
-        "CREATE INDEX stategraph_writes_by_checkpoint ON stategraph_writes (space, sha256(checkpoint_id))",
+        "CREATE INDEX stategraph_writes_by_checkpoint "
+        "ON stategraph_writes (space, sha256(checkpoint_id))",
     ),
 )
 _SPACE = "SELECT id, thread_id, checkpoint_ns, head, head_id, stamp, size FROM stategraph_spaces"
 _NAMED = "WHERE sha256(thread_id) = sha256($1) AND sha256(checkpoint_ns) = sha256($2)"
 _ROW = "SELECT space, seq, checkpoint_id, parent_id, link, run_id, body FROM stategraph_checkpoints"
 _IDS = "(SELECT sha256(id) FROM unnest($2::bytea[]) AS wanted (id))"
-# The rows of a commit, beside a statement `moved` that sets the head. All of it is one statement: it is done whole.
+# The rows of a commit, beside a statement `moved` that sets the head. All of it is one statement:
+# it is done whole.
 _NEW_ROWS = """,
     checkpoint AS (
-        INSERT INTO stategraph_checkpoints (space, seq, checkpoint_id, parent_id, link, run_id, body)
+        INSERT INTO stategraph_checkpoints
+            (space, seq, checkpoint_id, parent_id, link, run_id, body)
         SELECT id, head, $1::bytea, $2::bytea, $3::bigint, $4::bytea, $5::bytea FROM moved
     ),
     long_values AS (
@@ -104,31 +108,39 @@ STATEMENTS = {
     """,
     "set_revision": "UPDATE stategraph_spaces SET stamp = $1 WHERE id = $2",
     "count": """
-        SELECT size, (SELECT count(*) FROM stategraph_checkpoints WHERE space = $1) FROM stategraph_spaces WHERE id = $1
+        SELECT size, (SELECT count(*) FROM stategraph_checkpoints WHERE space = $1)
+            FROM stategraph_spaces WHERE id = $1
     """,
     "drop_space": "DELETE FROM stategraph_spaces WHERE id = $1",
     "by_id": f"{_ROW} WHERE space = $1 AND sha256(checkpoint_id) = sha256($2)",
-    "by_id_unindexed": "SELECT 1 FROM stategraph_checkpoints WHERE space = $1 AND checkpoint_id = $2",
+    "by_id_unindexed": (
+        "SELECT 1 FROM stategraph_checkpoints WHERE space = $1 AND checkpoint_id = $2"
+    ),
     "all_rows": f"{_ROW} WHERE space = $1 ORDER BY seq",
-    # Few spaces: the newest rows of each, by its index. Many: all rows backwards, of which most are wanted.
+    # Few spaces: the newest rows of each, by its index. Many: all rows backwards, of which most are
+    # wanted.
     "page": f"""
         SELECT found.* FROM unnest($1::bigint[]) AS wanted (id) CROSS JOIN LATERAL (
             {_ROW} WHERE space = wanted.id AND seq < $2 ORDER BY seq DESC LIMIT $3
         ) AS found ORDER BY seq DESC LIMIT $3
     """,
-    "page_of_many": f"{_ROW} WHERE space = ANY($1::bigint[]) AND seq < $2 ORDER BY seq DESC LIMIT $3",
+    "page_of_many": (
+        f"{_ROW} WHERE space = ANY($1::bigint[]) AND seq < $2 ORDER BY seq DESC LIMIT $3"
+    ),
     "next": f"{_ROW} WHERE space = $1 AND seq > $2 ORDER BY seq LIMIT 1",
     "chain": f"""
         WITH RECURSIVE chain AS (
             {_ROW} WHERE space = $1 AND seq = $2
             UNION ALL
             SELECT c.space, c.seq, c.checkpoint_id, c.parent_id, c.link, c.run_id, c.body
-            FROM stategraph_checkpoints AS c JOIN chain ON c.seq = chain.link AND chain.link < chain.seq
+            FROM stategraph_checkpoints AS c JOIN chain ON c.seq = chain.link
+                AND chain.link < chain.seq
             WHERE c.space = $1
         )
         SELECT * FROM chain ORDER BY seq DESC
     """,
-    # A space, and in it a checkpoint (the head, if $3 is NULL) with those it builds on and what its tasks wrote.
+    # A space, and in it a checkpoint (the head, if $3 is NULL) with those it builds on and what its
+    # tasks wrote.
     "look": f"""
         WITH RECURSIVE place AS (
             SELECT id, head, head_id, stamp, size, sha256(coalesce($3::bytea, head_id)) AS wanted
@@ -136,7 +148,8 @@ STATEMENTS = {
         ),
         chain AS (
             SELECT c.space, c.seq, c.checkpoint_id, c.parent_id, c.link, c.run_id, c.body
-            FROM place JOIN stategraph_checkpoints AS c ON c.space = place.id AND sha256(c.checkpoint_id) = place.wanted
+            FROM place JOIN stategraph_checkpoints AS c ON c.space = place.id
+                AND sha256(c.checkpoint_id) = place.wanted
             UNION ALL
             SELECT c.space, c.seq, c.checkpoint_id, c.parent_id, c.link, c.run_id, c.body
             FROM chain JOIN stategraph_checkpoints AS c
@@ -152,23 +165,27 @@ STATEMENTS = {
     """,
     "by_run": """
         SELECT checkpoint_id FROM stategraph_checkpoints
-        WHERE run_id IS NOT NULL AND sha256(run_id) = sha256($2) AND space = $1 ORDER BY seq DESC LIMIT 1
+        WHERE run_id IS NOT NULL AND sha256(run_id) = sha256($2) AND space = $1
+            ORDER BY seq DESC LIMIT 1
     """,
     "append": f"""
         WITH moved AS (
-            UPDATE stategraph_spaces SET head = nextval('stategraph_order'), head_id = $1, stamp = 0, size = size + 1
+            UPDATE stategraph_spaces
+                SET head = nextval('stategraph_order'), head_id = $1, stamp = 0, size = size + 1
             WHERE id = $10 AND head = $11 AND stamp = $12 RETURNING id, head
         ){_NEW_ROWS}
     """,
     "create": f"""
         WITH moved AS (
             INSERT INTO stategraph_spaces (thread_id, checkpoint_ns, head, head_id, size)
-            VALUES ($10, $11, nextval('stategraph_order'), $1, 1) ON CONFLICT DO NOTHING RETURNING id, head
+            VALUES ($10, $11, nextval('stategraph_order'), $1, 1)
+                ON CONFLICT DO NOTHING RETURNING id, head
         ){_NEW_ROWS}
     """,
     "insert": f"""
         WITH moved AS (
-            UPDATE stategraph_spaces SET head = nextval('stategraph_order'), head_id = $1, stamp = 0, size = size + 1
+            UPDATE stategraph_spaces
+                SET head = nextval('stategraph_order'), head_id = $1, stamp = 0, size = size + 1
             WHERE id = $10 RETURNING id, head
         ){_NEW_ROWS}
     """,
@@ -176,22 +193,29 @@ STATEMENTS = {
         INSERT INTO stategraph_checkpoints (space, checkpoint_id, parent_id, link, run_id, body)
         VALUES ($1, $2, $3, $4, $5, $6) RETURNING seq
     """,
-    "rewrite": "UPDATE stategraph_checkpoints SET parent_id = $1, link = NULL, body = $2 WHERE seq = $3",
+    "rewrite": (
+        "UPDATE stategraph_checkpoints SET parent_id = $1, link = NULL, body = $2 WHERE seq = $3"
+    ),
     "drop_rows": "DELETE FROM stategraph_checkpoints WHERE space = $1 AND seq = ANY($2::bigint[])",
     "forget_rows": "DELETE FROM stategraph_checkpoints WHERE space = $1",
     "threads_of_runs": """
         SELECT DISTINCT thread_id FROM stategraph_checkpoints JOIN stategraph_spaces ON id = space
-        WHERE run_id IS NOT NULL AND sha256(run_id) IN (SELECT sha256(run) FROM unnest($1::bytea[]) AS wanted (run))
+        WHERE run_id IS NOT NULL AND sha256(run_id) IN (
+            SELECT sha256(run) FROM unnest($1::bytea[]) AS wanted (run)
+        )
         ORDER BY thread_id
     """,
     "values": """
         WITH RECURSIVE found (owner, channel, base) AS (
-            SELECT v.owner, v.channel, v.base FROM unnest($2::bigint[], $3::bytea[]) AS wanted (owner, channel)
+            SELECT v.owner, v.channel, v.base
+                FROM unnest($2::bigint[], $3::bytea[]) AS wanted (owner, channel)
             JOIN stategraph_values AS v
-                ON v.space = $1 AND v.owner = wanted.owner AND sha256(v.channel) = sha256(wanted.channel)
+                ON v.space = $1 AND v.owner = wanted.owner
+                    AND sha256(v.channel) = sha256(wanted.channel)
             UNION
             SELECT v.owner, v.channel, v.base FROM found JOIN stategraph_values AS v
-                ON v.space = $1 AND v.owner = found.base AND sha256(v.channel) = sha256(found.channel)
+                ON v.space = $1 AND v.owner = found.base
+                    AND sha256(v.channel) = sha256(found.channel)
         )
         SELECT v.owner, v.channel, v.base, v.data FROM found JOIN stategraph_values AS v
             ON v.space = $1 AND v.owner = found.owner AND sha256(v.channel) = sha256(found.channel)
@@ -201,9 +225,13 @@ STATEMENTS = {
         WHERE space = $1 AND owner = $2 AND sha256(channel) = sha256($3)
     """,
     "all_values": "SELECT owner, channel, base FROM stategraph_values WHERE space = $1",
-    "add_value": "INSERT INTO stategraph_values (space, owner, channel, base, data) VALUES ($1, $2, $3, $4, $5)",
+    "add_value": (
+        "INSERT INTO stategraph_values (space, owner, channel, base, data) "
+        "VALUES ($1, $2, $3, $4, $5)"
+    ),
     "drop_values": """
-        DELETE FROM stategraph_values AS v USING unnest($2::bigint[], $3::bytea[]) AS gone (owner, channel)
+        DELETE FROM stategraph_values AS v
+        USING unnest($2::bigint[], $3::bytea[]) AS gone (owner, channel)
         WHERE v.space = $1 AND v.owner = gone.owner AND sha256(v.channel) = sha256(gone.channel)
     """,
     "forget_values": "DELETE FROM stategraph_values WHERE space = $1",
@@ -213,20 +241,28 @@ STATEMENTS = {
     """,
     "all_writes": "SELECT checkpoint_id, data FROM stategraph_writes WHERE space = $1 ORDER BY seq",
     "count_writes": """
-        SELECT count(*) FROM stategraph_writes WHERE space = $1 AND sha256(checkpoint_id) = sha256($2)
+        SELECT count(*) FROM stategraph_writes WHERE space = $1
+            AND sha256(checkpoint_id) = sha256($2)
     """,
     "add_writes": "INSERT INTO stategraph_writes (space, checkpoint_id, data) VALUES ($1, $2, $3)",
     "beside": f"""
         WITH place AS (
-            UPDATE stategraph_spaces SET stamp = stamp + 1 {_NAMED} AND head_id = $3 AND stamp = $4 RETURNING id
+            UPDATE stategraph_spaces SET stamp = stamp + 1 {_NAMED} AND head_id = $3
+                AND stamp = $4 RETURNING id
         )
-        INSERT INTO stategraph_writes (space, checkpoint_id, data) SELECT id, $3::bytea, $5::bytea FROM place
+        INSERT INTO stategraph_writes (space, checkpoint_id, data)
+            SELECT id, $3::bytea, $5::bytea FROM place
     """,
     "same_writes": """
-        SELECT 1 FROM stategraph_writes WHERE space = $1 AND sha256(checkpoint_id) = sha256($2) AND data = $3
+        SELECT 1 FROM stategraph_writes WHERE space = $1
+            AND sha256(checkpoint_id) = sha256($2) AND data = $3
     """,
-    "drop_writes": f"DELETE FROM stategraph_writes WHERE space = $1 AND sha256(checkpoint_id) IN {_IDS}",
+    "drop_writes": (
+        f"DELETE FROM stategraph_writes WHERE space = $1 AND sha256(checkpoint_id) IN {_IDS}"
+    ),
     "forget_writes": "DELETE FROM stategraph_writes WHERE space = $1",
 }
-NAMES = frozenset({"thread_id", "checkpoint_ns", "head_id", "checkpoint_id", "parent_id", "run_id", "channel"})
+NAMES = frozenset(
+    {"thread_id", "checkpoint_ns", "head_id", "checkpoint_id", "parent_id", "run_id", "channel"}
+)
 """Columns that hold text."""

@@ -1,6 +1,8 @@
-"""One Postgres connection: statements with their values bound, transactions, and the patience to wait for an answer.
+"""One Postgres connection: statements with their values bound, transactions, and the patience to
+wait for an answer.
 
-The one place that knows how psycopg is used. Texts are sent as bytes, because a Postgres text cannot hold a NUL.
+The one place that knows how psycopg is used. Texts are sent as bytes, because a Postgres text
+cannot hold a NUL.
 """
 
 from __future__ import annotations
@@ -33,24 +35,33 @@ _BACKEND = "SELECT pg_backend_pid()"
 PROBES = 3
 """How often it is tried to be given the session of another connection."""
 
-ALIVE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 25_000}
-"""Options of a connection: after so many seconds (the last: milliseconds) this side takes a server that is cut off for
-lost."""
+ALIVE = {
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 25_000,
+}
+"""Options of a connection: after so many seconds (the last: milliseconds) this side takes a server
+that is cut off for lost."""
 
 SERVER_ALIVE = """
-    set_config('tcp_keepalives_idle', '10', false), set_config('tcp_keepalives_interval', '5', false),
+    set_config('tcp_keepalives_idle', '10', false), set_config('tcp_keepalives_interval', '5',
+        false),
     set_config('tcp_keepalives_count', '3', false), set_config('tcp_user_timeout', '25000', false)
 """
-"""The same for the server's side, whatever its own settings are: a client that vanished holds no lock and no connection
-for longer."""
+"""The same for the server's side, whatever its own settings are: a client that vanished holds no
+lock and no connection for longer."""
 
 
 class Wire:
-    """Statements on one connection, with their values bound. Strings become bytes; a list of pairs, two arrays."""
+    """Statements on one connection, with their values bound. Strings become bytes; a list of pairs,
+    two arrays."""
 
     __slots__ = ("_cursor", "_later", "connection")
 
-    def __init__(self, connection: Connection[Any], row_factory: RowFactory[Any] = tuple_row) -> None:
+    def __init__(
+        self, connection: Connection[Any], row_factory: RowFactory[Any] = tuple_row
+    ) -> None:
         self.connection = connection
         self._cursor = RawCursor(connection, row_factory=row_factory)
         self._later: dict[str, list[list[Any]]] = {}
@@ -90,7 +101,9 @@ def bound(values: Sequence[Any]) -> list[Any]:
         if kind is str:
             sent.append(value.encode())
         elif kind is int:
-            sent.append(Int8(value))  # one type for all, or each size would be a statement of its own to prepare
+            sent.append(
+                Int8(value)
+            )  # one type for all, or each size would be a statement of its own to prepare
         elif kind is not list:
             sent.append(value)
         elif value and type(value[0]) is tuple:
@@ -126,10 +139,13 @@ def _rolled_back(wire: Wire) -> None:
 def alone(connection: Connection[Any]) -> Iterator[None]:
     """A connection in no transaction, in which psycopg opens none by itself."""
     if connection.closed:
-        raise StorageError("the Postgres connection that was handed in is closed: hand in a pool, or open it anew")
+        raise StorageError(
+            "the Postgres connection that was handed in is closed: hand in a pool, or open it anew"
+        )
     if connection.info.transaction_status != TransactionStatus.IDLE:
         raise StorageError(
-            "the Postgres connection that was handed in is inside a transaction: end it first, or hand in a pool"
+            "the Postgres connection that was handed in is inside a transaction: end it first, or "
+            "hand in a pool"
         )
     if connection.autocommit:
         yield
@@ -143,8 +159,8 @@ def alone(connection: Connection[Any]) -> Iterator[None]:
 
 
 def alive(connection: Connection[Any], ask: bool = False) -> bool:
-    """Whether an idle connection has its server. Asks it only if told to, or if it has something to say: then it mostly
-    is the end."""
+    """Whether an idle connection has its server. Asks it only if told to, or if it has something to
+    say: then it mostly is the end."""
     if connection.closed:
         return False
     with DefaultSelector() as selector:
@@ -160,8 +176,9 @@ def alive(connection: Connection[Any], ask: bool = False) -> bool:
 
 
 def shares_sessions(connection: Connection[Any], connect: Callable[[], Connection[Any]]) -> bool:
-    """Whether there is a pooler between, e.g. PgBouncer, that lends sessions for a transaction at a time, so that locks
-    and LISTEN are lost. It does if another connection gets the session that this one had, or this one changes its own.
+    """Whether there is a pooler between, e.g. PgBouncer, that lends sessions for a transaction at a
+    time, so that locks and LISTEN are lost. It does if another connection gets the session that
+    this one had, or this one changes its own.
 
     Args:
         connect: makes another connection to the same address.
@@ -183,8 +200,9 @@ def _backend(connection: Connection[Any]) -> int:
 
 
 def proven(connection: Connection[Any], lost: float, seconds: float) -> bool:
-    """`alive`; a connection that is older than the last loss of another one is asked, for so many seconds. Of a server
-    that lost its power nobody heard, so that all idle connections look as if they were alive."""
+    """`alive`; a connection that is older than the last loss of another one is asked, for so many
+    seconds. Of a server that lost its power nobody heard, so that all idle connections look as if
+    they were alive."""
     if not isinstance(connection, Patient) or connection.proved > lost:
         return alive(connection)
     patience, connection.patience = connection.patience, max(0.1, seconds)
@@ -198,7 +216,8 @@ class LateError(OperationalError):
 
 
 class Patient(Connection[Any]):
-    """A connection that waits only so long for an answer, even from a server that is frozen or cut off.
+    """A connection that waits only so long for an answer, even from a server that is frozen or cut
+    off.
 
     Attributes:
         patience: seconds; None for as long as it takes.
@@ -211,19 +230,22 @@ class Patient(Connection[Any]):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         _open.add(self)
-        # As text a value in an array is twice as long, and all threads stand still while it is made.
+        # As text a value in an array is twice as long, and all threads stand still while it is
+        # made.
         self.adapters.register_dumper(list, ListBinaryDumper)
 
     def wait(self, gen: Generator[Any, Any, Any], *args: Any, **kwargs: Any) -> Any:
         try:
-            return super().wait(gen if self.patience is None else _until(gen, self.patience), *args, **kwargs)
+            return super().wait(
+                gen if self.patience is None else _until(gen, self.patience), *args, **kwargs
+            )
         except LateError:
             self._abort()
             raise
 
     def _abort(self) -> None:
-        """Close it, and drop what was not sent yet: else the system goes on sending it, and what was given up is done
-        when the network is back, after what was asked since."""
+        """Close it, and drop what was not sent yet: else the system goes on sending it, and what
+        was given up is done when the network is back, after what was asked since."""
         handle = socket.socket(fileno=self.fileno())
         try:
             handle.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -236,8 +258,9 @@ _open: WeakSet[Patient] = WeakSet()
 
 
 def _let_go() -> None:
-    """In the child of a fork, e.g. one that a node made: a socket that it held would outlive the process that opened
-    it, and with it that session, its locks and its claims. Its number stays taken, lest another file gets it."""
+    """In the child of a fork, e.g. one that a node made: a socket that it held would outlive the
+    process that opened it, and with it that session, its locks and its claims. Its number stays
+    taken, lest another file gets it."""
     nothing = os.open(os.devnull, os.O_RDWR)
     for connection in list(_open):
         try:
@@ -252,7 +275,8 @@ if hasattr(os, "register_at_fork"):
 
 
 def _until(gen: Generator[Any, Any, Any], seconds: float) -> Generator[Any, Any, Any]:
-    """The same generator; it fails if it still has to wait after so many seconds. It is asked ten times a second."""
+    """The same generator; it fails if it still has to wait after so many seconds. It is asked ten
+    times a second."""
     deadline = monotonic() + seconds
     try:
         wanted = next(gen)
@@ -263,5 +287,3 @@ def _until(gen: Generator[Any, Any, Any], seconds: float) -> Generator[Any, Any,
             wanted = gen.send(ready)
     except StopIteration as end:
         return end.value
-
-

@@ -1,4 +1,5 @@
-"""Forgetting checkpoints, on the rows of a thread: what stays is complete afterwards, deltas included."""
+"""Forgetting checkpoints, on the rows of a thread: what stays is complete afterwards, deltas
+included."""
 
 from __future__ import annotations
 
@@ -58,14 +59,14 @@ def keep_only(
     choose: Choose,
     replaced: str | None = None,
 ) -> None:
-    """Forget all checkpoints of a namespace but those chosen, with their writes, and the values that
-    none of them needs.
+    """Forget all checkpoints of a namespace but those chosen, with their writes, and the values
+    that none of them needs.
 
     A checkpoint whose parent goes gets its nearest ancestor that is left.
 
     Args:
-        replaced: the id of one that goes and comes back at once: it stays the parent of its children,
-            and keeps what was written beside it.
+        replaced: the id of one that goes and comes back at once: it stays the parent of its
+            children, and keeps what was written beside it.
     """
     rows = read_rows(session, key, namespace_id)
     kept = frozenset(choose([(row, unpack_body(key, row)) for row in rows]))
@@ -124,8 +125,8 @@ class _Pruning:
             session.run("add_writes", id, checkpoint_id, data)
 
     def relink(self, row: CheckpointRow, body: CheckpointBody, state: MaterializedState) -> None:
-        """Write a row that stays anew, complete and with its nearest ancestor that is left, if what it
-        builds on or names goes."""
+        """Write a row that stays anew, complete and with its nearest ancestor that is left, if what
+        it builds on or names goes."""
         parent = row.parent_id
         if parent in self._parents:
             parent = nearest_kept(self._parents, row.checkpoint_id, self._names)

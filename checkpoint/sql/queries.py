@@ -28,8 +28,8 @@ NEWEST = 2**62
 
 
 class SqlSession(Protocol):
-    """Named statements with their values bound, mostly those of one transaction. A value may be a list,
-    of names, numbers or pairs."""
+    """Named statements with their values bound, mostly those of one transaction. A value may be a
+    list, of names, numbers or pairs."""
 
     def rows(self, statement: str, *values: Any) -> list[Any]:
         """All rows of a query."""
@@ -175,8 +175,8 @@ def _read_chain(session: SqlSession, row: CheckpointRow) -> list[CheckpointRow]:
 def read_page(
     session: SqlSession, namespaces: Mapping[int, NamespaceRow], edge: int, integrity: Integrity
 ) -> list[StoredCheckpoint]:
-    """The next checkpoints of some namespaces, newest first, that are older than a sequence: `PAGE` of
-    them if there are.
+    """The next checkpoints of some namespaces, newest first, that are older than a sequence: `PAGE`
+    of them if there are.
 
     Raises:
         DamagedError: what is stored is not what was written.
@@ -215,8 +215,8 @@ def _fill(
     found: Sequence[StoredCheckpoint],
     known: list[bytes] | None = None,
 ) -> None:
-    """Read the long values of some checkpoints of one namespace that follow each other, oldest first,
-    and the writes beside them, unless those of the only one are `known`."""
+    """Read the long values of some checkpoints of one namespace that follow each other, oldest
+    first, and the writes beside them, unless those of the only one are `known`."""
     values = _value_reader(session, namespace, found)
     ids = [each.row.checkpoint_id for each in found]
     if known is not None:

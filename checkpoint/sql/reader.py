@@ -1,4 +1,5 @@
-"""How savers on SQL databases read: which statements answer which call, and what is known of the heads."""
+"""How savers on SQL databases read: which statements answer which call, and what is known of the
+heads."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ from .queries import (
 from .rows import MaterializedState, NamespaceRow, StoredCheckpoint, ThreadKey
 
 CACHED_STATES = 128
-"""How many namespaces' newest states are kept, so that a run's next commit need not read the one before."""
+"""How many namespaces' newest states are kept, so that a run's next commit need not read the one
+before."""
 
 
 class SqlReader(BuiltinSaver):
@@ -59,8 +61,8 @@ class SqlReader(BuiltinSaver):
     ) -> None:
         super().__init__(serde=serde, retention=retention)
         self._integrity = integrity or Integrity()
-        # (thread id, namespace) → the state of its head. Each operation on it is atomic, so it needs
-        # no lock. Who commits takes the state out, for it is changed in place.
+        # (thread id, namespace) → the state of its head. Each operation on it is atomic, so it
+        # needs no lock. Who commits takes the state out, for it is changed in place.
         self._states: OrderedDict[tuple[str, str], MaterializedState] = OrderedDict()
 
     def _session(self, *, write: bool) -> AbstractContextManager[SqlSession]:
@@ -222,8 +224,8 @@ class SqlReader(BuiltinSaver):
         fits: Callable[[StoredCheckpoint], bool],
         limit: int | None,
     ) -> Iterator[StoredCheckpoint]:
-        """The checkpoints that fit, at most so many. Before the last one the list is checked: it must
-        be whole."""
+        """The checkpoints that fit, at most so many. Before the last one the list is checked: it
+        must be whole."""
         check, left = ListingCheck(namespaces, edge), limit
         if left == 0:
             return

@@ -1,4 +1,5 @@
-"""Keeps passwords out of errors: what a connection string holds of them, in whatever way it is malformed."""
+"""Keeps passwords out of errors: what a connection string holds of them, in whatever way it is
+malformed."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
 """A thread as rows, for savers on databases: what each row holds, as records and as bytes. No SQL.
 
-A namespace of a thread has a row that names its head. A checkpoint's row holds what its step changed
-and links to the row it builds on; every `KEYFRAME` links one holds a complete table, so that reading
-walks few rows. Short values stand in the checkpoint's row; long ones have a row of their own, whole or
-as a delta on an older one. They are named by their owner (the checkpoint that wrote them) and the last
-bytes of their row, so that nothing can take its place unseen. So it is with what the tasks of a
-superstep wrote: if short, it stands in the row of the checkpoint that came of it; else in a row beside
-their own.
+A namespace of a thread has a row that names its head. A checkpoint's row holds what its step
+changed and links to the row it builds on; every `KEYFRAME` links one holds a complete table, so
+that reading walks few rows. Short values stand in the checkpoint's row; long ones have a row of
+their own, whole or as a delta on an older one. They are named by their owner (the checkpoint that
+wrote them) and the last bytes of their row, so that nothing can take its place unseen. So it is
+with what the tasks of a superstep wrote: if short, it stands in the row of the checkpoint that came
+of it; else in a row beside their own.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ SELF = 0
 
 @dataclass(slots=True)
 class NamespaceRow:
-    """A namespace of a thread. `head` is the sequence of its newest checkpoint, `revision` how often
-    something was recorded beside that, `size` the number of all."""
+    """A namespace of a thread. `head` is the sequence of its newest checkpoint, `revision` how
+    often something was recorded beside that, `size` the number of all."""
 
     id: int
     thread_id: str
@@ -50,7 +50,8 @@ class NamespaceRow:
 
 
 class CheckpointRow(NamedTuple):
-    """A checkpoint. `link` is the sequence of the row it builds on, None if its table is complete."""
+    """A checkpoint. `link` is the sequence of the row it builds on, None if its table is
+    complete."""
 
     namespace_id: int
     seq: int
@@ -125,8 +126,8 @@ class CheckpointBody(NamedTuple):
     """What a checkpoint's row holds, unpacked. A value None: the channel is empty.
 
     Attributes:
-        parent_revision: how often something had been recorded beside the parent when this was made, so
-            that it is seen if that is missing; None without a parent.
+        parent_revision: how often something had been recorded beside the parent when this was made,
+            so that it is seen if that is missing; None without a parent.
         parent_writes: what the parent's tasks wrote, where it is not recorded beside the parent.
     """
 
@@ -240,9 +241,7 @@ def unpack_body(key: ThreadKey, row: CheckpointRow) -> CheckpointBody:
     values = {name: _value(entry, row.seq) for name, entry in entries.items()}
     writes = unpack_tasks(tasks)
     metadata = (form, payload)
-    return CheckpointBody(
-        ts, v, metadata, parent_revision, updated, values, versions, seen, writes
-    )
+    return CheckpointBody(ts, v, metadata, parent_revision, updated, values, versions, seen, writes)
 
 
 def _value(entry: Any, seq: int) -> ChannelValue | None:

@@ -1,5 +1,5 @@
-"""How savers on SQL databases write. The texts, and how a connection is had, are each database's own.
-All that is user data is bound; no text of a user's ever becomes SQL."""
+"""How savers on SQL databases write. The texts, and how a connection is had, are each database's
+own. All that is user data is bound; no text of a user's ever becomes SQL."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ class SqlSaver(SqlReader):
     # -- a superstep --------------------------------------------------------------------------
 
     def commit(self, commit: Commit) -> None:
-        """Store one superstep in one transaction: the parent's writes, the checkpoint, the new head.
+        """Store one superstep in one transaction: the parent's writes, the checkpoint, the new
+        head.
 
         Raises:
             CheckpointConflictError: the head is not the one the commit names.
@@ -83,7 +84,8 @@ class SqlSaver(SqlReader):
 
     def _append(self, state: MaterializedState, rows: CommitRows) -> int | None:
         """Store a commit's rows in a transaction of their own, if the head is as it is known; their
-        sequence, or None. What every superstep does: a database does it in as few steps as it can."""
+        sequence, or None. What every superstep does: a database does it in as few steps as it
+        can."""
         raise NotImplementedError
 
     def _insert(self, session: SqlSession, namespace_id: int, rows: CommitRows) -> int:
@@ -118,9 +120,7 @@ class SqlSaver(SqlReader):
         where, key = (thread_id, checkpoint_ns), self._key(thread_id, checkpoint_ns)
         with self._session(write=True) as session:
             namespace = self._lock_namespace(session, key)
-            check_expected(
-                self, "commit_writes", where, namespace.head_id, namespace.revision
-            )
+            check_expected(self, "commit_writes", where, namespace.head_id, namespace.revision)
             revision = self._add_writes(session, namespace, checkpoint_id, writes)
         self._set_revision(key, checkpoint_id, revision)
 
@@ -243,7 +243,9 @@ class SqlSaver(SqlReader):
                     self._keep_only(
                         session,
                         namespace,
-                        lambda rows: [row.checkpoint_id for row, _ in rows if row.run_id not in runs],
+                        lambda rows: [
+                            row.checkpoint_id for row, _ in rows if row.run_id not in runs
+                        ],
                     )
 
     def prune(
@@ -268,9 +270,7 @@ class SqlSaver(SqlReader):
                 damaged[0].add_note(f"also damaged: {other}")
             raise damaged[0]
 
-    def _prune_thread(
-        self, session: SqlSession, thread_id: str, limits: RetentionLimits
-    ) -> None:
+    def _prune_thread(self, session: SqlSession, thread_id: str, limits: RetentionLimits) -> None:
         kept: dict[str, Collection[str]] = {}
         namespaces = lock_namespaces(session, thread_id)
         # Outer graphs first: what stays of a nested one depends on what stays around it.

@@ -1,7 +1,7 @@
 """One SQLite connection, for the savers, stores and caches kept in it.
 
-Opening, closing and transactions; no table is known here. No text of a user's ever becomes SQL: the modules that
-use this hold their statements as constants and bind every value.
+Opening, closing and transactions; no table is known here. No text of a user's ever becomes SQL: the
+modules that use this hold their statements as constants and bind every value.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ AGAIN = 0.01
 """Seconds until a file that others are opening is tried again."""
 
 Synchronous = Literal["off", "normal", "full", "extra"]
-"""How much is on the disk when a commit returns. `full`: all of it. `normal`: a loss of power may take the last
-commits, whole ones only; a crash of the process takes nothing. `off`: a loss of power may damage the file."""
+"""How much is on the disk when a commit returns. `full`: all of it. `normal`: a loss of power may
+take the last commits, whole ones only; a crash of the process takes nothing. `off`: a loss of power
+may damage the file."""
 
 _BEGIN = "BEGIN"
 BEGIN_WRITE = "BEGIN IMMEDIATE"
@@ -39,7 +40,8 @@ COMMIT = "COMMIT"
 _ROLLBACK = "ROLLBACK"
 _WAL = "PRAGMA journal_mode=WAL"
 _LOG = "PRAGMA wal_autocheckpoint=4000"
-"""Pages of the log (16 MB) before it is written into the file: the same pages change again and again."""
+"""Pages of the log (16 MB) before it is written into the file: the same pages change again and
+again."""
 _FILE = "SELECT file FROM pragma_database_list WHERE name = 'main'"
 _SYNCHRONOUS = {
     "off": "PRAGMA synchronous=OFF",
@@ -58,9 +60,10 @@ class Database:
         synchronous: by name; None leaves it as it is.
         timeout: seconds to wait for another writer.
         advice: for the user, when the database has refused something.
-        watched: refuse to write once the file, or its journal, was deleted or replaced: SQLite itself goes on
-            writing into what no name leads to any more.
-        read_only: change nothing, neither tables nor the way the file is kept; `target` is a file name.
+        watched: refuse to write once the file, or its journal, was deleted or replaced: SQLite
+            itself goes on writing into what no name leads to any more.
+        read_only: change nothing, neither tables nor the way the file is kept; `target` is a file
+            name.
 
     Raises:
         StorageError: it cannot be opened.
@@ -81,7 +84,9 @@ class Database:
         import sqlite3
 
         if synchronous is not None and synchronous not in _SYNCHRONOUS:
-            raise ValueError(f"synchronous is one of {', '.join(_SYNCHRONOUS)}, not {synchronous!r}")
+            raise ValueError(
+                f"synchronous is one of {', '.join(_SYNCHRONOUS)}, not {synchronous!r}"
+            )
         self._process = os.getpid()
         self._closed = False
         self._advice = advice
@@ -120,9 +125,11 @@ class Database:
         except sqlite3.Error as error:
             raise not_opened(name, error) from error
 
-    def _prepare_patiently(self, schema: Sequence[str], synchronous: Synchronous | None, timeout: float) -> None:
-        """Prepare; while others do so or write, try again: SQLite does not wait by itself where it would have to turn a
-        read lock into a write lock, as on the way to WAL."""
+    def _prepare_patiently(
+        self, schema: Sequence[str], synchronous: Synchronous | None, timeout: float
+    ) -> None:
+        """Prepare; while others do so or write, try again: SQLite does not wait by itself where it
+        would have to turn a read lock into a write lock, as on the way to WAL."""
         deadline = time.monotonic() + timeout
         while True:
             try:
@@ -158,7 +165,8 @@ class Database:
         return found or None
 
     def check_files(self) -> None:
-        """Refuse to commit what nobody could find again. Called before each commit: a few microseconds.
+        """Refuse to commit what nobody could find again. Called before each commit: a few
+        microseconds.
 
         Raises:
             StorageError: the file was deleted or replaced since it was opened.
@@ -166,8 +174,10 @@ class Database:
         for path, identity in self._files:
             if identity_of(path) != identity:
                 raise StorageError(
-                    f"the SQLite file {path!r} was deleted or replaced while it was open: what is written into it now "
-                    f"would be lost. Nothing of this call was stored. Put it back, then open it again{self._advice}"
+                    f"the SQLite file {path!r} was deleted or replaced while it was open: what is "
+                    "written into it now "
+                    "would be lost. Nothing of this call was stored. Put it back, then open it "
+                    f"again{self._advice}"
                 )
 
     def execute(self, statement: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
@@ -178,11 +188,14 @@ class Database:
     def transaction(self, write: bool) -> Iterator[None]:
         """All that is done inside sees one state of the file and is kept whole, or not at all.
 
-        A writer takes the file's write lock at once, so that it cannot find out too late that it lost it.
+        A writer takes the file's write lock at once, so that it cannot find out too late that it
+        lost it.
         """
         mine = self.settle()
         try:
-            self.execute(BEGIN_WRITE if write else _BEGIN)  # inside: Ctrl-C may come just as it is done
+            self.execute(
+                BEGIN_WRITE if write else _BEGIN
+            )  # inside: Ctrl-C may come just as it is done
             yield
             if write:
                 self.check_files()
@@ -213,23 +226,31 @@ class Database:
             StorageError: this was opened by another process.
         """
         if self._process != os.getpid():
-            raise StorageError("an SQLite connection does not survive a fork: open another in the new process")
+            raise StorageError(
+                "an SQLite connection does not survive a fork: open another in the new process"
+            )
 
     def refused(self, error: Exception) -> StorageError:
         """What to raise for an error of the driver's."""
         if self._closed:
-            return StorageError("this was closed, and its connection with it: keep it open while graphs use it")
+            return StorageError(
+                "this was closed, and its connection with it: keep it open while graphs use it"
+            )
         text = str(error).rstrip(".")
-        return StorageError(f"the SQLite database refused: {text}. Nothing of this call was stored{self._advice}")
+        return StorageError(
+            f"the SQLite database refused: {text}. Nothing of this call was stored{self._advice}"
+        )
 
     def settle(self) -> bool:
-        """Whether no transaction is open. One of our own that Ctrl-C has left half-way is undone first."""
+        """Whether no transaction is open. One of our own that Ctrl-C has left half-way is undone
+        first."""
         if self.owned:
             self.roll_back()
         return not self.connection.in_transaction
 
     def roll_back(self) -> None:
-        """Undo what the open transaction has done; SQLite ends it by itself on some errors, such as a full disk."""
+        """Undo what the open transaction has done; SQLite ends it by itself on some errors, such as
+        a full disk."""
         if self.connection.in_transaction:
             self.execute(_ROLLBACK)
 
@@ -241,8 +262,9 @@ class Database:
 
 
 def read_only_uri(name: str) -> str:
-    """How SQLite opens a file without changing it or anything beside it. Where nobody writes to it (there is no
-    journal) it needs no lock, so that a file and a folder that may not be written can be read, too."""
+    """How SQLite opens a file without changing it or anything beside it. Where nobody writes to it
+    (there is no journal) it needs no lock, so that a file and a folder that may not be written can
+    be read, too."""
     path = os.path.abspath(name)
     try:
         still = os.stat(f"{path}-wal").st_size == 0
@@ -267,12 +289,14 @@ def identity_of(path: str) -> tuple[int, int] | None:
 
 
 def _is_busy(error: Exception) -> bool:
-    """Whether others have the file locked: SQLITE_BUSY or SQLITE_LOCKED, the low byte of an extended code."""
+    """Whether others have the file locked: SQLITE_BUSY or SQLITE_LOCKED, the low byte of an
+    extended code."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in (5, 6)
 
 
 def is_duplicate(error: Exception) -> bool:
-    """Whether a row was refused because there is one of the same key: SQLITE_CONSTRAINT_UNIQUE or ..._PRIMARYKEY."""
+    """Whether a row was refused because there is one of the same key: SQLITE_CONSTRAINT_UNIQUE or
+    ..._PRIMARYKEY."""
     return getattr(error, "sqlite_errorcode", 0) in (2067, 1555)
 
 

@@ -51,7 +51,8 @@ def build_rows(state: MaterializedState, commit: Commit, metadata: Blob) -> Comm
     """The rows of a commit.
 
     Args:
-        state: of its parent. An empty one if there is none, and then the commit must hold everything.
+        state: of its parent. An empty one if there is none, and then the commit must hold
+            everything.
         metadata: encoded.
     """
     key = state.key
@@ -128,7 +129,8 @@ def _split_values(
 def _shrink_value(
     old: ChannelValue | None, blob: Blob
 ) -> tuple[ChannelValue, int | None, list[Any]]:
-    """A long value, its base and the content of its row: a delta on the old one where that saves."""
+    """A long value, its base and the content of its row: a delta on the old one where that
+    saves."""
     form, payload = blob
     if old is not None and old.owner is not None and old.blob is not None and old.blob[0] == form:
         delta = delta_of(old.blob[1], payload)
