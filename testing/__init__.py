@@ -7,19 +7,19 @@ MODULE:NAME`. README.md says what each check means. Only names are gathered here
 
 from .channels import CHANNEL_RULES, Example, check_channel
 from .concurrency import Attempt, check_race
-from .conformance import CHECKS, Check, CheckFailed, difference, same
+from .conformance import CHECKS, Check, CheckFailed, assert_same, difference
 from .damage import damage_sqlite
-from .harness import Commits, Desk, World
-from .processes import CannotStart, Ended, KillAt, Ledger, Processes, kill
+from .harness import Commits, Harness, Mode
+from .processes import CannotStart, KillAt, Ledger, ProcessEnd, Processes, kill
 from .storage import wrong_clock
-from .suite import Case, Report, Result, SaverChecks, check_saver
+from .suite import Case, CaseResult, SaverChecks, SuiteReport, check_saver
 
 __all__ = [
     # run the suite
     "SaverChecks",
     "check_saver",
-    "Report",
-    "Result",
+    "SuiteReport",
+    "CaseResult",
     "Case",
     "Check",
     "CheckFailed",
@@ -29,14 +29,14 @@ __all__ = [
     "CHANNEL_RULES",
     "Example",
     # write checks of your own
-    "Desk",
-    "World",
+    "Harness",
+    "Mode",
     "Commits",
-    "same",
+    "assert_same",
     "difference",
     # kill, and look at what is left
     "Processes",
-    "Ended",
+    "ProcessEnd",
     "CannotStart",
     "KillAt",
     "kill",

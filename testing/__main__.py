@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any
 
 from .conformance import CHECKS, GROUPS
-from .suite import Result, check_saver, line
+from .suite import CaseResult, check_saver, format_result
 
 
 def main(given: Sequence[str] | None = None) -> int:
@@ -28,7 +28,7 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument("--scale", type=int, help="how much to do; 1 is quick, 100 long")
     parser.add_argument("--seed", type=int, help="where chance begins")
     parser.add_argument(
-        "--world", dest="worlds", action="append", choices=["sync", "async"], help="both by default"
+        "--world", dest="modes", action="append", choices=["sync", "async"], help="both by default"
     )
     parser.add_argument(
         "--not-durable", dest="durable", action="store_false", default=None, help="it dies with us"
@@ -36,24 +36,24 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument("--list", action="store_true", help="tell all checks and what they mean")
     asked = parser.parse_args(given)
     if asked.list:
-        print("\n".join(_told()))
+        print("\n".join(_list_checks()))
         return 0
     if asked.what is None:
         parser.error("which saver? MODULE:NAME")
     try:
-        what = found(asked.what)
+        what = import_named(asked.what)
     except (ImportError, AttributeError, ValueError) as error:
         parser.error(str(error))
-    names = ("scale", "seed", "worlds", "durable")
+    names = ("scale", "seed", "modes", "durable")
     settings = {name: getattr(asked, name) for name in names if getattr(asked, name) is not None}
-    report = check_saver(what, only=asked.only, tell=_tell, **settings)
+    report = check_saver(what, only=asked.only, tell=_print_result, **settings)
     print(report.ending)
     if not report.results:
         parser.error(f"there is no check named {' or '.join(asked.only)}: see --list")
     return 0 if report.ok else 1
 
 
-def found(name: str) -> Any:
+def import_named(name: str) -> Any:
     """What `module:name` names; modules of the working directory are found too.
 
     Raises:
@@ -67,11 +67,11 @@ def found(name: str) -> Any:
     return getattr(import_module(module), attribute)
 
 
-def _tell(result: Result) -> None:
-    print(line(result), flush=True)
+def _print_result(result: CaseResult) -> None:
+    print(format_result(result), flush=True)
 
 
-def _told() -> Sequence[str]:
+def _list_checks() -> Sequence[str]:
     lines = []
     for group, about in GROUPS.items():
         lines.append(f"{group}: {about}")

@@ -353,12 +353,14 @@ def _observe(channel: Channel) -> dict[str, Any]:
         value = channel.get()
     except EmptyChannelError:
         value = MISSING
-    return deepcopy({
-        "available": channel.is_available(),
-        "value": value,
-        "checkpoint": channel.checkpoint(),
-        "status": channel.describe(),
-    })
+    return deepcopy(
+        {
+            "available": channel.is_available(),
+            "value": value,
+            "checkpoint": channel.checkpoint(),
+            "status": channel.describe(),
+        }
+    )
 
 
 def _assert_equal(got: Any, expected: Any, what: str) -> None:

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..checkpoint.base import BaseCheckpointSaver, CheckpointConflictError, address
 from ..checkpoint.serde import Blob
 from ..pregel.types import Command
-from .conformance import ASYNC, SYNC, CheckFailed, check, same
+from .conformance import ASYNC, SYNC, CheckFailed, assert_same, register_check
 from .graphs import Note, appending, asking, thread
-from .harness import Commits, Desk, checkpoint
+from .harness import Commits, Harness, checkpoint
 from .processes import Ledger, Processes
 
 if TYPE_CHECKING:
@@ -133,54 +133,56 @@ def side_by_side(jobs: Iterable[Callable[[], Any]]) -> list[Any]:
     return results
 
 
-@check("concurrency", "commit", worlds=(SYNC,))
-def one_of_many_threads_wins_each_head(desk: Desk) -> None:
+@register_check("concurrency", "commit", modes=(SYNC,))
+def one_of_many_threads_wins_each_head(harness: Harness) -> None:
     """Each commit names the head it has seen: exactly one gets it, the others a conflict, and no ok
     is lost."""
-    rounds = 15 * desk.scale
+    rounds = 15 * harness.scale
     meet = threading.Barrier(4, timeout=60).wait
-    attempts = side_by_side(partial(race, desk.saver, f"w{n}", rounds, meet) for n in range(4))
-    _raced(desk, [attempt for each in attempts for attempt in each])
+    attempts = side_by_side(partial(race, harness.saver, f"w{n}", rounds, meet) for n in range(4))
+    _raced(harness, [attempt for each in attempts for attempt in each])
 
 
-def _raced(desk: Desk, attempts: list[Attempt]) -> None:
-    desk.reopen()
-    found = desk.listed("t")[::-1]
+def _raced(harness: Harness, attempts: list[Attempt]) -> None:
+    harness.reopen()
+    found = harness.listed("t")[::-1]
     check_race(attempts, [each.checkpoint["id"] for each in found])
     for before, after in pairwise(found):
         id = after.checkpoint["id"]
         parent = after.parent_config and after.parent_config["configurable"]["checkpoint_id"]
-        same(parent, before.checkpoint["id"], f"parent of {id!r}")
-        same(
+        assert_same(parent, before.checkpoint["id"], f"parent of {id!r}")
+        assert_same(
             [tuple(each) for each in before.pending_writes or ()],
             [("task", "a", id)],
             f"writes that made {id!r}",
         )
 
 
-@check("concurrency", "durable", "commit", worlds=(SYNC,))
-def one_of_many_processes_wins_each_head(desk: Desk) -> None:
+@register_check("concurrency", "durable", "commit", modes=(SYNC,))
+def one_of_many_processes_wins_each_head(harness: Harness) -> None:
     """The same between processes: a lock inside one process does not help."""
-    desk.close()
+    harness.close()
     with Processes() as processes:
-        jobs = [(racing, desk.suite, desk.folder, f"p{n}", 15 * desk.scale) for n in range(3)]
+        jobs = [
+            (racing, harness.suite, harness.folder, f"p{n}", 15 * harness.scale) for n in range(3)
+        ]
         ended = processes.run(*jobs)
     for each in ended:
-        same(each.error, "", "error of a racing process")
-    desk.saver = desk.another()
-    _raced(desk, [attempt for each in ended for attempt in each.result])
+        assert_same(each.error, "", "error of a racing process")
+    harness.saver = harness.another()
+    _raced(harness, [attempt for each in ended for attempt in each.result])
 
 
 def racing(suite: SaverChecks, folder: Path, name: str, rounds: int) -> list[Attempt]:
     """What each racing process does."""
-    with Desk(suite, folder, SYNC) as desk:
-        return race(desk.saver, name, rounds)
+    with Harness(suite, folder, SYNC) as harness:
+        return race(harness.saver, name, rounds)
 
 
-@check("concurrency", worlds=(SYNC,))
-def threads_of_their_own_do_not_disturb_each_other(desk: Desk) -> None:
+@register_check("concurrency", modes=(SYNC,))
+def threads_of_their_own_do_not_disturb_each_other(harness: Harness) -> None:
     """A server runs many conversations at once: all of them end as if they were alone."""
-    app = appending(desk.saver, "x")
+    app = appending(harness.saver, "x")
 
     def talk(name: str) -> None:
         for _ in range(3):
@@ -190,22 +192,22 @@ def threads_of_their_own_do_not_disturb_each_other(desk: Desk) -> None:
     side_by_side(partial(talk, name) for name in names)
     for name in names:
         log = app.get_state(thread(name)).values["log"]
-        same(log, [name, *["x"] * 5] * 3, f"log of {name!r}")
+        assert_same(log, [name, *["x"] * 5] * 3, f"log of {name!r}")
 
 
-@check("concurrency", worlds=(SYNC,))
-def reading_while_another_writes_sees_whole_steps(desk: Desk) -> None:
+@register_check("concurrency", modes=(SYNC,))
+def reading_while_another_writes_sees_whole_steps(harness: Harness) -> None:
     """A reader gets a state that was committed, never half of one."""
-    for _ in range(desk.scale):
-        desk.call("delete_thread", "t")
-        _read_and_write(desk)
+    for _ in range(harness.scale):
+        harness.call("delete_thread", "t")
+        _read_and_write(harness)
 
 
-def _read_and_write(desk: Desk) -> None:
+def _read_and_write(harness: Harness) -> None:
     left = [60]
 
     def write() -> None:
-        run = Commits(lambda method, *args: getattr(desk.saver, method)(*args), desk.saver)
+        run = Commits(lambda method, *args: getattr(harness.saver, method)(*args), harness.saver)
         for step in count():
             run.step(f"{step}", a=step, b=(step,), long=[f"{step}"] * 40)
             if left[0] <= 0:
@@ -214,15 +216,15 @@ def _read_and_write(desk: Desk) -> None:
     def read() -> None:
         try:
             while left[0] > 0:
-                left[0] -= desk.saver.head(desk.at()) is not None
+                left[0] -= harness.saver.head(harness.at()) is not None
                 for found in [
-                    desk.saver.get_tuple(desk.at()),
-                    *desk.saver.list(desk.at(), limit=2),
+                    harness.saver.get_tuple(harness.at()),
+                    *harness.saver.list(harness.at(), limit=2),
                 ]:
                     if found is not None:
                         step = int(found.checkpoint["id"])
                         expected = {"a": step, "b": (step,), "long": [f"{step}"] * 40}
-                        same(
+                        assert_same(
                             found.checkpoint["channel_values"],
                             expected,
                             f"values of {step} while written",
@@ -233,31 +235,31 @@ def _read_and_write(desk: Desk) -> None:
     side_by_side([write, read])
 
 
-@check("concurrency", worlds=(SYNC,))
-def what_is_being_read_stays_while_the_next_step_is_stored(desk: Desk) -> None:
+@register_check("concurrency", modes=(SYNC,))
+def what_is_being_read_stays_while_the_next_step_is_stored(harness: Harness) -> None:
     """A step that is stored between the reading of bytes and the making of values must not shine
     through."""
-    run = desk.run()
+    run = harness.run()
     run.step("0", a=0, b=(0,), c=[0] * 100)
-    desk.reopen()
-    run = _resumed(desk, run)
+    harness.reopen()
+    run = _resumed(harness, run)
     reads: list[Callable[[], Any]] = [
-        lambda: desk.saver.get_tuple(desk.at()),
-        lambda: next(desk.saver.list(desk.at())),
+        lambda: harness.saver.get_tuple(harness.at()),
+        lambda: next(harness.saver.list(harness.at())),
     ]
     for step, read in enumerate(reads * 2):
         expected = run.expected[f"{step}"]
-        found = _meanwhile(desk.saver, read, partial(_step, run, step + 1))
-        same(found.checkpoint, expected, f"checkpoint {step}, while the next was stored")
+        found = _meanwhile(harness.saver, read, partial(_step, run, step + 1))
+        assert_same(found.checkpoint, expected, f"checkpoint {step}, while the next was stored")
 
 
 def _step(run: Commits, step: int) -> None:
     run.step(f"{step}", a=step, b=(step,), c=[step] * (100 + step))
 
 
-def _resumed(desk: Desk, before: Commits) -> Commits:
+def _resumed(harness: Harness, before: Commits) -> Commits:
     """The same run on the saver that is open now."""
-    run = desk.run()
+    run = harness.run()
     run.head, run.expected, run.steps = before.head, before.expected, before.steps
     return run
 
@@ -287,10 +289,10 @@ def _meanwhile(
     return found
 
 
-@check("concurrency", worlds=(ASYNC,))
-def several_calls_may_wait_at_once_on_one_loop(desk: Desk) -> None:
+@register_check("concurrency", modes=(ASYNC,))
+def several_calls_may_wait_at_once_on_one_loop(harness: Harness) -> None:
     """An async server awaits many threads at the same time."""
-    app = appending(desk.saver, "x")
+    app = appending(harness.saver, "x")
 
     async def talk(name: str) -> Any:
         for _ in range(2):
@@ -298,20 +300,20 @@ def several_calls_may_wait_at_once_on_one_loop(desk: Desk) -> None:
         return result["log"]
 
     class Talks:
-        """So that the desk's loop can run it."""
+        """So that the harness's loop can run it."""
 
         async def aall(self, names: list[str]) -> list[Any]:
             return await asyncio.gather(*map(talk, names))
 
     names = [f"thread {n}" for n in range(6)]
-    logs = desk.world.call(Talks(), "all", names)
-    same(logs, [[name, *["x"] * 5] * 2 for name in names], "logs of all threads")
+    logs = harness.mode.call(Talks(), "all", names)
+    assert_same(logs, [[name, *["x"] * 5] * 2 for name in names], "logs of all threads")
 
 
-@check("concurrency", worlds=(ASYNC,))
-def several_loops_may_share_a_saver(desk: Desk) -> None:
+@register_check("concurrency", modes=(ASYNC,))
+def several_loops_may_share_a_saver(harness: Harness) -> None:
     """Programs with a loop per thread open their saver once."""
-    saver = desk.saver
+    saver = harness.saver
     app = appending(saver, "x")
 
     def talk(name: str) -> Any:
@@ -324,19 +326,19 @@ def several_loops_may_share_a_saver(desk: Desk) -> None:
 
     names = [f"thread {n}" for n in range(4)]
     logs = side_by_side(partial(talk, name) for name in names)
-    same(logs, [[name, *["x"] * 5] * 3 for name in names], "logs of all threads")
+    assert_same(logs, [[name, *["x"] * 5] * 3 for name in names], "logs of all threads")
 
 
-@check("concurrency", "commit", worlds=(SYNC,))
-def every_run_that_was_told_ok_is_in_the_final_state(desk: Desk) -> None:
+@register_check("concurrency", "commit", modes=(SYNC,))
+def every_run_that_was_told_ok_is_in_the_final_state(harness: Harness) -> None:
     """Many runs on one thread: those that lost were told; of those that were told ok nothing is
     missing."""
-    app = appending(desk.saver, "x")
+    app = appending(harness.saver, "x")
     app.invoke({"left": 1, "log": []}, thread())
 
     def attempt(name: str) -> list[str]:
         won = []
-        for turn in range(6 * desk.scale):
+        for turn in range(6 * harness.scale):
             try:
                 app.invoke({"left": 1, "log": [f"{name} {turn}"]}, thread())
                 won.append(f"{name} {turn}")
@@ -348,7 +350,7 @@ def every_run_that_was_told_ok_is_in_the_final_state(desk: Desk) -> None:
     log = app.get_state(thread()).values["log"]
     told = [each for each in log if each != "x"]
     for each in [each for names in won for each in names]:
-        same(
+        assert_same(
             told.count(each),
             1,
             f"how often the input {each!r}, whose run was told ok, is in the final log",
@@ -381,42 +383,43 @@ def check_answers(taken: Sequence[bool], effects: Sequence[Sequence[Any]]) -> No
         CheckFailed: says how many were.
     """
     had = [words for words in effects if words[0] == QUESTION]
-    same(
+    assert_same(
         (sum(taken), len(had)),
         (1, 1),
         f"how many were told ok, and how often the effect was had ({had}),",
     )
 
 
-@check("concurrency", "claim", worlds=(SYNC,))
-def an_answer_is_taken_once(desk: Desk) -> None:
+@register_check("concurrency", "claim", modes=(SYNC,))
+def an_answer_is_taken_once(harness: Harness) -> None:
     """Several people press the button at the same moment: one goes on with the run, the others are
     told, and the node behind the question runs once."""
-    for _ in range(5 * desk.scale):
+    for _ in range(5 * harness.scale):
         noted: list[Any] = []
-        desk.call("delete_thread", "t")
-        asking(desk.saver).invoke({"log": []}, thread())
+        harness.call("delete_thread", "t")
+        asking(harness.saver).invoke({"log": []}, thread())
         meet = threading.Barrier(3, timeout=60).wait
 
         def note(*words: Any, noted: list[Any] = noted) -> None:
             noted.append(words)
 
         check_answers(
-            side_by_side(partial(answer, desk.saver, f"w{n}", note, meet) for n in range(3)), noted
+            side_by_side(partial(answer, harness.saver, f"w{n}", note, meet) for n in range(3)),
+            noted,
         )
 
 
-@check("concurrency", "durable", "claim", worlds=(SYNC,))
-def an_answer_is_taken_once_by_many_processes(desk: Desk) -> None:
+@register_check("concurrency", "durable", "claim", modes=(SYNC,))
+def an_answer_is_taken_once_by_many_processes(harness: Harness) -> None:
     """The same between processes, such as the workers of a web server."""
     with Processes() as processes:
-        for turn in range(3 * desk.scale):
-            folder = desk.folder / f"{turn}"
-            with desk.fresh(f"{turn}") as one:
+        for turn in range(3 * harness.scale):
+            folder = harness.folder / f"{turn}"
+            with harness.fresh(f"{turn}") as one:
                 asking(one.saver).invoke({"log": []}, thread())
-            ended = processes.run(*[(answering, desk.suite, folder, f"p{n}") for n in range(3)])
+            ended = processes.run(*[(answering, harness.suite, folder, f"p{n}") for n in range(3)])
             for each in ended:
-                same(each.error, "", "error of a process that answers")
+                assert_same(each.error, "", "error of a process that answers")
             check_answers(
                 [each.result for each in ended], Ledger(folder.with_suffix(".ledger")).read()
             )
@@ -432,5 +435,5 @@ def answering(suite: SaverChecks, folder: Path, name: str) -> bool:
         while len(met.read()) < 3 and monotonic() < deadline:
             sleep(0.001)
 
-    with Desk(suite, folder, SYNC) as desk:
-        return answer(desk.saver, name, Ledger(folder.with_suffix(".ledger")).note, meet)
+    with Harness(suite, folder, SYNC) as harness:
+        return answer(harness.saver, name, Ledger(folder.with_suffix(".ledger")).note, meet)

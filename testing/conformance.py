@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from .harness import Desk
+    from .harness import Harness
 
 SYNC = "sync"
 ASYNC = "async"
-WORLDS = (SYNC, ASYNC)
+MODES = (SYNC, ASYNC)
 
 NEEDS = {
     "commit": (
@@ -45,15 +45,15 @@ class Check:
         about: what it means and why it matters.
         run: raises `CheckFailed`, or whatever the saver raised, if the rule is broken.
         needs: keys of `NEEDS`; where one is missing the check is skipped.
-        worlds: in which it is run.
+        modes: in which it is run.
     """
 
     name: str
     group: str
     about: str
-    run: Callable[[Desk], None]
+    run: Callable[[Harness], None]
     needs: tuple[str, ...] = ()
-    worlds: tuple[str, ...] = WORLDS
+    modes: tuple[str, ...] = MODES
 
 
 GROUPS = {
@@ -78,11 +78,11 @@ GROUPS = {
 CHECKS: dict[str, Check] = {}
 """All checks by name."""
 
-Function = TypeVar("Function", bound=Callable[["Desk"], None])
+Function = TypeVar("Function", bound=Callable[["Harness"], None])
 
 
-def check(
-    group: str, *needs: str, worlds: tuple[str, ...] = WORLDS
+def register_check(
+    group: str, *needs: str, modes: tuple[str, ...] = MODES
 ) -> Callable[[Function], Function]:
     """Make a function a check: its name is the rule, its docstring says why."""
 
@@ -92,14 +92,14 @@ def check(
             name not in CHECKS and group in GROUPS and function.__doc__ and set(needs) <= set(NEEDS)
         ), name
         CHECKS[name] = Check(
-            name, group, " ".join(function.__doc__.split()), function, needs, worlds
+            name, group, " ".join(function.__doc__.split()), function, needs, modes
         )
         return function
 
     return add
 
 
-def same(got: Any, expected: Any, what: str) -> None:
+def assert_same(got: Any, expected: Any, what: str) -> None:
     """Both are equal, with equal types all the way down.
 
     Raises:
@@ -108,10 +108,12 @@ def same(got: Any, expected: Any, what: str) -> None:
     found = difference(got, expected)
     if found is not None:
         path, one, two = found
-        raise CheckFailed(f"{what}{path}: expected {_told(two, one)}, got {_told(one, two)}")
+        raise CheckFailed(
+            f"{what}{path}: expected {_describe(two, one)}, got {_describe(one, two)}"
+        )
 
 
-def holds(condition: object, what: str) -> None:
+def assert_that(condition: object, what: str) -> None:
     """The condition is true.
 
     Raises:
@@ -124,7 +126,7 @@ def holds(condition: object, what: str) -> None:
 Error = TypeVar("Error", bound=BaseException)
 
 
-def raises(
+def assert_raises(
     kind: type[Error], what: str, function: Callable[..., Any], *args: Any, **kwargs: Any
 ) -> Error:
     """The call raises an error of this kind; gives it.
@@ -140,7 +142,7 @@ def raises(
         raise CheckFailed(
             f"{what}: expected {kind.__name__}, got {type(error).__name__}: {error}"
         ) from error
-    raise CheckFailed(f"{what}: expected {kind.__name__}, got no error but {_told(got)}")
+    raise CheckFailed(f"{what}: expected {kind.__name__}, got no error but {_describe(got)}")
 
 
 MISSING = type("Missing", (), {"__repr__": lambda self: "nothing"})()
@@ -182,7 +184,7 @@ def difference(one: Any, two: Any, path: str = "") -> tuple[str, Any, Any] | Non
     return None if equal else (path, one, two)
 
 
-def _told(value: Any, other: Any = MISSING) -> str:
+def _describe(value: Any, other: Any = MISSING) -> str:
     text = repr(value)
     text = text if len(text) <= 300 else f"{text[:200]} ... {text[-80:]}"
     return (
@@ -192,6 +194,6 @@ def _told(value: Any, other: Any = MISSING) -> str:
     )
 
 
-def missing(needs: tuple[str, ...], given: Mapping[str, bool]) -> str | None:
+def explain_missing(needs: tuple[str, ...], given: Mapping[str, bool]) -> str | None:
     """Why a check cannot be run, or None."""
     return next((NEEDS[need] for need in needs if not given[need]), None)

@@ -17,8 +17,8 @@ from ..checkpoint.base import (
     RESUME,
     coordinates,
 )
-from .conformance import check, raises, same
-from .harness import Desk, checkpoint
+from .conformance import assert_raises, assert_same, register_check
+from .harness import Harness, checkpoint
 
 VALUES: dict[str, Any] = {
     "none": None,
@@ -53,23 +53,23 @@ VALUES: dict[str, Any] = {
 # -- put -------------------------------------------------------------------------------------------
 
 
-@check("put")
-def put_returns_the_config_of_the_new_checkpoint(desk: Desk) -> None:
+@register_check("put")
+def put_returns_the_config_of_the_new_checkpoint(harness: Harness) -> None:
     """The next step names its parent by what put returned."""
-    same(coordinates(desk.put("1", ns="child:abc")), ("t", "child:abc", "1"), "put()")
+    assert_same(coordinates(harness.put("1", ns="child:abc")), ("t", "child:abc", "1"), "put()")
 
 
-@check("put")
-def put_and_get_give_everything_back(desk: Desk) -> None:
+@register_check("put")
+def put_and_get_give_everything_back(harness: Harness) -> None:
     """A resumed run must see what the stopped one saw: every field of the checkpoint and its
     metadata."""
     values = {"s": "text", "i": 1, "l": [1, (2,)], "d": {"k": None}}
-    desk.put("1", values, step=3, run_id="r", score=1.5, tags=["a"], parents={"": "root"})
-    desk.reopen()
-    found = desk.need()
-    same(coordinates(found.config), ("t", "", "1"), "config")
-    same(found.parent_config, None, "parent_config")
-    same(found.checkpoint, checkpoint("1", values, dict.fromkeys(values, 1)), "checkpoint")
+    harness.put("1", values, step=3, run_id="r", score=1.5, tags=["a"], parents={"": "root"})
+    harness.reopen()
+    found = harness.need()
+    assert_same(coordinates(found.config), ("t", "", "1"), "config")
+    assert_same(found.parent_config, None, "parent_config")
+    assert_same(found.checkpoint, checkpoint("1", values, dict.fromkeys(values, 1)), "checkpoint")
     metadata = {
         "source": "loop",
         "step": 3,
@@ -78,31 +78,33 @@ def put_and_get_give_everything_back(desk: Desk) -> None:
         "tags": ["a"],
         "parents": {"": "root"},
     }
-    same(found.metadata, metadata, "metadata")
-    same(found.pending_writes, [], "pending_writes")
+    assert_same(found.metadata, metadata, "metadata")
+    assert_same(found.pending_writes, [], "pending_writes")
 
 
-@check("put")
-def values_come_back_equal_and_of_the_same_type(desk: Desk) -> None:
+@register_check("put")
+def values_come_back_equal_and_of_the_same_type(harness: Harness) -> None:
     """A tuple that comes back as a list makes a resumed run differ from an unbroken one."""
-    desk.put("1", VALUES)
-    desk.write("1", [*VALUES.items()])
-    desk.reopen()
-    same(desk.values(), VALUES, "channel_values")
-    same({channel: value for _, channel, value in desk.pending()}, VALUES, "pending_writes")
+    harness.put("1", VALUES)
+    harness.write("1", [*VALUES.items()])
+    harness.reopen()
+    assert_same(harness.values(), VALUES, "channel_values")
+    assert_same(
+        {channel: value for _, channel, value in harness.pending()}, VALUES, "pending_writes"
+    )
 
 
-@check("put")
-def the_format_number_is_kept(desk: Desk) -> None:
+@register_check("put")
+def the_format_number_is_kept(harness: Harness) -> None:
     """A later version must know what wrote a checkpoint."""
     old = checkpoint("1", {}, {})
     old["v"] = 7
-    desk.call("put", desk.at(), old, {}, {})
-    same(desk.call("get", desk.at())["v"], 7, "v")
+    harness.call("put", harness.at(), old, {}, {})
+    assert_same(harness.call("get", harness.at())["v"], 7, "v")
 
 
-@check("put")
-def namespaces_and_threads_are_apart(desk: Desk) -> None:
+@register_check("put")
+def namespaces_and_threads_are_apart(harness: Harness) -> None:
     """Nested graphs and other people's threads must not see each other, also where one name begins
     another."""
     places = [
@@ -115,123 +117,127 @@ def namespaces_and_threads_are_apart(desk: Desk) -> None:
         ("T", ""),
     ]
     for thread, ns in places:
-        desk.put("1", {"a": [thread, ns]}, thread=thread, ns=ns)
+        harness.put("1", {"a": [thread, ns]}, thread=thread, ns=ns)
     for thread, ns in places:
-        same(
-            desk.values(thread=thread, ns=ns),
+        assert_same(
+            harness.values(thread=thread, ns=ns),
             {"a": [thread, ns]},
             f"values of thread {thread!r}, namespace {ns!r}",
         )
-    same(desk.get(ns="child:"), None, "namespace 'child:', where nothing was put")
+    assert_same(harness.get(ns="child:"), None, "namespace 'child:', where nothing was put")
 
 
-@check("put")
-def the_namespace_defaults_to_the_root(desk: Desk) -> None:
+@register_check("put")
+def the_namespace_defaults_to_the_root(harness: Harness) -> None:
     """Callers name a thread; only nested graphs have a namespace."""
     bare: Any = {"configurable": {"thread_id": "t"}}
-    desk.call("put", bare, checkpoint("1", {}, {}), {}, {})
-    same(coordinates(desk.call("get_tuple", bare).config), ("t", "", "1"), "config")
+    harness.call("put", bare, checkpoint("1", {}, {}), {}, {})
+    assert_same(coordinates(harness.call("get_tuple", bare).config), ("t", "", "1"), "config")
 
 
-@check("put")
-def a_thread_id_may_be_a_number(desk: Desk) -> None:
+@register_check("put")
+def a_thread_id_may_be_a_number(harness: Harness) -> None:
     """Threads are often named by a row's number; 7 and "7" are the same thread."""
-    desk.put("1", {"a": 1}, thread=7)
-    same(desk.values(thread="7"), {"a": 1}, "values of thread '7'")
+    harness.put("1", {"a": 1}, thread=7)
+    assert_same(harness.values(thread="7"), {"a": 1}, "values of thread '7'")
 
 
-@check("put")
-def parents_are_tracked_and_old_checkpoints_stay(desk: Desk) -> None:
+@register_check("put")
+def parents_are_tracked_and_old_checkpoints_stay(harness: Harness) -> None:
     """Going back in time reads old checkpoints by their ids, and history follows parents."""
-    desk.put("1", {"a": 1})
-    desk.put("2", {"a": 2}, parent="1")
-    desk.put("3", {"a": 3}, parent="1")
+    harness.put("1", {"a": 1})
+    harness.put("2", {"a": 2}, parent="1")
+    harness.put("3", {"a": 3}, parent="1")
     for id, parent in (("2", "1"), ("3", "1")):
-        config = desk.need(id).parent_config
-        same(config and coordinates(config), ("t", "", parent), f"parent of {id!r}")
-    same([desk.values(id)["a"] for id in "123"], [1, 2, 3], "values of the three checkpoints")
+        config = harness.need(id).parent_config
+        assert_same(config and coordinates(config), ("t", "", parent), f"parent of {id!r}")
+    assert_same(
+        [harness.values(id)["a"] for id in "123"], [1, 2, 3], "values of the three checkpoints"
+    )
 
 
-@check("put")
-def an_unchanged_channel_is_read_from_before(desk: Desk) -> None:
+@register_check("put")
+def an_unchanged_channel_is_read_from_before(harness: Harness) -> None:
     """A step names the channels it changed; the others keep their value, and old checkpoints
     theirs."""
-    desk.put("1", {"a": "old", "b": "old"})
-    desk.put("2", {"a": "new", "b": "old"}, parent="1", versions={"a": 2, "b": 1}, new={"a": 2})
-    desk.put(
+    harness.put("1", {"a": "old", "b": "old"})
+    harness.put("2", {"a": "new", "b": "old"}, parent="1", versions={"a": 2, "b": 1}, new={"a": 2})
+    harness.put(
         "3",
         {"a": "new", "b": "old", "c": 1},
         parent="2",
         versions={"a": 2, "b": 1, "c": 3},
         new={"c": 3},
     )
-    desk.reopen()
-    same(desk.values("1"), {"a": "old", "b": "old"}, "values of '1'")
-    same(desk.values("2"), {"a": "new", "b": "old"}, "values of '2'")
-    same(desk.values("3"), {"a": "new", "b": "old", "c": 1}, "values of '3'")
+    harness.reopen()
+    assert_same(harness.values("1"), {"a": "old", "b": "old"}, "values of '1'")
+    assert_same(harness.values("2"), {"a": "new", "b": "old"}, "values of '2'")
+    assert_same(harness.values("3"), {"a": "new", "b": "old", "c": 1}, "values of '3'")
 
 
-@check("put")
-def a_value_that_no_parent_has_is_stored_though_not_new(desk: Desk) -> None:
+@register_check("put")
+def a_value_that_no_parent_has_is_stored_though_not_new(harness: Harness) -> None:
     """A value must never be lost because somebody did not name its channel as changed."""
-    desk.put("1", {"a": 1}, new={})
-    desk.put("2", {"a": 1, "b": 2}, parent="1", versions={"a": 1, "b": 1}, new={})
-    desk.put("3", {"a": 5}, parent="gone", versions={"a": 9}, new={})
-    same(
-        [desk.values(id) for id in "123"],
+    harness.put("1", {"a": 1}, new={})
+    harness.put("2", {"a": 1, "b": 2}, parent="1", versions={"a": 1, "b": 1}, new={})
+    harness.put("3", {"a": 5}, parent="gone", versions={"a": 9}, new={})
+    assert_same(
+        [harness.values(id) for id in "123"],
         [{"a": 1}, {"a": 1, "b": 2}, {"a": 5}],
         "values of the three checkpoints",
     )
 
 
-@check("put")
-def a_channel_may_become_empty_or_go(desk: Desk) -> None:
+@register_check("put")
+def a_channel_may_become_empty_or_go(harness: Harness) -> None:
     """A consumed channel holds nothing, though it has a version; one of a node that was removed has
     not even that."""
-    desk.put("1", {"a": 1, "b": 2, "c": 3})
-    desk.put("2", {"b": 2}, parent="1", versions={"a": 2, "b": 1}, new={"a": 2})
-    desk.put("3", {"b": 2}, parent="2", versions={"a": 2, "b": 1}, new={})
+    harness.put("1", {"a": 1, "b": 2, "c": 3})
+    harness.put("2", {"b": 2}, parent="1", versions={"a": 2, "b": 1}, new={"a": 2})
+    harness.put("3", {"b": 2}, parent="2", versions={"a": 2, "b": 1}, new={})
     for id in "23":
-        same(desk.values(id), {"b": 2}, f"values of {id!r}")
-        same(desk.need(id).checkpoint["channel_versions"], {"a": 2, "b": 1}, f"versions of {id!r}")
-    same(desk.values("1"), {"a": 1, "b": 2, "c": 3}, "values of '1'")
-    desk.put("4", {"a": 1, "b": 2}, versions={"a": 1})
-    same(desk.values("4"), {"a": 1}, "values of a checkpoint in which one has no version")
+        assert_same(harness.values(id), {"b": 2}, f"values of {id!r}")
+        assert_same(
+            harness.need(id).checkpoint["channel_versions"], {"a": 2, "b": 1}, f"versions of {id!r}"
+        )
+    assert_same(harness.values("1"), {"a": 1, "b": 2, "c": 3}, "values of '1'")
+    harness.put("4", {"a": 1, "b": 2}, versions={"a": 1})
+    assert_same(harness.values("4"), {"a": 1}, "values of a checkpoint in which one has no version")
 
 
-@check("put")
-def putting_an_id_again_replaces_it_and_makes_it_the_head(desk: Desk) -> None:
+@register_check("put")
+def putting_an_id_again_replaces_it_and_makes_it_the_head(harness: Harness) -> None:
     """Whoever repeats a put after an error must not leave two of it, or an older head."""
-    desk.put("1", {"a": 1})
-    desk.put("2", {"a": 2}, parent="1")
-    desk.put("1", {"a": 3}, parent="2")
-    same(desk.values(), {"a": 3}, "values of the head")
-    same(desk.ids(), ["1", "2"], "list()")
-    same(desk.values("2"), {"a": 2}, "values of '2'")
-    desk.put("alone", parent="gone")
-    desk.put("2", {"a": 4}, parent="1")
-    config = desk.need("alone").parent_config
-    same(
+    harness.put("1", {"a": 1})
+    harness.put("2", {"a": 2}, parent="1")
+    harness.put("1", {"a": 3}, parent="2")
+    assert_same(harness.values(), {"a": 3}, "values of the head")
+    assert_same(harness.ids(), ["1", "2"], "list()")
+    assert_same(harness.values("2"), {"a": 2}, "values of '2'")
+    harness.put("alone", parent="gone")
+    harness.put("2", {"a": 4}, parent="1")
+    config = harness.need("alone").parent_config
+    assert_same(
         config and coordinates(config)[2],
         "gone",
         "parent of a checkpoint whose parent was never stored",
     )
 
 
-@check("put")
-def a_refused_value_leaves_no_trace(desk: Desk) -> None:
+@register_check("put")
+def a_refused_value_leaves_no_trace(harness: Harness) -> None:
     """What cannot be stored must be told when it is stored, not found missing at the resume."""
-    desk.put("1", {"a": 1})
+    harness.put("1", {"a": 1})
     lock = {"x": [threading.Lock()]}
-    raises(TypeError, "put() of a lock", desk.put, "2", {"a": 2, "b": lock}, parent="1")
-    raises(TypeError, "put_writes() of a lock", desk.write, "1", [("v", 1), ("w", lock)])
-    same(desk.ids(), ["1"], "list() after a refused put()")
-    same(desk.values(), {"a": 1}, "values after a refused put()")
-    same(desk.pending(), [], "pending writes after a refused put_writes()")
+    assert_raises(TypeError, "put() of a lock", harness.put, "2", {"a": 2, "b": lock}, parent="1")
+    assert_raises(TypeError, "put_writes() of a lock", harness.write, "1", [("v", 1), ("w", lock)])
+    assert_same(harness.ids(), ["1"], "list() after a refused put()")
+    assert_same(harness.values(), {"a": 1}, "values after a refused put()")
+    assert_same(harness.pending(), [], "pending writes after a refused put_writes()")
 
 
-@check("put")
-def a_missing_thread_is_a_clear_error(desk: Desk) -> None:
+@register_check("put")
+def a_missing_thread_is_a_clear_error(harness: Harness) -> None:
     """A forgotten thread_id must not start, or read, a thread of an accidental name."""
     configs: list[Any] = [{}, {"configurable": {}}, {"configurable": {"thread_id": ""}}]
     for config in configs:
@@ -239,39 +245,39 @@ def a_missing_thread_is_a_clear_error(desk: Desk) -> None:
             "get_tuple": (), "put": (checkpoint("1", {}, {}), {}, {}), "put_writes": ([], "t"),
         }  # fmt: skip
         for method, args in calls.items():
-            raises(ValueError, f"{method}({config})", desk.call, method, config, *args)
-        raises(ValueError, f"list({config})", desk.listed, config)
+            assert_raises(ValueError, f"{method}({config})", harness.call, method, config, *args)
+        assert_raises(ValueError, f"list({config})", harness.listed, config)
 
 
-@check("put")
-def history_does_not_change_with_what_it_was_made_of(desk: Desk) -> None:
+@register_check("put")
+def history_does_not_change_with_what_it_was_made_of(harness: Harness) -> None:
     """Nodes and reducers go on changing the live values after they were stored."""
     live: dict[str, Any] = {"a": [1], "b": {"k": {1}}}
     metadata: Any = {"parents": {"": "x"}, "tags": ["a"]}
     found = checkpoint("1", live, {"a": 1, "b": 1})
-    desk.call("put", desk.at(), found, metadata, {"a": 1, "b": 1})
-    desk.write("1", [("w", live["a"])])
+    harness.call("put", harness.at(), found, metadata, {"a": 1, "b": 1})
+    harness.write("1", [("w", live["a"])])
     live["a"].append(2)
     live["b"]["k"].add(2)
     found["versions_seen"]["node"]["a"] = found["channel_versions"]["a"] = 99
     (found["updated_channels"] or []).append("z")
     metadata["parents"][""] = metadata["tags"][0] = "y"
-    kept = desk.need()
-    same(
+    kept = harness.need()
+    assert_same(
         kept.checkpoint,
         checkpoint("1", {"a": [1], "b": {"k": {1}}}, {"a": 1, "b": 1}),
         "checkpoint",
     )
-    same(kept.metadata, {"parents": {"": "x"}, "tags": ["a"]}, "metadata")
-    same(kept.pending_writes, [("task", "w", [1])], "pending_writes")
+    assert_same(kept.metadata, {"parents": {"": "x"}, "tags": ["a"]}, "metadata")
+    assert_same(kept.pending_writes, [("task", "w", [1])], "pending_writes")
 
 
-@check("put")
-def history_does_not_change_with_what_was_read(desk: Desk) -> None:
+@register_check("put")
+def history_does_not_change_with_what_was_read(harness: Harness) -> None:
     """Whoever looks at a thread and edits what came must not edit the thread."""
-    desk.put("0", {"a": [1]}, tags=["x"])
-    desk.write("0", [("b", [2])])
-    one = desk.need()
+    harness.put("0", {"a": [1]}, tags=["x"])
+    harness.write("0", [("b", [2])])
+    one = harness.need()
     kept = deepcopy(one)
     one.config["configurable"]["thread_id"] = "changed"
     one.checkpoint["channel_values"]["a"].append(9)
@@ -281,20 +287,20 @@ def history_does_not_change_with_what_was_read(desk: Desk) -> None:
     one.metadata["parents"]["x"] = "y"
     one.metadata["tags"].append("z")  # type: ignore[typeddict-item]  # a key of one's own
     (one.pending_writes or [])[0][2].append(9)
-    same(desk.need()._asdict(), kept._asdict(), "what is read after that")
+    assert_same(harness.need()._asdict(), kept._asdict(), "what is read after that")
 
 
-@check("put")
-def what_is_unknown_is_none(desk: Desk) -> None:
+@register_check("put")
+def what_is_unknown_is_none(harness: Harness) -> None:
     """Nothing is no error: a run on a new thread begins by asking."""
-    same(
-        [desk.get(), desk.get("1"), desk.call("get", desk.at()), desk.head()],
+    assert_same(
+        [harness.get(), harness.get("1"), harness.call("get", harness.at()), harness.head()],
         [None] * 4,
         "an empty storage",
     )
-    desk.put("1")
-    same(
-        [desk.get("2"), desk.get("1", thread="u"), desk.get("1", ns="n")],
+    harness.put("1")
+    assert_same(
+        [harness.get("2"), harness.get("1", thread="u"), harness.get("1", ns="n")],
         [None] * 3,
         "beside checkpoint '1'",
     )
@@ -303,120 +309,124 @@ def what_is_unknown_is_none(desk: Desk) -> None:
 # -- put_writes ------------------------------------------------------------------------------------
 
 
-@check("writes")
-def writes_hang_on_their_checkpoint(desk: Desk) -> None:
+@register_check("writes")
+def writes_hang_on_their_checkpoint(harness: Harness) -> None:
     """What a finished task wrote saves it from running again; the next checkpoint begins with
     none."""
-    desk.put("1")
-    desk.write("1", [("a", (1, 2)), ("b", "x")], "one")
-    desk.write("1", [("a", None)], "two")
-    desk.reopen()
-    same(
-        desk.pending(),
+    harness.put("1")
+    harness.write("1", [("a", (1, 2)), ("b", "x")], "one")
+    harness.write("1", [("a", None)], "two")
+    harness.reopen()
+    assert_same(
+        harness.pending(),
         [("one", "a", (1, 2)), ("one", "b", "x"), ("two", "a", None)],
         "pending writes",
     )
-    desk.put("2", parent="1")
-    same(
-        (desk.pending(), len(desk.pending("1"))),
+    harness.put("2", parent="1")
+    assert_same(
+        (harness.pending(), len(harness.pending("1"))),
         ([], 3),
         "pending writes of '2', and the number of those of '1'",
     )
 
 
-@check("writes")
-def writes_are_ordered_by_path_task_and_place(desk: Desk) -> None:
+@register_check("writes")
+def writes_are_ordered_by_path_task_and_place(harness: Harness) -> None:
     """Tasks end in any order; reducers must get their writes in one order, whoever was quicker."""
-    desk.put("1")
-    desk.write("1", [("x", 1), (ERROR, 2)], "b", "~2")
-    desk.write("1", [("x", 3)], "z", "~1")
-    desk.write("1", [("x", 4)], "a", "~2")
-    desk.write("1", [("x", 5)], "y")
-    desk.write("1", [(f"c{i}", 10 + i) for i in range(12)], "m", "~10")
-    same(
-        [value for _, _, value in desk.pending()],
+    harness.put("1")
+    harness.write("1", [("x", 1), (ERROR, 2)], "b", "~2")
+    harness.write("1", [("x", 3)], "z", "~1")
+    harness.write("1", [("x", 4)], "a", "~2")
+    harness.write("1", [("x", 5)], "y")
+    harness.write("1", [(f"c{i}", 10 + i) for i in range(12)], "m", "~10")
+    assert_same(
+        [value for _, _, value in harness.pending()],
         [5, 3, *range(10, 22), 4, 2, 1],
         "values in their order",
     )
 
 
-@check("writes")
-def writes_may_come_before_their_checkpoint(desk: Desk) -> None:
+@register_check("writes")
+def writes_may_come_before_their_checkpoint(harness: Harness) -> None:
     """A saver that stores in the background may get them first; until then there is no
     checkpoint."""
-    desk.write("1", [("a", 1)])
-    same((desk.get(), desk.get("1"), desk.ids()), (None, None, []), "before the checkpoint")
-    desk.put("1")
-    same(desk.pending(), [("task", "a", 1)], "pending writes")
-
-
-@check("writes")
-def putting_a_checkpoint_again_keeps_the_writes_beside_it(desk: Desk) -> None:
-    """Whoever repeats a put after an error must not lose what tasks have recorded meanwhile."""
-    desk.put("1", {"a": 1})
-    desk.write("1", [("a", 1)])
-    desk.put("1", {"a": 2})
-    same(
-        (desk.values(), desk.pending()), ({"a": 2}, [("task", "a", 1)]), "values and pending writes"
+    harness.write("1", [("a", 1)])
+    assert_same(
+        (harness.get(), harness.get("1"), harness.ids()), (None, None, []), "before the checkpoint"
     )
-    desk.put("2", parent="1")
-    desk.put("1", {"a": 3})
-    same(
-        desk.pending("1"),
+    harness.put("1")
+    assert_same(harness.pending(), [("task", "a", 1)], "pending writes")
+
+
+@register_check("writes")
+def putting_a_checkpoint_again_keeps_the_writes_beside_it(harness: Harness) -> None:
+    """Whoever repeats a put after an error must not lose what tasks have recorded meanwhile."""
+    harness.put("1", {"a": 1})
+    harness.write("1", [("a", 1)])
+    harness.put("1", {"a": 2})
+    assert_same(
+        (harness.values(), harness.pending()),
+        ({"a": 2}, [("task", "a", 1)]),
+        "values and pending writes",
+    )
+    harness.put("2", parent="1")
+    harness.put("1", {"a": 3})
+    assert_same(
+        harness.pending("1"),
         [("task", "a", 1)],
         "pending writes after one that was not the head was put again",
     )
 
 
-@check("writes")
-def sending_writes_again_keeps_the_first(desk: Desk) -> None:
+@register_check("writes")
+def sending_writes_again_keeps_the_first(harness: Harness) -> None:
     """A repeated call changes nothing: what another run may have read already stays."""
-    desk.put("1")
+    harness.put("1")
     for value in (1, 1, 2):
-        desk.write("1", [("a", value)])
-    desk.write("1", [("b", 3), ("c", 4)])
-    same(desk.pending(), [("task", "a", 1), ("task", "c", 4)], "pending writes")
+        harness.write("1", [("a", value)])
+    harness.write("1", [("b", 3), ("c", 4)])
+    assert_same(harness.pending(), [("task", "a", 1), ("task", "c", 4)], "pending writes")
 
 
-@check("writes")
-def control_writes_replace_also_beside_ordinary_ones(desk: Desk) -> None:
+@register_check("writes")
+def control_writes_replace_also_beside_ordinary_ones(harness: Harness) -> None:
     """A second failure must show its own error, and a new answer must count, whatever else the call
     holds."""
-    desk.put("1")
-    desk.write("1", [("a", 1), (ERROR, "e1"), (INTERRUPT, "i1")])
-    desk.write("1", [("a", 2), (ERROR, "e2")])
-    desk.write("1", [(RESUME, ["r"])])
+    harness.put("1")
+    harness.write("1", [("a", 1), (ERROR, "e1"), (INTERRUPT, "i1")])
+    harness.write("1", [("a", 2), (ERROR, "e2")])
+    harness.write("1", [(RESUME, ["r"])])
     control = [("task", RESUME, ["r"]), ("task", INTERRUPT, "i1"), ("task", ERROR, "e2")]
-    same(desk.pending(), [*control, ("task", "a", 1)], "pending writes")
-    desk.put("2")
-    desk.write("2", [(ERROR, "e1"), (ERROR, "e2")])
-    same(desk.pending("2"), [("task", ERROR, "e2")], "two errors in one call")
+    assert_same(harness.pending(), [*control, ("task", "a", 1)], "pending writes")
+    harness.put("2")
+    harness.write("2", [(ERROR, "e1"), (ERROR, "e2")])
+    assert_same(harness.pending("2"), [("task", ERROR, "e2")], "two errors in one call")
 
 
-@check("writes")
-def writes_of_namespaces_and_threads_are_apart(desk: Desk) -> None:
+@register_check("writes")
+def writes_of_namespaces_and_threads_are_apart(harness: Harness) -> None:
     """The same checkpoint id may stand in several places."""
-    desk.put("1")
-    desk.put("1", ns="n")
-    desk.put("1", thread="u")
-    desk.write("1", [("a", 1)], ns="n")
-    found = [desk.pending(), desk.pending(thread="u"), desk.pending(ns="n")]
-    same(
+    harness.put("1")
+    harness.put("1", ns="n")
+    harness.put("1", thread="u")
+    harness.write("1", [("a", 1)], ns="n")
+    found = [harness.pending(), harness.pending(thread="u"), harness.pending(ns="n")]
+    assert_same(
         found,
         [[], [], [("task", "a", 1)]],
         "pending writes of the root, the other thread, the namespace",
     )
 
 
-@check("writes")
-def writes_need_a_checkpoint_id(desk: Desk) -> None:
+@register_check("writes")
+def writes_need_a_checkpoint_id(harness: Harness) -> None:
     """Writes beside nothing would never be found again."""
-    raises(
+    assert_raises(
         ValueError,
         "put_writes() without checkpoint_id",
-        desk.call,
+        harness.call,
         "put_writes",
-        desk.at(),
+        harness.at(),
         [("a", 1)],
         "task",
     )

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..checkpoint.memory import InMemorySaver
-from .conformance import SYNC, CheckFailed, check, holds, same
+from .conformance import SYNC, CheckFailed, assert_same, assert_that, register_check
 from .graphs import looping, shown, thread
-from .harness import Commits, Desk
-from .processes import Ended, KillAt, Ledger, Processes
+from .harness import Commits, Harness
+from .processes import KillAt, Ledger, ProcessEnd, Processes
 
 if TYPE_CHECKING:
     from .suite import SaverChecks
@@ -41,45 +41,45 @@ def committing(suite: SaverChecks, folder: Path, at: int | None) -> int:
     """Commit the script's steps, noting each that was acknowledged; killed at a call inside the
     saver. How many calls there were."""
     ledger = Ledger(folder.parent / f"{folder.name}.ledger")
-    with Desk(suite, folder, SYNC) as desk:
+    with Harness(suite, folder, SYNC) as harness:
         kill = KillAt(at)
-        kill.around(desk.saver, "commit")
+        kill.around(harness.saver, "commit")
 
         def call(method: str, commit: Any) -> None:
-            getattr(desk.saver, method)(commit)
+            getattr(harness.saver, method)(commit)
             ledger.note(commit.id)
 
-        script(Commits(call, desk.saver))
+        script(Commits(call, harness.saver))
     return kill.calls
 
 
-def points(desk: Desk, calls: int, count: int) -> list[int]:
+def points(harness: Harness, calls: int, count: int) -> list[int]:
     """At which calls to kill: spread over all of them, by chance."""
-    holds(
+    assert_that(
         calls > 0,
         "the saver makes no call that could be stopped: is commit() inherited and put() in C?",
     )
-    count = min(calls, count * desk.scale)
-    return [1 + (n * calls + desk.random.randrange(calls)) // count for n in range(count)]
+    count = min(calls, count * harness.scale)
+    return [1 + (n * calls + harness.random.randrange(calls)) // count for n in range(count)]
 
 
-@check("crash", "durable", worlds=(SYNC,))
-def what_was_acknowledged_survives_a_kill(desk: Desk) -> None:
+@register_check("crash", "durable", modes=(SYNC,))
+def what_was_acknowledged_survives_a_kill(harness: Harness) -> None:
     """Killed between any two things that commit() does: each step is there whole or not at all, and
     what was returned from is there."""
-    desk.close()
+    harness.close()
     with Processes() as processes:
-        calls = processes.one(committing, desk.suite, desk.folder / "dry", None)
-        for number, at in enumerate(points(desk, calls, 12)):
-            folder = desk.folder / f"{number}"
-            (ended,) = processes.run((committing, desk.suite, folder, at))
+        calls = processes.one(committing, harness.suite, harness.folder / "dry", None)
+        for number, at in enumerate(points(harness, calls, 12)):
+            folder = harness.folder / f"{number}"
+            (ended,) = processes.run((committing, harness.suite, folder, at))
             _died(ended, f"call {at} of {calls}")
-            acknowledged = [id for (id,) in Ledger(desk.folder / f"{number}.ledger").read()]
-            with desk.fresh(f"{number}") as after:
+            acknowledged = [id for (id,) in Ledger(harness.folder / f"{number}.ledger").read()]
+            with harness.fresh(f"{number}") as after:
                 _whole(after, len(acknowledged), f"killed at call {at} of {calls} in commit()")
 
 
-def _died(ended: Ended, where: str) -> None:
+def _died(ended: ProcessEnd, where: str) -> None:
     if not ended.killed:
         raise CheckFailed(
             f"the process should have been killed at {where}, but it ended: "
@@ -87,44 +87,44 @@ def _died(ended: Ended, where: str) -> None:
         )
 
 
-def _whole(desk: Desk, acknowledged: int, where: str) -> None:
+def _whole(harness: Harness, acknowledged: int, where: str) -> None:
     """The storage holds the first steps of the script, at least those acknowledged, and can be gone
     on with."""
-    ids = desk.ids()[::-1]
-    same(ids, [f"{step}" for step in range(len(ids))], f"{where}: stored steps")
-    holds(
+    ids = harness.ids()[::-1]
+    assert_same(ids, [f"{step}" for step in range(len(ids))], f"{where}: stored steps")
+    assert_that(
         acknowledged <= len(ids) <= acknowledged + 1,
         f"{where}: {acknowledged} steps were acknowledged, so that or one more is expected, got "
         f"{len(ids)}",
     )
-    model = Commits(lambda *args: None, desk.saver)
+    model = Commits(lambda *args: None, harness.saver)
     script(model)
-    same(desk.head(), ids[-1] if ids else None, f"{where}: head")
+    assert_same(harness.head(), ids[-1] if ids else None, f"{where}: head")
     for step, id in enumerate(ids):
-        same(desk.need(id).checkpoint, model.expected[id], f"{where}: checkpoint {id!r}")
+        assert_same(harness.need(id).checkpoint, model.expected[id], f"{where}: checkpoint {id!r}")
         made = (
             [(task, *pair) for task, pairs in _writes(step + 1) for pair in pairs]
             if step + 1 < len(ids)
             else []
         )
-        same(desk.pending(id), made, f"{where}: writes beside checkpoint {id!r}")
-    model.call, model.head = desk.call, ids[-1] if ids else None
+        assert_same(harness.pending(id), made, f"{where}: writes beside checkpoint {id!r}")
+    model.call, model.head = harness.call, ids[-1] if ids else None
     model.step("more", a="more")
-    same(desk.need().checkpoint, model.expected["more"], f"{where}: the step after it")
+    assert_same(harness.need().checkpoint, model.expected["more"], f"{where}: the step after it")
 
 
 def tidying(suite: SaverChecks, folder: Path, method: str, given: Any, at: int | None) -> int:
     """Forget or copy; killed at a call inside the saver. How many calls there were."""
-    with Desk(suite, folder, SYNC) as desk, KillAt(at) as kill:
-        getattr(desk.saver, method)(*given)
+    with Harness(suite, folder, SYNC) as harness, KillAt(at) as kill:
+        getattr(harness.saver, method)(*given)
     return kill.calls
 
 
-@check("crash", "durable", "prune", "copy_thread", worlds=(SYNC,))
-def forgetting_and_copying_are_whole_when_killed(desk: Desk) -> None:
+@register_check("crash", "durable", "prune", "copy_thread", modes=(SYNC,))
+def forgetting_and_copying_are_whole_when_killed(harness: Harness) -> None:
     """Killed inside prune, copy_thread or delete_thread: all of it was done or nothing, and the
     thread goes on."""
-    desk.close()
+    harness.close()
     everything = [f"{step}" for step in reversed(range(STEPS))]
     work: dict[
         str, tuple[Any, tuple[list[str], list[str]]]
@@ -135,27 +135,27 @@ def forgetting_and_copying_are_whole_when_killed(desk: Desk) -> None:
     }
     with Processes() as processes:
         for method, (given, left) in work.items():
-            calls = processes.one(_tidied, desk.suite, desk.folder / method, method, given)
-            for number, at in enumerate(points(desk, calls, 4)):
+            calls = processes.one(_tidied, harness.suite, harness.folder / method, method, given)
+            for number, at in enumerate(points(harness, calls, 4)):
                 name, where = f"{method} {number}", f"killed at call {at} of {calls} in {method}()"
-                with desk.fresh(name) as one:
+                with harness.fresh(name) as one:
                     run = one.run()
                     script(run)
                 (ended,) = processes.run(
-                    (tidying, desk.suite, desk.folder / name, method, given, at)
+                    (tidying, harness.suite, harness.folder / name, method, given, at)
                 )
                 _died(ended, where)
-                with desk.fresh(name) as one:
+                with harness.fresh(name) as one:
                     found = (one.ids("t"), one.ids("u"))
                     done = "all or nothing of it should be done, but 't' and 'u' hold"
-                    holds(found in ((everything, []), left), f"{where}: {done} {found}")
+                    assert_that(found in ((everything, []), left), f"{where}: {done} {found}")
                     for thread_id, ids in zip("tu", found, strict=True):
                         one.reads_back(run, ids, thread_id)
 
 
 def _tidied(suite: SaverChecks, folder: Path, method: str, given: Any) -> int:
-    with Desk(suite, folder, SYNC) as desk:
-        script(desk.run())
+    with Harness(suite, folder, SYNC) as harness:
+        script(harness.run())
     return tidying(suite, folder, method, given, None)
 
 
@@ -166,37 +166,43 @@ def running(suite: SaverChecks, folder: Path, durability: Any, at: int | None) -
     """Run a graph, noting each effect before it is returned; killed at a call inside the saver. How
     many calls there were."""
     ledger = Ledger(folder.parent / f"{folder.name}.ledger")
-    with Desk(suite, folder, SYNC) as desk:
+    with Harness(suite, folder, SYNC) as harness:
         kill = KillAt(at)
-        app = looping(desk.saver, LANES, ledger.note)
-        kill.around(desk.saver, *WRITING)
+        app = looping(harness.saver, LANES, ledger.note)
+        kill.around(harness.saver, *WRITING)
         app.invoke({"left": ROUNDS, "log": ["start"]}, thread(), durability=durability)
     return kill.calls
 
 
-@check("crash", "durable", worlds=(SYNC,))
-def a_killed_run_is_resumed_as_if_it_never_stopped(desk: Desk) -> None:
+@register_check("crash", "durable", modes=(SYNC,))
+def a_killed_run_is_resumed_as_if_it_never_stopped(harness: Harness) -> None:
     """Killed anywhere inside the saver: the resumed run ends in the same state, with the same
     history, no effect is missing, and only what was in flight is done again."""
-    desk.close()
+    harness.close()
     expected, killed = _unbroken(), 0
     with Processes() as processes:
         for durability, in_flight in (("sync", LANES), ("async", 2 * LANES), ("exit", None)):
-            calls = processes.one(running, desk.suite, desk.folder / durability, durability, None)
-            for number, at in enumerate(points(desk, calls, 6 if durability == "sync" else 2)):
+            calls = processes.one(
+                running, harness.suite, harness.folder / durability, durability, None
+            )
+            for number, at in enumerate(points(harness, calls, 6 if durability == "sync" else 2)):
                 name = f"{durability} {number}"
-                (ended,) = processes.run((running, desk.suite, desk.folder / name, durability, at))
+                (ended,) = processes.run(
+                    (running, harness.suite, harness.folder / name, durability, at)
+                )
                 where = f"durability {durability!r}, killed at call {at} of {calls} in the saver"
-                same(ended.error, "", f"{where}: error before that")
+                assert_same(ended.error, "", f"{where}: error before that")
                 killed += (
                     ended.killed
                 )  # threads make a few calls more or less each time, so the last may not come
-                ledger = Ledger(desk.folder / f"{name}.ledger")
-                with desk.fresh(name) as after:
+                ledger = Ledger(harness.folder / f"{name}.ledger")
+                with harness.fresh(name) as after:
                     got = _resumed(after, ledger)
-                same(got, expected, f"{where}: state and history, ")
+                assert_same(got, expected, f"{where}: state and history, ")
                 check_effects(ledger.read(), in_flight, where)
-    holds(killed, "no process was killed: the saver's methods make no calls that were counted")
+    assert_that(
+        killed, "no process was killed: the saver's methods make no calls that were counted"
+    )
 
 
 def _unbroken() -> list[Any]:
@@ -212,9 +218,9 @@ def _last(app: Any) -> list[Any]:
     return [{**row, "parent": None, "step": None, "source": None} for row in rows]
 
 
-def _resumed(desk: Desk, ledger: Ledger) -> list[Any]:
-    app = looping(desk.saver, LANES, ledger.note)
-    found = desk.get() is not None
+def _resumed(harness: Harness, ledger: Ledger) -> list[Any]:
+    app = looping(harness.saver, LANES, ledger.note)
+    found = harness.get() is not None
     app.invoke(None if found else {"left": ROUNDS, "log": ["start"]}, thread())
     return [app.get_state(thread()).values, _last(app)]
 
@@ -233,9 +239,9 @@ def check_effects(noted: list[list[Any]], in_flight: int | None, where: str) -> 
         counts[str(words)] = counts.get(str(words), 0) + 1
     wanted = [str(["work", left, lane]) for left in range(1, ROUNDS + 1) for lane in range(LANES)]
     wanted += [str(["gather", left]) for left in range(1, ROUNDS + 1)]
-    same(sorted(counts), sorted(wanted), f"{where}: effects")
+    assert_same(sorted(counts), sorted(wanted), f"{where}: effects")
     repeated = {name: count for name, count in counts.items() if count > 1}
-    holds(
+    assert_that(
         in_flight is None or sum(repeated.values()) - len(repeated) <= in_flight,
         f"{where}: at most {in_flight} tasks were in flight, but these were repeated: {repeated}",
     )

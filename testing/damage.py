@@ -13,9 +13,9 @@ from typing import Any
 
 from ..checkpoint.base import CheckpointTuple
 from ..checkpoint.errors import DamagedError, StorageError
-from .conformance import SYNC, CheckFailed, check, same
+from .conformance import SYNC, CheckFailed, assert_same, register_check
 from .graphs import asking, looping, thread
-from .harness import Desk
+from .harness import Harness
 
 THREADS = ("a", "b", "c")
 
@@ -88,11 +88,11 @@ Place = tuple[str, str, str]
 """(thread, namespace, checkpoint id)"""
 
 
-def _filled(desk: Desk) -> None:
+def _filled(harness: Harness) -> None:
     """Threads with long and short values, deltas, pending writes and a nested graph."""
     for name in THREADS:
-        looping(desk.saver).invoke({"left": 3, "log": [name * 40] * 5}, thread(name))
-        asking(desk.saver).invoke({"log": ["more"]}, thread(name))
+        looping(harness.saver).invoke({"left": 3, "log": [name * 40] * 5}, thread(name))
+        asking(harness.saver).invoke({"log": ["more"]}, thread(name))
 
 
 class Reading:
@@ -104,15 +104,17 @@ class Reading:
         each: place → the checkpoint read by its id.
     """
 
-    def __init__(self, desk: Desk, places: list[Place] | None = None) -> None:
-        self.heads = {name: _tried(partial(desk.get, thread=name)) for name in THREADS}
-        self.lists = {name: _tried(partial(desk.listed, name)) for name in THREADS}
+    def __init__(self, harness: Harness, places: list[Place] | None = None) -> None:
+        self.heads = {name: _tried(partial(harness.get, thread=name)) for name in THREADS}
+        self.lists = {name: _tried(partial(harness.listed, name)) for name in THREADS}
         places = (
             [_place(found) for name in THREADS for found in self.lists[name]]
             if places is None
             else places
         )
-        self.each = {at: _tried(partial(desk.get, at[2], thread=at[0], ns=at[1])) for at in places}
+        self.each = {
+            at: _tried(partial(harness.get, at[2], thread=at[0], ns=at[1])) for at in places
+        }
 
     def refused(self) -> set[str]:
         """The threads of which something could not be read."""
@@ -156,8 +158,8 @@ def _part(found: CheckpointTuple, was: CheckpointTuple | None, what: str) -> Non
         raise CheckFailed(f"{what} is one that was never stored: {found!r:.300}")
     left = [tuple(each) for each in found.pending_writes or ()]
     before = [tuple(each) for each in was.pending_writes or () if tuple(each) in left]
-    same(_bare(found), _bare(was), what)
-    same(left, before, f"writes of {what}")
+    assert_same(_bare(found), _bare(was), what)
+    assert_same(left, before, f"writes of {what}")
 
 
 def _bare(found: CheckpointTuple) -> Any:
@@ -173,31 +175,31 @@ def _missed(was: Reading, now: Reading) -> None:
             continue
         left = {_place(found)[1] for found in listed}
         before = [found for found in was.lists[name] if _place(found)[1] in left]
-        same(
+        assert_same(
             [_place(f) for f in listed], [_place(f) for f in before], f"the list of thread {name!r}"
         )
         for found, old in zip(listed, before, strict=True):
-            same(
+            assert_same(
                 found.pending_writes,
                 old.pending_writes,
                 f"writes listed with checkpoint {_place(old)}",
             )
         head = now.heads[name]
         if not isinstance(head, Exception) and "" in left:
-            same(
+            assert_same(
                 head and _place(head),
                 _place(was.heads[name]),
                 f"the newest checkpoint of thread {name!r}",
             )
 
 
-def _damaged_reads(desk: Desk, judge: Callable[[Reading, Reading], None]) -> None:
-    for number in range(12 * desk.scale):
-        with desk.fresh(f"{number}") as one:
+def _damaged_reads(harness: Harness, judge: Callable[[Reading, Reading], None]) -> None:
+    for number in range(12 * harness.scale):
+        with harness.fresh(f"{number}") as one:
             _filled(one)
             was = Reading(one)
             one.close()
-            what = desk.suite.damage(one.folder, desk.random)
+            what = harness.suite.damage(one.folder, harness.random)
             one.saver = one.another()
             now = Reading(one, [*was.each])
             try:
@@ -212,16 +214,16 @@ def _damaged_reads(desk: Desk, judge: Callable[[Reading, Reading], None]) -> Non
                 )
 
 
-@check("damage", "durable", "damage", worlds=(SYNC,))
-def damaged_bytes_are_never_believed(desk: Desk) -> None:
+@register_check("damage", "durable", "damage", modes=(SYNC,))
+def damaged_bytes_are_never_believed(harness: Harness) -> None:
     """A flipped bit, a cut value, two rows swapped, one deleted: no read gives anything that was
     not stored, the typed error names the place, and other threads can still be read."""
-    _damaged_reads(desk, _invented)
+    _damaged_reads(harness, _invented)
 
 
-@check("damage", "durable", "damage", worlds=(SYNC,))
-def nothing_goes_missing_unseen(desk: Desk) -> None:
+@register_check("damage", "durable", "damage", modes=(SYNC,))
+def nothing_goes_missing_unseen(harness: Harness) -> None:
     """After the same damage: a list that is silently shorter makes a step or an effect happen
     twice. Only a whole thread or namespace that is gone cannot be told from one that was
     deleted."""
-    _damaged_reads(desk, _missed)
+    _damaged_reads(harness, _missed)

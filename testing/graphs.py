@@ -15,7 +15,7 @@ from ..pregel.types import Command, Send
 NOTED = "noted"
 
 
-class State(TypedDict, total=False):
+class LogState(TypedDict, total=False):
     """What the graphs hold: a log that grows, a counter, and things whose types a careless saver
     changes."""
 
@@ -43,7 +43,7 @@ def looping(
         note("work", task["round"], task["lane"])
         return {"log": [("work", task["round"], task["lane"])], "count": 1}
 
-    def gather(state: State) -> dict[str, Any]:
+    def gather(state: LogState) -> dict[str, Any]:
         left = state["left"]
         note("gather", left)
         return {
@@ -52,14 +52,14 @@ def looping(
             "seen": {f"k{n}" for n in range(left)},
         }
 
-    def spread(state: State) -> Any:
+    def spread(state: LogState) -> Any:
         return (
             [Send("work", {"round": state["left"], "lane": lane}) for lane in range(width)]
             if state["left"]
             else END
         )
 
-    graph = StateGraph(State)
+    graph = StateGraph(LogState)
     graph.add_node("work", work)
     graph.add_node("gather", gather)
     graph.add_conditional_edges(START, spread, ["work", END])
@@ -72,33 +72,33 @@ def asking(saver: BaseCheckpointSaver | None, note: Note = quiet) -> CompiledSta
     """Three nodes side by side, two of which ask, one of them inside a nested graph; then one that
     gathers."""
 
-    def plain(state: State) -> dict[str, Any]:
+    def plain(state: LogState) -> dict[str, Any]:
         note("plain")
         return {"log": [("plain", (1,))]}
 
-    def asks(state: State) -> dict[str, Any]:
+    def asks(state: LogState) -> dict[str, Any]:
         first = interrupt({"question": ("first",)})
         second = interrupt("second")
         note("asks", first, second)
         return {"log": [("asked", first, second)], "count": 1}
 
-    def inner_asks(state: State) -> dict[str, Any]:
+    def inner_asks(state: LogState) -> dict[str, Any]:
         answer = interrupt("inner")
         note("inner", answer)
         return {"log": [("inner", answer)]}
 
-    def last(state: State) -> dict[str, Any]:
+    def last(state: LogState) -> dict[str, Any]:
         note("last")
         return {"pair": (len(state["log"]),), "seen": {"last"}}
 
-    inner = StateGraph(State)
+    inner = StateGraph(LogState)
     inner.add_node("before", lambda state: {"log": ["before"]})
     inner.add_node("inner_asks", inner_asks)
     inner.add_edge(START, "before")
     inner.add_edge("before", "inner_asks")
     nested = inner.compile()
 
-    graph = StateGraph(State)
+    graph = StateGraph(LogState)
     graph.add_node("plain", plain)
     graph.add_node("asks", asks)
     graph.add_node("nested", nested)
@@ -112,10 +112,10 @@ def asking(saver: BaseCheckpointSaver | None, note: Note = quiet) -> CompiledSta
 def appending(saver: BaseCheckpointSaver, item: str) -> CompiledStateGraph:
     """As often as `left` says: one more item in the log."""
 
-    def append(state: State) -> dict[str, Any]:
+    def append(state: LogState) -> dict[str, Any]:
         return {"log": [item], "left": state["left"] - 1}
 
-    graph = StateGraph(State)
+    graph = StateGraph(LogState)
     graph.add_node("append", append)
     graph.add_edge(START, "append")
     graph.add_conditional_edges(
@@ -153,7 +153,7 @@ def _id(config: Any) -> Any:
     return config and config["configurable"]["checkpoint_id"]
 
 
-def answers(app: CompiledStateGraph, value: Any, world: Any) -> Command:
+def answers(app: CompiledStateGraph, value: Any, mode: Any) -> Command:
     """A command that answers every open question of the thread with this value."""
-    snapshot = world.call(app, "get_state", thread())
+    snapshot = mode.call(app, "get_state", thread())
     return Command(resume={each.id: (each.value, value) for each in snapshot.interrupts})

@@ -1,4 +1,4 @@
-"""What checks work with: a saver opened in one world, short words for its methods, commits as the
+"""What checks work with: a saver opened in one mode, short words for its methods, commits as the
 engine makes them.
 
 No rule lives here. Everything may be used outside the suite as well.
@@ -23,7 +23,7 @@ from ..checkpoint.base import (
     TaskWrites,
     address,
 )
-from .conformance import ASYNC, CheckFailed, same
+from .conformance import ASYNC, CheckFailed, assert_same
 
 if TYPE_CHECKING:
     from .suite import SaverChecks
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 TS = "2024-01-01T00:00:00+00:00"
 
 
-class World:
-    """Calls the faces of a saver or an app, sync or async: `world.call(app, "invoke", 1)` is
-    `app.invoke(1)`, or `await app.ainvoke(1)` on a loop of the world's own. A context manager,
+class Mode:
+    """Calls the faces of a saver or an app, sync or async: `mode.call(app, "invoke", 1)` is
+    `app.invoke(1)`, or `await app.ainvoke(1)` on a loop of the mode's own. A context manager,
     which closes that loop."""
 
     def __init__(self, name: str) -> None:
@@ -84,7 +84,7 @@ class World:
             stack.callback(getattr(opened, "close", lambda: None))
         return saver  # type: ignore[no-any-return]  # a context manager may give anything
 
-    def __enter__(self) -> World:
+    def __enter__(self) -> Mode:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -96,29 +96,29 @@ async def _awaited(waiting: Any) -> Any:
     return await waiting
 
 
-class Desk:
-    """A saver under test in one world. A context manager: it opens the saver, and closes all that
+class Harness:
+    """A saver under test in one mode. A context manager: it opens the saver, and closes all that
     was opened.
 
     Attributes:
         suite: how to open the saver, and its hooks.
         folder: where its storage is.
-        world: which faces are called.
+        mode: which faces are called.
         saver: it, opened.
         random: the only source of chance.
         scale: how much to do; 1 is quick.
     """
 
-    def __init__(self, suite: SaverChecks, folder: Path, world: str, seed: int = 0) -> None:
+    def __init__(self, suite: SaverChecks, folder: Path, mode: str, seed: int = 0) -> None:
         self.suite = suite
         self.folder = folder
         self.random = Random(seed)
         self.scale = suite.scale
         self._stack = ExitStack()
-        self.world = self._stack.enter_context(World(world))
+        self.mode = self._stack.enter_context(Mode(mode))
         self._opened = ExitStack()
 
-    def __enter__(self) -> Desk:
+    def __enter__(self) -> Harness:
         self.folder.mkdir(parents=True, exist_ok=True)
         try:
             self.saver = self.another()
@@ -133,7 +133,7 @@ class Desk:
 
     def another(self) -> BaseCheckpointSaver:
         """The same storage opened once more."""
-        return self.world.enter(self._opened, self.suite.open(self.folder))
+        return self.mode.enter(self._opened, self.suite.open(self.folder))
 
     def close(self) -> None:
         """Close all that was opened on this storage."""
@@ -145,17 +145,17 @@ class Desk:
             self.close()
             self.saver = self.another()
 
-    def fresh(self, name: str) -> Desk:
-        """A desk on a storage of its own, to be entered; it shares the source of chance."""
-        desk = Desk(self.suite, self.folder / name, self.world.name)
-        desk.random = self.random
-        return desk
+    def fresh(self, name: str) -> Harness:
+        """A harness on a storage of its own, to be entered; it shares the source of chance."""
+        harness = Harness(self.suite, self.folder / name, self.mode.name)
+        harness.random = self.random
+        return harness
 
     # -- short words -------------------------------------------------------------------------------
 
     def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
-        """Call a method of the saver, in this world."""
-        return self.world.call(self.saver, method, *args, **kwargs)
+        """Call a method of the saver, in this mode."""
+        return self.mode.call(self.saver, method, *args, **kwargs)
 
     def put(self, id: str, values: dict[str, Any] | None = None, **more: Any) -> Any:
         """Put a checkpoint.
@@ -217,7 +217,7 @@ class Desk:
     def listed(self, config: Any = "t", **options: Any) -> list[CheckpointTuple]:
         """Checkpoints of a config, or of the thread of this name."""
         config = {"configurable": {"thread_id": config}} if isinstance(config, str) else config
-        return self.world.items(self.saver, "list", config, **options)
+        return self.mode.items(self.saver, "list", config, **options)
 
     def ids(self, config: Any = "t", **options: Any) -> list[str]:
         """Their ids."""
@@ -237,8 +237,8 @@ class Desk:
         """The checkpoints that a run committed are as it made them."""
         for id in run.expected if ids is None else ids:
             found = self.need(id, thread=thread or run.thread)
-            same(found.checkpoint, run.expected[id], f"checkpoint {id!r}")
-            same(found.metadata["step"], run.steps[id], f"metadata of checkpoint {id!r}")
+            assert_same(found.checkpoint, run.expected[id], f"checkpoint {id!r}")
+            assert_same(found.metadata["step"], run.steps[id], f"metadata of checkpoint {id!r}")
 
 
 def checkpoint(id: str, values: dict[str, Any], versions: dict[str, int]) -> Checkpoint:

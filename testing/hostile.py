@@ -13,8 +13,8 @@ from typing import Any
 from ..channels.base import StateGraphError
 from ..checkpoint.base import BaseCheckpointSaver
 from ..checkpoint.memory import InMemorySaver
-from .conformance import CheckFailed, check, difference, same
-from .harness import Desk, checkpoint
+from .conformance import CheckFailed, assert_same, difference, register_check
+from .harness import Harness, checkpoint
 
 ATTACKS = (
     "'", '"', "`", "''", "\\", "\\'", "';--", "'; DROP TABLE checkpoints; --", "' OR '1'='1",
@@ -53,8 +53,8 @@ def scalars(random: Random, words: list[str]) -> Any:
 class Pair:
     """A saver and its oracle: every call goes to both, and both must answer alike."""
 
-    def __init__(self, desk: Desk) -> None:
-        self.desk = desk
+    def __init__(self, harness: Harness) -> None:
+        self.harness = harness
         self.oracle = InMemorySaver()
         self.done: list[str] = []
 
@@ -66,7 +66,7 @@ class Pair:
             CheckFailed: they answered differently.
         """
         self.done.append(f"{method}{args}{kwargs or ''}")
-        got = _answer(lambda: self._read(self.desk.saver, method, *args, **kwargs))
+        got = _answer(lambda: self._read(self.harness.saver, method, *args, **kwargs))
         refusable = any(mark in repr(texts) for mark in ("\\x00", "\\ud800", "\\udc80"))
         if refusable and isinstance(got, REFUSALS):
             return
@@ -83,10 +83,10 @@ class Pair:
             )
 
     def _read(self, saver: Any, method: str, *args: Any, **kwargs: Any) -> Any:
-        world = self.desk.world
+        mode = self.harness.mode
         if method == "list":
-            return [_plain(each) for each in world.items(saver, method, *args, **kwargs)]
-        found = world.call(saver, method, *args, **kwargs)
+            return [_plain(each) for each in mode.items(saver, method, *args, **kwargs)]
+        found = mode.call(saver, method, *args, **kwargs)
         return _plain(found) if method == "get_tuple" and found is not None else found
 
 
@@ -103,51 +103,53 @@ def _plain(found: Any) -> Any:
     return (found.config["configurable"], found.checkpoint, found.metadata, parent, writes)
 
 
-@check("hostile")
-def hostile_texts_are_only_texts(desk: Desk) -> None:
+@register_check("hostile")
+def hostile_texts_are_only_texts(harness: Harness) -> None:
     """Threads, namespaces, checkpoints, tasks, channels, metadata and filters with texts that mean
     something to databases: the answers are those of a dict, and no name reaches another's data."""
-    for number in range(2 * desk.scale):
-        with desk.fresh(f"{number}") as one:
+    for number in range(2 * harness.scale):
+        with harness.fresh(f"{number}") as one:
             _script(Pair(one), 60)
 
 
-@check("hostile")
-def texts_that_a_database_cannot_hold_are_kept_or_refused(desk: Desk) -> None:
+@register_check("hostile")
+def texts_that_a_database_cannot_hold_are_kept_or_refused(harness: Harness) -> None:
     """NUL and lone surrogates: kept as they are, or refused by a clear error; never cut, never
     taken for another's."""
-    with desk.fresh("untold") as one:
+    with harness.fresh("untold") as one:
         _script(Pair(one), 60, untold=True)
     for text, thread in ((each, name) for each in UNTOLD for name in (f"t{each}", "plain")):
         place: dict[str, Any] = {"thread": thread}
         try:
-            desk.put("1", {"a": text}, **place, note=text)
+            harness.put("1", {"a": text}, **place, note=text)
         except REFUSALS:
-            same(desk.ids(None), [], f"list(None) after thread id {text!r} was refused")
+            assert_same(harness.ids(None), [], f"list(None) after thread id {text!r} was refused")
             continue
-        same(
-            (desk.values(**place), _note(desk, **place)),
+        assert_same(
+            (harness.values(**place), _note(harness, **place)),
             ({"a": text}, text),
             f"values with {text!r}",
         )
-        same(desk.get(thread="t"), None, "thread 't', where nothing was put")
-        desk.call("delete_thread", place["thread"])
+        assert_same(harness.get(thread="t"), None, "thread 't', where nothing was put")
+        harness.call("delete_thread", place["thread"])
 
 
-def _note(desk: Desk, **where: Any) -> Any:
-    return dict(desk.need(**where).metadata).get("note")
+def _note(harness: Harness, **where: Any) -> Any:
+    return dict(harness.need(**where).metadata).get("note")
 
 
 def _script(pair: Pair, calls: int, untold: bool = False) -> None:
-    random = pair.desk.random
+    random = pair.harness.random
     words = texts(random, 5, untold)
     threads, spaces, ids = (random.sample(words, 4) for _ in range(3))
     namespaces = ["", *spaces]
-    whole = [name for name in ("copy_thread", "prune", "delete_for_runs") if _has(pair.desk, name)]
+    whole = [
+        name for name in ("copy_thread", "prune", "delete_for_runs") if _has(pair.harness, name)
+    ]
     for _ in range(calls):
         t, ns, id, word = (random.choice(each) for each in (threads, namespaces, ids, words))
-        place = pair.desk.at(id, thread=t, ns=ns)
-        head = pair.desk.at(thread=t, ns=ns)
+        place = pair.harness.at(id, thread=t, ns=ns)
+        head = pair.harness.at(thread=t, ns=ns)
         metadata = {
             "source": "loop",
             "step": 1,
@@ -161,7 +163,7 @@ def _script(pair: Pair, calls: int, untold: bool = False) -> None:
         ):
             case "put":
                 value = checkpoint(id, {word: [word], "a": word}, {word: 1, "a": 1})
-                parent = pair.desk.at(random.choice([None, *ids]), thread=t, ns=ns)
+                parent = pair.harness.at(random.choice([None, *ids]), thread=t, ns=ns)
                 pair.call(
                     [*used, parent], "put", parent, value, metadata, value["channel_versions"]
                 )
@@ -184,8 +186,8 @@ def _script(pair: Pair, calls: int, untold: bool = False) -> None:
     pair.call([untold and UNTOLD], "list", None)
 
 
-def _has(desk: Desk, method: str) -> bool:
-    return getattr(type(desk.saver), method, None) is not getattr(BaseCheckpointSaver, method)
+def _has(harness: Harness, method: str) -> bool:
+    return getattr(type(harness.saver), method, None) is not getattr(BaseCheckpointSaver, method)
 
 
 def _list(pair: Pair, random: Random, configs: list[Any], metadata: dict[str, Any]) -> None:
@@ -212,16 +214,16 @@ def _upkeep(pair: Pair, random: Random, method: str, threads: list[str]) -> None
             pair.call([one], method, [one])
 
 
-@check("hostile")
-def odd_limits_and_filters_are_refused_or_mean_nothing(desk: Desk) -> None:
+@register_check("hostile")
+def odd_limits_and_filters_are_refused_or_mean_nothing(harness: Harness) -> None:
     """What is handed through from a web page's parameters must not reach a query as text."""
-    pair = Pair(desk)
-    place = desk.at()
+    pair = Pair(harness)
+    place = harness.at()
     for id in "12":
         found = checkpoint(id, {}, {})
         pair.call([], "put", place, found, {"source": "loop", "step": 1, "x": "1"}, {})
     for limit in ("1; DROP TABLE checkpoints", "1", [1], {"a": 1}):
-        got = _answer(partial(desk.ids, "t", limit=limit))
+        got = _answer(partial(harness.ids, "t", limit=limit))
         if not isinstance(got, REFUSALS):
             raise CheckFailed(
                 f"list(limit={limit!r}): expected a TypeError or ValueError, got {got!r}"
@@ -232,20 +234,20 @@ def odd_limits_and_filters_are_refused_or_mean_nothing(desk: Desk) -> None:
     pair.call([], "list", None)
 
 
-@check("hostile")
-def very_long_names_are_kept_or_refused(desk: Desk) -> None:
+@register_check("hostile")
+def very_long_names_are_kept_or_refused(harness: Harness) -> None:
     """Never cut: two names that begin alike stay two."""
     long = "n" * 100_000
     names = [long, long + "a", long + "b"]
     for name in names:
         try:
-            desk.put("1", {"a": name[-1]}, thread=name, note=name)
+            harness.put("1", {"a": name[-1]}, thread=name, note=name)
         except REFUSALS:
             return
     for name in names:
-        same(
-            desk.values(thread=name),
+        assert_same(
+            harness.values(thread=name),
             {"a": name[-1]},
             f"values of a thread whose name has {len(name)} characters",
         )
-        same(_note(desk, thread=name), name, "metadata")
+        assert_same(_note(harness, thread=name), name, "metadata")

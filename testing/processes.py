@@ -29,7 +29,7 @@ class CannotStart(Exception):
     """A job cannot be had in another process; says why."""
 
 
-class Ended(NamedTuple):
+class ProcessEnd(NamedTuple):
     """How a process ended.
 
     Attributes:
@@ -69,7 +69,7 @@ class Processes:
             assert self._server.stdin is not None
             self._server.stdin.close()
 
-    def run(self, *jobs: Job) -> list[Ended]:
+    def run(self, *jobs: Job) -> list[ProcessEnd]:
         """Do jobs side by side, each in a process of its own; wait for all.
 
         Raises:
@@ -181,16 +181,16 @@ def _start(job: Job) -> tuple[int, int]:
         os._exit(0)
 
 
-def _end(pid: int, reading: int) -> Ended:
+def _end(pid: int, reading: int) -> ProcessEnd:
     with os.fdopen(reading, "rb") as pipe:
         data = pipe.read()
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     if status == -signal.SIGKILL:
-        return Ended(True, None, "")
+        return ProcessEnd(True, None, "")
     result, error = (
         pickle.loads(data) if data else (None, f"it ended with exit code {status} and no result")
     )
-    return Ended(False, result, error)
+    return ProcessEnd(False, result, error)
 
 
 # -- what a job may hold ---------------------------------------------------------------------------

@@ -5,181 +5,185 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from .conformance import check, raises, same
-from .harness import Desk, long_run
+from .conformance import assert_raises, assert_same, register_check
+from .harness import Harness, long_run
 from .listing import ROOT, shelf
 
 
-@check("delete")
-def delete_thread_forgets_all_of_it_and_nothing_else(desk: Desk) -> None:
+@register_check("delete")
+def delete_thread_forgets_all_of_it_and_nothing_else(harness: Harness) -> None:
     """People have a right to be forgotten: checkpoints, namespaces and writes, also when the name
     is used again."""
-    shelf(desk)
-    desk.write("t3", [("a", 1)])
-    desk.call("delete_thread", "t")
-    desk.call("delete_thread", "nobody")
-    desk.reopen()
-    same(
-        (desk.ids(None), desk.head(), desk.head(ns="n")),
+    shelf(harness)
+    harness.write("t3", [("a", 1)])
+    harness.call("delete_thread", "t")
+    harness.call("delete_thread", "nobody")
+    harness.reopen()
+    assert_same(
+        (harness.ids(None), harness.head(), harness.head(ns="n")),
         (["u0"], None, None),
         "list(None) and the heads",
     )
-    desk.put("t3")
-    same(desk.pending(), [], "writes beside a checkpoint of the same name")
-    run = desk.run("u2")
+    harness.put("t3")
+    assert_same(harness.pending(), [], "writes beside a checkpoint of the same name")
+    run = harness.run("u2")
     run.step("1", a=1)
-    desk.call("delete_thread", "u2")
-    again = desk.run("u2")
+    harness.call("delete_thread", "u2")
+    again = harness.run("u2")
     again.step("1", b=2)
-    desk.reads_back(again)
+    harness.reads_back(again)
 
 
-@check("delete", "delete_for_runs")
-def delete_for_runs_forgets_what_these_runs_made(desk: Desk) -> None:
+@register_check("delete", "delete_for_runs")
+def delete_for_runs_forgets_what_these_runs_made(harness: Harness) -> None:
     """A run that went wrong is taken out of all threads; what others stored stays complete."""
-    desk.put("1", {"a": 1}, run_id="r1")
-    desk.put(
+    harness.put("1", {"a": 1}, run_id="r1")
+    harness.put(
         "2", {"a": 1, "b": 2}, parent="1", versions={"a": 1, "b": 2}, new={"b": 2}, run_id="r2"
     )
-    desk.put(
+    harness.put(
         "3", {"a": 1, "b": 3}, parent="2", versions={"a": 1, "b": 3}, new={"b": 3}, run_id="r3"
     )
-    desk.put("n", ns="n", run_id="r3")
-    desk.put("x", thread="u", run_id="r4")
-    desk.write("3", [("a", 1)])
-    desk.call("delete_for_runs", [])
-    desk.call("delete_for_runs", ["unknown"])
-    same(desk.ids(None), ["x", "n", "3", "2", "1"], "list(None) after deleting nothing")
-    desk.call("delete_for_runs", ["r2"])
-    found = desk.need("3")
-    same(
+    harness.put("n", ns="n", run_id="r3")
+    harness.put("x", thread="u", run_id="r4")
+    harness.write("3", [("a", 1)])
+    harness.call("delete_for_runs", [])
+    harness.call("delete_for_runs", ["unknown"])
+    assert_same(harness.ids(None), ["x", "n", "3", "2", "1"], "list(None) after deleting nothing")
+    harness.call("delete_for_runs", ["r2"])
+    found = harness.need("3")
+    assert_same(
         found.parent_config and found.parent_config["configurable"]["checkpoint_id"],
         "1",
         "nearest ancestor left",
     )
-    same(found.checkpoint["channel_values"], {"a": 1, "b": 3}, "values of '3'")
-    desk.call("delete_for_runs", ["r3", "r4"])
-    desk.reopen()
-    same(
-        (desk.ids(None), desk.head(), desk.head(ns="n")),
+    assert_same(found.checkpoint["channel_values"], {"a": 1, "b": 3}, "values of '3'")
+    harness.call("delete_for_runs", ["r3", "r4"])
+    harness.reopen()
+    assert_same(
+        (harness.ids(None), harness.head(), harness.head(ns="n")),
         (["1"], "1", None),
         "list(None) and the heads",
     )
-    desk.put("3", parent="1")
-    same(desk.pending("3"), [], "writes beside a checkpoint of the same name")
-    raises(TypeError, "delete_for_runs('r1')", desk.call, "delete_for_runs", "r1")
+    harness.put("3", parent="1")
+    assert_same(harness.pending("3"), [], "writes beside a checkpoint of the same name")
+    assert_raises(TypeError, "delete_for_runs('r1')", harness.call, "delete_for_runs", "r1")
 
 
-@check("delete", "delete_for_runs", "commit")
-def a_run_goes_on_after_its_newest_checkpoints_were_deleted(desk: Desk) -> None:
+@register_check("delete", "delete_for_runs", "commit")
+def a_run_goes_on_after_its_newest_checkpoints_were_deleted(harness: Harness) -> None:
     """Where the head goes, the newest checkpoint left becomes the head, for commits too."""
     for id, run_id in (("1", "r1"), ("2", "r2")):
-        desk.put(id, {"a": id}, parent="1" if id == "2" else None, run_id=run_id)
-    desk.call("delete_for_runs", ["r2"])
-    run = desk.run()
-    run.head, run.expected["1"], run.steps["1"] = "1", desk.need().checkpoint, 0
+        harness.put(id, {"a": id}, parent="1" if id == "2" else None, run_id=run_id)
+    harness.call("delete_for_runs", ["r2"])
+    run = harness.run()
+    run.head, run.expected["1"], run.steps["1"] = "1", harness.need().checkpoint, 0
     run.step("3", b=1)
-    same((desk.values(), desk.ids()), ({"a": "1", "b": 1}, ["3", "1"]), "values, and list()")
+    assert_same(
+        (harness.values(), harness.ids()), ({"a": "1", "b": 1}, ["3", "1"]), "values, and list()"
+    )
 
 
-@check("prune", "prune")
-def prune_keeps_the_newest_of_each_namespace(desk: Desk) -> None:
+@register_check("prune", "prune")
+def prune_keeps_the_newest_of_each_namespace(harness: Harness) -> None:
     """Threads need not grow for ever, and what stays is complete, with its writes."""
-    shelf(desk)
+    shelf(harness)
     for id in ("t2", "t3"):
-        desk.write(id, [("a", 1)])
-    desk.call("prune", [])
-    desk.call("prune", ["nobody"])
-    desk.call("prune", ["t"], keep_last=2)
-    same(desk.ids(None), ["u0", "n3", "t3", "n2", "t2"], "list(None) after keep_last=2")
-    desk.call("prune", ["t", "u"])
-    desk.reopen()
-    same(desk.ids(None), ["u0", "n3", "t3"], "list(None) after prune() without limits")
-    same(
-        (desk.pending("t3"), desk.values()),
+        harness.write(id, [("a", 1)])
+    harness.call("prune", [])
+    harness.call("prune", ["nobody"])
+    harness.call("prune", ["t"], keep_last=2)
+    assert_same(harness.ids(None), ["u0", "n3", "t3", "n2", "t2"], "list(None) after keep_last=2")
+    harness.call("prune", ["t", "u"])
+    harness.reopen()
+    assert_same(harness.ids(None), ["u0", "n3", "t3"], "list(None) after prune() without limits")
+    assert_same(
+        (harness.pending("t3"), harness.values()),
         ([("task", "a", 1)], {"a": 3}),
         "writes and values of what stayed",
     )
-    same(desk.need("t3").parent_config, None, "parent of what stayed")
-    desk.put("t2")
-    same(desk.pending("t2"), [], "writes beside a checkpoint of a name that was pruned")
-    desk.call("prune", ["t"], keep_last=0)
-    same(desk.ids(None), ["u0"], "list(None) after keep_last=0")
-    raises(TypeError, "prune('t')", desk.call, "prune", "t")
-    raises(ValueError, "prune(keep_last=-1)", desk.call, "prune", ["u"], keep_last=-1)
-    desk.call("prune", keep_last=0)
-    same(desk.ids(None), [], "list(None) after keep_last=0 on all threads")
+    assert_same(harness.need("t3").parent_config, None, "parent of what stayed")
+    harness.put("t2")
+    assert_same(harness.pending("t2"), [], "writes beside a checkpoint of a name that was pruned")
+    harness.call("prune", ["t"], keep_last=0)
+    assert_same(harness.ids(None), ["u0"], "list(None) after keep_last=0")
+    assert_raises(TypeError, "prune('t')", harness.call, "prune", "t")
+    assert_raises(ValueError, "prune(keep_last=-1)", harness.call, "prune", ["u"], keep_last=-1)
+    harness.call("prune", keep_last=0)
+    assert_same(harness.ids(None), [], "list(None) after keep_last=0 on all threads")
 
 
-@check("prune", "prune")
-def prune_by_age_keeps_the_newest_however_old(desk: Desk) -> None:
+@register_check("prune", "prune")
+def prune_by_age_keeps_the_newest_however_old(harness: Harness) -> None:
     """A thread that rested for a year can still be gone on with."""
-    run = desk.run()
+    run = harness.run()
     for step in range(3):
         run.step(f"{step}", a=step)
-    desk.call("prune", ["t"], older_than=timedelta(days=36500))
-    same(desk.ids(), ["2", "1", "0"], "list() after pruning what is older than 100 years")
-    desk.call("prune", ["t"], older_than=timedelta(days=1))
-    same(desk.ids(), ["2"], "list() after pruning what is older than a day")
+    harness.call("prune", ["t"], older_than=timedelta(days=36500))
+    assert_same(harness.ids(), ["2", "1", "0"], "list() after pruning what is older than 100 years")
+    harness.call("prune", ["t"], older_than=timedelta(days=1))
+    assert_same(harness.ids(), ["2"], "list() after pruning what is older than a day")
 
 
-@check("prune", "prune")
-def what_stays_after_prune_reads_back_and_goes_on(desk: Desk) -> None:
+@register_check("prune", "prune")
+def what_stays_after_prune_reads_back_and_goes_on(harness: Harness) -> None:
     """Pruning takes checkpoints away on which others build; those must not notice."""
-    run = desk.run()
+    run = harness.run()
     long_run(run, 100)
     run.step("fork", parent="50", x=1)
     for step in range(20):
         run.step(f"list {step}", x=["a" * 30] * (step + 10))
-    desk.call("prune", ["t"], keep_last=60)
-    ids = desk.ids()
-    same(len(ids), 60, "how many stayed")
-    desk.reads_back(run, ids)
-    same(desk.need("fork").parent_config, None, "parent of a fork whose parent went")
-    desk.reopen()
+    harness.call("prune", ["t"], keep_last=60)
+    ids = harness.ids()
+    assert_same(len(ids), 60, "how many stayed")
+    harness.reads_back(run, ids)
+    assert_same(harness.need("fork").parent_config, None, "parent of a fork whose parent went")
+    harness.reopen()
     for step in range(40):
         run.step(f"more {step}", y=step, x=["a" * 30] * (step + 30))
-    desk.reads_back(run, desk.ids())
-    desk.call("prune", ["t"])
+    harness.reads_back(run, harness.ids())
+    harness.call("prune", ["t"])
     run.step("last", z=1)
-    desk.reads_back(run, desk.ids())
-    same(len(desk.ids()), 2, "how many are there after prune() and one step")
+    harness.reads_back(run, harness.ids())
+    assert_same(len(harness.ids()), 2, "how many are there after prune() and one step")
 
 
-@check("prune", "prune", "commit")
-def a_commit_on_a_parent_that_was_pruned_is_complete(desk: Desk) -> None:
+@register_check("prune", "prune", "commit")
+def a_commit_on_a_parent_that_was_pruned_is_complete(harness: Harness) -> None:
     """A run may hold an old checkpoint while somebody prunes; what it changed since is not
     enough."""
-    run = desk.run()
+    run = harness.run()
     long_run(run, 5)
-    desk.call("prune", ["t"])
+    harness.call("prune", ["t"])
     run.step("fork", parent="1", z=1)
     run.step("next", z=2)
-    desk.reads_back(run, ["4", "fork", "next"])
+    harness.reads_back(run, ["4", "fork", "next"])
 
 
-@check("copy", "copy_thread")
-def copy_thread_copies_everything(desk: Desk) -> None:
+@register_check("copy", "copy_thread")
+def copy_thread_copies_everything(harness: Harness) -> None:
     """Ids, order, namespaces, metadata and writes; so a copy can be gone back in as the original
     can."""
-    shelf(desk)
-    desk.put("alone", {"a": 9}, parent="one that is gone")
-    run = desk.run()
-    run.head, run.expected["alone"] = "alone", desk.need().checkpoint
+    shelf(harness)
+    harness.put("alone", {"a": 9}, parent="one that is gone")
+    run = harness.run()
+    run.head, run.expected["alone"] = "alone", harness.need().checkpoint
     for step in range(40):
         run.step(f"{step}", x=["a" * 30] * (step + 10), y=step)
-    desk.write("t2", [("a", 1)])
-    before = {id: desk.need(id) for id in desk.ids(ROOT)}
-    desk.call("copy_thread", "t", "copy")
-    desk.reopen()
-    same(desk.ids("copy"), desk.ids("t"), "list() of the copy")
+    harness.write("t2", [("a", 1)])
+    before = {id: harness.need(id) for id in harness.ids(ROOT)}
+    harness.call("copy_thread", "t", "copy")
+    harness.reopen()
+    assert_same(harness.ids("copy"), harness.ids("t"), "list() of the copy")
     for id, source in before.items():
-        copied = desk.need(id, thread="copy")
-        same(copied.config["configurable"]["thread_id"], "copy", f"thread of {id!r} in the copy")
-        same(_bare(copied), _bare(source), f"checkpoint {id!r} of the copy")
-        same(_bare(desk.need(id)), _bare(source), f"checkpoint {id!r} of the source")
-    same(
-        (desk.head(thread="copy"), desk.head(thread="copy", ns="n")),
+        copied = harness.need(id, thread="copy")
+        assert_same(
+            copied.config["configurable"]["thread_id"], "copy", f"thread of {id!r} in the copy"
+        )
+        assert_same(_bare(copied), _bare(source), f"checkpoint {id!r} of the copy")
+        assert_same(_bare(harness.need(id)), _bare(source), f"checkpoint {id!r} of the source")
+    assert_same(
+        (harness.head(thread="copy"), harness.head(thread="copy", ns="n")),
         ("39", "n3"),
         "heads of the copy",
     )
@@ -190,61 +194,67 @@ def _bare(found: Any) -> Any:
     return (found.checkpoint, found.metadata, parent, found.pending_writes)
 
 
-@check("copy", "copy_thread")
-def copy_and_source_share_nothing(desk: Desk) -> None:
+@register_check("copy", "copy_thread")
+def copy_and_source_share_nothing(harness: Harness) -> None:
     """What happens to one afterwards, its end included, must not be seen in the other."""
-    shelf(desk)
-    desk.write("t2", [("a", 1)])
-    desk.call("copy_thread", "t", "copy")
-    desk.write("t2", [("b", 2)], "later")
-    desk.put("new", {"a": "copy"}, thread="copy", parent="t3")
-    desk.write("t2", [("c", 3)], "third", thread="copy")
-    same(desk.pending("t2"), [("later", "b", 2), ("task", "a", 1)], "writes of the source")
-    same(
-        desk.pending("t2", thread="copy"),
+    shelf(harness)
+    harness.write("t2", [("a", 1)])
+    harness.call("copy_thread", "t", "copy")
+    harness.write("t2", [("b", 2)], "later")
+    harness.put("new", {"a": "copy"}, thread="copy", parent="t3")
+    harness.write("t2", [("c", 3)], "third", thread="copy")
+    assert_same(
+        harness.pending("t2"), [("later", "b", 2), ("task", "a", 1)], "writes of the source"
+    )
+    assert_same(
+        harness.pending("t2", thread="copy"),
         [("task", "a", 1), ("third", "c", 3)],
         "writes of the copy",
     )
-    same(
-        (desk.ids(ROOT)[0], desk.ids(desk.at(thread="copy"))[0]),
+    assert_same(
+        (harness.ids(ROOT)[0], harness.ids(harness.at(thread="copy"))[0]),
         ("t3", "new"),
         "heads of source and copy",
     )
-    kept = desk.ids("copy")
-    desk.call("delete_thread", "t")
-    same(
-        (desk.ids("t"), desk.ids("copy")), ([], kept), "list() of both after the source was deleted"
+    kept = harness.ids("copy")
+    harness.call("delete_thread", "t")
+    assert_same(
+        (harness.ids("t"), harness.ids("copy")),
+        ([], kept),
+        "list() of both after the source was deleted",
     )
-    same(
-        [desk.values(f"t{i}", thread="copy") for i in range(4)],
+    assert_same(
+        [harness.values(f"t{i}", thread="copy") for i in range(4)],
         [{"a": i} for i in range(4)],
         "values of the copy",
     )
 
 
-@check("copy", "copy_thread")
-def copy_thread_refuses_to_copy_nothing_or_over_something(desk: Desk) -> None:
+@register_check("copy", "copy_thread")
+def copy_thread_refuses_to_copy_nothing_or_over_something(harness: Harness) -> None:
     """An empty copy and a mixture of two threads are both worse than an error."""
-    shelf(desk)
-    raises(ValueError, "copy_thread() of no thread", desk.call, "copy_thread", "nobody", "x")
-    raises(ValueError, "copy_thread() over a thread", desk.call, "copy_thread", "t", "u")
-    same((desk.ids("u"), desk.ids("x")), (["u0"], []), "list() of the targets")
+    shelf(harness)
+    assert_raises(
+        ValueError, "copy_thread() of no thread", harness.call, "copy_thread", "nobody", "x"
+    )
+    assert_raises(ValueError, "copy_thread() over a thread", harness.call, "copy_thread", "t", "u")
+    assert_same((harness.ids("u"), harness.ids("x")), (["u0"], []), "list() of the targets")
 
 
-@check("copy", "copy_thread", "prune", "commit")
-def copies_of_pruned_threads_go_on(desk: Desk) -> None:
+@register_check("copy", "copy_thread", "prune", "commit")
+def copies_of_pruned_threads_go_on(harness: Harness) -> None:
     """Values outlive the checkpoints that wrote them; a copy must take them along, and prune them
     in its turn."""
-    run = desk.run()
+    run = harness.run()
     for step in range(30):
         run.step(f"{step}", x=["a" * 30] * (step + 10), y=["b" * 90] * 2, z=step)
-    desk.call("prune", ["t"], keep_last=3)
-    desk.call("copy_thread", "t", "copy")
-    desk.reads_back(run, desk.ids(), thread="copy")
-    desk.call("delete_thread", "t")
+    harness.call("prune", ["t"], keep_last=3)
+    harness.call("copy_thread", "t", "copy")
+    harness.reads_back(run, harness.ids(), thread="copy")
+    harness.call("delete_thread", "t")
     run.thread = "copy"
     for step in range(5):
         run.step(f"more {step}", x=["a" * 30] * (step + 40))
-    desk.call("prune", ["copy"], keep_last=2)
-    desk.reopen()
-    desk.reads_back(run, desk.ids("copy"))
+    harness.call("prune", ["copy"], keep_last=2)
+    harness.reopen()
+    harness.reads_back(run, harness.ids("copy"))

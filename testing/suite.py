@@ -32,8 +32,8 @@ from . import (
     pruning,
     storage,
 )
-from .conformance import CHECKS, GROUPS, SYNC, WORLDS, Check, CheckFailed, missing
-from .harness import Desk
+from .conformance import CHECKS, GROUPS, MODES, SYNC, Check, CheckFailed, explain_missing
+from .harness import Harness
 from .processes import CannotStart
 
 ROOMS = (contract, commits, listing, pruning, engine, concurrency, crash, damage, hostile, storage)
@@ -41,19 +41,19 @@ ROOMS = (contract, commits, listing, pruning, engine, concurrency, crash, damage
 
 
 class Case(NamedTuple):
-    """A check in one world."""
+    """A check in one mode."""
 
     check: Check
-    world: str
+    mode: str
 
     @property
     def name(self) -> str:
         """As pytest shows it."""
-        return f"{self.check.group}-{self.check.name}-{self.world}"
+        return f"{self.check.group}-{self.check.name}-{self.mode}"
 
 
 class SaverChecks:
-    """Says how to open a saver; gives one test per check and world.
+    """Says how to open a saver; gives one test per check and mode.
 
     Name the subclass `Test...` and pytest runs it. The hooks below `open` are optional: what needs
     one that is not there is skipped, with the reason.
@@ -71,7 +71,7 @@ class SaverChecks:
     """What was stored is there when the same folder is opened again, also after the process was
     killed."""
 
-    worlds: Collection[str] = WORLDS
+    modes: Collection[str] = MODES
     """Which faces to call: "sync", "async", or both."""
 
     scale = 1
@@ -114,18 +114,18 @@ class SaverChecks:
     # -- running -----------------------------------------------------------------------------------
 
     def cases(self, only: Collection[str] = ()) -> list[Case]:
-        """Every check in each of its worlds.
+        """Every check in each of its modes.
 
         Args:
             only: groups, or patterns of names such as `"*_before_*"`; all by default.
         """
         return [
-            Case(check, world)
+            Case(check, mode)
             for group in GROUPS
             for check in CHECKS.values()
             if check.group == group
-            for world in check.worlds
-            if (world in self.worlds or (check.worlds == (SYNC,) and SYNC in self.worlds))
+            for mode in check.modes
+            if (mode in self.modes or (check.modes == (SYNC,) and SYNC in self.modes))
             and (not only or any(check.group == each or fnmatch(check.name, each) for each in only))
         ]
 
@@ -136,20 +136,20 @@ class SaverChecks:
             CheckFailed: the rule is broken.
             unittest.SkipTest: it cannot be run; says why.
         """
-        check, world = case
-        reason = self.skip.get(check.name) or missing(check.needs, self._has(check.needs))
+        check, mode = case
+        reason = self.skip.get(check.name) or explain_missing(check.needs, self._has(check.needs))
         if reason:
             raise SkipTest(reason)
         try:
-            with Desk(self, folder / "storage", world, self.seed) as desk:
-                reason = missing(check.needs, _can(desk.saver, check.needs))
+            with Harness(self, folder / "storage", mode, self.seed) as harness:
+                reason = explain_missing(check.needs, _can(harness.saver, check.needs))
                 if reason:
                     raise SkipTest(reason)
-                check.run(desk)
+                check.run(harness)
         except CannotStart as error:
             raise SkipTest(str(error)) from error
         except Exception as error:
-            error.add_note(f"{check.name} ({world}, seed {self.seed}): {check.about}")
+            error.add_note(f"{check.name} ({mode}, seed {self.seed}): {check.about}")
             raise
 
     def _has(self, needs: tuple[str, ...]) -> dict[str, bool]:
@@ -178,18 +178,20 @@ def _can(saver: BaseCheckpointSaver, needs: tuple[str, ...]) -> dict[str, bool]:
     base = BaseCheckpointSaver
     methods = [need for need in needs if hasattr(base, need)]
     own = {
-        need: any(_own(saver, name) is not getattr(base, name) for name in (need, f"a{need}"))
+        need: any(
+            _underlying(saver, name) is not getattr(base, name) for name in (need, f"a{need}")
+        )
         for need in methods
     }
     return {**dict.fromkeys(needs, True), **own}
 
 
-def _own(saver: Any, method: str) -> Any:
+def _underlying(saver: Any, method: str) -> Any:
     found = getattr(saver, method)
     return getattr(found, "__func__", found)
 
 
-class Opened(SaverChecks):
+class FunctionSuite(SaverChecks):
     """A suite made of a function.
 
     Args:
@@ -204,7 +206,7 @@ class Opened(SaverChecks):
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class CaseResult:
     """How one case ended: `outcome` is "ok", "failed" or "skipped"; `text` says why not ok;
     `seconds` it took."""
 
@@ -216,12 +218,12 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class SuiteReport:
     """What came of a suite; `print` it for a table."""
 
     name: str
     seed: int
-    results: list[Result]
+    results: list[CaseResult]
 
     @property
     def ok(self) -> bool:
@@ -238,7 +240,7 @@ class Report:
         }
 
     def __str__(self) -> str:
-        return "\n".join([*map(line, self.results), self.ending])
+        return "\n".join([*map(format_result, self.results), self.ending])
 
     @property
     def ending(self) -> str:
@@ -251,12 +253,12 @@ class Report:
         return f"{self.name}: {counts} in {seconds:.1f} s (seed {self.seed})"
 
 
-def line(result: Result) -> str:
+def format_result(result: CaseResult) -> str:
     """A result as a line of the table, with what failed below it."""
-    check, world = result.case
+    check, mode = result.case
     mark = {"ok": "ok  ", "failed": "FAIL", "skipped": "skip"}[result.outcome]
     rule = check.name.replace("_", " ")
-    head = f"{mark}  {check.group:<11} {world:<5} {result.seconds:6.2f} s  {rule}"
+    head = f"{mark}  {check.group:<11} {mode:<5} {result.seconds:6.2f} s  {rule}"
     if result.outcome == "skipped":
         return f"{head}: {result.text}"
     return (
@@ -268,7 +270,7 @@ Checked = SaverChecks | type[SaverChecks] | Callable[[Path], Any]
 """What can be checked: a suite, its class, or a function that opens a saver on a folder."""
 
 
-def suite_of(what: Checked, **settings: Any) -> SaverChecks:
+def make_suite(what: Checked, **settings: Any) -> SaverChecks:
     """A suite, with settings such as `durable`, `scale`, `seed`.
 
     Raises:
@@ -281,10 +283,10 @@ def suite_of(what: Checked, **settings: Any) -> SaverChecks:
             raise TypeError(
                 f"check_saver() takes a SaverChecks, or a function of a folder, not {what!r}"
             )
-        what = Opened(what)
+        what = FunctionSuite(what)
     for name, value in settings.items():
-        if name not in ("durable", "worlds", "scale", "seed", "skip"):
-            raise TypeError(f"there is no setting {name!r}: durable, worlds, scale, seed, skip")
+        if name not in ("durable", "modes", "scale", "seed", "skip"):
+            raise TypeError(f"there is no setting {name!r}: durable, modes, scale, seed, skip")
         setattr(what, name, value)
     return what
 
@@ -293,16 +295,16 @@ def check_saver(
     what: Checked,
     *,
     only: Collection[str] = (),
-    tell: Callable[[Result], None] | None = None,
+    tell: Callable[[CaseResult], None] | None = None,
     **settings: Any,
-) -> Report:
+) -> SuiteReport:
     """Run the checks and say how each ended.
 
     Args:
         what: a `SaverChecks`, its class, or a function that opens a saver on a folder.
         only: groups, or patterns of names; all by default.
         tell: called with each result as it comes.
-        settings: the attributes of `SaverChecks`: `durable`, `worlds`, `scale`, `seed`, `skip`.
+        settings: the attributes of `SaverChecks`: `durable`, `modes`, `scale`, `seed`, `skip`.
 
     >>> from stategraph.checkpoint import InMemorySaver
     >>> report = check_saver(lambda folder: InMemorySaver(), durable=False, only=["clock"])
@@ -311,30 +313,30 @@ def check_saver(
     """
     if isinstance(only, str):
         raise TypeError(f"only takes several: pass [{only!r}]")
-    suite = suite_of(what, **settings)
+    suite = make_suite(what, **settings)
     results = []
     with tempfile.TemporaryDirectory(prefix="saver-checks-") as folder:
         for number, case in enumerate(suite.cases(only)):
             results.append(_run(suite, case, Path(folder, str(number))))
             if tell is not None:
                 tell(results[-1])
-    name = repr(suite) if isinstance(suite, Opened) else type(suite).__name__
-    return Report(name, suite.seed, results)
+    name = repr(suite) if isinstance(suite, FunctionSuite) else type(suite).__name__
+    return SuiteReport(name, suite.seed, results)
 
 
-def _run(suite: SaverChecks, case: Case, folder: Path) -> Result:
+def _run(suite: SaverChecks, case: Case, folder: Path) -> CaseResult:
     folder.mkdir()
-    result, began = Result(case, "ok"), time.perf_counter()
+    result, began = CaseResult(case, "ok"), time.perf_counter()
     try:
         suite.run(case, folder)
     except SkipTest as error:
-        result = Result(case, "skipped", str(error))
+        result = CaseResult(case, "skipped", str(error))
     except CheckFailed as error:
-        result = Result(case, "failed", f"{error} (seed {suite.seed})", error=error)
+        result = CaseResult(case, "failed", f"{error} (seed {suite.seed})", error=error)
     except Exception as error:
         place = traceback.extract_tb(error.__traceback__)[-1]
         text = (
             f"{type(error).__name__}: {error} ({place.filename}:{place.lineno}, seed {suite.seed})"
         )
-        result = Result(case, "failed", text, error=error)
+        result = CaseResult(case, "failed", text, error=error)
     return replace(result, seconds=time.perf_counter() - began)

@@ -634,7 +634,7 @@ def test_the_readme_names_every_check_and_says_what_it_means() -> None:
 
 def test_each_group_has_checks_and_most_savers_of_ones_own_need_few_of_them() -> None:
     assert {check.group for check in CHECKS.values()} == set(GROUPS)
-    report = check_saver(lambda folder: Bare(), durable=False, worlds=["sync"])
+    report = check_saver(lambda folder: Bare(), durable=False, modes=["sync"])
     assert report.ok, str(report)
     skipped = {result.case.check.group for result in report.results if result.outcome == "skipped"}
     assert skipped == {"commit", "delete", "prune", "copy", "engine", "growth", "concurrency", "crash", "damage", "full"}
@@ -656,7 +656,7 @@ class Bare(BaseCheckpointSaver):
 
 
 def test_a_failure_says_what_was_expected_and_what_came_and_from_which_seed() -> None:
-    report = check_saver(Wrong(LastWriteCounts), only=["sending_writes_again*"], seed=7, worlds=["sync"])
+    report = check_saver(Wrong(LastWriteCounts), only=["sending_writes_again*"], seed=7, modes=["sync"])
     lines = str(report).splitlines()
     assert re.fullmatch(r"FAIL  writes      sync    0.0\d s  sending writes again keeps the first", lines[0])
     assert lines[1].strip() == CHECKS["sending_writes_again_keeps_the_first"].about
@@ -667,7 +667,7 @@ def test_a_failure_says_what_was_expected_and_what_came_and_from_which_seed() ->
 
 def test_a_failure_under_pytest_carries_the_rule_as_a_note(tmp_path: Path) -> None:
     suite = Wrong(LastWriteCounts)
-    (case,) = [c for c in suite.cases(["sending_writes_again_keeps_the_first"]) if c.world == "async"]
+    (case,) = [c for c in suite.cases(["sending_writes_again_keeps_the_first"]) if c.mode == "async"]
     with pytest.raises(CheckFailed) as caught:
         suite.run(case, tmp_path)
     assert caught.value.__notes__ == [
@@ -677,7 +677,7 @@ def test_a_failure_under_pytest_carries_the_rule_as_a_note(tmp_path: Path) -> No
 
 
 def test_a_saver_that_cannot_be_opened_fails_every_check_and_says_why() -> None:
-    report = check_saver(lambda folder: SqliteSaver(folder / "no" / "where"), only=["list"], worlds=["sync"])
+    report = check_saver(lambda folder: SqliteSaver(folder / "no" / "where"), only=["list"], modes=["sync"])
     assert all("cannot be opened" in text for text in report.failed.values())
     assert len(report.failed) == len(report.results)
 

@@ -26,7 +26,7 @@ from stategraph.checkpoint import (
 )
 from stategraph.checkpoint.base import address
 from stategraph.checkpoint.memory_chain import KEYFRAME
-from stategraph.testing import Commits, Desk, SaverChecks
+from stategraph.testing import Commits, Harness, SaverChecks
 from stategraph.testing.harness import checkpoint, long_run
 
 
@@ -43,19 +43,19 @@ class InMemory(SaverChecks):
 
 
 @pytest.fixture
-def desk(drive: Drive, tmp_path: Path) -> Iterator[Desk]:
-    with Desk(InMemory(), tmp_path, "async" if drive.is_async else "sync") as opened:
+def desk(drive: Drive, tmp_path: Path) -> Iterator[Harness]:
+    with Harness(InMemory(), tmp_path, "async" if drive.is_async else "sync") as opened:
         yield opened
 
 
-def threads(desk: Desk) -> Any:
+def threads(desk: Harness) -> Any:
     return desk.saver._threads  # type: ignore[attr-defined]
 
 
 # -- put and list -----------------------------------------------------------------------------------------------
 
 
-def test_a_value_that_is_not_named_new_is_taken_from_the_parent(desk: Desk) -> None:
+def test_a_value_that_is_not_named_new_is_taken_from_the_parent(desk: Harness) -> None:
     desk.put("1", {"a": "old", "b": "old"})
     desk.put("2", {"a": "new", "b": "not looked at"}, parent="1", versions={"a": 2, "b": 1}, new={"a": 2})
     desk.put("3", {"a": "newer"}, parent="2", versions={"a": 3, "b": 1}, new={"a": 3})
@@ -63,7 +63,7 @@ def test_a_value_that_is_not_named_new_is_taken_from_the_parent(desk: Desk) -> N
     assert desk.values("3") == {"a": "newer", "b": "old"}
 
 
-def test_a_refused_value_is_named_by_channel_and_place(desk: Desk) -> None:
+def test_a_refused_value_is_named_by_channel_and_place(desk: Harness) -> None:
     desk.put("1", {"a": 1})
     with pytest.raises(UnserializableError, match=r"at \['b'\]\['x'\]\[0\]: cannot store _thread.lock"):
         desk.put("2", {"a": 2, "b": {"x": [threading.Lock()]}}, parent="1")
@@ -71,7 +71,7 @@ def test_a_refused_value_is_named_by_channel_and_place(desk: Desk) -> None:
         desk.write("1", [("v", 1), ("w", print)])
 
 
-def test_a_listing_goes_on_though_its_thread_was_deleted(desk: Desk) -> None:
+def test_a_listing_goes_on_though_its_thread_was_deleted(desk: Harness) -> None:
     desk.put("1")
     desk.put("2")
     listing = desk.saver.list(None)
@@ -84,7 +84,7 @@ def test_a_listing_goes_on_though_its_thread_was_deleted(desk: Desk) -> None:
 # -- what is let go ---------------------------------------------------------------------------------------------
 
 
-def test_threads_of_which_all_runs_were_deleted_are_let_go(desk: Desk) -> None:
+def test_threads_of_which_all_runs_were_deleted_are_let_go(desk: Harness) -> None:
     desk.put("1", {"a": 1}, run_id="r1")
     desk.put("n", ns="n", run_id="r3")
     desk.put("x", thread="u", run_id="r4")
@@ -95,7 +95,7 @@ def test_threads_of_which_all_runs_were_deleted_are_let_go(desk: Desk) -> None:
         desk.call("delete_for_runs", "r1")
 
 
-def test_prune_lets_go_of_what_it_drops(desk: Desk) -> None:
+def test_prune_lets_go_of_what_it_drops(desk: Harness) -> None:
     for step in range(10):
         desk.put(str(step), {"a": step}, parent=str(step - 1) if step else None)
     desk.call("prune", ["t"], keep_last=3)
@@ -114,14 +114,14 @@ def held(saver: Any) -> set[str]:
 
 
 @pytest.mark.parametrize(("source", "target", "text"), [("nobody", "x", "no thread"), ("t", "u", "exists already")])
-def test_copy_says_why_it_refuses(desk: Desk, source: str, target: str, text: str) -> None:
+def test_copy_says_why_it_refuses(desk: Harness, source: str, target: str, text: str) -> None:
     desk.put("1")
     desk.put("1", thread="u")
     with pytest.raises(ValueError, match=text):
         desk.call("copy_thread", source, target)
 
 
-def test_a_conflict_on_an_empty_thread_leaves_nothing_behind(desk: Desk) -> None:
+def test_a_conflict_on_an_empty_thread_leaves_nothing_behind(desk: Harness) -> None:
     run = desk.run()
     run.head, run.expected = "gone", {"gone": checkpoint("gone", {}, {})}
     with pytest.raises(CheckpointConflictError):
@@ -132,7 +132,7 @@ def test_a_conflict_on_an_empty_thread_leaves_nothing_behind(desk: Desk) -> None
 # -- the chain --------------------------------------------------------------------------------------------------
 
 
-def test_a_long_thread_has_a_keyframe_every_so_many_records(desk: Desk) -> None:
+def test_a_long_thread_has_a_keyframe_every_so_many_records(desk: Harness) -> None:
     run = desk.run()
     long_run(run)
     desk.reads_back(run)
@@ -147,7 +147,7 @@ def stored_entries(saver: Any) -> int:
     return sum(len(r.values) + len(r.versions) + len(r.seen) for r in records)
 
 
-def test_memory_grows_with_what_changed(desk: Desk) -> None:
+def test_memory_grows_with_what_changed(desk: Harness) -> None:
     keys, steps = 64, 320
     run = desk.run()
     run.step("start", **{f"k{key}": 0 for key in range(keys)})
@@ -231,7 +231,7 @@ def test_the_inherited_commit_works_on_put_and_put_writes(drive: Drive, tmp_path
         def list(self, config: Any, **options: Any) -> Any:
             return self.inner.list(config, **options)
 
-    with Desk(InMemory(Bare()), tmp_path, "async" if drive.is_async else "sync") as desk:
+    with Harness(InMemory(Bare()), tmp_path, "async" if drive.is_async else "sync") as desk:
         run = desk.run()
         long_run(run, 10)
         desk.reads_back(run)
@@ -250,7 +250,7 @@ def test_a_serializer_of_your_own(drive: Drive, tmp_path: Path) -> None:
 
     serializer = Serializer(Registry())
     serializer.register(Mine)
-    with Desk(InMemory(MemorySaver(serde=serializer)), tmp_path, "async" if drive.is_async else "sync") as desk:
+    with Harness(InMemory(MemorySaver(serde=serializer)), tmp_path, "async" if drive.is_async else "sync") as desk:
         desk.put("1", {"a": Mine(1)})
         assert desk.values() == {"a": Mine(1)}
 

@@ -25,8 +25,8 @@ from stategraph import (
     interrupt,
 )
 from stategraph import task as task_of
-from stategraph.testing import CheckFailed, Ledger, kill, same
-from stategraph.testing.harness import World
+from stategraph.testing import CheckFailed, Ledger, assert_same, kill
+from stategraph.testing.harness import Mode
 
 from .campaign import Round, trial
 from .kills import WRITING, recorded, repeats
@@ -198,7 +198,7 @@ class Outbox:
         self.path.unlink(missing_ok=True)
 
 
-def client(app: Any, play: Play, world: World, outbox: Outbox, random: Random) -> int:
+def client(app: Any, play: Play, world: Mode, outbox: Outbox, random: Random) -> int:
     """Begin, answer some or all of what is asked, go on, until nothing is left. What an earlier process of this client
     had called and not heard of is delivered again under its run id, or the state of the thread is asked first."""
 
@@ -290,7 +290,7 @@ def carried(saver: Any, play: Play, ledger: Path, outbox: Path, plan: Kill, seed
         timer.daemon = True
         timer.start()
     random = Random(seed)
-    with World(play.world) as world, slowed(saver, play, random, passing):
+    with Mode(play.world) as world, slowed(saver, play, random, passing):
         app = Program(play, Noting(ledger)).build(saver)
         passed["calls"] = client(app, play, world, Outbox(outbox), random)
         return passed, world.call(app, "get_state", config()).values
@@ -319,9 +319,9 @@ def unbroken(round: Round, play: Play) -> tuple[dict[str, int], Any, list[list[A
 
 
 def _compare(play: Play, values: Any, wanted: Any, notes: list[list[Any]], noted: list[list[Any]]) -> None:
-    same(values, wanted, f"{play}: what it ends with")
+    assert_same(values, wanted, f"{play}: what it ends with")
     kinds = [{str(words) for _, *words in each} for each in (notes, noted)]
-    same(kinds[0], kinds[1], f"{play}: effects")
+    assert_same(kinds[0], kinds[1], f"{play}: effects")
 
 
 @trial("R25", quick=16, full=20_000)
@@ -359,7 +359,7 @@ def killed_calls(round: Round, storage: Storage) -> None:
         where = f"{play}, {plan} of {plans} on {storage.kind}"
         before = repeats(Ledger(ledger).read())
         (ended,) = round.bench.run((live, storage, play, ledger, outbox, plan, random.getrandbits(32)))
-        same(ended.error, "", where)
+        assert_same(ended.error, "", where)
         round.count("kills", ended.killed)
         notes = Ledger(ledger).read()
         after = Counter(str(key) for key, *_ in notes)
@@ -371,7 +371,7 @@ def killed_calls(round: Round, storage: Storage) -> None:
                 f"{where}: {repeats(notes) - before} tasks were repeated, {IN_FLIGHT} may have been in flight"
             )
         done, counts = recorded(storage), after
-    with storage.open() as saver, World(play.world) as world:
+    with storage.open() as saver, Mode(play.world) as world:
         app = Program(play, Ledger(ledger)).build(saver)
         values = world.call(app, "get_state", config()).values
     _compare(play, values, wanted, Ledger(ledger).read(), noted)

@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from stategraph.testing import CheckFailed, Ended, Processes
+from stategraph.testing import CheckFailed, ProcessEnd, Processes
 
 QUICK = "quick"
 FULL = "full"
@@ -107,7 +107,7 @@ class Bench:
         """Something that is open until the bench is closed."""
         return self.once(key, lambda: self._stack.enter_context(opened()))
 
-    def run(self, *jobs: tuple[Any, ...]) -> list[Ended]:
+    def run(self, *jobs: tuple[Any, ...]) -> list[ProcessEnd]:
         """Do jobs side by side, each in a process of its own, with the planted bug in it."""
         return self._processes.run(*((in_child, self.bug, *job) for job in jobs))
 

@@ -11,8 +11,8 @@ from typing import Annotated, Any, NamedTuple, TypedDict
 
 from stategraph import START, CheckpointConflictError, Command, InMemorySaver, Send, StateGraph, StateUpdate, interrupt
 from stategraph import task as task_of
-from stategraph.testing import CheckFailed, same
-from stategraph.testing.harness import World
+from stategraph.testing import CheckFailed, assert_same
+from stategraph.testing.harness import Mode
 
 from .campaign import Round, trial
 from .stages import config, postgres, sqlite
@@ -164,7 +164,7 @@ class Model:
 class Client:
     """Calls a thread, each call on a saver and a graph made anew if asked, and holds what it sees against the model."""
 
-    def __init__(self, shape: Shape, world: World, opened: Any, stack: ExitStack, reopens: bool) -> None:
+    def __init__(self, shape: Shape, world: Mode, opened: Any, stack: ExitStack, reopens: bool) -> None:
         self.shape, self.world, self.opened, self.stack, self.reopens = shape, world, opened, stack, reopens
         self.model, self.effects = Model(shape), Counter[str]()
         self.trace: list[str] = [str(shape)]
@@ -180,10 +180,10 @@ class Client:
     def look(self) -> None:
         """The thread shows what the model says; what was asked before is asked under the same id."""
         state, where = self.call("get_state", config()), " > ".join(self.trace)
-        same(sorted(state.next), self.model.next, f"{where}: next")
+        assert_same(sorted(state.next), self.model.next, f"{where}: next")
         ids = {each.value: each.id for each in state.interrupts}
-        same(sorted(ids), self.model.questions, f"{where}: questions")
-        same({q: ids[q] for q in self.ids if q in ids}, {q: self.ids[q] for q in self.ids if q in ids}, f"{where}: ids")
+        assert_same(sorted(ids), self.model.questions, f"{where}: questions")
+        assert_same({q: ids[q] for q in self.ids if q in ids}, {q: self.ids[q] for q in self.ids if q in ids}, f"{where}: ids")
         self.ids.update(ids)
 
     def answer(self, questions: list[str]) -> None:
@@ -238,8 +238,8 @@ class Client:
             if not state.next:
                 break
         where = " > ".join(self.trace)
-        same(sorted(state.values.get("log", [])), self.model.log(), f"{where}: log in the end")
-        same(self.effects, self.model.effects(), f"{where}: effects")
+        assert_same(sorted(state.values.get("log", [])), self.model.log(), f"{where}: log in the end")
+        assert_same(self.effects, self.model.effects(), f"{where}: effects")
 
 
 @trial("R28", quick=40, full=40 * len(SHAPES))
@@ -251,7 +251,7 @@ def edits_while_paused(round: Round) -> None:
     random = round.random
     shape = SHAPES[round.number % len(SHAPES)] if round.number >= 40 else random.choice(SHAPES)
     kind = random.choice(["memory", "sqlite", "sqlite", "postgres" if round.number % 20 == 0 else "memory"])
-    with World(random.choice(["sync", "async"])) as world, ExitStack() as stack:
+    with Mode(random.choice(["sync", "async"])) as world, ExitStack() as stack:
         if kind == "memory":
             saver = InMemorySaver()
             client = Client(shape, world, lambda: saver, stack, False)
@@ -300,7 +300,7 @@ def edits_of_live_runs(round: Round) -> None:
     for at, name in enumerate("pq", 1):
         graph.add_node(name, says(name, at)).add_edge("a", name)
     graph.add_node("z", says("z", 0)).add_edge("p", "z")
-    with World(random.choice(["sync", "async"])) as world, sqlite(round).open() as saver:
+    with Mode(random.choice(["sync", "async"])) as world, sqlite(round).open() as saver:
         app = graph.compile(checkpointer=saver if random.random() < 0.6 else InMemorySaver())
         told: list[str] = []
         given: Any = {"log": []}
@@ -315,7 +315,7 @@ def edits_of_live_runs(round: Round) -> None:
             given = Command(resume="yes") if state.interrupts else None if state.created_at else given
     where = f"{durability}, {many} edits by {place}, told: {told}"
     log = Counter(state.values["log"])
-    same({name: log[name] for name in edited}, dict.fromkeys(edited, 1), f"{where}: edits in {dict(log)}")
+    assert_same({name: log[name] for name in edited}, dict.fromkeys(edited, 1), f"{where}: edits in {dict(log)}")
     if max(log.values()) > 1:
         raise CheckFailed(f"{where}: twice in the log: {dict(log)}")
     round.count("edits", len(edited))

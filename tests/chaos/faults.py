@@ -18,9 +18,9 @@ from stategraph import InMemorySaver
 from stategraph.checkpoint.errors import DamagedError, StorageError
 from stategraph.checkpoint.sql.sqlite_database import Database
 from stategraph.checkpoint.sqlite import SqliteSaver
-from stategraph.testing import CheckFailed, Ledger, same
+from stategraph.testing import CheckFailed, Ledger, assert_same
 from stategraph.testing.graphs import shown
-from stategraph.testing.harness import World
+from stategraph.testing.harness import Mode
 
 from .campaign import Round, Skipped, patched, trial
 from .stages import carry_through, config, journey, sqlite
@@ -77,7 +77,7 @@ def expected(round: Round) -> list[Any]:
 
     def make() -> list[Any]:
         app = journey(InMemorySaver(), Ledger(round.folder / "expected"), ASK)
-        with World("sync") as world:
+        with Mode("sync") as world:
             carry_through(app, {"left": ROUNDS, "log": []}, config(), world, "sync")
         return shown([*app.get_state_history(config())])
 
@@ -85,7 +85,7 @@ def expected(round: Round) -> list[Any]:
     return found
 
 
-def judge(round: Round, saver: Any, world: World, durability: str, where: str) -> None:
+def judge(round: Round, saver: Any, world: Mode, durability: str, where: str) -> None:
     """What is stored is whole, and the journey goes on to its end."""
     app = journey(saver, Ledger(round.folder / "ledger"), ASK)
     if saver._database.connection.in_transaction:
@@ -93,12 +93,12 @@ def judge(round: Round, saver: Any, world: World, durability: str, where: str) -
     wanted = [{**row, "tasks": None, "next": None} for row in expected(round)]
     rows = [{**row, "tasks": None, "next": None} for row in shown([*app.get_state_history(config())])]
     if durability != "exit":
-        same(rows, wanted[len(wanted) - len(rows) :], f"{where}: what is stored")
+        assert_same(rows, wanted[len(wanted) - len(rows) :], f"{where}: what is stored")
     carry_through(app, {"left": ROUNDS, "log": []}, config(), world, durability)
     end = shown([*app.get_state_history(config())])
-    same(end[0]["values"], expected(round)[0]["values"], f"{where}: state in the end")
+    assert_same(end[0]["values"], expected(round)[0]["values"], f"{where}: state in the end")
     if durability != "exit":
-        same(end, expected(round), f"{where}: history in the end")
+        assert_same(end, expected(round), f"{where}: history in the end")
 
 
 def left_running(before: set[threading.Thread]) -> list[str]:
@@ -143,7 +143,7 @@ def failing_statements(round: Round) -> None:
     spring, kind = ERRORS[name]
     world_name = "sync" if name == "KeyboardInterrupt" else random.choice(["sync", "async"])
     durability, after = random.choice(["sync", "sync", "async", "exit"]), random.random() < 0.3
-    with World(world_name) as world:
+    with Mode(world_name) as world:
         dry = Trap()
         _tried(round, world, durability, dry)
         step = 9 if round.number < 8 else 1
@@ -165,7 +165,7 @@ def failing_statements(round: Round) -> None:
             round.count("faults", trap.passed >= at)
 
 
-def _tried(round: Round, world: World, durability: str, trap: Trap, where: str = "no fault") -> None:
+def _tried(round: Round, world: Mode, durability: str, trap: Trap, where: str = "no fault") -> None:
     """A journey into a trap, and what comes after it.
 
     Raises:
@@ -273,7 +273,7 @@ def _signalled(round: Round, kind: str, durability: Any, number: int, at: int | 
         except (KeyboardInterrupt, SystemExit, DamagedError) as error:
             told = error.with_traceback(None)  # which would keep alive what was left half-way
             del error
-        with World("sync") as world:
+        with Mode("sync") as world:
             judge(round, saver, world, durability, where)
     finally:
         saver.close()
@@ -316,7 +316,7 @@ def _cancelled(round: Round, durability: Any, at: int, where: str) -> int:
     try:
         asyncio.run(cancelled())
         passed, trap.at = trap.passed, 0
-        with World("async") as world:
+        with Mode("async") as world:
             judge(round, saver, world, durability, where)
     finally:
         saver.close()
@@ -332,7 +332,7 @@ def full_databases(round: Round) -> None:
     with room the journey goes on to its end."""
     storage = sqlite(round)
     durability: Any = round.random.choice(["sync", "async", "exit"])
-    with storage.open() as saver, World(round.random.choice(["sync", "async"])) as world:
+    with storage.open() as saver, Mode(round.random.choice(["sync", "async"])) as world:
         execute = saver._database.connection.execute
         (pages,) = execute("PRAGMA page_count").fetchone()
         room = round.number % 100
@@ -349,7 +349,7 @@ def full_databases(round: Round) -> None:
         execute("PRAGMA max_page_count = 1000000")
         carry_through(app, {"left": ROUNDS, "log": ["x" * 3000] * 3}, config(), world, durability)
         log = app.get_state(config()).values["log"]
-        same(log[3:], expected(round)[0]["values"]["log"], f"{where}: log in the end")
+        assert_same(log[3:], expected(round)[0]["values"]["log"], f"{where}: log in the end")
     round.count("sizes")
 
 
@@ -365,7 +365,7 @@ def full_disks(round: Round) -> None:
         raise Skipped(f"no small file system may be mounted here: {done.stderr.strip()}")
     try:
         durability: Any = round.random.choice(["sync", "async", "exit"])
-        with SqliteSaver.from_conn_string(str(folder / "threads.db")) as saver, World("sync") as world:
+        with SqliteSaver.from_conn_string(str(folder / "threads.db")) as saver, Mode("sync") as world:
             (folder / "filler").write_bytes(b"x" * 1000 * round.random.randrange(1, 300))
             app = journey(saver, Ledger(round.folder / "ledger"), ASK)
             given = {"left": ROUNDS, "log": ["x" * 20_000] * 2}
@@ -378,6 +378,6 @@ def full_disks(round: Round) -> None:
                 log = another.get(config())  # the newest can be read, by others too
                 kept = log["channel_values"].get("log", []) if log else []
             carry_through(app, given, config(), world, durability)
-            same(app.get_state(config()).values["log"][: len(kept)], kept, "log before, and after the resume")
+            assert_same(app.get_state(config()).values["log"][: len(kept)], kept, "log before, and after the resume")
     finally:
         subprocess.run(["umount", "-l", str(folder)], check=False, capture_output=True)

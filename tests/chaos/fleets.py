@@ -12,7 +12,7 @@ import cluster
 import fleet
 import machines
 
-from stategraph.testing import CheckFailed, same
+from stategraph.testing import CheckFailed, assert_same
 from stategraph.workers import Queue, Worker
 from stategraph.workers.session import Session
 
@@ -70,7 +70,7 @@ def kill_at_random(round: Round, queue: Queue, workers: fleet.Fleet, threads: in
     queue.submit_many([(name, given(pause=round.random.choice(pauses))) for name in names])
     until_all_ended(queue, disturb, 10 if bug else PATIENCE)
     fleet.judged(queue, workers, names, STEPS)
-    same(queue.counts(), {"counting": {"done": threads}}, "how the jobs ended")
+    assert_same(queue.counts(), {"counting": {"done": threads}}, "how the jobs ended")
     round.count("threads", threads)
     round.count("effects repeated under their key", workers.repeats())
 
@@ -106,10 +106,10 @@ def poisoned_jobs(round: Round) -> None:
         tries = Counter(name for name, *_ in workers.notes.read() if name.startswith("bad"))
         fewest = 3 if concurrency == 1 else 1
         wrong = [name for number in range(POISONED) if not fewest <= tries[name := f"bad {number}"] <= 3]
-        same(wrong, [], f"the poisoned that were not tried {fewest} to 3 times: {tries}")
-        same(queue.counts(), {"counting": {"done": INNOCENT, "parked": POISONED}}, "how the jobs ended")
+        assert_same(wrong, [], f"the poisoned that were not tried {fewest} to 3 times: {tries}")
+        assert_same(queue.counts(), {"counting": {"done": INNOCENT, "parked": POISONED}}, "how the jobs ended")
         for number in range(INNOCENT):
-            same(queue.result(f"good {number}").unwrap()["log"], [*range(STEPS)], "an innocent's log")
+            assert_same(queue.result(f"good {number}").unwrap()["log"], [*range(STEPS)], "an innocent's log")
         round.count("jobs parked", POISONED)
         round.count("workers", workers.started)
 
@@ -146,8 +146,8 @@ def workers_that_fail(round: Round) -> None:
         with fleet.working(fleet.counting, url):
             for name in names:
                 found = queue.result(name, wait=3 if round.bench.bug else 30)
-                same(found.status, "done", f"thread {name}, long after its worker failed")
-                same(found.unwrap()["log"], [*range(STEPS)], "its log")
+                assert_same(found.status, "done", f"thread {name}, long after its worker failed")
+                assert_same(found.unwrap()["log"], [*range(STEPS)], "its log")
 
 
 class Cables:
@@ -200,6 +200,6 @@ def pulled_cables(round: Round) -> None:
                 queue.submit_many([(name, given(pause=round.random.choice([0.1, 0.5, 1.0]))) for name in names])
                 until_all_ended(queue, cables.disturb, 2 * PATIENCE)
                 fleet.judged(queue, workers, names, STEPS)
-                same(queue.counts(), {"counting": {"done": CUT_OFF}}, "how the jobs ended")
+                assert_same(queue.counts(), {"counting": {"done": CUT_OFF}}, "how the jobs ended")
                 round.count("threads", CUT_OFF)
                 round.count("effects repeated under their key", workers.repeats())

@@ -15,7 +15,7 @@ from hostile_nodes import HOSTILE, answers_twice, hostile
 
 from stategraph.executors import ProcessExecutor
 from stategraph.pregel import WorkerLostError
-from stategraph.testing import CheckFailed, same
+from stategraph.testing import CheckFailed, assert_same
 
 from .campaign import Round, trial
 
@@ -38,10 +38,10 @@ def one_call(round: Round, executor: ProcessExecutor, token: str, wish: int) -> 
     except WorkerLostError:  # its own death, the kill, and what another node has left in the pipe: three
         round.count("calls given up after three workers, and made again")
         (found,) = app.invoke({"token": token, "folder": folder})["answers"]
-    same(found[:2], (token, True), f"the answer to {token!r} of {kind.__name__}")
+    assert_same(found[:2], (token, True), f"the answer to {token!r} of {kind.__name__}")
     if kind in FORKING:
         seen = (0,) if kind is child_tells else FORKING[kind]  # nobody listens, so it may
-        same(found[2:], seen, f"what {kind.__name__} has seen")
+        assert_same(found[2:], seen, f"what {kind.__name__} has seen")
 
 
 def side_by_side(works: list[Callable[[], None]], patience: float) -> None:
@@ -126,7 +126,7 @@ def lost_beside_a_child(round: Round) -> None:
             while not amid and not died:
                 time.sleep(0.001)
             found = app.invoke({"token": "after"})["answers"]
-            same(found[0][:2], ("after", True), "the answer after a worker has died")
+            assert_same(found[0][:2], ("after", True), "the answer after a worker has died")
 
         side_by_side([kill, call], 60)
         round.count("workers killed")

@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypedDict
 
 from stategraph import END, START, InMemorySaver, Send, StateGraph
 from stategraph.pregel.drivers import abatch, aio, timeslice
-from stategraph.testing import CheckFailed, same
+from stategraph.testing import CheckFailed, assert_same
 
 from .campaign import Round, patched, trial
 
@@ -103,5 +103,5 @@ def shared_loops(round: Round) -> None:
     elif app.get_state(config).next:
         asyncio.run(app.ainvoke(None, config))
     wanted = [(left, piece) for left in range(rounds, 0, -1) for piece in range(width)]
-    same(app.get_state(config).values["log"], wanted, f"log after a cancellation ({durability}, {mode})")
+    assert_same(app.get_state(config).values["log"], wanted, f"log after a cancellation ({durability}, {mode})")
     round.count("cancellations")

@@ -22,7 +22,7 @@ from stategraph.checkpoint.errors import DamagedError, UnknownTypeError
 from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.store.sqlite import SqliteStore
-from stategraph.testing import CheckFailed, same
+from stategraph.testing import CheckFailed, assert_same
 from stategraph.testing.hostile import ATTACKS
 
 from .campaign import Round, trial
@@ -115,11 +115,11 @@ def namespaces(round: Round) -> None:
             for space in spaces:
                 each.put(space, "key", {"is": [*space]})
             for space in spaces:
-                same(each.get(space, "key").value, {"is": [*space]}, f"item of {space!r}")
+                assert_same(each.get(space, "key").value, {"is": [*space]}, f"item of {space!r}")
                 prefix = space[: random.randrange(1, len(space) + 1)]
                 found = {item.namespace for item in each.search(prefix, limit=1000)}
                 wanted = {other for other in spaces if other[: len(prefix)] == prefix}
-                same(sorted(found), sorted(wanted), f"search({prefix!r})")
+                assert_same(sorted(found), sorted(wanted), f"search({prefix!r})")
                 round.count("pairs", len(spaces))
     saver = SqliteSaver(":memory:")
     texts = [each for each in (name() for _ in range(60)) if "\0" not in each]  # a saver refuses these
@@ -132,7 +132,7 @@ def namespaces(round: Round) -> None:
         saver.put(address(thread, ns), checkpoint, {}, {"a": 1})
     for number, (thread, ns) in enumerate(dict.fromkeys(places)):
         found = [each.checkpoint["channel_values"] for each in saver.list(address(thread, ns))]
-        same(found, [{"a": number}], f"thread {thread!r}, namespace {ns!r}")
+        assert_same(found, [{"a": number}], f"thread {thread!r}, namespace {ns!r}")
     saver.close()
 
 
@@ -182,7 +182,7 @@ def round_trips(round: Round) -> None:
         try:
             found = stored(saver, last, value)
         except UnserializableError:
-            same(saver.head(address("t", "")), str(last) if last else None, "head after a value was refused")
+            assert_same(saver.head(address("t", "")), str(last) if last else None, "head after a value was refused")
             round.count("refused")
             return
         last += 1
@@ -216,13 +216,13 @@ def nothing_forgotten(round: Round) -> None:
         try:
             found = stored(saver, last, value)
         except UnserializableError:
-            same(name in test_lossless.REFUSED, True, f"{name}: refused")
-            same(saver.head(address("t", "")), str(last) if last else None, f"head after {name} was refused")
+            assert_same(name in test_lossless.REFUSED, True, f"{name}: refused")
+            assert_same(saver.head(address("t", "")), str(last) if last else None, f"head after {name} was refused")
             round.count("refused")
             continue
         last += 1
         told = test_lossless.everything(value)
         for each in found:
-            same(test_lossless.everything(each), told, name)
+            assert_same(test_lossless.everything(each), told, name)
         round.count("values")
     getattr(saver, "close", lambda: None)()

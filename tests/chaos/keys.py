@@ -18,7 +18,7 @@ from stategraph import (
     get_runtime,
     task,
 )
-from stategraph.testing import CheckFailed, same
+from stategraph.testing import CheckFailed, assert_same
 
 from .campaign import Round, trial
 from .stages import config
@@ -108,14 +108,14 @@ def keys_are_stable(round: Round) -> None:
 
 def _single(seen: dict[Any, list[str]]) -> None:
     for place, keys in seen.items():
-        same(set(keys), {keys[0]}, f"keys of {place} over {len(keys)} attempts")
+        assert_same(set(keys), {keys[0]}, f"keys of {place} over {len(keys)} attempts")
 
 
 def _unique(round: Round, keys: dict[Any, str]) -> None:
     known: dict[str, Any] = round.bench.once("keys", dict)
     for place, key in keys.items():
         owner = known.setdefault(key, (round.number, place))
-        same(owner, (round.number, place), f"what key {key} means")
+        assert_same(owner, (round.number, place), f"what key {key} means")
     round.count("keys", len(keys))
 
 
@@ -143,9 +143,9 @@ def children_are_not_repeated(round: Round) -> None:
     count = given
     for _ in range(4):
         try:
-            same(flow.invoke(given, config("t")), [n * n for n in range(count)], "result")
+            assert_same(flow.invoke(given, config("t")), [n * n for n in range(count)], "result")
             break
         except ValueError:
             given = None
-    same({n: len(keys) for n, keys in ran.items()}, dict.fromkeys(range(count), 1), "how often each child ran")
+    assert_same({n: len(keys) for n, keys in ran.items()}, dict.fromkeys(range(count), 1), "how often each child ran")
     round.count("children", count)

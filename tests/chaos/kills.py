@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 from stategraph import START, InMemorySaver, Send, StateGraph
 from stategraph.checkpoint.base import CONTROL_WRITES, NULL_TASK_ID
-from stategraph.testing import CheckFailed, KillAt, Ledger, kill, same
+from stategraph.testing import CheckFailed, KillAt, Ledger, assert_same, kill
 from stategraph.testing.graphs import shown
-from stategraph.testing.harness import World
+from stategraph.testing.harness import Mode
 
 from .campaign import Round, trial
 from .stages import LANES, State, Storage, Synced, carry_through, config, effects, journey, postgres, sqlite
@@ -65,7 +65,7 @@ def travel(storage: Storage, play: Play, ledger: Path, plan: Kill) -> dict[str, 
 
         return call
 
-    with storage.open() as saver, World(play.world) as world:
+    with storage.open() as saver, Mode(play.world) as world:
         inside = KillAt(plan.at if plan.how == "saver" else None)
         inside.around(saver, *WRITING)
         for name in WRITING:
@@ -89,7 +89,7 @@ def recorded(storage: Storage) -> set[str]:
 def unbroken(play: Play, folder: Path) -> Any:
     """What a journey ends with that nobody disturbs."""
     app = journey(InMemorySaver(), Ledger(folder / "unbroken"), play.ask_at)
-    with World("sync") as world:
+    with Mode("sync") as world:
         carry_through(app, {"left": play.rounds, "log": []}, config(), world, "sync")
     return ending(app, play)
 
@@ -126,17 +126,17 @@ def killed_journey(round: Round, storage: Storage, steps: int) -> None:
         plan = Kill(how, random.randrange(1, most.get(how, 40 * steps) + 1))
         before = repeats(Ledger(ledger).read())
         (ended,) = bench.run((travel, storage, play, ledger, plan))
-        same(ended.error, "", f"{play}, {plan}: error before the kill")
+        assert_same(ended.error, "", f"{play}, {plan}: error before the kill")
         kills += ended.killed
         _repeated(ledger, before, IN_FLIGHT[play.durability], f"{play}, {plan}")
         noted = Counter(str(key) for key, *_ in Ledger(ledger).read())
         _unmoved(done, counts, noted, f"{play}, {plan}")
         done, counts = recorded(storage), noted
     before = repeats(Ledger(ledger).read())
-    with storage.open() as saver, World(play.world) as world:
+    with storage.open() as saver, Mode(play.world) as world:
         app = journey(saver, Synced(ledger), play.ask_at)
         carry_through(app, {"left": play.rounds, "log": []}, config(), world, play.durability)
-        same(ending(app, play), unbroken(play, round.folder), f"{play}, killed {kills} times: state and history")
+        assert_same(ending(app, play), unbroken(play, round.folder), f"{play}, killed {kills} times: state and history")
     _repeated(ledger, before, IN_FLIGHT[play.durability], f"{play}, after {kills} kills")
     notes = Ledger(ledger).read()
     _unmoved(done, counts, Counter(str(key) for key, *_ in notes), f"{play}")
@@ -166,7 +166,7 @@ def _one_key_each(notes: list[list[Any]], play: Play) -> None:
     keys: dict[tuple[Any, ...], set[str]] = {}
     for key, *words in notes:
         keys.setdefault(tuple(words), set()).add(key)
-    same(set(keys), effects(play.rounds, play.ask_at), f"{play}: effects")
+    assert_same(set(keys), effects(play.rounds, play.ask_at), f"{play}: effects")
     several = {words: found for words, found in keys.items() if len(found) > 1}
     if several and play.durability != "exit":
         raise CheckFailed(f"{play}: effects under several keys, so that a receiver cannot tell repeats: {several}")
@@ -205,7 +205,7 @@ def failed_siblings(round: Round) -> None:
     kind = random.choice(["sync", "async"])
     graph = StateGraph(State).add_node("work", work if kind == "sync" else awork)
     graph.add_conditional_edges(START, lambda state: [Send("work", {"lane": n}) for n in range(5)], ["work"])
-    with sqlite(round).open() as saver, World(kind) as world:
+    with sqlite(round).open() as saver, Mode(kind) as world:
         given: Any = {"log": []}
         durability = random.choice(["sync", "async"])
         for _ in range(100):
@@ -215,6 +215,6 @@ def failed_siblings(round: Round) -> None:
                 break
             except ValueError:
                 given = None
-        same(result["log"], [*range(5)], f"{kind}, {durability}: log")
-        same(dict(sorted(ended.items())), dict.fromkeys(range(5), 1), f"{kind}, {durability}: how often each task ended")
+        assert_same(result["log"], [*range(5)], f"{kind}, {durability}: log")
+        assert_same(dict(sorted(ended.items())), dict.fromkeys(range(5), 1), f"{kind}, {durability}: how often each task ended")
     round.count("tasks", 5)

@@ -9,9 +9,9 @@ from typing import Any
 from stategraph import START, StateGraph
 from stategraph.checkpoint.errors import StorageError
 from stategraph.checkpoint.sqlite import SqliteSaver
-from stategraph.testing import CheckFailed, same
-from stategraph.testing.graphs import State
-from stategraph.testing.harness import World
+from stategraph.testing import CheckFailed, assert_same
+from stategraph.testing.graphs import LogState
+from stategraph.testing.harness import Mode
 
 from .campaign import Round, trial
 from .stages import config
@@ -22,12 +22,12 @@ STEPS = 200
 def counting(saver: Any, ran: list[int], after: Any) -> Any:
     """One task a superstep, which notes that it ran."""
 
-    def step(state: State) -> Any:
+    def step(state: LogState) -> Any:
         ran.append(state["left"])
         after()
         return {"left": state["left"] - 1, "log": [state["left"]]}
 
-    graph = StateGraph(State).add_node("step", step).add_edge(START, "step")
+    graph = StateGraph(LogState).add_node("step", step).add_edge(START, "step")
     graph.add_conditional_edges("step", lambda state: "step" if state["left"] else "__end__", ["step", "__end__"])
     return graph.compile(checkpointer=saver)
 
@@ -49,7 +49,7 @@ def failing_saves(round: Round) -> None:
             super().commit(commit)
 
     kind = random.choice(["sync", "async"])
-    with closing(Failing(":memory:", synchronous="off")) as saver, World(kind) as world:
+    with closing(Failing(":memory:", synchronous="off")) as saver, Mode(kind) as world:
         app = counting(saver, ran, lambda: None)
         try:
             world.call(app, "invoke", {"left": STEPS, "log": []}, config(), durability="async")
@@ -62,7 +62,7 @@ def failing_saves(round: Round) -> None:
             raise CheckFailed(f"{kind}: {more} supersteps ran after the save that failed")
         broken_at = 10**9
         result = world.call(app, "invoke", None, config(), durability="async")
-        same(result["log"], [*range(STEPS, 0, -1)], f"{kind}: log after the resume")
+        assert_same(result["log"], [*range(STEPS, 0, -1)], f"{kind}: log after the resume")
     round.count("supersteps beyond", more)
     round.count("failed saves")
 
@@ -89,10 +89,10 @@ def hanging_saves(round: Round) -> None:
             super().commit(commit)
 
     kind = random.choice(["sync", "async"])
-    with closing(Hanging(":memory:", synchronous="off")) as saver, World(kind) as world:
+    with closing(Hanging(":memory:", synchronous="off")) as saver, Mode(kind) as world:
         app = counting(saver, ran, moved.set)
         result = world.call(app, "invoke", {"left": 40, "log": []}, config(), durability="async")
-        same(result["log"], [*range(40, 0, -1)], f"{kind}: log")
+        assert_same(result["log"], [*range(40, 0, -1)], f"{kind}: log")
     if not more:
         raise CheckFailed(f"{kind}: the run was told ended while its {hang_at}th save hung")
     if max(more) > 1:

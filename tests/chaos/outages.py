@@ -16,7 +16,7 @@ from stategraph import END, START, StateGraph
 from stategraph.checkpoint import StorageError
 from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.store.postgres import PostgresStore
-from stategraph.testing import CheckFailed, same
+from stategraph.testing import CheckFailed, assert_same
 
 from .campaign import Round, Skipped, trial
 
@@ -43,9 +43,9 @@ def carried(app: Any, config: Any) -> Any:
 def judged(app: Any, thread: str) -> None:
     """Run a thread; it must hold each step once."""
     config = {"configurable": {"thread_id": thread}}
-    same(carried(app, config)["log"], [*range(STEPS)], f"the log of thread {thread}")
+    assert_same(carried(app, config)["log"], [*range(STEPS)], f"the log of thread {thread}")
     steps = told(lambda: [each.metadata["step"] for each in app.get_state_history(config)])
-    same(steps, [*range(STEPS, -2, -1)], f"the steps of thread {thread}")
+    assert_same(steps, [*range(STEPS, -2, -1)], f"the steps of thread {thread}")
 
 
 def told(call: Callable[[], Any]) -> Any:
@@ -131,7 +131,7 @@ def stored_in_turn(round: Round, store: PostgresStore, desk: machines.Host, numb
             store.put(PLACE, "key", {"number": number})
             while time.monotonic() > back and time.monotonic() < ends:
                 found = store.get(PLACE, "key")
-                same(found and found.value, {"number": number}, "what is stored")
+                assert_same(found and found.value, {"number": number}, "what is stored")
                 time.sleep(0.02)
         except StorageError:
             round.count("calls given up")

@@ -9,7 +9,7 @@ from typing import Any
 
 from stategraph.checkpoint.base import address
 from stategraph.checkpoint.sqlite import SqliteSaver
-from stategraph.testing import CheckFailed, Commits, same
+from stategraph.testing import CheckFailed, Commits, assert_same
 
 from .campaign import Round, Skipped, trial
 
@@ -59,13 +59,13 @@ def losing_power(round: Round, synchronous: Any) -> None:
         where = f"synchronous={synchronous!r}, power lost after event {at} of {len(events)}"
         with SqliteSaver.from_conn_string(str(folder / "threads.db"), synchronous="off") as saver:
             (sound,) = saver._database.execute("PRAGMA integrity_check").fetchone()
-            same(sound, "ok", f"{where}: integrity")
+            assert_same(sound, "ok", f"{where}: integrity")
             found = [*saver.list(address("t", ""))][::-1]
             left = [each.checkpoint["id"] for each in found]
-            same(left, ids[: len(left)], f"{where}: the steps that are left")
+            assert_same(left, ids[: len(left)], f"{where}: the steps that are left")
             for each in found:
-                same(each.checkpoint, expected[each.checkpoint["id"]], f"{where}: checkpoint")
-            same(saver.head(address("t", "")), left[-1] if left else None, f"{where}: head")
+                assert_same(each.checkpoint, expected[each.checkpoint["id"]], f"{where}: checkpoint")
+            assert_same(saver.head(address("t", "")), left[-1] if left else None, f"{where}: head")
         if synchronous == "full" and len(left) < len(told):
             raise CheckFailed(f"{where}: {len(told)} steps were told stored, {len(left)} are there")
         round.count("images")

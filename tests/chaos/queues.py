@@ -9,7 +9,7 @@ import fleet
 import psycopg
 
 from stategraph.checkpoint.encryption import Encryption
-from stategraph.testing import same
+from stategraph.testing import assert_same
 from stategraph.workers import Queue
 from stategraph.workers.jobs import lane
 
@@ -35,10 +35,10 @@ def run_ids_of_others(round: Round) -> None:
             except ValueError:
                 told = True
             owner = known.setdefault((thread, run), graph)
-            same(told, owner != graph, f"whether {run!r} of {thread!r} is refused to {graph!r}")
+            assert_same(told, owner != graph, f"whether {run!r} of {thread!r} is refused to {graph!r}")
             round.count("jobs submitted")
         found = {(job.thread_id, job.run_id): job.graph for job in queues["a"].jobs(limit=100)}
-        same(found, known, "the jobs")
+        assert_same(found, known, "the jobs")
 
 
 @trial("R42", quick=2, full=500)
@@ -67,7 +67,7 @@ def jobs_that_were_moved(round: Round) -> None:
         with fleet.working(fleet.counting, url, integrity=integrity):
             for name in names:
                 found = queue.result(name, wait=30)
-                same(found.status, "failed" if name == target else "done", f"how the job of {name} ended")
+                assert_same(found.status, "failed" if name == target else "done", f"how the job of {name} ended")
                 if name != target:
-                    same(found.unwrap()["log"], [name, 1, 2], f"the log of {name}")
+                    assert_same(found.unwrap()["log"], [name, 1, 2], f"the log of {name}")
         round.count("jobs moved")

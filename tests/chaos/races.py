@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypedDict
 
 from stategraph import START, CheckpointConflictError, Command, StateGraph, UnknownInterruptError, interrupt
 from stategraph.checkpoint.base import address
-from stategraph.testing import CheckFailed, Ledger, check_race, same
+from stategraph.testing import CheckFailed, Ledger, assert_same, check_race
 from stategraph.testing.concurrency import Attempt, race, side_by_side
 from stategraph.testing.graphs import appending
 
@@ -69,7 +69,7 @@ def raced(round: Round, storage: Storage, turns: int) -> None:
         pass  # the tables are there
     ended = round.bench.run(*((racing, storage, Gate(round.folder / "gate", 8), f"p{n}", turns) for n in range(8)))
     for each in ended:
-        same(each.error, "", "error of a racing process")
+        assert_same(each.error, "", "error of a racing process")
     attempts = [attempt for each in ended for attempt in each.result]
     with storage.open() as saver:
         check_race(attempts, [each.checkpoint["id"] for each in saver.list(address("t", ""))][::-1])
@@ -97,12 +97,12 @@ def racing_runs(round: Round) -> None:
         appending(saver, "x").invoke({"left": 1, "log": []}, config())
     ended = round.bench.run(*((appended, storage, f"p{n}", 10) for n in range(4)))
     for each in ended:
-        same(each.error, "", "error of a racing process")
+        assert_same(each.error, "", "error of a racing process")
     with storage.open() as saver:
         log = appending(saver, "x").get_state(config()).values["log"]
     won = [name for each in ended for name in each.result]
     for name in {each for each in log if each != "x"} | {*won}:
-        same(log.count(name), 1, f"how often the input {name!r} stands in the log")
+        assert_same(log.count(name), 1, f"how often the input {name!r} stands in the log")
     round.count("runs told ok", len(won))
 
 
@@ -147,15 +147,15 @@ def answers_in_processes(round: Round, storage: Storage, turns: int) -> None:
             asking(saver, Ledger(round.folder / "effects"), thread).invoke({"log": []}, config(thread))
     ended = round.bench.run(*((answered, storage, round.folder, f"p{n}", count, threads) for n in range(count)))
     for each in ended:
-        same(each.error, "", "error of a process that answers")
+        assert_same(each.error, "", "error of a process that answers")
     _paid_once(round, threads, sum(each.result for each in ended))
 
 
 def _paid_once(round: Round, threads: list[str], won: int) -> None:
     paid = [thread for _, thread, _ in Ledger(round.folder / "effects").read()]
     for thread in threads:
-        same(paid.count(thread), 1, f"how often the effect of thread {thread!r} fired")
-    same(won, len(threads), "how many answers were told ok")
+        assert_same(paid.count(thread), 1, f"how often the effect of thread {thread!r} fired")
+    assert_same(won, len(threads), "how many answers were told ok")
     round.count("questions", len(threads))
 
 
@@ -222,12 +222,12 @@ def delivered_again(round: Round) -> None:
             else:
                 for again in [calls[-1], *random.choices(calls, k=random.choice([1, 2]))]:
                     delivered(app, *again)
-            same(app.get_state(config()).values["log"], wanted, f"log after call {number}")
+            assert_same(app.get_state(config()).values["log"], wanted, f"log after call {number}")
         round.count("calls delivered again", len(calls))
         paid = Ledger(round.folder / "effects")
         one = asking(saver, paid, "q")
         one.invoke({"log": []}, config("q"))
         for _ in range(random.choice([2, 3])):
             one.invoke(Command(resume="yes"), config("q", run_id="answer"))
-        same(one.get_state(config("q")).values["log"], ["yes"], "log after one answer")
-        same(len(paid.read()), 1, "how often the effect of the answer fired")
+        assert_same(one.get_state(config("q")).values["log"], ["yes"], "log after one answer")
+        assert_same(len(paid.read()), 1, "how often the effect of the answer fired")

@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 from stategraph import START, Command, InMemorySaver, MessagesState, StateGraph, interrupt
-from stategraph.testing import same
+from stategraph.testing import assert_same
 
 from .campaign import Round, trial
 from .stages import config
@@ -96,5 +96,5 @@ def messages_shown_once(round: Round) -> None:
             break
         asked = state.interrupts
         given = Command(resume={round.random.choice(asked).id: 1}) if asked else None if state.metadata else given
-    same(Counter(shown), Counter(drawn.said), f"messages shown ({options})")
+    assert_same(Counter(shown), Counter(drawn.said), f"messages shown ({options})")
     round.count("messages", len(shown))

@@ -19,9 +19,9 @@ from stategraph.checkpoint import DamagedError, InMemorySaver, StorageError
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.store.cache import SqliteCache
 from stategraph.store.sqlite import SqliteStore
-from stategraph.testing import CheckFailed, Commits, same
+from stategraph.testing import CheckFailed, Commits, assert_same
 from stategraph.testing.damage import THREADS, Reading, _filled, _invented, _missed
-from stategraph.testing.harness import Desk
+from stategraph.testing.harness import Harness
 
 from .campaign import Round, trial
 from .races import Gate
@@ -43,8 +43,8 @@ def overridden_methods(round: Round) -> None:
     else:
         saver = cls()
         expected, found = play(InMemorySaver(), world), play(saver, world)
-    same(found, expected, f"the history of a {base.__name__} that overrides {', '.join(names)}")
-    same([name for name in names if not saver.calls[name]], [], f"methods that were not called, {world}")
+    assert_same(found, expected, f"the history of a {base.__name__} that overrides {', '.join(names)}")
+    assert_same([name for name in names if not saver.calls[name]], [], f"methods that were not called, {world}")
     round.count("overridden methods", len(names))
 
 
@@ -86,7 +86,7 @@ def flipped_bits(round: Round) -> None:
     suite = TestSqliteSaver()
 
     def made() -> tuple[bytes, Reading]:
-        with tempfile.TemporaryDirectory() as folder, Desk(suite, Path(folder), "sync") as desk:
+        with tempfile.TemporaryDirectory() as folder, Harness(suite, Path(folder), "sync") as desk:
             _filled(desk)
             was = Reading(desk)
             desk.close()
@@ -101,7 +101,7 @@ def flipped_bits(round: Round) -> None:
         folder.mkdir()
         (folder / "threads.db").write_bytes(changed)
         try:
-            with Desk(suite, folder, "sync") as desk:
+            with Harness(suite, folder, "sync") as desk:
                 _read_all(desk, was)
         except (DamagedError, StorageError):
             round.count("files refused")
@@ -112,7 +112,7 @@ def flipped_bits(round: Round) -> None:
         round.count("flipped bits")
 
 
-def _read_all(desk: Desk, was: Reading) -> None:
+def _read_all(desk: Harness, was: Reading) -> None:
     """All that is read, and copied or kept by pruning, is what was stored, or it is told."""
     now = Reading(desk, [*was.each])
     _invented(was, now)
@@ -124,7 +124,7 @@ def _read_all(desk: Desk, was: Reading) -> None:
             copied = desk.listed(f"copy of {thread}")
             names = {found.config["configurable"]["checkpoint_ns"] for found in copied}  # a whole one may be missing
             kept = [found for found in was.lists[thread] if found.config["configurable"]["checkpoint_ns"] in names]
-            same([found.checkpoint for found in copied], [found.checkpoint for found in kept], "a copy")
+            assert_same([found.checkpoint for found in copied], [found.checkpoint for found in kept], "a copy")
         except (DamagedError, StorageError):
             pass
         except ValueError as error:
@@ -133,8 +133,8 @@ def _read_all(desk: Desk, was: Reading) -> None:
         try:
             desk.saver.prune([thread], keep_last=2)
             left = [found.checkpoint for found in desk.listed(thread)]
-            same([each for each in left if each not in whole], [], "what pruning has left")
-            same([each for each in whole[:1] if left and each not in left], [], "the newest, after pruning")
+            assert_same([each for each in left if each not in whole], [], "what pruning has left")
+            assert_same([each for each in whole[:1] if left and each not in left], [], "the newest, after pruning")
         except (DamagedError, StorageError):
             pass
 
@@ -158,7 +158,7 @@ def opened_at_once(round: Round) -> None:
     while another program writes to it: no error."""
     gate = Gate(round.folder / "gate", 8)
     for ended in round.bench.run(*((opening, str(round.folder), gate, 10) for _ in range(8))):
-        same((ended.error, ended.result), ("", []), "errors of a process that opens")
+        assert_same((ended.error, ended.result), ("", []), "errors of a process that opens")
     written = sqlite3.connect(round.folder / "written.db", isolation_level=None, check_same_thread=False)
     with closing(written):
         written.execute("BEGIN IMMEDIATE")
@@ -179,7 +179,7 @@ def losers(round: Round) -> None:
         file = round.folder / f"{durability}-{asynchronous}.db"
         with closing(SqliteSaver(file)) as mine, closing(SqliteSaver(file)) as theirs:
             told = lost_race(mine, theirs, durability, asynchronous)
-        same(told, "CheckpointConflictError", f"what the loser is told, durability {durability!r}")
+        assert_same(told, "CheckpointConflictError", f"what the loser is told, durability {durability!r}")
         round.count("races")
 
 

@@ -20,7 +20,7 @@ from stategraph import (
     StateGraphError,
     interrupt,
 )
-from stategraph.testing import CheckFailed, same
+from stategraph.testing import CheckFailed, assert_same
 from stategraph.testing.graphs import shown
 
 from .campaign import Round, trial
@@ -141,7 +141,7 @@ def any_order_of_ends(round: Round) -> None:
         if not isinstance(saver, InMemorySaver):
             stack.close()
     wanted = round.bench.once("story", lambda: story(built(Turns(Random(0)), InMemorySaver(), False), False))
-    same(found, wanted, f"hash of values and history ({'async' if is_async else 'sync'})")
+    assert_same(found, wanted, f"hash of values and history ({'async' if is_async else 'sync'})")
     round.count("schedules")
 
 
@@ -189,7 +189,7 @@ def changed_graphs(round: Round) -> None:
         told = f"node '{asks}'"
         if change == "none":
             log = chain(names, asks, saver).invoke(Command(resume=1), config())["log"]
-            same(log, ["in", *((name, 1) if name == asks else name for name in names)], "log of the graph as it was")
+            assert_same(log, ["in", *((name, 1) if name == asks else name for name in names)], "log of the graph as it was")
             return
         if change == "rename":
             app = chain(["other" if name == asks else name for name in names], "other", saver)
@@ -210,5 +210,5 @@ def changed_graphs(round: Round) -> None:
                 raise CheckFailed(f"{change} of {asks}: expected GraphChangedError, got {error!r}") from error
             else:
                 raise CheckFailed(f"{change} of {asks}: the run went on")
-        same(saver.head(config()), before, "head after the refusal")
+        assert_same(saver.head(config()), before, "head after the refusal")
     round.count("changes")

@@ -14,7 +14,7 @@ from stategraph import END, START, Command, Runtime, Send, StateGraph, UnknownIn
 from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.testing import Ledger
-from stategraph.testing.harness import World
+from stategraph.testing.harness import Mode
 
 from .campaign import Round
 
@@ -145,7 +145,7 @@ def effects(rounds: int, ask_at: int, nest_every: int = 5) -> set[tuple[Any, ...
     return wanted
 
 
-def carry_through(app: Any, given: Any, at: Any, world: World, durability: Any) -> None:
+def carry_through(app: Any, given: Any, at: Any, world: Mode, durability: Any) -> None:
     """What a program does that finds a thread in any state: begin, answer, go on, until nothing is left."""
     if not world.call(app, "get_state", at).created_at:
         world.call(app, "invoke", given, {**at, "run_id": "first"}, durability=durability)

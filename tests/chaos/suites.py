@@ -14,7 +14,7 @@ from stategraph.checkpoint.sql.sqlite_database import Database
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.testing import CheckFailed, SaverChecks
 from stategraph.testing.damage import Reading, _filled, _invented
-from stategraph.testing.harness import Desk
+from stategraph.testing.harness import Harness
 
 from .campaign import Round, Skipped, patched, trial
 
@@ -79,7 +79,7 @@ def damaged_files(round: Round) -> None:
     suite = TestSqliteSaver()
 
     def made() -> tuple[bytes, Reading]:
-        with tempfile.TemporaryDirectory() as folder, Desk(suite, Path(folder), "sync") as desk:
+        with tempfile.TemporaryDirectory() as folder, Harness(suite, Path(folder), "sync") as desk:
             _filled(desk)
             was = Reading(desk)
             desk.close()
@@ -95,7 +95,7 @@ def damaged_files(round: Round) -> None:
     file = round.folder / "threads.db"
     file.write_bytes(changed)
     with ExitStack() as stack:
-        desk = Desk(suite, round.folder, "sync")
+        desk = Harness(suite, round.folder, "sync")
         stack.callback(desk.__exit__)
         try:
             desk.__enter__()

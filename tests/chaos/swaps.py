@@ -24,7 +24,7 @@ from stategraph import (
     interrupt,
     task,
 )
-from stategraph.testing import CheckFailed, same
+from stategraph.testing import CheckFailed, assert_same
 
 from .campaign import Round, trial
 from .stages import config, sqlite
@@ -238,7 +238,7 @@ def swapped_calls_and_questions(round: Round) -> None:
         round.count("answers", len(part))
     else:
         raise CheckFailed(f"{program.parties} never end")
-    same(result["done"], sorted(party.name for party in program.parties), "who has ended")
+    assert_same(result["done"], sorted(party.name for party in program.parties), "who has ended")
     _effects(program, answered)
     round.count("runs", program.runs)
     round.count("calls", sum(program.ran.values()))
@@ -257,8 +257,8 @@ def _called(app: Any, given: Any, durability: Any, is_async: bool) -> Any:
 def _effects(program: Program, answered: Counter[str]) -> None:
     count = Counter(program.parties)
     for party, ran in program.ran.items():
-        same(len(program.keys[party]), count[party], f"keys of {party}")
+        assert_same(len(program.keys[party]), count[party], f"keys of {party}")
         if party.kind == "pay":
-            same(ran, count[party], f"how often {party} has paid")
+            assert_same(ran, count[party], f"how often {party} has paid")
         elif not program.failing and ran > count[party] * (1 + answered[party.name]):
             raise CheckFailed(f"{party} ran {ran} times, and was answered {answered[party.name]} times")

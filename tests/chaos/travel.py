@@ -16,7 +16,7 @@ from test_history_model import STEPS, World, follow
 
 from stategraph import InMemorySaver
 from stategraph.checkpoint.base import address
-from stategraph.testing import CheckFailed, Commits, same
+from stategraph.testing import CheckFailed, Commits, assert_same
 
 from .campaign import Round, trial
 from .stages import Storage, postgres, sqlite
@@ -198,16 +198,16 @@ class Threads:
         after = f"after {len(self.done)} steps ({' '.join(self.done[-6:])}): "
         for name, model in self.models.items():
             found = [*self.saver.list(address(name, ""))][::-1]
-            same([each.checkpoint["id"] for each in found], model.order, f"{after}checkpoints of {name!r}")
-            same(self.saver.head(address(name, "")), model.order[-1] if model.order else None, f"{after}head of {name!r}")
+            assert_same([each.checkpoint["id"] for each in found], model.order, f"{after}checkpoints of {name!r}")
+            assert_same(self.saver.head(address(name, "")), model.order[-1] if model.order else None, f"{after}head of {name!r}")
             one = self.random.choice(found)
             for each in [*found, self.saver.get_tuple(one.config), self.saver.get_tuple(address(name, ""))]:
                 id = each.checkpoint["id"]
-                same(each.checkpoint, model.run.expected[id], f"{after}checkpoint {id!r} of {name!r}")
+                assert_same(each.checkpoint, model.run.expected[id], f"{after}checkpoint {id!r} of {name!r}")
                 parent = each.parent_config and each.parent_config["configurable"]["checkpoint_id"]
-                same(parent, model.parents[id], f"{after}parent of {id!r}")
+                assert_same(parent, model.parents[id], f"{after}parent of {id!r}")
                 wanted = sorted(model.writes.get(id, ()), key=lambda write: write[0])
-                same([tuple(w) for w in each.pending_writes or ()], wanted, f"{after}writes beside {id!r}")
+                assert_same([tuple(w) for w in each.pending_writes or ()], wanted, f"{after}writes beside {id!r}")
 
 
 def mutated(value: Any, random: Random) -> Any:
