@@ -26,7 +26,7 @@ from .errors import DamagedError, StorageError, UnknownTypeError
 from .printable import printable, printable_lines
 from .records import TRIGGER
 from .serde import Blob, Serializer
-from .sql.redact import hidden
+from .sql.redact import redact_address
 
 DAMAGED = 1
 """The exit code where something was damaged; the rest was done."""
@@ -98,7 +98,7 @@ class _Tolerant(Serializer):
 
 
 @contextmanager
-def opened(
+def open_saver(
     db: str, serde: Serializer | None = None, keys: str | None = None, *, write: bool = False
 ) -> Iterator[BaseCheckpointSaver]:
     """The saver on a file or URL; by default it shows what it cannot load instead of refusing it.
@@ -121,7 +121,7 @@ def opened(
             yield saver
         return
     if not Path(db).is_file():
-        raise FileNotFoundError(f"there is no file {hidden(db)!r}")
+        raise FileNotFoundError(f"there is no file {redact_address(db)!r}")
     from .sqlite import SqliteSaver
 
     options: Any = {"serde": serde or _Tolerant(), "integrity": integrity}
@@ -150,7 +150,7 @@ def _threads(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
                     thread_id,
                     f"step {head.metadata.get('step')}",
                     head.checkpoint["ts"],
-                    standing(head),
+                    describe_standing(head),
                 )
                 print("\t".join(map(printable, shown)))
     return DAMAGED if damaged else 0
@@ -167,7 +167,7 @@ def _history(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
                             f"{each.metadata.get('source')}  {each.checkpoint['ts']}"))  # fmt: skip
             print(
                 printable(
-                    f"    after {coordinates(parent)[2] if parent else 'nothing'}; {standing(each)}"
+                    f"    after {coordinates(parent)[2] if parent else 'nothing'}; {describe_standing(each)}"
                 )
             )
     return 0
@@ -223,7 +223,7 @@ def _saver(
     parser: argparse.ArgumentParser, asked: argparse.Namespace, *, write: bool = False
 ) -> Iterator[BaseCheckpointSaver]:
     try:
-        with opened(asked.db, keys=asked.keys, write=write) as saver:
+        with open_saver(asked.db, keys=asked.keys, write=write) as saver:
             yield saver
     except (OSError, ImportError, StorageError, ValueError) as error:
         parser.error(str(error))
@@ -236,7 +236,7 @@ def _config(asked: argparse.Namespace) -> RunnableConfig:
     return {"configurable": configurable}
 
 
-def standing(found: CheckpointTuple) -> str:
+def describe_standing(found: CheckpointTuple) -> str:
     """How a checkpoint stands, in one line: what runs next, what was asked, what failed.
 
     >>> standing(CheckpointTuple({}, {"channel_values": {"branch:to:review": None}}, {}))

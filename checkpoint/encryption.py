@@ -89,7 +89,7 @@ class Encryption(Integrity):
         Encryption(2 keys)
         """
         words = [word for word in re.split(r"[\s,]+", text) if word]
-        return cls(*(_decoded(number, word) for number, word in enumerate(words, 1)))
+        return cls(*(_decode_key(number, word) for number, word in enumerate(words, 1)))
 
     def protect(self, payload: bytes, place: bytes) -> bytes:
         """The payload encrypted, with its key's id and its nonce before and its tag behind it."""
@@ -107,21 +107,21 @@ class Encryption(Integrity):
         for id, cipher in self._ciphers:
             if (
                 data[:KEY_ID] == id
-                and (payload := self._decrypted(cipher, data[KEY_ID:], place)) is not None
+                and (payload := self._decrypt(cipher, data[KEY_ID:], place)) is not None
             ):
                 return payload
         for (
             _,
             cipher,
         ) in self._ciphers:  # rows of before there were ids of keys begin with the nonce
-            if (payload := self._decrypted(cipher, data, place)) is not None:
+            if (payload := self._decrypt(cipher, data, place)) is not None:
                 return payload
         which = "this key" if len(self._ciphers) == 1 else "any of these keys"
         raise DamagedError(
             f"it does not open with {which}: altered, moved, or never encrypted with it"
         )
 
-    def _decrypted(self, cipher: Any, data: bytes, place: bytes) -> bytes | None:
+    def _decrypt(self, cipher: Any, data: bytes, place: bytes) -> bytes | None:
         try:
             payload: bytes = cipher.decrypt(data[:NONCE], data[NONCE:], place)
         except (self._invalid, ValueError):
@@ -155,7 +155,7 @@ def encryption_of_keys(file: str | None, environment: Mapping[str, str]) -> Encr
     return Encryption.from_text(environment[KEYS]) if KEYS in environment else None
 
 
-def _decoded(number: int, word: str) -> bytes:
+def _decode_key(number: int, word: str) -> bytes:
     """Hexadecimal if it can be: base64 of 16, 24 or 32 bytes has another length, or other
     letters."""
     if re.fullmatch(r"([0-9a-fA-F]{2}){16}|([0-9a-fA-F]{2}){24}|([0-9a-fA-F]{2}){32}", word):

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, cast
 from .records import CHECKPOINT_FORMAT, Commit, TaskWrites
 from .retention import nearest_kept
 from .serde import Blob
-from .serde.delta import LEAST, delta_of, outweighed, patched
+from .serde.delta import LEAST, apply_deltas, is_outweighed, make_delta
 
 KEYFRAME = 32
 """The most records that have to be walked to read a checkpoint."""
@@ -41,7 +41,7 @@ def read_blob(stored: StoredBlob) -> Blob:
     while isinstance(stored, DeltaBlob):
         deltas.append(stored.delta)
         stored = stored.base
-    return (stored[0], patched(stored[1], reversed(deltas))) if deltas else stored
+    return (stored[0], apply_deltas(stored[1], reversed(deltas))) if deltas else stored
 
 
 def shrink_blob(old: tuple[StoredBlob, Blob], new: Blob) -> StoredBlob:
@@ -51,12 +51,12 @@ def shrink_blob(old: tuple[StoredBlob, Blob], new: Blob) -> StoredBlob:
         old: as it is stored, and whole.
     """
     stored, whole = old
-    delta = delta_of(whole[1], new[1]) if whole[0] == new[0] else None
+    delta = make_delta(whole[1], new[1]) if whole[0] == new[0] else None
     if delta is None:
         return new
     size, steps = (stored.size, stored.steps) if isinstance(stored, DeltaBlob) else (0, 0)
     grown = DeltaBlob(stored, delta, size + len(delta), steps + 1)
-    return new if outweighed(grown.size, grown.steps, len(new[1])) else grown
+    return new if is_outweighed(grown.size, grown.steps, len(new[1])) else grown
 
 
 @dataclass(slots=True)

@@ -77,7 +77,7 @@ def stores_by_put(saver: Any) -> bool:
         owners = _owners(cls, name)
         # The last `commit` of all is made of its parts; the last `acommit` calls `commit`.
         native = owners[:-1] if name == "commit" else owners
-        if not native or any(_overridden(cls, owner, _parts_of(name)) for owner in native):
+        if not native or any(_overrides(cls, owner, _parts_of(name)) for owner in native):
             return True
     return False
 
@@ -87,7 +87,7 @@ def records_at_once(saver: Any) -> bool:
     often something was recorded."""
     cls = type(saver)
     return not any(
-        _overridden(cls, _owners(cls, name)[0], _parts_of(name))
+        _overrides(cls, _owners(cls, name)[0], _parts_of(name))
         for name in ("commit_writes", "acommit_writes")
     )
 
@@ -103,7 +103,7 @@ def _owners(cls: type, name: str) -> list[type]:
     return [owner for owner in cls.__mro__ if name in owner.__dict__]
 
 
-def _overridden(cls: type, owner: type, parts: Sequence[str]) -> bool:
+def _overrides(cls: type, owner: type, parts: Sequence[str]) -> bool:
     """Whether a class has other methods than the one whose method asks."""
     return any(getattr(cls, part) is not getattr(owner, part) for part in parts)
 
@@ -115,7 +115,7 @@ def _give_way(owner: type, name: str, own: Any) -> Any:
     parts = _parts_of(name)
 
     def choose(cls: type) -> Any:
-        by_parts = _overridden(cls, owner, parts)
+        by_parts = _overrides(cls, owner, parts)
         chosen[cls] = _BY_PARTS[name] if by_parts else own
         return chosen[cls]
 
@@ -316,11 +316,11 @@ async def _acommit(saver: Any, commit: Commit) -> None:
     await saver._acall(saver._retain, commit.thread_id, commit.checkpoint_ns)
 
 
-def _driven(calls: Callable[..., Calls]) -> Callable[..., Any]:
+def _make_sync(calls: Callable[..., Calls]) -> Callable[..., Any]:
     return lambda saver, *args, **named: drive(saver, calls(saver, *args, **named))
 
 
-def _adriven(calls: Callable[..., Calls]) -> Callable[..., Any]:
+def _make_async(calls: Callable[..., Calls]) -> Callable[..., Any]:
     return lambda saver, *args, **named: adrive(saver, calls(saver, *args, **named))
 
 
@@ -333,6 +333,6 @@ _CALLS: Mapping[str, Callable[..., Calls]] = {
 _BY_PARTS: Mapping[str, Callable[..., Any]] = {
     "commit": _commit,
     "acommit": _acommit,
-    **{name: _driven(calls) for name, calls in _CALLS.items()},
-    **{f"a{name}": _adriven(calls) for name, calls in _CALLS.items()},
+    **{name: _make_sync(calls) for name, calls in _CALLS.items()},
+    **{f"a{name}": _make_async(calls) for name, calls in _CALLS.items()},
 }

@@ -107,13 +107,13 @@ class PostgresSaver(SqlSaver):
 
     @contextmanager
     def _session(self, *, write: bool) -> Iterator[_PostgresSession]:
-        with self._server.transaction(write, _named_rows) as wire:
+        with self._server.transaction(write, _decode_names) as wire:
             yield _PostgresSession(wire)
 
     @contextmanager
     def _statements(self) -> Iterator[_PostgresSession]:
         """A session in which each statement is a transaction of its own."""
-        with self._server.statements(_named_rows) as wire:
+        with self._server.statements(_decode_names) as wire:
             yield _PostgresSession(wire)
 
     def _again(self, work: Callable[[], Result]) -> Result:
@@ -302,7 +302,7 @@ def _columns(rows: CommitRows) -> Sequence[Any]:
     return (*row, [*channels], [*bases], [*data], rows.writes)
 
 
-def _named_rows(cursor: Cursor[Any]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+def _decode_names(cursor: Cursor[Any]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
     """Makes rows whose names are text again."""
     texts = [column.name in NAMES for column in cursor.description or ()]
 

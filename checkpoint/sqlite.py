@@ -25,7 +25,7 @@ from .sql.sqlite_database import (
     Target,
     is_duplicate,
     is_unknown_name,
-    not_opened,
+    open_error,
 )
 from .sql.write_rows import CommitRows
 
@@ -247,7 +247,7 @@ class SqliteSaver(SqlSaver):
                 raise StorageError(
                     f"{str(conn)!r} holds no threads of a SqliteSaver: {error}"
                 ) from error
-            raise not_opened(conn, error) from error
+            raise open_error(conn, error) from error
 
     @classmethod
     def from_conn_string(cls, conn_string: str, **options: Any) -> Opening[Self]:
@@ -295,7 +295,7 @@ class SqliteSaver(SqlSaver):
                 if is_duplicate(error):
                     # Two runs made the same of the same: whose head it is, the slow way finds out.
                     return None
-                raise database.refused(error) from error
+                raise database.refusal(error) from error
         return seq
 
     @contextmanager
@@ -309,7 +309,7 @@ class SqliteSaver(SqlSaver):
 _ADVICE = "; once the cause is mended, invoke(None) on the thread goes on from its last step"
 
 
-def _bound(values: Sequence[Any]) -> Sequence[Any]:
+def _bind(values: Sequence[Any]) -> Sequence[Any]:
     """Values as SQLite takes them: a list becomes JSON."""
     return [json.dumps(value) if type(value) is list else value for value in values]
 
@@ -323,10 +323,10 @@ class _SqliteSession:
         self._execute = database.connection.execute
 
     def rows(self, statement: str, *values: Any) -> list[Any]:
-        return self._execute(_STATEMENTS[statement], _bound(values)).fetchall()
+        return self._execute(_STATEMENTS[statement], _bind(values)).fetchall()
 
     def run(self, statement: str, *values: Any) -> int:
-        return self._execute(_STATEMENTS[statement], _bound(values)).rowcount
+        return self._execute(_STATEMENTS[statement], _bind(values)).rowcount
 
     def add(self, statement: str, *values: Any) -> int:
         seq = self._execute(_STATEMENTS[statement], values).lastrowid

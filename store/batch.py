@@ -50,7 +50,7 @@ MAX_MINUTES = 1e12
 
 
 @dataclass(slots=True)
-class Row:
+class ItemRow:
     """An item as a store keeps it. Times are seconds since 1970; `ttl` is minutes."""
 
     namespace: Namespace
@@ -114,7 +114,7 @@ class LocalStore(BaseStore, ABC):
     ) -> None:
         self._options: dict[str, Any] = {"index": index, "ttl": ttl, "clock": clock}
         self._index = Index(index) if index else None
-        self._ttl = _checked_ttl_config(ttl or {})
+        self._ttl = _check_ttl_config(ttl or {})
         self._clock = clock
         self._lock: AbstractContextManager[Any] = threading.Lock()
         self._swept = clock()
@@ -128,11 +128,11 @@ class LocalStore(BaseStore, ABC):
         return nullcontext()
 
     @abstractmethod
-    def _find(self, namespace: Namespace, key: str, now: float) -> Row | None:
+    def _find(self, namespace: Namespace, key: str, now: float) -> ItemRow | None:
         """The live row at a place."""
 
     @abstractmethod
-    def _scan(self, prefix: Namespace, now: float, vectors: bool) -> Generator[Row, None, None]:
+    def _scan(self, prefix: Namespace, now: float, vectors: bool) -> Generator[ItemRow, None, None]:
         """The live rows below a prefix, the one put last first; their vectors only if asked for."""
 
     @abstractmethod
@@ -140,7 +140,7 @@ class LocalStore(BaseStore, ABC):
         """The namespaces with live rows."""
 
     @abstractmethod
-    def _put(self, row: Row, now: float) -> None:
+    def _put(self, row: ItemRow, now: float) -> None:
         """Set a row in place of the one before, whose `created` stays if it is still live."""
 
     @abstractmethod
@@ -148,7 +148,7 @@ class LocalStore(BaseStore, ABC):
         """Remove a row, if there is one."""
 
     @abstractmethod
-    def _touch(self, row: Row, expires: float) -> None:
+    def _touch(self, row: ItemRow, expires: float) -> None:
         """Let a row that was just read live until `expires`."""
 
     @abstractmethod
@@ -195,7 +195,7 @@ class LocalStore(BaseStore, ABC):
         Raises:
             ValueError: the interval is no number above 0.
         """
-        minutes = _checked_minutes("sweep_interval_minutes", sweep_interval_minutes)
+        minutes = _check_minutes("sweep_interval_minutes", sweep_interval_minutes)
         minutes = minutes or self._ttl.get("sweep_interval_minutes") or SWEEP_INTERVAL
         if not self._ttl:
             done: Future[None] = Future()
@@ -212,20 +212,20 @@ class LocalStore(BaseStore, ABC):
         plan = Plan([], {}, 0)
         for op in ops:
             if isinstance(op, PutOp):
-                put = self._checked_put(op)
+                put = self._check_put(op)
                 plan.puts.pop((put.namespace, put.key), None)
                 plan.puts[put.namespace, put.key] = put
             else:
-                plan.reads.append((plan.size, _checked_read(op)))
+                plan.reads.append((plan.size, _check_read(op)))
             plan.size += 1
         return plan
 
-    def _checked_put(self, op: PutOp) -> Put:
-        namespace, key = check_namespace(op.namespace), _checked_key(op.key)
+    def _check_put(self, op: PutOp) -> Put:
+        namespace, key = check_namespace(op.namespace), _check_key(op.key)
         if op.value is None:
             return Put(namespace, key, None)
         value = check_value(op.value)
-        ttl = self._ttl.get("default_ttl") if op.ttl is MISSING else _checked_minutes("ttl", op.ttl)
+        ttl = self._ttl.get("default_ttl") if op.ttl is MISSING else _check_minutes("ttl", op.ttl)
         return Put(namespace, key, value, ttl, self._texts(value, op.index))
 
     def _texts(self, value: Value, index: object) -> list[str]:
@@ -238,7 +238,7 @@ class LocalStore(BaseStore, ABC):
         for put in plan.puts.values():
             put.vectors = b"".join(vectors.documents[text] for text in put.texts) or None
         results: list[Result] = [None] * plan.size
-        touched: list[Row] = []
+        touched: list[ItemRow] = []
         with self._lock:
             now = self._clock()
             if plan.reads:
@@ -251,7 +251,7 @@ class LocalStore(BaseStore, ABC):
                     self._write(plan, touched, now)
         return results
 
-    def _write(self, plan: Plan, touched: list[Row], now: float) -> None:
+    def _write(self, plan: Plan, touched: list[ItemRow], now: float) -> None:
         for row in touched:
             self._touch(row, now + cast(float, row.ttl) * MINUTE)
         for put in plan.puts.values():
@@ -260,7 +260,9 @@ class LocalStore(BaseStore, ABC):
             else:
                 expires = None if put.ttl is None else now + put.ttl * MINUTE
                 self._put(
-                    Row(put.namespace, put.key, put.value, now, now, put.ttl, expires, put.vectors),
+                    ItemRow(
+                        put.namespace, put.key, put.value, now, now, put.ttl, expires, put.vectors
+                    ),
                     now,
                 )
         interval = self._ttl.get("sweep_interval_minutes")
@@ -275,13 +277,13 @@ class LocalStore(BaseStore, ABC):
         op: GetOp | SearchOp | ListNamespacesOp,
         now: float,
         vectors: Vectors,
-        touched: list[Row],
+        touched: list[ItemRow],
     ) -> Result:
         if isinstance(op, ListNamespacesOp):
             return pick_namespaces(self._namespaces(now), op)
         if isinstance(op, GetOp):
             row = self._find(op.namespace, op.key, now)
-            found: list[tuple[Row, float | None]] = [] if row is None else [(row, None)]
+            found: list[tuple[ItemRow, float | None]] = [] if row is None else [(row, None)]
         else:
             found = self._page(op, now, vectors.queries.get(op.query or ""))
         if self._ttl.get("refresh_on_read", True) if op.refresh_ttl is None else op.refresh_ttl:
@@ -292,7 +294,7 @@ class LocalStore(BaseStore, ABC):
 
     def _page(
         self, op: SearchOp, now: float, query: Vector | None
-    ) -> list[tuple[Row, float | None]]:
+    ) -> list[tuple[ItemRow, float | None]]:
         wanted = compile_filter(op.filter)
         with closing(self._scan(op.namespace_prefix, now, query is not None)) as scan:
             rows = (row for row in scan if wanted(row.value))
@@ -305,11 +307,11 @@ class LocalStore(BaseStore, ABC):
         return window(ranked, op.offset, op.limit)
 
 
-def _nearness(scored: tuple[Row, float | None]) -> float:
+def _nearness(scored: tuple[ItemRow, float | None]) -> float:
     return -math.inf if scored[1] is None else scored[1]
 
 
-def _parts(row: Row) -> dict[str, Any]:
+def _parts(row: ItemRow) -> dict[str, Any]:
     return {
         "value": copy_value(row.value),
         "key": row.key,
@@ -322,9 +324,9 @@ def _parts(row: Row) -> dict[str, Any]:
 # -- checks ----------------------------------------------------------------------------------------
 
 
-def _checked_read(op: Op) -> GetOp | SearchOp | ListNamespacesOp:
+def _check_read(op: Op) -> GetOp | SearchOp | ListNamespacesOp:
     if isinstance(op, GetOp):
-        return op._replace(namespace=check_namespace(op.namespace), key=_checked_key(op.key))
+        return op._replace(namespace=check_namespace(op.namespace), key=_check_key(op.key))
     if isinstance(op, SearchOp):
         _check_page(op.limit, op.offset)
         if op.query is not None and not isinstance(op.query, str):
@@ -334,20 +336,18 @@ def _checked_read(op: Op) -> GetOp | SearchOp | ListNamespacesOp:
         _check_page(op.limit, op.offset)
         if op.max_depth is not None and not _is_count(op.max_depth, 1):
             raise ValueError(f"max_depth is a number of segments from 1 on, not {op.max_depth!r}")
-        return op._replace(
-            match_conditions=tuple(map(_checked_condition, op.match_conditions or ()))
-        )
+        return op._replace(match_conditions=tuple(map(_check_condition, op.match_conditions or ())))
     raise TypeError(f"a batch takes GetOp, SearchOp, PutOp and ListNamespacesOp, not {op!r}")
 
 
-def _checked_condition(condition: MatchCondition) -> MatchCondition:
+def _check_condition(condition: MatchCondition) -> MatchCondition:
     kind, path = condition
     if kind not in ("prefix", "suffix"):
         raise ValueError(f"a namespace is matched by its prefix or suffix, not by {kind!r}")
     return MatchCondition(kind, check_namespace(path, empty_ok=True))
 
 
-def _checked_key(key: object) -> str:
+def _check_key(key: object) -> str:
     text = str(key)
     if not is_text(text):
         raise ValueError(f"the key {text!r} has a lone surrogate")
@@ -364,7 +364,7 @@ def _is_count(number: object, least: int) -> bool:
     return isinstance(number, int) and not isinstance(number, bool) and number >= least
 
 
-def _checked_minutes(name: str, minutes: object) -> float | None:
+def _check_minutes(name: str, minutes: object) -> float | None:
     if minutes is None:
         return None
     if (
@@ -378,12 +378,12 @@ def _checked_minutes(name: str, minutes: object) -> float | None:
     )
 
 
-def _checked_ttl_config(config: TTLConfig) -> TTLConfig:
+def _check_ttl_config(config: TTLConfig) -> TTLConfig:
     unknown = set(config) - set(TTLConfig.__annotations__)
     if unknown:
         raise ValueError(
             f"unknown TTL settings {sorted(unknown)}; there are {sorted(TTLConfig.__annotations__)}"
         )
     for name in ("default_ttl", "sweep_interval_minutes"):
-        _checked_minutes(name, config.get(name))
+        _check_minutes(name, config.get(name))
     return config

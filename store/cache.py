@@ -105,7 +105,7 @@ class InMemoryCache(BaseCache):
         if entry is None:
             return None
         blob, expires = entry
-        if _expired(expires, now):
+        if _is_expired(expires, now):
             del self._entries[key]
             return None
         self._entries.move_to_end(key)
@@ -124,7 +124,7 @@ class InMemoryCache(BaseCache):
         # Sweeping whenever the size has doubled costs each entry a constant share.
         if len(self._entries) >= self._sweep_at:
             for key in [
-                key for key, (_, expires) in self._entries.items() if _expired(expires, now)
+                key for key, (_, expires) in self._entries.items() if _is_expired(expires, now)
             ]:
                 del self._entries[key]
             self._sweep_at = max(64, 2 * len(self._entries))
@@ -153,7 +153,7 @@ class InMemoryCache(BaseCache):
         self.clear(namespaces)
 
 
-def _expired(expires: float | None, now: float) -> bool:
+def _is_expired(expires: float | None, now: float) -> bool:
     return expires is not None and expires <= now
 
 

@@ -327,7 +327,7 @@ class KeyWatch:
             if len(self._functions) == FEW_CALLS:
                 changed = [name for name, part in self._held.items() if held.get(name) != part]
                 return self._end(
-                    f"its function is another one at each call: what changes is {_listed(changed)}"
+                    f"its function is another one at each call: what changes is {_list_names(changed)}"
                 )
         if len(self._functions) > 1 or key in self._keys:
             self.done = not new  # or else it may be another one at the next call, too
@@ -339,7 +339,7 @@ class KeyWatch:
         if self._runs == MANY_RUNS:
             changed = _differing(self._input, value)
             return self._end(
-                f"its input is another one in each of {MANY_RUNS} runs: {_listed(changed)} changes"
+                f"its input is another one in each of {MANY_RUNS} runs: {_list_names(changed)} changes"
             )
         self._keys.add(key)
         if self._runs == MANY_RUNS - 1:
@@ -387,5 +387,5 @@ def _differing(one: Any, two: Any) -> list[str]:
     ]
 
 
-def _listed(names: list[str]) -> str:
+def _list_names(names: list[str]) -> str:
     return ", ".join(map(repr, names)) if names else "all of it"

@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import count
 
 from .base import IndexConfig, Namespace, TTLConfig
-from .batch import LocalStore, Row
+from .batch import ItemRow, LocalStore
 from .namespaces import begins_with
 
 
@@ -40,10 +40,10 @@ class InMemoryStore(LocalStore):
     ) -> None:
         super().__init__(index=index, ttl=ttl, clock=clock)
         self._rows: dict[
-            Namespace, dict[str, tuple[int, Row]]
+            Namespace, dict[str, tuple[int, ItemRow]]
         ] = {}  # a namespace is here iff it has rows
         self._puts = count()
-        self._undo: list[tuple[Namespace, str, tuple[int, Row] | None]] = []
+        self._undo: list[tuple[Namespace, str, tuple[int, ItemRow] | None]] = []
 
     @contextmanager
     def _transaction(self, write: bool, alone: bool = False) -> Iterator[None]:
@@ -56,11 +56,11 @@ class InMemoryStore(LocalStore):
                 self._set(namespace, key, before)
             raise
 
-    def _find(self, namespace: Namespace, key: str, now: float) -> Row | None:
+    def _find(self, namespace: Namespace, key: str, now: float) -> ItemRow | None:
         found = self._rows.get(namespace, {}).get(key)
         return found[1] if found and _lives(found[1], now) else None
 
-    def _scan(self, prefix: Namespace, now: float, vectors: bool) -> Generator[Row, None, None]:
+    def _scan(self, prefix: Namespace, now: float, vectors: bool) -> Generator[ItemRow, None, None]:
         below = [
             numbered
             for namespace, rows in self._rows.items()
@@ -77,7 +77,7 @@ class InMemoryStore(LocalStore):
             if any(_lives(row, now) for _, row in rows.values())
         )
 
-    def _put(self, row: Row, now: float) -> None:
+    def _put(self, row: ItemRow, now: float) -> None:
         before = self._find(row.namespace, row.key, now)
         if before:
             row.created = before.created
@@ -86,11 +86,11 @@ class InMemoryStore(LocalStore):
     def _delete(self, namespace: Namespace, key: str) -> None:
         self._change(namespace, key, None)
 
-    def _change(self, namespace: Namespace, key: str, to: tuple[int, Row] | None) -> None:
+    def _change(self, namespace: Namespace, key: str, to: tuple[int, ItemRow] | None) -> None:
         self._undo.append((namespace, key, self._rows.get(namespace, {}).get(key)))
         self._set(namespace, key, to)
 
-    def _set(self, namespace: Namespace, key: str, to: tuple[int, Row] | None) -> None:
+    def _set(self, namespace: Namespace, key: str, to: tuple[int, ItemRow] | None) -> None:
         if to is not None:
             self._rows.setdefault(namespace, {})[key] = to
             return
@@ -99,7 +99,7 @@ class InMemoryStore(LocalStore):
         if not rows:
             self._rows.pop(namespace, None)
 
-    def _touch(self, row: Row, expires: float) -> None:
+    def _touch(self, row: ItemRow, expires: float) -> None:
         number, _ = self._rows[row.namespace][row.key]
         self._change(row.namespace, row.key, (number, replace(row, expires=expires)))
 
@@ -112,5 +112,5 @@ class InMemoryStore(LocalStore):
         return len(dead)
 
 
-def _lives(row: Row, now: float) -> bool:
+def _lives(row: ItemRow, now: float) -> bool:
     return row.expires is None or row.expires > now

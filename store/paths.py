@@ -66,7 +66,7 @@ def parse(text: object) -> Path:
         raise ValueError(
             f"the path {text!r}: only a lone $ is special; a key that begins with $ is written \\$"
         )
-    return _Reader(text).read()
+    return _PathReader(text).read()
 
 
 def parse_place(text: object) -> tuple[str | int, ...]:
@@ -132,7 +132,7 @@ def _children(value: Any, step: str | int | Every) -> list[Any]:
     return list(value.values()) if isinstance(value, dict) and step is Every.CHILD else []
 
 
-class _Reader:
+class _PathReader:
     """Reads one path from left to right."""
 
     def __init__(self, text: str) -> None:

@@ -28,7 +28,7 @@ from ..checkpoint.sql.postgres_server import (
     is_clash,
 )
 from .base import IndexConfig, Namespace, Result, TTLConfig
-from .batch import LocalStore, Plan, Row
+from .batch import ItemRow, LocalStore, Plan
 from .machine import this_network
 from .namespaces import below, decode_namespace, encode_namespace
 from .values import to_json
@@ -228,11 +228,11 @@ class PostgresStore(LocalStore):
         wire: Wire = self._mine.wire
         return wire
 
-    def _find(self, namespace: Namespace, key: str, now: float) -> Row | None:
+    def _find(self, namespace: Namespace, key: str, now: float) -> ItemRow | None:
         found = self._wire.rows(_FIND, encode_namespace(namespace), key, now)
         return self._row(found[0]) if found else None
 
-    def _scan(self, prefix: Namespace, now: float, vectors: bool) -> Generator[Row, None, None]:
+    def _scan(self, prefix: Namespace, now: float, vectors: bool) -> Generator[ItemRow, None, None]:
         low, high = below(prefix)
         edge, size = NEWEST, PAGE
         while True:
@@ -245,10 +245,10 @@ class PostgresStore(LocalStore):
                 8 * size,
             )  # each page sorts all that is left, so there must be few
 
-    def _row(self, found: tuple[Any, ...]) -> Row:
+    def _row(self, found: tuple[Any, ...]) -> ItemRow:
         _, namespace, key, value, created, updated, ttl, expires, dims, vectors = found
         fits = self._index is not None and dims == self._index.mark
-        return Row(
+        return ItemRow(
             decode_namespace(namespace),
             key.decode(),
             json.loads(value),
@@ -262,7 +262,7 @@ class PostgresStore(LocalStore):
     def _namespaces(self, now: float) -> Iterable[Namespace]:
         return [decode_namespace(data) for (data,) in self._wire.rows(_NAMESPACES, now)]
 
-    def _write(self, plan: Plan, touched: list[Row], now: float) -> None:
+    def _write(self, plan: Plan, touched: list[ItemRow], now: float) -> None:
         """Whole, and in the order of the places, so that no two batches wait for each other; what
         was put last still counts as the last."""
         if len(plan.puts) + len(touched) > 1:
@@ -274,7 +274,7 @@ class PostgresStore(LocalStore):
             plan = replace(plan, puts=dict(sorted(plan.puts.items(), key=lambda put: put[0])))
         super()._write(plan, sorted(touched, key=lambda row: (row.namespace, row.key)), now)
 
-    def _put(self, row: Row, now: float) -> None:
+    def _put(self, row: ItemRow, now: float) -> None:
         place = (encode_namespace(row.namespace), row.key)
         times = (row.created, row.updated, row.ttl, row.expires)
         dims = self._index.mark if self._index and row.vectors else None
@@ -289,7 +289,7 @@ class PostgresStore(LocalStore):
     def _delete(self, namespace: Namespace, key: str) -> None:
         self._wire.later(_DELETE, encode_namespace(namespace), key)
 
-    def _touch(self, row: Row, expires: float) -> None:
+    def _touch(self, row: ItemRow, expires: float) -> None:
         self._wire.run(_TOUCH, encode_namespace(row.namespace), row.key, expires, row.ttl)
 
     def _sweep(self, now: float) -> int:

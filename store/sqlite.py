@@ -19,7 +19,7 @@ from ..checkpoint.errors import StorageError
 from ..checkpoint.opening import Opening
 from ..checkpoint.sql.sqlite_database import Database, Target, identity_of
 from .base import IndexConfig, Namespace, Result, TTLConfig
-from .batch import LocalStore, Plan, Row
+from .batch import ItemRow, LocalStore, Plan
 from .machine import this_machine
 from .namespaces import below, decode_namespace, encode_namespace
 from .values import to_json
@@ -143,11 +143,11 @@ class SqliteStore(LocalStore):
     def _transaction(self, write: bool, alone: bool = False) -> AbstractContextManager[Any]:
         return self._database.session(write)
 
-    def _find(self, namespace: Namespace, key: str, now: float) -> Row | None:
+    def _find(self, namespace: Namespace, key: str, now: float) -> ItemRow | None:
         found = self._database.execute(_FIND, (encode_namespace(namespace), key, now)).fetchall()
         return self._row(found[0]) if found else None
 
-    def _scan(self, prefix: Namespace, now: float, vectors: bool) -> Generator[Row, None, None]:
+    def _scan(self, prefix: Namespace, now: float, vectors: bool) -> Generator[ItemRow, None, None]:
         low, high = below(prefix)
         cursor = self._database.execute(_SCAN_VECTORS if vectors else _SCAN, (low, high, now))
         try:
@@ -155,10 +155,10 @@ class SqliteStore(LocalStore):
         finally:
             cursor.close()
 
-    def _row(self, found: tuple[Any, ...]) -> Row:
+    def _row(self, found: tuple[Any, ...]) -> ItemRow:
         namespace, key, value, created, updated, ttl, expires, dims, vectors = found
         fits = self._index is not None and dims == self._index.mark
-        return Row(
+        return ItemRow(
             decode_namespace(namespace),
             key,
             json.loads(value),
@@ -172,7 +172,7 @@ class SqliteStore(LocalStore):
     def _namespaces(self, now: float) -> Iterable[Namespace]:
         return [decode_namespace(data) for (data,) in self._database.execute(_NAMESPACES, (now,))]
 
-    def _put(self, row: Row, now: float) -> None:
+    def _put(self, row: ItemRow, now: float) -> None:
         place = (encode_namespace(row.namespace), row.key)
         times = (row.created, row.updated, row.ttl, row.expires)
         dims = self._index.mark if self._index and row.vectors else None
@@ -183,7 +183,7 @@ class SqliteStore(LocalStore):
     def _delete(self, namespace: Namespace, key: str) -> None:
         self._database.execute(_DELETE, (encode_namespace(namespace), key))
 
-    def _touch(self, row: Row, expires: float) -> None:
+    def _touch(self, row: ItemRow, expires: float) -> None:
         self._database.execute(_TOUCH, (expires, encode_namespace(row.namespace), row.key, row.ttl))
 
     def _sweep(self, now: float) -> int:

@@ -36,7 +36,7 @@ def check_value(value: object) -> Value:
         raise ValueError(
             f"cannot store a {type(value).__name__}: a stored value is a mapping (a JSON object)"
         )
-    checked: Value = _checked(value if type(value) is dict else dict(value), [])
+    checked: Value = _check(value if type(value) is dict else dict(value), [])
     return checked
 
 
@@ -57,7 +57,7 @@ def to_json(value: Any, *, sort_keys: bool = False) -> str:
     )
 
 
-def _checked(value: Any, trail: list[object]) -> Any:
+def _check(value: Any, trail: list[object]) -> Any:
     kind = type(value)
     if kind is str:
         return (
@@ -86,7 +86,7 @@ def _checked(value: Any, trail: list[object]) -> Any:
 
 def _within(value: Any, step: object, trail: list[object]) -> Any:
     trail.append(step)
-    checked = _checked(value, trail)
+    checked = _check(value, trail)
     trail.pop()
     return checked
 

@@ -93,16 +93,16 @@ class Index:
         texts, asked = list(dict.fromkeys(documents)), list(dict.fromkeys(queries))
         found = _settle(self._documents(texts)) if texts else []
         wanted = _settle(self._queries(asked)) if asked else []
-        return Vectors(self._checked(texts, found), self._checked(asked, wanted))
+        return Vectors(self._check(texts, found), self._check(asked, wanted))
 
     async def aembed(self, documents: Iterable[str], queries: Iterable[str]) -> Vectors:
         """`embed` for coroutines; a plain function runs on a worker thread."""
         texts, asked = list(dict.fromkeys(documents)), list(dict.fromkeys(queries))
         found = await _call(self._documents, texts) if texts else []
         wanted = await _call(self._queries, asked) if asked else []
-        return Vectors(self._checked(texts, found), self._checked(asked, wanted))
+        return Vectors(self._check(texts, found), self._check(asked, wanted))
 
-    def _checked(self, texts: list[str], vectors: Sequence[Sequence[float]]) -> dict[str, Vector]:
+    def _check(self, texts: list[str], vectors: Sequence[Sequence[float]]) -> dict[str, Vector]:
         if len(vectors) != len(texts):
             raise ValueError(
                 f"the embed function gave {len(vectors)} vectors for {len(texts)} texts"
@@ -172,17 +172,17 @@ def _settle(result: Any) -> Any:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(_awaited(result))
+        return asyncio.run(_wait_for(result))
     # This thread is inside a loop, which must not be entered twice: wait on another one.
     with ThreadPoolExecutor(1) as pool:
-        return pool.submit(_run, _awaited(result)).result()
+        return pool.submit(_run, _wait_for(result)).result()
 
 
 def _run(coroutine: Coroutine[Any, Any, Any]) -> Any:
     return asyncio.run(coroutine)
 
 
-async def _awaited(result: Awaitable[Any]) -> Any:
+async def _wait_for(result: Awaitable[Any]) -> Any:
     return await result
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from stategraph import Send
 from stategraph.checkpoint import Serializer
-from stategraph.checkpoint.serde.delta import delta_of, outweighed, patched
+from stategraph.checkpoint.serde.delta import apply_deltas, is_outweighed, make_delta
 
 serializer = Serializer()
 
@@ -29,12 +29,12 @@ def test_a_chain_of_deltas_gives_every_payload_back(values: list[Any]) -> None:
     last = whole
     for value in values[1:]:
         new = payload(value)
-        delta = delta_of(last, new)
+        delta = make_delta(last, new)
         if delta is None:
             whole, deltas = new, []
         else:
             deltas.append(delta)
-        assert patched(whole, deltas) == new
+        assert apply_deltas(whole, deltas) == new
         last = new
 
 
@@ -42,8 +42,8 @@ def test_a_chain_of_deltas_gives_every_payload_back(values: list[Any]) -> None:
 def test_any_bytes_can_be_told_apart(front: bytes, middle: bytes, back: bytes) -> None:
     old, new = front + back, front + middle + back
     for a, b in ((old, new), (new, old)):
-        delta = delta_of(a, b)
-        assert delta is None or patched(a, [delta]) == b
+        delta = make_delta(a, b)
+        assert delta is None or apply_deltas(a, [delta]) == b
 
 
 PIECES = st.lists(st.tuples(st.binary(max_size=4), st.sampled_from([b"", b"ab" * 40, bytes(range(200))])), max_size=12)
@@ -53,8 +53,8 @@ PIECES = st.lists(st.tuples(st.binary(max_size=4), st.sampled_from([b"", b"ab" *
 def test_changes_in_many_places_come_back(old: Any, other: Any, random: Any) -> None:
     new = [random.choice(pair) for pair in zip(old, other, strict=False)] + old[len(other) :]
     a, b = (b"".join(small + large for small, large in pieces) for pieces in (old, new))
-    delta = delta_of(a, b)
-    assert delta is None or patched(a, [delta]) == b
+    delta = make_delta(a, b)
+    assert delta is None or apply_deltas(a, [delta]) == b
 
 
 BIG = [f"item {n}" for n in range(1000)]
@@ -80,31 +80,31 @@ CHANGES = {
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_small_change_is_a_small_delta(name: str) -> None:
     old, new = map(payload, CHANGES[name])
-    delta = delta_of(old, new)
+    delta = make_delta(old, new)
     assert delta is not None and len(delta) < 80
-    assert patched(old, [delta]) == new
+    assert apply_deltas(old, [delta]) == new
 
 
 def test_what_differs_everywhere_is_stored_whole() -> None:
-    assert delta_of(payload(BIG), payload([text.upper() for text in BIG])) is None
+    assert make_delta(payload(BIG), payload([text.upper() for text in BIG])) is None
 
 
 def test_a_nested_edit_is_seen_though_the_outer_object_is_the_same() -> None:
     value = [{"n": [1]} for _ in range(100)]
     old = payload(value)
     value[50]["n"].append(2)
-    delta = delta_of(old, payload(value))
-    assert delta is not None and serializer.loads(("msgpack", patched(old, [delta]))) == value
+    delta = make_delta(old, payload(value))
+    assert delta is not None and serializer.loads(("msgpack", apply_deltas(old, [delta]))) == value
 
 
 def test_deltas_give_way_once_they_weigh_more_than_the_whole() -> None:
-    assert not outweighed(1000, 3, 5000)
-    assert outweighed(5000, 3, 5000)
-    assert outweighed(10, 1001, 5_000_000)
+    assert not is_outweighed(1000, 3, 5000)
+    assert is_outweighed(5000, 3, 5000)
+    assert is_outweighed(10, 1001, 5_000_000)
 
 
 def test_a_delta_for_something_longer_is_refused() -> None:
-    delta = delta_of(payload(BIG), payload([*BIG, 1]))
+    delta = make_delta(payload(BIG), payload([*BIG, 1]))
     assert delta is not None
     with pytest.raises(ValueError, match="does not fit"):
-        patched(b"short", [delta])
+        apply_deltas(b"short", [delta])

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from stategraph.__main__ import main
-from stategraph.checkpoint.sql.redact import redacted
+from stategraph.checkpoint.sql.redact import redact
 from stategraph.checkpoint.sqlite import SqliteSaver
 
 pytest.importorskip("psycopg")
@@ -98,4 +98,4 @@ def test_no_error_shows_a_password(url: str, caplog: Any, capsys: Any, tmp_path:
 
 def test_what_is_no_secret_stays() -> None:
     text = 'connection to server at "db.example", port 5432 failed: password authentication failed for user "me"'
-    assert redacted(text, "postgresql://me:s3cret@db.example:5432/app") == text
+    assert redact(text, "postgresql://me:s3cret@db.example:5432/app") == text

@@ -214,7 +214,7 @@ def _zone_key(value: zoneinfo.ZoneInfo) -> str:
 
 
 @cache
-def _listed_zones() -> frozenset[str]:
+def _list_zones() -> frozenset[str]:
     return frozenset(zoneinfo.available_timezones())
 
 
@@ -222,7 +222,7 @@ def _listed_zones() -> frozenset[str]:
 def _has_zone(key: str) -> bool:
     plain = re.fullmatch(r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*", key)
     return bool(plain) and (
-        any(Path(folder, key).is_file() for folder in zoneinfo.TZPATH) or key in _listed_zones()
+        any(Path(folder, key).is_file() for folder in zoneinfo.TZPATH) or key in _list_zones()
     )
 
 
@@ -303,14 +303,14 @@ _WAYS: list[Way] = [
 def _codec(way: Way) -> Codec:
     code, cls, stored, encode, decode, style = way
 
-    def checked(state: Any) -> Any:
+    def check_and_decode(state: Any) -> Any:
         if type(state) is not stored:
             raise TypeError(
                 f"{cls.__name__} is stored as {stored.__name__}, found {type(state).__name__}"
             )
         return decode(state)
 
-    return Codec(cls, encode, checked, style, code, cls.__name__)
+    return Codec(cls, encode, check_and_decode, style, code, cls.__name__)
 
 
 BY_TYPE: dict[type, Codec] = {way[1]: _codec(way) for way in _WAYS}

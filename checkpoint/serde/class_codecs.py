@@ -15,11 +15,11 @@ from typing import Any
 
 from .codec import Codec
 
-Way = tuple[Callable[[Any], Any], Callable[[Any], Any]]
+Coders = tuple[Callable[[Any], Any], Callable[[Any], Any]]
 """(encode, decode)"""
 
 
-def standard(cls: type, key: str) -> Codec:
+def make_codec(cls: type, key: str) -> Codec:
     """How a dataclass, enum, named tuple, pydantic model or exception is stored.
 
     Raises:
@@ -46,7 +46,7 @@ def standard(cls: type, key: str) -> Codec:
     return Codec(cls, encode, decode, "fields", key=key)
 
 
-def storable(cls: type) -> bool:
+def is_storable(cls: type) -> bool:
     """Whether there is a standard treatment for this class."""
     if issubclass(cls, (BaseException, Enum)):
         return True
@@ -65,7 +65,7 @@ def pydantic_fields(cls: Any) -> Mapping[str, Any]:
     return cls.model_fields if fields is None else fields  # older than pydantic 2.10
 
 
-def _maker(cls: type) -> Callable[[Any], Way] | None:
+def _maker(cls: type) -> Callable[[Any], Coders] | None:
     if issubclass(cls, tuple) and hasattr(cls, "_fields"):
         return _namedtuple
     if dataclasses.is_dataclass(cls):
@@ -117,7 +117,7 @@ def _elsewhere(_: Any) -> Any:
     raise NotImplementedError("the serializer gives exceptions to stored_errors")
 
 
-def _enum(cls: type[Enum]) -> Way:
+def _enum(cls: type[Enum]) -> Coders:
     members = cls._member_map_
 
     def encode(member: Any) -> Any:
@@ -138,7 +138,7 @@ def _enum(cls: type[Enum]) -> Way:
     return encode, decode
 
 
-def _namedtuple(cls: Any) -> Way:
+def _namedtuple(cls: Any) -> Coders:
     names: tuple[str, ...] = cls._fields
     defaults: Mapping[str, Any] = cls._field_defaults
 
@@ -161,7 +161,7 @@ def _namedtuple(cls: Any) -> Way:
 _SET, _UNSET, _EXTRA, _PRIVATE = "|set", "|unset", "|extra", "|private"
 
 
-def _dataclass(cls: Any) -> Way:
+def _dataclass(cls: Any) -> Coders:
     """All that an instance holds is stored: its `__dict__` and its slots, whether they are fields
     or not."""
     fields = dataclasses.fields(cls)
@@ -255,7 +255,7 @@ def _set_default(value: Any, field: dataclasses.Field[Any]) -> None:
 _PYDANTIC_SLOTS = ("__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__")
 
 
-def _pydantic(cls: Any) -> Way:
+def _pydantic(cls: Any) -> Coders:
     slots = slots_of(cls)
     foreign = [name for name in slots if name not in _PYDANTIC_SLOTS]
 
@@ -272,7 +272,7 @@ def _pydantic(cls: Any) -> Way:
         if value.__pydantic_extra__ is not None:
             state[_EXTRA] = value.__pydantic_extra__
         if value.__pydantic_private__ is not None:
-            state[_PRIVATE] = _defined(value.__pydantic_private__)
+            state[_PRIVATE] = _drop_undefined(value.__pydantic_private__)
         return state
 
     def decode(state: Any) -> Any:
@@ -314,12 +314,12 @@ def _private(cls: Any, stored: dict[str, Any]) -> dict[str, Any] | None:
     declared = cls.__private_attributes__
     if not declared:
         return None
-    return _defined(
+    return _drop_undefined(
         {name: stored.get(name, default.get_default()) for name, default in declared.items()}
     )
 
 
-def _defined(attributes: dict[str, Any]) -> dict[str, Any]:
+def _drop_undefined(attributes: dict[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in attributes.items() if type(v).__name__ != "PydanticUndefinedType"}
 
 

@@ -43,14 +43,14 @@ NEAR = 16 * 1024
 """How far on the other side they are looked for."""
 
 
-def delta_of(old: bytes, new: bytes) -> bytes | None:
+def make_delta(old: bytes, new: bytes) -> bytes | None:
     """How to make `new` from `old`, or None where that would save little.
 
     >>> old, new = packb(list(range(500))), packb(list(range(501)))
-    >>> delta = delta_of(old, new)
+    >>> delta = make_delta(old, new)
     >>> len(new), len(delta)
     (1122, 16)
-    >>> patched(old, [delta]) == new
+    >>> apply_deltas(old, [delta]) == new
     True
     """
     if len(old) < LEAST or len(new) < LEAST:
@@ -77,7 +77,7 @@ def delta_of(old: bytes, new: bytes) -> bytes | None:
     return delta
 
 
-def patched(whole: bytes, deltas: Iterable[bytes]) -> bytes:
+def apply_deltas(whole: bytes, deltas: Iterable[bytes]) -> bytes:
     """A payload with deltas made on it, one after the other.
 
     Raises:
@@ -129,7 +129,7 @@ def _slip(a: bytes, i: int, b: bytes, j: int) -> tuple[int, int] | None:
     return None
 
 
-def outweighed(size: int, count: int, whole: int) -> bool:
+def is_outweighed(size: int, count: int, whole: int) -> bool:
     """Whether deltas of so many bytes and such a number should give way to a payload of `whole`
     bytes."""
     return count > MOST_DELTAS or size + ALLOWANCE * count > whole

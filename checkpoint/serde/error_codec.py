@@ -90,14 +90,14 @@ def parts_of(error: BaseException) -> list[Any]:
     if (
         type(bare) is not type(error)
         or not _equal(bare.args, error.args)
-        or not _equal(_fixed(bare), _fixed(error))
+        or not _equal(_fixed_values(bare), _fixed_values(error))
     ):
         raise TypeError("it is not what its arguments make")
     hidden = {}
     cls: Any = type(error)
-    for name, slot in _hidden(cls).items():
-        held = _held(slot, error)
-        if not _equal(held, _held(slot, bare)):
+    for name, slot in _hidden_slots(cls).items():
+        held = _read_slot(slot, error)
+        if not _equal(held, _read_slot(slot, bare)):
             if held is _ABSENT:
                 raise TypeError(f"its {name} was deleted")
             hidden[name] = held
@@ -115,7 +115,7 @@ def rebuild(cls: Any, parts: list[Any]) -> BaseException:
     base.__init__(error, *args)
     vars(error).update(attributes)
     if hidden:
-        slots = _hidden(cls)
+        slots = _hidden_slots(cls)
         for name, value in hidden.items():
             if name not in slots:
                 raise ValueError(f"{name} is no attribute of {cls.__name__}")
@@ -124,7 +124,7 @@ def rebuild(cls: Any, parts: list[Any]) -> BaseException:
 
 
 @lru_cache(500)
-def _hidden(cls: Any) -> dict[str, MemberDescriptorType]:
+def _hidden_slots(cls: Any) -> dict[str, MemberDescriptorType]:
     """What an error of this class may hold outside `args` and `__dict__`, as it stands in its
     classes."""
     found = {
@@ -138,7 +138,7 @@ def _hidden(cls: Any) -> dict[str, MemberDescriptorType]:
     return found
 
 
-def _fixed(error: BaseException) -> list[Any]:
+def _fixed_values(error: BaseException) -> list[Any]:
     return [
         getattr(error, name)
         for owner, names in _FIXED
@@ -147,7 +147,7 @@ def _fixed(error: BaseException) -> list[Any]:
     ]
 
 
-def _held(slot: MemberDescriptorType, error: BaseException) -> Any:
+def _read_slot(slot: MemberDescriptorType, error: BaseException) -> Any:
     try:
         return slot.__get__(error)
     except AttributeError:

@@ -8,7 +8,7 @@ import math
 import sys
 from typing import Any
 
-from .class_codecs import standard
+from .class_codecs import make_codec
 from .codec import Codec, key_of
 
 _ARRAY = "numpy:ndarray"
@@ -40,15 +40,15 @@ _OF_LANGCHAIN = {
 _known: dict[str, Codec] = {}
 
 
-def codec_of(cls: type) -> Codec | None:
+def find_codec(cls: type) -> Codec | None:
     """How instances of exactly this class are stored, if it is one of these."""
     library = cls.__module__.partition(".")[0]
     if library == "numpy":
         return _of_numpy(cls)
-    return codec_named(key_of(cls), cls) if library == "langchain_core" else None
+    return find_codec_named(key_of(cls), cls) if library == "langchain_core" else None
 
 
-def codec_named(key: str, cls: type | None = None) -> Codec | None:
+def find_codec_named(key: str, cls: type | None = None) -> Codec | None:
     """How what is stored under this key is loaded, if it is one of these and its library is
     loaded."""
     if key in (_ARRAY, _SCALAR):
@@ -64,7 +64,7 @@ def codec_named(key: str, cls: type | None = None) -> Codec | None:
         # The names stand above: this may load a module of LangChain's, but none that stored bytes
         # name.
         cls = cls or getattr(sys.modules[package], name)
-        found = _known[key] = standard(cls, key)
+        found = _known[key] = make_codec(cls, key)
     return found
 
 

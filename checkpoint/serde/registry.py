@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from typing_extensions import is_typeddict
 
-from .class_codecs import standard, storable
+from .class_codecs import is_storable, make_codec
 from .codec import Codec, key_of
 
 AnyClass = TypeVar("AnyClass", bound=type)
@@ -73,20 +73,25 @@ class Registry:
                     "fields"
                 )
             self._bases.append(cls)
-            if not storable(cls):
+            if not is_storable(cls):
                 return cls
         if (encode is None) != (decode is None):
             raise TypeError(f"{key}: give both encode and decode, or neither")
         if encode is not None and decode is not None:
             self._add(Codec(cls, encode, decode, "form", key=key))
         else:
-            self._add(standard(cls, key))
+            self._add(make_codec(cls, key))
         return cls
 
     def find(self, cls: type) -> Codec | None:
         """How instances of exactly this class are stored, or None."""
         found = self._by_type.get(cls)
-        if found is None and self._bases and issubclass(cls, tuple(self._bases)) and storable(cls):
+        if (
+            found is None
+            and self._bases
+            and issubclass(cls, tuple(self._bases))
+            and is_storable(cls)
+        ):
             self.register(cls)
             return self._by_type[cls]
         if found is None and self._parent is not None:
@@ -95,11 +100,11 @@ class Registry:
                 return None  # the key means another class here
         return found
 
-    def named(self, key: str) -> Codec | None:
+    def find_named(self, key: str) -> Codec | None:
         """What was registered under this key, or None."""
         found = self._by_key.get(key)
         if found is None and self._parent is not None:
-            found = self._parent.named(key)
+            found = self._parent.find_named(key)
         if found is None and self._bases:
             named = next(
                 (cls for base in self._bases for cls in _below(base) if key_of(cls) == key), None
@@ -111,7 +116,7 @@ class Registry:
         """Know what another registry was told itself, where this one knows nothing under the same
         key."""
         for key, codec in tuple(other._by_key.items()):
-            if self.named(key) is None:
+            if self.find_named(key) is None:
                 self._add(codec)
         self._bases += [base for base in other._bases if base not in self._bases]
 

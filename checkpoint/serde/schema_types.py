@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_ori
 
 from typing_extensions import Format, get_annotations, is_typeddict
 
-from .class_codecs import is_pydantic, pydantic_fields, storable
+from .class_codecs import is_pydantic, is_storable, pydantic_fields
 
 
 def classes_in(annotation: Any) -> Iterator[type]:
@@ -34,7 +34,7 @@ def classes_in(annotation: Any) -> Iterator[type]:
         seen[id(item)] = item
         try:
             if isinstance(item, type) and get_origin(item) is None:
-                if storable(item):
+                if is_storable(item):
                     yield item
                 waiting.extend(_fields(item))
                 waiting.extend(

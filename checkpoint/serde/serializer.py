@@ -17,11 +17,11 @@ from ..errors import DamagedError, StoredError, UnknownTypeError, Unserializable
 from .class_codecs import is_bare_text
 from .codec import ERROR, FREE_OBJECTS, MAX_NESTING, MAX_OBJECTS, OBJECT, Codec, key_of
 from .error_codec import BUILTIN_ERRORS, Chain, describe, parts_of, restore
-from .library_codecs import codec_named, codec_of
+from .library_codecs import find_codec, find_codec_named
 from .msgpack import OPTIONS, Ext, packb, unpackb
 from .registry import DEFAULT, AnyClass, Encode, Registry, register
 from .schema_types import classes_in
-from .strict import TOO_DEEP, Walk
+from .strict import TOO_DEEP, StrictEncoder
 
 __all__ = [
     "Blob",
@@ -118,10 +118,10 @@ class Serializer:
         try:
             payload = packb(value, self._encoder, OPTIONS)
         except TypeError:
-            payload = self._carefully(value, 0)
+            payload = self._pack_strictly(value, 0)
         else:
             if (196 in payload or 197 in payload or 198 in payload) and _has_mutable_bytes(value):
-                payload = self._carefully(value, 0)
+                payload = self._pack_strictly(value, 0)
         # A checksum and encryption belong here, as another FORMAT.
         return FORMAT, payload
 
@@ -201,7 +201,7 @@ class Serializer:
     # -- packing -----------------------------------------------------------------------------------
 
     def _find(self, cls: type) -> Codec | None:
-        return self._by_type.get(cls) or self._registry.find(cls) or codec_of(cls)
+        return self._by_type.get(cls) or self._registry.find(cls) or find_codec(cls)
 
     def _encode(self, level: int, value: Any) -> Ext | str:
         """What the packer calls for anything it does not know: one level of it, the rest by the
@@ -210,7 +210,7 @@ class Serializer:
             if level >= MAX_OBJECTS:
                 raise UnserializableError("", TOO_DEEP)
             cls = type(value)
-            codec = self._by_type.get(cls) or self._registry.find(cls) or codec_of(cls)
+            codec = self._by_type.get(cls) or self._registry.find(cls) or find_codec(cls)
             if isinstance(value, BaseException) and (codec is None or codec.error):
                 return Ext(ERROR, self._encode_error(value, level + 1))
             if codec is None:
@@ -230,14 +230,14 @@ class Serializer:
         try:
             payload = packb(state, self._encoders[level], OPTIONS)
         except TypeError:
-            return self._carefully(state, level)
+            return self._pack_strictly(state, level)
         if (196 in payload or 197 in payload or 198 in payload) and _has_mutable_bytes(state):
-            return self._carefully(state, level)
+            return self._pack_strictly(state, level)
         if level > FREE_OBJECTS:
             _check_nesting(payload)
         return payload
 
-    def _carefully(self, value: Any, level: int) -> bytes:
+    def _pack_strictly(self, value: Any, level: int) -> bytes:
         """Pack what the fast path did not, or say why it cannot be packed."""
         error = _take_raised()
         if error is not None:
@@ -245,9 +245,9 @@ class Serializer:
                 raise error
             if level and isinstance(error, UnserializableError):
                 raise error  # only the outermost knows the whole path
-        return Walk(self._find, self._seal, self._encode_error, level).pack(value)
+        return StrictEncoder(self._find, self._pack_plain, self._encode_error, level).pack(value)
 
-    def _seal(self, plain: Any, level: int) -> bytes:
+    def _pack_plain(self, plain: Any, level: int) -> bytes:
         """Pack what a walk has made packable."""
         try:
             payload = packb(plain, None, OPTIONS)
@@ -316,7 +316,7 @@ class Serializer:
             return None
 
     def _decode_object(self, key: str, state: Any) -> Any:
-        codec = self._registry.named(key) or codec_named(key)
+        codec = self._registry.find_named(key) or find_codec_named(key)
         if codec is None:
             raise UnknownTypeError(key)
         try:
@@ -328,7 +328,7 @@ class Serializer:
             ) from exc
 
     def _error_class(self, key: str) -> type[BaseException] | None:
-        codec = self._registry.named(key)
+        codec = self._registry.find_named(key)
         if codec is not None and codec.error:
             return codec.cls
         return BUILTIN_ERRORS.get(key)

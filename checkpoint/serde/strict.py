@@ -25,7 +25,7 @@ _MAX_LEVELS = 250
 _PLAIN = frozenset((type(None), bool, float, bytes))
 
 
-class Walk:
+class StrictEncoder:
     """One walk over one value. Gives what the packer takes without further questions.
 
     Args:
@@ -38,12 +38,12 @@ class Walk:
     def __init__(
         self,
         find: Callable[[type], Codec | None],
-        seal: Callable[[Any, int], bytes],
+        pack_plain: Callable[[Any, int], bytes],
         error: Callable[[BaseException, int], bytes],
         objects: int,
     ) -> None:
         self._find = find
-        self._seal = seal
+        self._pack_plain = pack_plain
         self._error = error
         self._objects = objects
         self._levels = 0
@@ -57,7 +57,7 @@ class Walk:
             UnserializableError: with the path.
         """
         try:
-            return self._seal(self._plain(value), self._objects)
+            return self._pack_plain(self._plain(value), self._objects)
         except RecursionError as exc:
             raise self._refusal(TOO_DEEP) from exc
 
@@ -100,11 +100,13 @@ class Walk:
         self._check_objects(value)
         levels, self._levels = self._levels, 0
         self._objects += 1
-        state = self._encoded(codec, value)
+        state = self._encode(codec, value)
         known = codec.style != "form" and type(state) in (list, dict)
         inner = self._parts(state, codec.style) if known else self._plain(state)
         try:
-            packed = self._seal([codec.key, inner] if code == OBJECT else inner, self._objects)
+            packed = self._pack_plain(
+                [codec.key, inner] if code == OBJECT else inner, self._objects
+            )
         except UnserializableError as exc:
             raise self._refusal(f"cannot store {name_of(value)}: {exc.reason}") from exc
         self._objects -= 1
@@ -115,7 +117,7 @@ class Walk:
         if self._objects >= MAX_OBJECTS:
             raise self._refusal(f"cannot store {name_of(value)}: {TOO_DEEP}")
 
-    def _encoded(self, codec: Codec, value: Any) -> Any:
+    def _encode(self, codec: Codec, value: Any) -> Any:
         try:
             return codec.encode(value)
         except RecursionError:

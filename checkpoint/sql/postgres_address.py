@@ -10,7 +10,7 @@ from psycopg import Error, pq
 from psycopg.conninfo import conninfo_to_dict
 
 from ..errors import StorageError
-from .redact import redacted
+from .redact import redact
 
 
 def read_surroundings() -> dict[str, str]:
@@ -48,8 +48,8 @@ def without_secrets(
         yield
     except Error as error:
         told = str(error).strip()
-        ours = kind(f"{what}: {redacted(told, conninfo)}")
-        if redacted(told, conninfo) == told:
+        ours = kind(f"{what}: {redact(told, conninfo)}")
+        if redact(told, conninfo) == told:
             raise ours from error
         try:
             raise ours from None

@@ -33,8 +33,17 @@ from .postgres_address import (
     read_surroundings,
     without_secrets,
 )
-from .postgres_wire import ALIVE, SERVER_ALIVE, LateError, Patient, Wire, alone, proven, transaction
-from .redact import redacted
+from .postgres_wire import (
+    ALIVE,
+    SERVER_ALIVE,
+    LateError,
+    Patient,
+    Wire,
+    is_proven,
+    outside_transaction,
+    transaction,
+)
+from .redact import redact
 
 __all__ = [
     "ConnectionLostError",
@@ -224,7 +233,7 @@ class Server:
         with without_secrets("the Postgres server cannot be reached", self._conninfo):
             connection = Patient.connect(**self._options)
         try:
-            with self._told(connection):
+            with self._translate_errors(connection):
                 self._configure(connection)
                 self._migrate(connection)
         finally:
@@ -293,10 +302,10 @@ class Server:
         """
         self._check_usable()
         if self._address is None:
-            self._address = self._found_address()
+            self._address = self._find_address()
         return self._address
 
-    def _found_address(self) -> tuple[str, bool]:
+    def _find_address(self) -> tuple[str, bool]:
         if self._own is not None:
             found = {**({} if "service" in self._given else read_surroundings()), **self._given}
         else:
@@ -346,7 +355,7 @@ class Server:
                     f"the connection was in use by another thread for {self._timeout:g} s"
                 )
             try:
-                with self._told(self._one), alone(self._one):
+                with self._translate_errors(self._one), outside_transaction(self._one):
                     yield self._one
             finally:
                 self._lock.release()
@@ -354,7 +363,7 @@ class Server:
         assert self._pool is not None
         connection = self._checkout(self._pool)
         try:
-            with self._told(connection), alone(connection):
+            with self._translate_errors(connection), outside_transaction(connection):
                 yield connection
         finally:
             self._pool.putconn(connection)
@@ -372,15 +381,13 @@ class Server:
                     if left > AGAIN:
                         continue
                     raise
-                if proven(connection, self._lost, deadline - monotonic()):
+                if is_proven(connection, self._lost, deadline - monotonic()):
                     return connection
                 connection.close()
                 pool.putconn(connection)
         except Error as error:
             reason = (
-                ""
-                if isinstance(error, PoolTimeout)
-                else f" ({redacted(str(error), self._conninfo)})"
+                "" if isinstance(error, PoolTimeout) else f" ({redact(str(error), self._conninfo)})"
             )
             raise OutOfReachError(
                 f"no connection to the Postgres server within {self._timeout:g} s{reason}: it is "
@@ -389,13 +396,13 @@ class Server:
             ) from error
 
     @contextmanager
-    def _told(self, connection: Connection[Any]) -> Iterator[None]:
+    def _translate_errors(self, connection: Connection[Any]) -> Iterator[None]:
         try:
             yield
         except Error as error:
-            raise self._translated(error, connection) from error
+            raise self._translate(error, connection) from error
 
-    def _translated(self, error: Error, connection: Connection[Any]) -> StorageError:
+    def _translate(self, error: Error, connection: Connection[Any]) -> StorageError:
         text = (error.diag.message_primary or str(error)).strip()
         if isinstance(error, LateError):
             self._lost = monotonic()

@@ -68,16 +68,16 @@ class Wire:
 
     def rows(self, statement: str, *values: Any) -> list[Any]:
         """All rows of a query."""
-        self._cursor.execute(statement, bound(values), binary=True)
+        self._cursor.execute(statement, bind(values), binary=True)
         return self._cursor.fetchall()
 
     def run(self, statement: str, *values: Any) -> int:
         """Execute; how many rows it touched."""
-        return self._cursor.execute(statement, bound(values), binary=True).rowcount
+        return self._cursor.execute(statement, bind(values), binary=True).rowcount
 
     def later(self, statement: str, *values: Any) -> None:
         """Execute at the end of the transaction; all together in one round trip."""
-        self._later.setdefault(statement, []).append(bound(values))
+        self._later.setdefault(statement, []).append(bind(values))
 
     def finish(self) -> None:
         """Execute what was put off."""
@@ -89,10 +89,10 @@ class Wire:
         self._later = {}
 
 
-def bound(values: Sequence[Any]) -> list[Any]:
+def bind(values: Sequence[Any]) -> list[Any]:
     """Values as they are sent.
 
-    >>> bound(["a", None, [(1, "b"), (2, "c")]])
+    >>> bind(["a", None, [(1, "b"), (2, "c")]])
     [b'a', None, [Int8(1), Int8(2)], [b'b', b'c']]
     """
     sent: list[Any] = []
@@ -107,9 +107,9 @@ def bound(values: Sequence[Any]) -> list[Any]:
         elif kind is not list:
             sent.append(value)
         elif value and type(value[0]) is tuple:
-            sent.extend(bound(column) for column in zip(*value, strict=True))
+            sent.extend(bind(column) for column in zip(*value, strict=True))
         else:
-            sent.append(bound(value))
+            sent.append(bind(value))
     return sent
 
 
@@ -122,11 +122,11 @@ def transaction(wire: Wire, write: bool) -> Iterator[None]:
         wire.finish()
         wire.run(_COMMIT)
     except BaseException:
-        _rolled_back(wire)
+        _roll_back(wire)
         raise
 
 
-def _rolled_back(wire: Wire) -> None:
+def _roll_back(wire: Wire) -> None:
     if wire.connection.closed or wire.connection.info.transaction_status == TransactionStatus.IDLE:
         return
     try:
@@ -136,7 +136,7 @@ def _rolled_back(wire: Wire) -> None:
 
 
 @contextmanager
-def alone(connection: Connection[Any]) -> Iterator[None]:
+def outside_transaction(connection: Connection[Any]) -> Iterator[None]:
     """A connection in no transaction, in which psycopg opens none by itself."""
     if connection.closed:
         raise StorageError(
@@ -158,7 +158,7 @@ def alone(connection: Connection[Any]) -> Iterator[None]:
             connection.autocommit = False
 
 
-def alive(connection: Connection[Any], ask: bool = False) -> bool:
+def is_alive(connection: Connection[Any], ask: bool = False) -> bool:
     """Whether an idle connection has its server. Asks it only if told to, or if it has something to
     say: then it mostly is the end."""
     if connection.closed:
@@ -168,7 +168,7 @@ def alive(connection: Connection[Any], ask: bool = False) -> bool:
         if not ask and not selector.select(0):
             return True
     try:
-        with alone(connection):
+        with outside_transaction(connection):
             Wire(connection).run(_PING)
     except Error:
         return False
@@ -199,14 +199,14 @@ def _backend(connection: Connection[Any]) -> int:
     return number
 
 
-def proven(connection: Connection[Any], lost: float, seconds: float) -> bool:
+def is_proven(connection: Connection[Any], lost: float, seconds: float) -> bool:
     """`alive`; a connection that is older than the last loss of another one is asked, for so many
     seconds. Of a server that lost its power nobody heard, so that all idle connections look as if
     they were alive."""
     if not isinstance(connection, Patient) or connection.proved > lost:
-        return alive(connection)
+        return is_alive(connection)
     patience, connection.patience = connection.patience, max(0.1, seconds)
-    found = alive(connection, ask=True)
+    found = is_alive(connection, ask=True)
     connection.patience, connection.proved = patience, monotonic()
     return found
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from ..records import TaskWrites
-from ..serde.delta import patched
+from ..serde.delta import apply_deltas
 from .rows import (
     ChannelValue,
     CheckpointBody,
@@ -106,7 +106,7 @@ class ValueReader:
             deltas.append(payload)
             owner, digest = base, base_digest
         try:
-            payload = patched(whole, reversed(deltas))
+            payload = apply_deltas(whole, reversed(deltas))
         except ValueError as error:
             raise self._key.damage_error(f"the value of {channel!r}: {error}") from error
         size, count = known.delta_size + sum(map(len, deltas)), known.delta_count + len(deltas)

@@ -12,10 +12,10 @@ _SCHEME = re.compile(r"^\s*\w+:/*")
 _APART = re.compile(r"[\s:/@?#&=%'\"\\,\[\]]+")
 
 
-def redacted(text: str, conninfo: str) -> str:
+def redact(text: str, conninfo: str) -> str:
     """A text without what may be a part of a password in a connection string or URL.
 
-    >>> redacted('invalid port: "ru"', "postgresql://me:tru/ru@host/db")
+    >>> redact('invalid port: "ru"', "postgresql://me:tru/ru@host/db")
     'invalid port: "***"'
     """
     for secret in sorted(_secrets(conninfo), key=len, reverse=True):
@@ -24,9 +24,9 @@ def redacted(text: str, conninfo: str) -> str:
     return text
 
 
-def hidden(conninfo: str) -> str:
+def redact_address(conninfo: str) -> str:
     """A connection string or file name as it may be shown."""
-    return redacted(conninfo, conninfo)
+    return redact(conninfo, conninfo)
 
 
 def _secrets(conninfo: str) -> set[str]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, Union
 from urllib.parse import quote
 
 from ..errors import StorageError
-from .redact import hidden
+from .redact import redact_address
 
 if TYPE_CHECKING:
     import sqlite3
@@ -106,7 +106,7 @@ class Database:
                     self._watch()
         except self.error as error:
             self.close()
-            raise not_opened(target, error) from error
+            raise open_error(target, error) from error
         except BaseException:
             self.close()
             raise
@@ -123,7 +123,7 @@ class Database:
                 uri=name.startswith("file:"),
             )
         except sqlite3.Error as error:
-            raise not_opened(name, error) from error
+            raise open_error(name, error) from error
 
     def _prepare_patiently(
         self, schema: Sequence[str], synchronous: Synchronous | None, timeout: float
@@ -217,7 +217,7 @@ class Database:
             with self.transaction(write):
                 yield
         except self.error as error:
-            raise self.refused(error) from error
+            raise self.refusal(error) from error
 
     def check_process(self) -> None:
         """Refuse to go on in the child of a fork.
@@ -230,7 +230,7 @@ class Database:
                 "an SQLite connection does not survive a fork: open another in the new process"
             )
 
-    def refused(self, error: Exception) -> StorageError:
+    def refusal(self, error: Exception) -> StorageError:
         """What to raise for an error of the driver's."""
         if self._closed:
             return StorageError(
@@ -273,9 +273,9 @@ def read_only_uri(name: str) -> str:
     return f"file:{quote(path)}?mode=ro" + ("&immutable=1" if still else "")
 
 
-def not_opened(target: Target, error: Exception) -> StorageError:
+def open_error(target: Target, error: Exception) -> StorageError:
     """What to raise where a file cannot be opened."""
-    name = hidden(str(target))  # it may be the URL of another database
+    name = redact_address(str(target))  # it may be the URL of another database
     return StorageError(f"{name!r} cannot be opened as an SQLite database: {error}")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..records import Commit, TaskWrites, check_names
 from ..serde import Blob
-from ..serde.delta import delta_of, outweighed
+from ..serde.delta import is_outweighed, make_delta
 from .rows import (
     KEYFRAME,
     SELF,
@@ -133,10 +133,10 @@ def _shrink_value(
     saves."""
     form, payload = blob
     if old is not None and old.owner is not None and old.blob is not None and old.blob[0] == form:
-        delta = delta_of(old.blob[1], payload)
+        delta = make_delta(old.blob[1], payload)
         if delta is not None:
             size, count = old.delta_size + len(delta), old.delta_count + 1
-            if not outweighed(size, count, len(payload)):
+            if not is_outweighed(size, count, len(payload)):
                 value = ChannelValue(blob, delta_size=size, delta_count=count)
                 return value, old.owner, [form, old.owner, old.digest, delta]
     return ChannelValue(blob), None, [form, None, b"", payload]

@@ -74,7 +74,7 @@ def forgotten_rollback(stack: ExitStack) -> None:
 @bug("failing_statements", 8)
 def raw_errors(stack: ExitStack) -> None:
     """The database's own errors reach the caller."""
-    swap(stack, database.Database, "refused", lambda self, error: error)
+    swap(stack, database.Database, "refusal", lambda self, error: error)
 
 
 @bug("full_databases", 12)
@@ -186,15 +186,15 @@ def names_cut(stack: ExitStack) -> None:
 @bug("calls_on_savers")
 def delta_on_the_wrong_base(stack: ExitStack) -> None:
     """A change is stored against a value that is one older than it says."""
-    real = write_rows.delta_of
+    real = write_rows.make_delta
     last: list[bytes] = []
 
-    def delta_of(old: bytes, new: bytes) -> Any:
+    def make_delta(old: bytes, new: bytes) -> Any:
         base = last[-1] if last else old
         last[:] = [old]
         return real(base, new)
 
-    swap(stack, write_rows, "delta_of", delta_of)
+    swap(stack, write_rows, "make_delta", make_delta)
 
 
 @bug("calls_on_savers")

@@ -15,7 +15,7 @@ from .planted import bug, swap
 @bug("overridden_methods", 6)
 def overrides_bypassed(stack: ExitStack) -> None:
     """A superstep is stored in one transaction, whatever a subclass has made of `put`."""
-    swap(stack, overrides, "_overridden", lambda cls, owner, parts: False)
+    swap(stack, overrides, "_overrides", lambda cls, owner, parts: False)
 
 
 @bug("vanished_files")

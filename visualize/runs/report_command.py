@@ -8,7 +8,7 @@ import warnings
 from pathlib import Path
 
 from ...checkpoint.base import RunnableConfig, address
-from ...checkpoint.command import opened
+from ...checkpoint.command import open_saver
 from ...checkpoint.encryption import KEYS_HELP
 from ...graph.builder import StateGraph
 from ...pregel.app import Pregel
@@ -38,7 +38,7 @@ def main(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # advice on the graph is for who builds it
             graph = _graph(asked.graph)
-        with opened(asked.db, graph.serde, asked.keys) as saver:
+        with open_saver(asked.db, graph.serde, asked.keys) as saver:
             app = graph.copy({"checkpointer": saver})
             where: RunnableConfig = address(asked.thread, "", asked.checkpoint)
             if app.get_state(where).metadata is None:
