@@ -239,7 +239,7 @@ def _config(asked: argparse.Namespace) -> RunnableConfig:
 def describe_standing(found: CheckpointTuple) -> str:
     """How a checkpoint stands, in one line: what runs next, what was asked, what failed.
 
-    >>> standing(CheckpointTuple({}, {"channel_values": {"branch:to:review": None}}, {}))
+    >>> describe_standing(CheckpointTuple({}, {"channel_values": {"branch:to:review": None}}, {}))
     'next: review'
     """
     pending = found.pending_writes or []

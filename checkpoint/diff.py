@@ -5,10 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from .records import Checkpoint, CheckpointMetadata, Commit
 from .serde import Blob
+
+Entry = TypeVar("Entry")
 
 Dumps = Callable[[str, Any], Blob]
 """(where it lies, value) → blob. The error of a value that cannot be stored says where."""
@@ -49,25 +51,18 @@ def diff_checkpoint(
         where: thread id, namespace, id of the parent.
         parent: None if there is none, or nothing is to be built on it.
     """
-    versions, found = checkpoint["channel_versions"], checkpoint["channel_values"]
+    versions = dict(checkpoint["channel_versions"])
     seen = {node: dict(each) for node, each in checkpoint["versions_seen"].items()}
-    held = parent.held() if parent else ()
-    values: dict[str, Blob | None] = {}
-    for name in versions:
-        if name in found and (name in new_versions or name not in held):
-            values[name] = dumps(f"[{name!r}]", found[name])
-        elif name in new_versions and name in held:
-            values[name] = None
-    if parent is not None and (
-        parent.versions.keys() - versions.keys() or parent.seen.keys() - seen.keys()
+    values = _diff_values(parent, checkpoint, new_versions, dumps)
+    if parent is not None and not (
+        parent.versions.keys() <= versions.keys() and parent.seen.keys() <= seen.keys()
     ):
         # A delta cannot say that a name is gone, so this one holds everything that is left.
-        values = {**{name: parent.blob(name) for name in held if name in versions}, **values}
-        parent = None
+        kept = {name: parent.blob(name) for name in parent.held() if name in versions}
+        values, parent = {**kept, **values}, None
     if parent is not None:
-        old_versions, old_seen = parent.versions, parent.seen
-        versions = {name: each for name, each in versions.items() if old_versions.get(name) != each}
-        seen = {node: each for node, each in seen.items() if old_seen.get(node) != each}
+        versions = _keep_changed(parent.versions, versions)
+        seen = _keep_changed(parent.seen, seen)
     updated = checkpoint.get("updated_channels")
     commit = Commit(
         thread_id=where[0],
@@ -78,7 +73,7 @@ def diff_checkpoint(
         ts=checkpoint["ts"],
         metadata=dict(metadata),
         values=values,
-        versions=dict(versions),
+        versions=versions,
         seen=seen,
         updated=None if updated is None else [*updated],
         writes=[],
@@ -86,6 +81,27 @@ def diff_checkpoint(
         v=checkpoint["v"],
     )
     return commit, parent is not None
+
+
+def _diff_values(
+    parent: ParentState | None,
+    checkpoint: Checkpoint,
+    new_versions: Mapping[str, int],
+    dumps: Dumps,
+) -> dict[str, Blob | None]:
+    found = checkpoint["channel_values"]
+    held = parent.held() if parent else ()
+    values: dict[str, Blob | None] = {}
+    for name in checkpoint["channel_versions"]:
+        if name in found and (name in new_versions or name not in held):
+            values[name] = dumps(f"[{name!r}]", found[name])
+        elif name in new_versions and name in held:
+            values[name] = None  # it holds nothing any more
+    return values
+
+
+def _keep_changed(old: Mapping[str, Any], new: dict[str, Entry]) -> dict[str, Entry]:
+    return {name: each for name, each in new.items() if old.get(name) != each}
 
 
 def complete_commit(commit: Commit, dumps: Dumps) -> Commit:

@@ -48,7 +48,7 @@ class Processes:
 
     >>> with Processes() as processes:
     ...     processes.run((sum, [1, 2]))
-    [Ended(killed=False, result=3, error='')]
+    [ProcessEnd(killed=False, result=3, error='')]
 
     Raises:
         CannotStart: there is no `fork` here.

@@ -32,7 +32,7 @@ from test_serde import ext, packed
 
 from stategraph.checkpoint import DamagedError, Registry, Serializer, StoredError, UnserializableError
 from stategraph.checkpoint.serde.class_codecs import slots_of
-from stategraph.checkpoint.serde.error_codec import MOST_ERRORS, Chain
+from stategraph.checkpoint.serde.error_codec import MOST_ERRORS, ErrorChain
 
 # -- what Python can see in a value ---------------------------------------------------------------------------------
 
@@ -501,9 +501,9 @@ def test_groups_that_lead_back_to_each_other_stay_small() -> None:
 
 def test_after_a_failure_the_next_error_is_stored_whole() -> None:
     error = raised(KeyError("in"), ValueError("out"))
-    with pytest.raises(RuntimeError), Chain(error):
+    with pytest.raises(RuntimeError), ErrorChain(error):
         raise RuntimeError
-    assert Chain(error).whole == [True, True]
+    assert ErrorChain(error).whole == [True, True]
 
 
 # -- subclasses ---------------------------------------------------------------------------------------------------------

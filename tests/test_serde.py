@@ -435,7 +435,7 @@ def test_any_value_comes_back(value: Any) -> None:
 @given(values)
 def test_the_careful_way_gives_the_same_bytes(value: Any) -> None:
     serializer = fresh(*KNOWN)
-    assert serializer._carefully(value, 0) == serializer.dumps(value)[1]
+    assert serializer._pack_strictly(value, 0) == serializer.dumps(value)[1]
 
 
 # -- refusals ---------------------------------------------------------------------------------------------------

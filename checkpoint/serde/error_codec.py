@@ -206,7 +206,7 @@ def _restore_one(
 # -- chains: an error, what it came from, and so on ------------------------------------------------
 
 
-class _Chains(threading.local):
+class _OpenErrors(threading.local):
     """What this thread is storing: errors may hold errors that lead back to them."""
 
     def __init__(self) -> None:
@@ -214,10 +214,10 @@ class _Chains(threading.local):
         self.left = MOST_ERRORS
 
 
-_chains = _Chains()
+_open_errors = _OpenErrors()
 
 
-class Chain:
+class ErrorChain:
     """An error and those that its causes and contexts lead to, each once. Enter it to store what
     they hold.
 
@@ -234,12 +234,14 @@ class Chain:
         self.whole: list[bool] = []
         self.links: list[list[Any]] = []
         places = {id(error): 0}
-        if not _chains.open:
-            _chains.left = MOST_ERRORS
+        if not _open_errors.open:
+            _open_errors.left = MOST_ERRORS
         for each in self.errors:  # which grows
-            is_whole = id(each) not in _chains.open and (each is error or _chains.left > 0)
+            is_whole = id(each) not in _open_errors.open and (
+                each is error or _open_errors.left > 0
+            )
             self.whole.append(is_whole)
-            _chains.left -= each is not error
+            _open_errors.left -= each is not error
             cause, context = (each.__cause__, each.__context__) if is_whole else (None, None)
             self.links.append(
                 [
@@ -257,13 +259,13 @@ class Chain:
             self.errors.append(error)
         return places[id(error)]
 
-    def __enter__(self) -> Chain:
-        self._opened = {id(each) for each in self.errors} - _chains.open
-        _chains.open |= self._opened
+    def __enter__(self) -> ErrorChain:
+        self._opened = {id(each) for each in self.errors} - _open_errors.open
+        _open_errors.open |= self._opened
         return self
 
     def __exit__(self, *_: object) -> None:
-        _chains.open -= self._opened
+        _open_errors.open -= self._opened
 
 
 def _link(errors: list[BaseException], links: list[list[Any]]) -> None:

@@ -16,7 +16,7 @@ from weakref import WeakSet
 from ..errors import DamagedError, StoredError, UnknownTypeError, UnserializableError
 from .class_codecs import is_bare_text
 from .codec import ERROR, FREE_OBJECTS, MAX_NESTING, MAX_OBJECTS, OBJECT, Codec, key_of
-from .error_codec import BUILTIN_ERRORS, Chain, describe, parts_of, restore
+from .error_codec import BUILTIN_ERRORS, ErrorChain, describe, parts_of, restore
 from .library_codecs import find_codec, find_codec_named
 from .msgpack import OPTIONS, Ext, packb, unpackb
 from .registry import DEFAULT, AnyClass, Encode, Registry, register
@@ -258,7 +258,7 @@ class Serializer:
         return payload
 
     def _encode_error(self, error: BaseException, level: int) -> bytes:
-        with Chain(error) as chain:
+        with ErrorChain(error) as chain:
             states = [
                 self._error_state(each, level, whole)
                 for each, whole in zip(chain.errors, chain.whole, strict=True)
