@@ -1,4 +1,5 @@
-"""What the builder's methods are given, checked and brought into one form. Nothing here knows a graph."""
+"""Arguments of the builder's methods: checked, and brought into one form. Nothing here knows a
+graph."""
 
 from __future__ import annotations
 
@@ -7,79 +8,176 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..pregel.errors import InvalidGraphError
-from ..pregel.program.callables import Body, infer_name
+from ..pregel.names import END, NS_END, NS_SEP, START, is_handler, is_reserved
+from ..pregel.program.callables import Body, infer_name, read_callable
 from ..pregel.types import All, Command, RetryPolicy
 from .branch import literals
 
 
 def plain_name(where: str, name: Any) -> str:
-    """The name of a node; a member of a string enum becomes a plain one, for it would format differently.
+    """The name of a node as a plain string; a member of a string enum would format differently.
 
     Raises:
-        InvalidGraphError: it is not a string: a forgotten name, a function, a list where one name is meant.
+        InvalidGraphError: it is not a string: a forgotten name, a function, a list of names.
     """
     if not isinstance(name, str):
         raise InvalidGraphError(f"{where} {name!r}; a node is named by a string")
     return str.__str__(name)
 
 
-def named(item: Any) -> tuple[Any, Any]:
+def check_new_name(name: str, nodes: Mapping[str, Any]) -> None:
+    """Refuse a name that a new node cannot have.
+
+    Raises:
+        InvalidGraphError: it is taken, reserved, or has a separator of namespaces in it.
+    """
+    if name in nodes:
+        raise InvalidGraphError(f"node {name!r} is already there")
+    if name in (START, END) or is_reserved(name) or is_handler(name):
+        raise InvalidGraphError(f"node {name!r}: the name is reserved")
+    for mark in (NS_END, NS_SEP):
+        if mark in name:
+            raise InvalidGraphError(
+                f"node {name!r}: {mark!r} separates namespaces and cannot be in a name"
+            )
+
+
+def check_join(starts: Sequence[str], end: str, nodes: Mapping[str, Any]) -> None:
+    """Refuse a join between what are no nodes.
+
+    Raises:
+        InvalidGraphError: nothing is waited for, or one of the names is not a node yet.
+    """
+    if not starts:
+        raise InvalidGraphError("a join needs at least one node to wait for")
+    for start in starts:
+        if start in (START, END):
+            raise InvalidGraphError(f"a join cannot wait for {start}; use a plain edge")
+        if start not in nodes:
+            raise InvalidGraphError(f"a join waits for {start!r}: add that node first")
+    if end != END and end not in nodes:
+        raise InvalidGraphError(f"a join leads to {end!r}: add that node first")
+
+
+def read_action(node: Any, action: Any) -> tuple[str, Any]:
+    """What `add_node` was given, as (name, action).
+
+    Raises:
+        TypeError: there is no action, or the name is not a string.
+    """
+    if not isinstance(node, str):
+        if action is not None:
+            raise TypeError(
+                f"add_node takes a name and an action, or an action alone; the name was {node!r}"
+            )
+        if node is None:
+            raise TypeError(
+                "add_node needs an action: a function, or anything with invoke() or ainvoke()"
+            )
+        node, action = infer_name(node), node
+    name = str.__str__(node)
+    if action is None:
+        raise TypeError(f"node {name!r} has no action: add_node(name, action)")
+    return name, action
+
+
+def name_action(item: Any) -> tuple[Any, Any]:
     """An item of a sequence as (name, action)."""
     if not isinstance(item, tuple):
         return infer_name(item), item
     if len(item) != 2:
-        raise TypeError(f"add_sequence: an item is an action or a (name, action) pair, not {item!r}")
+        raise TypeError(
+            f"add_sequence: an item must be an action or a (name, action) pair, got {item!r}"
+        )
     return item
 
 
-def policies_of(where: str, given: RetryPolicy | Sequence[RetryPolicy] | None) -> tuple[RetryPolicy, ...]:
+def read_policies(
+    where: str, given: RetryPolicy | Sequence[RetryPolicy] | None
+) -> tuple[RetryPolicy, ...]:
+    """The retry policies of a node, as a tuple. `where` names the node in errors.
+
+    Raises:
+        TypeError: one is no RetryPolicy.
+        InvalidGraphError: one has a number that makes no sense.
+    """
     if given is None:
         return ()
-    # A policy is a tuple itself.
-    policies = tuple(given) if isinstance(given, (list, tuple)) and not isinstance(given, RetryPolicy) else (given,)
+    # A RetryPolicy is a tuple itself.
+    if isinstance(given, (list, tuple)) and not isinstance(given, RetryPolicy):
+        policies: tuple[Any, ...] = tuple(given)
+    else:
+        policies = (given,)
     for policy in policies:
         if not isinstance(policy, RetryPolicy):
-            raise TypeError(f"{where}: retry_policy is a RetryPolicy or a list of them, not {policy!r}")
-        if policy.max_attempts < 1 or min(policy.initial_interval, policy.max_interval, policy.backoff_factor) < 0:
-            raise InvalidGraphError(f"{where}: a RetryPolicy needs max_attempts >= 1 and no negative times: {policy!r}")
-        on = policy.retry_on
-        if not callable(on) and not (isinstance(on, (list, tuple)) and all(isinstance(each, type) for each in on)):
-            raise TypeError(f"{where}: retry_on is an exception class, several, or a function of the error, not {on!r}")
+            raise TypeError(
+                f"{where}: retry_policy must be a RetryPolicy or a list of them, got {policy!r}"
+            )
+        _check_policy(where, policy)
     return policies
 
 
-def destinations_of(node: str, given: Mapping[str, str] | Sequence[str] | None, body: Body) -> dict[str, str]:
+def _check_policy(where: str, policy: RetryPolicy) -> None:
+    times = (policy.initial_interval, policy.max_interval, policy.backoff_factor)
+    if policy.max_attempts < 1 or min(times) < 0:
+        raise InvalidGraphError(
+            f"{where}: a RetryPolicy needs max_attempts >= 1 and no negative times, got {policy!r}"
+        )
+    on = policy.retry_on
+    classes = on if isinstance(on, (list, tuple)) else [on]
+    if not callable(on) and not all(isinstance(each, type) for each in classes):
+        raise TypeError(
+            f"{where}: retry_on must be an exception class, several of them, or a function of the "
+            f"error, got {on!r}"
+        )
+
+
+def read_handler(handler: Any, what: str) -> Body | None:
+    """An error handler as it will be called; `what` names it in errors."""
+    return None if handler is None else read_callable(handler, what=what)
+
+
+def read_destinations(
+    node: str, given: Mapping[str, str] | Sequence[str] | None, body: Body
+) -> dict[str, str]:
     """Node name → label: as given, else from a `Command[Literal[...]]` return annotation."""
     if given is None:
         return dict.fromkeys(_command_targets(body.returns), "")
     if not isinstance(given, (str, Iterable)):
-        raise TypeError(f"node {node!r}: destinations is a dict or a collection of node names, not {given!r}")
+        raise TypeError(
+            f"node {node!r}: destinations must be a dict or a collection of node names, "
+            f"got {given!r}"
+        )
     names = (given,) if isinstance(given, str) else given
     pairs = names.items() if isinstance(names, Mapping) else [(name, "") for name in names]
-    return {plain_name(f"node {node!r} declares the destination", name): label for name, label in pairs}
+    where = f"node {node!r} declares the destination"
+    return {plain_name(where, name): label for name, label in pairs}
 
 
-def breakpoints_of(option: str, given: All | Sequence[str] | None) -> All | Sequence[str]:
+def read_breakpoints(option: str, given: All | Sequence[str] | None) -> All | Sequence[str]:
     """Names of nodes to stop at, or "*"."""
     if given is None or given == "*":
         return given or ()
-    listed = (given,) if isinstance(given, str) or not isinstance(given, Iterable) else given
-    return tuple(plain_name(f"{option} names", name) for name in listed)
+    names = (given,) if isinstance(given, str) or not isinstance(given, Iterable) else given
+    return tuple(plain_name(f"{option} names", name) for name in names)
 
 
 def _command_targets(hint: Any) -> list[str]:
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin is Command:
         return literals(args[0])
-    return [name for arg in args for name in _command_targets(arg)] if origin is not None else []
+    if origin is None:
+        return []
+    return [name for arg in args for name in _command_targets(arg)]
 
 
-def router_name(path: Any) -> str:
+def infer_router_name(path: Any) -> str:
+    """What a router is called in errors and drawings; "condition" if it has no name of its own."""
     name = getattr(path, "__name__", None) or getattr(path, "name", None)
     return name if isinstance(name, str) and name != "<lambda>" else "condition"
 
 
-def numbered(name: str, taken: Mapping[str, Any]) -> str:
+def number_name(name: str, taken: Mapping[str, Any]) -> str:
     """The name, or the name with the first free number."""
     count = 1
     found = name

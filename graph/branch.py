@@ -91,7 +91,7 @@ def _is_union(origin: Any) -> bool:
     return origin is typing.Union or origin is types.UnionType
 
 
-class Branch(Writer):
+class BranchWriter(Writer):
     """A conditional edge as it runs.
 
     Args:

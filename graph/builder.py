@@ -1,6 +1,7 @@
 """StateGraph: declare a typed state, nodes and edges, then compile. Nothing here runs.
 
-What cannot work is refused at the line that says it; what only shows in the whole is left to `validate`.
+What cannot work is refused at the line that says it. What only shows in the whole is left to
+`validate`.
 """
 
 from __future__ import annotations
@@ -11,38 +12,51 @@ from datetime import timedelta
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from ..channels import LastValue
 from ..checkpoint.base import BaseCheckpointSaver, Checkpoint
 from ..pregel.errors import InvalidGraphError
-from ..pregel.names import END, NS_END, NS_SEP, ROOT, START, is_handler, is_reserved
-from ..pregel.program.callables import Body, infer_name, read_callable
+from ..pregel.names import END, START
+from ..pregel.program.callables import Body, read_callable
 from ..pregel.program.join import Join
 from ..pregel.run.config import check_context_schema, read_executor
 from ..pregel.types import All, CachePolicy, RetryPolicy, TimeoutPolicy
-from .arguments import breakpoints_of, destinations_of, named, numbered, plain_name, policies_of, router_name
+from .arguments import (
+    check_join,
+    check_new_name,
+    infer_router_name,
+    name_action,
+    number_name,
+    plain_name,
+    read_action,
+    read_breakpoints,
+    read_destinations,
+    read_handler,
+    read_policies,
+)
 from .branch import BranchSpec, read_ends
 from .compile import CompiledStateGraph, compile_graph
-from .declared import Declared, NodeSpec, Policies
-from .schema import Channel, Schema, described, is_schema, not_a_schema, read_schema
-from .validate import check
+from .schema import Schema, is_schema
+from .spec import GraphSpec, NodeSpec, Policies
+from .state import StateKeys
+from .validate import check_graph
 
 if TYPE_CHECKING:
     from ..visualize.drawing import Drawing
 
 
-class StateGraph(Declared):
+class StateGraph:
     """A graph whose nodes read and write one shared, typed state.
 
-    Every key of the schema is a channel: a plain annotation keeps the last value and refuses two in one step; an
-    `Annotated[type, reducer]` folds updates with `reducer(value, update)`; an `Annotated[type, channel]` uses that
-    channel.
+    Every key of the schema is a channel: a plain annotation keeps the last value and refuses two
+    in one step; an `Annotated[type, reducer]` folds updates with `reducer(value, update)`; an
+    `Annotated[type, channel]` uses that channel.
 
     Args:
-        state_schema: a TypedDict, dataclass, pydantic model or annotated class; any other type is a state without
-            keys.
+        state_schema: a TypedDict, dataclass, pydantic model or annotated class; any other type is
+            a state without keys.
         context_schema: the class of `runtime.context`.
         input_schema, output_schema: what `invoke` takes and returns; the state by default.
-        extra_keys: "error" refuses keys that the state does not have when a node writes them; "ignore" drops them.
+        extra_keys: "error" refuses keys that the state does not have when a node writes them;
+            "ignore" drops them.
 
     Raises:
         InvalidGraphError: a schema cannot be used, or two schemas declare one key differently.
@@ -67,14 +81,14 @@ class StateGraph(Declared):
         extra_keys: Literal["error", "ignore"] = "error",
     ) -> None:
         if extra_keys not in ("error", "ignore"):
-            raise InvalidGraphError(f'extra_keys is "error" or "ignore", not {extra_keys!r}')
+            raise InvalidGraphError(f'extra_keys must be "error" or "ignore", got {extra_keys!r}')
         self.nodes: dict[str, NodeSpec] = {}
         self.edges: set[tuple[str, str]] = set()
         self.joins: list[Join] = []
         self.branches: dict[str, dict[str, BranchSpec]] = {}
-        self.channels: dict[str, Channel] = {}
-        self.managed: dict[str, Any] = {}
-        self.schemas: dict[Any, Schema] = {}
+        self._state = StateKeys(state_schema)
+        self.channels, self.managed = self._state.channels, self._state.managed
+        self.schemas = self._state.schemas
         self.extra_keys = extra_keys
         self.context_schema = check_context_schema(context_schema)
         self.state_schema = state_schema
@@ -82,12 +96,15 @@ class StateGraph(Declared):
         self.output_schema = state_schema if output_schema is None else output_schema
         self.compiled = False
         self.defaults = Policies()
-        self._add_schema(state_schema)
-        for schema, kind in ((self.input_schema, "input_schema"), (self.output_schema, "output_schema")):
-            if schema is not state_schema and self._add_schema(schema).managed:
-                raise InvalidGraphError(f"{kind}: managed values can only be keys of the state schema")
+        self._state.add(state_schema)
+        for kind in ("input_schema", "output_schema"):
+            schema = getattr(self, kind)
+            if schema is not state_schema and self._state.add(schema).managed:
+                raise InvalidGraphError(
+                    f"{kind}: managed values can only be keys of the state schema"
+                )
 
-    # -- nodes ----------------------------------------------------------------------------------------------
+    # -- nodes --
 
     def add_node(
         self,
@@ -108,45 +125,42 @@ class StateGraph(Declared):
 
         Args:
             node: its name, or the action itself, whose name is then used.
-            action: a function of the state (sync, async, a generator that yields updates), or anything with `invoke`
-                or `ainvoke`, a compiled graph included. Besides the state it may take `config`, `runtime`, `writer`
-                and `store`. It returns a dict of updates, None, a schema instance, a `Command`, a `Send`, or a list.
+            action: a function of the state (sync, async, a generator that yields updates), or
+                anything with `invoke` or `ainvoke`, a compiled graph included. Besides the state it
+                may take `config`, `runtime`, `writer` and `store`. It returns a dict of updates,
+                None, a schema instance, a `Command`, a `Send`, or a list of these.
             defer: wait until nothing else is left to run.
             metadata: added to the config of its tasks and to drawings.
-            input_schema: the keys it reads; by default the annotation of its first parameter, else the state.
+            input_schema: the keys it reads; by default the annotation of its first parameter, else
+                the state.
             retry_policy: when to try again.
             cache_policy: reuse results for equal inputs; needs a cache on the graph.
-            timeout: seconds, timedelta or `TimeoutPolicy` for one attempt; sync nodes are abandoned on their thread.
-            error_handler: takes over in the same superstep when the last attempt has failed. It is given the node's
-                input and, if it has a parameter `error`, a `NodeError`; it returns what a node returns. The failed
-                node's own edges are not followed.
-            destinations: names that a `Command` of its may go to (with labels, if a dict); for checks and drawings.
-            executor: where it runs, whatever `compile` and the run say; see `compile`. "threads" keeps it here.
+            timeout: seconds, timedelta or `TimeoutPolicy` for one attempt; sync nodes are abandoned
+                on their thread.
+            error_handler: takes over in the same superstep when the last attempt has failed. It is
+                given the node's input and, if it has a parameter `error`, a `NodeError`; it returns
+                what a node returns. The failed node's own edges are not followed.
+            destinations: names that its `Command`s may go to (with labels, if a dict); for checks
+                and drawings.
+            executor: where it runs, whatever `compile` and the run say; see `compile`. "threads"
+                keeps it here.
 
         Raises:
             InvalidGraphError: the name is taken, reserved, or has ":" or "|" in it.
             TypeError: there is no action, or it cannot be called as a node.
         """
-        if not isinstance(node, str):
-            if action is not None:
-                raise TypeError(f"add_node takes a name and an action, or an action alone; the name was {node!r}")
-            if node is None:
-                raise TypeError("add_node needs an action: a function, or anything with invoke() or ainvoke()")
-            node, action = infer_name(node), node
-        name = str.__str__(node)
-        if action is None:
-            raise TypeError(f"node {name!r} has no action: add_node(name, action)")
-        self._check_new(name)
+        name, action = read_action(node, action)
+        check_new_name(name, self.nodes)
         if metadata is not None and not isinstance(metadata, Mapping):
-            raise TypeError(f"node {name!r}: metadata is a dict, not {metadata!r}")
+            raise TypeError(f"node {name!r}: metadata must be a dict, got {metadata!r}")
         body = read_callable(action, name)
         policies = Policies(
-            policies_of(f"node {name!r}", retry_policy),
+            read_policies(f"node {name!r}", retry_policy),
             cache_policy,
             TimeoutPolicy.coerce(timeout),
-            None if error_handler is None else read_callable(error_handler, what=f"the error handler of node {name!r}"),
+            read_handler(error_handler, f"the error handler of node {name!r}"),
         )
-        ends = destinations_of(name, destinations, body)
+        ends = read_destinations(name, destinations, body)
         self.nodes[name] = NodeSpec(
             body=body,
             schema=self._node_schema(body, input_schema),
@@ -159,20 +173,11 @@ class StateGraph(Declared):
         self._warn_if_compiled("node")
         return self
 
-    def _check_new(self, name: str) -> None:
-        if name in self.nodes:
-            raise InvalidGraphError(f"node {name!r} is already there")
-        if name in (START, END) or is_reserved(name) or is_handler(name):
-            raise InvalidGraphError(f"node {name!r}: the name is reserved")
-        for mark in (NS_END, NS_SEP):
-            if mark in name:
-                raise InvalidGraphError(f"node {name!r}: {mark!r} separates namespaces and cannot be in a name")
-
     def _node_schema(self, body: Body, given: Any) -> Schema:
         if given is not None:
-            return self._add_schema(given)
+            return self._state.add(given)
         if body.schema is not None and is_schema(body.schema):
-            return self._add_schema(body.schema)
+            return self._state.add(body.schema)
         return self.schemas[self.state_schema]
 
     def set_node_defaults(
@@ -183,13 +188,18 @@ class StateGraph(Declared):
         timeout: float | timedelta | TimeoutPolicy | None = None,
         error_handler: Callable[..., Any] | None = None,
     ) -> Self:
-        """Policies for nodes without their own; see `add_node`. They are filled in at compile; a later call replaces
-        only what it gives. Error handlers take the defaults for retry and timeout, not for cache and handler."""
-        handler = None if error_handler is None else read_callable(error_handler, what="the default error handler")
+        """Policies for nodes without their own; see `add_node`.
+
+        They are filled in at compile; a later call replaces only what it gives. Error handlers
+        take the defaults for retry and timeout, not for cache and handler.
+        """
         given = Policies(
-            policies_of("set_node_defaults", retry_policy), cache_policy, TimeoutPolicy.coerce(timeout), handler
+            read_policies("set_node_defaults", retry_policy),
+            cache_policy,
+            TimeoutPolicy.coerce(timeout),
+            read_handler(error_handler, "the default error handler"),
         )
-        self.defaults = given.over(self.defaults)
+        self.defaults = given.fill_from(self.defaults)
         return self
 
     def add_sequence(self, nodes: Sequence[Any]) -> Self:
@@ -203,14 +213,18 @@ class StateGraph(Declared):
             TypeError: an item is neither an action nor a pair.
         """
         if isinstance(nodes, str) or not isinstance(nodes, Iterable):
-            raise TypeError(f"add_sequence takes a list of actions or (name, action) pairs, not {nodes!r}")
-        pairs = [named(item) for item in nodes]
+            raise TypeError(
+                f"add_sequence takes a list of actions or (name, action) pairs, got {nodes!r}"
+            )
+        pairs = [name_action(item) for item in nodes]
         if not pairs:
             raise InvalidGraphError("add_sequence needs at least one node")
         names = [name for name, _ in pairs]
         for name in names:
             if name in self.nodes or names.count(name) > 1:
-                raise InvalidGraphError(f"add_sequence: node {name!r} is already there; give (name, action) pairs")
+                raise InvalidGraphError(
+                    f"add_sequence: node {name!r} is already there; give (name, action) pairs"
+                )
         before = dict(self.nodes)
         try:
             for name, action in pairs:
@@ -222,14 +236,14 @@ class StateGraph(Declared):
             self.add_edge(start, end)
         return self
 
-    # -- edges ----------------------------------------------------------------------------------------------
+    # -- edges --
 
     def add_edge(self, start_key: str | Iterable[str], end_key: str) -> Self:
-        """Run `end_key` after `start_key`. Given several starts, run it once all of them have run (a join).
+        """Run `end_key` after `start_key`, or, given several starts, once all of them have run.
 
         Raises:
-            InvalidGraphError: it starts at END or ends at START, a start of a join is not a node yet, or what should
-                be a name is none.
+            InvalidGraphError: it starts at END or ends at START, a start of a join is not a node
+                yet, or a name is not a string.
         """
         end_key = plain_name("an edge leads to", end_key)
         if end_key == START:
@@ -242,11 +256,12 @@ class StateGraph(Declared):
             if not isinstance(start_key, Iterable):
                 plain_name("an edge starts at", start_key)
             starts = [plain_name("a join waits for", start) for start in start_key]
-            self._check_join(starts, end_key)
-            # A set has no order of its own, and the order is part of the join's name in checkpoints.
-            ordered = sorted(starts) if isinstance(start_key, (set, frozenset)) else dict.fromkeys(starts)
+            check_join(starts, end_key, self.nodes)
+            # The order is part of the join's name in checkpoints, and a set has none of its own.
+            if isinstance(start_key, (set, frozenset)):
+                starts.sort()
             deferred = end_key != END and self.nodes[end_key].defer
-            self.joins.append(Join(tuple(ordered), end_key, deferred))
+            self.joins.append(Join(tuple(dict.fromkeys(starts)), end_key, deferred))
         self._warn_if_compiled("edge")
         return self
 
@@ -254,17 +269,6 @@ class StateGraph(Declared):
     def waiting_edges(self) -> set[tuple[tuple[str, ...], str]]:
         """The joins, each as (the nodes waited for, the node that waits)."""
         return {(join.sources, join.target) for join in self.joins}
-
-    def _check_join(self, starts: Sequence[str], end: str) -> None:
-        if not starts:
-            raise InvalidGraphError("a join needs at least one node to wait for")
-        for start in starts:
-            if start in (START, END):
-                raise InvalidGraphError(f"a join cannot wait for {start}; use a plain edge")
-            if start not in self.nodes:
-                raise InvalidGraphError(f"a join waits for {start!r}: add that node first")
-        if end != END and end not in self.nodes:
-            raise InvalidGraphError(f"a join leads to {end!r}: add that node first")
 
     def add_conditional_edges(
         self,
@@ -275,26 +279,29 @@ class StateGraph(Declared):
         """After `source`, ask `path` where to go.
 
         Args:
-            path: a function (sync or async) of the state as it is after `source`; returns a node name, END, a
-                `Send`, or a list of these. It may take what a node may take.
-            path_map: from its answers to node names, or the names it may return; for checks and drawings too. By
-                default a `Literal` return annotation.
+            path: a function (sync or async) of the state as it is after `source`; returns a node
+                name, END, a `Send`, or a list of these. It may take what a node may take.
+            path_map: from its answers to node names, or the names it may return; for checks and
+                drawings too. By default a `Literal` return annotation.
 
         Raises:
-            InvalidGraphError: `source` has a router of the same name already, or a destination is no name.
+            InvalidGraphError: `source` has a router of the same name already, or a destination is
+                not a string.
             TypeError: `path` cannot be called as a router.
         """
         source = plain_name("a conditional edge starts at", source)
         body = read_callable(path, what=f"the router of node {source!r}")
-        name = router_name(path)
+        name = infer_router_name(path)
         mine = self.branches.get(source, {})
         if name == "condition":
-            name = numbered(name, mine)
+            name = number_name(name, mine)
         if name in mine:
-            raise InvalidGraphError(f"node {source!r} has a router named {name!r} already; give this one another name")
+            raise InvalidGraphError(
+                f"node {source!r} has a router named {name!r} already; give this one another name"
+            )
         schema = None
         if body.schema is not None and is_schema(body.schema):
-            self._add_schema(body.schema)
+            self._state.add(body.schema)
             schema = body.schema
         ends = read_ends(path_map, body, f"node {source!r}: the path_map of its router {name!r}")
         self.branches[source] = {**mine, name: BranchSpec(body, ends, schema)}
@@ -315,7 +322,7 @@ class StateGraph(Declared):
         """The same as `add_edge(key, END)`."""
         return self.add_edge(key, END)
 
-    # -- the whole ------------------------------------------------------------------------------------------
+    # -- the whole --
 
     def validate(self, interrupt: All | Sequence[str] | None = None) -> Self:
         """Check the graph as a whole.
@@ -323,7 +330,7 @@ class StateGraph(Declared):
         Raises:
             InvalidGraphError: with a sentence for every mistake.
         """
-        check(self, breakpoints_of("interrupt", interrupt))
+        check_graph(self.snapshot(), read_breakpoints("interrupt", interrupt))
         return self
 
     def compile(
@@ -339,40 +346,71 @@ class StateGraph(Declared):
         migrate: Callable[[Checkpoint, Sequence[str]], Checkpoint] | None = None,
         executor: Any = None,
     ) -> CompiledStateGraph:
-        """Check the graph and make it runnable. The builder stays as it is and may be compiled again.
+        """Check the graph and make it runnable. The builder may be changed and compiled again.
 
         Args:
-            checkpointer: a saver, to keep threads; None to use the enclosing graph's; True for a history of its own
-                inside the enclosing graph; False for none.
+            checkpointer: a saver, to keep threads; None to use the enclosing graph's; True for a
+                history of its own inside the enclosing graph; False for none.
             cache: keeps results for nodes with a cache policy.
-            store: lent to nodes that ask for it; on executors one that can be opened there (`BaseStore.elsewhere`).
+            store: given to nodes that ask for it; on executors one that can be opened there
+                (`BaseStore.elsewhere`).
             interrupt_before, interrupt_after: nodes to stop at, or "*" for all.
-            debug: refuse nodes that change their input in place (`InPlaceEditError`); for tests, since it costs time.
+            debug: refuse nodes that change their input in place (`InPlaceEditError`); for tests,
+                since it costs time.
             name: in drawings and errors; "StateGraph" by default.
-            migrate: given a checkpoint that another version of the graph has cut, and what has changed since ("node 'a'
-                is gone", "key 'n' has changed its kind", ...), returns it as this version would have it; see
-                `stategraph.pregel.rename_node`. Without it a thread for whose work there is no place is refused.
-            executor: where the functions of nodes run: "threads" (here, the default), "processes", a
-                `stategraph.executors.ProcessExecutor`, any `concurrent.futures.Executor`, a `distributed.Client`, or
-                the module `ray`. Everything else stays here. A call's own `executor=` wins, a node's wins over both.
+            migrate: given a checkpoint of another version of the graph and what has changed since
+                ("node 'a' is gone", "key 'n' has changed its kind", ...), returns it as this
+                version would have it; see `stategraph.pregel.rename_node`. Without it a thread
+                with work that this version has no place for is refused.
+            executor: where the functions of nodes run: "threads" (here, the default), "processes",
+                a `stategraph.executors.ProcessExecutor`, any `concurrent.futures.Executor`, a
+                `distributed.Client`, or the module `ray`. Everything else stays here. A call's own
+                `executor=` wins over this, and a node's over both.
 
         Raises:
             InvalidGraphError: with a sentence for every mistake.
             TypeError: an argument is none of the kinds above.
         """
         if name is not None and not isinstance(name, str):
-            raise TypeError(f"compile(name=...) is a string, not {name!r}")
-        before = breakpoints_of("interrupt_before", interrupt_before)
-        after = breakpoints_of("interrupt_after", interrupt_after)
+            raise TypeError(f"compile(name=...) must be a string, got {name!r}")
+        before = read_breakpoints("interrupt_before", interrupt_before)
+        after = read_breakpoints("interrupt_after", interrupt_after)
         self.validate([node for names in (before, after) if names != "*" for node in names])
-        lent = {"store": store, "cache": cache, "debug": debug, "executor": executor}
-        app = compile_graph(self, checkpointer, name or "StateGraph", (before, after), **lent)
+        app = compile_graph(
+            self.snapshot(),
+            checkpointer,
+            name or "StateGraph",
+            (before, after),
+            context_schema=self.context_schema,
+            store=store,
+            cache=cache,
+            debug=debug,
+            executor=executor,
+        )
+        app.builder = self
         app.migrate = migrate
         self.compiled = True
         return app
 
+    def snapshot(self) -> GraphSpec:
+        """What the builder has been told so far, as a record that stays as it is."""
+        return GraphSpec(
+            nodes=dict(self.nodes),
+            edges=frozenset(self.edges),
+            joins=tuple(self.joins),
+            branches=dict(self.branches),
+            channels=dict(self.channels),
+            managed=dict(self.managed),
+            schemas=dict(self.schemas),
+            state_schema=self.state_schema,
+            input_schema=self.input_schema,
+            output_schema=self.output_schema,
+            extra_keys=self.extra_keys,
+            defaults=self.defaults,
+        )
+
     def get_graph(self, *, xray: bool | int = False) -> Drawing:
-        """Its drawing so far; names that edges speak of and that are no nodes yet are drawn with a question mark.
+        """Its drawing so far. Names in edges that are not nodes yet get a question mark.
 
         Args:
             xray: show the graphs inside nodes: True for all, a number for so many levels.
@@ -390,46 +428,13 @@ class StateGraph(Declared):
 
         return show(self, include, exclude)
 
-    def _add_schema(self, schema: Any) -> Schema:
-        """Read a schema and merge its keys with those known.
-
-        Raises:
-            InvalidGraphError: a key is declared in two ways that cannot both hold.
-        """
-        try:
-            known = self.schemas.get(schema)
-        except TypeError:
-            raise InvalidGraphError(not_a_schema(schema)) from None
-        if known is not None:
-            return known
-        read = read_schema(schema)
-        if self.channels and read.channels and read.root != (ROOT in self.channels):
-            raise InvalidGraphError(
-                f"{schema!r} cannot go with {self.state_schema!r}: one is a state with keys, the other is one value"
-            )
-        for key, channel in read.channels.items():
-            mine = self.channels.get(key, channel)
-            if key in self.managed:
-                raise InvalidGraphError(f"key {key!r} is a managed value in one schema and plain in another")
-            if mine != channel and not isinstance(channel, LastValue):
-                raise InvalidGraphError(
-                    f"key {key!r} is declared as {described(mine)} and, by {schema!r}, as {described(channel)}"
-                )
-        for key, managed in read.managed.items():
-            if key in self.channels or self.managed.get(key, managed) is not managed:
-                raise InvalidGraphError(f"key {key!r} is declared as {managed.name} and as something else")
-        for key, channel in read.channels.items():
-            self.channels.setdefault(key, channel)
-        self.managed.update(read.managed)
-        self.schemas[schema] = read
-        return read
-
     if not TYPE_CHECKING:  # or type checkers would take any name
 
         def __getattr__(self, name: str) -> Any:
             runs = hasattr(CompiledStateGraph, name)
             hint = f"; compile() returns what has: graph.compile().{name}(...)" if runs else ""
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}", name=name, obj=self)
+            text = f"{type(self).__name__!r} object has no attribute {name!r}{hint}"
+            raise AttributeError(text, name=name, obj=self)
 
     def _warn_if_compiled(self, what: str) -> None:
         if self.compiled:

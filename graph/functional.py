@@ -30,7 +30,7 @@ from ..pregel.run.config import on_executor_alone, read_executor
 from ..pregel.runtime import running
 from ..pregel.superstep.outcome import cache_namespace
 from ..pregel.types import HERE, CachePolicy, RetryPolicy, TimeoutPolicy
-from .arguments import policies_of
+from .arguments import read_policies
 
 if TYPE_CHECKING:
     from ..store.cache import BaseCache
@@ -146,7 +146,7 @@ def task(
     [2, 4, 6]
     """
     policies = {
-        "retry_policy": policies_of("task", retry_policy),
+        "retry_policy": read_policies("task", retry_policy),
         "cache_policy": cache_policy,
         "timeout": TimeoutPolicy.coerce(timeout),
     }
@@ -240,7 +240,7 @@ class entrypoint:
         }  # fmt: skip
         self._policies: dict[str, Any] = {
             "cache_policy": cache_policy,
-            "retry_policy": policies_of("entrypoint", retry_policy),
+            "retry_policy": read_policies("entrypoint", retry_policy),
             "timeout": TimeoutPolicy.coerce(timeout),
         }
 

@@ -147,7 +147,7 @@ def _made(key: str, cls: type[Channel], typ: Any) -> Channel:
         ) from None
 
 
-def described(channel: Channel) -> str:
+def describe_declaration(channel: Channel) -> str:
     """A channel in an error about two declarations that differ."""
     reducer = channel.reducer
     if reducer is not None:

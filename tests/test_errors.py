@@ -99,8 +99,8 @@ AT_ONCE: dict[str, tuple[Build, type[Exception], str]] = {
     "number as an action": (lambda g: g.add_node("y", 3), TypeError, "node 'y': expected a function.*int: 3"),
     "two actions": (lambda g: g.add_node(logs, logs), TypeError, "a name and an action"),
     "unknown keyword": (lambda g: g.add_node("y", logs, foo=1), TypeError, "foo"),
-    "metadata": (lambda g: g.add_node("y", logs, metadata="m"), TypeError, "node 'y': metadata is a dict, not 'm'"),
-    "retry policy": (lambda g: g.add_node("y", logs, retry_policy=3), TypeError, "node 'y': retry_policy.*not 3"),
+    "metadata": (lambda g: g.add_node("y", logs, metadata="m"), TypeError, "node 'y': metadata must be a dict, got 'm'"),
+    "retry policy": (lambda g: g.add_node("y", logs, retry_policy=3), TypeError, "node 'y': retry_policy.*got 3"),
     "retry policy's class": (lambda g: g.add_node("y", logs, retry_policy=[RetryPolicy]), TypeError, "node 'y': retry_policy"),
     "default policy": (lambda g: g.set_node_defaults(retry_policy=3), TypeError, "set_node_defaults: retry_policy"),
     "destinations": (lambda g: g.add_node("y", logs, destinations=3), TypeError, "node 'y': destinations"),
@@ -137,9 +137,9 @@ AT_ONCE: dict[str, tuple[Build, type[Exception], str]] = {
     "empty sequence": (lambda g: g.add_sequence([]), ValueError, "at least one node"),
     "sequence with a name twice": (lambda g: g.add_sequence([logs, logs]), ValueError, "'logs' is already there"),
     "sequence with a taken name": (lambda g: g.add_sequence([("x", logs)]), ValueError, "'x' is already there"),
-    "sequence of None": (lambda g: g.add_sequence(None), TypeError, "not None"),
-    "sequence is a function": (lambda g: g.add_sequence(logs), TypeError, "not <function logs"),
-    "sequence is text": (lambda g: g.add_sequence("ab"), TypeError, "not 'ab'"),
+    "sequence of None": (lambda g: g.add_sequence(None), TypeError, "got None"),
+    "sequence is a function": (lambda g: g.add_sequence(logs), TypeError, "got <function logs"),
+    "sequence is text": (lambda g: g.add_sequence("ab"), TypeError, "got 'ab'"),
     "sequence of text": (lambda g: g.add_sequence(["ab"]), TypeError, "'ab'"),
     "pair of one": (lambda g: g.add_sequence([("y",)]), TypeError, r"\('y',\)"),
     "pair of a number": (lambda g: g.add_sequence([(3, logs)]), TypeError, "name was 3"),
@@ -257,7 +257,7 @@ COMPILE: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "store": ({"store": 3}, TypeError, "store.* not 3"),
     "cache": ({"cache": True}, TypeError, "cache.* not True"),
     "store's class": ({"store": dict}, TypeError, "an instance, not the class"),
-    "name": ({"name": 3}, TypeError, "name.* not 3"),
+    "name": ({"name": 3}, TypeError, "name.* got 3"),
     "unknown keyword": ({"foo": 1}, TypeError, "foo"),
 }
 
@@ -279,7 +279,7 @@ NO_INPUT: dict[str, Any] = {
 @pytest.mark.parametrize("given", NO_INPUT.values(), ids=NO_INPUT.keys())
 def test_input_without_keys_is_refused_before_anything_is_stored(given: Any, drive: Any) -> None:
     app = one().compile(InMemorySaver())
-    with pytest.raises(InvalidUpdateError, match="the input of this graph is a dict"):
+    with pytest.raises(InvalidUpdateError, match="the input of this graph must be a dict"):
         drive.invoke(app, given, THREAD)
     assert drive.history(app, THREAD) == []
 

@@ -362,15 +362,15 @@ def test_what_a_router_returns_by_mistake_is_told(answer: Any, text: str, mapped
 
 WRONG_INPUTS: dict[str, tuple[Any, str]] = {
     "another library's Command": (command(resume=True), COMMAND),
-    "a Send": (Send("a", 1), "not Send"),
-    "an Interrupt": (Interrupt("?", "1"), "not Interrupt"),
+    "a Send": (Send("a", 1), "got Send"),
+    "an Interrupt": (Interrupt("?", "1"), "got Interrupt"),
     "a misspelt key alone": ({"xx": 1}, "the unknown key 'xx' .*; and none of the input's keys, which are 'x'"),
     "a key that is no text": ({1: 1}, "the unknown key 1"),
     "a key of the state alone": ({"xs": [1]}, "'xs', a key of the state but not of the input schema; and none"),
     "a record of something else": (Record(), "the unknown key 'foo'.*; and none"),
     "a class": (Model, "an instance, not the class"),
-    "a list": ([{"x": 1}], "not list"),
-    "text": ("x", "not str: 'x'"),
+    "a list": ([{"x": 1}], "got list"),
+    "text": ("x", "got str: 'x'"),
     "a coroutine": (lambda: coroutine(), "is an await missing"),
 }
 

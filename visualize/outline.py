@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from ..graph.branch import Branch, literals, sends, sends_anywhere
+from ..graph.branch import BranchWriter, literals, sends, sends_anywhere
 from ..graph.compile import CompiledStateGraph
 from ..graph.functional import EntryWriter
 from ..pregel.app import Pregel
@@ -186,7 +186,7 @@ def _edges(app: Pregel) -> Iterator[Edge]:
 
 def _state_edges(app: CompiledStateGraph) -> Iterator[Edge]:
     """In the order of the nodes; of each node fixed edges first, then its routers', then where its commands go."""
-    (to_end, destinations), joins = app.exits, app.program.joins
+    to_end, destinations, joins = app.spec.ending_nodes(), app.spec.command_ends(), app.program.joins
     order = {name: place for place, name in enumerate(app.program.nodes)}
     for node in app.program.nodes.values():
         # Plain edges are kept by name; as declared, part_2 comes before part_10. Joins and routers keep their places.
@@ -208,11 +208,11 @@ def _written(node: CompiledNode) -> Iterator[Edge]:
             for channel, _ in writer.fixed:
                 end = triggered_node(channel)
                 yield Edge(node.name, channel, "join") if end is None else Edge(node.name, end)
-        elif isinstance(writer, Branch):
+        elif isinstance(writer, BranchWriter):
             yield from _chosen(node.name, writer)
 
 
-def _chosen(source: str, router: Branch) -> Iterator[Edge]:
+def _chosen(source: str, router: BranchWriter) -> Iterator[Edge]:
     """Where a router may go: as declared, else anywhere."""
     hint = router.body.returns
     names, sent = set(literals(hint)), sends(hint)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import copy
 import warnings
 from collections.abc import Collection
 from dataclasses import replace
 
 from ..graph.builder import StateGraph
 from ..graph.compile import compile_graph
-from ..graph.declared import NodeSpec
-from ..graph.validate import handlers, successors
+from ..graph.spec import NodeSpec
+from ..graph.validate import ANYWHERE, find_successors
 from ..pregel.errors import InvalidGraphError
 from ..pregel.names import END, START
 from ..pregel.program.callables import read_callable
@@ -38,12 +37,12 @@ def sketch(builder: StateGraph, xray: bool | int = False) -> Drawing:
     Raises:
         InvalidGraphError: it is so wrong that nothing can be drawn.
     """
-    leads = successors(builder)
-    named = {*leads, *(end for ends in leads.values() for end in ends)} - {START, END, "*"}
-    missing = sorted(named - set(builder.nodes) - handlers(builder))
-    blank = NodeSpec(read_callable(lambda state: None, "unknown"), builder.schemas[builder.state_schema])
-    filled = copy.copy(builder)
-    filled.nodes = {**builder.nodes, **dict.fromkeys(missing, blank)}
+    spec = builder.snapshot()
+    leads = find_successors(spec)
+    named = {*leads, *(end for ends in leads.values() for end in ends)} - {START, END, ANYWHERE}
+    missing = sorted(named - spec.nodes.keys() - spec.handlers().keys())
+    blank = NodeSpec(read_callable(lambda state: None, "unknown"), spec.schemas[spec.state_schema])
+    filled = replace(spec, nodes={**spec.nodes, **dict.fromkeys(missing, blank)})
     shape = outline(compile_graph(filled, None, "StateGraph", ((), ())), xray)
     nodes = tuple(
         node._replace(kind="unknown", label=f"{node.label}?") if node.id in missing else node for node in shape.nodes

@@ -1,0 +1,96 @@
+"""Looks at the input of a StateGraph before anything is stored. Nothing is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..checkpoint.base import INTERRUPT
+from ..pregel.errors import InvalidUpdateError, nearest, warn
+from ..pregel.program.results import (
+    NO_UPDATES,
+    advice,
+    find_lookalike,
+    is_record,
+    record_fields,
+)
+from ..pregel.runtime import RUNNING
+
+MOST_KEYS = 5
+"""How many wrong keys a message explains."""
+
+MOST_NAMES = 10
+"""How many keys of the input schema a message lists."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputCheck:
+    """Refuses an input that this graph cannot take.
+
+    Attributes:
+        keys: those of the input schema, which are taken.
+        state: the state's other keys → why they are not taken from an input.
+        lenient: other keys are legal: a router at START is shown them, or `extra_keys="ignore"`.
+    """
+
+    keys: frozenset[str]
+    state: Mapping[str, str]
+    lenient: bool
+
+    def __call__(self, value: Any) -> None:
+        """Refuse an input that no key can be read from; warn of keys that are dropped.
+
+        A graph inside another is given the keys of both by design, so they are no mistake there.
+
+        Raises:
+            InvalidUpdateError: it is neither a dict nor a schema instance, or has no key of the
+                input schema.
+        """
+        given = _read_keys(value)
+        if self.lenient or self.keys.issuperset(given) or _is_node(RUNNING.get()):
+            return
+        # The output of a call has this one besides; it may be given back as an input.
+        others = [key for key in given if key not in self.keys and key != INTERRUPT]
+        if not others:
+            return
+        text = f"the input has {self._explain(others)}"
+        if self.keys.isdisjoint(given):
+            known = _list_names(self.keys)
+            raise InvalidUpdateError(f"{text}; and none of the input's keys, which are {known}")
+        if isinstance(value, Mapping) and RUNNING.get() is None:
+            warn(f"{text}; dropped")
+
+    def _explain(self, others: Sequence[Any]) -> str:
+        """Each key that an input cannot bring, and why."""
+        reasons = []
+        for key in others[:MOST_KEYS]:
+            if key in self.state:
+                reasons.append(f"{key!r}, {self.state[key]}")
+            else:
+                reasons.append(f"the unknown key {key!r} ({nearest(key, self.keys)})")
+        return ", ".join(reasons) + (", ..." if len(others) > MOST_KEYS else "")
+
+
+def _read_keys(value: Any) -> Iterable[Any]:
+    """The keys that an input brings."""
+    if isinstance(value, Mapping):
+        return value
+    is_update = is_record(value) and not isinstance(value, NO_UPDATES)
+    if is_update and find_lookalike(value) is None:
+        return record_fields(type(value))
+    raise InvalidUpdateError(
+        "the input of this graph must be a dict of state keys or a schema instance, "
+        f"got {type(value).__name__}: {value!r}{advice(value)}"
+    )
+
+
+def _is_node(task: Any) -> bool:
+    """Whether the graph around this one runs it as a node, and so hands over its whole state."""
+    return task is not None and getattr(task.node.source, "is_stategraph", False) is True
+
+
+def _list_names(keys: frozenset[str]) -> str:
+    names = sorted(keys)
+    shown = ", ".join(map(repr, names[:MOST_NAMES]))
+    return shown + (", ..." if len(names) > MOST_NAMES else "")

@@ -1,0 +1,119 @@
+"""What a builder was told, as frozen records that `validate`, `compile` and drawings read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ..pregel.names import DEFAULT_HANDLER, END, handler_name
+from ..pregel.program.callables import Body
+from ..pregel.program.join import Join
+from ..pregel.types import CachePolicy, RetryPolicy, TimeoutPolicy
+from .arguments import read_destinations
+from .branch import BranchSpec
+from .schema import Channel, Schema
+
+
+@dataclass(frozen=True, slots=True)
+class Policies:
+    """What happens when a node fails, takes long, or has seen its input before.
+
+    None, or an empty tuple, leaves it to the defaults.
+    """
+
+    retry: tuple[RetryPolicy, ...] = ()
+    cache: CachePolicy | None = None
+    timeout: TimeoutPolicy | None = None
+    handler: Body | None = None
+
+    def fill_from(self, default: Policies) -> Policies:
+        """These, completed with the defaults."""
+        return Policies(
+            self.retry or default.retry,
+            self.cache or default.cache,
+            self.timeout or default.timeout,
+            self.handler or default.handler,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSpec:
+    """A node as declared.
+
+    Attributes:
+        schema: which keys it reads, and as what.
+        ends: where its `Command`s may go, with labels; only for checks and drawings.
+        executor: where it runs; None leaves that to the run.
+    """
+
+    body: Body
+    schema: Schema
+    defer: bool = False
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    policies: Policies = field(default_factory=Policies)
+    ends: Mapping[str, str] = field(default_factory=dict)
+    executor: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class GraphSpec:
+    """A graph as declared, at one moment. Later calls on the builder do not change it.
+
+    Attributes:
+        nodes: by name, in the order added.
+        edges: plain edges; `joins` are those from several nodes into one.
+        branches: source → router name → conditional edge.
+        channels, managed: the state's keys, of all schemas together.
+        schemas: the schemas as read.
+        extra_keys: "error" or "ignore": what happens to keys that the state does not have.
+        defaults: policies for nodes without their own.
+    """
+
+    nodes: Mapping[str, NodeSpec]
+    edges: frozenset[tuple[str, str]]
+    joins: tuple[Join, ...]
+    branches: Mapping[str, Mapping[str, BranchSpec]]
+    channels: Mapping[str, Channel]
+    managed: Mapping[str, Any]
+    schemas: Mapping[Any, Schema]
+    state_schema: Any
+    input_schema: Any
+    output_schema: Any
+    extra_keys: str
+    defaults: Policies
+
+    def complete_nodes(self) -> dict[str, NodeSpec]:
+        """The nodes with the default policies filled in."""
+        if self.defaults == Policies():
+            return dict(self.nodes)
+        return {
+            name: replace(node, policies=node.policies.fill_from(self.defaults))
+            for name, node in self.nodes.items()
+        }
+
+    def find_handler(self, node: str) -> str | None:
+        """The name of the node that handles this node's errors."""
+        if self.nodes[node].policies.handler is not None:
+            return handler_name(node)
+        return None if self.defaults.handler is None else DEFAULT_HANDLER
+
+    def handlers(self) -> dict[str, Body]:
+        """The functions that handle errors, by the names of their nodes."""
+        own = {handler_name(name): node.policies.handler for name, node in self.nodes.items()}
+        own[DEFAULT_HANDLER] = self.defaults.handler
+        return {name: body for name, body in own.items() if body is not None}
+
+    def handler_ends(self) -> dict[str, Mapping[str, str]]:
+        """Of each error handler: where its `Command`s may go, as its annotation says."""
+        return {
+            name: read_destinations(name, None, body) for name, body in self.handlers().items()
+        }
+
+    def command_ends(self) -> dict[str, Mapping[str, str]]:
+        """Of each node and error handler: where its `Command`s may go, with labels."""
+        return {name: node.ends for name, node in self.nodes.items()} | self.handler_ends()
+
+    def ending_nodes(self) -> set[str]:
+        """The nodes with an edge to END."""
+        return {start for start, end in self.edges if end == END}
