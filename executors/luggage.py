@@ -74,7 +74,7 @@ class Luggage:
         if step != self._step:
             self._step = step
             self._held = OrderedDict()
-        root = "arguments" if task.path[-1] is True else "input" if task.place.__class__ is int else "state"
+        root = "arguments" if task.path[-1] is True else "input" if task.send is not None else "state"
         if type(value) is not dict:
             return _placed(self._hold(task.name, value, root), parts)
         packed: dict[Any, Any] = {}

@@ -48,7 +48,7 @@ def once(method: Callable[..., Any], number: int, *, after: bool) -> Callable[..
     return call
 
 
-@pytest.mark.parametrize("method", ["_see", "_swap"])
+@pytest.mark.parametrize("method", ["_mark_seen", "_swap"])
 @pytest.mark.parametrize("after", [False, True])
 def test_a_superstep_that_is_half_applied_is_not_stored(
     app: Any, monkeypatch: pytest.MonkeyPatch, method: str, after: bool

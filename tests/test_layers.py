@@ -37,7 +37,7 @@ PREGEL = """
     program.node
     program.version
     program.program
-    superstep.task superstep.view
+    superstep.task superstep.state
     run.answers
     superstep.interrupts superstep.retry superstep.machine run.config
     run.tokens

@@ -70,7 +70,7 @@ class OpenWork:
         """Their records for the checkpoint of the edit, which has been applied. From then on they are the run's."""
         before = {id(task): known for task, known in self.tasks}
         kept = match(run, [task for task, _ in self.tasks], upcoming(run, machine))
-        machine.kept = {new.path: old.id for old, new in kept}
+        machine.carried_ids = {new.path: old.id for old, new in kept}
         run.stored = {old.id: _going_on(before[id(old)], new.path) for old, new in kept}
         if kept:
             run.stored.update((task_id, _going_on(known, None)) for task_id, known in self.calls.items())

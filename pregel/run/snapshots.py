@@ -191,7 +191,7 @@ def view(program: Program, found: CheckpointTuple, *, live: bool) -> View:
     """Bring a stored checkpoint to life, with the tasks that follow it."""
     machine = Machine(program, found.checkpoint, found.metadata.get("step", -1) + 1)
     stored = read_stored(found.pending_writes or ())
-    machine.kept = kept_ids(stored)
+    machine.carried_ids = kept_ids(stored)
     for task_id, spans in (found.spans or {}).items():
         if task_id in stored:
             stored[task_id].spans = tuple(spans)

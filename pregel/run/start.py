@@ -95,7 +95,7 @@ def load_machine(run: Run, found: CheckpointTuple | None) -> Machine:
     step = found.metadata["step"] + 1
     run.stored = read_stored(found.pending_writes or ())
     machine = Machine(run.program, found.checkpoint, step)
-    machine.kept = kept_ids(run.stored)
+    machine.carried_ids = kept_ids(run.stored)
     if ns_of(found.config) == run.ns:
         run.saved_id = found.checkpoint["id"]
     else:  # it goes on in a namespace of its own, where nothing is stored yet
@@ -202,7 +202,7 @@ def _replay(run: Run, machine: Machine) -> Effects:
         task.run = then
     before = [(stored.get(task.id, Stored()), task.ns) for task in tasks]
     machine.step += 1
-    machine.kept = {}
+    machine.carried_ids = {}
     with noted_way(run):
         yield from save(run, machine, "fork", [])
     whole = outermost(run)

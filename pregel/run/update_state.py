@@ -318,7 +318,7 @@ def _duplicate(run: Run, machine: Machine, values: Any) -> Effects:
     run.saved_id = parent["configurable"]["checkpoint_id"] if parent is not None else None
     machine.mark_all_unsaved()
     machine.step += 1
-    machine.checkpoint_id, machine.kept = new_checkpoint_id(), {}
+    machine.checkpoint_id, machine.carried_ids = new_checkpoint_id(), {}
     # What `get_state` showed as done stays done; in the clone the same tasks have other ids.
     done = {task.path: task.writes for task in finished}
     clones = [task for task in upcoming(run, machine) if task.path in done]

@@ -1,4 +1,5 @@
-"""Pause and resume as data: who asks, which answer is whose, and whether a breakpoint holds a superstep back."""
+"""Pause and resume as data: who asks, which answer is whose, and whether a breakpoint holds a
+superstep back."""
 
 from __future__ import annotations
 
@@ -18,24 +19,27 @@ from .task import Task
 def interrupt(value: Any, *, key: str | None = None, response_schema: Any = None) -> Any:
     """Ask the caller of the run a question and wait for the answer.
 
-    The first time, the task pauses here: `invoke` returns with the question under `"__interrupt__"`. When the
-    thread is resumed with `Command(resume=answer)` the node runs again from its start and this call returns the
-    answer.
+    The first time, the task pauses here: `invoke` returns with the question under
+    `"__interrupt__"`. When the thread is resumed with `Command(resume=answer)` the node runs again
+    from its start and this call returns the answer.
 
-    When the node runs again a question is known by its `key`. Without one it is known by its place among the node's
-    questions *and* by `value`: if another question stands at that place, it does not get the answer. It is asked
-    instead, and a warning says what changed. So give a key to questions whose words change from run to run (a time, a
-    text by a model), and to those that are asked side by side (`asyncio.gather`, threads), whose order may change.
-    If the thread was edited by `update_state` in between, whatever the node asks at that place now gets the answer.
+    When the node runs again a question is known by its `key`. Without one it is known by its place
+    among the node's questions *and* by `value`: if another question stands at that place, it does
+    not get the answer. It is asked instead, and a warning says what changed. So give a key to
+    questions whose words change from run to run (a time, a text by a model), and to those that are
+    asked side by side (`asyncio.gather`, threads), whose order may change. If the thread was edited
+    by `update_state` in between, whatever the node asks at that place now gets the answer.
 
     Args:
         value: the question; anything a checkpoint can store.
         key: tells the question from the others of the node, whatever its words and the order.
-        response_schema: what the answer must fit. A type (pydantic model, TypedDict, dataclass, `int`, ...) is shown as
-            JSON schema and the answer is converted to it; a dict is taken for a JSON schema and only shown.
+        response_schema: what the answer must fit. A type (pydantic model, TypedDict, dataclass,
+            `int`, ...) is shown as JSON schema and the answer is converted to it; a dict is taken
+            for a JSON schema and only shown.
 
     Raises:
-        RuntimeError: outside of a node, or in a graph without a checkpointer, where no answer could ever come.
+        RuntimeError: outside of a node, or in a graph without a checkpointer, where no answer could
+            ever come.
         ValueError: the node has asked under this key already.
     """
     task: Task = running("interrupt()")
@@ -47,7 +51,9 @@ def interrupt(value: Any, *, key: str | None = None, response_schema: Any = None
         taken = holder.run.answers.take(known, *_way_to(holder, task))
         if not taken:
             _warn_of_change(task, holder, question_id, value)
-            raise asking(task, (Interrupt(value, question_id, _json_schema(response_schema)),), order)
+            raise asking(
+                task, (Interrupt(value, question_id, _json_schema(response_schema)),), order
+            )
         answers[known] = taken[0]
     answer = answers[known]
     if response_schema is None or isinstance(response_schema, dict):
@@ -73,16 +79,16 @@ def _identify(task: Task, value: Any, key: str | None) -> tuple[str, Order]:
     with _numbering:
         if key in task.keys:
             raise ValueError(
-                f"node {task.name!r} asked two questions under the key {key!r}: each needs a key of its own, for "
-                "example with the item it is about"
+                f"node {task.name!r} asked two questions under the key {key!r}: each needs a key "
+                "of its own, for example with the item it is about"
             )
         task.keys = (*task.keys, key)
     return keyed_id(task.ns, key), (0, task.asked - 1, len(task.keys))
 
 
 def _known(task: Task, holder: Task, question: str, order: Order) -> str:
-    """Under which id the answer to a question is looked for: its own; in an edited thread, that of whatever was asked
-    at its place; in a thread of an earlier version, the one it had then."""
+    """Under which id the answer to a question is looked for: its own; in an edited thread, that of
+    whatever was asked at its place; in a thread of an earlier version, the one it had then."""
     answers = holder.known_answers()
     if question in answers:
         return question
@@ -94,32 +100,37 @@ def _known(task: Task, holder: Task, question: str, order: Order) -> str:
 
 
 def _warn_of_change(task: Task, holder: Task, question: str, value: Any) -> None:
-    """Tell of an answer that is not delivered, because another question stands where its own did."""
+    """Warn of an answer that is not delivered, because another question stands in its place."""
     before = at_place([*holder.known_answers(), *holder.run.answers.brought(holder)], question)
     if before is None or before == question:
         return
     shown = holder.run.answers.shown(holder, before)
+    change = f": it is {value!r:.200} now"
+    if shown is not None:
+        change = f", from {shown.value!r:.200} to {value!r:.200}"
     warnings.warn(
-        f"node {task.name!r}: question {int(question[16:20], 16) + 1} of the task changed since it was answered"
-        + (f", from {shown.value!r:.200} to {value!r:.200}" if shown is not None else f": it is {value!r:.200} now")
-        + ". The answer was not delivered; the question is asked anew. If its words may change from run to run, or "
-        "several are asked side by side, give it a name: interrupt(value, key=...)",
+        f"node {task.name!r}: question {int(question[16:20], 16) + 1} of the task changed since it "
+        f"was answered{change}. The answer was not delivered; the question is asked anew. If its "
+        "words may change from run to run, or several are asked side by side, give it a name: "
+        "interrupt(value, key=...)",
         UserWarning,
         stacklevel=4,
     )
 
 
 Order = tuple[int, ...]
-"""Where a question is shown: a task's own by the order of its calls, then those of graphs it runs by theirs."""
+"""Where a question is shown: a task's own by the order of its calls, then those of graphs it runs
+by theirs."""
 
 
 _numbering = Lock()
 
 
 def asking(task: Task, questions: Sequence[Interrupt], order: Order) -> GraphInterrupt:
-    """The signal by which a task pauses with these questions. They are noted on the task as well: of several that are
-    asked side by side (`asyncio.gather`, threads) only one signal leaves the node, but all are shown."""
-    task.questions = [*getattr(task, "questions", ()), *((order, question) for question in questions)]
+    """The signal by which a task pauses with these questions. They are noted on the task as well:
+    of several that are asked side by side (`asyncio.gather`, threads) only one signal leaves the
+    node, but all are shown."""
+    task.questions = [*task.questions, *((order, question) for question in questions)]
     signal = GraphInterrupt(questions)
     signal.by_hand = False
     return signal
@@ -129,7 +140,10 @@ def questions_of(task: Any, signal: GraphInterrupt) -> tuple[Interrupt, ...]:
     """The questions of a signal that has left a node: a bare value, raised by hand, becomes one."""
     if signal.value is MISSING:
         return signal.interrupts
-    return (*signal.interrupts, Interrupt(signal.value, question_id(task.ns, task.asked, signal.value)))
+    return (
+        *signal.interrupts,
+        Interrupt(signal.value, question_id(task.ns, task.asked, signal.value)),
+    )
 
 
 def merge_questions(signal: GraphInterrupt, endings: Sequence[BaseException | None]) -> None:
@@ -154,14 +168,16 @@ def unwrap_signals(task: Any, error: BaseException) -> BaseException:
 
     A group of nothing but signals becomes one: that which ends the run if there is one, else all
     questions together, else the first. A group with a failure loses its signals, as if the body had
-    failed a moment earlier: what is left may then be an `Exception`, for retries and error handlers.
+    failed a moment earlier: what is left may then be an `Exception`, for retries and error
+    handlers.
     """
     if not isinstance(error, BaseExceptionGroup):
         return error
     found, rest = error.split(GraphBubbleUp)
     if found is None:
         return error
-    # Cancellations are no failures of their own here: a group cancels its members once one has asked.
+    # Cancellations are no failures of their own here: a group cancels its members once one has
+    # asked.
     failures = None if rest is None else rest.split(_is_cancellation)[1]
     if failures is not None:
         return failures
@@ -173,7 +189,8 @@ def unwrap_signals(task: Any, error: BaseException) -> BaseException:
     if not pauses:
         return signals[0]
     for each in pauses:
-        # A bare value raised by hand becomes a question here: a merged signal has room for one only.
+        # A bare value raised by hand becomes a question here: a merged signal has room for one
+        # only.
         each.interrupts, each.value = questions_of(task, each), MISSING
     merged = GraphInterrupt()
     merged.by_hand = False
@@ -195,7 +212,8 @@ def _is_cancellation(error: BaseException) -> bool:
 
 
 def _holder(task: Task) -> Task:
-    """The task that keeps the answers: this one, or the one around a graph that saves nothing itself."""
+    """The task that keeps the answers: this one, or the one around a graph that saves nothing
+    itself."""
     holder: Task | None = task
     while holder is not None and holder.run.saver is None:
         holder = holder.run.parent
@@ -204,8 +222,8 @@ def _holder(task: Task) -> Task:
         root = root.run.parent
     if holder is None or root is None or root.run.saver is None:
         raise RuntimeError(
-            f"node {task.name!r} called interrupt(), but the graph has no checkpointer, so the run could never be "
-            "resumed: compile(checkpointer=InMemorySaver()) and pass a thread_id"
+            f"node {task.name!r} called interrupt(), but the graph has no checkpointer, so the run "
+            "could never be resumed: compile(checkpointer=InMemorySaver()) and pass a thread_id"
         )
     return holder
 
@@ -224,7 +242,8 @@ def lent_answers(task: Task) -> tuple[bool, dict[str, Any], dict[str, Any]]:
     """What a task may be told of answers if it runs far from its run.
 
     Returns:
-        Whether answers can come at all; those it was given before; those that this call has brought for its questions.
+        Whether answers can come at all; those it was given before; those that this call has brought
+        for its questions.
     """
     try:
         holder = _holder(task)
@@ -233,7 +252,9 @@ def lent_answers(task: Task) -> tuple[bool, dict[str, Any], dict[str, Any]]:
     return True, dict(holder.known_answers()), holder.run.answers.brought(holder)
 
 
-def take_answers(task: Task, used: Sequence[str], open_: Sequence[str], known: Mapping[str, Any]) -> bool:
+def take_answers(
+    task: Task, used: Sequence[str], open_: Sequence[str], known: Mapping[str, Any]
+) -> bool:
     """Keep what a task that ran far from its run has done with its answers.
 
     Args:
@@ -256,7 +277,9 @@ def take_answers(task: Task, used: Sequence[str], open_: Sequence[str], known: M
         answers.pop(question, None)
         if question in used:
             holder.run.answers.reject(question)
-        taken = () if question in used else holder.run.answers.take(question, *_way_to(holder, task))
+        taken = (
+            () if question in used else holder.run.answers.take(question, *_way_to(holder, task))
+        )
         if taken:
             answers[question], news = taken[0], True
     return news
@@ -273,7 +296,8 @@ def _json_schema(schema: Any) -> Any:
 
 
 class AnswerRejected(GraphInterrupt):
-    """An answer did not fit its question's schema: the question stays open, the error goes to who answered."""
+    """An answer did not fit its question's schema: the question stays open, the error goes to who
+    answered."""
 
     def __init__(self, interrupts: Sequence[Interrupt], error: ValueError) -> None:
         super().__init__(interrupts)

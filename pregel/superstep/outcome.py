@@ -48,7 +48,7 @@ def end_with_signal(task: Task, signal: GraphBubbleUp) -> None:
     task.writes = []
     task.finished = False
     if isinstance(signal, GraphInterrupt):
-        noted = sorted(getattr(task, "questions", ()), key=lambda note: note[0])
+        noted = sorted(task.questions, key=lambda note: note[0])
         asked = (*(question for _, question in noted), *questions_of(task, signal))
         task.interrupts = tuple({question.id: question for question in asked}.values())
         task.paused = True
@@ -127,7 +127,7 @@ def merge_back(task: Task, copy: Task) -> None:
     task.writes, task.finished, task.answers = copy.writes, copy.finished, copy.answers
     task.asked, task.keys, task.raised, task.passed_on = copy.asked, copy.keys, copy.raised, copy.passed_on
     task.children, task.calls, task.rejected_inside = copy.children, copy.calls, copy.rejected_inside
-    task.questions = getattr(copy, "questions", [])
+    task.questions = copy.questions
 
 
 class StepLimit:

@@ -1,4 +1,5 @@
-"""One scheduled execution of one node in one superstep: its identity, its place in the order, and its outcome.
+"""One scheduled execution of one node in one superstep: its identity, its place in the order, and
+its outcome.
 
 A task is a plain record. Ids, config and runtime are built only when somebody looks.
 """
@@ -13,7 +14,8 @@ from hashlib import blake2b
 from itertools import count
 from operator import attrgetter
 from time import time_ns
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from ..names import (
     CHECKPOINT_NS,
@@ -35,42 +37,21 @@ if TYPE_CHECKING:
     from ..run.run import Run
 
 PUSH_TRIGGERS = (PUSH,)
-
-Field = TypeVar("Field")
-
-
-class Rare(Generic[Field]):
-    """A field that few tasks ever set. It takes no room until then: a superstep may have a hundred thousand tasks."""
-
-    __slots__ = ("default", "name")
-
-    def __init__(self, default: Field) -> None:
-        self.default = default
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
-
-    def __get__(self, task: Any, owner: type | None = None) -> Field:
-        rare = task._rare
-        return self.default if rare is None else rare.get(self.name, self.default)
-
-    def __set__(self, task: Any, value: Field) -> None:
-        if task._rare is None:
-            task._rare = {}
-        task._rare[self.name] = value
+NO_ANSWERS: Mapping[str, Any] = MappingProxyType({})
 
 
 class Task:
     """One execution of `node`.
 
     Attributes:
-        place: its path, or for a Send its index.
+        order: its path; of a Send its index, since a superstep may have a hundred thousand of them
+            and a path is made only for those whose path is asked for (benchmark P8).
         input: what the node is called with.
         writes: (channel, value) pairs of a successful attempt; a failed one leaves none.
         error: what the last attempt raised, or None.
         interrupts: the questions it waits on.
-        finished: it ran to its end, so that `writes` count. Exactly one of finished, paused and error is set on a
-            task that has ended.
+        finished: it ran to its end, so that `writes` count. Exactly one of finished, paused and
+            error is set on a task that has ended.
         paused: it waits for answers, or for a nested graph that stopped at a breakpoint.
         recorded: its writes are in the store already.
         run: the call it belongs to.
@@ -78,41 +59,65 @@ class Task:
         cause: for an error handler, the task that failed.
         deadline: that of the current attempt, or None.
         calls: what the current attempt has called with `@task`.
-        questions: (place, question) of what the current attempt has asked without an answer; not set until it asks.
+        questions: (order, question) of what the current attempt has asked without an answer.
         rejected: why the answer to its question was not taken.
         rejected_inside: the same, of a graph that it runs.
         inside: a future for each graph that it runs as a coroutine.
-        raised: what it waits for was not (only) asked by `interrupt`: a signal raised by hand, a breakpoint in a graph
-            inside it. Only running it again shows whether it still waits.
+        raised: what it waits for was not (only) asked by `interrupt`: a signal raised by hand, a
+            breakpoint in a graph inside it. Only running it again shows whether it still waits.
         beside: of a `@task` call, the checkpoint from which its superstep runs.
-        passed_on: answers that graphs inside it took. They keep these; once the task has finished so does its record.
-        asked, keys: how many questions without a key, and under which keys, the current attempt has come to.
+        passed_on: answers that graphs inside it took. They keep these; once the task has finished
+            so does its record.
+        asked, keys: how many questions without a key, and under which keys, the current attempt has
+            come to.
         equal_calls: how many calls of each kind the current attempt has made.
         attempt: which try this is, from 1.
-        spans: began, took, began, took, ... of the attempts that are not recorded yet; only kept for a saver.
+        spans: began, took, began, took, ... of the attempts that are not recorded yet; only kept
+            for a saver.
     """
 
+    # What every task has is a slot. What few tasks ever set is a plain attribute with a default
+    # here: a task has a dict of its own only once one of these is set (benchmarks P1 and P8).
     __slots__ = (
+        "__dict__",
         "_id",
-        "_rare",
         "calls",
         "error",
         "finished",
         "input",
         "node",
-        "place",
-        "questions",
+        "order",
         "recorded",
         "run",
         "send",
         "spans",
-        "started",
         "writes",
     )
 
-    def __init__(self, node: CompiledNode, place: tuple[Any, ...] | int, value: Any) -> None:
+    answers: dict[str, Any] | None = None
+    asked: int = 0
+    attempt: int = 1
+    beside: str | None = None
+    cause: Task | None = None
+    children: int = 0
+    deadline: Any = None
+    equal_calls: dict[str, int] | None = None
+    inside: tuple[Any, ...] = ()
+    interrupts: tuple[Any, ...] = ()
+    keys: tuple[str, ...] = ()
+    passed_on: Mapping[str, Any] = NO_ANSWERS
+    paused: bool = False
+    questions: Sequence[Any] = ()
+    raised: bool = False
+    rejected: Exception | None = None
+    rejected_inside: Exception | None = None
+    restored: bool = False
+    _runtime: Runtime[Any] | None = None
+    _started: float | None = None
+
+    def __init__(self, node: CompiledNode, order: tuple[Any, ...] | int, value: Any) -> None:
         self.node = node
-        self.place = place
+        self.order = order
         self.input = value
         self.writes: list[Pair] = []
         self.error: BaseException | None = None
@@ -123,38 +128,16 @@ class Task:
         self.calls: list[Any] | None = None
         self.spans: tuple[float, ...] = ()
         self._id: str | None = None
-        self._rare: dict[str, Any] | None = None
-
-    interrupts = Rare[tuple[Any, ...]](())
-    paused = Rare(False)
-    restored = Rare(False)
-    attempt = Rare(1)
-    asked = Rare(0)
-    keys = Rare[tuple[str, ...]](())
-    children = Rare(0)
-    equal_calls: Rare[dict[str, int] | None] = Rare(None)
-    deadline = Rare[Any](None)
-    cause: Rare[Task | None] = Rare(None)
-    answers = Rare[dict[str, Any] | None](None)
-    rejected = Rare[Exception | None](None)
-    passed_on: Rare[Mapping[str, Any]] = Rare({})
-    rejected_inside = Rare[Exception | None](None)
-    inside = Rare[tuple[Any, ...]](())
-    raised = Rare(False)
-    beside = Rare[str | None](None)
-    _runtime = Rare[Runtime[Any] | None](None)
 
     def copy(self) -> Task:
         """A second record of the same execution."""
-        twin = copy(self)
-        twin._rare = None if self._rare is None else dict(self._rare)
-        return twin
+        return copy(self)
 
     @property
     def path(self) -> tuple[Any, ...]:
-        """Its place in the order of its superstep. A Send's is made when asked for: there may be a great many."""
-        place = self.place
-        return place if place.__class__ is tuple else (PUSH, place, False)
+        """Its place in the order of its superstep."""
+        order = self.order
+        return order if order.__class__ is tuple else (PUSH, order, False)
 
     @property
     def name(self) -> str:
@@ -172,9 +155,10 @@ class Task:
         if self._id is None:
             machine = self.run.machine
             if not machine.checkpoint_id:
-                machine.checkpoint_id = new_checkpoint_id()  # nothing is stored, but ids must differ between runs
-            kept = machine.kept.get(self.path) if machine.kept else None
-            self._id = kept or task_id(machine.checkpoint_id, self.run.ns, machine.step, self)
+                # Nothing is stored, but ids must differ between runs.
+                machine.checkpoint_id = new_checkpoint_id()
+            carried = machine.carried_ids.get(self.path) if machine.carried_ids else None
+            self._id = carried or task_id(machine.checkpoint_id, self.run.ns, machine.step, self)
         return self._id
 
     def identify(self, id: str) -> None:
@@ -203,13 +187,13 @@ class Task:
         """The state as it will be if this task's writes so far are applied, and nobody else's."""
         return self.run.machine.preview(reader, self.writes)
 
-    # -- what the running node may hold ---------------------------------------------------------------------
+    # -- what the running node may hold ------------------------------------------------------------
 
     @property
     def config(self) -> RunnableConfig:
         """The run's config with this task's tags, metadata and namespace."""
         run, node = self.run, self.node
-        own = run.config.get("configurable", {})
+        own, path = run.config.get("configurable", {}), self.path
         metadata = {
             **run.config.get("metadata", {}),
             **({"thread_id": own["thread_id"]} if "thread_id" in own else {}),
@@ -217,13 +201,16 @@ class Task:
             STEP: run.machine.step,
             NODE: self.name,
             TRIGGERS: self.triggers,
-            PATH: self.path if self.path[-1] is True else self.path[:3],  # True: called with `@task`
+            PATH: path if path[-1] is True else path[:3],  # True: called with `@task`
             CHECKPOINT_NS: self.ns,
         }
         config: RunnableConfig = {
             **run.config,
             "metadata": metadata,
-            "tags": [*run.config.get("tags", ()), *(t for t in node.tags if t not in run.config.get("tags", ()))],
+            "tags": [
+                *run.config.get("tags", ()),
+                *(t for t in node.tags if t not in run.config.get("tags", ())),
+            ],
             "run_name": self.name,
             "configurable": {**own, "checkpoint_ns": self.ns},
         }
@@ -255,7 +242,9 @@ class Task:
     @property
     def fatal(self) -> bool:
         """Whether its failure ends the superstep: no handler is there to take it."""
-        return self.error is not None and (self.node.handler is None or not isinstance(self.error, Exception))
+        return self.error is not None and (
+            self.node.handler is None or not isinstance(self.error, Exception)
+        )
 
     @property
     def nearest_deadline(self) -> Any:
@@ -295,12 +284,13 @@ class Task:
 
     def first_attempt_time(self) -> float:
         """Seconds since the epoch, noted when first asked for."""
-        if not hasattr(self, "started"):
-            self.started = time.time()
-        return self.started
+        if self._started is None:
+            self._started = time.time()
+        return self._started
 
     def known_answers(self) -> dict[str, Any]:
-        """The answers this task was given, by interrupt id; those of graphs inside it that save nothing included."""
+        """The answers this task was given, by interrupt id; those of graphs inside it that save
+        nothing included."""
         if self.answers is None:
             known = self.run.stored.get(self.id)
             self.answers = dict(known.answers) if known is not None else {}
@@ -322,7 +312,7 @@ class Task:
         self.children = 0
         self.calls = None
         self.equal_calls = None
-        self.questions: list[Any] = []
+        self.questions = ()
         self._runtime = None
 
     def __repr__(self) -> str:
@@ -338,16 +328,20 @@ def handler_of(task: Task) -> Task:
 
 
 def in_path_order(tasks: Sequence[Task]) -> list[Task]:
-    """Tasks in the order in which their writes are applied: updates from outside, nodes by name, Sends by index."""
-    sends = [task for task in tasks if task.place.__class__ is int]
-    rest = [task for task in tasks if task.place.__class__ is not int]
-    if sends and any(task.path[0] == PUSH for task in rest):  # a handler stands in for one of the Sends
+    """Tasks in the order in which their writes are applied: updates from outside, nodes by name,
+    Sends by index."""
+    sends = [task for task in tasks if task.order.__class__ is int]
+    rest = [task for task in tasks if task.order.__class__ is not int]
+    if sends and any(task.path[0] == PUSH for task in rest):
+        # The handler of a failed Send has its path, and stands between Sends that have an index.
         return sorted(tasks, key=_path)
-    return sorted(rest, key=_place) + sorted(sends, key=_place)
+    return sorted(rest, key=_order) + sorted(sends, key=_order)
 
 
-_path = attrgetter("path")  # "__input__" < "__pregel_pull" < "__pregel_push": the paths sort as they are
-_place = attrgetter("place")  # the same where all are paths, or all are indexes: no path need be made
+# INPUT < PULL < PUSH as texts, so paths sort as they are.
+_path = attrgetter("path")
+# The same order where all are paths, or all are indexes; no path has to be made (benchmark P8).
+_order = attrgetter("order")
 
 
 def task_id(checkpoint_id: str, ns: str, step: int, task: Task) -> str:
@@ -362,8 +356,9 @@ def task_id(checkpoint_id: str, ns: str, step: int, task: Task) -> str:
 
 
 def call_id(parent: Task, node: CompiledNode, digest: str) -> str:
-    """The id of the next call of a function that an attempt of `parent` makes with these arguments: a hash of the
-    parent's id, the function, the arguments and how many equal calls came before. Counts the call."""
+    """The id of the next call of a function that an attempt of `parent` makes with these arguments:
+    a hash of the parent's id, the function, the arguments and how many equal calls came before.
+    Counts the call."""
     kind = f"{node.name}\0{node.identity}\0{digest}"
     if parent.equal_calls is None:
         parent.equal_calls = {}
@@ -377,7 +372,8 @@ def uuid_text(digest: str) -> str:
 
 
 class _Ids:
-    """What checkpoint ids made in this process have in common, and the number that tells them apart."""
+    """What checkpoint ids made in this process have in common, and the number that tells them
+    apart."""
 
     def __init__(self) -> None:
         self.renew()
@@ -394,6 +390,7 @@ os.register_at_fork(after_in_child=_ids.renew)
 
 
 def new_checkpoint_id() -> str:
-    """A UUID of version 7: sorts by time for the eye, unique without it. Nothing relies on the order."""
+    """A UUID of version 7: sorts by time for the eye, unique without it. Nothing relies on the
+    order."""
     millis = f"{time_ns() // 1_000_000:012x}"
     return f"{millis[:8]}-{millis[8:]}{_ids.common}{next(_ids.numbers):012x}"

@@ -1,0 +1,329 @@
+"""The channels of one run: as they are read (`StateView`), and as writes change them (`LiveState`).
+
+Each change is made to copies first and becomes the live state at once, or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ...channels.base import BaseChannel, EmptyChannelError
+from ..errors import InternalError, warn
+from ..names import TASKS
+from ..program.program import Program, Reader
+from ..program.writes import Pair
+from .task import Task
+
+Channel = BaseChannel[Any, Any, Any]
+Channels = dict[str, Channel]
+Grouped = Mapping[str, list[Any]]
+"""channel → the values written to it, in path order"""
+Noted = tuple[list[str], set[str]]
+"""The channels that an update has moved to a new version, and those of them that hold a value."""
+
+
+class StateView:
+    """The live channels of a program, as inputs and outputs read them.
+
+    Attributes:
+        cache: what each reader last read; `refresh` brings it up to date key by key, so that
+            reading a state of many keys is one copy of a dict (benchmark P11-step).
+        remaining: supersteps this call may still take, the next one counted.
+    """
+
+    __slots__ = ("cache", "channels", "program", "remaining")
+
+    program: Program
+    channels: dict[str, Channel]
+    cache: dict[Reader, dict[str, Any]]
+    remaining: int
+
+    def read(self, reader: Reader) -> dict[str, Any]:
+        """The selected channels that hold a value, as a dict of the caller's own."""
+        cached = self.cache.get(reader)
+        if cached is None:
+            cached = self.cache[reader] = self.select(reader.keys)
+        values = cached.copy()
+        for key, managed in reader.managed:
+            values[key] = managed.get(self.remaining)
+        return values
+
+    def preview(self, reader: Reader, writes: Sequence[Pair]) -> dict[str, Any]:
+        """`read` as it will be if these writes alone are applied. The channels stay as they are."""
+        values = self.read(reader)
+        readers = self.program.readers
+        for channel, updates in group_by_channel(writes).items():
+            if reader in readers.get(channel, ()):
+                try:
+                    values[channel] = self.channels[channel].preview(updates)
+                except EmptyChannelError:
+                    values.pop(channel, None)
+        return values
+
+    def select(self, keys: Iterable[str]) -> dict[str, Any]:
+        """The named channels that hold a value, in the order named."""
+        channels, values = self.channels, {}
+        for key in keys:
+            try:
+                values[key] = channels[key].get()
+            except EmptyChannelError:
+                continue
+        return values
+
+    def output(self, keys: str | Sequence[str]) -> Any:
+        """A bare value (None if there is none) for a str, else a dict."""
+        if isinstance(keys, str):
+            return self.select((keys,)).get(keys)
+        return self.select(keys)
+
+    def output_with(self, keys: str | Sequence[str], writes: Sequence[Pair]) -> Any:
+        """`output` as it would be with these writes applied. The channels stay as they are."""
+        copies = {}
+        for name, values in group_by_channel(writes).items():
+            copies[name] = self.channels[name].copy()
+            copies[name].update(values)
+        live, self.channels = self.channels, {**self.channels, **copies}
+        try:
+            return self.output(keys)
+        finally:
+            self.channels = live
+
+    def refresh(self, name: str, channel: Channel | None) -> None:
+        """Carry a channel's change into the cache; None for a channel that holds nothing now."""
+        cache = self.cache
+        for reader in self.program.readers[name]:
+            cached = cache.get(reader)
+            if cached is None:
+                continue
+            if channel is not None and name in cached:
+                cached[name] = channel.get()
+            elif channel is not None or name in cached:
+                # A key came or went. Keys stand in the order of the reader, so all of them are read
+                # anew.
+                del cache[reader]
+
+
+class LiveState(StateView):
+    """The channels of one run as writes change them, with what has to be known of each change.
+
+    Attributes:
+        changed: channels changed by the last superstep that hold a value; None right after loading.
+        step: the number of the superstep that would run next; a checkpoint carries the one before.
+        versions: of each channel that was ever changed, at which tick it last was.
+        seen: of each node that ran, the versions of its triggers at that time.
+        tick: the highest version of any channel.
+        expiring: step-scoped channels that hold a value: the next superstep empties them.
+        held: nodes that were triggered while their only input was empty; they run once it is not.
+        unsaved: channels changed since the last checkpoint was taken.
+        unsaved_seen: nodes whose `seen` changed since then.
+    """
+
+    __slots__ = (
+        "changed",
+        "expiring",
+        "held",
+        "seen",
+        "step",
+        "tick",
+        "unsaved",
+        "unsaved_seen",
+        "versions",
+    )
+
+    changed: Iterable[str] | None
+    expiring: set[str]
+    held: set[str]
+    seen: dict[str, dict[str, int]]
+    step: int
+    tick: int
+    unsaved: set[str]
+    unsaved_seen: set[str]
+    versions: dict[str, int]
+
+    def _consume(self, tasks: Sequence[Task], fresh: Channels, changed: set[str]) -> list[str]:
+        """Tell the channels that want to know, such as joins, that their nodes ran: which moved."""
+        moved: list[str] = []
+        for task in tasks:
+            for name in task.node.consumes:
+                if name not in fresh and task.send is None:  # a Send waits for no channel
+                    channel = self.channels[name].copy()
+                    if channel.consume():
+                        fresh[name] = channel
+                        moved.append(name)
+                        if channel.is_available():
+                            changed.add(name)
+        return moved
+
+    def _update(
+        self,
+        writes: Grouped,
+        fresh: Channels,
+        noted: Noted,
+        tasks: Sequence[Task],
+        *,
+        expire: bool = True,
+    ) -> None:
+        """Update copies of the written channels, and of those that an empty step changes.
+
+        Args:
+            writes: channel → values, in path order.
+            fresh: the copies, by channel; more are added.
+            noted: which channels moved, and which of these hold a value; more are added.
+            tasks: who wrote, for error texts.
+            expire: whether channels that live for one step end theirs.
+        """
+        channels = self.channels
+        moved, changed = noted
+        for name, values in writes.items():
+            channel = fresh.get(name)
+            if channel is None:
+                try:
+                    channel = channels[name].copy()
+                except KeyError:
+                    where = f"step {self.step}: write to unknown channel {name!r}"
+                    raise InternalError(where) from None
+            try:
+                if channel.update(values):
+                    moved.append(name)
+                    if channel.is_available():
+                        changed.add(name)
+                    else:
+                        changed.discard(name)
+            except Exception as error:
+                writers = ", ".join(writers_of(name, tasks))
+                by = f", written by {writers}" if writers else ""
+                error.add_note(
+                    f"At step {self.step}, key {name!r}{by}. Nothing of this superstep was applied."
+                )
+                raise
+            if channel.dropped:
+                warn(overwrite_warning(name, tasks))
+            fresh[name] = channel
+        if expire:
+            self._expire(writes, fresh, noted)
+
+    def _expire(self, writes: Grouped, fresh: Channels, noted: Noted) -> None:
+        """Give channels that live for one step, and got no writes in this one, an empty update."""
+        moved, changed = noted
+        blank = self.program.blank
+        for name in self.expiring:
+            if name in writes:
+                continue
+            if name in blank and name not in fresh:
+                # A channel of ours becomes what it was at first. The program's own blank one is put
+                # in its place, which saves a copy and two calls (benchmark P1).
+                moved.append(name)
+                fresh[name] = blank[name]
+                continue
+            used = fresh.get(name)
+            channel = self.channels[name].copy() if used is None else used
+            if channel.update(()):
+                moved.append(name)
+                fresh[name] = channel
+                if channel.is_available():
+                    changed.add(name)
+                else:
+                    changed.discard(name)
+
+    def _mark_seen(self, tasks: Sequence[Task]) -> None:
+        """Remember what each node that ran had seen of its triggers."""
+        versions, seen = self.versions, self.seen
+        for task in tasks:
+            node = task.node
+            name = node.name
+            if task.send is not None:
+                # A Send is no run for what the node's triggers hold: that stays unseen. The node is
+                # noted only as one that has run, once, however many Sends there are (benchmark P8).
+                if name not in seen:
+                    seen[name] = {}
+                    self.unsaved_seen.add(name)
+                continue
+            seen[name] = mine = {}
+            for trigger in node.triggers:
+                if trigger in versions:
+                    mine[trigger] = versions[trigger]
+            self.unsaved_seen.add(name)
+
+    def _swap(self, fresh: Mapping[str, Channel], moved: Sequence[str], changed: set[str]) -> None:
+        """Make the updated channels the live ones, with a new version for those that moved.
+
+        All that moved gets the same version, one above the highest there is: a node compares it
+        with the one it has seen, so that only the order of supersteps matters, never a clock.
+        """
+        self.changed = changed
+        self.channels.update(fresh)
+        if not moved:
+            return
+        tick = self.tick = self.tick + 1
+        versions, expiring = self.versions, self.expiring
+        scoped, readers = self.program.step_scoped, self.program.readers
+        for name in moved:
+            versions[name] = tick
+            holds = name in changed
+            if name in scoped:
+                if holds:
+                    expiring.add(name)
+                else:
+                    expiring.discard(name)
+            if name in readers:
+                self.refresh(name, fresh[name] if holds else None)
+        self.unsaved.update(moved)
+
+    def _has_work(self, fresh: Mapping[str, Channel], changed: set[str]) -> bool:
+        """Whether anything can run without waking the channels that wait for the end."""
+        if TASKS in changed:
+            return True
+        nodes, triggers, channels = self.program.nodes, self.program.triggers, self.channels
+        triggered = [name for channel in changed for name in triggers.get(channel, ())]
+        for name in (*triggered, *self.held):
+            reads = nodes[name].reads
+            # A node that would be held back, because its only input is empty, is no work.
+            if reads.__class__ is not str or fresh.get(reads, channels[reads]).is_available():
+                return True
+        return False
+
+    def _finish(
+        self, fresh: Channels, moved: list[str], changed: set[str], finishers: Iterable[str]
+    ) -> None:
+        """Nothing is left to run: wake the channels that wait for just that."""
+        for name in finishers:
+            channel = fresh.get(name)
+            if channel is None:
+                channel = self.channels[name].copy()
+            if channel.finish():
+                fresh[name] = channel
+                moved.append(name)
+                if channel.is_available():
+                    changed.add(name)
+
+
+def group_by_channel(writes: Iterable[Pair]) -> dict[str, list[Any]]:
+    """channel → values, in write order."""
+    found: dict[str, list[Any]] = {}
+    for channel, value in writes:
+        if channel in found:
+            found[channel].append(value)
+        else:
+            found[channel] = [value]
+    return found
+
+
+def writers_of(key: str, tasks: Sequence[Task]) -> list[str]:
+    """The names of the nodes that wrote to a channel, sorted."""
+    return sorted({task.name for task in tasks if any(name == key for name, _ in task.writes)})
+
+
+def overwrite_warning(key: str, tasks: Sequence[Task]) -> str:
+    """Without step or count: Python shows a warning once for each text."""
+    writers = ", ".join(map(repr, writers_of(key, tasks)))
+    by = f"; they came from {writers}" if writers else ""
+    return (
+        f"key {key!r}: an Overwrite replaced the value, and the other writes of its superstep were "
+        f"dropped{by}. Overwrite it in a superstep of its own"
+    )
+
+
+def collect_writes(tasks: Iterable[Task]) -> dict[str, list[Any]]:
+    """channel → values, in the order of the tasks."""
+    return group_by_channel(pair for task in tasks for pair in task.writes)
