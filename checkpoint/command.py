@@ -163,13 +163,11 @@ def _history(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
             parser.error(f"thread {asked.thread!r} has no checkpoints here")
         for each in found:
             parent = each.parent_config
-            print(printable(f"{each.checkpoint['id']}  step {each.metadata.get('step')}  "
-                            f"{each.metadata.get('source')}  {each.checkpoint['ts']}"))  # fmt: skip
-            print(
-                printable(
-                    f"    after {coordinates(parent)[2] if parent else 'nothing'}; {describe_standing(each)}"
-                )
-            )
+            after = coordinates(parent)[2] if parent else "nothing"
+            step, source = each.metadata.get("step"), each.metadata.get("source")
+            made = each.checkpoint["ts"]
+            print(printable(f"{each.checkpoint['id']}  step {step}  {source}  {made}"))
+            print(printable(f"    after {after}; {describe_standing(each)}"))
     return 0
 
 

@@ -201,7 +201,7 @@ def rebuild(chain: Chain, kept: Collection[str]) -> Chain:
         if record.id not in kept:
             continue
         link = renewed.get(id(record.link))
-        if link is None and record.link is not None:
+        if link is None and record.link is not None:  # what it builds on goes
             fresh = make_keyframe(record)
         else:
             fresh = replace(record, link=link, distance=link.distance + 1 if link else 0)

@@ -289,7 +289,7 @@ class PostgresSaver(SqlSaver):
 
     def _lock_namespace(self, session: SqlSession, key: ThreadKey) -> NamespaceRow:
         names = key.thread_id, key.checkpoint_ns
-        return NamespaceRow(*session.rows("own_space", *names)[0])
+        return NamespaceRow(*session.rows("lock_namespace", *names)[0])
 
 
 def _columns(rows: CommitRows) -> Sequence[Any]:

@@ -92,13 +92,16 @@ class RetentionLimits:
             parents: namespace around → the checkpoint in which the newest of these was made.
             around: namespace → what stays there.
         """
+        # A graph that one task ran is part of the run around it: without the checkpoint in which
+        # that task ran nobody can come back to it. One with a namespace of its own outlives it.
         if NS_END in checkpoint_ns and any(
             id not in around.get(ns, (id,)) for ns, id in parents.items()
         ):
-            return frozenset()  # the run it was part of is gone
+            return frozenset()
         most = 1 if self.keep_last is None and self.older_than is None else self.keep_last
         kept = made if most is None else made[max(len(made) - most, 0) :]
         if self.older_than is not None:
+            # The newest stays however old it is: the thread goes on from there.
             edge = datetime.now(UTC) - self.older_than
             kept = [each for each in kept[:-1] if _when(each[1]) >= edge] + [*kept[-1:]]
         return {id for id, _ in kept}
@@ -124,6 +127,7 @@ def nearest_kept(
     Args:
         parents: id → id of the parent. Parents that were put by hand may lead in a circle.
     """
+    # A parent that nobody knows was forgotten before: the chain of ancestors ends there.
     parent, passed = parents.get(id), {id}
     while parent is not None and parent not in kept:
         passed.add(parent)

@@ -86,12 +86,12 @@ _SCHEMA = (
 _SPACE = "SELECT id, thread_id, checkpoint_ns, head, head_id, stamp, size FROM spaces"
 _ROW = "SELECT space, seq, checkpoint_id, parent_id, link, run_id, body FROM checkpoints"
 _STATEMENTS = {
-    "space": f"{_SPACE} WHERE thread_id = ? AND checkpoint_ns = ?",
-    "own_space": f"{_SPACE} WHERE thread_id = ? AND checkpoint_ns = ?",
-    "spaces": f"{_SPACE} WHERE thread_id = ? ORDER BY id",
-    "own_spaces": f"{_SPACE} WHERE thread_id = ? ORDER BY id",
-    "every_space": f"{_SPACE} ORDER BY id",
-    "new_space": "INSERT OR IGNORE INTO spaces (thread_id, checkpoint_ns) VALUES (?, ?)",
+    "namespace": f"{_SPACE} WHERE thread_id = ? AND checkpoint_ns = ?",
+    "lock_namespace": f"{_SPACE} WHERE thread_id = ? AND checkpoint_ns = ?",
+    "namespaces": f"{_SPACE} WHERE thread_id = ? ORDER BY id",
+    "lock_namespaces": f"{_SPACE} WHERE thread_id = ? ORDER BY id",
+    "all_namespaces": f"{_SPACE} ORDER BY id",
+    "add_namespace": "INSERT OR IGNORE INTO spaces (thread_id, checkpoint_ns) VALUES (?, ?)",
     "set_head": """
         UPDATE spaces SET head = ?, head_id = ?, stamp = ?,
             size = (SELECT count(*) FROM checkpoints WHERE space = spaces.id)
@@ -106,7 +106,7 @@ _STATEMENTS = {
         UPDATE spaces SET head = ?, head_id = ?, stamp = 0, size = size + 1 WHERE id = ?
             AND head_id = ? AND stamp = ?
     """,
-    "drop_space": "DELETE FROM spaces WHERE id = ?",
+    "drop_namespace": "DELETE FROM spaces WHERE id = ?",
     "by_id": f"{_ROW} WHERE space = ? AND checkpoint_id = ?",
     "by_id_unindexed": """
         SELECT 1 FROM checkpoints INDEXED BY checkpoints_by_space WHERE space = ?

@@ -326,8 +326,9 @@ class KeyWatch:
             held, self._held = self._held, _parts_of(fn)
             if len(self._functions) == FEW_CALLS:
                 changed = [name for name, part in self._held.items() if held.get(name) != part]
+                what = _list_names(changed)
                 return self._end(
-                    f"its function is another one at each call: what changes is {_list_names(changed)}"
+                    f"its function is another one at each call: what changes is {what}"
                 )
         if len(self._functions) > 1 or key in self._keys:
             self.done = not new  # or else it may be another one at the next call, too
@@ -337,9 +338,9 @@ class KeyWatch:
             return None
         self._run, self._runs = ref(run), self._runs + 1
         if self._runs == MANY_RUNS:
-            changed = _differing(self._input, value)
+            what = _list_names(_differing(self._input, value))
             return self._end(
-                f"its input is another one in each of {MANY_RUNS} runs: {_list_names(changed)} changes"
+                f"its input is another one in each of {MANY_RUNS} runs: {what} changes"
             )
         self._keys.add(key)
         if self._runs == MANY_RUNS - 1:

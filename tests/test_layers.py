@@ -93,7 +93,6 @@ DEFERRED = {
     (".pregel.thread_api", ".pregel.drivers.timeslice"): "asyncio is loaded by those who await",
     (".checkpoint.base", "asyncio"): "asyncio is loaded by those who await",
     (".checkpoint.opening", "asyncio"): "asyncio is loaded by those who await",
-    (".checkpoint.overrides", "asyncio"): "asyncio is loaded by those who await",
     (".checkpoint.serde.serializer", ".checkpoint.serde.builtin_codecs"): "a dozen standard modules, loaded with the first Serializer",
     (".checkpoint.sql.sqlite_database", "sqlite3"): "loaded when somebody opens a database",
     (".pregel.app", ".visualize*"): "a graph can draw itself, though drawing sits above the engine",

@@ -185,7 +185,7 @@ class Scene:
         with self.lost.inside():
             saver = self.stack.enter_context(PostgresSaver.from_conn_string(self.url))
             session = self.stack.enter_context(suppressed(saver._session(write=True)))
-        session.rows("own_space", "locked", "")
+        session.rows("lock_namespace", "locked", "")
         yield
 
     def come_back(self) -> None:
@@ -379,7 +379,7 @@ def test_a_server_that_lost_its_power_is_found_again(site: Site) -> None:
 
         def use() -> None:
             with saver._statements() as session:
-                session.rows("every_space")
+                session.rows("all_namespaces")
                 together.wait()
 
         threads = [threading.Thread(target=use) for _ in range(5)]

@@ -1,4 +1,4 @@
-"""The standard treatment: how dataclasses, enums, named tuples and pydantic models are taken apart
+"""The codecs of classes: how dataclasses, enums, named tuples and pydantic models are taken apart
 and put together again by their fields. No constructor, validator or `__post_init__` of theirs runs.
 """
 
@@ -47,7 +47,7 @@ def make_codec(cls: type, key: str) -> Codec:
 
 
 def is_storable(cls: type) -> bool:
-    """Whether there is a standard treatment for this class."""
+    """Whether there is a codec for this class."""
     if issubclass(cls, (BaseException, Enum)):
         return True
     maker = _maker(cls)

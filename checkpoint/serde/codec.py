@@ -43,7 +43,7 @@ class Codec:
         decode: the reverse. Gets whatever the bytes held and must raise if it does not fit.
         style: what the parts of the encoded form are to the user: items, elements of a set, pairs,
             fields, nothing of their own (a value), or a form that the user's encoder chose.
-        error: an exception with the standard treatment, which `stored_errors` gives.
+        error: an exception that is stored by its parts, as `error_codec` tells.
     """
 
     cls: type

@@ -216,7 +216,7 @@ class Serializer:
             if codec is None:
                 if is_bare_text(value):
                     return str.__str__(value)
-                raise UnserializableError("", "")  # the walk will name it
+                raise UnserializableError("", "")  # the strict path will name it
             state = codec.encode(value)
             if codec.code == OBJECT:
                 state = [codec.key, state]
@@ -248,7 +248,7 @@ class Serializer:
         return StrictEncoder(self._find, self._pack_plain, self._encode_error, level).pack(value)
 
     def _pack_plain(self, plain: Any, level: int) -> bytes:
-        """Pack what a walk has made packable."""
+        """Pack what the strict path has made packable."""
         try:
             payload = packb(plain, None, OPTIONS)
             if level > FREE_OBJECTS:

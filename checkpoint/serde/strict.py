@@ -26,11 +26,11 @@ _PLAIN = frozenset((type(None), bool, float, bytes))
 
 
 class StrictEncoder:
-    """One walk over one value. Gives what the packer takes without further questions.
+    """Encodes one value step by step, so that the packer takes it without further questions.
 
     Args:
         find: type → codec, or None.
-        seal: (packable, level of objects) → bytes, or raises for what nests too deeply.
+        pack_plain: (packable, level of objects) → bytes, or raises for what nests too deeply.
         error: (exception, level of objects) → its encoded form; it never refuses.
         objects: how many stored objects already lie around the value.
     """
@@ -171,7 +171,7 @@ def _text(label: str, key: Any) -> str:
     if label == _FIELD:
         return (
             "" if key.startswith("|") else label % key
-        )  # a bar: not the user's name but a treatment's
+        )  # a bar: not the user's name but a codec's
     return label % _short(key)
 
 

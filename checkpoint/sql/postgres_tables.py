@@ -92,15 +92,15 @@ _NEW_ROWS = """,
     SELECT id, head FROM moved
 """
 STATEMENTS = {
-    "space": f"{_SPACE} {_NAMED}",
-    "own_space": """
+    "namespace": f"{_SPACE} {_NAMED}",
+    "lock_namespace": """
         INSERT INTO stategraph_spaces AS space (thread_id, checkpoint_ns) VALUES ($1, $2)
         ON CONFLICT (sha256(thread_id), sha256(checkpoint_ns)) DO UPDATE SET head = space.head
         RETURNING id, thread_id, checkpoint_ns, head, head_id, stamp, size
     """,
-    "spaces": f"{_SPACE} WHERE sha256(thread_id) = sha256($1) ORDER BY id",
-    "own_spaces": f"{_SPACE} WHERE sha256(thread_id) = sha256($1) ORDER BY id FOR UPDATE",
-    "every_space": f"{_SPACE} ORDER BY id",
+    "namespaces": f"{_SPACE} WHERE sha256(thread_id) = sha256($1) ORDER BY id",
+    "lock_namespaces": f"{_SPACE} WHERE sha256(thread_id) = sha256($1) ORDER BY id FOR UPDATE",
+    "all_namespaces": f"{_SPACE} ORDER BY id",
     "set_head": """
         UPDATE stategraph_spaces SET head = $1, head_id = $2, stamp = $3,
             size = (SELECT count(*) FROM stategraph_checkpoints WHERE space = $4)
@@ -111,14 +111,14 @@ STATEMENTS = {
         SELECT size, (SELECT count(*) FROM stategraph_checkpoints WHERE space = $1)
             FROM stategraph_spaces WHERE id = $1
     """,
-    "drop_space": "DELETE FROM stategraph_spaces WHERE id = $1",
+    "drop_namespace": "DELETE FROM stategraph_spaces WHERE id = $1",
     "by_id": f"{_ROW} WHERE space = $1 AND sha256(checkpoint_id) = sha256($2)",
     "by_id_unindexed": (
         "SELECT 1 FROM stategraph_checkpoints WHERE space = $1 AND checkpoint_id = $2"
     ),
     "all_rows": f"{_ROW} WHERE space = $1 ORDER BY seq",
-    # Few spaces: the newest rows of each, by its index. Many: all rows backwards, of which most are
-    # wanted.
+    # Few namespaces: the newest rows of each, by its index. Many: all rows backwards, of which most
+    # are wanted.
     "page": f"""
         SELECT found.* FROM unnest($1::bigint[]) AS wanted (id) CROSS JOIN LATERAL (
             {_ROW} WHERE space = wanted.id AND seq < $2 ORDER BY seq DESC LIMIT $3
@@ -139,8 +139,8 @@ STATEMENTS = {
         )
         SELECT * FROM chain ORDER BY seq DESC
     """,
-    # A space, and in it a checkpoint (the head, if $3 is NULL) with those it builds on and what its
-    # tasks wrote.
+    # A namespace, and in it a checkpoint (the head, if $3 is NULL) with those it builds on and what
+    # its tasks wrote.
     "look": f"""
         WITH RECURSIVE place AS (
             SELECT id, head, head_id, stamp, size, sha256(coalesce($3::bytea, head_id)) AS wanted

@@ -158,7 +158,7 @@ class _Pruning:
         last = max(self._staying, default=None)
         set_head(session, id, last, None if last is None else self._staying[last].checkpoint_id)
         if last is None and replaced is None and not session.rows("all_writes", id):
-            session.run("drop_space", id)
+            session.run("drop_namespace", id)
 
 
 def read_rows(session: SqlSession, key: ThreadKey, namespace_id: int) -> list[CheckpointRow]:

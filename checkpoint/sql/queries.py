@@ -46,23 +46,23 @@ class SqlSession(Protocol):
 
 def find_namespace(session: SqlSession, thread_id: str, checkpoint_ns: str) -> NamespaceRow | None:
     """The namespace of these names."""
-    rows = session.rows("space", thread_id, checkpoint_ns)
+    rows = session.rows("namespace", thread_id, checkpoint_ns)
     return NamespaceRow(*rows[0]) if rows else None
 
 
 def select_namespaces(session: SqlSession, config: RunnableConfig | None) -> list[NamespaceRow]:
     """The namespaces that a config may mean; None means all of all threads."""
     if config is None:
-        return [NamespaceRow(*row) for row in session.rows("every_space")]
+        return [NamespaceRow(*row) for row in session.rows("all_namespaces")]
     thread_id = coordinates(config)[0]
     only = config["configurable"].get("checkpoint_ns")
-    namespaces = [NamespaceRow(*row) for row in session.rows("spaces", thread_id)]
+    namespaces = [NamespaceRow(*row) for row in session.rows("namespaces", thread_id)]
     return [each for each in namespaces if only is None or each.checkpoint_ns == only]
 
 
 def lock_namespaces(session: SqlSession, thread_id: str) -> list[NamespaceRow]:
     """A thread's namespaces; nobody else changes them before this transaction ends."""
-    return [NamespaceRow(*row) for row in session.rows("own_spaces", thread_id)]
+    return [NamespaceRow(*row) for row in session.rows("lock_namespaces", thread_id)]
 
 
 # -- one checkpoint --------------------------------------------------------------------------------

@@ -47,7 +47,7 @@ def materialize(
     Raises:
         DamagedError: a row is damaged, or the last one links to one that is not there.
     """
-    if chain[-1].link is not None:
+    if chain[-1].link is not None:  # the query follows links until one leads nowhere
         raise key.damage_error(
             f"checkpoint {chain[-1].parent_id!r} is missing, on which others build"
         )

@@ -57,6 +57,7 @@ class SqlSaver(SqlReader):
         key = self._key(thread_id, checkpoint_ns) if state is None else state.key
         with self._session(write=True) as session:
             namespace = self._lock_namespace(session, key)
+            # Compare-and-swap: the namespace is locked, so nobody moves the head after this look.
             if namespace.head_id != commit.head:
                 raise CheckpointConflictError(
                     thread_id, checkpoint_ns, commit.head, namespace.head_id
@@ -167,8 +168,8 @@ class SqlSaver(SqlReader):
         """The namespace of these names, made if it is not there; nobody else changes it before this
         transaction ends."""
         names = key.thread_id, key.checkpoint_ns
-        session.run("new_space", *names)
-        return NamespaceRow(*session.rows("own_space", *names)[0])
+        session.run("add_namespace", *names)
+        return NamespaceRow(*session.rows("lock_namespace", *names)[0])
 
     # -- a complete checkpoint ----------------------------------------------------------------
 
@@ -229,7 +230,12 @@ class SqlSaver(SqlReader):
         check_names(thread_id)
         with self._session(write=True) as session:
             for namespace in lock_namespaces(session, str(thread_id)):
-                for statement in ("forget_values", "forget_writes", "forget_rows", "drop_space"):
+                for statement in (
+                    "forget_values",
+                    "forget_writes",
+                    "forget_rows",
+                    "drop_namespace",
+                ):
                     session.run(statement, namespace.id)
                 self._take_state(namespace.thread_id, namespace.checkpoint_ns)
 
@@ -290,7 +296,7 @@ class SqlSaver(SqlReader):
             namespaces = lock_namespaces(session, source)
             if not namespaces:
                 raise ValueError(f"there is no thread {source!r} to copy")
-            if session.rows("spaces", target):
+            if session.rows("namespaces", target):
                 raise ValueError(f"thread {target!r} exists already")
             pairs = []
             for each in namespaces:

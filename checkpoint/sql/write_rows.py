@@ -61,6 +61,8 @@ def build_rows(state: MaterializedState, commit: Commit, metadata: Blob) -> Comm
     shown: Mapping[str, ChannelValue | None] = values
     versions, seen = commit.versions, commit.seen
     if complete:
+        # It builds on no row, so that reading any checkpoint walks at most `KEYFRAME` rows, and
+        # what is older can be forgotten.
         everything = {**state.values, **values}
         shown = {name: value for name, value in everything.items() if value is not None}
         versions, seen = {**state.versions, **versions}, {**state.seen, **seen}
@@ -69,6 +71,7 @@ def build_rows(state: MaterializedState, commit: Commit, metadata: Blob) -> Comm
     if inline and (commit.head != commit.parent_id or _length(inline) > SHORT):
         # A checkpoint's tasks are looked for in the row that came next, which a fork's is not.
         writes, inline = pack_writes(key, state.id, state.revision, inline), ()
+    # Counts the row of `writes` too: whoever reads the parent later can tell that one is missing.
     revision = state.revision + (writes is not None) if state.id else None
     body = CheckpointBody(
         commit.ts, commit.v, metadata, revision, commit.updated, shown, versions, seen, inline
@@ -97,7 +100,7 @@ def apply_commit(
             state.values.pop(name, None)
         else:
             if value.owner is not None:
-                value.owner = seq
+                value.owner = seq  # it was SELF until the database gave a sequence
             state.values[name] = value
     state.versions.update(commit.versions)
     state.seen.update(commit.seen)
@@ -133,6 +136,8 @@ def _shrink_value(
     saves."""
     form, payload = blob
     if old is not None and old.owner is not None and old.blob is not None and old.blob[0] == form:
+        # The row names the base by owner and digest, so that no other value can take its place.
+        # Once the deltas down to the whole value weigh more than a new whole one, that is stored.
         delta = make_delta(old.blob[1], payload)
         if delta is not None:
             size, count = old.delta_size + len(delta), old.delta_count + 1

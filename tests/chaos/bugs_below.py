@@ -175,7 +175,7 @@ def formatted_sql(stack: ExitStack) -> None:
 @bug("hostile_texts", 4)
 def names_cut(stack: ExitStack) -> None:
     """Of a thread's name only the first letters count."""
-    for name in ("space", "own_space", "spaces", "own_spaces"):
+    for name in ("namespace", "lock_namespace", "namespaces", "lock_namespaces"):
         text = sqlite._STATEMENTS[name].replace("thread_id = ?", "substr(thread_id, 1, 4) = substr(?, 1, 4)")
         statement(stack, name, text)
 
