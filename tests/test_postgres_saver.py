@@ -190,7 +190,7 @@ def test_a_run_of_a_graph_takes_at_most_two_round_trips_a_superstep(traced: Trac
 def test_a_large_value_goes_to_the_server_as_the_bytes_it_is(postgres: str) -> None:
     values = [[b"\\" * 10_000, None, bytes(range(256))], [1, -(2**63)], [], [0.5]]
     with wire_module.Patient.connect(postgres) as connection:
-        sent = Transformer(connection).dump_sequence(wire_module.bound(values), [PyFormat.AUTO] * 4)
+        sent = Transformer(connection).dump_sequence(wire_module.bind(values), [PyFormat.AUTO] * 4)
         assert sum(len(each) for each in sent if each is not None) < 10_500
         select = "SELECT $1::bytea[], $2::bigint[], $3::bytea[], $4::float8[]"
         assert [*wire_module.Wire(connection).rows(select, *values)[0]] == values
