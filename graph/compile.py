@@ -141,12 +141,13 @@ class Compiler:
 
     def make_channels(self) -> dict[str, Channel]:
         """The input, a trigger for each node, a barrier for each join."""
+        triggers = self.scope.triggers
         found: dict[str, Channel] = {START: EphemeralValue(self.spec.input_schema)}
         for name, node in self.nodes.items():
             if node.defer:
-                found[trigger_name(name)] = LastValueAfterFinish(Any)
+                found[triggers[name]] = LastValueAfterFinish(Any)
             else:
-                found[trigger_name(name)] = EphemeralValue(Any, guard=False)
+                found[triggers[name]] = EphemeralValue(Any, guard=False)
         for join in self.joins:
             found[join.channel] = join.make_channel()
         return found
@@ -175,7 +176,7 @@ class Compiler:
         schema = node.schema
         return PregelNode(
             channels=ROOT if schema.root else schema.keys,
-            triggers=(trigger_name(name), *self.joins_into.get(name, ())),
+            triggers=(self.scope.triggers[name], *self.joins_into.get(name, ())),
             bound=(node.body,),
             writers=self._make_writers(name, self._scope_of(node), schema),
             mapper=schema.coerce,
@@ -222,8 +223,10 @@ class Compiler:
     def _make_writers(self, name: str, scope: WriteScope, schema: Schema) -> tuple[Writer, ...]:
         """State and fixed edges first, then the routers, which read what was written."""
         spec = self.spec
-        targets = self.targets.get(name, ())
-        fixed: list[tuple[str, Any]] = [(trigger_name(target), None) for target in targets]
+        triggers = self.scope.triggers
+        fixed: list[tuple[str, Any]] = [
+            (triggers[target], None) for target in self.targets.get(name, ())
+        ]
         fixed += [(channel, name) for channel in self.joins_of.get(name, ())]
         writers: list[Writer] = [StateWriter(scope, fixed)]
         lenient = name == START or not self.scope.strict

@@ -100,9 +100,11 @@ class GraphSpec:
 
     def handlers(self) -> dict[str, Body]:
         """The functions that handle errors, by the names of their nodes."""
-        own = {handler_name(name): node.policies.handler for name, node in self.nodes.items()}
-        own[DEFAULT_HANDLER] = self.defaults.handler
-        return {name: body for name, body in own.items() if body is not None}
+        bodies = {name: node.policies.handler for name, node in self.nodes.items()}
+        found = {handler_name(name): body for name, body in bodies.items() if body is not None}
+        if self.defaults.handler is not None:
+            found[DEFAULT_HANDLER] = self.defaults.handler
+        return found
 
     def handler_ends(self) -> dict[str, Mapping[str, str]]:
         """Of each error handler: where its `Command`s may go, as its annotation says."""
