@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..pregel.errors import ShippingError
 from ..pregel.run.stream import LIVE
+from ..pregel.superstep.context import TaskContext
 from ..pregel.superstep.interrupts import lent_answers
+from ..pregel.superstep.task import Task
 from ..pregel.types import StreamMode
 from .call import Call, Executor
 from .parcel import Blob, Kept, Lent, Part, Work
@@ -21,8 +23,6 @@ from .pickling import PROTOCOL, culprit, dumps
 from .stores import recipe_of, store_parameter
 
 if TYPE_CHECKING:
-    from ..pregel.run.run import Run
-    from ..pregel.superstep.task import Task
     from .remote import Remote
 
 SHARED_FROM = 64 * 1024
@@ -41,7 +41,7 @@ Held = tuple[Any, bytes, Any]
 class Luggage:
     """The packer of one run and one executor."""
 
-    def __init__(self, run: Run, executor: Executor) -> None:
+    def __init__(self, run: TaskContext[Task], executor: Executor) -> None:
         self._run = run
         self._executor = executor
         self._lock = threading.Lock()

@@ -9,20 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..pregel.errors import GraphAbandoned, InvalidUpdateError, ShippingError, WorkerLostError, nearest
 from ..pregel.program.callables import GETTERS
 from ..pregel.program.program import CompiledNode
+from ..pregel.superstep.context import TaskContext
 from ..pregel.superstep.interrupts import AnswerRejected, asking, take_answers
 from ..pregel.superstep.task import Task
 from .call import Executor, Flight, Hear, Lost
 from .luggage import Luggage
 from .parcel import Ending
 from .pickling import dump_function, has_cloudpickle, loads, unpack_error
-
-if TYPE_CHECKING:
-    from ..pregel.run.run import Run
 
 TRIES = 3
 """How many workers a call may cost before it is given up."""
@@ -146,7 +144,7 @@ def _wait(flight: Flight, task: Task) -> bytes:
                 raise GraphAbandoned from None
 
 
-def _cut_short(run: Run | None) -> bool:
+def _cut_short(run: TaskContext[Task] | None) -> bool:
     """Whether a run, or one around it, was."""
     while run is not None:
         if run.dropped:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..program.program import CompiledNode
+from ..run.run import Run
 from ..superstep.task import Task
 from .attempt import CallFuture
 from .awaits import AWAITS, Signal
 from .futures import Arguments, Calls, error_of, fail, resolve, result_of
 from .steps import arun_steps
-
-if TYPE_CHECKING:
-    from ..run.run import Run
 
 
 class AsyncCalls(Calls):

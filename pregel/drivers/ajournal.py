@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..run.effects import Claim, Entry, Save
+from ..run.run import Run
 from .journal import Journal
-
-if TYPE_CHECKING:
-    from ..run.run import Run
 
 
 class AsyncJournal(Journal):

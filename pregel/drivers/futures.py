@@ -15,7 +15,7 @@ from contextvars import copy_context
 from functools import partial
 from pathlib import Path
 from types import FunctionType, MethodType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...checkpoint.base import ERROR, RESUME, RETURN
 from ...store.keys import canonical_key
@@ -26,6 +26,7 @@ from ..program.results import refuse_coroutine
 from ..program.writes import Writer
 from ..run.commits import encode_marks, marks_of_unfinished
 from ..run.effects import Save
+from ..run.run import Run
 from ..run.snapshots import given_answers, still_asked
 from ..superstep.deadline import ChildDeadline
 from ..superstep.task import Task, call_id
@@ -34,9 +35,6 @@ from .attempt import CallFuture
 from .pool import POOL
 from .steps import Steps, Waits, run_steps
 from .waits import WAITS
-
-if TYPE_CHECKING:
-    from ..run.run import Run
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 

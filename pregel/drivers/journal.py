@@ -9,15 +9,13 @@ from __future__ import annotations
 import threading
 from collections import deque
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...checkpoint.base import Commit
 from ...checkpoint.overrides import expecting, records_at_once
 from ..run.effects import Claim, Entry, Save
+from ..run.run import Run
 from .pool import POOL
-
-if TYPE_CHECKING:
-    from ..run.run import Run
 
 
 class Journal:

@@ -10,14 +10,12 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from hashlib import blake2b
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...channels.base import MISSING
 from ...store.keys import canonical_key
-
-if TYPE_CHECKING:
-    from ..superstep.task import Task
-    from .run import Run
+from ..superstep.context import TaskContext
+from ..superstep.task import Task
 
 FIRST = ""
 """In a claim, in place of a question's id: the first question that is asked."""
@@ -90,7 +88,7 @@ class Answers:
 
     __slots__ = ("_run", "beside", "brought_any", "by_id", "claimed", "first", "only_in", "renewed")
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: TaskContext[Task]) -> None:
         self._run = run
         self.by_id: dict[str, Any] = {}
         self.first: Any = MISSING
@@ -100,7 +98,7 @@ class Answers:
         self.claimed: dict[str, Any] | None = None
         self.beside: str | None = None
 
-    def take(self, question: str, by: Task, inside: tuple[Run, ...] = ()) -> tuple[Any, ...]:
+    def take(self, question: str, by: Task, inside: tuple[Any, ...] = ()) -> tuple[Any, ...]:
         """The answer to this question as a one-item tuple, empty if there is none; it can be taken once.
 
         Args:
@@ -152,7 +150,7 @@ class Answers:
         known = self._run.stored.get(task.id)
         asked = {question.id for question in known.interrupts} if known is not None else set()
         found: dict[str, Any] = {}
-        run: Run | None = self._run if asked else None
+        run: TaskContext[Task] | None = self._run if asked else None
         while run is not None:
             found.update((each, run.answers.by_id[each]) for each in asked if each in run.answers.by_id)
             run = run.parent.run if run.parent is not None else None

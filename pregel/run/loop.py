@@ -21,7 +21,7 @@ from ..superstep.task import Task, handler_of, in_path_order, new_checkpoint_id
 from .commits import cut, encode, encode_marks, marks_of_unfinished
 from .effects import Effect, Effects, GiveWay, RunTasks, Save
 from .resume import claim_end, end_claim
-from .run import Run
+from .run import Run, run_of
 from .snapshots import given_answers, live_snapshot, still_asked, upcoming
 from .start import first_phase, load_checkpoint, load_machine, show_values
 
@@ -360,8 +360,8 @@ def _save_at_exit(run: Run, *, finished: bool = False) -> Effects:
     if machine.unsaved or machine.unsaved_seen or run.source == "fork":
         source, run.source = run.source, "loop"
         commit = cut(run, source, [])
-        if finished and run.parent is not None and _lasts_with_its_task(run, run.parent.run):
-            run.parent.run.inner_commits[run.ns] = run.parent, commit
+        if finished and run.parent is not None and _lasts_with_its_task(run, run_of(run.parent)):
+            run_of(run.parent).inner_commits[run.ns] = run.parent, commit
             return
         yield Save(commit)
         if run.streams:

@@ -27,14 +27,14 @@ from ..program.program import Program
 from ..superstep.machine import Machine
 from ..types import Command, RunnableConfig
 from .effects import Effect, Load
-from .run import Rewind, Run, Way
+from .run import Rewind, Run, Way, run_of
 from .snapshots import Place, read_stored, waiting_questions, with_handlers
 
 
 def outermost(run: Run) -> Run:
     """The run of the whole graph."""
     while run.parent is not None:
-        run = run.parent.run
+        run = run_of(run.parent)
     return run
 
 
@@ -57,7 +57,7 @@ def stopped_here(run: Run, found: CheckpointTuple | None) -> bool:
     assert run.parent is not None
     if found is None:
         return False
-    around = run.parent.run
+    around = run_of(run.parent)
     parents: dict[str, str] = found.metadata.get("parents", {})
     made_in = parents.get(around.ns)
     if made_in == around.machine.checkpoint_id:
@@ -145,7 +145,7 @@ def take_seed(run: Run) -> Generator[Effect, None, CheckpointTuple | None]:
     A graph that the same task had run before the one that leads further has ended: it goes on from its end.
     """
     assert run.parent is not None and run.thread_id is not None
-    around = run.parent.run
+    around = run_of(run.parent)
     way = around.way
     if way is None or not way.stages or around.machine.step != way.step or way.task not in (None, run.parent.path_text):
         return None

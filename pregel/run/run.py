@@ -11,7 +11,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from ...channels.base import MISSING
 from ...checkpoint.base import (
@@ -241,7 +241,7 @@ class Run:
         self.histories: dict[str, tuple[str, str]] | None = None
         self.way: Way | None = None
         self.seeded = False
-        self.rewound: Rewind | None = parent.run.rewound if parent is not None else None
+        self.rewound: Rewind | None = run_of(parent).rewound if parent is not None else None
         if parent is None:
             if own is True:
                 raise RuntimeError(
@@ -259,7 +259,7 @@ class Run:
                 named = (configurable or {}).get("thread_id")
                 self.thread_id = None if named is None else str(named)
         else:
-            around = parent.run
+            around = run_of(parent)
             self.saver = None if own is False else own if isinstance(own, BaseCheckpointSaver) else around.saver
             self.thread_id = around.thread_id
             self.ns, known_as = _nested_ns(parent, stable=own is True)
@@ -280,12 +280,12 @@ class Run:
         """The call's, else the graph's, else the enclosing run's."""
         if call.executor is not None:
             return read_executor(call.executor)
-        return graph.executor if graph.executor is not None or parent is None else parent.run.executor
+        return graph.executor if graph.executor is not None or parent is None else run_of(parent).executor
 
     def _durability(self, asked: Durability | None) -> Durability:
         """The call's, else the enclosing run's, else "sync"."""
         if asked is None:
-            return self.parent.run.durability if self.parent is not None else "sync"
+            return run_of(self.parent).durability if self.parent is not None else "sync"
         check_durability(asked)
         if self.saver is None:
             warnings.warn("durability has no effect: the graph has no checkpointer", UserWarning, stacklevel=4)
@@ -401,7 +401,7 @@ def _claim(ns: str, task: Task) -> None:
     Raises:
         RuntimeError: another task of the same superstep does so too: each would take the other's steps for its own.
     """
-    run = task.run
+    run = run_of(task)
     mine = (run.machine.checkpoint_id, task.id)
     with _OPENING:
         if run.histories is None:
@@ -413,6 +413,11 @@ def _claim(ns: str, task: Task) -> None:
             f"two tasks of one superstep run the graph of {ns!r}, which keeps one history (checkpointer=True): "
             "compile it with checkpointer=None, or run it in nodes of different names"
         )
+
+
+def run_of(task: Task) -> Run:
+    """The run of a task, for those who carry it out. Tasks themselves know the protocol only."""
+    return cast("Run", task.run)
 
 
 def is_own(config: RunnableConfig, task: Task) -> bool:

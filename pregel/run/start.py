@@ -43,7 +43,7 @@ from .resume import (
     take_over,
     was_taken,
 )
-from .run import Rewind, Run
+from .run import Rewind, Run, run_of
 from .snapshots import Place, Stored, kept_ids, known_only, lost_kinds, lost_triggers, lost_work, read_stored
 
 
@@ -52,7 +52,7 @@ def load_checkpoint(run: Run) -> Generator[Effect, None, CheckpointTuple | None]
     if run.way is not None:
         yield from start_inside(run)
     if run.parent is not None:
-        done = run.parent.run.inner_commits.pop(run.ns, None)
+        done = run_of(run.parent).inner_commits.pop(run.ns, None)
         if done is not None:  # the task tries again, and finds what this graph has done
             yield Save(done[1])
     if run.parent is not None:

@@ -15,7 +15,7 @@ from itertools import count
 from operator import attrgetter
 from time import time_ns
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..names import (
     CHECKPOINT_NS,
@@ -27,14 +27,12 @@ from ..names import (
     TRIGGERS,
     child_ns,
 )
-from ..program.program import path_text
+from ..program.program import CompiledNode, Reader, path_text
 from ..program.writes import Pair
 from ..runtime import ExecutionInfo, NodeError, Runtime
 from ..types import RunnableConfig, StreamWriter
-
-if TYPE_CHECKING:
-    from ..program.program import CompiledNode, Reader
-    from ..run.run import Run
+from .context import TaskContext
+from .deadline import Deadline
 
 PUSH_TRIGGERS = (PUSH,)
 NO_ANSWERS: Mapping[str, Any] = MappingProxyType({})
@@ -100,7 +98,7 @@ class Task:
     beside: str | None = None
     cause: Task | None = None
     children: int = 0
-    deadline: Any = None
+    deadline: Deadline | None = None
     equal_calls: dict[str, int] | None = None
     inside: tuple[Any, ...] = ()
     interrupts: tuple[Any, ...] = ()
@@ -123,7 +121,7 @@ class Task:
         self.error: BaseException | None = None
         self.finished = False
         self.recorded = False
-        self.run: Run = None  # type: ignore[assignment]  # the loop sets it before the task runs
+        self.run: TaskContext[Task] = None  # type: ignore[assignment]  # the loop sets it before the task runs
         self.send: Any = None
         self.calls: list[Any] | None = None
         self.spans: tuple[float, ...] = ()
@@ -247,7 +245,7 @@ class Task:
         )
 
     @property
-    def nearest_deadline(self) -> Any:
+    def nearest_deadline(self) -> Deadline | None:
         """The deadline of its attempt, or of the nearest attempt around it that has one; or None."""
         return self.run.deadline if self.deadline is None else self.deadline
 
