@@ -23,6 +23,7 @@ import pytest
 
 from stategraph.checkpoint import BaseCheckpointSaver, InMemorySaver, Serializer
 from stategraph.checkpoint.base import CONTROL_WRITES, CheckpointConflictError, address, coordinates
+from stategraph.checkpoint.builtin import BuiltinSaver
 from stategraph.checkpoint.integrity import DIGEST_SIZE, Integrity
 from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.checkpoint.sqlite import SqliteSaver
@@ -719,3 +720,20 @@ def test_unknown_settings_are_refused() -> None:
         check_saver(TestInMemorySaver, only="list")
     with pytest.raises(TypeError, match="not 'mine'"):
         check_saver("mine")  # type: ignore[arg-type]
+
+
+def test_every_saver_that_ships_here_is_held_against_the_suite_and_shown_in_the_readme() -> None:
+    """A new one fails this until it has a suite above, and a place where readers choose a saver."""
+    savers = {each.__name__ for each in leaves(BuiltinSaver) if each.__module__.startswith("stategraph.")}
+    assert savers == {"InMemorySaver", "SqliteSaver", "PostgresSaver"}
+    shown = (Path(__file__).parents[1] / "README.md").read_text()
+    assert [name for name in savers if f"Test{name}" not in globals() or f"`{name}`" not in shown] == []
+
+
+def leaves(cls: type) -> Iterator[type]:
+    """The classes of the package below one that have none of it below them."""
+    below = [each for each in cls.__subclasses__() if each.__module__.startswith("stategraph.")]
+    for each in below:
+        yield from leaves(each)
+    if not below:
+        yield cls

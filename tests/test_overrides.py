@@ -267,3 +267,27 @@ def test_several_records_beside_one_checkpoint_are_no_race_where_put_writes_is_o
             app.invoke({"log": ["in"]}, THREAD)
         else:
             asyncio.run(app.ainvoke({"log": ["in"]}, THREAD))
+
+
+@pytest.mark.parametrize("world", ["sync", "async"])
+def test_a_commit_made_of_puts_alone_looks_at_the_head_first(world: str) -> None:
+    """In both worlds: a saver without a `commit` of its own refuses a run that was overtaken before its commit."""
+    inner = InMemorySaver()
+
+    class Puts(BaseCheckpointSaver):
+        get_tuple, list, put, put_writes = inner.get_tuple, inner.list, inner.put, inner.put_writes
+        aget_tuple, alist, aput, aput_writes = inner.aget_tuple, inner.alist, inner.aput, inner.aput_writes
+
+    def overtaken(state: State) -> Any:
+        build(saver).update_state(THREAD, {"log": ["other"]}, as_node="last")
+        return {"log": ["late"]}
+
+    saver = Puts(serde=inner.serde)
+    build(saver).invoke({"log": ["in"]}, THREAD)
+    slow = StateGraph(State).add_node("last", overtaken).add_edge(START, "last").compile(checkpointer=saver)
+    with pytest.raises(CheckpointConflictError):
+        if world == "sync":
+            slow.invoke({"log": ["more"]}, THREAD)
+        else:
+            asyncio.run(slow.ainvoke({"log": ["more"]}, THREAD))
+    assert "late" not in slow.get_state(THREAD).values["log"]
