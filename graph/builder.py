@@ -418,13 +418,13 @@ class StateGraph:
         Raises:
             InvalidGraphError: it is so wrong that nothing can be drawn.
         """
-        from ..visualize.sketch import sketch
+        from ..visualize.draft import make_draft
 
-        return sketch(self, xray)
+        return make_draft(self, xray)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         """How Jupyter shows it: as its drawing, with the mistakes that it still has."""
-        from ..visualize.sketch import show
+        from ..visualize.draft import show
 
         return show(self, include, exclude)
 

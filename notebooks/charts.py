@@ -8,7 +8,7 @@ from math import ceil, floor, log10
 from typing import NamedTuple
 
 from stategraph.visualize.image import as_image
-from stategraph.visualize.look import FONTS, look
+from stategraph.visualize.theme import FONTS, style_sheet
 
 WIDTH, LABEL, END = 840, 290, 110
 BAR, ROOM = 11, 12
@@ -66,7 +66,7 @@ class Chart:
 
     def svg(self) -> str:
         """The picture."""
-        name, css = look("auto", RULES)
+        name, css = style_sheet("auto", RULES)
         parts, y = [], 40.0
         for group in self.groups:
             middle = y + len(group.bars) * BAR / 2

@@ -355,9 +355,9 @@ class Pregel(Portable, StoredThreads):
             xray: show the graphs inside nodes: True for all, a number for so many levels.
         """
         from ..visualize.drawing import Drawing
-        from ..visualize.outline import outline
+        from ..visualize.extract import extract
 
-        return Drawing(outline(self, xray))
+        return Drawing(extract(self, xray))
 
     async def aget_graph(self, config: RunnableConfig | None = None, *, xray: bool | int = False) -> Drawing:
         """`get_graph` for coroutines."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threads_told as told
 
 from stategraph.visualize.runs.changes import changes
-from stategraph.visualize.runs.diff import Limits
+from stategraph.visualize.runs.diff import DiffLimits
 
 
 def test_each_step_tells_what_it_changed_and_who_wrote_it() -> None:
@@ -59,7 +59,7 @@ def test_a_step_names_the_checkpoint_that_it_made() -> None:
 
 
 def test_limits_are_kept() -> None:
-    text = changes(*told.map_reduce(50, failing=()), Limits(lines=2)).draw_text()
+    text = changes(*told.map_reduce(50, failing=()), DiffLimits(lines=2)).draw_text()
     assert "… 48 more" in text
 
 

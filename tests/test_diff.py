@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from odd import JSON, Broken, BrokenError
 from pydantic import BaseModel
 
-from stategraph.visualize.runs.diff import Change, Limits, diff, draw_html, draw_text
+from stategraph.visualize.runs.diff import Change, DiffLimits, diff, draw_html, draw_text
 
 
 @dataclass
@@ -50,8 +50,8 @@ class Array:
         raise ValueError("ambiguous")
 
 
-def told(before: Any, after: Any, limits: Limits | None = None) -> list[str]:
-    return draw_text(diff(before, after, limits or Limits())).split("\n")
+def told(before: Any, after: Any, limits: DiffLimits | None = None) -> list[str]:
+    return draw_text(diff(before, after, limits or DiffLimits())).split("\n")
 
 
 @pytest.mark.parametrize(
@@ -115,13 +115,13 @@ def test_messages_are_told_apart_by_their_ids() -> None:
 
 
 def test_changes_beyond_the_limit_are_counted() -> None:
-    found = diff({}, {str(n): n for n in range(500)}, Limits(changes=3))
+    found = diff({}, {str(n): n for n in range(500)}, DiffLimits(changes=3))
     assert len(found) == 4
     assert draw_text(found).endswith("… 497 more changes")
 
 
 def test_lines_beyond_the_limit_are_counted() -> None:
-    [change] = diff({"a": []}, {"a": list(range(500))}, Limits(lines=3))
+    [change] = diff({"a": []}, {"a": list(range(500))}, DiffLimits(lines=3))
     assert change.lines == ("+ 0", "+ 1", "+ 2", "  … 497 more")
 
 

@@ -12,7 +12,6 @@ import subprocess
 import sys
 import warnings
 from importlib.util import find_spec
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 from xml.etree import ElementTree
@@ -22,9 +21,9 @@ from drawn import DRAWN, State, graph, joined, metadata, nested, node, router, s
 
 from stategraph import END, START, Command, StateGraph, entrypoint
 from stategraph.visualize import dot
+from stategraph.visualize.draft import find_mistakes, make_draft
 from stategraph.visualize.drawing import Drawing
-from stategraph.visualize.layout.arrange import arrange
-from stategraph.visualize.sketch import mistakes, sketch
+from stategraph.visualize.layout.pixels import arrange
 from stategraph.visualize.svg import draw_svg
 
 HTML, SVG, MERMAID, PLAIN = "text/html", "image/svg+xml", "text/vnd.mermaid", "text/plain"
@@ -97,7 +96,7 @@ def test_drawing_opens_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_without_graphviz_our_own_layout_is_drawn(no_graphviz: None) -> None:
     drawing = tool_agent()
-    own = draw_svg(drawing.shape, arrange(drawing.shape))
+    own = draw_svg(drawing.model, arrange(drawing.model))
     assert drawing.draw_svg() == own == drawing.draw_svg(layout="builtin")
     with pytest.raises(dot.GraphvizMissingError, match="needs Graphviz, which is not installed"):
         drawing.draw_svg(layout="graphviz")
@@ -106,26 +105,10 @@ def test_without_graphviz_our_own_layout_is_drawn(no_graphviz: None) -> None:
 
 
 @needs_graphviz
-def test_where_there_is_graphviz_its_layout_is_drawn_by_us() -> None:
+def test_a_layout_by_graphviz_is_drawn_by_us_when_it_is_asked_for() -> None:
     drawing = tool_agent()
-    assert drawing.draw_svg() == drawing.draw_svg(layout="graphviz") != drawing.draw_svg(layout="builtin")
-    assert 'data-source="think" data-target="call_tool"' in drawing.draw_svg()
-
-
-def test_a_large_or_nested_graph_does_not_wait_for_graphviz(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = tmp_path / "dot"
-    program.write_text("#!/bin/sh\necho called >>calls\nexit 1\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(dot, "find_spec", lambda name: None)
-    monkeypatch.chdir(tmp_path)
-    names = [f"n{number}" for number in range(61)]
-    drawing = joined(graph(*names), *pairwise(names)).compile().get_graph()
-    assert drawing.draw_svg().count('class="node"') == 61 and not (tmp_path / "calls").exists()
-    assert subgraph_two_levels().draw_svg() and not (tmp_path / "calls").exists()
-    with pytest.warns(dot.GraphvizWarning):
-        tool_agent().draw_svg()
-    assert (tmp_path / "calls").exists()
+    assert drawing.draw_svg() == drawing.draw_svg(layout="builtin") != drawing.draw_svg(layout="graphviz")
+    assert 'data-source="think" data-target="call_tool"' in drawing.draw_svg(layout="graphviz")
 
 
 @needs_graphviz
@@ -136,7 +119,7 @@ def test_a_png_is_a_picture_and_goes_to_a_file_too(tmp_path: Path) -> None:
 
 
 def test_wrong_options_are_refused() -> None:
-    with pytest.raises(ValueError, match="layout is one of auto, graphviz, builtin, not 'dot'"):
+    with pytest.raises(ValueError, match="layout must be one of builtin, graphviz, got 'dot'"):
         tool_agent().draw_svg(layout="dot")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="theme is one of auto, light, dark, not 'blue'"):
         tool_agent().draw_svg(theme="blue")  # type: ignore[arg-type]
@@ -184,14 +167,14 @@ def test_a_graph_and_its_builder_and_its_drawing_show_alike() -> None:
 
 def test_a_builder_has_a_drawing_of_what_there_is_so_far() -> None:
     builder = joined(graph("a", "b"), ("a", "b"))
-    assert builder.get_graph().shape == sketch(builder).shape
-    assert {"c"} == {node.id for node in joined(builder, ("b", "c")).get_graph().shape.nodes if node.kind == "unknown"}
+    assert builder.get_graph().model == make_draft(builder).model
+    assert {"c"} == {node.id for node in joined(builder, ("b", "c")).get_graph().model.nodes if node.kind == "unknown"}
     assert len(nested().get_graph(xray=True).clusters) == len(nested().compile().get_graph(xray=True).clusters) > 0
 
 
 def test_a_builder_with_an_error_handler_that_goes_somewhere_has_no_unknown_node() -> None:
     builder = StateGraph(State).add_node("a", node, error_handler=router("mend", Command[Literal["b"]])).add_node("b", node)
-    assert "unknown" not in {drawn.kind for drawn in builder.add_edge(START, "a").get_graph().shape.nodes}
+    assert "unknown" not in {drawn.kind for drawn in builder.add_edge(START, "a").get_graph().model.nodes}
 
 
 def test_showing_a_builder_leaves_it_as_it_was() -> None:
@@ -228,13 +211,13 @@ def test_mistakes_are_told_with_a_picture_of_what_there_is() -> None:
     for sentence in ("'a' -> 'bee' leads to an unknown node", "its router 'r' leads to unknown node 'sea'"):
         assert sentence in shown[PLAIN] and sentence.replace("'", "&#x27;").replace(">", "&gt;") in shown[HTML]
     assert "< bee? >" in shown[PLAIN] and "<img" in shown[HTML]
-    assert [n.id for n in sketch(builder).shape.nodes if n.kind == "unknown"] == ["bee", "sea"]
-    assert len(mistakes(builder)) == 2
+    assert [n.id for n in make_draft(builder).model.nodes if n.kind == "unknown"] == ["bee", "sea"]
+    assert len(find_mistakes(builder)) == 2
 
 
 def test_an_empty_builder_can_be_shown() -> None:
     assert "the graph has no entry point" in StateGraph(State)._repr_mimebundle_()[PLAIN]
-    assert [edge.target for edge in sketch(StateGraph(State).add_node("a", node)).edges] == [END]
+    assert [edge.target for edge in make_draft(StateGraph(State).add_node("a", node)).edges] == [END]
 
 
 def test_a_builder_of_which_nothing_can_be_drawn_shows_its_mistakes() -> None:

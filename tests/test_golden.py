@@ -42,7 +42,8 @@ def test_drawings_do_not_depend_on_the_order_of_hashes() -> None:
     """Another process with other hashes draws the very same."""
     code = "import test_golden, sys; sys.stdout.write(''.join(map(test_golden.drawn, test_golden.DRAWN)))"
     seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
-    paths = {"PYTHONPATH": str(Path(__file__).parent), "PYTHONIOENCODING": "utf-8"}
+    path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    paths = {"PYTHONPATH": path, "PYTHONIOENCODING": "utf-8"}
     env = {**os.environ, **paths, "PYTHONHASHSEED": seed}
     shown = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, check=True).stdout
     assert shown.decode() == "".join(map(drawn, DRAWN))

@@ -1,5 +1,5 @@
 """The built-in layout: nothing lies on anything else, edges begin and end at their nodes, and simple graphs are drawn
-without a crossing. Looked at here as geometry, on random shapes and on typical graphs."""
+without a crossing. Looked at here as geometry, on random models and on typical graphs."""
 
 from __future__ import annotations
 
@@ -17,41 +17,41 @@ from hypothesis.strategies import DrawFn
 from random_graphs import graphs
 
 import stategraph
-from stategraph.visualize.layout.arrange import ASIDE, arrange
+from stategraph.visualize.extract import extract
+from stategraph.visualize.layout.geometry import Box, GraphLayout, Point, Route
 from stategraph.visualize.layout.measure import label_size
-from stategraph.visualize.layout.places import Box, Layout, Point, Route
-from stategraph.visualize.outline import outline
-from stategraph.visualize.shape import Edge, Node, Shape
+from stategraph.visualize.layout.pixels import ASIDE, arrange
+from stategraph.visualize.model import GraphEdge, GraphModel, GraphNode
 
 KINDS = ["plain", "conditional", "goto", "send", "error", "join"]
 TOUCH = 0.6  # px; what is nearer than that counts as touching
 HALF = settings.default.max_examples // 2
 
 
-# -- random shapes --------------------------------------------------------------------------------------------
+# -- random models --------------------------------------------------------------------------------------------
 
 
 @st.composite
-def shapes(draw: DrawFn, most: int = 60) -> Shape:
-    """Any nodes and edges, and graphs inside graphs: as `outline` makes them, edges lead to the start inside."""
-    nodes: list[Node] = []
-    edges: list[Edge] = []
+def models(draw: DrawFn, most: int = 60) -> GraphModel:
+    """Any nodes and edges, and graphs inside graphs: as `extract` makes them, edges lead to the start inside."""
+    nodes: list[GraphNode] = []
+    edges: list[GraphEdge] = []
     _level(draw, "", draw(st.integers(1, most)), nodes, edges)
     unique = {edge[:3]: edge for edge in edges}
     clusters = tuple(node for node in nodes if node.kind == "cluster")
-    return Shape("any", tuple(n for n in nodes if n.kind != "cluster"), tuple(unique.values()), clusters)
+    return GraphModel("any", tuple(n for n in nodes if n.kind != "cluster"), tuple(unique.values()), clusters)
 
 
-def _level(draw: DrawFn, inside: str, count: int, nodes: list[Node], edges: list[Edge]) -> None:
+def _level(draw: DrawFn, inside: str, count: int, nodes: list[GraphNode], edges: list[GraphEdge]) -> None:
     holder = inside or None
     start, end = f"{inside}/start", f"{inside}/end"
-    nodes.append(Node(start, "START", "start", holder))
+    nodes.append(GraphNode(start, "START", "start", holder))
     ways: list[tuple[str, str]] = []  # where edges come in and go out
     while count > 0:
         count -= 1
         name = f"{inside}/{len(nodes)}"
         if inside.count("/") < 3 and draw(st.integers(0, 11)) == 11:
-            nodes.append(Node(name, draw(st.sampled_from(["sub", "a long name of a graph"])), "cluster", holder))
+            nodes.append(GraphNode(name, draw(st.sampled_from(["sub", "a long name of a graph"])), "cluster", holder))
             size = draw(st.integers(0, min(6, count)))
             _level(draw, name, size, nodes, edges)
             count -= size
@@ -59,28 +59,28 @@ def _level(draw: DrawFn, inside: str, count: int, nodes: list[Node], edges: list
         else:
             kind = draw(st.sampled_from(["node", "node", "node", "subgraph", "join", "unknown"]))
             label = draw(st.sampled_from(["n", "a node", "a rather long name of a node"]))
-            nodes.append(Node(name, label, kind, holder, deferred=draw(st.booleans()) and kind == "node"))
+            nodes.append(GraphNode(name, label, kind, holder, deferred=draw(st.booleans()) and kind == "node"))
             ways.append((name, name))
-    nodes.append(Node(end, "END", "end", holder))
+    nodes.append(GraphNode(end, "END", "end", holder))
     ends = st.integers(0, max(0, len(ways) - 1))
     for _ in range(draw(st.integers(0, len(ways) + len(ways) // 3)) if ways else 0):
         source, target = draw(ends), draw(ends)
         label = draw(st.sampled_from(["", "", "yes", "what decides"]))
-        edges.append(Edge(ways[source][1], ways[target][0], draw(st.sampled_from(KINDS)), label))
-    edges.extend(Edge(start, way[0]) for way in ways[:: draw(st.integers(1, 4))])
-    edges.extend(Edge(way[1], end, "conditional") for way in ways[:: draw(st.integers(2, 9))])
+        edges.append(GraphEdge(ways[source][1], ways[target][0], draw(st.sampled_from(KINDS)), label))
+    edges.extend(GraphEdge(start, way[0]) for way in ways[:: draw(st.integers(1, 4))])
+    edges.extend(GraphEdge(way[1], end, "conditional") for way in ways[:: draw(st.integers(2, 9))])
 
 
 @settings(max_examples=settings.default.max_examples, deadline=None)
-@given(shapes(12))
-def test_nothing_lies_on_anything_else_in_small_drawings(shape: Shape) -> None:
-    check(shape, arrange(shape))
+@given(models(12))
+def test_nothing_lies_on_anything_else_in_small_drawings(model: GraphModel) -> None:
+    check(model, arrange(model))
 
 
 @settings(max_examples=HALF, deadline=None, phases=[Phase.reuse, Phase.generate])  # too large to be made smaller
-@given(shapes(60))
-def test_nothing_lies_on_anything_else_in_drawings_of_60_nodes(shape: Shape) -> None:
-    check(shape, arrange(shape))
+@given(models(60))
+def test_nothing_lies_on_anything_else_in_drawings_of_60_nodes(model: GraphModel) -> None:
+    check(model, arrange(model))
 
 
 @pytest.mark.filterwarnings("ignore::stategraph.GraphWarning")
@@ -89,27 +89,27 @@ def test_nothing_lies_on_anything_else_in_drawings_of_60_nodes(shape: Shape) -> 
 def test_nothing_lies_on_anything_else_in_drawings_of_compiled_graphs(described: Any) -> None:
     app = build(described, stategraph)
     for xray in (False, True):
-        shape = outline(app, xray)
-        check(shape, arrange(shape))
+        model = extract(app, xray)
+        check(model, arrange(model))
 
 
-def check(shape: Shape, layout: Layout) -> None:
+def check(model: GraphModel, layout: GraphLayout) -> None:
     """All that holds for any layout."""
-    assert list(layout.boxes) == [node.id for node in shape.nodes]
-    assert list(layout.clusters) == [node.id for node in shape.clusters]
-    assert [route.edge for route in layout.routes] == list(shape.edges)
+    assert list(layout.boxes) == [node.id for node in model.nodes]
+    assert list(layout.clusters) == [node.id for node in model.clusters]
+    assert [route.edge for route in layout.routes] == list(model.edges)
     whole = Box("", 0, 0, layout.width, layout.height)
     for box in (*layout.boxes.values(), *layout.clusters.values()):
         assert holds(whole, box), f"{box} is outside of the drawing"
     for one, other in combinations(layout.boxes.values(), 2):
         assert not overlap(one, other), f"{one} lies on {other}"
-    check_clusters(shape, layout)
+    check_clusters(model, layout)
     check_labels(layout)
-    check_routes(shape, layout)
+    check_routes(model, layout)
 
 
-def check_clusters(shape: Shape, layout: Layout) -> None:
-    around = {node.id: above(node, shape) for node in (*shape.nodes, *shape.clusters)}
+def check_clusters(model: GraphModel, layout: GraphLayout) -> None:
+    around = {node.id: above(node, model) for node in (*model.nodes, *model.clusters)}
     everything = {**layout.boxes, **layout.clusters}
     for cluster, box in layout.clusters.items():
         for other, room in everything.items():
@@ -119,7 +119,7 @@ def check_clusters(shape: Shape, layout: Layout) -> None:
                 assert not overlap(box, room), f"{other} lies on {cluster}"
 
 
-def check_labels(layout: Layout) -> None:
+def check_labels(layout: GraphLayout) -> None:
     labels = [label_box(route) for route in layout.routes if route.edge.label]
     for label in labels:
         for box in layout.boxes.values():
@@ -128,8 +128,8 @@ def check_labels(layout: Layout) -> None:
         assert not overlap(one, other), f"two labels lie on each other: {one}, {other}"
 
 
-def check_routes(shape: Shape, layout: Layout) -> None:
-    around = {node.id: above(node, shape) for node in shape.nodes}
+def check_routes(model: GraphModel, layout: GraphLayout) -> None:
+    around = {node.id: above(node, model) for node in model.nodes}
     labels = [label_box(route) for route in layout.routes if route.label_at]
     for route in layout.routes:
         line = route.line(8)
@@ -148,10 +148,10 @@ def check_routes(shape: Shape, layout: Layout) -> None:
                 assert not hit, f"{route.edge} goes through {box} at {hit[0]}"
 
 
-def above(node: Node, shape: Shape) -> list[str]:
+def above(node: GraphNode, model: GraphModel) -> list[str]:
     """The clusters that a node is in."""
     found = []
-    known = {cluster.id: cluster for cluster in shape.clusters}
+    known = {cluster.id: cluster for cluster in model.clusters}
     while node.inside is not None:
         found.append(node.inside)
         node = known[node.inside]
@@ -198,7 +198,7 @@ def distance(box: Box, point: Point) -> float:
 # -- crossings ------------------------------------------------------------------------------------------------
 
 
-def crossings(layout: Layout) -> list[tuple[Edge, Edge]]:
+def crossings(layout: GraphLayout) -> list[tuple[GraphEdge, GraphEdge]]:
     """The pairs of edges that cross."""
     # Two numbers of steps, so that curves of one form do not meet just where their pieces end.
     lines = [(route.edge, route.line(9), route.line(11)) for route in layout.routes]
@@ -216,26 +216,26 @@ def cross(a: Point, b: Point, c: Point, d: Point) -> bool:
     return turn(a, b, c) * turn(a, b, d) < 0 and turn(c, d, a) * turn(c, d, b) < 0
 
 
-def drawn(text: str, **kinds: str) -> Shape:
-    """A shape from "a b c, a d": each part a chain of nodes; `<name>=kind` for special nodes."""
-    nodes: dict[str, Node] = {}
-    edges: dict[tuple[str, str], Edge] = {}
+def drawn(text: str, **kinds: str) -> GraphModel:
+    """A model from "a b c, a d": each part a chain of nodes; `<name>=kind` for special nodes."""
+    nodes: dict[str, GraphNode] = {}
+    edges: dict[tuple[str, str], GraphEdge] = {}
     for part in text.split(","):
         names = part.split()
         for name in names:
             kind: Any = kinds.get(name) or {"S": "start", "E": "end", "?": "unknown"}.get(name, "node")
-            nodes.setdefault(name, Node(name, name * 3, kind))
+            nodes.setdefault(name, GraphNode(name, name * 3, kind))
         for pair in pairwise(names):
-            edges.setdefault(pair, Edge(*pair))
+            edges.setdefault(pair, GraphEdge(*pair))
     for node in nodes.values():
         if node.kind == "join":
             edges = {k: e._replace(kind="join") if node.id in k else e for k, e in edges.items()}
-    return Shape(text, tuple(nodes.values()), tuple(edges.values()))
+    return GraphModel(text, tuple(nodes.values()), tuple(edges.values()))
 
 
-def labelled(shape: Shape, **labels: str) -> Shape:
-    edges = [edge._replace(label=labels.get(edge.source + edge.target, "")) for edge in shape.edges]
-    return Shape(shape.name, shape.nodes, tuple(edges))
+def labelled(model: GraphModel, **labels: str) -> GraphModel:
+    edges = [edge._replace(label=labels.get(edge.source + edge.target, "")) for edge in model.edges]
+    return GraphModel(model.name, model.nodes, tuple(edges))
 
 
 PLANAR = {
@@ -270,9 +270,9 @@ def test_a_typical_graph_is_drawn_without_a_crossing(name: str) -> None:
 
 
 def test_crossings_are_counted_where_there_are_some() -> None:
-    one = Edge("a", "b"), Edge("c", "d")
+    one = GraphEdge("a", "b"), GraphEdge("c", "d")
     ways = (((0, 0), (3, 3), (6, 6), (9, 9)), ((0, 9), (3, 6), (6, 3), (9, 0)))
-    crossed = Layout(9, 9, {}, {}, tuple(Route(edge, way) for edge, way in zip(one, ways, strict=True)))
+    crossed = GraphLayout(9, 9, {}, {}, tuple(Route(edge, way) for edge, way in zip(one, ways, strict=True)))
     assert crossings(crossed) == [one]
 
 
@@ -294,20 +294,20 @@ def test_a_chain_stays_straight_beside_its_loops() -> None:
 def test_edges_lead_down_and_loops_up() -> None:
     layout = arrange(PLANAR["loop"])
     up = [route.edge for route in layout.routes if route.points[0][1] > route.points[-1][1]]
-    assert up == [Edge("d", "a")]
+    assert up == [GraphEdge("d", "a")]
 
 
 def test_parallel_nodes_stand_side_by_side_though_a_router_leads_back_to_some() -> None:
-    shape = drawn("S a j, S b j, S c j, j E", j="join")
-    again = (Edge("j", "a", "conditional"), Edge("j", "b", "conditional"))
-    layout = arrange(Shape("", shape.nodes, (*shape.edges, *again)))
+    model = drawn("S a j, S b j, S c j, j E", j="join")
+    again = (GraphEdge("j", "a", "conditional"), GraphEdge("j", "b", "conditional"))
+    layout = arrange(GraphModel("", model.nodes, (*model.edges, *again)))
     assert len({layout.boxes[name].middle[1] for name in "abc"}) == 1
     assert {route.edge for route in layout.routes if route.points[0][1] > route.points[-1][1]} == set(again)
 
 
 def test_a_loop_goes_around_at_the_side() -> None:
     layout = arrange(PLANAR["loop"])
-    way = next(route for route in layout.routes if route.edge == Edge("d", "a"))
+    way = next(route for route in layout.routes if route.edge == GraphEdge("d", "a"))
     right = max(box.x + box.width for box in layout.boxes.values())
     assert max(x for x, _ in way.line()) > right or min(x for x, _ in way.line()) < min(
         b.x for b in layout.boxes.values()
@@ -320,23 +320,23 @@ def test_the_main_way_is_straight_and_what_leaves_it_is_not() -> None:
 
 
 def test_a_label_next_to_a_plain_edge_of_the_same_nodes_has_room() -> None:
-    edges = (Edge("a", "b"), Edge("a", "b", "conditional", "a label of some length"), Edge("b", "b", "goto", "again"))
-    shape = Shape("", (Node("a", "a"), Node("b", "b")), edges)
-    check(shape, arrange(shape))
+    edges = (GraphEdge("a", "b"), GraphEdge("a", "b", "conditional", "a label of some length"), GraphEdge("b", "b", "goto", "again"))
+    model = GraphModel("", (GraphNode("a", "a"), GraphNode("b", "b")), edges)
+    check(model, arrange(model))
 
 
 def test_parallel_edges_lie_apart() -> None:
-    edges = [Edge("a", "b"), Edge("a", "b", "conditional"), Edge("a", "b", "send"), Edge("b", "a", "goto")]
-    layout = arrange(Shape("", (Node("a", "a"), Node("b", "b")), tuple(edges)))
+    edges = [GraphEdge("a", "b"), GraphEdge("a", "b", "conditional"), GraphEdge("a", "b", "send"), GraphEdge("b", "a", "goto")]
+    layout = arrange(GraphModel("", (GraphNode("a", "a"), GraphNode("b", "b")), tuple(edges)))
     for one, other in combinations(layout.routes, 2):
         assert not lines_cross(one.line(9), other.line(11))
         assert abs(one.points[0][0] - other.points[0][0]) > 5 or abs(one.points[0][1] - other.points[0][1]) > 5
 
 
 def test_an_error_handler_stands_beside_its_node() -> None:
-    nodes = (Node("S", "START", "start"), Node("a", "a"), Node("h", "recover", handler=True), Node("E", "END", "end"))
+    nodes = (GraphNode("S", "START", "start"), GraphNode("a", "a"), GraphNode("h", "recover", handler=True), GraphNode("E", "END", "end"))
     layout = arrange(
-        Shape("", nodes, (Edge("S", "a"), Edge("a", "E"), Edge("a", "h", "error"), Edge("h", "E", "goto")))
+        GraphModel("", nodes, (GraphEdge("S", "a"), GraphEdge("a", "E"), GraphEdge("a", "h", "error"), GraphEdge("h", "E", "goto")))
     )
     assert layout.boxes["a"].middle[1] == layout.boxes["h"].middle[1]
     assert layout.boxes["h"].x > layout.boxes["a"].x
@@ -345,14 +345,14 @@ def test_an_error_handler_stands_beside_its_node() -> None:
 
 def test_the_error_handler_of_a_nested_graph_stands_beside_its_box() -> None:
     nodes = (
-        Node("S", "START", "start"), Node("c:S", "START", "start", "c"), Node("c:a", "a", inside="c"),
-        Node("c:E", "END", "end", "c"), Node("h", "rescue", handler=True), Node("o", "other"), Node("E", "END", "end"),
+        GraphNode("S", "START", "start"), GraphNode("c:S", "START", "start", "c"), GraphNode("c:a", "a", inside="c"),
+        GraphNode("c:E", "END", "end", "c"), GraphNode("h", "rescue", handler=True), GraphNode("o", "other"), GraphNode("E", "END", "end"),
     )  # fmt: skip
     edges = (
-        Edge("S", "c:S"), Edge("c:S", "c:a"), Edge("c:a", "c:E"), Edge("c:E", "E"), Edge("c", "h", "error"),
-        Edge("h", "o", "goto"), Edge("o", "E"),
+        GraphEdge("S", "c:S"), GraphEdge("c:S", "c:a"), GraphEdge("c:a", "c:E"), GraphEdge("c:E", "E"), GraphEdge("c", "h", "error"),
+        GraphEdge("h", "o", "goto"), GraphEdge("o", "E"),
     )  # fmt: skip
-    layout = arrange(Shape("", nodes, edges, (Node("c", "inner", "cluster"),)))
+    layout = arrange(GraphModel("", nodes, edges, (GraphNode("c", "inner", "cluster"),)))
     box, handler = layout.clusters["c"], layout.boxes["h"]
     way = next(route for route in layout.routes if route.edge.kind == "error")
     assert way.points[0][0] == box.x + box.width and way.points[-1][0] == handler.x == box.x + box.width + ASIDE
@@ -360,13 +360,13 @@ def test_the_error_handler_of_a_nested_graph_stands_beside_its_box() -> None:
 
 
 def test_a_handler_of_several_nodes_stands_below_them() -> None:
-    shape = drawn("S a b E, a h, b h")
-    edges = tuple(e._replace(kind="error") if e.target == "h" else e for e in shape.edges)
-    layout = arrange(Shape("", shape.nodes, edges))
+    model = drawn("S a b E, a h, b h")
+    edges = tuple(e._replace(kind="error") if e.target == "h" else e for e in model.edges)
+    layout = arrange(GraphModel("", model.nodes, edges))
     assert layout.boxes["h"].y > layout.boxes["a"].y
     check(
-        shape,
-        layout._replace(routes=tuple(Route(e, r.points) for e, r in zip(shape.edges, layout.routes, strict=True))),
+        model,
+        layout._replace(routes=tuple(Route(e, r.points) for e, r in zip(model.edges, layout.routes, strict=True))),
     )
 
 
@@ -377,52 +377,52 @@ def test_what_nothing_connects_stands_side_by_side() -> None:
 
 
 def test_many_parts_begin_a_new_line() -> None:
-    layout = arrange(Shape("", tuple(Node(str(n), f"node {n}") for n in range(100)), ()))
+    layout = arrange(GraphModel("", tuple(GraphNode(str(n), f"node {n}") for n in range(100)), ()))
     assert layout.width < 1300
     assert len({box.y for box in layout.boxes.values()}) > 3
 
 
 def test_a_shared_row_of_a_nested_graph_leaves_its_start_alone() -> None:
-    inner = [Node("c/S", "START", "start", "c"), Node("c/x", "x", inside="c"), Node("c/E", "END", "end", "c")]
-    nodes = (Node("S", "START", "start"), *inner, Node("z", "z"), Node("E", "END", "end"))
-    edges = (Edge("S", "c/S"), Edge("c/x", "c/E"), Edge("c/E", "z"), Edge("z", "c/S"), Edge("z", "E"))
-    shape = Shape("", nodes, edges, (Node("c", "a long title of this graph", "cluster"),))
-    layout = arrange(shape)
-    check(shape, layout)
+    inner = [GraphNode("c/S", "START", "start", "c"), GraphNode("c/x", "x", inside="c"), GraphNode("c/E", "END", "end", "c")]
+    nodes = (GraphNode("S", "START", "start"), *inner, GraphNode("z", "z"), GraphNode("E", "END", "end"))
+    edges = (GraphEdge("S", "c/S"), GraphEdge("c/x", "c/E"), GraphEdge("c/E", "z"), GraphEdge("z", "c/S"), GraphEdge("z", "E"))
+    model = GraphModel("", nodes, edges, (GraphNode("c", "a long title of this graph", "cluster"),))
+    layout = arrange(model)
+    check(model, layout)
     assert crossings(layout) == []
 
 
 def test_the_same_shape_gives_the_same_layout() -> None:
-    shape = big(60, 5)
-    assert arrange(shape) == arrange(shape)
+    model = big(60, 5)
+    assert arrange(model) == arrange(model)
 
 
 def test_an_empty_shape_has_an_empty_layout() -> None:
-    layout = arrange(Shape("", (), ()))
+    layout = arrange(GraphModel("", (), ()))
     assert layout.boxes == {} and layout.routes == ()
 
 
 def test_an_edge_without_its_node_is_refused() -> None:
     with pytest.raises(ValueError, match="the edge 'a' -> 'b' needs a node 'b'"):
-        arrange(Shape("", (Node("a", "a"),), (Edge("a", "b"),)))
+        arrange(GraphModel("", (GraphNode("a", "a"),), (GraphEdge("a", "b"),)))
 
 
 # -- size -----------------------------------------------------------------------------------------------------
 
 
-def big(count: int, reach: int) -> Shape:
+def big(count: int, reach: int) -> GraphModel:
     """A graph that goes on from one or two of the last nodes each time."""
-    nodes = [Node("S", "START", "start"), *(Node(str(n), f"node {n}") for n in range(count)), Node("E", "END", "end")]
-    edges = [Edge("S", "0")]
+    nodes = [GraphNode("S", "START", "start"), *(GraphNode(str(n), f"node {n}") for n in range(count)), GraphNode("E", "END", "end")]
+    edges = [GraphEdge("S", "0")]
     for n in range(1, count):
-        edges.append(Edge(str(max(0, n - 1 - n * 7 % reach)), str(n), "conditional", "yes" if n % 5 == 0 else ""))
+        edges.append(GraphEdge(str(max(0, n - 1 - n * 7 % reach)), str(n), "conditional", "yes" if n % 5 == 0 else ""))
         if n % 3 == 0:
-            edges.append(Edge(str(max(0, n - 1 - n * 11 % reach)), str(n), "goto"))
+            edges.append(GraphEdge(str(max(0, n - 1 - n * 11 % reach)), str(n), "goto"))
         if n % 12 == 0:
-            edges.append(Edge(str(n), str(n - 12)))
+            edges.append(GraphEdge(str(n), str(n - 12)))
     sources = {edge.source for edge in edges}
-    edges += [Edge(node.id, "E") for node in nodes if node.id not in sources and node.kind == "node"]
-    return Shape("big", tuple(nodes), tuple(edges))
+    edges += [GraphEdge(node.id, "E") for node in nodes if node.id not in sources and node.kind == "node"]
+    return GraphModel("big", tuple(nodes), tuple(edges))
 
 
 def lasts(work: Callable[[], Any]) -> float:
@@ -439,21 +439,21 @@ def spent(work: Callable[[], Any]) -> float:
 
 @pytest.mark.parametrize("reach", [1, 20, 500])
 def test_500_nodes_are_laid_out_within_two_seconds(reach: int) -> None:
-    shape = big(500, reach)
-    assert lasts(lambda: arrange(shape)) < 2
-    assert len(arrange(shape).routes) == len(shape.edges)
+    model = big(500, reach)
+    assert lasts(lambda: arrange(model)) < 2
+    assert len(arrange(model).routes) == len(model.edges)
 
 
-def tangled(count: int, more: int) -> Shape:
+def tangled(count: int, more: int) -> GraphModel:
     """A chain whose nodes also lead anywhere."""
     chance = random.Random(1)
-    nodes = [Node("S", "START", "start"), *(Node(str(n), f"node {n}") for n in range(count))]
-    edges = [Edge("S", "0"), *(Edge(str(n - 1), str(n)) for n in range(1, count))]
-    edges += [Edge(str(chance.randrange(count)), str(chance.randrange(count)), "conditional") for _ in range(more)]
-    return Shape("tangled", tuple(nodes), tuple(edges))
+    nodes = [GraphNode("S", "START", "start"), *(GraphNode(str(n), f"node {n}") for n in range(count))]
+    edges = [GraphEdge("S", "0"), *(GraphEdge(str(n - 1), str(n)) for n in range(1, count))]
+    edges += [GraphEdge(str(chance.randrange(count)), str(chance.randrange(count)), "conditional") for _ in range(more)]
+    return GraphModel("tangled", tuple(nodes), tuple(edges))
 
 
 def test_500_nodes_with_200_edges_to_anywhere_are_laid_out_within_two_seconds() -> None:
-    shape = tangled(500, 200)
-    assert lasts(lambda: arrange(shape)) < 2
-    assert len(arrange(shape).routes) == len(shape.edges)
+    model = tangled(500, 200)
+    assert lasts(lambda: arrange(model)) < 2
+    assert len(arrange(model).routes) == len(model.edges)

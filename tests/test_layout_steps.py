@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stategraph.visualize.layout.columns import columns
-from stategraph.visualize.layout.grid import Grid, Item, Link, build, places
-from stategraph.visualize.layout.layers import Pair, back_from, layers, loops
-from stategraph.visualize.layout.measure import FONT, LONGEST, fitted, label_size, node_size, text_width
-from stategraph.visualize.layout.order import arrange_rows, crossings
-from stategraph.visualize.layout.places import Box, Route
+from stategraph.visualize.layout.columns import assign_columns
+from stategraph.visualize.layout.geometry import Box, Route
+from stategraph.visualize.layout.grid import Grid, GridItem, GridLink, build_grid, places
+from stategraph.visualize.layout.layers import Pair, assign_layers, find_loops, find_returns
+from stategraph.visualize.layout.measure import FONT, LONGEST, fit_text, label_size, node_size, text_width
+from stategraph.visualize.layout.order import count_crossings, order_rows
 from stategraph.visualize.layout.ports import border_y, spread
-from stategraph.visualize.shape import Edge, Node
+from stategraph.visualize.model import GraphEdge, GraphNode
 
 COUNT = 12
 pairs = st.lists(st.tuples(st.integers(0, COUNT - 1), st.integers(0, COUNT - 1)), max_size=40)
@@ -26,9 +26,9 @@ def without(edges: list[Pair], dropped: set[int]) -> list[Pair]:
     return [edge for number, edge in enumerate(edges) if number not in dropped]
 
 
-def grid_of(edges: list[Pair], count: int = COUNT) -> tuple[Grid, list[Link]]:
-    links = [Link(Edge(str(a), str(b)), a, b, label_size("")) for a, b in edges]
-    return build([Item(30, 30, 40) for _ in range(count)], links, None, None), links
+def grid_of(edges: list[Pair], count: int = COUNT) -> tuple[Grid, list[GridLink]]:
+    links = [GridLink(GraphEdge(str(a), str(b)), a, b, label_size("")) for a, b in edges]
+    return build_grid([GridItem(30, 30, 40) for _ in range(count)], links, None, None), links
 
 
 # -- loops and layers -----------------------------------------------------------------------------------------
@@ -36,48 +36,48 @@ def grid_of(edges: list[Pair], count: int = COUNT) -> tuple[Grid, list[Link]]:
 
 @given(pairs)
 def test_without_its_loops_a_graph_has_no_circle(edges: list[Pair]) -> None:
-    rest = networkx.DiGraph(without(edges, loops(COUNT, edges)))
+    rest = networkx.DiGraph(without(edges, find_loops(COUNT, edges)))
     assert networkx.is_directed_acyclic_graph(rest)
 
 
 @given(pairs)
 def test_where_there_is_no_circle_there_is_no_loop(edges: list[Pair]) -> None:
     forward = [(min(pair), max(pair)) for pair in edges if pair[0] != pair[1]]
-    assert loops(COUNT, forward) == set()
+    assert find_loops(COUNT, forward) == set()
 
 
 def test_the_edge_that_leads_back_is_the_loop() -> None:
-    assert loops(4, [(0, 1), (2, 1), (1, 2), (2, 3)]) == {1}
-    assert loops(2, [(0, 0), (0, 1)]) == {0}
+    assert find_loops(4, [(0, 1), (2, 1), (1, 2), (2, 3)]) == {1}
+    assert find_loops(2, [(0, 0), (0, 1)]) == {0}
 
 
 @given(pairs, st.sets(st.integers(0, 39)))
 def test_without_its_loops_a_graph_has_no_circle_wherever_it_is_rather_cut(edges: list[Pair], soft: set[int]) -> None:
-    found = loops(COUNT, edges, soft={number for number in soft if number < len(edges)})
+    found = find_loops(COUNT, edges, soft={number for number in soft if number < len(edges)})
     assert networkx.is_directed_acyclic_graph(networkx.DiGraph(without(edges, found)))
 
 
 def test_a_circle_is_cut_where_it_rather_should() -> None:
     edges = [(0, 1), (0, 2), (1, 3), (2, 3), (3, 1), (3, 2)]
-    assert loops(4, edges) != {4, 5}
-    assert back_from(0, 4, edges) == {4, 5} and loops(4, edges, soft={4, 5}) == {4, 5}
-    assert loops(3, [(0, 1), (1, 2), (0, 2)], soft={2}) == set()  # it closes none
+    assert find_loops(4, edges) != {4, 5}
+    assert find_returns(0, 4, edges) == {4, 5} and find_loops(4, edges, soft={4, 5}) == {4, 5}
+    assert find_loops(3, [(0, 1), (1, 2), (0, 2)], soft={2}) == set()  # it closes none
 
 
 @given(pairs)
 def test_every_edge_leads_to_a_lower_layer(edges: list[Pair]) -> None:
-    rest = without(edges, loops(COUNT, edges))
-    found = layers(COUNT, rest)
+    rest = without(edges, find_loops(COUNT, edges))
+    found = assign_layers(COUNT, rest)
     assert all(found[source] < found[target] for source, target in rest)
     assert min(found) == 0
 
 
 def test_a_node_stands_near_to_what_it_leads_to() -> None:
-    assert layers(5, [(0, 1), (1, 2), (2, 3), (4, 3)]) == [0, 1, 2, 3, 2]
+    assert assign_layers(5, [(0, 1), (1, 2), (2, 3), (4, 3)]) == [0, 1, 2, 3, 2]
 
 
 def test_first_and_last_are_alone_in_their_layers() -> None:
-    assert layers(4, [(0, 1)], first=0, last=3) == [0, 1, 1, 2]
+    assert assign_layers(4, [(0, 1)], first=0, last=3) == [0, 1, 1, 2]
 
 
 # -- rows and columns -----------------------------------------------------------------------------------------
@@ -92,28 +92,28 @@ def test_every_edge_leads_from_row_to_row(edges: list[Pair]) -> None:
 
 
 def test_a_label_has_a_row_below_its_source() -> None:
-    links = [Link(Edge("a", "b", label="yes"), 0, 1, label_size("yes")), Link(Edge("b", "c"), 1, 2, label_size(""))]
-    grid = build([Item(30, 30, 40) for _ in range(3)], links, None, None)
+    links = [GridLink(GraphEdge("a", "b", label="yes"), 0, 1, label_size("yes")), GridLink(GraphEdge("b", "c"), 1, 2, label_size(""))]
+    grid = build_grid([GridItem(30, 30, 40) for _ in range(3)], links, None, None)
     assert grid.row[:3] == [0, 2, 3]
     assert links[0].label_cell is not None and grid.row[links[0].label_cell] == 1
 
 
 def test_crossings_that_can_be_avoided_are() -> None:
     grid, _ = grid_of([(0, 3), (1, 2), (0, 4), (1, 5), (6, 2)], 7)
-    arrange_rows(grid, lambda: 0)
-    assert crossings(grid, grid.rows) == 0
+    order_rows(grid, lambda: 0)
+    assert count_crossings(grid, grid.rows) == 0
 
 
 def test_crossings_are_counted() -> None:
     grid, _ = grid_of([(0, 2), (0, 3), (1, 2), (1, 3)], 4)
-    assert crossings(grid, grid.rows) == 1
+    assert count_crossings(grid, grid.rows) == 1
 
 
 @given(pairs)
 def test_cells_keep_their_order_and_their_distance(edges: list[Pair]) -> None:
     grid, _ = grid_of(edges)
-    arrange_rows(grid, lambda: 0)
-    x = columns(grid, grid.above, grid.below, COUNT, lambda left, right: 10.0)
+    order_rows(grid, lambda: 0)
+    x = assign_columns(grid, grid.above, grid.below, COUNT, lambda left, right: 10.0)
     for row in grid.rows:
         for one, other in pairwise(row):
             assert x[other] - x[one] > grid.items[one].right + grid.items[other].left + 10 - 0.001
@@ -140,7 +140,7 @@ def test_what_can_be_straight_is_and_the_rest_is_next_to_it() -> None:
 
 
 def test_an_edge_meets_a_join_on_its_circle() -> None:
-    box, node = Box("j", 0, 0, 32, 32), Node("j", "all", "join")
+    box, node = Box("j", 0, 0, 32, 32), GraphNode("j", "all", "join")
     assert border_y(node, box, 16, top=True) == 0
     assert 0 < border_y(node, box, 24, top=True) < 16 < border_y(node, box, 24, top=False) < 32
 
@@ -150,18 +150,18 @@ def test_an_edge_meets_a_join_on_its_circle() -> None:
 
 @given(st.text())
 def test_text_is_cut_to_one_line_that_fits(text: str) -> None:
-    shown = fitted(text)
+    shown = fit_text(text)
     assert text_width(shown, FONT) <= LONGEST
     assert "\n" not in shown and shown == shown.strip()
 
 
 def test_a_short_text_stays_whole() -> None:
-    assert fitted("agent") == "agent"
-    assert fitted("two\n words\x00") == "two words"
+    assert fit_text("agent") == "agent"
+    assert fit_text("two\n words\x00") == "two words"
 
 
 def test_a_node_has_room_for_its_text_and_its_marks() -> None:
-    plain, deferred = node_size(Node("a", "a long name")), node_size(Node("a", "a long name", deferred=True))
+    plain, deferred = node_size(GraphNode("a", "a long name")), node_size(GraphNode("a", "a long name", deferred=True))
     assert plain.width > text_width("a long name", FONT) + 16
     assert deferred.width > plain.width
 
@@ -172,5 +172,5 @@ def test_wide_letters_take_more_room() -> None:
 
 
 def test_a_route_is_followed_from_end_to_end() -> None:
-    way = Route(Edge("a", "b"), ((0, 0), (0, 3), (0, 6), (0, 9), (3, 9), (6, 9), (9, 9)))
+    way = Route(GraphEdge("a", "b"), ((0, 0), (0, 3), (0, 6), (0, 9), (3, 9), (6, 9), (9, 9)))
     assert [(round(x, 6), round(y, 6)) for x, y in way.line(3)] == list(way.points)

@@ -39,8 +39,9 @@ from stategraph import (
 )
 from stategraph.visualize.runs import live
 from stategraph.visualize.runs.live import PERIOD, watch
-from stategraph.visualize.runs.progress import Ended, Progress, Started
-from stategraph.visualize.runs.values import TIMES
+from stategraph.visualize.runs.progress import Progress, TaskEnded, TaskStarted
+from stategraph.visualize.labels import TIMES
+
 
 THREAD = {"configurable": {"thread_id": "1"}}
 PATIENCE = 10.0  # seconds until a test that waits for a view gives up
@@ -91,7 +92,7 @@ def shown(drive: Drive, app: Any, value: Any, config: Any = None, **options: Any
 # -- the run is the same --------------------------------------------------------------------------------------
 
 
-def told(drive: Drive, described: Described, owner: Any, method: str, **options: Any) -> Any:
+def format_error(drive: Drive, described: Described, owner: Any, method: str, **options: Any) -> Any:
     """How each input ends on one thread, up to the first error, and the thread's history."""
     app = build(described, stategraph, is_async=drive.is_async, saver=InMemorySaver())
     config = {**THREAD, "recursion_limit": 7}  # nested graphs double what they are given
@@ -113,8 +114,8 @@ def test_watching_any_graph_gives_the_same_result_and_the_same_history(
     drive: Drive, described: Described, xray: bool
 ) -> None:
     seen = Seen()
-    watched = told(drive, described, live, "watch", xray=xray, view=seen)
-    assert watched == told(drive, described, None, "invoke")
+    watched = format_error(drive, described, live, "watch", xray=xray, view=seen)
+    assert watched == format_error(drive, described, None, "invoke")
     assert seen.progress.over and "running" not in seen.states.values()
 
 
@@ -285,7 +286,7 @@ def test_it_is_drawn_some_ten_times_a_second_and_no_more(drive: Drive) -> None:
 def test_a_view_that_is_slow_to_draw_is_drawn_less_often() -> None:
     def pause(seconds: float) -> float:
         clock = itertools.count(0.0, seconds).__next__
-        show = live.Show(live.outline(graph("a").compile()), Seen(), clock)
+        show = live.ViewUpdater(live.extract(graph("a").compile()), Seen(), clock)
         show.start()
         show.end(None)
         return show.pause
@@ -297,7 +298,7 @@ def test_a_view_that_is_slow_to_draw_is_drawn_less_often() -> None:
 def test_the_first_picture_with_its_imports_does_not_hold_up_the_next() -> None:
     clock = itertools.count(0.0, 0.5).__next__
     seen = threading.Event()
-    show = live.Show(live.outline(graph("a").compile()), Seen(lambda _: seen.set()), clock)
+    show = live.ViewUpdater(live.extract(graph("a").compile()), Seen(lambda _: seen.set()), clock)
     show._thread = threading.Thread()  # only the first picture
     show.start()
     assert seen.is_set() and show.pause == PERIOD
@@ -366,7 +367,7 @@ def test_a_stream_can_be_observed_beside_its_reader(drive: Drive) -> None:
     observer = live.Observer(events.append, lambda: 0.0)
     app = graph("a").compile()
     assert drive.stream(app, {"log": []}, stream_mode="updates", observer=observer) == [{"a": {"log": ["a"]}}]
-    assert events == [Started(0.0, (), "a", 1), Ended(0.0, (), "a")]
+    assert events == [TaskStarted(0.0, (), "a", 1), TaskEnded(0.0, (), "a")]
 
 
 def test_graphs_that_a_function_runs_are_shown_once_they_are_known() -> None:
@@ -487,8 +488,8 @@ class Unspeakable:
 
 
 def test_values_and_errors_that_cannot_be_shown_are_named_by_their_type() -> None:
-    assert "Unspeakable" in live.said(Unspeakable())
-    assert live.told(type("Mute", (Exception,), {"__str__": Unspeakable.__repr__})()) == "Mute"
+    assert "Unspeakable" in live.format_question(Unspeakable())
+    assert live.format_error(type("Mute", (Exception,), {"__str__": Unspeakable.__repr__})()) == "Mute"
 
 
 # -- mistakes -------------------------------------------------------------------------------------------------

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from stategraph.visualize.layout.arrange import arrange
-from stategraph.visualize.runs.live_notebook import fitting, in_words, picture
-from stategraph.visualize.runs.progress import Ended, Progress, Started
-from stategraph.visualize.runs.values import TIMES
-from stategraph.visualize.shape import Node, Shape
+from stategraph.visualize.labels import TIMES
+from stategraph.visualize.layout.pixels import arrange
+from stategraph.visualize.model import GraphModel, GraphNode
+from stategraph.visualize.runs.live_notebook import describe_run, draw_picture, fit_mark
+from stategraph.visualize.runs.progress import Progress, TaskEnded, TaskStarted
 from stategraph.visualize.svg import Mark
 
-SHAPE = Shape("g", (Node("__start__", "START", "start"), Node("a", "a & <b>"), Node("c", "c")), ())
+SHAPE = GraphModel("g", (GraphNode("__start__", "START", "start"), GraphNode("a", "a & <b>"), GraphNode("c", "c")), ())
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -31,14 +31,14 @@ def texts(svg: str) -> list[str]:
 
 
 def drawn(progress: Progress, now: float = 0.0) -> str:
-    return picture(progress, now, arrange(SHAPE))
+    return draw_picture(progress, now, arrange(SHAPE))
 
 
 # -- the picture ----------------------------------------------------------------------------------------------
 
 
 def test_the_picture_is_one_svg_with_headline_graph_and_marks() -> None:
-    svg = drawn(progressed(*[Started(0.0, (), "a")] * 200, *[Ended(1.0, (), "a")] * 3), 1.5)
+    svg = drawn(progressed(*[TaskStarted(0.0, (), "a")] * 200, *[TaskEnded(1.0, (), "a")] * 3), 1.5)
     assert svg.count("<svg") == svg.count("</svg>") == 1
     said = texts(svg)
     assert "superstep 1 · 3 of 200 tasks · 1.5 s" in said and "3/200" in said and "a & <b>" in said
@@ -46,7 +46,7 @@ def test_the_picture_is_one_svg_with_headline_graph_and_marks() -> None:
 
 
 def test_what_is_asked_and_what_went_wrong_stand_below_the_graph() -> None:
-    progress = progressed(Started(0.0, (), "a"), Ended(0.0, (), "a", paused=True, questions=(("1", "why " * 200),)))
+    progress = progressed(TaskStarted(0.0, (), "a"), TaskEnded(0.0, (), "a", paused=True, questions=(("1", "why " * 200),)))
     progress.end(0.0, "failed", "ValueError: \x00 <no>")
     said = texts(drawn(progress))
     assert said[-1] == "ValueError: \ufffd <no>"
@@ -63,25 +63,25 @@ def test_the_picture_is_as_high_as_what_is_in_it() -> None:
         assert float(element.get("y", "0")) < heights[1]
 
 
-def test_where_no_picture_can_be_shown_the_same_is_said_in_words() -> None:
-    progress = progressed(*[Started(0.0, (), "a"), Ended(0.0, (), "a")] * 2)
+def test_where_no_picture_can_be_shown_the_same_is_said_describe_run() -> None:
+    progress = progressed(*[TaskStarted(0.0, (), "a"), TaskEnded(0.0, (), "a")] * 2)
     progress.end(2.0, "failed", "ValueError: no")
-    assert in_words(progress, 9.0).splitlines() == [
+    assert describe_run(progress, 9.0).splitlines() == [
         "failed in superstep 1 · 2 tasks · 2 s", f"a & <b>: done · {TIMES}2", "c: waiting", "ValueError: no",
     ]  # fmt: skip
 
 
 def test_the_graph_stands_in_the_middle_above_the_bar() -> None:
     layout = arrange(SHAPE)
-    svg = picture(Progress(SHAPE), 0.0, layout)
+    svg = draw_picture(Progress(SHAPE), 0.0, layout)
     width = float(ET.fromstring(svg).get("width", "0"))
     assert f"translate({(width - layout.width) / 2:g} " in svg
 
 
 def test_of_a_mark_that_is_too_long_for_its_node_what_failed_is_shown() -> None:
-    assert fitting(Mark("failed", "206/300 · 1 failed · ValueError")).text == "1 failed"
-    assert fitting(Mark("failed", "stopped")).text == "stopped"
-    assert fitting(Mark("running", "3/300")).text == "3/300"
+    assert fit_mark(Mark("failed", "206/300 · 1 failed · ValueError")).text == "1 failed"
+    assert fit_mark(Mark("failed", "stopped")).text == "stopped"
+    assert fit_mark(Mark("running", "3/300")).text == "3/300"
 
 
 # -- in a real kernel -----------------------------------------------------------------------------------------

@@ -8,24 +8,24 @@ from typing import Any
 
 import pytest
 
-from stategraph.visualize.runs.live_terminal import Lines, Table, can_draw, most_telling, rendered
-from stategraph.visualize.runs.progress import Ended, Progress, Row, Started
-from stategraph.visualize.runs.values import TIMES
-from stategraph.visualize.shape import Node, Shape
+from stategraph.visualize.labels import TIMES
+from stategraph.visualize.model import GraphModel, GraphNode
+from stategraph.visualize.runs.live_terminal import Lines, Table, can_draw, pick_rows, render_rich
+from stategraph.visualize.runs.progress import NodeRow, Progress, TaskEnded, TaskStarted
 from stategraph.visualize.svg import Mark
 
 NODES = ("plan", "count", "sum")
 
 
 def progressed(*events: Any, names: tuple[str, ...] = NODES) -> Progress:
-    progress = Progress(Shape("g", tuple(Node(name, name) for name in names), ()))
+    progress = Progress(GraphModel("g", tuple(GraphNode(name, name) for name in names), ()))
     for event in events:
         progress.take(event)
     return progress
 
 
-FIRST = [Started(0.0, (), "plan", 1), Ended(0.5, (), "plan")]
-SECOND = [*[Started(0.5, (), "count", 2)] * 3, *[Ended(2.0, (), "count")] * 3]
+FIRST = [TaskStarted(0.0, (), "plan", 1), TaskEnded(0.5, (), "plan")]
+SECOND = [*[TaskStarted(0.5, (), "count", 2)] * 3, *[TaskEnded(2.0, (), "count")] * 3]
 
 
 class Terminal(io.StringIO):
@@ -63,8 +63,8 @@ def test_each_superstep_becomes_one_line_once_it_is_over() -> None:
 
 def test_lines_say_what_failed_and_what_is_asked() -> None:
     asked = (("1", "really?"),)
-    events = [Started(0.0, (), "plan"), Started(0.0, (), "sum"), Ended(0.0, (), "plan", paused=True, questions=asked)]
-    file, progress = io.StringIO(), progressed(*events, Ended(0.0, (), "sum", "ValueError: no"))
+    events = [TaskStarted(0.0, (), "plan"), TaskStarted(0.0, (), "sum"), TaskEnded(0.0, (), "plan", paused=True, questions=asked)]
+    file, progress = io.StringIO(), progressed(*events, TaskEnded(0.0, (), "sum", "ValueError: no"))
     progress.end(0.0, "failed", "ValueError: no")
     Lines(file).draw(progress, 0.0)
     assert file.getvalue().splitlines() == [
@@ -77,7 +77,7 @@ def test_lines_say_what_failed_and_what_is_asked() -> None:
 
 def test_lines_fit_the_encoding_of_the_terminal() -> None:
     raw = io.BytesIO()
-    progress = progressed(*SECOND, Started(3.0, (), "日本", 3))
+    progress = progressed(*SECOND, TaskStarted(3.0, (), "日本", 3))
     progress.end(3.0)
     file = io.TextIOWrapper(raw, encoding="ascii", write_through=True)
     Lines(file).draw(progress, 0.0)
@@ -98,8 +98,8 @@ EVIL = "a\x1b[2J\x9b31m\u202e\u2066\r\x07\x7f\u2028z"
 
 def steered() -> Progress:
     """A run whose nodes, questions and error try to steer the terminal."""
-    first = [Started(0.0, (), EVIL), Ended(1.0, (), EVIL, failure=EVIL)]
-    second = [Started(1.0, (), "asks"), Ended(2.0, (), "asks", paused=True, questions=(("1", EVIL),))]
+    first = [TaskStarted(0.0, (), EVIL), TaskEnded(1.0, (), EVIL, failure=EVIL)]
+    second = [TaskStarted(1.0, (), "asks"), TaskEnded(2.0, (), "asks", paused=True, questions=(("1", EVIL),))]
     progress = progressed(*first, *second, names=(EVIL, "asks"))
     progress.end(2.0, "failed", f"ValueError: {EVIL}")
     return progress
@@ -124,7 +124,7 @@ def test_what_users_wrote_steers_no_table() -> None:
 
 def as_text(progress: Progress, now: float, room: int | None = None) -> list[str]:
     console = pytest.importorskip("rich.console").Console(file=io.StringIO(), width=100, height=40)
-    console.print(rendered(progress, now, room))
+    console.print(render_rich(progress, now, room))
     return [line.rstrip() for line in console.file.getvalue().splitlines() if line.strip()]
 
 
@@ -141,26 +141,26 @@ def test_the_table_tells_state_runs_what_is_left_and_time() -> None:
 
 def test_questions_and_the_error_stand_below_the_table() -> None:
     asked = (("1", "really [bold]?"),)
-    progress = progressed(Started(0.0, (), "plan"), Ended(0.0, (), "plan", paused=True, questions=asked))
+    progress = progressed(TaskStarted(0.0, (), "plan"), TaskEnded(0.0, (), "plan", paused=True, questions=asked))
     progress.end(0.0, "failed", "ValueError: [/] no")
     assert as_text(progress, 0.0)[-2:] == ["plan asks: really [bold]?", "ValueError: [/] no"]
 
 
-def row(state: Any) -> Row:
-    return Row(state, 0, Mark(state), 0, 0, 0.0)
+def row(state: Any) -> NodeRow:
+    return NodeRow(state, 0, Mark(state), 0, 0, 0.0)
 
 
 def test_where_there_is_no_room_the_most_telling_rows_are_shown_in_their_order() -> None:
     rows = [row(state) for state in ("done", "waiting", "running", "done", "failed", "paused")]
-    shown, rest = most_telling(rows, 4)
+    shown, rest = pick_rows(rows, 4)
     assert [r.label for r in shown] == ["done", "running", "failed", "paused"]
     assert [r.label for r in rest] == ["waiting", "done"]
-    assert most_telling(rows, 6) == (rows, []) == most_telling(rows, None)
+    assert pick_rows(rows, 6) == (rows, []) == pick_rows(rows, None)
 
 
 def test_the_rows_that_are_left_out_are_counted() -> None:
     names = tuple(f"n{n}" for n in range(50))
-    lines = as_text(progressed(Started(0.0, (), "n40"), names=names), 0.0, 3)
+    lines = as_text(progressed(TaskStarted(0.0, (), "n40"), names=names), 0.0, 3)
     assert lines[-1].split() == ["…", "47", "more", "47", "waiting"]
     assert any(line.split()[0] == "n40" for line in lines)
 
@@ -185,5 +185,5 @@ def test_a_table_that_breaks_gives_stdout_back() -> None:
 
     stdout = sys.stdout
     with pytest.raises(OSError, match="broken"):
-        Table(Terminal("utf-8")).draw(Broken(Shape("g", (), ())), 0.0)
+        Table(Terminal("utf-8")).draw(Broken(GraphModel("g", (), ())), 0.0)
     assert sys.stdout is stdout

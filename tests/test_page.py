@@ -14,7 +14,7 @@ import pytest
 from browser import Browser, browsing, needs_chromium
 from drawn import DRAWN, error_handlers, graph, hostile_names, joined, map_reduce, tool_agent
 
-from stategraph.visualize.words import EDGE_KINDS, NODE_KINDS
+from stategraph.visualize.labels import EDGE_KINDS, NODE_KINDS
 
 
 def page(name: str, **options: Any) -> str:

@@ -4,37 +4,46 @@ from __future__ import annotations
 
 from typing import Any
 
-from stategraph.visualize.runs.progress import Ended, Event, Held, Progress, Row, Started, Superstep, in_words
-from stategraph.visualize.runs.values import TIMES
-from stategraph.visualize.shape import Node, Shape
-
-FLAT = Shape(
-    "flat", (Node("__start__", "START", "start"), Node("a", "a"), Node("b", "b"), Node("__end__", "END", "end")), ()
+from stategraph.visualize.labels import TIMES
+from stategraph.visualize.model import GraphModel, GraphNode
+from stategraph.visualize.runs.progress import (
+    BreakpointHit,
+    Event,
+    NodeRow,
+    Progress,
+    Superstep,
+    TaskEnded,
+    TaskStarted,
+    split_mark,
 )
-NESTED = Shape(
+
+FLAT = GraphModel(
+    "flat", (GraphNode("__start__", "START", "start"), GraphNode("a", "a"), GraphNode("b", "b"), GraphNode("__end__", "END", "end")), ()
+)
+NESTED = GraphModel(
     "nested",
     (
-        Node("__start__", "START", "start"),
-        Node("a", "a"),
-        Node("sub:__start__", "START", "start", "sub"),
-        Node("sub:x", "x", inside="sub"),
-        Node("sub:y", "y", inside="sub"),
-        Node("b", "b"),
+        GraphNode("__start__", "START", "start"),
+        GraphNode("a", "a"),
+        GraphNode("sub:__start__", "START", "start", "sub"),
+        GraphNode("sub:x", "x", inside="sub"),
+        GraphNode("sub:y", "y", inside="sub"),
+        GraphNode("b", "b"),
     ),
     (),
-    (Node("sub", "sub", "cluster"),),
+    (GraphNode("sub", "sub", "cluster"),),
 )
 
 
-def on(at: float, name: str, step: int = 1, place: tuple[str, ...] = ()) -> Started:
-    return Started(at, place, name, step)
+def on(at: float, name: str, step: int = 1, place: tuple[str, ...] = ()) -> TaskStarted:
+    return TaskStarted(at, place, name, step)
 
 
-def off(at: float, name: str, place: tuple[str, ...] = (), **more: Any) -> Ended:
-    return Ended(at, place, name, **more)
+def off(at: float, name: str, place: tuple[str, ...] = (), **more: Any) -> TaskEnded:
+    return TaskEnded(at, place, name, **more)
 
 
-def after(*events: Event, shape: Shape = FLAT) -> Progress:
+def after(*events: Event, model: GraphModel = FLAT) -> Progress:
     progress = Progress(shape, 0.0)
     for event in events:
         progress.take(event)
@@ -45,7 +54,7 @@ def marked(progress: Progress) -> dict[str, tuple[str, str]]:
     return {id: tuple(mark) for id, mark in progress.marks().items()}
 
 
-def row(progress: Progress, label: str, now: float = 0.0) -> Row:
+def row(progress: Progress, label: str, now: float = 0.0) -> NodeRow:
     return next(row for row in progress.rows(now) if row.label == label)
 
 
@@ -58,7 +67,7 @@ def test_what_was_kept_is_not_counted_as_run() -> None:
 
 def test_the_bar_of_a_paused_run_is_not_full() -> None:
     asking = after(on(0, "a"), on(0, "b"), off(1, "a"), off(1, "b", paused=True, questions=(("q", "ok?"),)))
-    held = after(on(0, "a"), off(1, "a"), Held(1, (), ("b",)))
+    held = after(on(0, "a"), off(1, "a"), BreakpointHit(1, (), ("b",)))
     asking.end(1.0)
     held.end(1.0)
     assert (asking.state, asking.share) == ("paused", 0.5)
@@ -68,7 +77,7 @@ def test_the_bar_of_a_paused_run_is_not_full() -> None:
 def test_what_was_cut_off_is_said_to_be_stopped_not_failed() -> None:
     progress = after(on(0, "a"))
     progress.end(1.0, "stopped", "KeyboardInterrupt")
-    assert in_words(progress.marks()["a"]) == ("stopped", "")
+    assert split_mark(progress.marks()["a"]) == ("stopped", "")
 
 
 def test_what_is_inside_a_node_that_an_earlier_call_has_finished_is_done() -> None:
@@ -96,7 +105,7 @@ def test_a_node_is_running_from_its_first_task_to_its_last() -> None:
 def test_a_fan_out_is_one_node_with_a_count() -> None:
     progress = after(*[on(0.0, "a")] * 5000, *[off(1.0, "a")] * 3)
     assert marked(progress)["a"] == ("running", "3/5,000")
-    assert row(progress, "a") == Row("a", 0, progress.marks()["a"], 3, 4997, 0.0)
+    assert row(progress, "a") == NodeRow("a", 0, progress.marks()["a"], 3, 4997, 0.0)
     assert progress.headline(1.0) == "superstep 1 · 3 of 5,000 tasks · 1.00 s"
     for _ in range(4997):
         progress.take(off(2.0, "a"))
@@ -147,11 +156,11 @@ def test_a_paused_node_says_how_many_questions_it_asks() -> None:
 
 
 def test_a_node_held_by_a_breakpoint_is_paused_until_it_starts() -> None:
-    progress = after(on(0.0, "a"), off(0.0, "a"), Held(0.0, (), ("b",)))
+    progress = after(on(0.0, "a"), off(0.0, "a"), BreakpointHit(0.0, (), ("b",)))
     assert marked(progress)["b"] == ("paused", "breakpoint")
     progress.end(0.0)
     assert progress.state == "paused"
-    assert marked(after(Held(0.0, (), ("b",)), on(1.0, "b")))["b"] == ("running", "")
+    assert marked(after(BreakpointHit(0.0, (), ("b",)), on(1.0, "b")))["b"] == ("running", "")
 
 
 def test_what_was_still_running_when_the_run_ended_is_marked_as_stopped() -> None:
@@ -213,7 +222,7 @@ def test_a_question_from_inside_is_asked_once_and_marks_all_around_it() -> None:
 
 
 def test_a_nested_breakpoint_marks_what_it_holds_and_the_node_around() -> None:
-    progress = after(on(0.0, "sub"), Held(0.0, ("sub",), ("y",)), off(0.0, "sub", paused=True), shape=NESTED)
+    progress = after(on(0.0, "sub"), BreakpointHit(0.0, ("sub",), ("y",)), off(0.0, "sub", paused=True), shape=NESTED)
     progress.end(0.0)
     assert progress.state == "paused"
     assert marked(progress)["sub"] == marked(progress)["sub:y"] == ("paused", "breakpoint")

@@ -14,13 +14,13 @@ import pytest
 import threads_told as told
 from browser import Browser, browsing, needs_chromium
 from odd import Broken
-from test_story import Timeless
+from test_trace import Timeless
 
 from stategraph import START, Command, InMemorySaver, StateGraph, interrupt
+from stategraph.visualize.labels import TIMES
 from stategraph.visualize.runs.diff import diff
 from stategraph.visualize.runs.report import draw_report, report
 from stategraph.visualize.runs.report_data import gather, within
-from stategraph.visualize.runs.values import TIMES
 
 HOSTILE = "</script><img src=x onerror=\"document.title='pwned'\">&amp;'`${1}\u202e\x00\x1b\u2028"
 

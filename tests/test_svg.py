@@ -17,12 +17,12 @@ from random_graphs import graphs
 
 import stategraph
 from stategraph import END, START, StateGraph
-from stategraph.visualize.layout.arrange import arrange
+from stategraph.visualize.extract import extract
 from stategraph.visualize.layout.measure import title_size
-from stategraph.visualize.look import DARK, LIGHT, look
-from stategraph.visualize.outline import outline
-from stategraph.visualize.shape import Edge, Node, Shape
+from stategraph.visualize.layout.pixels import arrange
+from stategraph.visualize.model import GraphEdge, GraphModel, GraphNode
 from stategraph.visualize.svg import ANYWHERE, UNREACHED, Mark, draw_svg
+from stategraph.visualize.theme import DARK, LIGHT, style_sheet
 
 NS = "{http://www.w3.org/2000/svg}"
 KINDS = ["plain", "join", "conditional", "goto", "send", "error"]
@@ -38,35 +38,35 @@ HOSTILE = [
     "long " * 60,
 ]
 
-SHAPE = Shape(
+SHAPE = GraphModel(
     "all kinds",
     (
-        Node("S", "START", "start"),
-        Node("a", "a", before=True, metadata={"team": "blue", "tries": 3}),
-        Node("b", "b", deferred=True, after=True),
-        Node("j", "all", "join"),
-        Node("sub", "sub", "subgraph"),
-        Node("h", "recover", handler=True),
-        Node("q", "any node", "unknown"),
-        Node("x", "x", reached=False),
-        Node("c:S", "START", "start", "c"),
-        Node("c:E", "END", "end", "c"),
-        Node("E", "END", "end"),
+        GraphNode("S", "START", "start"),
+        GraphNode("a", "a", before=True, metadata={"team": "blue", "tries": 3}),
+        GraphNode("b", "b", deferred=True, after=True),
+        GraphNode("j", "all", "join"),
+        GraphNode("sub", "sub", "subgraph"),
+        GraphNode("h", "recover", handler=True),
+        GraphNode("q", "any node", "unknown"),
+        GraphNode("x", "x", reached=False),
+        GraphNode("c:S", "START", "start", "c"),
+        GraphNode("c:E", "END", "end", "c"),
+        GraphNode("E", "END", "end"),
     ),
     (
-        Edge("S", "a"),
-        Edge("a", "b", "conditional", "yes"),
-        Edge("a", "h", "error"),
-        Edge("a", "sub", "send"),
-        Edge("b", "j", "join"),
-        Edge("sub", "j", "join"),
-        Edge("j", "q", "join"),
-        Edge("q", "c:S", "conditional"),
-        Edge("c:S", "c:E"),
-        Edge("c:E", "E", "goto"),
-        Edge("x", "E"),
+        GraphEdge("S", "a"),
+        GraphEdge("a", "b", "conditional", "yes"),
+        GraphEdge("a", "h", "error"),
+        GraphEdge("a", "sub", "send"),
+        GraphEdge("b", "j", "join"),
+        GraphEdge("sub", "j", "join"),
+        GraphEdge("j", "q", "join"),
+        GraphEdge("q", "c:S", "conditional"),
+        GraphEdge("c:S", "c:E"),
+        GraphEdge("c:E", "E", "goto"),
+        GraphEdge("x", "E"),
     ),
-    (Node("c", "inner graph", "cluster"),),
+    (GraphNode("c", "inner graph", "cluster"),),
 )
 
 
@@ -93,13 +93,13 @@ def texts(element: ElementTree.Element) -> list[str | None]:
 # -- what is in it --------------------------------------------------------------------------------------------
 
 
-def check(shape: Shape) -> None:
+def check(model: GraphModel) -> None:
     """Each node, cluster and edge is there once, and can be found."""
-    root = parsed(draw_svg(shape))
-    assert [g.get("data-node") for g in groups(root, "node")] == [node.id for node in shape.nodes]
-    assert [g.get("data-node") for g in groups(root, "cluster")] == [node.id for node in shape.clusters]
+    root = parsed(draw_svg(model))
+    assert [g.get("data-node") for g in groups(root, "node")] == [node.id for node in model.nodes]
+    assert [g.get("data-node") for g in groups(root, "cluster")] == [node.id for node in model.clusters]
     drawn = [(g.get("data-source"), g.get("data-target"), g.get("data-kind")) for g in groups(root, "edge")]
-    assert drawn == [edge[:3] for edge in shape.edges]
+    assert drawn == [edge[:3] for edge in model.edges]
 
 
 def test_each_node_and_edge_can_be_found() -> None:
@@ -110,13 +110,13 @@ def test_each_node_and_edge_can_be_found() -> None:
 @settings(max_examples=25, deadline=None)
 @given(graphs())
 def test_each_node_and_edge_of_a_compiled_graph_can_be_found(described: Any) -> None:
-    check(outline(build(described, stategraph), xray=True))
+    check(extract(build(described, stategraph), xray=True))
 
 
 def test_each_kind_of_edge_looks_its_own_way() -> None:
     looks = set()
     for kind in KINDS:
-        root = parsed(draw_svg(Shape("", (Node("a", "a"), Node("b", "b")), (Edge("a", "b", kind),))))  # type: ignore[arg-type]
+        root = parsed(draw_svg(GraphModel("", (GraphNode("a", "a"), GraphNode("b", "b")), (GraphEdge("a", "b", kind),))))  # type: ignore[arg-type]
         edge = next(groups(root, "edge"))
         marks = tuple(sorted(part.get("class", "") for part in edge if part.tag != f"{NS}title"))
         looks.add((marks, edge.find(f"{NS}path").get("stroke-dasharray")))  # type: ignore[union-attr]
@@ -190,9 +190,9 @@ def test_a_label_stands_on_its_edge() -> None:
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_any_name_is_safe(name: str) -> None:
-    nodes = (Node("S", "START", "start"), Node(name or "-", name, metadata={name: name}), Node("c:n", name, inside="c"))
-    clusters = (Node("c", name, "cluster"),)
-    text = draw_svg(Shape(name, nodes, (Edge("S", name or "-", "conditional", name), Edge("S", "c:n")), clusters))
+    nodes = (GraphNode("S", "START", "start"), GraphNode(name or "-", name, metadata={name: name}), GraphNode("c:n", name, inside="c"))
+    clusters = (GraphNode("c", name, "cluster"),)
+    text = draw_svg(GraphModel(name, nodes, (GraphEdge("S", name or "-", "conditional", name), GraphEdge("S", "c:n")), clusters))
     root = parsed(text)
     text.encode()
     assert not list(root.iter(f"{NS}script"))
@@ -203,13 +203,13 @@ def test_any_name_is_safe(name: str) -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.text(max_size=40), st.text(max_size=40))
 def test_any_text_makes_an_svg_that_parses(name: str, label: str) -> None:
-    root = parsed(draw_svg(Shape(name, (Node("a", name), Node("b", label)), (Edge("a", "b", "send", label),))))
+    root = parsed(draw_svg(GraphModel(name, (GraphNode("a", name), GraphNode("b", label)), (GraphEdge("a", "b", "send", label),))))
     assert len(list(groups(root, "node"))) == 2
 
 
 def test_a_long_name_is_cut_and_whole_in_its_tooltip() -> None:
     name = "gather " * 20
-    root = parsed(draw_svg(Shape("", (Node("a", name),), (Edge("a", "a", "conditional", name),))))
+    root = parsed(draw_svg(GraphModel("", (GraphNode("a", name),), (GraphEdge("a", "a", "conditional", name),))))
     (shown,) = texts(of_node(root, "a"))
     assert shown is not None and shown.endswith("…") and len(shown) < 50
     assert name.strip() in title(of_node(root, "a"))
@@ -229,7 +229,7 @@ def test_nothing_is_fetched_and_nothing_is_named_by_an_id() -> None:
 @pytest.mark.parametrize("theme", ["auto", "light", "dark"])
 def test_every_style_rule_holds_for_this_drawing_only(theme: Any) -> None:
     root = parsed(draw_svg(SHAPE, theme=theme))
-    name = look(theme).name
+    name = style_sheet(theme).name
     assert name in root.get("class", "").split()
     css = re.sub(r"@media[^{]*\{(.*)\}\n", r"\1\n", root.findtext(f"{NS}style", ""))
     for selectors in re.findall(r"([^{}]+)\{[^{}]*\}", re.sub(r"@keyframes[^\n]*", "", css)):
@@ -238,11 +238,11 @@ def test_every_style_rule_holds_for_this_drawing_only(theme: Any) -> None:
 
 
 def test_themes_do_not_share_a_class() -> None:
-    assert len({look(theme).name for theme in ("auto", "light", "dark")}) == 3
+    assert len({style_sheet(theme).name for theme in ("auto", "light", "dark")}) == 3
 
 
 def test_auto_follows_the_page() -> None:
-    css = look("auto").css
+    css = style_sheet("auto").css
     dark = f"--page:{DARK['page']}"
     pages = re.findall(r"([^{}]+)\{" + re.escape(f"--page:{DARK['page']}"), css)
     assert "prefers-color-scheme:dark" in css and css.count(dark) == 2
@@ -253,7 +253,7 @@ def test_auto_follows_the_page() -> None:
 def test_light_and_dark_are_complete_and_need_no_variables() -> None:
     assert LIGHT.keys() == DARK.keys()
     for theme, colours, other in (("light", LIGHT, DARK), ("dark", DARK, LIGHT)):
-        css = look(theme).css  # type: ignore[arg-type]
+        css = style_sheet(theme).css  # type: ignore[arg-type]
         assert "var(" not in css and "$" not in css
         assert colours["ink"] in css and other["ink"] not in css
 
@@ -300,7 +300,7 @@ def test_a_mark_colours_its_node(state: Any) -> None:
     node = of_node(root, "a")
     assert f"is-{state}" in node.get("class", "").split()
     assert texts(node) == ["a", "3/200"]
-    assert f".is-{state} " in look("auto").css
+    assert f".is-{state} " in style_sheet("auto").css
     assert not any("is-" in g.get("class", "") for g in groups(root, "node") if g is not node)
 
 
@@ -310,7 +310,7 @@ def test_a_cluster_can_be_marked() -> None:
 
 
 def test_an_unknown_state_or_theme_is_refused() -> None:
-    with pytest.raises(ValueError, match="state of 'a' is one of waiting, running, .* not 'gone'"):
+    with pytest.raises(ValueError, match="state of 'a' must be one of waiting, running, .* got 'gone'"):
         draw_svg(SHAPE, marks={"a": Mark("gone")})  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="theme is one of auto, light, dark, not 'blue'"):
         draw_svg(SHAPE, theme="blue")  # type: ignore[arg-type]
@@ -335,9 +335,9 @@ def test_a_graph_declared_by_hand_is_drawn() -> None:
     builder.add_node("agent", lambda state: state)
     builder.add_edge(START, "agent")
     builder.add_conditional_edges("agent", lambda state: END, {"again": "agent", "done": END})
-    root = parsed(draw_svg(outline(builder.compile())))
+    root = parsed(draw_svg(extract(builder.compile())))
     assert sorted(text or "" for text in texts(root)) == ["END", "START", "again", "agent", "done"]
 
 
 def test_an_empty_graph_is_an_empty_picture() -> None:
-    assert not list(groups(parsed(draw_svg(Shape("", (), ()))), "node"))
+    assert not list(groups(parsed(draw_svg(GraphModel("", (), ()))), "node"))

@@ -16,8 +16,8 @@ from random_graphs import graphs
 
 import stategraph
 from stategraph import END, START, StateGraph
-from stategraph.visualize.shape import Edge, Node, Shape
-from stategraph.visualize.text import UNICODE, _Picture, draw_ascii
+from stategraph.visualize.model import GraphEdge, GraphModel, GraphNode
+from stategraph.visualize.text import UNICODE, draw_ascii, draw_rows
 
 # The ways out of a cell: to the right, down, left, up.
 WAYS = {"E": (1, 0), "S": (0, 1), "W": (-1, 0), "N": (0, -1)}
@@ -68,8 +68,8 @@ def test_several_ways_of_a_node_to_itself_are_one_line() -> None:
 
 
 def test_an_unknown_node_may_lead_to_itself() -> None:
-    shape = Shape("", (Node("x", "x", "unknown"),), (Edge("x", "x", "conditional", "r"),))
-    assert draw_ascii(shape) == "< x ><.. r\n"
+    model = GraphModel("", (GraphNode("x", "x", "unknown"),), (GraphEdge("x", "x", "conditional", "r"),))
+    assert draw_ascii(model) == "< x ><.. r\n"
 
 
 def test_what_is_known_of_a_node_stands_in_its_box() -> None:
@@ -123,7 +123,7 @@ def test_nested_graphs_in_a_list_are_indented() -> None:
 
 
 def test_an_empty_shape_is_an_empty_drawing() -> None:
-    assert draw_ascii(Shape("nothing", (), ())) == ""
+    assert draw_ascii(GraphModel("nothing", (), ())) == ""
 
 
 @given(graphs())
@@ -131,14 +131,14 @@ def test_an_empty_shape_is_an_empty_drawing() -> None:
 @pytest.mark.filterwarnings("ignore::stategraph.graph.GraphWarning")
 def test_every_line_leads_from_a_box_to_a_box(described: Described) -> None:
     """Follows each line of the drawing from its arrow's tip, cell by cell, to where it comes from."""
-    shape = build(described, stategraph).get_graph(xray=1).shape
-    text = draw_ascii(shape, unicode=True)
+    model = build(described, stategraph).get_graph(xray=1).model
+    text = draw_ascii(model, unicode=True)
     if "──▶" in text:
         return  # told as a list
     cells = drawn_cells(text)
     tips = [place for place, c in cells.items() if c in "▼▲"]
     loops = [place for place, c in cells.items() if c == "◀"]
-    assert len(tips) + len(loops) == len(shape.edges)
+    assert len(tips) + len(loops) == len(model.edges)
     for place in tips:
         assert follow(cells, place) is not None, text
 
@@ -148,14 +148,14 @@ def test_no_line_gets_lost_however_the_edges_lie() -> None:
     for seed in range(100):
         chance = random.Random(seed)
         names = [f"{'x' * chance.randint(1, 9)}{number}" for number in range(chance.randint(2, 12))]
-        nodes = tuple(Node(name, name, chance.choice(["node", "subgraph"])) for name in names)
+        nodes = tuple(GraphNode(name, name, chance.choice(["node", "subgraph"])) for name in names)
         pairs = {(chance.choice(names), chance.choice(names)) for _ in range(chance.randint(1, 20))}
         lines = [(chance.choice(["plain", "send", "error"]), chance.choice(["", "yes", "a long label"])) for _ in pairs]
-        shape = Shape("", nodes, tuple(Edge(*ends, *line) for ends, line in zip(sorted(pairs), lines, strict=True)))
-        text = "\n".join("".join(row) for row in _Picture(shape, UNICODE, widest=10_000).rows(None))
+        model = GraphModel("", nodes, tuple(GraphEdge(*ends, *line) for ends, line in zip(sorted(pairs), lines, strict=True)))
+        text = "\n".join("".join(row) for row in draw_rows(model, UNICODE, widest=10_000))
         cells = drawn_cells(text)
         tips = [place for place, c in cells.items() if c in "▼▲"]
-        assert len(tips) + text.count("◀") == len(shape.edges), text
+        assert len(tips) + text.count("◀") == len(model.edges), text
         begins = [follow(cells, tip) for tip in tips]
         assert None not in begins and len(set(begins)) == len(begins), text
 
@@ -182,8 +182,8 @@ def follow(cells: dict[tuple[int, int], str], tip: tuple[int, int]) -> tuple[int
 
 
 def test_two_lines_that_swap_columns_do_not_lie_on_each_other() -> None:
-    nodes = tuple(Node(name, name) for name in "abcd")
-    crossed = Shape("x", nodes, (Edge("a", "d"), Edge("b", "c"), Edge("a", "c"), Edge("b", "d")))
+    nodes = tuple(GraphNode(name, name) for name in "abcd")
+    crossed = GraphModel("x", nodes, (GraphEdge("a", "d"), GraphEdge("b", "c"), GraphEdge("a", "c"), GraphEdge("b", "d")))
     text = draw_ascii(crossed, unicode=True)
     cells = drawn_cells(text)
     tips = [place for place, c in cells.items() if c == "▼"]

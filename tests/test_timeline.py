@@ -8,27 +8,27 @@ from typing import Any
 
 import pytest
 import threads_told as told
-from test_story import Timeless
+from test_trace import Timeless
 
 from stategraph import Interrupt
 from stategraph.visualize.image import as_image
-from stategraph.visualize.runs.story import Source, Step, Story, Task, TaskState
-from stategraph.visualize.runs.timeline import Timeline, of_story, timeline
+from stategraph.visualize.runs.timeline import Timeline, build_timeline, timeline
+from stategraph.visualize.runs.trace import Source, TaskState, Trace, TraceStep, TraceTask
 
 QUESTION = Interrupt("ok?", "q1")
 
 
-def task(node: str, *spans: tuple[float, float], state: TaskState = "done", **kwargs: Any) -> Task:
+def task(node: str, *spans: tuple[float, float], state: TaskState = "done", **kwargs: Any) -> TraceTask:
     waits = (kwargs.pop("wait", 0.0),) * len(spans)
-    return Task(kwargs.pop("id", node), node, node.rpartition(":")[2], state, spans, waits, **kwargs)
+    return TraceTask(kwargs.pop("id", node), node, node.rpartition(":")[2], state, spans, waits, **kwargs)
 
 
-def step(number: int, *tasks: Task, source: Source = "loop", at: float | None = None, **kwargs: Any) -> Step:
-    return Step(number, source, tasks, None if source == "open" else f"c{number}", at, **kwargs)
+def step(number: int, *tasks: TraceTask, source: Source = "loop", at: float | None = None, **kwargs: Any) -> TraceStep:
+    return TraceStep(number, source, tasks, None if source == "open" else f"c{number}", at, **kwargs)
 
 
-def told_of(*steps: Step) -> Timeline:
-    return of_story(Story("graph", "t", "", "c", steps))
+def told_of(*steps: TraceStep) -> Timeline:
+    return build_timeline(Trace("graph", "t", "", "c", steps))
 
 
 def gaps(found: Timeline) -> list[tuple[int, float, float, str]]:

@@ -11,19 +11,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from odd import JSON, Broken, BrokenError
 
-from stategraph.visualize.runs.values import block, duration, legal, plain, shown
+from stategraph.visualize.labels import drop_illegal
+from stategraph.visualize.runs.values import block, duration, format_value, sanitize
 
 
 @pytest.mark.parametrize(
     "value", [None, 1, -2.5, "a'b", [], [1, "x"], (1,), {"a": {"b": 2}}, Decimal("1.5"), {1}, b"ab"]
 )
 def test_a_small_value_is_shown_as_python_writes_it(value: Any) -> None:
-    assert shown(value) == repr(value)
+    assert format_value(value) == repr(value)
 
 
 @given(JSON, st.integers(1, 300))
 def test_what_is_shown_is_never_much_longer_than_asked_and_stays_on_one_line(value: Any, limit: int) -> None:
-    text = shown(value, limit)
+    text = format_value(value, limit)
     assert len(text) <= limit + 70
     assert "\n" not in text
 
@@ -35,36 +36,36 @@ def test_a_block_is_never_much_longer_than_asked(value: Any, limit: int) -> None
 
 @pytest.mark.parametrize("make", [Broken, lambda: [Broken()], lambda: {"a": Broken()}, BrokenError, lambda: 10**5000])
 def test_a_value_that_cannot_show_itself_is_shown_by_its_type(make: Callable[[], Any]) -> None:
-    assert "<" in shown(make())
+    assert "<" in format_value(make())
     assert "<" in block(make())
 
 
 def test_a_huge_text_tells_its_length() -> None:
-    assert shown("x" * 1_000_000, 30) == "'" + "x" * 20 + "… (1,000,000 characters)'"
-    assert plain("x" * 1_000_000, 5) == "xxxxx… (1,000,000 characters)"
+    assert format_value("x" * 1_000_000, 30) == "'" + "x" * 20 + "… (1,000,000 characters)'"
+    assert sanitize("x" * 1_000_000, 5) == "xxxxx… (1,000,000 characters)"
 
 
 def test_a_list_that_holds_itself_is_shown() -> None:
     endless: list[Any] = [1]
     endless.append(endless)
-    assert shown(endless, 5000).startswith("[1, [1, ")
+    assert format_value(endless, 5000).startswith("[1, [1, ")
 
 
 def test_where_an_object_lies_in_memory_is_left_out() -> None:
-    assert " at 0x" not in shown(object())
+    assert " at 0x" not in format_value(object())
 
 
 def test_sets_are_shown_in_one_order() -> None:
-    assert shown({"b", "a", "c"}) == "{'a', 'b', 'c'}"
+    assert format_value({"b", "a", "c"}) == "{'a', 'b', 'c'}"
 
 
 def test_marks_that_turn_the_reading_direction_or_drive_a_terminal_are_written_out() -> None:
-    assert plain("a\u202eb\x1b[31m\x00") == "a\\u202eb\\x1b[31m\\x00"
-    assert plain("שלום\tworld\n") == "שלום\tworld\n"
+    assert sanitize("a\u202eb\x1b[31m\x00") == "a\\u202eb\\x1b[31m\\x00"
+    assert sanitize("שלום\tworld\n") == "שלום\tworld\n"
 
 
 def test_what_no_page_can_hold_is_replaced() -> None:
-    assert legal("a\x00b\ud800c\uffff") == "a\ufffdb\ufffdc\ufffd"
+    assert drop_illegal("a\x00b\ud800c\uffff") == "a\ufffdb\ufffdc\ufffd"
 
 
 def test_a_block_shows_parts_on_lines_and_a_text_line_by_line() -> None:

@@ -1,4 +1,5 @@
-"""Looking at graphs and runs. Reads the compiled program and stored checkpoints; runs no user code."""
+"""Looking at graphs and runs. Reads the compiled program and stored checkpoints; runs no user
+code."""
 
 from importlib import import_module as _load
 from typing import TYPE_CHECKING, Any
@@ -23,8 +24,15 @@ _HOMES = {
 }
 
 __all__ = [
-    "Drawing", "GraphvizMissingError", "GraphvizWarning", "awatch", "changes", "report", "timeline", "watch",
-]  # fmt: skip
+    "Drawing",
+    "GraphvizMissingError",
+    "GraphvizWarning",
+    "awatch",
+    "changes",
+    "report",
+    "timeline",
+    "watch",
+]
 
 
 def __getattr__(name: str) -> Any:

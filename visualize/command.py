@@ -1,4 +1,5 @@
-"""`python -m stategraph draw`: finds a graph by name, and writes its drawing. The drawing itself is made elsewhere."""
+"""`python -m stategraph draw`: finds a graph by name, and writes its drawing. The drawing itself is
+made elsewhere."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from ..pregel.app import Pregel
 from ..pregel.errors import GraphWarning, StateGraphError, nearest
 from .dot import GraphvizWarning
 from .drawing import Drawing
-from .look import Theme
+from .theme import Theme
 
 
 class NotFoundError(StateGraphError):
@@ -28,13 +29,19 @@ class NotFoundError(StateGraphError):
 
 def add_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     """What the command can be told."""
-    what = "module:name or path/to/file.py:name of a graph, a builder, or a function that returns one"
+    what = (
+        "module:name or path/to/file.py:name of a graph, a builder, or a function that returns one"
+    )
     parser.add_argument("graph", help=what)
     out = "a .svg, .png, .html, .mmd, .dot or .txt file (default: text is printed)"
     parser.add_argument("-o", "--out", type=Path, metavar="FILE", help=out)
     xray = "show the graphs inside nodes: all, or so many levels"
-    parser.add_argument("--xray", nargs="?", type=_levels, const=True, default=False, metavar="LEVELS", help=xray)
-    parser.add_argument("--theme", choices=get_args(Theme), default="auto", help="of .svg and .html (%(default)s)")
+    parser.add_argument(
+        "--xray", nargs="?", type=_levels, const=True, default=False, metavar="LEVELS", help=xray
+    )
+    parser.add_argument(
+        "--theme", choices=get_args(Theme), default="auto", help="of .svg and .html (%(default)s)"
+    )
     return parser
 
 
@@ -47,7 +54,9 @@ def _levels(word: str) -> int:
     try:
         return int(word)
     except ValueError:
-        hint = f"; name the graph first: {word} --xray" if ":" in word or word.endswith(".py") else ""
+        hint = (
+            f"; name the graph first: {word} --xray" if ":" in word or word.endswith(".py") else ""
+        )
         raise argparse.ArgumentTypeError(f"LEVELS is a number, not {word!r}{hint}") from None
 
 
@@ -68,7 +77,10 @@ def main(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
             print(printable_lines(f"warning: {one.message}"), file=sys.stderr)
     if asked.out is None:
         encoding = sys.stdout.encoding or "utf-8"
-        print(printable_lines(drawing.draw_ascii()).encode(encoding, "replace").decode(encoding), end="")
+        print(
+            printable_lines(drawing.draw_ascii()).encode(encoding, "replace").decode(encoding),
+            end="",
+        )
     return 0
 
 
@@ -76,17 +88,26 @@ def draw(target: str, xray: bool | int = False) -> Drawing:
     """The drawing of a graph.
 
     Args:
-        target: "module:name" or "path/to/file.py:name". Without a name: the only graph that the module has.
+        target: "module:name" or "path/to/file.py:name". Without a name: the only graph that the
+            module has.
 
     Raises:
         InvalidGraphError: it is a builder with mistakes.
         NotFoundError: there is no such graph, or what should bring it forth fails.
     """
+    return find_graph(target).get_graph(xray=xray)
+
+
+def find_graph(target: str) -> Pregel:
+    """A graph by its name on a command line; a builder is compiled.
+
+    Raises:
+        InvalidGraphError, NotFoundError: as `draw` does.
+    """
     place, _, name = target.rpartition(":") if ":" in target else (target, "", "")
     module = load(place)
     found = pick(module, name or only(module, place), place)
-    app = found.compile() if isinstance(found, StateGraph) else found
-    return app.get_graph(xray=xray)
+    return found.compile() if isinstance(found, StateGraph) else found
 
 
 def load(place: str) -> ModuleType:
@@ -96,20 +117,24 @@ def load(place: str) -> ModuleType:
         NotFoundError: it is not there, or fails.
     """
     path = Path(place)
-    is_file = path.suffix == ".py"
-    if is_file and not path.is_file():
-        raise NotFoundError(f"there is no file {place}")
-    for folder in [str(Path.cwd()), *([str(path.parent.resolve())] if is_file else [])]:
+    folders = [str(Path.cwd())]
+    if path.suffix == ".py":
+        if not path.is_file():
+            raise NotFoundError(f"there is no file {place}")
+        folders.append(str(path.parent.resolve()))
+    for folder in folders:
         if folder not in sys.path:
             sys.path.insert(0, folder)
     try:
-        return _run_file(path) if is_file else importlib.import_module(place)
-    except ModuleNotFoundError as error:
-        if not is_file and error.name and f"{place}.".startswith(f"{error.name}."):
-            raise NotFoundError(f"there is no module {error.name}, looked for from {Path.cwd()}") from error
-        raise NotFoundError(_failed(f"{place} cannot be imported", error)) from error
+        return _run_file(path) if path.suffix == ".py" else importlib.import_module(place)
     except Exception as error:
-        raise NotFoundError(_failed(f"{place} cannot be imported", error)) from error
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        # The module itself, or a package around it; any other is one that it imports.
+        if path.suffix != ".py" and missing and f"{place}.".startswith(f"{missing}."):
+            message = f"there is no module {missing}, looked for from {Path.cwd()}"
+        else:
+            message = _describe_failure(f"{place} cannot be imported", error)
+        raise NotFoundError(message) from error
 
 
 def _run_file(path: Path) -> ModuleType:
@@ -122,7 +147,7 @@ def _run_file(path: Path) -> ModuleType:
     return module
 
 
-def _failed(what: str, error: Exception) -> str:
+def _describe_failure(what: str, error: Exception) -> str:
     """What happened, and in which line unless it is ours."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     # A SyntaxError says itself where it is.
@@ -140,16 +165,20 @@ def pick(module: ModuleType, name: str, place: str) -> Pregel | StateGraph:
     found: Any = module
     for part in name.split("."):
         if not hasattr(found, part):
-            raise NotFoundError(f"{place} has no {name!r}; {nearest(name, list(_graphs(module)) or vars(module))}")
+            raise NotFoundError(
+                f"{place} has no {name!r}; {nearest(name, list(_graphs(module)) or vars(module))}"
+            )
         found = getattr(found, part)
     if not isinstance(found, Pregel | StateGraph) and callable(found):
         try:
             found = found()
         except Exception as error:
-            raise NotFoundError(_failed(f"{place}:{name}() fails", error)) from error
+            raise NotFoundError(_describe_failure(f"{place}:{name}() fails", error)) from error
     if not isinstance(found, Pregel | StateGraph):
         kind = type(found).__name__
-        raise NotFoundError(f"{place}:{name} is no graph, no builder and no function that returns one: a {kind}")
+        raise NotFoundError(
+            f"{place}:{name} is no graph, no builder and no function that returns one: a {kind}"
+        )
     return found
 
 

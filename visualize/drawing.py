@@ -15,23 +15,20 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, get_args
 from ..pregel.errors import nearest
 from .dot import GraphvizMissingError, arrange_with_graphviz, draw_dot, draw_png
 from .image import as_image
-from .look import Theme
+from .labels import to_plain_data
 from .mermaid import MermaidStyle, draw_mermaid
+from .model import GraphEdge, GraphModel, GraphNode
 from .page import draw_html
-from .shape import Edge, Node, Shape
 from .svg import draw_svg
 from .text import draw_ascii
-from .words import plain
+from .theme import Theme
 
 if TYPE_CHECKING:
     import networkx
 
 Made = TypeVar("Made", str, bytes)
-Arranger = Literal["auto", "graphviz", "builtin"]
-"""Who says where things go: Graphviz, we ourselves, or Graphviz where it is installed, quick and good."""
-MOST_FOR_GRAPHVIZ: Final = 60
-"""Nodes. Up to here it takes a part of a second; some graphs of 200 take it a minute."""
-
+LayoutEngine = Literal["builtin", "graphviz"]
+"""Where nodes and edges go is decided here, or, if it is asked to, by Graphviz."""
 
 _OF_MERMAID: Final = frozenset((
     "curve_style", "node_colors", "wrap_label_n_words", "draw_method", "max_retries", "retry_delay",
@@ -43,10 +40,11 @@ class Drawing:
     """What `app.get_graph()` returns: nodes and edges to look at, and to draw in many forms.
 
     Attributes:
-        shape: what all forms are made from.
+        model: what all forms are made from.
 
     >>> from stategraph import START, StateGraph
-    >>> drawing = StateGraph(int).add_node("twice", lambda n: 2 * n).add_edge(START, "twice").compile().get_graph()
+    >>> drawing = StateGraph(int).add_node("twice", lambda n: 2 * n).add_edge(START,
+    "twice").compile().get_graph()
     >>> drawing
     Drawing('StateGraph', 3 nodes, 2 edges)
     >>> [edge[:2] for edge in drawing.edges]
@@ -63,44 +61,44 @@ class Drawing:
      ( END )
     """
 
-    def __init__(self, shape: Shape) -> None:
-        self.shape = shape
+    def __init__(self, model: GraphModel) -> None:
+        self.model = model
 
     @property
     def name(self) -> str:
         """The graph's name."""
-        return self.shape.name
+        return self.model.name
 
     @cached_property
-    def nodes(self) -> dict[str, Node]:
+    def nodes(self) -> dict[str, GraphNode]:
         """By id, in the order of declaration; without clusters."""
-        return {node.id: node for node in self.shape.nodes}
+        return {node.id: node for node in self.model.nodes}
 
     @property
-    def edges(self) -> list[Edge]:
+    def edges(self) -> list[GraphEdge]:
         """In the order of the nodes they start from."""
-        return list(self.shape.edges)
+        return list(self.model.edges)
 
     @cached_property
-    def clusters(self) -> dict[str, Node]:
+    def clusters(self) -> dict[str, GraphNode]:
         """By id: the nodes whose graphs are shown inside them, outer ones first."""
-        return {cluster.id: cluster for cluster in self.shape.clusters}
+        return {cluster.id: cluster for cluster in self.model.clusters}
 
     @property
     def nx(self) -> networkx.MultiDiGraph[str]:
-        """The same as a `networkx.MultiDiGraph`; see `Shape.nx`."""
-        return self.shape.nx
+        """The same as a `networkx.MultiDiGraph`; see `GraphModel.nx`."""
+        return self.model.nx
 
     def to_json(self) -> dict[str, Any]:
         """The same as a dict that `json.dumps` takes: name, nodes, edges, clusters."""
         return {
             "name": self.name,
-            "nodes": [_record(node) for node in self.shape.nodes],
-            "edges": [edge._asdict() for edge in self.shape.edges],
-            "clusters": [_record(cluster) for cluster in self.shape.clusters],
+            "nodes": [_record(node) for node in self.model.nodes],
+            "edges": [edge._asdict() for edge in self.model.edges],
+            "clusters": [_record(cluster) for cluster in self.model.clusters],
         }
 
-    # -- text -----------------------------------------------------------------------------------------------
+    # -- text --------------------------------------------------------------------------------------
 
     def draw_mermaid(
         self,
@@ -111,7 +109,8 @@ class Drawing:
         wrap_label_n_words: int = 9,
         frontmatter_config: Mapping[str, Any] | None = None,
     ) -> str:
-        """The drawing as Mermaid text, for Markdown pages and JupyterLab. For the arguments see `MermaidStyle`."""
+        """The drawing as Mermaid text, for Markdown pages and JupyterLab. For the arguments see
+        `MermaidStyle`."""
         style = MermaidStyle(
             with_styles=with_styles,
             curve_style=curve_style,
@@ -119,54 +118,60 @@ class Drawing:
             wrap_label_n_words=wrap_label_n_words,
             frontmatter_config=frontmatter_config,
         )
-        return draw_mermaid(self.shape, style)
+        return draw_mermaid(self.model, style)
 
     def draw_dot(self) -> str:
         """The drawing as DOT text, for Graphviz, which need not be installed."""
-        return draw_dot(self.shape)
+        return draw_dot(self.model)
 
     def draw_ascii(self, *, unicode: bool = False) -> str:
         """The drawing in plain characters; with line characters if `unicode`."""
-        return draw_ascii(self.shape, unicode=unicode)
+        return draw_ascii(self.model, unicode=unicode)
 
     def print_ascii(self, *, unicode: bool = False) -> None:
         """Print `draw_ascii`."""
         print(self.draw_ascii(unicode=unicode), end="")
 
-    # -- pictures -------------------------------------------------------------------------------------------
+    # -- pictures ----------------------------------------------------------------------------------
 
     def draw_svg(
-        self, path: str | Path | None = None, *, theme: Theme = "auto", layout: Arranger = "auto"
+        self,
+        path: str | Path | None = None,
+        *,
+        theme: Theme = "auto",
+        layout: LayoutEngine = "builtin",
     ) -> str:
         """The drawing as one SVG text, also written to `path` if that is given.
 
+        The built-in layout is the same on every machine. Graphviz is used only if it is asked for.
+
         Args:
             theme: light, dark, or auto: as the page or system that shows it.
-            layout: who says where things go: "graphviz", "builtin", or "auto": Graphviz where it is installed, for up
-                to 60 nodes without graphs shown inside them, and as long as it never took more than 5 seconds.
+            layout: what decides where things go, "builtin" or "graphviz".
 
         Raises:
-            GraphvizMissingError: the layout is to be by Graphviz, and there is none that works within 20 seconds.
+            GraphvizMissingError: the layout is to be by Graphviz, and there is none that works.
             ValueError: there is no such theme or layout.
         """
-        if layout not in get_args(Arranger):
-            raise ValueError(f"layout is one of {', '.join(get_args(Arranger))}, not {layout!r}")
-        auto = layout == "auto"
-        # Around clusters Graphviz cuts circles anywhere, and draws through titles.
-        ours = auto and (bool(self.shape.clusters) or len(self.shape.nodes) > MOST_FOR_GRAPHVIZ)
-        places = None if ours or layout == "builtin" else arrange_with_graphviz(self.shape, quick=auto)
-        if layout == "graphviz" and places is None:
-            raise GraphvizMissingError('layout="graphviz"')
-        return _kept(draw_svg(self.shape, places, theme=theme), path)
+        if layout not in get_args(LayoutEngine):
+            names = ", ".join(get_args(LayoutEngine))
+            raise ValueError(f"layout must be one of {names}, got {layout!r}")
+        places = None
+        if layout == "graphviz":
+            places = arrange_with_graphviz(self.model)
+            if places is None:
+                raise GraphvizMissingError('layout="graphviz"')
+        return _write(draw_svg(self.model, places, theme=theme), path)
 
     def draw_html(self, path: str | Path | None = None, *, theme: Theme = "auto") -> str:
-        """The drawing as a web page to move about in, also written to `path`; it needs no network and nothing else.
+        """The drawing as a web page to move about in, also written to `path`; it needs no network
+        and nothing else.
 
         Raises:
             ValueError: there is no such theme.
         """
         svg = self.draw_svg(theme=theme)
-        return _kept(draw_html(self.shape, svg, theme), path)
+        return _write(draw_html(self.model, svg, theme), path)
 
     @cached_property
     def _svg(self) -> str:
@@ -175,13 +180,17 @@ class Drawing:
     def draw_png(self, path: str | Path | None = None, *, dpi: int = 96) -> bytes:
         """The drawing as a PNG picture, also written to `path` if that is given.
 
+        Graphviz draws it, with a layout of its own; so the picture may differ from machine to
+        machine.
+
         Raises:
             GraphvizMissingError: no Graphviz is installed; `draw_svg` and `draw_html` need none.
         """
-        return _kept(draw_png(self.shape, dpi), path)
+        return _write(draw_png(self.model, dpi), path)
 
     def save(self, path: str | Path, *, theme: Theme = "auto") -> None:
-        """Write the drawing to a file, in the form that its ending names: svg, png, html, mmd, dot or txt.
+        """Write the drawing to a file, in the form that its ending names: svg, png, html, mmd, dot
+        or txt.
 
         Raises:
             GraphvizMissingError: it is to be a PNG, and there is no Graphviz.
@@ -200,7 +209,7 @@ class Drawing:
         }
         if ending not in texts:
             raise ValueError(f"{path}: a drawing's file ends with .png, {', '.join(texts)}")
-        _kept(texts[ending](), path)
+        _write(texts[ending](), path)
 
     def draw_mermaid_png(
         self,
@@ -210,20 +219,23 @@ class Drawing:
         padding: int = 10,
         **others: Any,
     ) -> bytes:
-        """`draw_png`, under the name and with the arguments of the peer: nothing is sent over the network.
+        """`draw_png` under LangGraph's name and with its arguments. Graphviz draws the picture
+        right here: nothing is sent over the network.
 
         Args:
             padding: pixels around the drawing.
-            others: how Mermaid would draw it and how a server would be asked, which Graphviz here has no use for.
+            others: how Mermaid would draw it and how a server would be asked; these have no effect.
 
         Raises:
             GraphvizMissingError: no Graphviz is installed.
             TypeError: the peer has no such argument.
         """
         for name in others.keys() - _OF_MERMAID:
-            raise TypeError(f"draw_mermaid_png has no argument {name!r}; {nearest(name, _OF_MERMAID)}")
+            raise TypeError(
+                f"draw_mermaid_png has no argument {name!r}; {nearest(name, _OF_MERMAID)}"
+            )
         flags = (f"-Gbgcolor={background_color}", f"-Gpad={padding / 96}")
-        return _kept(draw_png(self.shape, 96, *flags), output_file_path)
+        return _write(draw_png(self.model, 96, *flags), output_file_path)
 
     def _repr_mimebundle_(
         self, include: Collection[str] | None = None, exclude: Collection[str] | None = None
@@ -235,7 +247,7 @@ class Drawing:
         return f"Drawing({self.name!r}, {len(self.nodes)} nodes, {len(self.edges)} edges)"
 
 
-# -- in notebooks ---------------------------------------------------------------------------------------------
+# -- in notebooks ----------------------------------------------------------------------------------
 
 
 def bundle(
@@ -244,25 +256,24 @@ def bundle(
     exclude: Collection[str] | None = None,
     remark: str = "",
 ) -> dict[str, str]:
-    """The drawing in the forms that notebooks choose from. What fails is left out, but for plain text: never raises.
+    """The drawing in the forms that notebooks choose from. What fails is left out, but for plain
+    text: never raises.
 
-    JupyterLab prefers HTML to Mermaid, and Mermaid to SVG, and shows an SVG only in notebooks that are trusted. So the
-    HTML is the SVG as an image, which all show: JupyterLab, VS Code, nbconvert and GitHub.
+    JupyterLab prefers HTML to Mermaid, and Mermaid to SVG, and shows an SVG only in notebooks that
+    are trusted. So the HTML is the SVG as an image, which all show: JupyterLab, VS Code, nbconvert
+    and GitHub.
 
     Args:
         include, exclude: MIME types.
         remark: text that is shown above the drawing; then only in forms that can hold both.
     """
-    forms = FORMS if not remark else {mime: FORMS[mime] for mime in ("text/html", "text/plain")}
     found: dict[str, str] = {}
-    try:
-        drawing: Drawing | None = draw()
-    except Exception:
-        drawing = None
-    for mime, form in forms.items():
-        if drawing is not None and (not include or mime in include) and mime not in (exclude or ()):
-            with suppress(Exception):
-                found[mime] = form(drawing, remark)
+    with suppress(Exception):
+        drawing = draw()
+        for mime in ("text/html", "text/plain") if remark else FORMS:
+            if (not include or mime in include) and mime not in (exclude or ()):
+                with suppress(Exception):
+                    found[mime] = FORMS[mime](drawing, remark)
     if not found and (not include or "text/plain" in include):
         found["text/plain"] = remark or "a graph that cannot be drawn"
     return found
@@ -285,12 +296,12 @@ FORMS: dict[str, Callable[[Drawing, str], str]] = {
 }
 
 
-def _kept(made: Made, path: str | Path | None) -> Made:
-    """What was made, also written to the file if one is named."""
+def _write(made: Made, path: str | Path | None) -> Made:
+    """Write to the file, if one is named; returns what was made."""
     if path is not None:
         Path(path).write_bytes(made if isinstance(made, bytes) else made.encode(errors="replace"))
     return made
 
 
-def _record(node: Node) -> dict[str, Any]:
-    return {**node._asdict(), "metadata": plain(dict(node.metadata))}
+def _record(node: GraphNode) -> dict[str, Any]:
+    return {**node._asdict(), "metadata": to_plain_data(dict(node.metadata))}

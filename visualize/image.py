@@ -1,9 +1,11 @@
-"""An SVG as an HTML image: the one form of a picture that notebooks show whoever opens them. Nothing is drawn here.
+"""An SVG as an HTML image: the one form of a picture that notebooks show whoever opens them.
+Nothing is drawn here.
 
-JupyterLab shows an SVG only in notebooks that are trusted; GitHub and nbviewer take the style sheets out of it, or let
-those of several pictures mix. All of them show an image whose source is in the page. But an image sees only the
-system's setting, never the theme of the page, and these differ: so its own page is clear, and what stands on it has
-colours that can be read on light and on dark.
+JupyterLab shows an SVG only in notebooks that are trusted; GitHub and nbviewer take the style
+sheets out of it, or let those of several pictures mix. All of them show an image whose source is in
+the page. But an image sees only the system's setting, never the theme of the page, and these
+differ: so its own page is clear, and what stands on it has colours that can be read on light and on
+dark.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ from typing import Final
 _AUTO: Final = re.compile(r'<svg [^>]*class="[^"]*\b(sg-auto-[0-9a-f]{8})"')
 _SIZE: Final = re.compile(r'<svg [^>]*\bwidth="([\d.]+)" height="([\d.]+)"')
 _CLEAR: Final = """
-.NAME{--soft:#7a879a;--line:#7b8798;--goto:#9466ee;--send:#2386bd;--error:#df4f4f;--cluster:#80889820;--cluster-line:#80889880}
+.NAME{--soft:#7a879a;--line:#7b8798;--goto:#9466ee;--send:#2386bd;--error:#df4f4f}
+.NAME{--cluster:#80889820;--cluster-line:#80889880}
 .NAME .page,.NAME .band{fill:none}
 .NAME text{fill:#7a879a}
 .NAME .silence{fill:#80889838}
@@ -24,15 +27,18 @@ _CLEAR: Final = """
 .NAME .cluster[class*=is-]>.name{fill:var(--soft)}
 .NAME .nested .label rect,.NAME .nested .many rect{fill:var(--page)}
 """
-"""What stands on the page itself in tones between; what has a ground of its own keeps its colours."""
+"""What stands on the page itself in tones between; what has a ground of its own keeps its
+colours."""
 
 
 def as_image(svg: str, alt: str) -> str:
-    """The HTML of a picture, with words for those who cannot see it. One that follows a theme gets a clear page."""
+    """The HTML of a picture, with words for those who cannot see it. One that follows a theme gets
+    a clear page."""
     auto, size = _AUTO.match(svg), _SIZE.match(svg)
     if auto is not None:
         place = svg.rindex("</svg>")
         svg = f"{svg[:place]}<style>{_CLEAR.replace('NAME', auto[1])}</style>{svg[place:]}"
     # Known before the picture is, so that one that is replaced does not make the page jump.
     room = f' width="{float(size[1]):.0f}" style="max-width:100%;height:auto"' if size else ""
-    return f'<img alt="{escape(alt)}"{room} src="data:image/svg+xml;base64,{b64encode(svg.encode()).decode()}"/>'
+    data = b64encode(svg.encode()).decode()
+    return f'<img alt="{escape(alt)}"{room} src="data:image/svg+xml;base64,{data}"/>'

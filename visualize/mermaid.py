@@ -1,4 +1,4 @@
-"""A Shape → Mermaid text. Nothing is read from a graph, nothing is fetched.
+"""A GraphModel → Mermaid text. Nothing is read from a graph, nothing is fetched.
 
 Only the drawing's text is made here; turning it into a picture is for whoever shows it.
 """
@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .shape import Edge, Node, Shape
-from .words import edge_text, notes, plain_ids, traits
+from .labels import edge_text, make_ids, notes, traits
+from .model import GraphEdge, GraphModel, GraphNode
 
 _FORMS = {
     "start": '(["{}"])',
@@ -38,10 +38,12 @@ class MermaidStyle:
 
     Args:
         with_styles: say the colours and borders of nodes.
-        curve_style: how edges bend: "linear", "basis", "stepAfter", ... or an enum of these; None leaves it to Mermaid.
+        curve_style: how edges bend: "linear", "basis", "stepAfter", ... or an enum of these; None
+            leaves it to Mermaid.
         node_colors: CSS by "default", "first" and "last", as a mapping or as attributes.
         wrap_label_n_words: the most words on a line of an edge's label.
-        frontmatter_config: what stands before the graph for Mermaid, such as `{"config": {"theme": "neutral"}}`.
+        frontmatter_config: what stands before the graph for Mermaid, such as `{"config": {"theme":
+            "neutral"}}`.
 
     Raises:
         ValueError: a line of no words.
@@ -55,7 +57,9 @@ class MermaidStyle:
 
     def __post_init__(self) -> None:
         if self.wrap_label_n_words < 1:
-            raise ValueError(f"wrap_label_n_words must be an integer >= 1, got {self.wrap_label_n_words!r}")
+            raise ValueError(
+                f"wrap_label_n_words must be an integer >= 1, got {self.wrap_label_n_words!r}"
+            )
 
     def css(self) -> dict[str, str]:
         """The style of each kind of node; `default` is what Mermaid gives to all."""
@@ -74,17 +78,25 @@ class MermaidStyle:
         if self.curve_style is not None:
             config = dict(said.get("config") or {})
             curve = getattr(self.curve_style, "value", self.curve_style)
-            said["config"] = {**config, "flowchart": {"curve": curve, **(config.get("flowchart") or {})}}
-        return ["---", *(f"{key}: {json.dumps(value)}" for key, value in said.items()), "---"] if said else []
+            said["config"] = {
+                **config,
+                "flowchart": {"curve": curve, **(config.get("flowchart") or {})},
+            }
+        return (
+            ["---", *(f"{key}: {json.dumps(value)}" for key, value in said.items()), "---"]
+            if said
+            else []
+        )
 
 
-def draw_mermaid(shape: Shape, style: MermaidStyle | None = None) -> str:
+def draw_mermaid(model: GraphModel, style: MermaidStyle | None = None) -> str:
     """The drawing as Mermaid text; equal shapes give the same text.
 
-    Solid arrows are always taken, dashed ones if a router or a `Command` says so; "n times" marks a `Send`, of which
-    there may be many. A router that does not say where it goes leads to "any node". A join is a small circle that waits
-    for all who lead to it. Deferred nodes have a dashed border, error handlers a red one, breakpoints a thick one. In
-    a raw `Pregel` an arrow bears the name of its channel.
+    Solid arrows are always taken, dashed ones if a router or a `Command` says so; "n times" marks a
+    `Send`, of which there may be many. A router that does not say where it goes leads to "any
+    node". A join is a small circle that waits for all who lead to it. Deferred nodes have a dashed
+    border, error handlers a red one, breakpoints a thick one. In a raw `Pregel` an arrow bears the
+    name of its channel.
 
     >>> from stategraph import START, StateGraph
     >>> graph = StateGraph(int).add_node("twice", lambda n: 2 * n).add_edge(START, "twice")
@@ -101,33 +113,35 @@ def draw_mermaid(shape: Shape, style: MermaidStyle | None = None) -> str:
         class __end__ last
     """
     style = style or MermaidStyle()
-    ids = plain_ids(node.id for node in (*shape.nodes, *shape.clusters))
-    lines = [*style.frontmatter(), "graph TD", *_held(shape, ids, None)]
-    lines += [f"    {_arrow(edge, ids, style.wrap_label_n_words)}" for edge in shape.edges]
+    ids = make_ids(node.id for node in (*model.nodes, *model.clusters))
+    lines = [*style.frontmatter(), "graph TD", *_write_nodes(model, ids, None)]
+    lines += [f"    {_arrow(edge, ids, style.wrap_label_n_words)}" for edge in model.edges]
     if style.with_styles:
-        lines += _styled(shape, ids, style.css())
+        lines += _write_styles(model, ids, style.css())
     return "\n".join(lines) + "\n"
 
 
-def _styled(shape: Shape, ids: dict[str, str], styles: Mapping[str, str]) -> Iterator[str]:
+def _write_styles(
+    model: GraphModel, ids: dict[str, str], styles: Mapping[str, str]
+) -> Iterator[str]:
     """The lines that give nodes their looks."""
     for style, css in styles.items():
-        names = [ids[node.id] for node in shape.nodes if style in traits(node)]
+        names = [ids[node.id] for node in model.nodes if style in traits(node)]
         if style == "default" or names:
             yield f"    classDef {_class(style)} {css}"
         if names:
             yield f"    class {','.join(names)} {_class(style)}"
 
 
-def _held(shape: Shape, ids: dict[str, str], holder: str | None) -> Iterator[str]:
+def _write_nodes(model: GraphModel, ids: dict[str, str], holder: str | None) -> Iterator[str]:
     """The lines of the nodes and clusters that a cluster holds, or of those at the top."""
-    for node in shape.nodes:
+    for node in model.nodes:
         if node.inside == holder:
             yield f"    {ids[node.id]}{_FORMS[node.kind].format(_text(node))}"
-    for cluster in shape.clusters:
+    for cluster in model.clusters:
         if cluster.inside == holder:
             yield f'    subgraph {ids[cluster.id]}["{_text(cluster)}"]'
-            yield from (f"    {line}" for line in _held(shape, ids, cluster.id))
+            yield from (f"    {line}" for line in _write_nodes(model, ids, cluster.id))
             yield "    end"
 
 
@@ -135,20 +149,23 @@ def _class(style: str) -> str:
     return {"start": "first", "end": "last"}.get(style, style)  # `end` is a word of Mermaid's
 
 
-def _text(node: Node) -> str:
+def _text(node: GraphNode) -> str:
     """The label; below it, small, what else is known of the node."""
-    return (_escaped(node.label) or " ") + "".join(f"<br/><small>{_escaped(note)}</small>" for note in notes(node))
+    return (_escape(node.label) or " ") + "".join(
+        f"<br/><small>{_escape(note)}</small>" for note in notes(node)
+    )
 
 
-def _arrow(edge: Edge, ids: dict[str, str], most: int) -> str:
+def _arrow(edge: GraphEdge, ids: dict[str, str], most: int) -> str:
     words = edge_text(edge).split(" ")
     label = "\n".join(" ".join(words[at : at + most]) for at in range(0, len(words), most))
-    arrow = ("-->" if edge.certain else "-.->") + (f'|"{_escaped(label)}"|' if label else "")
+    arrow = ("-->" if edge.certain else "-.->") + (f'|"{_escape(label)}"|' if label else "")
     return f"{ids[edge.source]} {arrow} {ids[edge.target]}"
 
 
-def _escaped(text: str) -> str:
-    """Text that can stand in double quotes in Mermaid, where Markdown, icons and formulas have a meaning."""
+def _escape(text: str) -> str:
+    """Text that can stand in double quotes in Mermaid, where Markdown, icons and formulas have a
+    meaning."""
     return "".join(_ENTITIES.get(character, character) for character in text)
 
 

@@ -1,5 +1,6 @@
-"""A Shape and its SVG → one web page to look at: moved and zoomed by mouse, finger or keys, with a legend of what
-occurs. It loads nothing from anywhere, and its script knows nothing but the picture.
+"""A GraphModel and its SVG → one web page to look at: moved and zoomed by mouse, finger or keys,
+with a legend of what occurs. It loads nothing from anywhere, and its script knows nothing but the
+picture.
 """
 
 from __future__ import annotations
@@ -7,24 +8,26 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from html import escape
-from typing import Final
+from typing import Final, cast
 
+from .labels import EDGE_KINDS, NODE_KINDS, traits
+from .layout.geometry import Box, GraphLayout, Route
 from .layout.measure import node_size
-from .layout.places import Box, Layout, Route
-from .look import DARK, LIGHT, Theme
-from .shape import Edge, Node, NodeKind, Shape
+from .model import EdgeKind, GraphEdge, GraphModel, GraphNode, NodeKind
 from .svg import draw_svg
-from .words import EDGE_KINDS, NODE_KINDS, traits
+from .theme import DARK, LIGHT, Theme
 
 
-def draw_html(shape: Shape, svg: str, theme: Theme = "auto") -> str:
+def draw_html(model: GraphModel, svg: str, theme: Theme = "auto") -> str:
     """The page.
 
     Args:
-        svg: the drawing of the shape, in the same theme.
+        svg: the drawing of the model, in the same theme.
     """
-    name = escape(shape.name)
-    legend = "".join(f"<li>{sample}<span>{escape(text)}</span></li>" for sample, text in _legend(shape, theme))
+    name = escape(model.name)
+    legend = "".join(
+        f"<li>{sample}<span>{escape(text)}</span></li>" for sample, text in _legend(model, theme)
+    )
     chosen = "" if theme == "auto" else f' data-theme="{theme}"'
     switch = '<button id="theme" title="light or dark">theme</button>' if theme == "auto" else ""
     return f"""<!doctype html>
@@ -38,9 +41,10 @@ def draw_html(shape: Shape, svg: str, theme: Theme = "auto") -> str:
 <style>{_colours()}{_STYLE}</style>
 </head>
 <body>
-<header><h1>{name}</h1><p>{_counts(shape)}</p>
-<nav><button id="out" title="smaller (-)">&minus;</button><button id="fit" title="show all (0)">fit</button><button
- id="in" title="larger (+)">+</button>{switch}</nav></header>
+<header><h1>{name}</h1><p>{_counts(model)}</p>
+<nav><button id="out" title="smaller (-)">&minus;</button><button id="fit"
+ title="show all (0)">fit</button><button id="in"
+ title="larger (+)">+</button>{switch}</nav></header>
 <main id="view">
 {svg}</main>
 <aside><ul>{legend}</ul></aside>
@@ -50,80 +54,98 @@ def draw_html(shape: Shape, svg: str, theme: Theme = "auto") -> str:
 """
 
 
-def _counts(shape: Shape) -> str:
-    nodes = sum(node.kind in ("node", "subgraph") for node in shape.nodes)
-    counts = [(nodes, "node"), (len(shape.edges), "edge"), (len(shape.clusters), "nested graph")]
+def _counts(model: GraphModel) -> str:
+    nodes = sum(node.kind in ("node", "subgraph") for node in model.nodes)
+    counts = [(nodes, "node"), (len(model.edges), "edge"), (len(model.clusters), "nested graph")]
     return ", ".join(f"{count} {what}{'s' * (count != 1)}" for count, what in counts if count)
 
 
-# -- the legend -----------------------------------------------------------------------------------------------
+# -- the legend ------------------------------------------------------------------------------------
 
 
-def _legend(shape: Shape, theme: Theme) -> Iterator[tuple[str, str]]:
-    """A sample and a sentence for each kind of node and edge that occurs and does not speak for itself."""
-    found = {trait for node in shape.nodes for trait in traits(node)} - {"start", "end"}
+def _legend(model: GraphModel, theme: Theme) -> Iterator[tuple[str, str]]:
+    """A sample and a sentence for each kind of node and edge that occurs and does not speak for
+    itself."""
+    found = {trait for node in model.nodes for trait in traits(node)} - {"start", "end"}
     for trait, text in NODE_KINDS.items():
         if trait in found:
             yield _sample_node(trait, theme), text
-    kinds = {edge.kind for edge in shape.edges}
+    kinds = {edge.kind for edge in model.edges}
     for kind, text in EDGE_KINDS.items():
         if kind in kinds and kind != "join":  # drawn like a plain one
-            yield _sample_edge(kind, theme), text
+            yield _sample_edge(cast(EdgeKind, kind), theme), text
 
 
 _WIDE, _HIGH = 70.0, 40.0
 
 
 def _sample_node(trait: str, theme: Theme) -> str:
-    kind: NodeKind = trait if trait in ("subgraph", "join", "unknown") else "node"  # type: ignore[assignment]
+    kind: NodeKind = "node"
+    if trait in ("subgraph", "join", "unknown"):
+        kind = cast(NodeKind, trait)
     label = {"join": "all", "unknown": "any"}.get(trait, "")
-    node = Node(
-        "", label, kind, deferred=trait == "deferred", handler=trait == "handler", before=trait == "breakpoint",
+    node = GraphNode(
+        "",
+        label,
+        kind,
+        deferred=trait == "deferred",
+        handler=trait == "handler",
+        before=trait == "breakpoint",
         reached=trait != "unreached",
-    )  # fmt: skip
+    )
     width, height = min(node_size(node).width, 52), min(node_size(node).height, 28)
     box = Box("", (_WIDE - width) / 2, (_HIGH - height) / 2, width, height)
-    return _sample(Shape("", (node,), ()), Layout(_WIDE, _HIGH, {"": box}, {}, ()), theme)
+    return _sample(GraphModel("", (node,), ()), GraphLayout(_WIDE, _HIGH, {"": box}, {}, ()), theme)
 
 
-def _sample_edge(kind: str, theme: Theme) -> str:
+def _sample_edge(kind: EdgeKind, theme: Theme) -> str:
     middle = _HIGH / 2
     points = ((4.0, middle), (20.0, middle), (40.0, middle), (_WIDE - 4, middle))
-    edge = Edge("", "", kind)  # type: ignore[arg-type]
-    return _sample(Shape("", (), (edge,)), Layout(_WIDE, _HIGH, {}, {}, (Route(edge, points),)), theme)
+    edge = GraphEdge("", "", kind)
+    return _sample(
+        GraphModel("", (), (edge,)),
+        GraphLayout(_WIDE, _HIGH, {}, {}, (Route(edge, points),)),
+        theme,
+    )
 
 
-def _sample(shape: Shape, layout: Layout, theme: Theme) -> str:
+def _sample(model: GraphModel, layout: GraphLayout, theme: Theme) -> str:
     """A small drawing; the large one has brought the style sheet."""
-    svg = draw_svg(shape, layout, theme=theme)
+    svg = draw_svg(model, layout, theme=theme)
     svg = re.sub(r"<style>.*?</style>|<title>.*?</title>", "", svg, flags=re.DOTALL)
     return svg.replace('role="img" aria-label="graph"', 'aria-hidden="true"')
 
 
-# -- the page -------------------------------------------------------------------------------------------------
+# -- the page --------------------------------------------------------------------------------------
 
 
 def _colours() -> str:
     """The colours of the drawing, for the page around it."""
     light, dark = (
-        "".join(f"--{name}:{some[name]};" for name in ("page", "ink", "soft", "cluster", "cluster-line"))
+        "".join(
+            f"--{name}:{some[name]};" for name in ("page", "ink", "soft", "cluster", "cluster-line")
+        )
         for some in (LIGHT, DARK)
     )
     return (
         f":root{{{light}color-scheme:light}}"
         f"@media(prefers-color-scheme:dark){{:root{{{dark}color-scheme:dark}}}}"
-        f':root[data-theme="light"]{{{light}color-scheme:light}}:root[data-theme="dark"]{{{dark}color-scheme:dark}}'
+        f':root[data-theme="light"]{{{light}color-scheme:light}}'
+        f':root[data-theme="dark"]{{{dark}color-scheme:dark}}'
     )
 
 
 _STYLE: Final = """
 *{box-sizing:border-box}
-body{margin:0;height:100vh;display:flex;flex-direction:column;background:var(--page);color:var(--ink);
+body{margin:0;height:100vh;display:flex;flex-direction:column;
+ background:var(--page);color:var(--ink);
  font:14px/1.4 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif}
-header{display:flex;align-items:baseline;gap:1em;padding:.7em 1em;border-bottom:1px solid var(--cluster-line)}
+header{display:flex;align-items:baseline;gap:1em;padding:.7em 1em;
+ border-bottom:1px solid var(--cluster-line)}
 h1{font-size:1.1em;margin:0;overflow-wrap:anywhere}
 p{margin:0;color:var(--soft);flex:1}
-button{font:inherit;min-width:2.2em;margin-left:.3em;padding:.2em .5em;border-radius:6px;cursor:pointer;
+button{font:inherit;min-width:2.2em;margin-left:.3em;padding:.2em .5em;
+ border-radius:6px;cursor:pointer;
  color:var(--ink);background:var(--cluster);border:1px solid var(--cluster-line)}
 main{flex:1;min-height:0;overflow:auto;text-align:center}
 main.alive{overflow:hidden;cursor:grab;touch-action:none}
@@ -131,7 +153,8 @@ main.alive:active{cursor:grabbing}
 main.alive>svg{width:100%;height:100%;max-width:none!important;display:block}
 aside{border-top:1px solid var(--cluster-line)}
 aside:has(ul:empty){display:none}
-ul{list-style:none;margin:0;padding:.4em 1em;display:flex;flex-wrap:wrap;gap:.1em 1.6em;color:var(--soft)}
+ul{list-style:none;margin:0;padding:.4em 1em;display:flex;flex-wrap:wrap;
+ gap:.1em 1.6em;color:var(--soft)}
 li{display:flex;align-items:center;gap:.5em}
 .node,.edge,.cluster{transition:opacity .12s}
 .node{outline:none}
@@ -140,7 +163,8 @@ li{display:flex;align-items:center;gap:.5em}
 @media print{nav{display:none}body{height:auto}}
 """
 
-# The view is the SVG's viewBox: `at` is its corner, `scale` how many px of the screen one unit takes.
+# The view is the SVG's viewBox: `at` is its corner, `scale` how many px of the screen one unit
+# takes.
 _SCRIPT: Final = """
 "use strict";
 (() => {
@@ -210,7 +234,8 @@ _SCRIPT: Final = """
   document.getElementById("fit").onclick = fit;
   const theme = document.getElementById("theme"), root = document.documentElement;
   if (theme) theme.onclick = () => {
-    const dark = (root.dataset.theme || (matchMedia("(prefers-color-scheme:dark)").matches ? "dark" : "")) === "dark";
+    const system = matchMedia("(prefers-color-scheme:dark)").matches ? "dark" : "light";
+    const dark = (root.dataset.theme || system) === "dark";
     root.dataset.theme = dark ? "light" : "dark";
   };
   // What is pointed at keeps its colour, with the edges and nodes beside it; the rest fades.
@@ -220,7 +245,7 @@ _SCRIPT: Final = """
     svg.classList.toggle("asked", Boolean(part));
     const ends = new Set(part ? [part.dataset.node] : []), lit = new Set([part]);
     if (part) for (const edge of edges)
-      if (edge === part || edge.dataset.source === part.dataset.node || edge.dataset.target === part.dataset.node) {
+      if (edge === part || [edge.dataset.source, edge.dataset.target].includes(part.dataset.node)) {
         lit.add(edge);
         ends.add(edge.dataset.source).add(edge.dataset.target);
       }

@@ -1,7 +1,9 @@
-"""A Shape and its Layout → one self-contained SVG text. Where things go is decided before, how they look in `look`.
+"""A GraphModel and its GraphLayout → one self-contained SVG text. Where things go is decided
+before, how they look in `look`.
 
-Other pages may restyle it: each node is `<g class="node …" data-node="ID">`, each cluster `<g class="cluster"
-data-node="ID">`, each edge `<g class="edge KIND" data-source="ID" data-target="ID" data-kind="KIND">`.
+Other pages may restyle it: each node is `<g class="node …" data-node="ID">`, each cluster `<g
+class="cluster" data-node="ID">`, each edge `<g class="edge KIND" data-source="ID" data-target="ID"
+data-kind="KIND">`.
 """
 
 from __future__ import annotations
@@ -11,21 +13,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Final, Literal, NamedTuple, get_args
 
-from .layout.arrange import arrange
-from .layout.measure import DEFERRED_MARK, FONT, LONGEST_LABEL, SMALL, fitted, text_width
-from .layout.places import Box, Layout, Point, Route
-from .look import FONTS, LIGHT, Theme, look
-from .shape import Node, Shape
-from .words import ANY_NODE, EDGE_KINDS, NODE_KINDS, notes, traits, visible
+from .labels import ANY_NODE, EDGE_KINDS, MANY, NODE_KINDS, drop_illegal, notes, traits, visible
+from .layout.geometry import Box, GraphLayout, Point, Route
+from .layout.measure import DEFERRED_MARK, FONT, LONGEST_LABEL, SMALL, fit_text, text_width
+from .layout.pixels import arrange
+from .model import GraphModel, GraphNode
+from .theme import FONTS, LIGHT, Theme, style_sheet
 
 State = Literal["waiting", "running", "done", "failed", "paused"]
 
-ANYWHERE: Final = "any node, or END: the router does not say; give it a path map or a Literal return annotation"
+ANYWHERE: Final = (
+    "any node, or END: the router does not say; give it a path map or a Literal return annotation"
+)
 MISSING: Final = "there is no such node yet"
 UNREACHED: Final = "nothing declared leads here: it runs only if a Command or a Send names it"
-
-
-MANY: Final = "\u00d7n"
 
 LONGEST_BADGE: Final = 80.0
 BOLD: Final = 1.08  # how much wider bold text is
@@ -44,7 +45,11 @@ class Mark(NamedTuple):
 
 
 def draw_svg(
-    shape: Shape, layout: Layout | None = None, *, theme: Theme = "auto", marks: Mapping[str, Mark] | None = None
+    model: GraphModel,
+    layout: GraphLayout | None = None,
+    *,
+    theme: Theme = "auto",
+    marks: Mapping[str, Mark] | None = None,
 ) -> str:
     """The drawing as one SVG text; equal arguments give the same text.
 
@@ -56,33 +61,42 @@ def draw_svg(
     Raises:
         ValueError: there is no such theme, or no such state of a mark.
     """
-    layout = arrange(shape) if layout is None else layout
+    layout = arrange(model) if layout is None else layout
     marks = marks or {}
-    for node, mark in marks.items():
+    for id, mark in marks.items():
         if mark.state not in get_args(State):
-            raise ValueError(f"the state of {node!r} is one of {', '.join(get_args(State))}, not {mark.state!r}")
-    unreached = {node.id for node in shape.nodes if not node.reached}
-    told = {node.id: node.label for node in shape.nodes if node.handler or node.kind in ("unknown", "join")}
-    name, css = look(theme)
+            states = ", ".join(get_args(State))
+            raise ValueError(f"the state of {id!r} must be one of {states}, got {mark.state!r}")
+    unreached = {node.id for node in model.nodes if not node.reached}
+    names = {
+        node.id: node.label
+        for node in model.nodes
+        if node.handler or node.kind in ("unknown", "join")
+    }
+    style = style_sheet(theme)
     width, height = _number(layout.width), _number(layout.height)
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="stategraph {name}" role="img" '
-        f'aria-label="{_text(shape.name or "graph")}" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
-        f'style="max-width:100%;height:auto" font-family="{FONTS}" font-size="{_number(FONT)}" text-anchor="middle">',
-        f"<style>\n{css}</style>",
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="stategraph {style.name}" role="img" '
+        f'aria-label="{_text(model.name or "graph")}" viewBox="0 0 {width} {height}" '
+        f'width="{width}" height="{height}" style="max-width:100%;height:auto" '
+        f'font-family="{FONTS}" font-size="{_number(FONT)}" text-anchor="middle">',
+        f"<style>\n{style.css}</style>",
         f'<rect class="page" width="{width}" height="{height}" rx="8" {_fill("page")}/>',
-        *(_cluster(node, layout.clusters[node.id], marks.get(node.id)) for node in shape.clusters),
-        *(_edge(route, layout, told, reached=route.edge.source not in unreached) for route in layout.routes),
-        *(_node(node, layout.boxes[node.id], marks.get(node.id)) for node in shape.nodes),
-        "</svg>",
     ]
-    return "\n".join(parts) + "\n"
+    for node in model.clusters:
+        parts.append(_cluster(node, layout.clusters[node.id], marks.get(node.id)))
+    for route in layout.routes:
+        reached = route.edge.source not in unreached
+        parts.append(_edge(route, layout, names, reached=reached))
+    for node in model.nodes:
+        parts.append(_node(node, layout.boxes[node.id], marks.get(node.id)))
+    return "\n".join([*parts, "</svg>"]) + "\n"
 
 
-# -- nodes ----------------------------------------------------------------------------------------------------
+# -- nodes -----------------------------------------------------------------------------------------
 
 
-def _cluster(node: Node, box: Box, mark: Mark | None) -> str:
+def _cluster(node: GraphNode, box: Box, mark: Mark | None) -> str:
     classes = " ".join(["cluster", *traits(node), *_state(mark)])
     fill, line = LIGHT["cluster"], LIGHT["cluster-line"]
     left = box.x + 12 + (DEFERRED_MARK if node.deferred else 0)
@@ -91,7 +105,12 @@ def _cluster(node: Node, box: Box, mark: Mark | None) -> str:
             f'<g class="{classes}" data-node="{_text(node.id)}">{_title(_tooltip(node, mark))}',
             f'<rect class="shape" {_rect(box)} rx="10" fill="{fill}" stroke="{line}"/>',
             *([_hour_glass((box.x + 16, box.y + 15))] if node.deferred else []),
-            _words(fitted(node.label), (left, box.y + 15), SMALL + 1, 'class="name" text-anchor="start"'),
+            _words(
+                fit_text(node.label),
+                (left, box.y + 15),
+                SMALL + 1,
+                'class="name" text-anchor="start"',
+            ),
             *_stops(node, box),
             *_badge(box, mark),
             "</g>",
@@ -99,7 +118,7 @@ def _cluster(node: Node, box: Box, mark: Mark | None) -> str:
     )
 
 
-def _node(node: Node, box: Box, mark: Mark | None) -> str:
+def _node(node: GraphNode, box: Box, mark: Mark | None) -> str:
     classes = " ".join(["node", *(t for t in traits(node) if t != "breakpoint"), *_state(mark)])
     x, y = box.middle
     if node.deferred:
@@ -111,7 +130,7 @@ def _node(node: Node, box: Box, mark: Mark | None) -> str:
             f'<g class="{classes}" data-node="{_text(node.id)}">{_title(_tooltip(node, mark))}',
             *_outline(node, box),
             *([_hour_glass((box.x + 18, y))] if node.deferred else []),
-            _words(fitted(node.label), (x, y), size, f'class="name" fill="{ink}"'),
+            _words(fit_text(node.label), (x, y), size, f'class="name" fill="{ink}"'),
             *_stops(node, box),
             *_badge(box, mark),
             "</g>",
@@ -119,8 +138,10 @@ def _node(node: Node, box: Box, mark: Mark | None) -> str:
     )
 
 
-def _outline(node: Node, box: Box) -> Iterator[str]:
-    colour = {"start": "pill", "end": "pill", "subgraph": "sub", "unknown": "doubt"}.get(node.kind, "node")
+def _outline(node: GraphNode, box: Box) -> Iterator[str]:
+    colour = {"start": "pill", "end": "pill", "subgraph": "sub", "unknown": "doubt"}.get(
+        node.kind, "node"
+    )
     line = "error" if node.handler else f"{colour}-line"
     dashes = ' stroke-dasharray="5 3"' if node.deferred else ""
     paint = f'class="shape" {_fill(colour)} stroke="{LIGHT.get(line, LIGHT["line"])}"{dashes}'
@@ -128,7 +149,7 @@ def _outline(node: Node, box: Box) -> Iterator[str]:
     if node.kind == "join":
         yield f'<circle cx="{_number(x)}" cy="{_number(y)}" r="{_number(box.width / 2)}" {paint}/>'
     elif node.kind == "unknown":
-        right, low = box.x + box.width, box.y + box.height
+        right, low = box.right, box.bottom
         corners = [
             (box.x, y),
             (box.x + 11, box.y),
@@ -137,16 +158,18 @@ def _outline(node: Node, box: Box) -> Iterator[str]:
             (right - 11, low),
             (box.x + 11, low),
         ]
-        yield f'<path d="{_closed(corners)}" stroke-linejoin="round" {paint}/>'
+        yield f'<path d="{_close(corners)}" stroke-linejoin="round" {paint}/>'
     else:
         radius = box.height / 2 if node.kind in ("start", "end") else 8
         yield f'<rect {_rect(box)} rx="{_number(radius)}" {paint}/>'
     if node.kind == "subgraph":
         inner = Box("", box.x + 3.5, box.y + 3.5, box.width - 7, box.height - 7)
-        yield f'<rect {_rect(inner)} rx="5" class="inner" fill="none" stroke="{LIGHT["sub-line"]}"/>'
+        yield (
+            f'<rect {_rect(inner)} rx="5" class="inner" fill="none" stroke="{LIGHT["sub-line"]}"/>'
+        )
 
 
-def _tooltip(node: Node, mark: Mark | None) -> str:
+def _tooltip(node: GraphNode, mark: Mark | None) -> str:
     """Everything that is known of a node, a line each."""
     said = {"unknown": ANYWHERE if node.label == ANY_NODE else MISSING, "unreached": UNREACHED}
     plain = {"start", "end", "breakpoint"}
@@ -156,15 +179,21 @@ def _tooltip(node: Node, mark: Mark | None) -> str:
     return "\n".join([*whole, *stands, *kinds, *notes(node)])
 
 
-def _stops(node: Node, box: Box) -> Iterator[str]:
-    """A pause sign at the upper corner if the run stops before the node, at the lower one if it does after it."""
-    for on, y in ((node.before, box.y + 2), (node.after, box.y + box.height - 2)):
+def _stops(node: GraphNode, box: Box) -> Iterator[str]:
+    """A pause sign at the upper corner if the run stops before the node, at the lower one if it
+    does after it."""
+    for on, y in ((node.before, box.y + 2), (node.after, box.bottom - 2)):
         if on:
             x = box.x + 2
-            bars = f"M{_number(x - 2.2)} {_number(y - 2.8)}v5.6M{_number(x + 2.2)} {_number(y - 2.8)}v5.6"
+            bars = (
+                f"M{_number(x - 2.2)} {_number(y - 2.8)}v5.6M{_number(x + 2.2)} "
+                f"{_number(y - 2.8)}v5.6"
+            )
             yield (
-                f'<g class="stop"><circle cx="{_number(x)}" cy="{_number(y)}" r="7.5" {_fill("paused")} '
-                f'stroke="{LIGHT["paused-line"]}"/><path d="{bars}" stroke="{LIGHT["paused-line"]}"/></g>'
+                f'<g class="stop"><circle cx="{_number(x)}" cy="{_number(y)}" r="7.5" '
+                f"{_fill('paused')} "
+                f'stroke="{LIGHT["paused-line"]}"/><path d="{bars}" '
+                f'stroke="{LIGHT["paused-line"]}"/></g>'
             )
 
 
@@ -179,11 +208,13 @@ def _state(mark: Mark | None) -> list[str]:
 
 
 def _badge(box: Box, mark: Mark | None) -> Iterator[str]:
-    text = fitted(mark.text, LONGEST_BADGE, SMALL) if mark else ""
+    text = fit_text(mark.text, LONGEST_BADGE, SMALL) if mark else ""
     if text:
         width = max(16.0, round(text_width(text, SMALL) * BOLD) + 12)
-        end = box.x + box.width - width
-        x = min(end + 26, max(box.middle[0] + 10, end + 8))  # beside the arrow that comes in, but not on a neighbour
+        end = box.right - width
+        x = min(
+            end + 26, max(box.middle[0] + 10, end + 8)
+        )  # beside the arrow that comes in, but not on a neighbour
         place = Box("", x, box.y - 8, width, 16)
         yield (
             f'<g class="badge"><rect {_rect(place)} rx="8" {_fill("soft")}/>'
@@ -191,14 +222,16 @@ def _badge(box: Box, mark: Mark | None) -> Iterator[str]:
         )
 
 
-# -- edges ----------------------------------------------------------------------------------------------------
+# -- edges -----------------------------------------------------------------------------------------
 
 
-def _edge(route: Route, layout: Layout, told: Mapping[str, str], *, reached: bool) -> str:
+def _edge(route: Route, layout: GraphLayout, told: Mapping[str, str], *, reached: bool) -> str:
     """An edge; `told` has the words for ends whose ids are for machines only."""
     edge = route.edge
     nested = any(_holds(box, route.label_at or route.points[0]) for box in layout.clusters.values())
-    classes = " ".join(["edge", edge.kind, *(["nested"] if nested else []), *([] if reached else ["unreached"])])
+    classes = " ".join(
+        ["edge", edge.kind, *(["nested"] if nested else []), *([] if reached else ["unreached"])]
+    )
     colour = LIGHT.get(edge.kind, LIGHT["line"])
     source, target = (told.get(end, _short(end)) for end in edge[:2])
     what = " ".join(filter(None, (f"{source} → {target}", edge.label and f"[{edge.label}]")))
@@ -208,7 +241,8 @@ def _edge(route: Route, layout: Layout, told: Mapping[str, str], *, reached: boo
     paint = f'fill="none" stroke="{colour}"' if edge.kind == "goto" else f'fill="{colour}"'
     return "".join(
         [
-            f'<g class="{classes}" data-source="{_text(edge.source)}" data-target="{_text(edge.target)}" '
+            f'<g class="{classes}" data-source="{_text(edge.source)}" '
+            f'data-target="{_text(edge.target)}" '
             f'data-kind="{edge.kind}">{_title(f"{what}: {EDGE_KINDS[edge.kind]}")}',
             f'<path class="line" d="{_curves(points)}" fill="none" stroke="{colour}"',
             f' stroke-width="1.5" stroke-linecap="round"{dashes}/>',
@@ -221,7 +255,7 @@ def _edge(route: Route, layout: Layout, told: Mapping[str, str], *, reached: boo
 
 
 def _holds(box: Box, point: Point) -> bool:
-    return box.x <= point[0] <= box.x + box.width and box.y <= point[1] <= box.y + box.height
+    return box.x <= point[0] <= box.right and box.y <= point[1] <= box.bottom
 
 
 def _short(node: str) -> str:
@@ -238,10 +272,12 @@ def _tips(route: Route) -> tuple[list[str], Sequence[Point]]:
 
     if kind == "goto":
         wings = f"M{_point(at(7, -4))}L{_point(end)}L{_point(at(7, 4))}"
-        return [wings], _trimmed(route.points, 1.5)
+        return [wings], _trim(route.points, 1.5)
     heads = (0, 5.5, 11) if kind == "send" and route.edge.source != route.edge.target else (0,)
-    tips = [_closed([at(back, 0), at(back + 8, -4), at(back + 6, 0), at(back + 8, 4)]) for back in heads]
-    return tips, _trimmed(route.points, 6.0 + heads[-1])
+    tips = [
+        _close([at(back, 0), at(back + 8, -4), at(back + 6, 0), at(back + 8, 4)]) for back in heads
+    ]
+    return tips, _trim(route.points, 6.0 + heads[-1])
 
 
 def _direction(points: Sequence[Point]) -> Point:
@@ -255,7 +291,7 @@ def _direction(points: Sequence[Point]) -> Point:
     return 0.0, 1.0
 
 
-def _trimmed(points: Sequence[Point], length: float) -> Sequence[Point]:
+def _trim(points: Sequence[Point], length: float) -> Sequence[Point]:
     """The way without the last piece of this length."""
     kept = list(points)
     dx, dy = _direction(points)
@@ -274,7 +310,10 @@ def _start_mark(route: Route, colour: str) -> Iterator[str]:
     x, y = route.points[0]
     dx, dy = _direction(route.points[3::-1])
     if route.edge.kind == "goto":
-        yield f'<circle class="dot" cx="{_number(x - dx * 2.5)}" cy="{_number(y - dy * 2.5)}" r="3" fill="{colour}"/>'
+        yield (
+            f'<circle class="dot" cx="{_number(x - dx * 2.5)}" cy="{_number(y - dy * 2.5)}" '
+            f'r="3" fill="{colour}"/>'
+        )
     elif route.edge.kind == "send":
         middle = (x - dx * 11, y - dy * 11) if abs(dx) < 0.5 else _beyond_corner(route)
         place = Box("", middle[0] - 11, middle[1] - 6.5, 22, 13)
@@ -294,7 +333,7 @@ def _beyond_corner(route: Route) -> Point:
 
 
 def _label(route: Route) -> Iterator[str]:
-    text = fitted(route.edge.label, LONGEST_LABEL, SMALL)
+    text = fit_text(route.edge.label, LONGEST_LABEL, SMALL)
     if text and route.label_at:
         (x, y), width = route.label_at, round(text_width(text, SMALL)) + 8
         place = Box("", x - width / 2, y - 8, width, 16)
@@ -304,12 +343,15 @@ def _label(route: Route) -> Iterator[str]:
         )
 
 
-# -- text -----------------------------------------------------------------------------------------------------
+# -- text ------------------------------------------------------------------------------------------
 
 
 def _words(text: str, middle: Point, size: float, more: str) -> str:
     x, y = middle
-    return f'<text x="{_number(x)}" y="{_number(y)}" dy=".35em" font-size="{_number(size)}" {more}>{_text(text)}</text>'
+    return (
+        f'<text x="{_number(x)}" y="{_number(y)}" dy=".35em" font-size="{_number(size)}" '
+        f"{more}>{_text(text)}</text>"
+    )
 
 
 def _fill(colour: str) -> str:
@@ -321,13 +363,14 @@ def _title(text: str) -> str:
     return f"<title>{_text(text)}</title>" if text else ""
 
 
-_TURNING = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")  # the reading direction; in ids
-_ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_TURNING = re.compile(
+    "[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
+)  # the reading direction; in ids
 
 
 def _text(text: str) -> str:
     """As text or an attribute of XML; what XML cannot hold is a �."""
-    return _TURNING.sub(lambda found: f"&#{ord(found[0])};", escape(_ILLEGAL.sub("\ufffd", text)))
+    return _TURNING.sub(lambda found: f"&#{ord(found[0])};", escape(drop_illegal(text)))
 
 
 def _number(value: float) -> str:
@@ -338,7 +381,7 @@ def _point(point: Point) -> str:
     return f"{_number(point[0])} {_number(point[1])}"
 
 
-def _closed(points: Sequence[Point]) -> str:
+def _close(points: Sequence[Point]) -> str:
     return "M" + "L".join(map(_point, points)) + "Z"
 
 

@@ -1,1 +1,2 @@
-"""Where everything in a drawing stands, without Graphviz: numbers in, numbers out. Begin at `arrange`."""
+"""Where everything in a drawing stands, without Graphviz: numbers in, numbers out. Begin at
+`arrange`."""

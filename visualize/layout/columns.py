@@ -1,12 +1,14 @@
-"""The x of every cell, after Brandes and Köpf, "Fast and Simple Horizontal Coordinate Assignment" (2001).
+"""The x of every cell, after Brandes and Köpf, "Fast and Simple Horizontal Coordinate Assignment"
+(2001).
 
-Cells are aligned with the middle one of their neighbours into straight columns, once for each corner of the drawing;
-the mean of the two middle results is taken. Long edges stay straight. Here edges may end off a cell's axis.
+Cells are aligned with the middle one of their neighbours into straight columns, once for each
+corner of the drawing; the mean of the two middle results is taken. Long edges stay straight. Here
+edges may end off a cell's axis.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from itertools import pairwise
 from statistics import fmean
 from typing import Final
@@ -19,7 +21,9 @@ LARGE: Final = 20_000
 """Cells. From here on only the two upper corners are asked."""
 
 
-def columns(grid: Grid, above: Neighbours, below: Neighbours, real: int, gap: Gap) -> list[float]:
+def assign_columns(
+    grid: Grid, above: Neighbours, below: Neighbours, real: int, gap: Gap
+) -> list[float]:
     """The x of each cell's axis, so that no two in a row come nearer than `gap` to each other.
 
     Args:
@@ -27,49 +31,59 @@ def columns(grid: Grid, above: Neighbours, below: Neighbours, real: int, gap: Ga
         real: cells below this number stand for nodes; the others are to be straight before all.
         gap: how far apart two neighbouring cells are to be at least.
     """
-    crossed = _bent(grid, above, real)
-    rooms = [[_room(grid, one, other, gap) for one, other in pairwise(row)] for row in grid.rows]
+    crossed = _find_crossed(grid, above, real)
+    rooms = [
+        [_distance(grid, one, other, gap) for one, other in pairwise(row)] for row in grid.rows
+    ]
     found = []
     for down in (True, False) if len(grid.row) < LARGE else (True,):
         for leftwards in (True, False):
-            found.append(_corner(grid, above if down else below, crossed, (down, leftwards), rooms))
-    spans = [max(xs, default=0) - min(xs, default=0) for xs in found]
-    narrowest = found[spans.index(min(spans))]
-    for number, xs in enumerate(found):
-        leftwards = number % 2 == 0
-        edge: Callable[[Iterable[float]], float] = min if leftwards else max
-        shift = edge(narrowest) - edge(xs) if xs else 0
-        found[number] = [x + shift for x in xs]
-    middle = len(found) // 2
-    x = [sum(sorted(some)[middle - 1 : middle + 1]) / 2 for some in zip(*found, strict=True)]
-    _settle(
-        grid,
-        x,
-        [(above[cell] or below[cell]) if not (above[cell] and below[cell]) else [] for cell in range(real)],
-        gap,
-    )
+            corner = (down, leftwards)
+            found.append(_align_from(grid, above if down else below, crossed, corner, rooms))
+    x = _average(found)
+    for cell in range(real):
+        # Where edges only end, or only begin, the cell goes into the middle of the others.
+        if not (above[cell] and below[cell]):
+            _centre(grid, x, cell, above[cell] or below[cell], gap)
     return x
 
 
-def _settle(grid: Grid, x: list[float], neighbours: Neighbours, gap: Gap) -> None:
-    """Put cells where edges only end, or only begin, in the middle of the others, as far as there is room."""
-    place = grid.places()
-    for cell, others in enumerate(neighbours):
-        if len(others) < 2:
-            continue
-        row, number = grid.rows[grid.row[cell]], place[cell]
-        low, high = float("-inf"), float("inf")
-        if number:
-            other = row[number - 1]
-            low = x[other] + _room(grid, other, cell, gap)
-        if number < len(row) - 1:
-            other = row[number + 1]
-            high = x[other] - _room(grid, cell, other, gap)
-        x[cell] = max(low, min(high, fmean(x[n] for n in others)))
+def _average(found: list[list[float]]) -> list[float]:
+    """The mean of the two middle results for each cell, once all begin or end with the
+    narrowest."""
+    if not found[0]:
+        return []
+    narrowest = min(found, key=lambda xs: max(xs) - min(xs))
+    for number, xs in enumerate(found):
+        leftwards = number % 2 == 0
+        shift = min(narrowest) - min(xs) if leftwards else max(narrowest) - max(xs)
+        found[number] = [x + shift for x in xs]
+    middle = len(found) // 2
+    return [sum(sorted(some)[middle - 1 : middle + 1]) / 2 for some in zip(*found, strict=True)]
 
 
-def _bent(grid: Grid, above: Neighbours, real: int) -> set[tuple[int, int]]:
-    """The edges, as (upper, lower), that cross a piece of a long edge: these give way."""
+def _centre(grid: Grid, x: list[float], cell: int, others: list[int], gap: Gap) -> None:
+    """Put a cell in the middle of others, as far as there is room in its row."""
+    if len(others) < 2:
+        return
+    row = grid.rows[grid.row[cell]]
+    place = row.index(cell)
+    low, high = float("-inf"), float("inf")
+    if place:
+        other = row[place - 1]
+        low = x[other] + _distance(grid, other, cell, gap)
+    if place < len(row) - 1:
+        other = row[place + 1]
+        high = x[other] - _distance(grid, cell, other, gap)
+    x[cell] = max(low, min(high, fmean(x[n] for n in others)))
+
+
+def _find_crossed(grid: Grid, above: Neighbours, real: int) -> set[tuple[int, int]]:
+    """The edges, as (upper, lower), that cross a piece of a long edge: these give way.
+
+    Between two such pieces, which follow each other in the lower row, an edge must lead to a place
+    between their upper ends.
+    """
     found = set()
     place = grid.places()
     for upper_row, row in pairwise(grid.rows):
@@ -79,20 +93,22 @@ def _bent(grid: Grid, above: Neighbours, real: int) -> set[tuple[int, int]]:
             if inner is None and number < len(row) - 1:
                 continue
             end = len(upper_row) if inner is None else place[inner]
-            for other in row[scanned : number + 1]:
-                for n in above[other]:
-                    if not start <= place[n] <= end and not (n >= real and other >= real):
-                        found.add((n, other))
-            start, scanned = (start if inner is None else place[inner]), number + 1
+            found |= {
+                (upper, lower)
+                for lower in row[scanned : number + 1]
+                for upper in above[lower]
+                if not start <= place[upper] <= end and (upper < real or lower < real)
+            }
+            start, scanned = end if inner is not None else start, number + 1
     return found
 
 
-def _room(grid: Grid, left: int, right: int, gap: Gap) -> float:
+def _distance(grid: Grid, left: int, right: int, gap: Gap) -> float:
     """How far apart the axes of two neighbours in a row are to be at least."""
     return grid.items[left].right + gap(left, right) + grid.items[right].left
 
 
-def _corner(
+def _align_from(
     grid: Grid,
     neighbours: Neighbours,
     crossed: set[tuple[int, int]],
@@ -102,11 +118,13 @@ def _corner(
     """The coordinates that one of the four alignments gives."""
     down, leftwards = corner
     rows = [row if leftwards else row[::-1] for row in grid.rows]
-    root, shift = _aligned(grid, rows if down else rows[::-1], neighbours, crossed, corner)
+    root, shift = _align(grid, rows if down else rows[::-1], neighbours, crossed, corner)
     sign = 1 if leftwards else -1
     apart: dict[int, dict[int, float]] = {}
     for row, between in zip(rows, rooms, strict=True):
-        for one, other, width in zip(row, row[1:], between if leftwards else between[::-1], strict=False):
+        for one, other, width in zip(
+            row, row[1:], between if leftwards else between[::-1], strict=False
+        ):
             room = width + sign * (shift[one] - shift[other])
             known = apart.setdefault(root[one], {})
             known[root[other]] = max(known.get(root[other], room), room)
@@ -114,10 +132,15 @@ def _corner(
     return [sign * x[root[cell]] + shift[cell] for cell in range(len(root))]
 
 
-def _aligned(
-    grid: Grid, rows: list[list[int]], neighbours: Neighbours, crossed: set[tuple[int, int]], corner: tuple[bool, bool]
+def _align(
+    grid: Grid,
+    rows: list[list[int]],
+    neighbours: Neighbours,
+    crossed: set[tuple[int, int]],
+    corner: tuple[bool, bool],
 ) -> tuple[list[int], list[float]]:
-    """The first cell of the column that each one belongs to, and how far to the right of that one's axis it stands."""
+    """The first cell of the column that each one belongs to, and how far to the right of that one's
+    axis it stands."""
     down = corner[0]
     root = list(range(len(grid.row)))
     shift = [0.0] * len(root)
@@ -140,7 +163,8 @@ def _aligned(
 
 
 def _offset(grid: Grid, upper: int, lower: int, down: bool) -> float:
-    """How far the axis of the next cell stands to the right if the edge between them is straight."""
+    """How far the axis of the next cell stands to the right if the edge between them is
+    straight."""
     offset = grid.items[upper].below - grid.items[lower].above
     return offset if down else -offset
 
@@ -161,5 +185,7 @@ def _compact(root: list[int], apart: dict[int, dict[int, float]]) -> dict[int, f
                 order.append(other)
     for column in reversed(order):
         if column in apart:
-            x[column] = max(x[column], min(x[other] - room for other, room in apart[column].items()))
+            x[column] = max(
+                x[column], min(x[other] - room for other, room in apart[column].items())
+            )
     return x

@@ -1,5 +1,7 @@
-"""The grid of a layered drawing: rows of cells. A cell stands for a node, for the label of an edge, or for the place
-where a long edge goes through a row; so every edge leads from row to row. All decisions about it are made elsewhere.
+"""The grid of a layered drawing: rows of cells. A cell stands for a node, for the label of an edge,
+or for the place where a long edge passes a row; so every edge leads from one row to the next.
+
+Which edges are drawn upwards is decided here, too; layers, order and columns are found elsewhere.
 """
 
 from __future__ import annotations
@@ -8,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from ..shape import Edge
-from .layers import back_from, layers, loops
+from ..model import GraphEdge
+from .layers import assign_layers, find_loops, find_returns
 from .measure import Size
 
 SOFT = ("conditional", "goto", "send")
@@ -17,8 +19,8 @@ SOFT = ("conditional", "goto", "send")
 
 
 @dataclass(slots=True)
-class Item:
-    """What has one place in a layer: a node, a node with its error handler, or a cluster with all that is in it.
+class GridItem:
+    """What has one place in a layer: a node, a node with its error handler, or a whole cluster.
 
     Attributes:
         left, right: its extent from its axis, which the grid puts into a column.
@@ -33,17 +35,18 @@ class Item:
 
 
 @dataclass(slots=True)
-class Link:
-    """An edge between two items. `upper` and `lower` are its ends by layer, so they are swapped if it goes `back`.
+class GridLink:
+    """An edge between two items. `upper` and `lower` are its ends by layer: swapped if it is
+    `back`.
 
     Attributes:
-        label: the room of its label.
+        label: the room of its label, if that takes a row of its own.
         span: how many layers it leads on; labels have rows, but no layers.
-        cells: what it goes through, from the upper to the lower end, both included.
+        cells: what it passes, from the upper to the lower end, both included.
         label_cell: the cell of its label, if it has one.
     """
 
-    edge: Edge
+    edge: GraphEdge
     upper: int
     lower: int
     label: Size
@@ -56,10 +59,15 @@ class Link:
         """Let it lead upwards."""
         self.upper, self.lower, self.back = self.lower, self.upper, True
 
+    def item(self, upper: bool) -> int:
+        """The item at one of its ends."""
+        return self.upper if upper else self.lower
+
 
 @dataclass(slots=True)
 class Grid:
-    """Cells by number: first one for each item, in their order, then those of labels and long edges.
+    """Cells by number: first one for each item, in their order, then those of labels and long
+    edges.
 
     Attributes:
         row: of each cell.
@@ -67,17 +75,17 @@ class Grid:
         above, below: the cells of the next rows that edges lead to, once for each edge.
     """
 
-    items: list[Item]
+    items: list[GridItem]
     row: list[int]
     rows: list[list[int]]
     above: list[list[int]]
     below: list[list[int]]
 
-    def add(self, item: Item, row: int) -> int:
+    def add(self, item: GridItem, row: int) -> int:
         """A new cell, at the end of its row."""
         return self.insert(item, row, len(self.rows[row]))
 
-    def insert(self, item: Item, row: int, place: int) -> int:
+    def insert(self, item: GridItem, row: int, place: int) -> int:
         """A new cell, at this place in its row."""
         self.rows[row].insert(place, len(self.row))
         self.items.append(item)
@@ -100,35 +108,54 @@ def places(rows: Sequence[Sequence[int]]) -> list[int]:
     return found
 
 
-def build(items: list[Item], links: Sequence[Link], first: int | None, last: int | None) -> Grid:
-    """The grid of these items; every link gets its direction and its cells. Links from an item to itself have none.
+def turn_links(
+    count: int, links: Sequence[GridLink], first: int | None = None, last: int | None = None
+) -> None:
+    """Let links lead upwards, so that no circle is left but those of an item to itself.
 
     Args:
+        count: of the items.
         first, last: items that have the first and the last row to themselves.
     """
     for link in links:
         if link.upper != link.lower and (link.lower == first or link.upper == last):
             link.turn_back()
     pairs = [(link.upper, link.lower) for link in links]
-    order = range(len(items)) if first is None else [first, *(n for n in range(len(items)) if n != first)]
-    back = set() if first is None else back_from(first, len(items), pairs)
-    # Where a circle can be cut in several places: where something decides to go back.
-    soft = {number for number in back if links[number].edge.kind in SOFT}
-    for number in loops(len(items), pairs, order, soft):
+    order = list(range(count))
+    returns: set[int] = set()
+    if first is not None:
+        order.insert(0, order.pop(first))
+        returns = find_returns(first, count, pairs)
+    # A circle that can be cut in several places is cut where something decides to go back.
+    soft = {number for number in returns if links[number].edge.kind in SOFT}
+    for number in find_loops(count, pairs, order, soft):
         links[number].turn_back()
+
+
+def build_grid(
+    items: list[GridItem], links: Sequence[GridLink], first: int | None, last: int | None
+) -> Grid:
+    """The grid of these items; every link gets its direction and its cells. A link from an item to
+    itself has no cells.
+
+    Args:
+        first, last: items that have the first and the last row to themselves.
+    """
+    turn_links(len(items), links, first, last)
     between = [link for link in links if link.upper != link.lower]
-    layer = layers(len(items), [(link.upper, link.lower) for link in between], first, last)
-    rows = _rows_of_layers(layer, between)
+    pairs = [(link.upper, link.lower) for link in between]
+    layer = assign_layers(len(items), pairs, first, last)
+    rows = _number_rows(layer, between)
     grid = Grid([], [], [[] for _ in range(max(rows, default=0) + 1)], [], [])
     for item, place in zip(items, layer, strict=True):
         grid.add(item, rows[place])
     for link in between:
         link.span = layer[link.lower] - layer[link.upper]
-        _lead(grid, link)
+        _add_cells(grid, link)
     return grid
 
 
-def _rows_of_layers(layer: list[int], links: Iterable[Link]) -> list[int]:
+def _number_rows(layer: list[int], links: Iterable[GridLink]) -> list[int]:
     """The row of each layer: below a layer whose edges have labels there is a row for these."""
     labelled = {_layer_before_label(link, layer) for link in links if link.label.width}
     rows, row = [], 0
@@ -138,23 +165,25 @@ def _rows_of_layers(layer: list[int], links: Iterable[Link]) -> list[int]:
     return rows
 
 
-def _layer_before_label(link: Link, layer: list[int]) -> int:
+def _layer_before_label(link: GridLink, layer: list[int]) -> int:
     """Labels stand near the source, where it is decided."""
     return layer[link.lower] - 1 if link.back else layer[link.upper]
 
 
-def _lead(grid: Grid, link: Link) -> None:
+def _add_cells(grid: Grid, link: GridLink) -> None:
     """Give a link its cells, from row to row."""
     start, end = grid.row[link.upper], grid.row[link.lower]
-    label_row = (end - 1 if link.back else start + 1) if link.label.width else None
+    label_row = None
+    if link.label.width:
+        label_row = end - 1 if link.back else start + 1
     link.cells = [link.upper]
     for row in range(start + 1, end):
         if row == label_row:
             half = link.label.width / 2
-            link.label_cell = grid.add(Item(half, half, link.label.height), row)
+            link.label_cell = grid.add(GridItem(half, half, link.label.height), row)
             link.cells.append(link.label_cell)
         else:
-            link.cells.append(grid.add(Item(0, 0, 0), row))
+            link.cells.append(grid.add(GridItem(0, 0, 0), row))
     link.cells.append(link.lower)
     for upper, lower in pairwise(link.cells):
         grid.below[upper].append(lower)

@@ -1,5 +1,5 @@
-"""Which layer each node of a layered drawing goes to: loops are cut first, then edges are kept short. Numbers only:
-nodes are 0, 1, …, edges are pairs of them.
+"""Which layer each node of a layered drawing goes to: loops are cut first, then edges are kept
+short. Numbers only: nodes are 0, 1, …, edges are pairs of them.
 """
 
 from __future__ import annotations
@@ -9,32 +9,40 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 Pair = tuple[int, int]
 
 
-def loops(
-    count: int, edges: Sequence[Pair], order: Iterable[int] | None = None, soft: Collection[int] = ()
+def find_loops(
+    count: int,
+    edges: Sequence[Pair],
+    order: Iterable[int] | None = None,
+    soft: Collection[int] = (),
 ) -> set[int]:
-    """The numbers of the edges that lead back to a node that led there; without these no circle is left.
+    """The numbers of the edges that lead back to a node that led there; without these no circle is
+    left.
 
     Args:
-        order: where to start to follow edges; a node without edges towards it comes before others in any case.
+        order: where to start to follow edges; a node without edges towards it comes before others
+            in any case.
         soft: edges that are cut rather than others.
     """
     firm = [number for number in range(len(edges)) if number not in soft]
-    found = {firm[place] for place in _closing(count, [edges[number] for number in firm], order)}
+    found = {
+        firm[place] for place in _find_closing(count, [edges[number] for number in firm], order)
+    }
     onward: list[list[int]] = [[] for _ in range(count)]
     for number in firm:
         if number not in found:
             onward[edges[number][0]].append(edges[number][1])
     for number in sorted(soft):
         source, target = edges[number]
-        if _leads(target, source, onward):
+        if _reaches(target, source, onward):
             found.add(number)
         else:
             onward[source].append(target)
     return found
 
 
-def back_from(first: int, count: int, edges: Sequence[Pair]) -> set[int]:
-    """The numbers of the edges that lead to a node that fewer steps lead to from the first than to their own."""
+def find_returns(first: int, count: int, edges: Sequence[Pair]) -> set[int]:
+    """The numbers of the edges that lead to a node that fewer steps lead to from the first than to
+    their own."""
     onward: list[list[int]] = [[] for _ in range(count)]
     for source, target in edges:
         onward[source].append(target)
@@ -47,7 +55,7 @@ def back_from(first: int, count: int, edges: Sequence[Pair]) -> set[int]:
     return {number for number, (a, b) in enumerate(edges) if a in steps and steps[b] < steps[a]}
 
 
-def _leads(start: int, end: int, onward: list[list[int]]) -> bool:
+def _reaches(start: int, end: int, onward: list[list[int]]) -> bool:
     """Whether the end can be reached from the start."""
     seen, waiting = {start}, [start]
     while waiting and end not in seen:
@@ -57,7 +65,7 @@ def _leads(start: int, end: int, onward: list[list[int]]) -> bool:
     return end in seen
 
 
-def _closing(count: int, edges: Sequence[Pair], order: Iterable[int] | None) -> set[int]:
+def _find_closing(count: int, edges: Sequence[Pair], order: Iterable[int] | None) -> set[int]:
     """Depth first from everywhere: the numbers of the edges that close a circle."""
     onward: list[list[int]] = [[] for _ in range(count)]
     entered = [False] * count
@@ -69,11 +77,11 @@ def _closing(count: int, edges: Sequence[Pair], order: Iterable[int] | None) -> 
     starts = list(range(count) if order is None else order)
     for start in sorted(starts, key=entered.__getitem__):
         if not done[start]:
-            found.update(_back(start, edges, onward, open_, done))
+            found.update(_walk_back_edges(start, edges, onward, open_, done))
     return found
 
 
-def _back(
+def _walk_back_edges(
     start: int, edges: Sequence[Pair], onward: list[list[int]], open_: list[bool], done: list[bool]
 ) -> Iterator[int]:
     """Depth first from one node: the edges to a node that is still open."""
@@ -94,7 +102,9 @@ def _back(
             trail.append((target, iter(onward[target])))
 
 
-def layers(count: int, edges: Sequence[Pair], first: int | None = None, last: int | None = None) -> list[int]:
+def assign_layers(
+    count: int, edges: Sequence[Pair], first: int | None = None, last: int | None = None
+) -> list[int]:
     """The layer of each node, from 0: every edge leads to a higher one.
 
     Args:
@@ -106,19 +116,21 @@ def layers(count: int, edges: Sequence[Pair], first: int | None = None, last: in
     for source, target in edges:
         after[source].append(target)
         before[target].append(source)
-    order = _sorted(before, after)
+    order = _sort(before, after)
     found = [0] * count
     for node in order:
         least = 0 if first is None or node == first else 1
         found[node] = max((found[n] + 1 for n in before[node]), default=least)
     _shorten(found, order, before, after, first)
-    if last is not None and any(found[n] >= found[last] for n in range(count) if n != last):
-        found[last] = 1 + max(found[n] for n in range(count) if n != last)
-    lowest = min(found, default=0)
-    return [layer - lowest for layer in found]
+    if last is not None:
+        others = [layer for node, layer in enumerate(found) if node != last]
+        lowest = max(others, default=-1)
+        found[last] = max(found[last], lowest + 1)
+    top = min(found, default=0)
+    return [layer - top for layer in found]
 
 
-def _sorted(before: list[list[int]], after: list[list[int]]) -> list[int]:
+def _sort(before: list[list[int]], after: list[list[int]]) -> list[int]:
     """Every node after those that lead to it."""
     missing = [len(some) for some in before]
     order = [node for node, number in enumerate(missing) if not number]
@@ -131,7 +143,11 @@ def _sorted(before: list[list[int]], after: list[list[int]]) -> list[int]:
 
 
 def _shorten(
-    found: list[int], order: list[int], before: list[list[int]], after: list[list[int]], first: int | None
+    found: list[int],
+    order: list[int],
+    before: list[list[int]],
+    after: list[list[int]],
+    first: int | None,
 ) -> None:
     """Move nodes, one at a time, as long as the edges get shorter."""
     for _ in range(8):
@@ -140,7 +156,11 @@ def _shorten(
             pull = len(after[node]) - len(before[node])
             if node == first or not pull:
                 continue
-            place = min(found[n] for n in after[node]) - 1 if pull > 0 else max(found[n] for n in before[node]) + 1
+            place = (
+                min(found[n] for n in after[node]) - 1
+                if pull > 0
+                else max(found[n] for n in before[node]) + 1
+            )
             moved |= place != found[node]
             found[node] = place
         if not moved:

@@ -1,5 +1,5 @@
-"""How much room text and nodes take, in px: estimated, so that no font is needed. Whoever lays out and whoever paints
-takes the sizes from here, so that they agree.
+"""How much room text and nodes take, in px: estimated, so that no font is needed. Whoever lays out
+and whoever paints takes the sizes from here, so that they agree.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ import unicodedata
 from itertools import accumulate, takewhile
 from typing import Final, NamedTuple
 
-from ..shape import Node
+from ..model import GraphNode
 
 FONT: Final = 13.0
 """Of nodes and clusters."""
@@ -53,18 +53,22 @@ def _width(character: str) -> int:
         return known
     if unicodedata.combining(character) or unicodedata.category(character) in ("Cf", "Mn", "Me"):
         return 0
-    if character > "\u02ff" and (unicodedata.east_asian_width(character) in "WF" or ord(character) > 0xFFFF):
+    if character > "\u02ff" and (
+        unicodedata.east_asian_width(character) in "WF" or ord(character) > 0xFFFF
+    ):
         return 125
     return 68
 
 
 def one_line(text: str) -> str:
     """The text with every run of white space, and of what cannot be shown, as one space."""
-    shown = "".join(" " if unicodedata.category(c) in ("Cc", "Cs", "Cn", "Co", "Zl", "Zp") else c for c in text)
+    shown = "".join(
+        " " if unicodedata.category(c) in ("Cc", "Cs", "Cn", "Co", "Zl", "Zp") else c for c in text
+    )
     return " ".join(shown.split())
 
 
-def fitted(text: str, longest: float = LONGEST, size: float = FONT) -> str:
+def fit_text(text: str, longest: float = LONGEST, size: float = FONT) -> str:
     """One line that is no wider than `longest`: cut, with an ellipsis, if need be."""
     text = one_line(text)
     if text_width(text, size) <= longest:
@@ -74,25 +78,25 @@ def fitted(text: str, longest: float = LONGEST, size: float = FONT) -> str:
     return text[: sum(1 for _ in takewhile(lambda width: width <= room, widths))].rstrip() + "…"
 
 
-def node_size(node: Node) -> Size:
+def node_size(node: GraphNode) -> Size:
     """The room of a node's box."""
     if node.kind == "join":
         return Size(32, 32)
     if node.kind == "unknown":
-        return Size(max(44, round(text_width(fitted(node.label))) + 30), 34)
+        return Size(max(44, round(text_width(fit_text(node.label))) + 30), 34)
     if node.kind in ("start", "end"):
-        return Size(max(64, text_width(fitted(node.label), SMALL) + 32), 28)
+        return Size(max(64, text_width(fit_text(node.label), SMALL) + 32), 28)
     extra = (DEFERRED_MARK if node.deferred else 0) + (8 if node.kind == "subgraph" else 0)
-    return Size(max(64, round(text_width(fitted(node.label))) + 32 + extra), 38)
+    return Size(max(64, round(text_width(fit_text(node.label))) + 32 + extra), 38)
 
 
 def label_size(text: str) -> Size:
     """The room of an edge's label; nothing for no label."""
-    text = fitted(text, LONGEST_LABEL, SMALL)
+    text = fit_text(text, LONGEST_LABEL, SMALL)
     return Size(round(text_width(text, SMALL)) + 12, 18) if text else Size(0, 0)
 
 
-def title_size(node: Node) -> Size:
+def title_size(node: GraphNode) -> Size:
     """The room of the title of a cluster."""
     mark = DEFERRED_MARK if node.deferred else 0
-    return Size(round(text_width(fitted(node.label), SMALL + 1)) + 8 + mark, 18)
+    return Size(round(text_width(fit_text(node.label), SMALL + 1)) + 8 + mark, 18)

@@ -1,4 +1,5 @@
-"""The order of the cells in each row: few crossings. Deterministic; of equally good orders the declared one stays."""
+"""The order of the cells in each row: few crossings. Deterministic; of equally good orders the
+declared one stays."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ _SWEEPS = 60_000
 _PASSES = 60_000
 
 
-def arrange_rows(grid: Grid, flaws: Callable[[], int]) -> None:
+def order_rows(grid: Grid, flaws: Callable[[], int]) -> None:
     """Order the rows of the grid.
 
     Args:
@@ -23,21 +24,21 @@ def arrange_rows(grid: Grid, flaws: Callable[[], int]) -> None:
     """
     cells = len(grid.row)
     found: list[tuple[tuple[int, int], Rows]] = []
-    for start in _starts(grid, max(1, min(16, _EFFORT // max(1, cells)))):
-        grid.rows, number = _improved(grid, start, max(1, min(24, _SWEEPS // max(1, cells))))
+    for start in _list_starts(grid, max(1, min(16, _EFFORT // max(1, cells)))):
+        grid.rows, number = _improve(grid, start, max(1, min(24, _SWEEPS // max(1, cells))))
         found.append(((number, flaws()), grid.rows))
         if found[-1][0] == (0, 0):
             break
     _, grid.rows = min(found, key=lambda one: one[0])
 
 
-def crossings(grid: Grid, rows: Rows) -> int:
+def count_crossings(grid: Grid, rows: Rows) -> int:
     """How many pairs of edges between neighbouring rows cross."""
     place = places(rows)
-    return sum(_crossings_below(grid, row, place) for row in rows[:-1])
+    return sum(_count_below(grid, row, place) for row in rows[:-1])
 
 
-def _crossings_below(grid: Grid, row: list[int], place: list[int]) -> int:
+def _count_below(grid: Grid, row: list[int], place: list[int]) -> int:
     number = 0
     seen: list[int] = []
     for cell in row:
@@ -49,11 +50,14 @@ def _crossings_below(grid: Grid, row: list[int], place: list[int]) -> int:
     return number
 
 
-def _starts(grid: Grid, tries: int) -> list[Rows]:
-    """Orders to begin with: as a walk from the top meets the cells, as one from the bottom does, and shuffled ones."""
-    found = [_walked(grid, grid.below, range(len(grid.row)))]
+def _list_starts(grid: Grid, tries: int) -> list[Rows]:
+    """Orders to begin with: as a walk from the top meets the cells, as one from the bottom does,
+    and shuffled ones."""
+    found = [_walk(grid, grid.below, range(len(grid.row)))]
     if tries > 1:
-        found.append(_walked(grid, grid.above, sorted(range(len(grid.row)), key=lambda cell: -grid.row[cell])))
+        found.append(
+            _walk(grid, grid.above, sorted(range(len(grid.row)), key=lambda cell: -grid.row[cell]))
+        )
         found.append([list(reversed(row)) for row in found[0]])
     for number in range(3, tries):
         shuffled = [list(row) for row in found[0]]
@@ -64,7 +68,7 @@ def _starts(grid: Grid, tries: int) -> list[Rows]:
     return found
 
 
-def _walked(grid: Grid, onward: list[list[int]], begin: range | list[int]) -> Rows:
+def _walk(grid: Grid, onward: list[list[int]], begin: range | list[int]) -> Rows:
     """The cells of each row in the order in which a walk, depth first, meets them."""
     rows: Rows = [[] for _ in grid.rows]
     seen = [False] * len(grid.row)
@@ -79,28 +83,31 @@ def _walked(grid: Grid, onward: list[list[int]], begin: range | list[int]) -> Ro
     return rows
 
 
-def _improved(grid: Grid, rows: Rows, rounds: int) -> tuple[Rows, int]:
+def _improve(grid: Grid, rows: Rows, rounds: int) -> tuple[Rows, int]:
     """Sweeps down and up, as long as they help; the best rows that came up, and their crossings."""
     rows = [list(row) for row in rows]
     place = places(rows)
     if rounds > 1:
         _transpose(grid, rows, place)
-    best, fewest, idle = [list(row) for row in rows], crossings(grid, rows), 0
+    best, fewest, idle = [list(row) for row in rows], count_crossings(grid, rows), 0
     for number in range(rounds):
         if not fewest or idle > 4:
             break
         key = _median if number % 4 < 2 else _mean
         _sweep(grid, rows, place, down=number % 2 == 0, key=key)
         _transpose(grid, rows, place)
-        found = crossings(grid, rows)
+        found = count_crossings(grid, rows)
         idle += 1
         if found < fewest:
             best, fewest, idle = [list(row) for row in rows], found, 0
     return best, fewest
 
 
-def _sweep(grid: Grid, rows: Rows, place: list[int], *, down: bool, key: Callable[[list[int]], float]) -> None:
-    """Sort each row by where its cells' neighbours in the row before stand; cells without any keep their places."""
+def _sweep(
+    grid: Grid, rows: Rows, place: list[int], *, down: bool, key: Callable[[list[int]], float]
+) -> None:
+    """Sort each row by where its cells' neighbours in the row before stand; cells without any keep
+    their places."""
     neighbours = grid.above if down else grid.below
     for row in rows[1:] if down else rows[-2::-1]:
         bound = [cell for cell in row if neighbours[cell]]
@@ -113,7 +120,8 @@ def _sweep(grid: Grid, rows: Rows, place: list[int], *, down: bool, key: Callabl
 
 
 def _median(places: list[int]) -> float:
-    """The middle one; of an even number, between the two middle ones but nearer to the denser side."""
+    """The middle one; of an even number, between the two middle ones but nearer to the denser
+    side."""
     half = len(places) // 2
     if len(places) % 2:
         return places[half]
@@ -134,24 +142,26 @@ def _transpose(grid: Grid, rows: Rows, place: list[int]) -> None:
     changed = set(range(len(rows)))
     for _ in range(max(1, min(6, _PASSES // max(1, len(place))))):
         near = {number + step for number in changed for step in (-1, 0, 1)}
-        changed = {n for n, row in enumerate(rows) if n in near and _swapped(grid, row, place)}
+        changed = {
+            n for n, row in enumerate(rows) if n in near and _swap_neighbours(grid, row, place)
+        }
         if not changed:
             return
 
 
-def _swapped(grid: Grid, row: list[int], place: list[int]) -> bool:
+def _swap_neighbours(grid: Grid, row: list[int], place: list[int]) -> bool:
     """Whether a swap in the row saved any."""
     swapped = False
     for number in range(len(row) - 1):
         one, other = row[number], row[number + 1]
-        if _saved(grid, one, other, place) > 0:
+        if _count_saved(grid, one, other, place) > 0:
             row[number], row[number + 1] = other, one
             place[one], place[other] = number + 1, number
             swapped = True
     return swapped
 
 
-def _saved(grid: Grid, one: int, other: int, place: list[int]) -> int:
+def _count_saved(grid: Grid, one: int, other: int, place: list[int]) -> int:
     """How many crossings fewer there are with the two swapped."""
     saved = 0
     for neighbours in (grid.above, grid.below):

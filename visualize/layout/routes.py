@@ -1,6 +1,6 @@
-"""The way of each edge through the grid, as smooth curves: straight down through the rows, and to the side only in the
-free room between two rows, where all curves have the same form. So an edge touches no box but its own, and two edges
-cross only if their order changes.
+"""The way of each edge through the grid, as smooth curves: straight down through the rows, and to
+the side only in the free room between two rows, where all curves have the same form. So an edge
+touches no box but its own, and two edges cross only if their order changes.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from ..shape import Node
-from .grid import Grid, Link
-from .places import Box, Point, Route
+from ..model import GraphNode
+from .geometry import Box, Point, Route
+from .grid import Grid, GridLink
 from .ports import (
     APART,
     APART_SEND,
@@ -22,7 +22,8 @@ from .ports import (
     End,
     Port,
     border_y,
-    flat,
+    flat_half,
+    list_ends,
     node_of,
     own_room,
     side_ports,
@@ -54,63 +55,62 @@ class Sheet(NamedTuple):
     """
 
     grid: Grid
-    links: Sequence[Link]
+    links: Sequence[GridLink]
     x: list[float]
-    nodes: Mapping[str, Node]
+    nodes: Mapping[str, GraphNode]
     boxes: dict[str, Box]
     besides: Mapping[tuple[str, int], Beside]
 
 
-def ports(sheet: Sheet) -> dict[End, Port]:
+def place_ports(sheet: Sheet) -> dict[End, Port]:
     """Where each end of each link meets its node."""
     found: dict[End, Port] = {}
     for (node, side), beside in sheet.besides.items():
         turns = {(number, True): sheet.x[sheet.links[number].cells[0]] for number in beside.down}
-        turns.update({(number, False): sheet.x[sheet.links[number].cells[-1]] for number in beside.up})
+        turns.update(
+            {(number, False): sheet.x[sheet.links[number].cells[-1]] for number in beside.up}
+        )
         found.update(side_ports(sheet.boxes[node], side, beside, turns))
     for upper in (True, False):
-        for node, numbers in _plain_ends(sheet, found, upper).items():
+        for node, numbers in list_ends(sheet.grid, sheet.links, upper, found).items():
             box = sheet.boxes[node]
             middle = box.middle[0]
-            wanted = [_wanted(sheet, number, upper, found) - middle for number in numbers]
-            sends = [upper != sheet.links[n].back and sheet.links[n].edge.kind == "send" for n in numbers]
-            widths = [APART_SEND if marked else APART for marked in sends]
-            xs = spread(wanted, widths, flat(sheet.nodes[node], box))
+            wanted = [_wish(sheet, number, upper, found) - middle for number in numbers]
+            widths = [_port_width(sheet.links[number], upper) for number in numbers]
+            xs = spread(wanted, widths, flat_half(sheet.nodes[node], box))
             for number, x in zip(numbers, xs, strict=True):
                 y = border_y(sheet.nodes[node], box, middle + x, top=not upper)
                 found[number, upper] = Port(middle + x, y, middle + x)
     return found
 
 
-def _plain_ends(sheet: Sheet, sides: Mapping[End, Port], upper: bool) -> dict[str, list[int]]:
-    """The links that meet each node at its bottom or top, from left to right."""
-    place = sheet.grid.places()
-    found: dict[str, list[int]] = {}
-    for number, link in enumerate(sheet.links):
-        if link.cells and (number, upper) not in sides:
-            found.setdefault(node_of(link, upper), []).append(number)
-    for numbers in found.values():
-        numbers.sort(key=lambda number: (place[_next(sheet.links[number], upper)], sheet.links[number].back, number))
-    return found
+def _port_width(link: GridLink, upper: bool) -> float:
+    """The room of an edge where it meets its node; more where it begins with the mark of a Send."""
+    marked = upper != link.back and link.edge.kind == "send"
+    return APART_SEND if marked else APART
 
 
-def _next(link: Link, upper: bool) -> int:
+def _next(link: GridLink, upper: bool) -> int:
     return link.cells[1 if upper else -2]
 
 
-def _wanted(sheet: Sheet, number: int, upper: bool, known: Mapping[End, Port]) -> float:
+def _wish(sheet: Sheet, number: int, upper: bool, known: Mapping[End, Port]) -> float:
     """The x at which the edge would be straight here, if it is not far to the side."""
     link = sheet.links[number]
     if (number, not upper) in known and len(link.cells) == 2:
         return known[number, not upper].x
     if len(link.cells) > 2:
         return sheet.x[_next(link, upper)]
-    here, there = sheet.boxes[node_of(link, upper)].middle[0], sheet.boxes[node_of(link, not upper)].middle[0]
+    here, there = (
+        sheet.boxes[node_of(link, upper)].middle[0],
+        sheet.boxes[node_of(link, not upper)].middle[0],
+    )
     return (here + there) / 2 if abs(here - there) < NEAR else FAR
 
 
-def row_tops(sheet: Sheet, found: Mapping[End, Port]) -> Rows:
-    """Where each row stands: the farther the edges between two rows go aside, the farther apart these are."""
+def place_rows(sheet: Sheet, found: Mapping[End, Port]) -> Rows:
+    """Where each row stands: the farther the edges between two rows go aside, the farther apart
+    these are."""
     grid = sheet.grid
     wide = [0.0] * len(grid.rows)
     for number, link in enumerate(sheet.links):
@@ -125,7 +125,7 @@ def row_tops(sheet: Sheet, found: Mapping[End, Port]) -> Rows:
     return Rows(top, bottom)
 
 
-def _gaps(grid: Grid, links: Sequence[Link]) -> list[float]:
+def _gaps(grid: Grid, links: Sequence[GridLink]) -> list[float]:
     """The room below each row, for edges that go straight down."""
     found = [ROW_GAP] * len(grid.rows)
     for link in links:
@@ -146,7 +146,7 @@ def _columns(sheet: Sheet, number: int, found: Mapping[End, Port]) -> list[float
     return [found[number, True].x, *inner, found[number, False].x]
 
 
-def route(sheet: Sheet, number: int, found: Mapping[End, Port], rows: Rows) -> Route:
+def draw_route(sheet: Sheet, number: int, found: Mapping[End, Port], rows: Rows) -> Route:
     """The way of one link between two items."""
     link, grid = sheet.links[number], sheet.grid
     start, end = found[number, True], found[number, False]
@@ -171,7 +171,7 @@ def route(sheet: Sheet, number: int, found: Mapping[End, Port], rows: Rows) -> R
     return Route(link.edge, tuple(points), label_at)
 
 
-def self_routes(sheet: Sheet) -> dict[int, Route]:
+def draw_loops(sheet: Sheet) -> dict[int, Route]:
     """The ways of the edges from a node to itself, by the numbers of their links."""
     found = {}
     for (node, side), beside in sheet.besides.items():
@@ -183,7 +183,12 @@ def self_routes(sheet: Sheet) -> dict[int, Route]:
             out = side * (half + (LOOP + (SEND_MARK if is_send else -4) + nested * NESTED) / 0.75)
             rise = 7 + 3 * nested
             start, end = x + side * half, x + out
-            points = ((start, y - rise), (end, y - rise - 12), (end, y + rise + 12), (start, y + rise))
+            points = (
+                (start, y - rise),
+                (end, y - rise - 12),
+                (end, y + rise + 12),
+                (start, y + rise),
+            )
             label = sheet.links[number].label
             label_at = (x + side * (label_x - label.width / 2), y) if label.width else None
             label_x -= label.width

@@ -1,4 +1,5 @@
-"""What each step of a stored thread changed in the state, and who wrote it: the story and the diff, put together."""
+"""What each step of a stored thread changed in the state, and who wrote it: the trace and the diff,
+put together."""
 
 from __future__ import annotations
 
@@ -9,15 +10,21 @@ from typing import Any, NamedTuple
 
 from ...checkpoint.base import RunnableConfig
 from ...pregel.app import Pregel
-from ..look import FONTS, look
-from .diff import LIMITS, Change, Limits, diff, draw_html, draw_text
-from .story import Step, Story, read
-from .values import TIMES, many, plain, shown, spoken
+from ..labels import TIMES
+from ..theme import FONTS, style_sheet
+from .diff import DIFF_LIMITS, Change, DiffLimits, diff, draw_html, draw_text
+from .trace import Trace, TraceStep, read_trace
+from .values import count_noun, display_name, format_value, sanitize
 
 MOST_TROUBLES = 20
 """So many errors and questions of a step are told."""
 
-_SOURCES = {"input": "input", "update": "update_state", "fork": "fork", "dropped": "dropped by a new input"}
+_SOURCES = {
+    "input": "input",
+    "update": "update_state",
+    "fork": "fork",
+    "dropped": "dropped by a new input",
+}
 
 _RULES = """
 h4,p{font-family:FONTS;font-size:13px}
@@ -52,99 +59,126 @@ class StepChanges(NamedTuple):
 class Changes:
     """The steps of a thread, the oldest first, each with what it changed."""
 
-    story: Story
+    trace: Trace
     steps: tuple[StepChanges, ...]
 
     def draw_text(self) -> str:
         """The changes as lines of text."""
-        blocks = [*map(plain, self.story.remarks)]
-        for step, changed in zip(self.story.steps, self.steps, strict=True):
-            told = "\n".join(filter(None, (draw_text(changed.changes), *troubles(step)))) or "no change"
-            blocks.append(headline(step) + _standing(step) + "\n" + "\n".join(f"  {line}" for line in told.split("\n")))
+        blocks = [*map(sanitize, self.trace.remarks)]
+        for step, changed in zip(self.trace.steps, self.steps, strict=True):
+            told = (
+                "\n".join(filter(None, (draw_text(changed.changes), *troubles(step))))
+                or "no change"
+            )
+            blocks.append(
+                headline(step)
+                + _standing(step)
+                + "\n"
+                + "\n".join(f"  {line}" for line in told.split("\n"))
+            )
         return "\n".join(blocks)
 
     def draw_html(self) -> str:
         """The changes as a piece of HTML: no scripts, everything from the state escaped."""
-        blocks = [f"<p><b>{escape(plain(remark))}</b></p>" for remark in self.story.remarks]
-        for step, changed in zip(self.story.steps, self.steps, strict=True):
-            told = draw_html(changed.changes) + "".join(f"<p><b>{escape(line)}</b></p>" for line in troubles(step))
-            blocks.append(f"<h4>{escape(headline(step) + _standing(step))}</h4>{told or '<p><i>no change</i></p>'}")
-        name, css = look("auto", _RULES.replace("FONTS", FONTS))
+        blocks = [f"<p><b>{escape(sanitize(remark))}</b></p>" for remark in self.trace.remarks]
+        for step, changed in zip(self.trace.steps, self.steps, strict=True):
+            told = draw_html(changed.changes) + "".join(
+                f"<p><b>{escape(line)}</b></p>" for line in troubles(step)
+            )
+            blocks.append(
+                f"<h4>{escape(headline(step) + _standing(step))}</h4>"
+                f"{told or '<p><i>no change</i></p>'}"
+            )
+        name, css = style_sheet("auto", _RULES.replace("FONTS", FONTS))
         return f'<div class="{name}"><style>{css}</style>{"".join(blocks)}</div>'
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         return {"text/html": self.draw_html(), "text/plain": self.draw_text()}
 
     def __repr__(self) -> str:
-        return f"<Changes of {self.story.name!r}, thread {self.story.thread!r}: {many(len(self.steps), 'step')}>"
+        return (
+            f"<Changes of {self.trace.name!r}, thread {self.trace.thread!r}: "
+            f"{count_noun(len(self.steps), 'step')}>"
+        )
 
 
-def changes(app: Pregel, config: RunnableConfig, limits: Limits = LIMITS) -> Changes:
+def changes(app: Pregel, config: RunnableConfig, limits: DiffLimits = DIFF_LIMITS) -> Changes:
     """What each step of a thread changed, and which nodes wrote it.
 
     Args:
-        config: the thread; with a `checkpoint_id` the line that leads to that checkpoint, else to the newest.
+        config: the thread; with a `checkpoint_id` the line that leads to that checkpoint, else to
+            the newest.
         limits: how much is told of each step.
 
     Raises:
-        TypeError, ValueError: as `read` does.
+        TypeError, ValueError: as `read_trace` does.
     """
     found: dict[int, tuple[Change, ...]] = {}
 
-    def see(step: Step, before: Any, after: Any) -> None:
+    def see(step: TraceStep, before: Any, after: Any) -> None:
         found[id(step)] = diff(before, after, limits)
 
-    story = read(app, config, see)
+    trace = read_trace(app, config, see)
     return Changes(
-        story,
+        trace,
         tuple(
-            StepChanges(step.number, tuple(names(step)), step.checkpoint, found[id(step)], writers(step))
-            for step in story.steps
+            StepChanges(
+                step.number, tuple(names(step)), step.checkpoint, found[id(step)], writers(step)
+            )
+            for step in trace.steps
         ),
     )
 
 
-def writers(step: Step) -> dict[str, tuple[str, ...]]:
+def writers(step: TraceStep) -> dict[str, tuple[str, ...]]:
     """For each key that a step's tasks wrote, the names of their nodes."""
     found: dict[str, dict[str, None]] = {}
     for task in step.tasks:
         for key in task.wrote:
-            found.setdefault(key, {})[spoken(task.name)] = None
+            found.setdefault(key, {})[display_name(task.name)] = None
     return {key: tuple(nodes) for key, nodes in found.items()}
 
 
-def names(step: Step) -> dict[str, int]:
+def names(step: TraceStep) -> dict[str, int]:
     """The nodes of a step's tasks, and how many tasks each had."""
     found: dict[str, int] = {}
     for task in step.tasks:
-        found[spoken(task.name)] = found.get(spoken(task.name), 0) + 1
+        found[display_name(task.name)] = found.get(display_name(task.name), 0) + 1
     return found
 
 
-def headline(step: Step) -> str:
+def headline(step: TraceStep) -> str:
     """A step in a line: `step 3: plan, fetch x9`, with the sign for times."""
-    who: Iterable[str] = (f"{name} {TIMES}{count:,}" if count > 1 else name for name, count in names(step).items())
+    who: Iterable[str] = (
+        f"{name} {TIMES}{count:,}" if count > 1 else name for name, count in names(step).items()
+    )
     source = _SOURCES.get(step.source, "")
-    text = ", ".join(plain(name, 60) for name in who)
+    text = ", ".join(sanitize(name, 60) for name in who)
     if source and text != source:
         text = f"{source}: {text}" if text else source
     return f"step {step.number}: {text}"
 
 
-def _standing(step: Step) -> str:
+def _standing(step: TraceStep) -> str:
     """How an open step stands."""
     if step.source != "open":
         return ""
     states = {task.state for task in step.tasks}
-    return " (failed)" if "failed" in states else " (waits for an answer)" if "paused" in states else " (not finished)"
+    if "failed" in states:
+        return " (failed)"
+    return " (waits for an answer)" if "paused" in states else " (not finished)"
 
 
-def troubles(step: Step) -> list[str]:
+def troubles(step: TraceStep) -> list[str]:
     """What a step's tasks raised, and of an open one what they ask, a line each."""
-    found = [f"{spoken(task.name)} raised {one_line(task.error)}" for task in step.tasks if task.error is not None]
+    found = [
+        f"{display_name(task.name)} raised {one_line(task.error)}"
+        for task in step.tasks
+        if task.error is not None
+    ]
     if step.source == "open":
         found += [
-            f"{spoken(task.name)} asks: {one_line(question.value)}"
+            f"{display_name(task.name)} asks: {one_line(question.value)}"
             for task in step.tasks
             if task.state == "paused"
             for question in task.questions
@@ -155,4 +189,4 @@ def troubles(step: Step) -> list[str]:
 
 def one_line(value: Any) -> str:
     """A value, or an error, in one line."""
-    return " ".join(plain(shown(value, 200), 240).split())
+    return " ".join(sanitize(format_value(value, 200), 240).split())

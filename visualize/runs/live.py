@@ -1,7 +1,8 @@
-"""Watching a run while it goes: the same call as `invoke`, with a view of the graph kept up to date beside it.
+"""Watching a run while it goes: the same call as `invoke`, with a view of the graph kept up to date
+beside it.
 
-The run is not touched: it reports to an observer that appends to a queue; a thread of its own draws. A view that breaks
-is left alone, with one warning.
+The run is not touched: it reports to an observer that appends to a queue; a thread of its own
+draws. A view that breaks is left alone, with one warning.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ from ...pregel.run.config import Options, merge_configs, normalize
 from ...pregel.run.stream import Envelope, Stream
 from ...pregel.superstep.task import Task
 from ...pregel.types import Command, RunnableConfig, StateSnapshot
+from ..extract import extract
 from ..layout.measure import one_line
-from ..outline import outline
-from ..shape import Shape
+from ..model import GraphModel
 from .live_notebook import Picture
 from .live_terminal import Lines, Table, can_draw
-from .progress import Ended, Event, Held, Progress, RunState, Started
-from .values import plain, shown
+from .progress import BreakpointHit, Event, Progress, RunState, TaskEnded, TaskStarted
+from .values import format_value, sanitize
 
 PERIOD: Final = 0.1
 """Seconds between two redraws, at least."""
@@ -50,15 +51,16 @@ SIGNALS: Final = (GraphInterrupt, ParentCommand)
 """How a run inside a node ends well, for the graph around it."""
 
 
-class View(Protocol):
+class RunView(Protocol):
     """Something that shows a run."""
 
     def draw(self, progress: Progress, now: float) -> None:
-        """Show how things stand. It is called again and again, with the same progress, and once when it is over."""
+        """ViewUpdater how things stand. It is called again and again, with the same progress, and
+        once when it is over."""
 
 
 ViewName = Literal["notebook", "table", "lines"]
-VIEWS: Final[dict[str, tuple[Callable[[], View], str, str]]] = {
+VIEWS: Final[dict[str, tuple[Callable[[], RunView], str, str]]] = {
     "notebook": (Picture, "IPython", "notebook"),
     "table": (Table, "rich", "rich"),
     "lines": (Lines, "", ""),
@@ -72,15 +74,16 @@ def watch(
     config: RunnableConfig | None = None,
     *,
     xray: bool | int = False,
-    view: ViewName | View | None = None,
+    view: ViewName | RunView | None = None,
     **options: Unpack[Options],
 ) -> Any:
     """Run as `app.invoke(input, config, **options)` does, showing the graph at work.
 
     Args:
         xray: show the graphs inside nodes too: True for all, a number for so many levels.
-        view: "notebook" for a picture below the cell, "table" for a live table in a terminal (it takes `rich`),
-            "lines" for plain lines, one per superstep, or an object with a `View`'s method. None takes what fits.
+        view: "notebook" for a picture below the cell, "table" for a live table in a terminal (it
+            takes `rich`), "lines" for plain lines, one per superstep, or an object with a
+            `RunView`'s method. None takes what fits.
 
     Returns:
         What `invoke` returns.
@@ -95,7 +98,7 @@ def watch(
     if goes_on(app, input):
         with suppress(Exception):  # what is wrong with the thread the run itself will say
             earlier = finished_by(app.get_state_history(thread_of(app, config)))
-    with observed(app, xray, view, options, earlier):
+    with observe(app, xray, view, options, earlier):
         return app.invoke(input, config, **options)
 
 
@@ -105,16 +108,18 @@ async def awatch(
     config: RunnableConfig | None = None,
     *,
     xray: bool | int = False,
-    view: ViewName | View | None = None,
+    view: ViewName | RunView | None = None,
     **options: Unpack[Options],
 ) -> Any:
     """`watch` for coroutines."""
     earlier: frozenset[str] = frozenset()
     if goes_on(app, input):
         with suppress(Exception):  # as in `watch`
-            stored = [s async for s in app.aget_state_history(thread_of(app, config), limit=MOST_READ)]
+            stored = [
+                s async for s in app.aget_state_history(thread_of(app, config), limit=MOST_READ)
+            ]
             earlier = finished_by(stored)
-    with observed(app, xray, view, options, earlier):
+    with observe(app, xray, view, options, earlier):
         return await app.ainvoke(input, config, **options)
 
 
@@ -136,7 +141,8 @@ def thread_of(app: Pregel, config: RunnableConfig | None) -> RunnableConfig:
 
 
 def finished_by(history: Iterable[StateSnapshot]) -> frozenset[str]:
-    """The nodes that have finished since the last input, by a thread's checkpoints, the newest first."""
+    """The nodes that have finished since the last input, by a thread's checkpoints, the newest
+    first."""
     found: set[str] = set()
     left: set[str] = set()
     wanted: str | None = None  # only this line counts, not other branches
@@ -153,20 +159,20 @@ def finished_by(history: Iterable[StateSnapshot]) -> frozenset[str]:
 
 
 @contextmanager
-def observed(
+def observe(
     app: Pregel,
     xray: bool | int,
-    view: ViewName | View | None,
+    view: ViewName | RunView | None,
     options: Options,
     earlier: frozenset[str] = frozenset(),
 ) -> Iterator[None]:
-    """While the block runs, show what the observer is told that the options are given; `earlier` see `Progress`."""
+    """Show what runs with these options while the block runs; for `earlier` see `Progress`."""
     if options.get("observer") is not None:
         raise TypeError("watch brings an observer of its own: give yours to invoke")
     if not isinstance(app, Pregel):
         hint = ": compile() it first" if hasattr(app, "compile") else ""
         raise TypeError(f"watch takes a compiled graph, not {type(app).__name__}{hint}")
-    show = Show(outline(app, xray), choose(view), earlier=earlier)
+    show = ViewUpdater(extract(app, xray), choose(view), earlier=earlier)
     options["observer"] = Observer(show.put, show.clock)
     show.start()
     try:
@@ -178,17 +184,23 @@ def observed(
         show.end(None)
 
 
-def choose(view: ViewName | View | None) -> View:
+def choose(view: ViewName | RunView | None) -> RunView:
     """The view of this name; with None the one that fits where we are."""
-    if view is None:
-        view = "notebook" if in_notebook() else "table" if can_draw(sys.stderr) else "lines"
+    if view is None and in_notebook():
+        view = "notebook"
+    elif view is None:
+        view = "table" if can_draw(sys.stderr) else "lines"
     if isinstance(view, str) and view in VIEWS:
         kind, needs, extra = VIEWS[view]
         if needs and find_spec(needs) is None:
-            raise ModuleNotFoundError(f'view="{view}" needs {needs}: pip install "stategraph[{extra}]"')
+            raise ModuleNotFoundError(
+                f'view="{view}" needs {needs}: pip install "stategraph[{extra}]"'
+            )
         return kind()
     if isinstance(view, str) or not hasattr(view, "draw"):
-        raise ValueError(f'view is "notebook", "table", "lines" or an object with a draw method, not {view!r}')
+        raise ValueError(
+            f'view is "notebook", "table", "lines" or an object with a draw method, not {view!r}'
+        )
     return view
 
 
@@ -200,7 +212,8 @@ def in_notebook() -> bool:
 
 
 class Observer(Stream):
-    """A reader that takes no chunks: it makes an event of each task that starts or ends, wherever that happens.
+    """A reader that takes no chunks: it makes an event of each task that starts or ends, wherever
+    that happens.
 
     Args:
         put: takes the event; may be called from any thread.
@@ -211,7 +224,10 @@ class Observer(Stream):
     __slots__ = ("_clock", "_place", "_take")
 
     def __init__(
-        self, put: Callable[[Event], None], clock: Callable[[], float] = time.monotonic, ns: tuple[str, ...] = ()
+        self,
+        put: Callable[[Event], None],
+        clock: Callable[[], float] = time.monotonic,
+        ns: tuple[str, ...] = (),
     ) -> None:
         super().__init__((), Envelope(True, True, False), put, (), ns)
         self._take, self._clock, self._place = put, clock, place_of(ns)
@@ -223,22 +239,32 @@ class Observer(Stream):
     def started(self, task: Task, step: int) -> None:
         """A task is about to run."""
         if not task.node.hidden:
-            self._take(Started(self._clock(), self._place, task.name, step))
+            self._take(TaskStarted(self._clock(), self._place, task.name, step))
 
     def ended(self, task: Task, step: int) -> None:
         """A task has finished, failed, paused, or was restored."""
         if task.node.hidden:
             return
-        failure = "" if task.error is None or isinstance(task.error, ParentCommand) else told(task.error)
-        asked = tuple((question.id, said(question.value)) for question in task.interrupts)
+        failure = (
+            ""
+            if task.error is None or isinstance(task.error, ParentCommand)
+            else format_error(task.error)
+        )
+        asked = tuple(
+            (question.id, format_question(question.value)) for question in task.interrupts
+        )
         paused = task.paused or bool(asked)
         kept = task.restored and not failure
-        self._take(Ended(self._clock(), self._place, task.name, failure, paused, asked, task.attempt, kept))
+        self._take(
+            TaskEnded(
+                self._clock(), self._place, task.name, failure, paused, asked, task.attempt, kept
+            )
+        )
 
     def breakpoint(self, following: Sequence[Task]) -> None:
         """The run stops, with these tasks to follow."""
         names = tuple(dict.fromkeys(task.name for task in following if not task.node.hidden))
-        self._take(Held(self._clock(), self._place, names))
+        self._take(BreakpointHit(self._clock(), self._place, names))
 
 
 def place_of(ns: tuple[str, ...]) -> tuple[str, ...]:
@@ -250,22 +276,25 @@ def place_of(ns: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(NS_SEP.join(level) for level in node_levels(ns))
 
 
-def said(value: Any) -> str:
+def format_question(value: Any) -> str:
     """A question in one line, shortened."""
-    return one_line(plain(value, LONGEST) if isinstance(value, str) else shown(value, LONGEST))
+    return one_line(
+        sanitize(value, LONGEST) if isinstance(value, str) else format_value(value, LONGEST)
+    )
 
 
-def told(error: BaseException) -> str:
+def format_error(error: BaseException) -> str:
     """An error in one line, shortened: "Type: message"."""
     try:
-        text = one_line(plain(str(error), LONGEST))
+        text = one_line(sanitize(str(error), LONGEST))
     except Exception:  # no mistake of an error's own may hide it
         text = ""
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-class Show:
-    """Takes events from a run and draws what they come to, on a thread of its own, so that the run never waits.
+class ViewUpdater:
+    """Takes events from a run and draws what they come to, on a thread of its own, so that the run
+    never waits.
 
     Args:
         clock: seconds.
@@ -277,14 +306,14 @@ class Show:
 
     def __init__(
         self,
-        shape: Shape,
-        view: View,
+        model: GraphModel,
+        view: RunView,
         clock: Callable[[], float] = time.monotonic,
         earlier: frozenset[str] = frozenset(),
     ) -> None:
         self.clock = clock
         self._view = view
-        self._progress = Progress(shape, clock(), earlier)
+        self._progress = Progress(model, clock(), earlier)
         self._events: deque[Event] = deque()
         self.put = self._events.append
         self._over = threading.Event()
@@ -297,22 +326,32 @@ class Show:
         )
 
     def start(self) -> None:
-        """Draw the graph as it waits, so that the picture stands above what nodes print; then go on beside the run."""
+        """Draw the graph as it waits, so that the picture stands above what nodes print; then go on
+        beside the run."""
         self._draw()
-        self.pause = PERIOD  # the first picture took imports and a layout, which the next ones do not
+        self.pause = (
+            PERIOD  # the first picture took imports and a layout, which the next ones do not
+        )
         self._progress.began = self.clock()
         self._thread.start()
 
     def end(self, error: BaseException | None) -> None:
-        """Draw the last state, however the run ended. A broken view is told of here, in one warning."""
+        """Draw the last state, however the run ended. A broken view is told of here, in one
+        warning."""
         self._over.set()
         self._thread.join()
         state = state_after(error)
-        self._draw(lambda: self._progress.end(self.clock(), state, told(error) if state and error else ""))
+        self._draw(
+            lambda: self._progress.end(
+                self.clock(), state, format_error(error) if state and error else ""
+            )
+        )
         if self._broken is not None:
             with suppress(Warning):  # where warnings are errors, it still must not become the run's
                 warnings.warn(
-                    f"the view of this run broke; the run did not: {told(self._broken)}", RuntimeWarning, stacklevel=5
+                    f"the view of this run broke; the run did not: {format_error(self._broken)}",
+                    RuntimeWarning,
+                    stacklevel=5,
                 )
 
     def _work(self) -> None:

@@ -1,6 +1,7 @@
 """A run shown in a notebook: the graph's picture below the cell, painted anew as the run goes on.
 
-How a Progress looks as one SVG, and how it gets to the frontend; nothing else. Where things stand is decided once.
+How a Progress looks as one SVG, and how it gets to the frontend; nothing else. Where things stand
+is decided once.
 """
 
 from __future__ import annotations
@@ -10,14 +11,13 @@ from textwrap import wrap
 from typing import Any, Final
 
 from ..image import as_image
-from ..layout.arrange import arrange
+from ..labels import drop_illegal
+from ..layout.geometry import GraphLayout
 from ..layout.measure import FONT, SMALL, text_width
-from ..layout.places import Layout
-from ..look import FONTS, look
+from ..layout.pixels import arrange
 from ..svg import LONGEST_BADGE, Mark, draw_svg
-from .progress import STOPPED, Progress
-from .progress import in_words as said_of
-from .values import legal
+from ..theme import FONTS, style_sheet
+from .progress import STOPPED, Progress, split_mark
 
 HEAD: Final = 54.0
 """Height of what stands above the graph: the headline and the bar."""
@@ -25,7 +25,8 @@ LINE: Final = 19.0
 """Height of a line of text below it."""
 MARGIN: Final = 16.0
 LEAST: Final = 420.0
-"""The picture is at least so wide, for the headline's sake; and this wide if there is something to read below."""
+"""The picture is at least so wide, for the headline's sake; and this wide if there is something to
+read below."""
 LEAST_WITH_NOTES: Final = 640.0
 MOST_LINES: Final = 3
 """Of one note."""
@@ -34,19 +35,23 @@ COLOURS: Final = {"stopped": "failed", "starting": "waiting"}
 
 
 class Picture:
-    """The output of one cell: an image from the first to the last, so that its look does not change at the end. Images
-    are also shown in a notebook that was only opened. The saved notebook gets the SVG too."""
+    """The output of one cell: an image from the first to the last, so that its look does not change
+    at the end. Images are also shown in a notebook that was only opened. The saved notebook gets
+    the SVG too."""
 
     def __init__(self) -> None:
-        self._layout: Layout | None = None
+        self._layout: GraphLayout | None = None
         self._handle: Any = None
 
     def draw(self, progress: Progress, now: float) -> None:
         """Show it, or put it in the place of what was shown last."""
         if self._layout is None:
-            self._layout = arrange(progress.shape)
-        svg = picture(progress, now, self._layout)
-        shown = {"text/html": as_image(svg, progress.headline(now)), "text/plain": in_words(progress, now)}
+            self._layout = arrange(progress.model)
+        svg = draw_picture(progress, now, self._layout)
+        shown = {
+            "text/html": as_image(svg, progress.headline(now)),
+            "text/plain": describe_run(progress, now),
+        }
         if progress.over:
             shown["image/svg+xml"] = svg
         if self._handle is None:
@@ -57,19 +62,31 @@ class Picture:
             self._handle.update(shown, raw=True)
 
 
-def picture(progress: Progress, now: float, layout: Layout) -> str:
-    """A run as one SVG text: headline and bar, the graph, and below it what is asked and what went wrong."""
+def draw_picture(progress: Progress, now: float, layout: GraphLayout) -> str:
+    """A run as one SVG text: headline and bar, the graph, and below it what is asked and what went
+    wrong."""
     notes = [(note, "failed" if note == progress.error else "paused") for note in progress.notes()]
-    width = max(layout.width + 2 * MARGIN, LEAST_WITH_NOTES if notes else LEAST)  # badges may stand out of the graph
-    lines = [(line, state, not n) for note, state in notes for n, line in enumerate(_wrapped(note, width))]
+    width = max(
+        layout.width + 2 * MARGIN, LEAST_WITH_NOTES if notes else LEAST
+    )  # badges may stand out of the graph
+    lines = [
+        (line, state, not n)
+        for note, state in notes
+        for n, line in enumerate(_wrap_note(note, width))
+    ]
     height = HEAD + layout.height + (len(lines) * LINE + MARGIN if lines else 0.0)
     headline = progress.headline(now)
-    graph = draw_svg(progress.shape, layout, marks={id: fitting(mark) for id, mark in progress.marks().items()})
+    graph = draw_svg(
+        progress.model, layout, marks={id: fit_mark(mark) for id, mark in progress.marks().items()}
+    )
     return "\n".join(
         [
-            f'<svg xmlns="http://www.w3.org/2000/svg" class="stategraph {look("auto").name}" role="img" '
-            f'aria-label="{escape(headline)}" viewBox="0 0 {width:g} {height:g}" width="{width:g}" height="{height:g}" '
-            f'style="max-width:100%;height:auto" font-family="{FONTS}" font-size="{FONT:g}" text-anchor="middle">',
+            '<svg xmlns="http://www.w3.org/2000/svg" class="stategraph '
+            f'{style_sheet("auto").name}" role="img" '
+            f'aria-label="{escape(headline)}" viewBox="0 0 {width:g} {height:g}" '
+            f'width="{width:g}" height="{height:g}" '
+            f'style="max-width:100%;height:auto" font-family="{FONTS}" font-size="{FONT:g}" '
+            'text-anchor="middle">',
             f'<rect class="page" width="{width:g}" height="{height:g}" rx="8" fill="#ffffff"/>',
             f'<g transform="translate({(width - layout.width) / 2:g} {HEAD:g})">',
             graph[graph.index(">") + 1 : graph.rindex("</svg>")].strip(),
@@ -82,17 +99,19 @@ def picture(progress: Progress, now: float, layout: Layout) -> str:
     )
 
 
-def in_words(progress: Progress, now: float) -> str:
+def describe_run(progress: Progress, now: float) -> str:
     """The same where no picture can be shown."""
     rows = [
-        f"{'  ' * row.depth}{row.label}: {' · '.join(filter(None, said_of(row.mark)))}" for row in progress.rows(now)
+        f"{'  ' * row.depth}{row.label}: {' · '.join(filter(None, split_mark(row.mark)))}"
+        for row in progress.rows(now)
     ]
     return "\n".join([progress.headline(now), *rows, *progress.notes()])
 
 
-def fitting(mark: Mark) -> Mark:
-    """The mark with as much of its text as its node has room for: of several parts the one that tells most."""
-    parts = said_of(mark)[1].split(" · ") if said_of(mark)[0] != STOPPED else [STOPPED]
+def fit_mark(mark: Mark) -> Mark:
+    """The mark with as much of its text as its node has room for: of several parts the one that
+    tells most."""
+    parts = split_mark(mark)[1].split(" · ") if split_mark(mark)[0] != STOPPED else [STOPPED]
     urgent = [part for part in parts if part.endswith(" failed")] if mark.state == "failed" else []
     for text in (" · ".join(parts), *urgent, *reversed(parts)):
         if text_width(text, SMALL) <= LONGEST_BADGE:
@@ -105,21 +124,27 @@ def _bar(progress: Progress, width: float) -> list[str]:
     place = f'x="{MARGIN:g}" y="36" height="6" rx="3"'
     done = f'<rect {place} width="{max(6.0, width * progress.share):.1f}" fill="#64748b"/>'
     return [
-        f'<g class="cluster"><rect class="shape" {place} width="{width:g}" fill="#f8fafc" stroke="#cbd5e1"/></g>',
+        f'<g class="cluster"><rect class="shape" {place} width="{width:g}" fill="#f8fafc" '
+        'stroke="#cbd5e1"/></g>',
         f'<g class="is-{state}"><g class="badge">{done}</g></g>' if progress.share else "",
     ]
 
 
 def _note(line: str, state: str, first: bool, y: float) -> str:
     dot = f'<rect x="{MARGIN:g}" y="{y + 6:g}" width="8" height="8" rx="4" fill="#64748b"/>'
-    return (f'<g class="is-{state}"><g class="badge">{dot}</g></g>' if first else "") + _text(line, MARGIN + 16, y + 10)
+    return (f'<g class="is-{state}"><g class="badge">{dot}</g></g>' if first else "") + _text(
+        line, MARGIN + 16, y + 10
+    )
 
 
 def _text(text: str, x: float, y: float) -> str:
-    return f'<text x="{x:g}" y="{y:g}" dy=".35em" text-anchor="start">{escape(legal(text))}</text>'
+    return (
+        f'<text x="{x:g}" y="{y:g}" dy=".35em" '
+        f'text-anchor="start">{escape(drop_illegal(text))}</text>'
+    )
 
 
-def _wrapped(note: str, width: float) -> list[str]:
+def _wrap_note(note: str, width: float) -> list[str]:
     room = width - 2 * MARGIN - 16
     letters = max(20, int(len(note) * room / max(room, text_width(note))))
     return wrap(note, letters, max_lines=MOST_LINES, placeholder="…") or [""]

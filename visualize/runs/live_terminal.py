@@ -1,18 +1,21 @@
 """A run shown in a terminal: a table kept up to date where `rich` is installed, else plain lines.
 
-How a Progress looks as text, and nothing else. It goes to stderr, so that what a program prints stays its own.
+How a Progress looks as text, and nothing else. It goes to stderr, so that what a program prints
+stays its own.
 """
 
 from __future__ import annotations
 
 import sys
+from collections import Counter
+from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from ...checkpoint.printable import printable
-from .progress import EARLIER, Progress, Row, Superstep
-from .progress import in_words as said_of
-from .values import TIMES, duration
+from ..labels import TIMES
+from .progress import EARLIER, NodeRow, Progress, Superstep, split_mark
+from .values import duration
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -20,9 +23,14 @@ if TYPE_CHECKING:
 
 SIGNS: Final = {"waiting": "○", "running": "▶", "done": "✔", "failed": "✘", "paused": "‖"}
 STYLES: Final = {
-    "waiting": "dim", "running": "bold cyan", "done": "green", "failed": "bold red", "paused": "bold yellow",
-    "starting": "dim", "stopped": "bold red",
-}  # fmt: skip
+    "waiting": "dim",
+    "running": "bold cyan",
+    "done": "green",
+    "failed": "bold red",
+    "paused": "bold yellow",
+    "starting": "dim",
+    "stopped": "bold red",
+}
 AROUND: Final = 8
 """Lines of a terminal that are kept for what stands around the rows."""
 PLAIN: Final = str.maketrans({"·": "-", TIMES: "x", "…": "..."})
@@ -36,7 +44,8 @@ def can_draw(file: TextIO) -> bool:
 
 
 class Lines:
-    """One line per superstep once it is over, and what the run has come to in the end. No control codes.
+    """One line per superstep once it is over, and what the run has come to in the end. No control
+    codes.
 
     Args:
         file: None for stderr.
@@ -51,7 +60,7 @@ class Lines:
         steps = progress.supersteps
         whole = len(steps) if progress.over else max(0, len(steps) - 1)
         for number in range(self._told, whole):
-            self._write(f"superstep {number + 1}: {in_words(steps[number])}")
+            self._write(f"superstep {number + 1}: {describe_superstep(steps[number])}")
         self._told = whole
         if progress.over:
             for line in (progress.headline(now), *progress.notes()):
@@ -66,11 +75,11 @@ class Lines:
         print(line, file=file, flush=True)
 
 
-def in_words(step: Superstep) -> str:
+def describe_superstep(step: Superstep) -> str:
     """What ran in a superstep, and for how long.
 
     >>> from collections import Counter
-    >>> in_words(Superstep(2, 1.0, 2.5, 2, 2, Counter(count=1, log=1), {"log": "failed"}))
+    >>> describe_superstep(Superstep(2, 1.0, 2.5, 2, 2, Counter(count=1, log=1), {"log": "failed"}))
     'count, log failed (1.5 s)'
     """
     shown = []
@@ -78,7 +87,13 @@ def in_words(step: Superstep) -> str:
         kept = step.kept[name]
         ran = count - kept
         times = f" {TIMES}{ran:,}" if ran > 1 else ""
-        shown.append(" ".join(filter(None, (name + times, step.halted.get(name), f"({kept:,} kept)" if kept else ""))))
+        shown.append(
+            " ".join(
+                filter(
+                    None, (name + times, step.halted.get(name), f"({kept:,} kept)" if kept else "")
+                )
+            )
+        )
     return f"{', '.join(shown)} ({duration(step.ended - step.started)})"
 
 
@@ -97,8 +112,12 @@ class Table:
         """Draw over what was drawn last."""
         live = self._live = self._live or self._open()
         try:
-            room = None if progress.over else max(3, live.console.height - AROUND - len(progress.notes()))
-            live.update(rendered(progress, now, room), refresh=True)
+            room = (
+                None
+                if progress.over
+                else max(3, live.console.height - AROUND - len(progress.notes()))
+            )
+            live.update(render_rich(progress, now, room), refresh=True)
         except BaseException:
             live.stop()  # it gives stdout back
             raise
@@ -111,12 +130,14 @@ class Table:
 
         file = self._file or sys.stderr
         # What nodes print appears above the table; where stdout goes elsewhere it is left alone.
-        live = Live(console=Console(file=file), auto_refresh=False, redirect_stdout=sys.stdout.isatty())
+        live = Live(
+            console=Console(file=file), auto_refresh=False, redirect_stdout=sys.stdout.isatty()
+        )
         live.start()
         return live
 
 
-def rendered(progress: Progress, now: float, room: int | None = None) -> Group:
+def render_rich(progress: Progress, now: float, room: int | None = None) -> Group:
     """A Progress for `rich`.
 
     Args:
@@ -136,10 +157,12 @@ def _bar(progress: Progress) -> Any:
     from rich.progress_bar import ProgressBar
 
     style = STYLES[progress.state if progress.over else "running"].removeprefix("bold ")
-    return ProgressBar(total=1.0, completed=progress.share, width=40, complete_style=style, finished_style=style)
+    return ProgressBar(
+        total=1.0, completed=progress.share, width=40, complete_style=style, finished_style=style
+    )
 
 
-def _table(rows: list[Row], room: int | None) -> Any:
+def _table(rows: list[NodeRow], room: int | None) -> Any:
     from rich import box
     from rich.table import Table as RichTable
     from rich.text import Text
@@ -149,33 +172,45 @@ def _table(rows: list[Row], room: int | None) -> Any:
     table.add_column("state", min_width=24)  # so that columns stand still
     for title in ("runs", "left", "time"):
         table.add_column(title, justify="right", no_wrap=True, min_width=6)
-    shown, rest = most_telling(rows, room)
-    for row in shown:
-        mark = row.mark
-        state = Text(printable(f"{SIGNS[mark.state]} {said_of(mark)[0]}"), style=STYLES[mark.state])
-        detail = detail_of(row)
-        if detail:
-            state.append(f"  {printable(detail)}", style="default" if mark.state != "failed" else "red")
-        name = Text("  " * row.depth + printable(row.label), style="dim" if mark.state == "waiting" else "")
-        spent = duration(row.seconds) if row.mark.state != "waiting" else ""
-        table.add_row(name, state, f"{row.runs:,}" if row.runs else "", f"{row.left:,}" if row.left else "", spent)
+    visible, rest = pick_rows(rows, room)
+    for row in visible:
+        table.add_row(*_table_cells(row))
     if rest:
-        counts = {state: sum(row.mark.state == state for row in rest) for state in SIGNS}
-        words = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
+        counts = Counter[str](row.mark.state for row in rest)
+        words = ", ".join(f"{counts[state]} {state}" for state in SIGNS if counts[state])
         table.add_row(Text(f"… {len(rest)} more", style="dim"), Text(words, style="dim"))
     return table
 
 
-def detail_of(row: Row) -> str:
-    """What is said beside the state; how often a node is done and for how long has columns of its own."""
-    parts = said_of(row.mark)[1].split(" · ")
-    return " · ".join(p for p in parts if row.mark.state != "done" or "retr" in p or "kept" in p or p == EARLIER)
+def _table_cells(row: NodeRow) -> Iterator[Any]:
+    from rich.text import Text
+
+    state, waiting = row.mark.state, row.mark.state == "waiting"
+    yield Text("  " * row.depth + printable(row.label), style="dim" if waiting else "")
+    status = Text(printable(f"{SIGNS[state]} {split_mark(row.mark)[0]}"), style=STYLES[state])
+    if detail := detail_of(row):
+        status.append(f"  {printable(detail)}", style="red" if state == "failed" else "default")
+    yield status
+    yield f"{row.runs:,}" if row.runs else ""
+    yield f"{row.left:,}" if row.left else ""
+    yield "" if waiting else duration(row.seconds)
 
 
-def most_telling(rows: list[Row], room: int | None) -> tuple[list[Row], list[Row]]:
+def detail_of(row: NodeRow) -> str:
+    """What is said beside the state; how often a node is done and for how long has columns of its
+    own."""
+    parts = split_mark(row.mark)[1].split(" · ")
+    return " · ".join(
+        p for p in parts if row.mark.state != "done" or "retr" in p or "kept" in p or p == EARLIER
+    )
+
+
+def pick_rows(rows: list[NodeRow], room: int | None) -> tuple[list[NodeRow], list[NodeRow]]:
     """The rows that are shown where there is room for so many, in their order, and the others."""
     if room is None or len(rows) <= room:
         return rows, []
     urgency = ["failed", "paused", "running", "done", "waiting"]
     best = sorted(range(len(rows)), key=lambda n: (urgency.index(rows[n].mark.state), n))[:room]
-    return [rows[n] for n in sorted(best)], [rows[n] for n in range(len(rows)) if n not in set(best)]
+    return [rows[n] for n in sorted(best)], [
+        rows[n] for n in range(len(rows)) if n not in set(best)
+    ]

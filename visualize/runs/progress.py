@@ -1,6 +1,8 @@
-"""What each node of a running graph is doing, from what was seen of its tasks: states, counts, times, in words.
+"""What each node of a running graph is doing, from what was seen of its tasks: states, counts,
+times, in words.
 
-Pure: the caller's clock stamps the events and says what time it is; nothing is displayed, awaited or locked here.
+Pure: the caller's clock stamps the events and says what time it is; nothing is displayed, awaited
+or locked here.
 """
 
 from __future__ import annotations
@@ -10,9 +12,10 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from ...pregel.names import NS_END, NS_SEP
-from ..shape import Node, Shape
+from ..labels import TIMES
+from ..model import GraphModel, GraphNode
 from ..svg import Mark
-from .values import TIMES, duration, many
+from .values import count_noun, duration
 
 RunState = Literal["starting", "running", "done", "paused", "failed", "stopped"]
 """`stopped`: from outside, by Ctrl-C, a cancellation or a drain."""
@@ -26,15 +29,16 @@ EARLIER = "earlier"
 """The mark of a node that an earlier call has finished."""
 
 
-def in_words(mark: Mark) -> tuple[str, str]:
-    """The state of a node as people say it, and what else its mark tells: what was cut off has not failed."""
+def split_mark(mark: Mark) -> tuple[str, str]:
+    """The state of a node as people say it, and what else its mark tells: what was cut off has not
+    failed."""
     parts = mark.text.split(" · ")
     if mark.state == "failed" and parts[-1] == STOPPED:
         return STOPPED, " · ".join(parts[:-1])
     return mark.state, mark.text
 
 
-class Started(NamedTuple):
+class TaskStarted(NamedTuple):
     """A task is about to run, or waits for a free worker.
 
     Attributes:
@@ -50,7 +54,7 @@ class Started(NamedTuple):
     step: int = 0
 
 
-class Ended(NamedTuple):
+class TaskEnded(NamedTuple):
     """A task has run to its end, failed or paused.
 
     Attributes:
@@ -71,7 +75,7 @@ class Ended(NamedTuple):
     kept: bool = False
 
 
-class Held(NamedTuple):
+class BreakpointHit(NamedTuple):
     """A breakpoint has stopped the graph at `place`, with the nodes of these names to follow."""
 
     at: float
@@ -79,14 +83,14 @@ class Held(NamedTuple):
     names: tuple[str, ...]
 
 
-Event = Started | Ended | Held
+Event = TaskStarted | TaskEnded | BreakpointHit
 
 
 @dataclass(slots=True)
 class Tally:
-    """What is known of one node. `total`, `done`, `failed` and `paused` count this superstep's tasks, `runs`,
-    `kept` and `retries` those of the whole call; `open` have not ended; `inside` counts tasks of graphs that are not
-    shown."""
+    """What is known of one node. `total`, `done`, `failed` and `paused` count this superstep's
+    tasks, `runs`, `kept` and `retries` those of the whole call; `open` have not ended; `inside`
+    counts tasks of graphs that are not shown."""
 
     runs: int = 0
     kept: int = 0
@@ -103,6 +107,21 @@ class Tally:
     seconds: float = 0.0
     since: float = 0.0
 
+    def end_task(self, event: TaskEnded) -> None:
+        """One of its tasks has ended."""
+        self.open -= 1
+        self.done += 1
+        self.seconds += 0.0 if self.open else event.at - self.since
+        if event.failure:
+            self.failed += 1
+            self.failure = event.failure
+        elif event.paused:
+            self.paused += 1
+        elif event.kept:
+            self.kept += 1
+        else:
+            self.runs += 1
+
     def spent(self, now: float) -> float:
         """Seconds during which at least one of its tasks was open."""
         return self.seconds + (now - self.since if self.open else 0.0)
@@ -110,8 +129,9 @@ class Tally:
 
 @dataclass(slots=True)
 class Superstep:
-    """One superstep of the outermost graph: its tasks by node, mid-task calls among them; `halted` says which nodes
-    failed or paused, `kept` how many tasks of a node were not run. `good` counts those that ended well."""
+    """One superstep of the outermost graph: its tasks by node, mid-task calls among them; `halted`
+    says which nodes failed or paused, `kept` how many tasks of a node were not run. `good` counts
+    those that ended well."""
 
     number: int
     started: float
@@ -123,10 +143,19 @@ class Superstep:
     kept: Counter[str] = field(default_factory=Counter)
     good: int = 0
 
+    def end_task(self, event: TaskEnded) -> None:
+        """One of its tasks has ended."""
+        self.ended = event.at
+        self.done += 1
+        self.good += not (event.failure or event.paused)
+        self.kept[event.name] += event.kept
+        if event.failure or event.paused:
+            self.halted[event.name] = "failed" if event.failure else "paused"
 
-class Row(NamedTuple):
-    """One node as a table shows it: `depth` counts the nodes around it, `runs` the tasks that have run to their end,
-    `left` those that run or wait for a free worker."""
+
+class NodeRow(NamedTuple):
+    """One node as a table shows it: `depth` counts the nodes around it, `runs` the tasks that have
+    run to their end, `left` those that run or wait for a free worker."""
 
     label: str
     depth: int
@@ -140,7 +169,8 @@ class Progress:
     """A run as far as it has been seen.
 
     Args:
-        shape: the nodes that are shown. Tasks of graphs inside a node that does not show them count towards it.
+        model: the nodes that are shown. Tasks of graphs inside a node that does not show them count
+            towards it.
         began: when the run began, by the caller's clock.
         earlier: the nodes that an earlier call has finished, if this one goes on with its work.
 
@@ -153,8 +183,10 @@ class Progress:
         error: what ended the run, as "Type: message".
     """
 
-    def __init__(self, shape: Shape, began: float = 0.0, earlier: frozenset[str] = frozenset()) -> None:
-        self.shape = shape
+    def __init__(
+        self, model: GraphModel, began: float = 0.0, earlier: frozenset[str] = frozenset()
+    ) -> None:
+        self.model = model
         self.state: RunState = "starting"
         self.supersteps: list[Superstep] = []
         self.tasks = 0
@@ -162,18 +194,18 @@ class Progress:
         self.earlier = earlier
         self.questions: dict[str, tuple[str, str]] = {}
         self.error = ""
-        self._known = {n.id: n for n in (*shape.nodes, *shape.clusters)}
+        self._known = {n.id: n for n in (*model.nodes, *model.clusters)}
         self._tallies: dict[str, Tally] = {}
         self._ids: dict[tuple[tuple[str, ...], str], tuple[str, bool]] = {}
         self.began = began
         self._held = False
         self._until: float | None = None
 
-    # -- what happens -------------------------------------------------------------------------------------------
+    # -- what happens ------------------------------------------------------------------------------
 
     def take(self, event: Event) -> None:
         """Note what has happened. Events come in the order in which they happened."""
-        if isinstance(event, Held):
+        if isinstance(event, BreakpointHit):
             self.state = "paused" if not event.place else self.state
             self._held = True
             for name in event.names:
@@ -181,7 +213,7 @@ class Progress:
                 self._tally(key).held = own
             return
         key, own = self._id(event.place, event.name)
-        if isinstance(event, Started):
+        if isinstance(event, TaskStarted):
             self._start(event, self._tally(key) if own else None)
         else:
             self._end(event, key, own)
@@ -194,7 +226,9 @@ class Progress:
             error: what it raised, as "Type: message".
         """
         paused = self.state == "paused" or bool(self.questions)
-        paused = paused or any(t.paused and t.superstep == len(self.supersteps) for t in self._tallies.values())
+        paused = paused or any(
+            t.paused and t.superstep == len(self.supersteps) for t in self._tallies.values()
+        )
         self.state = state or ("paused" if paused else "done")
         self.error = error
         self._until = at
@@ -202,7 +236,7 @@ class Progress:
             halted = self.supersteps[-1].halted
             halted.update({name: STOPPED for name in halted if self._cut_off(self._tally(name))})
 
-    def _start(self, event: Started, tally: Tally | None) -> None:
+    def _start(self, event: TaskStarted, tally: Tally | None) -> None:
         self.state = "running"
         self._held = False
         if not event.place:
@@ -222,17 +256,11 @@ class Progress:
         tally.open += 1
         tally.total += 1
 
-    def _end(self, event: Ended, key: str, own: bool) -> None:
+    def _end(self, event: TaskEnded, key: str, own: bool) -> None:
         self.tasks += not event.kept
         self.kept += event.kept
         if not event.place and self.supersteps:
-            step = self.supersteps[-1]
-            step.ended = event.at
-            step.done += 1
-            step.good += not (event.failure or event.paused)
-            step.kept[event.name] += event.kept
-            if event.failure or event.paused:
-                step.halted[event.name] = "failed" if event.failure else "paused"
+            self.supersteps[-1].end_task(event)
         for id, text in event.questions:
             self.questions.setdefault(id, (key, text))
         tally = self._tally(key)
@@ -240,23 +268,13 @@ class Progress:
         if not own:
             tally.inside += 1
             return
-        tally.open -= 1
-        tally.done += 1
-        tally.seconds += 0.0 if tally.open else event.at - tally.since
-        if event.failure:
-            tally.failed += 1
-            tally.failure = event.failure
-        elif event.paused:
-            tally.paused += 1
-        elif event.kept:
-            tally.kept += 1
-        else:
-            tally.runs += 1
-        if not tally.open and self._opened(key):
+        tally.end_task(event)
+        if not tally.open and self._is_open(key):
             self._close(key, event.at)
 
     def _close(self, holder: str, at: float) -> None:
-        """Nothing runs inside a node that has ended: what has not been seen to end was given up with its attempt."""
+        """Nothing runs inside a node that has ended: what has not been seen to end was given up
+        with its attempt."""
         for id, tally in self._tallies.items():
             if tally.open and id.startswith((holder + NS_END, holder + NS_SEP)):
                 tally.seconds = tally.spent(at)
@@ -265,24 +283,28 @@ class Progress:
                 tally.open = 0
 
     def _id(self, place: tuple[str, ...], name: str) -> tuple[str, bool]:
-        """The id of the node that a task counts towards, and whether it is the task's own: else that of the nearest
-        node around it that is shown."""
+        """The id of the node that a task counts towards, and whether it is the task's own: else
+        that of the nearest node around it that is shown."""
         found = self._ids.get((place, name))
         if found is None:
             holders = [NS_END.join(place[:depth]) for depth in range(1, len(place) + 1)]
-            hidden = next((n for n, holder in enumerate(holders) if not self._opened(holder)), None)
-            found = (NS_END.join((*place, name)), True) if hidden is None else (holders[hidden], False)
+            hidden = next(
+                (n for n, holder in enumerate(holders) if not self._is_open(holder)), None
+            )
+            found = (
+                (NS_END.join((*place, name)), True) if hidden is None else (holders[hidden], False)
+            )
             self._ids[place, name] = found
         return found
 
-    def _opened(self, holder: str) -> bool:
+    def _is_open(self, holder: str) -> bool:
         """Whether what is inside this node is shown."""
         return holder in self._known and self._known[holder].kind == "cluster"
 
     def _tally(self, id: str) -> Tally:
         return self._tallies.setdefault(id, Tally())
 
-    # -- what is shown ------------------------------------------------------------------------------------------
+    # -- what is shown -----------------------------------------------------------------------------
 
     @property
     def over(self) -> bool:
@@ -295,8 +317,8 @@ class Progress:
 
     @property
     def share(self) -> float:
-        """How much of the current superstep has ended well, from 0 to 1; how many are to come nobody knows. Of one
-        that a breakpoint holds nothing has."""
+        """How much of the current superstep has ended well, from 0 to 1; how many are to come
+        nobody knows. Of one that a breakpoint holds nothing has."""
         if self.state == "done":
             return 1.0
         step = self.supersteps[-1] if self.supersteps else None
@@ -306,28 +328,31 @@ class Progress:
         """What to paint on each node that has tasks."""
         return {id: self._mark(id) for id, node in self._known.items() if node.kind in MARKED}
 
-    def rows(self, now: float) -> list[Row]:
-        """The nodes that have tasks, each below what it is in; then the functions that nodes have called."""
+    def rows(self, now: float) -> list[NodeRow]:
+        """The nodes that have tasks, each below what it is in; then the functions that nodes have
+        called."""
         shown = self._in_order()
         listed = {node.id for node in shown}
-        called = [Node(id, id.rpartition(NS_END)[2]) for id in self._tallies if id not in listed]
+        called = [
+            GraphNode(id, id.rpartition(NS_END)[2]) for id in self._tallies if id not in listed
+        ]
         return [self._row(node, now) for node in (*shown, *called)]
 
     def headline(self, now: float) -> str:
         """The run as a whole, in one line."""
         count, step = len(self.supersteps), self.supersteps[-1] if self.supersteps else None
         if self.state == "done":
-            parts = ["done", many(count, "superstep"), many(self.tasks, "task")]
+            parts = ["done", count_noun(count, "superstep"), count_noun(self.tasks, "task")]
         elif step is None:
             parts = [self.state]
         elif self.state == "running":
-            parts = [f"superstep {count}", f"{step.done:,} of {many(step.total, 'task')}"]
+            parts = [f"superstep {count}", f"{step.done:,} of {count_noun(step.total, 'task')}"]
         else:
-            parts = [f"{self.state} in superstep {count}", many(self.tasks, "task")]
+            parts = [f"{self.state} in superstep {count}", count_noun(self.tasks, "task")]
         if self.kept:
             parts.append(f"{self.kept:,} kept")
         if self.questions:
-            parts.append(many(len(self.questions), "question"))
+            parts.append(count_noun(len(self.questions), "question"))
         return " · ".join((*parts, duration(self.elapsed(now))))
 
     def notes(self) -> list[str]:
@@ -341,57 +366,60 @@ class Progress:
     def _mark(self, id: str) -> Mark:
         tally = self._tallies.get(id)
         if tally is None:
-            return Mark("done", EARLIER) if self._finished_earlier(id) else Mark("waiting")
+            earlier = self._is_finished_earlier(id)
+            return Mark("done", EARLIER) if earlier else Mark("waiting")
         if tally.open and not self.over:
-            return Mark("running", _counted(tally))
-        if tally.failed:
-            why = tally.failure.partition(":")[0]
-            return Mark("failed", STOPPED if self._cut_off(tally) else _joined(_counted(tally), why))
-        if tally.open:
-            return Mark("failed", _joined(_counted(tally), STOPPED))
-        if tally.paused:
-            return Mark("paused", self._asked(id) or "breakpoint")
-        if tally.held:
-            return Mark("paused", "breakpoint")
-        if not tally.runs and not tally.kept:
-            return Mark("waiting")
-        kept = "" if not tally.kept else f"{tally.kept:,} kept" if tally.kept > 1 or tally.runs else "kept"
-        if not tally.runs:
-            return Mark("done", kept)
-        retries = "" if not tally.retries else "1 retry" if tally.retries == 1 else f"{tally.retries:,} retries"
-        exact, rough = duration(tally.seconds), f"{tally.seconds:.1f} s"
-        time = "" if tally.seconds < NOTABLE else rough if tally.seconds < 1 else exact
-        return Mark("done", _joined(f"{TIMES}{tally.runs:,}" if tally.runs > 1 else time, retries, kept))
+            return Mark("running", _count_tasks(tally))
+        if tally.failed and self._cut_off(tally):
+            return Mark("failed", STOPPED)
+        if tally.failed or tally.open:
+            why = tally.failure.partition(":")[0] if tally.failed else STOPPED
+            return Mark("failed", _join(_count_tasks(tally), why))
+        if tally.paused or tally.held:
+            asked = self._count_questions(id) if tally.paused else ""
+            return Mark("paused", asked or "breakpoint")
+        if tally.runs or tally.kept:
+            return Mark("done", _describe_done(tally))
+        return Mark("waiting")
 
     def _cut_off(self, tally: Tally) -> bool:
         """Whether what it raised is what stopped the run from outside."""
-        return self.state == "stopped" and tally.failure.partition(":")[0] == self.error.partition(":")[0]
+        return (
+            self.state == "stopped"
+            and tally.failure.partition(":")[0] == self.error.partition(":")[0]
+        )
 
-    def _finished_earlier(self, id: str) -> bool:
+    def _is_finished_earlier(self, id: str) -> bool:
         """Whether an earlier call has finished this node, or one around it."""
         holders = id.split(NS_END)
-        return any(NS_END.join(holders[:depth]) in self.earlier for depth in range(1, len(holders) + 1))
+        return any(
+            NS_END.join(holders[:depth]) in self.earlier for depth in range(1, len(holders) + 1)
+        )
 
-    def _asked(self, id: str) -> str:
+    def _count_questions(self, id: str) -> str:
         inside = id + NS_END
         count = sum(by == id or by.startswith(inside) for by, _ in self.questions.values())
-        return f"asks {TIMES}{count}" if count > 1 else "asks" if count else ""
+        if not count:
+            return ""
+        return f"asks {TIMES}{count}" if count > 1 else "asks"
 
-    def _row(self, node: Node, now: float) -> Row:
+    def _row(self, node: GraphNode, now: float) -> NodeRow:
         tally = self._tallies.get(node.id) or Tally()
         left = 0 if self.over else tally.open
         spent = tally.spent(self._at(now))
-        return Row(node.label, len(self._around(node)), self._mark(node.id), tally.runs, left, spent)
+        return NodeRow(
+            node.label, len(self._around(node)), self._mark(node.id), tally.runs, left, spent
+        )
 
-    def _in_order(self) -> list[Node]:
-        found: dict[str, Node] = {}
-        for node in self.shape.nodes:
+    def _in_order(self) -> list[GraphNode]:
+        found: dict[str, GraphNode] = {}
+        for node in self.model.nodes:
             for one in (*self._around(node), node):
                 if one.kind in MARKED:
                     found.setdefault(one.id, one)
         return [*found.values()]
 
-    def _around(self, node: Node) -> list[Node]:
+    def _around(self, node: GraphNode) -> list[GraphNode]:
         """What a node is in, outermost first."""
         holder = self._known[node.inside] if node.inside is not None else None
         return [] if holder is None else [*self._around(holder), holder]
@@ -400,12 +428,31 @@ class Progress:
         return self._known[id].label if id in self._known else id.rpartition(NS_END)[2]
 
 
-def _counted(tally: Tally) -> str:
+def _count_tasks(tally: Tally) -> str:
     """How far a node's tasks have come, if there are several."""
     if tally.total > 1:
-        return _joined(f"{tally.done:,}/{tally.total:,}", f"{tally.failed} failed" if tally.failed else "")
-    return f"{many(tally.inside, 'task')} inside" if tally.inside else ""
+        return _join(
+            f"{tally.done:,}/{tally.total:,}", f"{tally.failed} failed" if tally.failed else ""
+        )
+    return f"{count_noun(tally.inside, 'task')} inside" if tally.inside else ""
 
 
-def _joined(*parts: str) -> str:
+def _describe_done(tally: Tally) -> str:
+    """How often a node has run, or how long it took; its retries; what was not run."""
+    kept = ""
+    if tally.kept:
+        alone = tally.kept == 1 and not tally.runs
+        kept = "kept" if alone else f"{tally.kept:,} kept"
+    if not tally.runs:
+        return kept
+    ran = ""
+    if tally.runs > 1:
+        ran = f"{TIMES}{tally.runs:,}"
+    elif tally.seconds >= NOTABLE:
+        ran = f"{tally.seconds:.1f} s" if tally.seconds < 1 else duration(tally.seconds)
+    retries = count_noun(tally.retries, "retry", "retries") if tally.retries else ""
+    return _join(ran, retries, kept)
+
+
+def _join(*parts: str) -> str:
     return " · ".join(filter(None, parts))

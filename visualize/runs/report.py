@@ -1,13 +1,15 @@
-"""A thread as one HTML page that needs nothing but a browser: graph, timeline, steps with changes, questions, errors.
+"""A thread as one HTML page that needs nothing but a browser: graph, timeline, steps with changes,
+questions, errors.
 
-Only puts together what others have read and drawn. Everything that comes from a graph or a state is escaped here.
+Only puts together what others have read and drawn. Everything that comes from a graph or a state is
+escaped here.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from html import escape
 from importlib.resources import files
@@ -16,12 +18,13 @@ from pathlib import Path
 from ...checkpoint.base import RunnableConfig
 from ...pregel.app import Pregel
 from ...pregel.names import NS_END, START
+from ..extract import extract
+from ..labels import TIMES, drop_illegal
 from ..layout.measure import SMALL, text_width
-from ..outline import outline
 from ..svg import LONGEST_BADGE, Mark, State, draw_svg
-from .report_data import Report, Trouble, gather
-from .story import Step, Story, Task
-from .values import TIMES, legal, many, plain
+from .report_data import ReportData, Trouble, gather
+from .trace import Trace
+from .values import count_noun, sanitize
 
 _CALM = {
     "done": "done",
@@ -31,18 +34,21 @@ _CALM = {
 }
 _URGENT: tuple[State, ...] = ("failed", "paused", "waiting", "done")
 _POLICY = (
-    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
+    "base-uri 'none'; form-action 'none'"
 )
 
 
 def report(app: Pregel, config: RunnableConfig, path: str | Path) -> Path:
-    """Write what a thread went through as one HTML page: readable offline, with nothing loaded from anywhere.
+    """Write what a thread went through as one HTML page: readable offline, with nothing loaded from
+    anywhere.
 
-    The page holds text from the states, so keep it as you keep the thread itself. Long texts are shortened, the more
-    the longer the thread; the page says to what length.
+    The page holds text from the states, so keep it as you keep the thread itself. Long texts are
+    shortened, the more the longer the thread; the page says to what length.
 
     Args:
-        config: the thread; with a `checkpoint_id` the line that leads to that checkpoint, else to the newest.
+        config: the thread; with a `checkpoint_id` the line that leads to that checkpoint, else to
+            the newest.
         path: the file to write.
 
     Returns:
@@ -50,7 +56,8 @@ def report(app: Pregel, config: RunnableConfig, path: str | Path) -> Path:
 
     Raises:
         TypeError: `app` is no compiled graph.
-        ValueError: the graph has no saver, or the config names no thread, or one that is not stored.
+        ValueError: the graph has no saver, or the config names no thread, or one that is not
+            stored.
     """
     path = Path(path)
     path.write_text(draw_report(app, config), encoding="utf-8")
@@ -60,13 +67,15 @@ def report(app: Pregel, config: RunnableConfig, path: str | Path) -> Path:
 def draw_report(app: Pregel, config: RunnableConfig) -> str:
     """The page as text; see `report`."""
     told = gather(app, config)
-    story = told.story
-    held = app.nested(story.ns)
-    shape = outline(held if isinstance(held, Pregel) else app, xray=True)
-    across = 1180 if len(told.story.steps) <= 40 else None
-    graph = draw_svg(shape, marks=_marks(story, {node.id for node in (*shape.nodes, *shape.clusters)}))
+    trace = told.trace
+    held = app.nested(trace.ns)
+    model = extract(held if isinstance(held, Pregel) else app, xray=True)
+    across = 1180 if len(told.trace.steps) <= 40 else None
+    graph = draw_svg(
+        model, marks=_marks(trace, {node.id for node in (*model.nodes, *model.clusters)})
+    )
     times = replace(told.timeline, remarks=()).draw_svg(width=across)  # the page has said them
-    title = f"{story.name} · thread {story.thread}"
+    title = f"{trace.name} · thread {trace.thread}"
     return "".join(
         [
             '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">',
@@ -77,14 +86,21 @@ def draw_report(app: Pregel, config: RunnableConfig) -> str:
             "<main>",
             *(
                 f'<section class="card failure"><p><b>{_text(remark, 2000)}</b></p></section>\n'
-                for remark in story.remarks
+                for remark in trace.remarks
             ),
             *(_trouble(question, "question", "asks") for question in told.questions),
-            *(_trouble(error, "failure", "failed") for error in told.errors if _is_open(told, error)),
-            _card("time", "Timeline", f'<div class="scroll{" fit" if across else ""}">{times}</div>'),
-            f'<div class="columns">{_card("graph", "Graph", graph)}{_card("told", "Steps", _STEPS)}</div>',
-            *_handled(told),
-            *_branches(story),
+            *(
+                _trouble(error, "failure", "failed")
+                for error in told.errors
+                if _is_open(told, error)
+            ),
+            _card(
+                "time", "Timeline", f'<div class="scroll{" fit" if across else ""}">{times}</div>'
+            ),
+            '<div class="columns">'
+            f"{_card('graph', 'Graph', graph)}{_card('told', 'Steps', _STEPS)}</div>",
+            *_list_handled(told),
+            *_list_branches(trace),
             "</main>",
             f"<footer>{_footer(told)}</footer>",
             f'<script type="application/json" id="data">{_data(told)}</script>\n',
@@ -93,7 +109,8 @@ def draw_report(app: Pregel, config: RunnableConfig) -> str:
     )
 
 
-_STEPS = """<div class="bar-line"><input id="search" type="search" placeholder="Search the steps" aria-label="Search">
+_STEPS = """<div class="bar-line"><input id="search" type="search"
+ placeholder="Search the steps" aria-label="Search">
 <button id="filter" hidden></button><span class="sub" id="count" role="status"></span>
 <button id="older" title="Older steps">&lsaquo;</button><span class="sub" id="page"></span>
 <button id="newer" title="Newer steps">&rsaquo;</button></div><ol class="steps" id="steps"></ol>
@@ -104,28 +121,42 @@ def _asset(name: str) -> str:
     return files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
-def _data(told: Report) -> str:
+def _data(told: ReportData) -> str:
     """JSON that no HTML parser can mistake for the end of the script."""
-    text = json.dumps({"steps": told.steps, "values": told.values}, ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps(
+        {"steps": told.steps, "values": told.values}, ensure_ascii=False, separators=(",", ":")
+    )
     return (
-        text.replace("&", "\\u0026").replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+        text.replace("&", "\\u0026")
+        .replace("<", "\\u003c")
+        .replace("\u2028", "\\u2028")
+        .replace("\u2029", "\\u2029")
     )
 
 
 def _text(text: str, limit: int = 400) -> str:
-    return escape(legal(plain(text, limit)))
+    return escape(drop_illegal(sanitize(text, limit)))
 
 
 def _card(name: str, title: str, body: str) -> str:
     return f'<section class="card" id="{name}"><h2>{title}</h2>{body}</section>\n'
 
 
-def _header(told: Report) -> Iterator[str]:
-    story = told.story
-    yield f'<header><h1>{_text(story.name, 120)}</h1><span class="chip {story.state}">{_CALM[story.state]}</span>'
-    yield f'<p class="sub">thread <bdi>{_text(story.thread, 200)}</bdi> · {_text(told.timeline.summary)}</p>'
-    if not story.whole:
-        yield '<p class="sub">Shown up to the checkpoint that was asked for; the thread goes on after it.</p>'
+def _header(told: ReportData) -> Iterator[str]:
+    trace = told.trace
+    yield (
+        f'<header><h1>{_text(trace.name, 120)}</h1><span class="chip '
+        f'{trace.state}">{_CALM[trace.state]}</span>'
+    )
+    yield (
+        f'<p class="sub">thread <bdi>{_text(trace.thread, 200)}</bdi> · '
+        f"{_text(told.timeline.summary)}</p>"
+    )
+    if not trace.whole:
+        yield (
+            '<p class="sub">Shown up to the checkpoint that was asked for; the thread goes on '
+            "after it.</p>"
+        )
     yield "</header>\n"
 
 
@@ -134,86 +165,109 @@ def _trouble(told: Trouble, look: str, verb: str) -> str:
     name = _text(told.path, 120)
     return (
         f'<section class="card {look}"><p><b>{name}</b> {verb} '
-        f'<button data-go="{told.step}">go to the step</button></p>'
+        f"{_go_to(told.step)}</p>"
         f'<pre>{escape(told.text)}</pre><p class="chk">{escape(told.title)}</p></section>\n'
     )
 
 
-def _is_open(told: Report, error: Trouble) -> bool:
-    return told.story.steps[error.step].source == "open"
+def _go_to(step: int) -> str:
+    return f'<button data-go="{step}">go to the step</button>'
 
 
-def _handled(told: Report) -> Iterator[str]:
+def _is_open(told: ReportData, error: Trouble) -> bool:
+    return told.trace.steps[error.step].source == "open"
+
+
+def _list_handled(told: ReportData) -> Iterator[str]:
     """Errors that are over: an error handler took them, or the thread went on another way."""
     handled = [error for error in told.errors if not _is_open(told, error)]
     if handled:
         rows = "".join(
-            f"<details><summary>{_text(error.path, 120)} {escape(error.title)}: {_text(error.text, 120)}"
-            f'</summary><p><button data-go="{error.step}">go to the step</button></p>'
+            f"<details><summary>{_text(error.path, 120)} {escape(error.title)}: "
+            f"{_text(error.text, 120)}"
+            f"</summary><p>{_go_to(error.step)}</p>"
             f"<pre>{escape(error.text)}</pre></details>"
             for error in handled
         )
         yield _card("handled", "Errors that were handled", rows)
     if told.unheard:
-        yield f'<p class="sub">{many(told.unheard, "more error")} not shown.</p>'
+        yield f'<p class="sub">{count_noun(told.unheard, "more error")} not shown.</p>'
 
 
-def _branches(story: Story) -> Iterator[str]:
+_ORIGINS = {
+    "loop": "by a run",
+    "update": "by update_state",
+    "input": "by a new input",
+    "fork": "by a replay",
+}
+
+
+def _list_branches(trace: Trace) -> Iterator[str]:
     """Where the thread has other branches."""
-    places = {step.checkpoint: (place, step.number) for place, step in enumerate(story.steps)}
+    places = {step.checkpoint: (place, step.number) for place, step in enumerate(trace.steps)}
     rows = []
-    for branch in story.branches[:100]:
+    for branch in trace.branches[:100]:
         place = places.get(branch.parent)
-        where = f'after step {place[1]} <button data-go="{place[0]}">go to the step</button>' if place else "elsewhere"
-        how = {"loop": "by a run", "update": "by update_state", "input": "by a new input", "fork": "by a replay"}
-        rows.append(
-            f"<tr><td>{where}</td><td>{how.get(branch.source, '')}</td><td>{many(branch.size, 'checkpoint')}</td>"
-            f"<td><code>{_text(branch.tip)}</code></td></tr>"
-        )
+        where = "elsewhere"
+        if place:
+            where = f"after step {place[1]} {_go_to(place[0])}"
+        cells = [
+            where,
+            _ORIGINS.get(branch.source, ""),
+            count_noun(branch.size, "checkpoint"),
+            f"<code>{_text(branch.tip)}</code>",
+        ]
+        rows.append(f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
     if rows:
-        note = '<p class="sub">Each can be looked at by its newest checkpoint: put its id as checkpoint_id.</p>'
+        note = (
+            '<p class="sub">To look at one, pass the id of its newest checkpoint as '
+            "checkpoint_id.</p>"
+        )
         yield _card("branches", "Other branches", f"{note}<table>{''.join(rows)}</table>")
 
 
-def _footer(told: Report) -> str:
+def _footer(told: ReportData) -> str:
     keys = (
-        "<kbd>j</kbd> <kbd>k</kbd> next and previous step · <kbd>Enter</kbd> open · <kbd>[</kbd> <kbd>]</kbd> pages · "
+        "<kbd>j</kbd> <kbd>k</kbd> next and previous step · <kbd>Enter</kbd> open · <kbd>[</kbd> "
+        "<kbd>]</kbd> pages · "
     )
     keys += "<kbd>/</kbd> search · <kbd>Esc</kbd> show all · click a node to see only its steps"
-    unread = f" · {many(told.story.unread, 'nested run')} not read" if told.story.unread else ""
-    checkpoint = f" · checkpoint <code>{_text(told.story.checkpoint)}</code>" if told.story.checkpoint else ""
+    unread = (
+        f" · {count_noun(told.trace.unread, 'nested run')} not read" if told.trace.unread else ""
+    )
+    checkpoint = (
+        f" · checkpoint <code>{_text(told.trace.checkpoint)}</code>"
+        if told.trace.checkpoint
+        else ""
+    )
     return f"{keys}<br>Values are shortened to {told.limit:,} characters{unread}{checkpoint}"
 
 
-def _marks(story: Story, drawn: set[str]) -> dict[str, Mark]:
+def _marks(trace: Trace, drawn: set[str]) -> dict[str, Mark]:
     """How each node stands at the end, and how many tasks it had."""
     ended: dict[str, Counter[State]] = {}
     states: dict[str, State] = {}
-    for step in story.steps:
+    for step in trace.steps:
         last: dict[str, set[State]] = {}
-        for task in _tasks([step]):
+        for task in step.all_tasks():
             ended.setdefault(task.node, Counter())[task.state] += 1
             last.setdefault(task.node, set()).add(task.state)
-        states |= {node: next(state for state in _URGENT if state in found) for node, found in last.items()}
+        states |= {
+            node: next(state for state in _URGENT if state in found) for node, found in last.items()
+        }
     return {
-        node: Mark(state, _counted(ended[node]))
+        node: Mark(state, _count_tasks(ended[node]))
         for node, state in states.items()
         if node in drawn and node.rpartition(NS_END)[2] != START
     }
 
 
-def _counted(ended: Counter[State]) -> str:
+def _count_tasks(ended: Counter[State]) -> str:
     """How many tasks a node had, and how many of them failed."""
     failed, all_of_them = ended["failed"], ended.total()
     if all_of_them == 1:
         return ""
+    if not failed:
+        return f"{TIMES}{all_of_them:,}"
     words = f"{failed:,} of {all_of_them:,} failed"
-    short = f"{failed:,} failed"
-    return f"{TIMES}{all_of_them:,}" if not failed else words if text_width(words, SMALL) <= LONGEST_BADGE else short
-
-
-def _tasks(steps: Iterable[Step]) -> Iterator[Task]:
-    for step in steps:
-        for task in step.tasks:
-            yield task
-            yield from _tasks(task.steps)
+    return words if text_width(words, SMALL) <= LONGEST_BADGE else f"{failed:,} failed"

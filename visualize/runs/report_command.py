@@ -1,4 +1,5 @@
-"""`python -m stategraph report`: opens a stored thread and writes its report. The page itself is made elsewhere."""
+"""`python -m stategraph report`: opens a stored thread and writes its report. The page itself is
+made elsewhere."""
 
 from __future__ import annotations
 
@@ -10,23 +11,32 @@ from pathlib import Path
 from ...checkpoint.base import RunnableConfig, address
 from ...checkpoint.command import open_saver
 from ...checkpoint.encryption import KEYS_HELP
-from ...graph.builder import StateGraph
-from ...pregel.app import Pregel
 from ...pregel.errors import StateGraphError
-from ..command import NotFoundError, load, only, pick
+from ..command import NotFoundError, find_graph
 from .report import report
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     """What the command can be told."""
-    what = "module:name or path/to/file.py:name of the graph that made the thread, its builder, or a function for one"
+    what = (
+        "module:name or path/to/file.py:name of the graph that made the thread, its builder, or "
+        "a function for one"
+    )
     parser.add_argument("graph", help=what)
-    parser.add_argument("--db", required=True, metavar="FILE-OR-URL", help="an SQLite file, or postgresql://...")
+    parser.add_argument(
+        "--db", required=True, metavar="FILE-OR-URL", help="an SQLite file, or postgresql://..."
+    )
     parser.add_argument("--thread", required=True, metavar="ID", help="the thread's id")
-    parser.add_argument("--checkpoint", metavar="ID", help="tell the line that leads to this one (default: the newest)")
+    parser.add_argument(
+        "--checkpoint",
+        metavar="ID",
+        help="tell the line that leads to this one (default: the newest)",
+    )
     parser.add_argument("--keys", metavar="FILE", help=KEYS_HELP)
     out = "the page to write (%(default)s)"
-    parser.add_argument("-o", "--out", type=Path, default=Path("report.html"), metavar="FILE", help=out)
+    parser.add_argument(
+        "-o", "--out", type=Path, default=Path("report.html"), metavar="FILE", help=out
+    )
     return parser
 
 
@@ -37,7 +47,7 @@ def main(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
             raise NotFoundError(f"{asked.out}: a report's file ends with .html")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # advice on the graph is for who builds it
-            graph = _graph(asked.graph)
+            graph = find_graph(asked.graph)
         with open_saver(asked.db, graph.serde, asked.keys) as saver:
             app = graph.copy({"checkpointer": saver})
             where: RunnableConfig = address(asked.thread, "", asked.checkpoint)
@@ -45,16 +55,11 @@ def main(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
                 raise NotFoundError(f"{asked.db} has no thread {asked.thread!r}")
             print(report(app, where, asked.out))
     except OSError as error:
-        parser.error(f"{error.filename or asked.out}: {error.strerror}" if error.strerror else str(error))
+        parser.error(
+            f"{error.filename or asked.out}: {error.strerror}" if error.strerror else str(error)
+        )
     except sqlite3.Error as error:
         parser.error(f"{asked.db} cannot be read: {error}")
     except (StateGraphError, ValueError) as error:
         parser.error(str(error))
     return 0
-
-
-def _graph(target: str) -> Pregel:
-    place, _, name = target.rpartition(":") if ":" in target else (target, "", "")
-    module = load(place)
-    found = pick(module, name or only(module, place), place)
-    return found.compile() if isinstance(found, StateGraph) else found

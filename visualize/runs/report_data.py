@@ -1,6 +1,8 @@
-"""What a report tells of a thread, as plain data: steps with their changes, values by number, errors and questions.
+"""What a report tells of a thread, as plain data: steps with their changes, values by number,
+errors and questions.
 
-Everything here is text already, shortened so that the whole stays within a budget. How it looks is not decided here.
+Everything here is text already, shortened so that the whole stays within a budget. How it looks is
+not decided here.
 """
 
 from __future__ import annotations
@@ -13,23 +15,28 @@ from typing import Any, NamedTuple
 from ...checkpoint.base import RunnableConfig
 from ...pregel.app import Pregel
 from ...pregel.names import START
+from ..labels import TIMES, drop_illegal
 from .changes import headline, writers
-from .diff import Change, Limits, diff, draw_html
-from .story import Step, Story, Task, TaskState, newest, read
-from .timeline import Timeline, of_story
-from .values import TIMES, block, duration, legal, plain, shown
+from .diff import Change, DiffLimits, diff, draw_html
+from .timeline import Timeline, build_timeline
+from .trace import TaskState, Trace, TraceStep, TraceTask, read_snapshot, read_trace
+from .values import block, duration, format_value, sanitize
 
 BUDGET = 1_200_000
 """Characters for all changes of a report, and as many for all values."""
 
 MOST = 50
-"""So many errors and questions are told."""
+"""So many errors and questions are shown."""
+
+MOST_ROWS = 40
+"""So many rows of tasks are shown for a step."""
 
 Data = dict[str, Any]
 
 
 class Trouble(NamedTuple):
-    """An error or a question of a task. `step` is its place in the list of steps, `path` what the task is called."""
+    """An error or a question of a task. `step` is its place in the list of steps, `path` what the
+    task is called."""
 
     step: int
     node: str
@@ -39,7 +46,7 @@ class Trouble(NamedTuple):
 
 
 @dataclass
-class Report:
+class ReportData:
     """All that a page shows.
 
     Attributes:
@@ -49,7 +56,7 @@ class Report:
         unheard: errors that are not told because there are too many.
     """
 
-    story: Story
+    trace: Trace
     timeline: Timeline
     limit: int
     steps: list[Data] = field(default_factory=list)
@@ -59,28 +66,34 @@ class Report:
     unheard: int = 0
 
 
-def gather(app: Pregel, config: RunnableConfig) -> Report:
+def gather(app: Pregel, config: RunnableConfig) -> ReportData:
     """Read a thread and shorten what it holds.
 
     Raises:
-        TypeError, ValueError: see `read`.
+        TypeError, ValueError: see `read_trace`.
     """
-    metadata = newest(app, config).metadata
+    metadata = read_snapshot(app, config).metadata
     expected = int((metadata or {}).get("step", 0)) + 3
     states = _States(_share(expected, 200, 6000), _limits(expected))
-    story = read(app, config, states.look)
-    report = Report(story, of_story(story), states.limit)
+    trace = read_trace(app, config, states.look)
+    report = ReportData(trace, build_timeline(trace), states.limit)
     numbers: dict[str, int] = {}
-    room = _share(len(story.steps), 150, 20_000)
-    forks = _forks(story)
-    for place, step in enumerate(story.steps):
+    room = _share(len(trace.steps), 150, 20_000)
+    forks = _forks(trace)
+    for place, step in enumerate(trace.steps):
         told = states.told.pop(id(step))
         data = _step(report.timeline, place, step, within(told.changes, room))
-        data["v"] = {key: numbers.setdefault(text, len(numbers)) for key, text in told.after.items()}
+        data["v"] = {
+            key: numbers.setdefault(text, len(numbers)) for key, text in told.after.items()
+        }
         data["x"] = list(told.gone)
         data["f"] = forks.get(step.checkpoint, 0)
         report.steps.append(
-            {key: value for key, value in data.items() if value not in (None, [], {}, "", 0) or key == "n"}
+            {
+                key: value
+                for key, value in data.items()
+                if value not in (None, [], {}, "", 0) or key == "n"
+            }
         )
     report.values = list(numbers)
     _gather_troubles(report)
@@ -91,12 +104,12 @@ def _share(count: int, least: int, most: int) -> int:
     return max(least, min(most, BUDGET // max(count, 1)))
 
 
-def _limits(count: int) -> Limits:
+def _limits(count: int) -> DiffLimits:
     few = count > 2000
-    return Limits(changes=12 if few else 60, text=80 if few else 200, lines=6 if few else 30)
+    return DiffLimits(changes=12 if few else 60, text=80 if few else 200, lines=6 if few else 30)
 
 
-# -- states ---------------------------------------------------------------------------------------------------
+# -- states ----------------------------------------------------------------------------------------
 
 
 class _Told(NamedTuple):
@@ -108,161 +121,205 @@ class _Told(NamedTuple):
 
 
 class _States:
-    """Turns the states that the story hands over, newest first, into short texts, so that none must be kept."""
+    """Turns the states that the trace hands over, newest first, into short texts, so that none must
+    be kept."""
 
-    def __init__(self, limit: int, limits: Limits) -> None:
+    def __init__(self, limit: int, limits: DiffLimits) -> None:
         self.limit = limit
         self.limits = limits
         self.told: dict[int, _Told] = {}
 
-    def look(self, step: Step, before: Any, after: Any) -> None:
+    def look(self, step: TraceStep, before: Any, after: Any) -> None:
         changes = diff(before, after, self.limits)
         old, new = _keys(before), _keys(after)
         touched = {change.path[0] if change.path else "" for change in changes}
         every = any(change.kind == "more" for change in changes) or "" in touched
-        after_texts = {key: self._text(value) for key, value in new.items() if every or key in touched}
-        self.told[id(step)] = _Told(changes, after_texts, tuple(key for key in old if key not in new))
+        after_texts = {
+            key: self._text(value) for key, value in new.items() if every or key in touched
+        }
+        self.told[id(step)] = _Told(
+            changes, after_texts, tuple(key for key in old if key not in new)
+        )
 
     def _text(self, value: Any) -> str:
-        return legal(block(value, self.limit))
+        return drop_illegal(block(value, self.limit))
 
 
 def _keys(state: Any) -> dict[str, Any]:
     """The state by its keys, as the changes name them; one that has none stands under no name."""
     if isinstance(state, dict):
-        return {plain(key, 80) if isinstance(key, str) and key else shown(key, 80): v for key, v in state.items()}
+        return {
+            sanitize(key, 80) if isinstance(key, str) and key else format_value(key, 80): v
+            for key, v in state.items()
+        }
     return {"": state}
 
 
 def within(changes: Iterable[Change], room: int) -> Iterator[Change]:
-    """The changes for which there is room, in characters; of what is left out the number is told."""
+    """The changes for which there is room, in characters; of what is left out the number is
+    told."""
     changes = list(changes)
     for place, change in enumerate(changes):
         size = len(draw_html([change]))
         if size > room and place:
-            left = sum(int(c.after.replace(",", "")) if c.kind == "more" else 1 for c in changes[place:])
+            left = sum(
+                int(c.after.replace(",", "")) if c.kind == "more" else 1 for c in changes[place:]
+            )
             yield Change((), "more", "", f"{left:,}")
             return
         if size > room:
-            change = change._replace(before=change.before[:40], after=change.after[:80], lines=change.lines[:2])
+            change = change._replace(
+                before=change.before[:40], after=change.after[:80], lines=change.lines[:2]
+            )
         room -= size
         yield change
 
 
-# -- steps ----------------------------------------------------------------------------------------------------
+# -- steps -----------------------------------------------------------------------------------------
 
 
-def _step(timeline: Timeline, place: int, step: Step, changes: Iterable[Change]) -> Data:
+def _step(timeline: Timeline, place: int, step: TraceStep, changes: Iterable[Change]) -> Data:
     """One step as the page's script reads it.
 
-    n: number, h: headline, s: how it stands, t: how long it ran, c: checkpoint, a: stored at (milliseconds since the
-    epoch), w: ids of its nodes with the nested ones, d: changes as HTML, b: key → who wrote it, k: its tasks as rows,
-    m: the caller's metadata; v: key → number of its value, x: keys that went, f: how many branches leave here.
+    n: number, h: headline, s: how it stands, t: how long it ran, c: checkpoint, a: stored at
+    (milliseconds since the epoch), w: ids of its nodes with the nested ones, d: changes as HTML, b:
+    key → who wrote it, k: its tasks as rows, m: the caller's metadata; v: key → number of its
+    value, x: keys that went, f: how many branches leave here.
     """
     took = timeline.took(place)
     rows = list(_task_rows(step))
-    obvious = [len(task.spans) for task in step.tasks] == [1] and [row[1] for row in rows] == ["done"]
+    ran_once = [len(task.spans) for task in step.tasks] == [1]
+    obvious = ran_once and [state for _, state, _, _ in rows] == ["done"]
+    who = writers(step) if len(rows) > 1 else {}
     own = {k: v for k, v in step.metadata.items() if k not in ("source", "step", "parents")}
+    ids = dict.fromkeys(drop_illegal(task.node) for task in step.all_tasks() if task.name != START)
     return {
         "n": step.number,
-        "h": legal(headline(step).partition(": ")[2]),
+        "h": drop_illegal(headline(step).partition(": ")[2]),
         "s": _standing(step),
         "t": "" if took is None else duration(took),
         "c": step.checkpoint,
         "a": round(step.at * 1000) if step.at else 0,
-        "w": list(dict.fromkeys(legal(task.node) for task in _tasks(step) if task.name != START)),
-        "d": legal(draw_html(changes)),
-        "b": {legal(plain(key, 80)): legal(", ".join(who)) for key, who in writers(step).items()} if rows[1:] else {},
+        "w": list(ids),
+        "d": drop_illegal(draw_html(changes)),
+        "b": {
+            drop_illegal(sanitize(key, 80)): drop_illegal(", ".join(names))
+            for key, names in who.items()
+        },
         "k": [] if obvious else rows,
-        "m": legal(shown(own, 400)) if own else "",
+        "m": drop_illegal(format_value(own, 400)) if own else "",
     }
 
 
-def _standing(step: Step) -> str:
+def _standing(step: TraceStep) -> str:
     states = {task.state for task in step.tasks}
     if step.source == "open":
         return next((state for state in ("failed", "paused") if state in states), "waiting")
     return "handled" if "failed" in states else ""
 
 
-def _tasks(step: Step) -> Iterator[Task]:
-    for task in step.tasks:
-        yield task
-        for inner in task.steps:
-            yield from _tasks(inner)
-
-
-def _task_rows(step: Step) -> Iterator[list[str]]:
-    """[node, state, attempts and times, note] of each task worth a row; many equal ones share one."""
-    groups: dict[tuple[str, TaskState, int, str], list[Task]] = {}
-    for task in _tasks(step):
+def _task_rows(step: TraceStep) -> Iterator[list[str]]:
+    """[node, state, attempts and times, note] of each task worth a row; many equal ones share
+    one."""
+    groups: dict[tuple[str, TaskState, int, str], list[TraceTask]] = {}
+    for task in step.all_tasks():
         if task.name != START:
-            groups.setdefault((task.node, task.state, len(task.spans), _note(task)), []).append(task)
-    for (_, state, attempts, note), tasks in list(groups.items())[:40]:
-        times = [took for task in tasks for _, took in task.spans]
-        words = f"{TIMES}{len(tasks):,} " if len(tasks) > 1 else ""
-        words += f"{attempts} attempts " if attempts > 1 else ""
-        if len(times) == 1:
-            words += duration(times[0])
-        elif times:
-            words += f"{duration(min(times))} to {duration(max(times))}"
-        yield [legal(tasks[0].path), state, words.strip(), note]
-    if len(groups) > 40:
-        yield ["…", "", f"{len(groups) - 40:,} more", ""]
+            key = (task.node, task.state, len(task.spans), _note(task))
+            groups.setdefault(key, []).append(task)
+    for (_, state, attempts, note), tasks in list(groups.items())[:MOST_ROWS]:
+        yield [drop_illegal(tasks[0].path), state, _describe_times(tasks, attempts), note]
+    if len(groups) > MOST_ROWS:
+        yield ["…", "", f"{len(groups) - MOST_ROWS:,} more", ""]
 
 
-def _note(task: Task) -> str:
+def _describe_times(tasks: list[TraceTask], attempts: int) -> str:
+    """How many tasks there were, with how many attempts each, and how long these took."""
+    times = [took for task in tasks for _, took in task.spans]
+    parts = [f"{TIMES}{len(tasks):,}"] if len(tasks) > 1 else []
+    if attempts > 1:
+        parts.append(f"{attempts} attempts")
+    if len(times) == 1:
+        parts.append(duration(times[0]))
+    elif times:
+        parts.append(f"{duration(min(times))} to {duration(max(times))}")
+    return " ".join(parts)
+
+
+def _note(task: TraceTask) -> str:
     if task.error is not None:
-        return legal(plain(shown(task.error, 160), 200))
-    return legal("asked: " + shown(task.questions[0].value, 160)) if task.questions else ""
+        return drop_illegal(sanitize(format_value(task.error, 160), 200))
+    return (
+        drop_illegal("asked: " + format_value(task.questions[0].value, 160))
+        if task.questions
+        else ""
+    )
 
 
-def _forks(story: Story) -> Mapping[str | None, int]:
+def _forks(trace: Trace) -> Mapping[str | None, int]:
     found: dict[str | None, int] = {}
-    for branch in story.branches:
+    for branch in trace.branches:
         found[branch.parent] = found.get(branch.parent, 0) + 1
     return found
 
 
-# -- what needs a person --------------------------------------------------------------------------------------
+# -- what needs a person ---------------------------------------------------------------------------
 
 
-def _gather_troubles(report: Report) -> None:
+def _gather_troubles(report: ReportData) -> None:
     """Errors of all steps, and the questions that are open."""
-    for place, step in enumerate(report.story.steps):
-        for task in _tasks(step):
-            if task.error is not None and not any(_alike(inner.error, task.error) for inner in _below(task)):
+    for place, step in enumerate(report.trace.steps):
+        for task in step.all_tasks():
+            if _is_source_of_error(task):
                 if len(report.errors) < MOST:
-                    report.errors.append(_error(place, step.number, task))
+                    report.errors.append(_describe_error(place, step.number, task))
                 else:
                     report.unheard += 1
-            if step.source == "open" and task.state == "paused" and not any(t.questions for t in _below(task)):
-                for question in task.questions[: MOST - len(report.questions)]:
-                    report.questions.append(
-                        Trouble(
-                            place,
-                            task.node,
-                            task.path,
-                            f'answer with Command(resume={{"{question.id}": ...}})',
-                            legal(block(question.value, 4000)),
-                        )
+            if step.source == "open" and _is_asking(task):
+                room = MOST - len(report.questions)
+                report.questions += [
+                    Trouble(
+                        place,
+                        task.node,
+                        task.path,
+                        f'answer with Command(resume={{"{question.id}": ...}})',
+                        drop_illegal(block(question.value, 4000)),
                     )
+                    for question in task.questions[:room]
+                ]
 
 
-def _below(task: Task) -> Iterator[Task]:
+def _is_source_of_error(task: TraceTask) -> bool:
+    """Whether it failed by itself: an error that came up from below is shown there."""
+    if task.error is None:
+        return False
+    error = task.error
+    return not any(_is_same_error(inner.error, error) for inner in _below(task))
+
+
+def _is_asking(task: TraceTask) -> bool:
+    return task.state == "paused" and not any(inner.questions for inner in _below(task))
+
+
+def _below(task: TraceTask) -> Iterator[TraceTask]:
     for step in task.steps:
-        yield from _tasks(step)
+        yield from step.all_tasks()
 
 
-def _alike(one: BaseException | None, other: BaseException) -> bool:
+def _is_same_error(one: BaseException | None, other: BaseException) -> bool:
     """Whether an error is the one that came up from below: they were stored apart."""
-    return one is not None and shown(one, 2000) == shown(other, 2000)
+    return one is not None and format_value(one, 2000) == format_value(other, 2000)
 
 
-def _error(place: int, number: int, task: Task) -> Trouble:
+def _describe_error(place: int, number: int, task: TraceTask) -> Trouble:
     assert task.error is not None
     try:
         lines = traceback.format_exception(task.error)
     except Exception:  # a foreign __str__ or __cause__ may do anything
-        lines = [shown(task.error, 400)]
-    return Trouble(place, task.node, task.path, f"in step {number}", legal(plain("".join(lines), 6000).rstrip()))
+        lines = [format_value(task.error, 400)]
+    return Trouble(
+        place,
+        task.node,
+        task.path,
+        f"in step {number}",
+        drop_illegal(sanitize("".join(lines), 6000).rstrip()),
+    )

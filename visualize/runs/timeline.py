@@ -1,6 +1,7 @@
-"""When everything in a thread ran, as plain records: bars, calls and the gaps between them; from stored times alone.
+"""When everything in a thread ran, as plain records: bars, calls and the gaps between them; from
+stored times alone.
 
-Nothing is drawn here but a few lines of text; `gantt` makes the picture.
+Nothing is drawn here but a few lines of text; `timeline_svg` makes the picture.
 """
 
 from __future__ import annotations
@@ -16,18 +17,20 @@ from ...checkpoint.base import RunnableConfig
 from ...pregel.app import Pregel
 from ...pregel.names import NS_END, START
 from ..image import as_image
-from ..look import Theme
-from . import gantt, gantt_text
-from .story import Branch, Source, Step, Story, Task, TaskState, read
-from .values import duration, many
+from ..theme import Theme
+from . import timeline_svg, timeline_text
+from .trace import TaskState, Trace, TraceBranch, TraceStep, TraceTask, read_trace
+from .values import count_noun, duration
 
 GapKind = Literal["answer", "idle", "retry"]
-"""Why nothing ran: it waited for an answer to a question; nobody ran it; all that was left waited for its next try."""
+"""Why nothing ran: it waited for an answer to a question; nobody ran it; all that was left waited
+for its next try."""
 
 CallSource = Literal["input", "resume", "update", "fork"]
 
 IDLE = 1.0
-"""Seconds between two supersteps after which they belong to two calls; nothing that is stored says so."""
+"""Seconds between two supersteps after which they belong to two calls; nothing that is stored says
+so."""
 
 LATE = 0.5
 """Seconds by which a retry may come later than its policy says."""
@@ -41,7 +44,8 @@ class Bar(NamedTuple):
         step: the place of its step in `Timeline.steps`.
         began: seconds since the epoch; in a timeline without times the place of its step.
         took: seconds.
-        attempt, attempts: the first is 1; 0 of 0 if no time is known, as for a task that has not begun.
+        attempt, attempts: the first is 1; 0 of 0 if no time is known, as for a task that has not
+            begun.
         task: its id.
     """
 
@@ -74,8 +78,9 @@ class Gap(NamedTuple):
         return self.ended - self.began
 
 
-class Call(NamedTuple):
-    """What set the thread going: from this step on, or from the time within it at which an answer came."""
+class ThreadCall(NamedTuple):
+    """What set the thread going: from this step on, or from the time within it at which an answer
+    came."""
 
     source: CallSource
     step: int
@@ -87,7 +92,8 @@ class Timeline:
     """A thread's run through time.
 
     Attributes:
-        rows: the ids of the nodes, in the order in which they first ran; below a node those of its nested graph.
+        rows: the ids of the nodes, in the order in which they first ran; below a node those of its
+            nested graph.
         timed: whether times are stored; if not, every step is one unit wide.
         branches: what is beside the line that is shown.
         labels: of rows that are not called as their ids are: error handlers.
@@ -97,12 +103,12 @@ class Timeline:
     name: str
     thread: str
     state: str
-    steps: tuple[Step, ...]
+    steps: tuple[TraceStep, ...]
     rows: tuple[str, ...]
     bars: tuple[Bar, ...]
     gaps: tuple[Gap, ...]
-    calls: tuple[Call, ...]
-    branches: tuple[Branch, ...]
+    calls: tuple[ThreadCall, ...]
+    branches: tuple[TraceBranch, ...]
     timed: bool
     remarks: tuple[str, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -110,7 +116,7 @@ class Timeline:
     @property
     def ran(self) -> float:
         """Seconds in which something ran, or waited for a retry."""
-        blocks = _blocks(bar for bar in self.bars if bar.attempts)
+        blocks = _merge_spans(bar for bar in self.bars if bar.attempts)
         return sum(stop - start for start, stop in blocks) + self._sum("retry")
 
     @property
@@ -122,7 +128,8 @@ class Timeline:
         return sum(gap.took for gap in self.gaps if gap.kind == kind)
 
     def took(self, step: int) -> float | None:
-        """Seconds that the step at a place in `steps` took; None if it is not known, or it stopped midway."""
+        """Seconds that the step at a place in `steps` took; None if it is not known, or it stopped
+        midway."""
         spans = _spans(self.steps[step].tasks)
         if not spans or step in self._stopped:
             return None
@@ -134,13 +141,14 @@ class Timeline:
         return frozenset(
             gap.step
             for gap in self.gaps
-            if gap.kind != "retry" and any(began <= gap.began for began, _ in _spans(self.steps[gap.step].tasks))
+            if gap.kind != "retry"
+            and any(began <= gap.began for began, _ in _spans(self.steps[gap.step].tasks))
         )
 
     @property
     def summary(self) -> str:
         """The run in one line."""
-        parts = [many(len(self.steps), "step"), many(len(self.calls), "call")]
+        parts = [count_noun(len(self.steps), "step"), count_noun(len(self.calls), "call")]
         if self.timed:
             parts.append(f"ran {duration(self.ran)}")
         if self.waited:
@@ -148,7 +156,9 @@ class Timeline:
         if not self.timed and self.bars:
             parts.append("times not stored: every step is drawn equally wide")
         if self.branches:
-            parts.append(f"{many(len(self.branches), 'other branch', 'es')} not shown")
+            parts.append(
+                f"{count_noun(len(self.branches), 'other branch', 'other branches')} not shown"
+            )
         return " · ".join(parts)
 
     def draw_svg(self, *, theme: Theme = "auto", width: int | None = None) -> str:
@@ -158,11 +168,11 @@ class Timeline:
             theme: "light", "dark", or "auto", which follows the page that shows it.
             width: in pixels; by default it grows with the number of steps.
         """
-        return gantt.draw_svg(self, theme=theme, width=width)
+        return timeline_svg.draw_svg(self, theme=theme, width=width)
 
     def draw_text(self, width: int = 100) -> str:
         """The picture in characters, at most about `width` wide."""
-        return gantt_text.draw_text(self, width)
+        return timeline_text.draw_text(self, width)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         svg, text = self.draw_svg(), self.draw_text()
@@ -175,79 +185,83 @@ class Timeline:
 def timeline(app: Pregel, config: RunnableConfig) -> Timeline:
     """When everything in a thread ran, read from what its saver has stored.
 
-    Retries and the waits between them are seen from the times of the attempts. Why nothing ran for a while is not
-    stored; it is read off: a task with a question waited for its answer; between the attempts of a task that has a
-    retry policy it waited as that says; a second or more between two supersteps means that another call went on.
+    Retries and the waits between them are seen from the times of the attempts. Why nothing ran for
+    a while is not stored; it is read off: a task with a question waited for its answer; between the
+    attempts of a task that has a retry policy it waited as that says; a second or more between two
+    supersteps means that another call went on.
 
     Args:
-        config: the thread; with a `checkpoint_id` the line that leads to that checkpoint, else to the newest.
+        config: the thread; with a `checkpoint_id` the line that leads to that checkpoint, else to
+            the newest.
 
     Raises:
-        TypeError, ValueError: as `read` does.
+        TypeError, ValueError: as `read_trace` does.
     """
-    return of_story(read(app, config))
+    return build_timeline(read_trace(app, config))
 
 
-def of_story(story: Story) -> Timeline:
+def build_timeline(trace: Trace) -> Timeline:
     """The timeline of a thread that has been read already."""
-    timed = any(task.spans for step in story.steps for task in step.tasks)
-    gaps, calls = _Clock(timed).tell(story.steps)
-    bars = [bar for place, step in enumerate(story.steps) for bar in _bars(place, step, gaps, timed)]
-    tasks = (task for step in story.steps for task in _all_tasks(step))
+    timed = any(task.spans for step in trace.steps for task in step.tasks)
+    gaps, calls = _Clock(timed).measure(trace.steps)
+    bars = [
+        bar
+        for place, step in enumerate(trace.steps)
+        for bar in _list_bars(place, step, gaps, timed)
+    ]
+    tasks = (task for step in trace.steps for task in step.all_tasks())
     return Timeline(
-        story.name, story.thread, story.state, story.steps, _rows(story.steps), tuple(bars), gaps, calls,
-        story.branches, timed, story.remarks,
+        trace.name, trace.thread, trace.state, trace.steps, _list_rows(trace.steps), tuple(bars),
+        gaps, calls,
+        trace.branches, timed, trace.remarks,
         {task.node: task.name for task in tasks if not task.node.endswith(task.name)},
     )  # fmt: skip
 
 
-# -- bars -----------------------------------------------------------------------------------------------------
+# -- bars ------------------------------------------------------------------------------------------
 
 
-def _bars(place: int, step: Step, gaps: Iterable[Gap], timed: bool) -> Iterator[Bar]:
+def _list_bars(place: int, step: TraceStep, gaps: Iterable[Gap], timed: bool) -> Iterator[Bar]:
     answers = [gap.ended for gap in gaps if gap.step == place and gap.kind == "answer"]
-    for task in _all_tasks(step):
+    for task in step.all_tasks():
         if task.name == START:
             continue
         count = len(task.spans)
         if not count:
-            yield Bar(task.node, place, float(place), 0.0 if timed else 1.0, task.state, 0, 0, task.id)
+            took = 0.0 if timed else 1.0
+            yield Bar(task.node, place, float(place), took, task.state, 0, 0, task.id)
         for number, (began, took) in enumerate(task.spans, 1):
             state = task.state
             if number < count:
-                asked = bool(task.questions) and any(began + took <= a <= task.spans[number][0] for a in answers)
-                state = "paused" if asked else "failed"
+                # Between two attempts it either waited for an answer, or the first one had failed.
+                following = task.spans[number][0]
+                answered = any(began + took <= answer <= following for answer in answers)
+                state = "paused" if task.questions and answered else "failed"
             yield Bar(task.node, place, began, max(took, 0.0), state, number, count, task.id)
 
 
-def _all_tasks(step: Step) -> Iterator[Task]:
-    """A step's tasks, and behind each those of the graph that it ran."""
-    for task in step.tasks:
-        yield task
-        for inner in task.steps:
-            yield from (t for t in _all_tasks(inner) if t.name != START)
-
-
-def _rows(steps: Iterable[Step]) -> tuple[str, ...]:
-    """Nodes in the order in which they are first seen, those of a nested graph below the node that holds it."""
+def _list_rows(steps: Iterable[TraceStep]) -> tuple[str, ...]:
+    """Nodes in the order in which they are first seen, those of a nested graph below its node."""
     seen: dict[str, dict[str, Any]] = {}
+    ran: set[str] = set()
     for step in steps:
-        for task in _all_tasks(step):
+        for task in step.all_tasks():
             level = seen
             for part in task.node.split(NS_END):
                 level = level.setdefault(part, {})
-    ran = {task.node for step in steps for task in _all_tasks(step) if task.name != START}
-    return tuple(row for row in _paths(seen, "") if row in ran)
+            if task.name != START:
+                ran.add(task.node)
+    return tuple(row for row in _list_paths(seen, "") if row in ran)
 
 
-def _paths(level: dict[str, dict[str, Any]], above: str) -> Iterator[str]:
+def _list_paths(level: dict[str, dict[str, Any]], above: str) -> Iterator[str]:
     for name, below in level.items():
         path = f"{above}{NS_END}{name}" if above else name
         yield path
-        yield from _paths(below, path)
+        yield from _list_paths(below, path)
 
 
-# -- calls and gaps -------------------------------------------------------------------------------------------
+# -- calls and gaps --------------------------------------------------------------------------------
 
 
 class _Clock:
@@ -256,55 +270,72 @@ class _Clock:
     def __init__(self, timed: bool) -> None:
         self.timed = timed
         self.gaps: list[Gap] = []
-        self.calls: list[Call] = []
+        self.calls: list[ThreadCall] = []
         self.ended: float | None = None  # when the last thing ended
         self.run_id: Any = None
 
-    def tell(self, steps: Iterable[Step]) -> tuple[tuple[Gap, ...], tuple[Call, ...]]:
+    def measure(self, steps: Iterable[TraceStep]) -> tuple[tuple[Gap, ...], tuple[ThreadCall, ...]]:
+        """The gaps and calls of all steps."""
         for place, step in enumerate(steps):
-            blocks = _blocks(_spans(step.tasks)) if self.timed else []
-            began = blocks[0][0] if blocks else step.at if step.at is not None and self.timed else None
+            blocks = _merge_spans(_spans(step.tasks)) if self.timed else []
+            began = step.at if self.timed else None
+            if blocks:
+                began = blocks[0][0]
             self._enter(place, step, began)
-            again = _again(step)
-            for (_, stop), (start, end) in pairwise(blocks):
-                here = again[bisect_left(again, start, key=_began) : bisect_right(again, end, key=_began)]
-                # An attempt that died with its process has left no time.
-                kind = _why(here, stop) or ("idle" if start - stop > IDLE else None)
-                if kind is not None:
-                    self.gaps.append(Gap(place, stop, start, kind))
-                if kind in ("answer", "idle"):
-                    self.calls.append(Call("resume", place, start))
-            if not self.timed and any(task.questions and task.state == "done" for task in step.tasks):
-                self.calls.append(Call("resume", place, float(place)))
+            self._find_gaps(place, step, blocks)
             if blocks:
                 self.ended = blocks[-1][1]
             elif began is not None:
                 self.ended = max(began, self.ended or began)
         return tuple(self.gaps), tuple(self.calls)
 
-    def _enter(self, place: int, step: Step, began: float | None) -> None:
+    def _find_gaps(self, place: int, step: TraceStep, blocks: list[tuple[float, float]]) -> None:
+        """The times within a step in which nothing ran, and the calls that ended them."""
+        later = _list_later_attempts(step)
+        for (_, stop), (start, end) in pairwise(blocks):
+            first = bisect_left(later, start, key=lambda attempt: attempt.began)
+            last = bisect_right(later, end, key=lambda attempt: attempt.began)
+            kind = _explain_gap(later[first:last], stop)
+            if kind is None and start - stop > IDLE:
+                kind = "idle"  # an attempt that died with its process has left no time
+            if kind is not None:
+                self.gaps.append(Gap(place, stop, start, kind))
+            if kind in ("answer", "idle"):
+                self.calls.append(ThreadCall("resume", place, start))
+        answered = any(task.questions and task.state == "done" for task in step.tasks)
+        if answered and not self.timed:
+            self.calls.append(ThreadCall("resume", place, float(place)))
+
+    def _enter(self, place: int, step: TraceStep, began: float | None) -> None:
         """A step begins: a call of its own if it came from outside, or after a stop."""
-        run_id, known = step.metadata.get("run_id", self.run_id), self.run_id
-        self.run_id = run_id
-        quiet = began - self.ended if began is not None and self.ended is not None else 0.0
-        source: Source | CallSource = step.source
-        if source not in ("input", "update", "fork"):
-            new = not self.calls or step.stopped or quiet > IDLE or (known is not None and run_id != known)
-            source = "resume"
-            if step.source == "dropped" or not new:
+        known = self.run_id
+        self.run_id = step.metadata.get("run_id", known)
+        quiet = 0.0
+        if began is not None and self.ended is not None:
+            quiet = began - self.ended
+        if step.source in ("input", "update", "fork"):
+            source: CallSource = step.source
+        else:
+            other_run = known is not None and self.run_id != known
+            goes_on = self.calls and not (step.stopped or quiet > IDLE or other_run)
+            if step.source == "dropped" or goes_on:
                 return
+            source = "resume"
         if began is not None and self.ended is not None and quiet > 0:
             self.gaps.append(Gap(place, self.ended, began, "idle"))
-        when = float(place) if not self.timed else began if began is not None else self.ended or 0.0
-        self.calls.append(Call(source, place, when))
+        when = float(place)
+        if self.timed:
+            when = began if began is not None else self.ended or 0.0
+        self.calls.append(ThreadCall(source, place, when))
 
 
-def _spans(tasks: Iterable[Task]) -> list[tuple[float, float]]:
+def _spans(tasks: Iterable[TraceTask]) -> list[tuple[float, float]]:
     return [(began, began + took) for task in tasks for began, took in task.spans]
 
 
-def _blocks(spans: Iterable[Any]) -> list[tuple[float, float]]:
-    """The times in which something ran, put together where they meet; bars or (began, ended) pairs."""
+def _merge_spans(spans: Iterable[Any]) -> list[tuple[float, float]]:
+    """The times in which something ran, put together where they meet; bars or (began, ended)
+    pairs."""
     pairs = sorted((s.began, s.ended) if isinstance(s, Bar) else s for s in spans)
     found: list[tuple[float, float]] = []
     for start, stop in pairs:
@@ -315,31 +346,39 @@ def _blocks(spans: Iterable[Any]) -> list[tuple[float, float]]:
     return found
 
 
-class _Again(NamedTuple):
-    """An attempt that was not a task's first, when the one before had ended, and whether it is no retry."""
+class _LaterAttempt(NamedTuple):
+    """An attempt that was not a task's first.
+
+    Attributes:
+        before: when the attempt before it had ended.
+        asked: whether its task has asked.
+        late: whether it came later than a retry would.
+    """
 
     began: float
-    ended: float
+    before: float
     asked: bool
     late: bool
 
 
-def _again(step: Step) -> list[_Again]:
+def _list_later_attempts(step: TraceStep) -> list[_LaterAttempt]:
     """A step's attempts after the first ones, in the order in which they began."""
-    return sorted(
-        _Again(began, before[0] + before[1], bool(task.questions), began - before[0] - before[1] > wait + LATE)
-        for task in step.tasks
-        for before, (began, _), wait in zip(task.spans, task.spans[1:], task.waits, strict=False)
-    )
+    found = []
+    for task in step.tasks:
+        for (start, took), (began, _), wait in zip(
+            task.spans, task.spans[1:], task.waits, strict=False
+        ):
+            ended = start + took
+            late = began - ended > wait + LATE
+            found.append(_LaterAttempt(began, ended, bool(task.questions), late))
+    return sorted(found)
 
 
-def _began(again: _Again) -> float:
-    return again.began
-
-
-def _why(here: Iterable[_Again], stopped: float) -> GapKind | None:
-    """Why nothing ran before these attempts: by those of tasks that had ended by then. None: there are none."""
-    ended = [again for again in here if again.ended <= stopped]
-    if any(again.asked for again in ended):
+def _explain_gap(attempts: Iterable[_LaterAttempt], stopped: float) -> GapKind | None:
+    """Why nothing ran before these attempts: by those of tasks that had ended by then, if any."""
+    ended = [attempt for attempt in attempts if attempt.before <= stopped]
+    if any(attempt.asked for attempt in ended):
         return "answer"
-    return "idle" if any(again.late for again in ended) else "retry" if ended else None
+    if any(attempt.late for attempt in ended):
+        return "idle"
+    return "retry" if ended else None

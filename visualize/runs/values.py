@@ -1,22 +1,22 @@
-"""Any value → short text that is safe to show: never raises, however odd the value; never longer than asked. Also
-counts and time spans in words.
+"""Any value → short text that is safe to show: never raises, however odd the value; never longer
+than asked. Also counts and time spans in words.
 
-Nothing is compared or drawn here. Text is made harmless for a reader (no control or direction marks), not for HTML.
+Nothing is compared or drawn here. Text is made harmless for a reader (no control or direction
+marks), not for HTML.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from math import inf
 from typing import Any
 
 from ...pregel.names import DEFAULT_HANDLER, NS_END, START, handler_name
+from ..labels import visible
 
-TIMES = "\u00d7"  # the sign, not the letter
 INSIDE = " \u203a "  # between the name of a nested graph's node and that of the node that holds it
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
-_JOINERS = "\u200c\u200d"  # part of how scripts and emoji are written
-_ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _SPOKEN = {START: "input", handler_name(""): "on error of", DEFAULT_HANDLER: "on error"}
 _LINE = 110
 _PARTED = (dict, list, tuple, str)
@@ -24,16 +24,16 @@ _ITEMS = 200
 _DEPTH = 12
 
 
-def shown(value: Any, limit: int = 200) -> str:
+def format_value(value: Any, limit: int = 200) -> str:
     """A value on one line, as Python writes it, of at most about `limit` characters.
 
-    >>> shown({"a": [1, 2.5, None]})
+    >>> format_value({"a": [1, 2.5, None]})
     "{'a': [1, 2.5, None]}"
-    >>> shown("x" * 1_000_000, 20)
+    >>> format_value("x" * 1_000_000, 20)
     "'xxxxxxxxxx… (1,000,000 characters)'"
     """
     if isinstance(value, str):
-        return quoted(value, limit)
+        return quote(value, limit)
     writer = _Writer(limit)
     try:
         writer.write(value, 0)
@@ -42,7 +42,7 @@ def shown(value: Any, limit: int = 200) -> str:
     return "".join(writer.parts)
 
 
-def quoted(text: str, limit: int = 200) -> str:
+def quote(text: str, limit: int = 200) -> str:
     """A string in quotes, shortened."""
     if len(text) <= limit:
         return repr(str(text))
@@ -50,20 +50,21 @@ def quoted(text: str, limit: int = 200) -> str:
     return f"{kept[:-1]}… ({len(text):,} characters){kept[-1]}"
 
 
-def plain(text: str, limit: int = 2000) -> str:
-    """Text as it is, but without marks that could upset a terminal or turn the reading direction; shortened."""
-    kept = text[:limit]
-    if not kept.isprintable():
-        kept = "".join(c if c.isprintable() or c in "\n\t" or c in _JOINERS else _escape(c) for c in kept)
+def sanitize(text: str, limit: int = 2000) -> str:
+    """Text as it is, but without marks that could upset a terminal or turn the reading direction;
+    shortened."""
+    kept = visible(text[:limit])
     return kept if len(text) <= limit else f"{kept}… ({len(text):,} characters)"
 
 
 def block(value: Any, limit: int = 4000) -> str:
-    """A value over several lines where one is not enough, of at most about `limit` characters; texts line by line.
+    """A value over several lines where one is not enough, of at most about `limit` characters;
+    texts line by line.
 
     >>> print(block({"name": "n" * 60, "log": [{"text": "t" * 60}, {"text": "done"}]}))
     name: 'nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn'
-    log: [{'text': 'tttttttttttttttttttttttttttttttttttttttttttttttttttttttttttt'}, {'text': 'done'}]
+    log: [{'text': 'tttttttttttttttttttttttttttttttttttttttttttttttttttttttttttt'}, {'text':
+    'done'}]
     """
     lines: list[str] = []
     room = limit
@@ -80,50 +81,53 @@ def _lines(value: Any, name: str, indent: str, limit: int) -> Iterator[str]:
     """The lines of a value; `name` stands in front of the first."""
     kind = type(value)
     if kind is str and not name:
-        yield plain(value, limit)
+        yield sanitize(value, limit)
         return
-    whole = shown(value, _LINE)
-    flat = kind not in (dict, list, tuple) or not any(isinstance(item, _PARTED) for item in _inner(value)[:_ITEMS])
-    if (len(whole) < _LINE and "…" not in whole) or (flat and kind is not dict) or len(indent) > 2 * _DEPTH:
-        yield f"{indent}{name}{whole if len(whole) < _LINE else shown(value, limit)}"
+    whole = format_value(value, _LINE)
+    fits = len(whole) < _LINE
+    if (fits and "…" not in whole) or _is_flat(value) or len(indent) > 2 * _DEPTH:
+        yield f"{indent}{name}{whole if fits else format_value(value, limit)}"
         return
     if name:
         yield f"{indent}{name.rstrip()}"
         indent += "  "
-    for key, item in value.items() if kind is dict else enumerate(value):
-        label = f"{plain(key, 80) if isinstance(key, str) else shown(key, 80)}: " if kind is dict else "- "
-        yield from _lines(item, label, indent, limit)
+    if kind is dict:
+        for key, item in value.items():
+            label = sanitize(key, 80) if isinstance(key, str) else format_value(key, 80)
+            yield from _lines(item, f"{label}: ", indent, limit)
+    else:
+        for item in value:
+            yield from _lines(item, "- ", indent, limit)
 
 
-def _inner(value: Any) -> list[Any]:
-    return list(value.values()) if isinstance(value, dict) else list(value)
+def _is_flat(value: Any) -> bool:
+    """Whether it is no container, or a list of nothing that has parts."""
+    if type(value) not in (dict, list, tuple):
+        return True
+    return type(value) is not dict and not any(isinstance(i, _PARTED) for i in value[:_ITEMS])
 
 
-def spoken(node: str) -> str:
+def display_name(node: str) -> str:
     """A node's name as people say it; of a nested one the last part.
 
-    >>> [spoken(name) for name in ("plan", "holder:plan", "__start__", "__error_handler__plan")]
-    ['plan', 'plan', 'input', 'on error of plan']
+    >>> [display_name(name) for name in ("plan", "holder:plan", "__start__",
+    "__error_handler__plan")] ['plan', 'plan', 'input', 'on error of plan']
     """
-    name = plain(node.rpartition(NS_END)[2], 200)
+    name = sanitize(node.rpartition(NS_END)[2], 200)
     for start, words in _SPOKEN.items():
         if name.startswith(start):
-            return f"{words} {name[len(start) :]}".rstrip() if name != start else words.removesuffix(" of")
+            return (
+                f"{words} {name[len(start) :]}".rstrip()
+                if name != start
+                else words.removesuffix(" of")
+            )
     return name
 
 
-def legal(text: str) -> str:
-    """Text without what neither XML nor UTF-8 can hold."""
-    return _ILLEGAL.sub("\ufffd", text)
-
-
 def without_address(text: str) -> str:
-    """The default repr of an object, without where it lay in memory: that tells nothing and differs every time."""
+    """The default repr of an object, without where it lay in memory: that tells nothing and differs
+    every time."""
     return _ADDRESS.sub("", text)
-
-
-def _escape(char: str) -> str:
-    return repr(char)[1:-1]
 
 
 def duration(seconds: float) -> str:
@@ -134,22 +138,29 @@ def duration(seconds: float) -> str:
     """
     if seconds < 0.0000005:
         return "0 s"
-    for unit, size in (("µs", 1e-6), ("ms", 1e-3)):
-        if seconds < size * 999.5:
-            value = seconds / size
-            return f"{value:.1f} {unit}" if value < 9.95 and unit == "ms" else f"{value:.0f} {unit}"
+    if seconds < 999.5e-6:
+        return f"{seconds * 1e6:.0f} µs"
+    if seconds < 999.5e-3:
+        value = seconds * 1e3
+        return f"{value:.1f} ms" if value < 9.95 else f"{value:.0f} ms"
     if seconds < 59.5:
         return f"{seconds:.2f} s" if seconds < 1.2 else f"{seconds:.1f} s".replace(".0 ", " ")
-    for big, small, size, part in (("min", "s", 60, 1), ("h", "min", 3600, 60), ("d", "h", 86400, 3600)):
-        if seconds < size * (60 if big != "h" else 24) or big == "d":
-            whole, rest = divmod(round(seconds / part), size // part)
-            return f"{whole:,} {big} {rest} {small}" if rest else f"{whole:,} {big}"
-    raise AssertionError
+    big, small, size, part, _ = next(unit for unit in _LONG_UNITS if seconds < unit[-1])
+    whole, rest = divmod(round(seconds / part), size // part)
+    return f"{whole:,} {big} {rest} {small}" if rest else f"{whole:,} {big}"
 
 
-def many(count: int, word: str, plural: str = "s") -> str:
+_LONG_UNITS = (
+    ("min", "s", 60, 1, 3600.0),
+    ("h", "min", 3600, 60, 86400.0),
+    ("d", "h", 86400, 3600, inf),
+)
+"""A unit and its smaller one, their seconds, and from how many seconds on the next one is used."""
+
+
+def count_noun(count: int, word: str, plural: str = "") -> str:
     """A count with its noun: `1 step`, `2 steps`."""
-    return f"{count:,} {word}{'' if count == 1 else plural}"
+    return f"{count:,} {word if count == 1 else plural or word + 's'}"
 
 
 class _FullError(Exception):
@@ -172,23 +183,27 @@ class _Writer:
 
     def write(self, value: Any, depth: int) -> None:
         try:
-            kind = type(value)
-            if kind is str:
-                self.put(quoted(value, max(self.room, 8)))
-            elif kind in (bytes, bytearray) and len(value) > 40:
-                self.put(f"<{len(value):,} bytes>")
-            elif kind in _BRACKETS and value and depth < _DEPTH:
-                self._container(value, depth)
-            elif kind in _BRACKETS and value:
-                self.put("…")
-            elif isinstance(value, BaseException):
-                self.put(f"{kind.__name__}: {value}" if str(value) else kind.__name__)
-            else:
-                self.put(plain(without_address(repr(value)), max(self.room, 8) + 40))
+            self._write(value, depth)
         except _FullError:
             raise
         except Exception:  # a foreign __repr__, __len__, … may do anything
             self.put(f"<{type(value).__name__}>")
+
+    def _write(self, value: Any, depth: int) -> None:
+        kind = type(value)
+        if kind is str:
+            self.put(quote(value, max(self.room, 8)))
+        elif kind in (bytes, bytearray) and len(value) > 40:
+            self.put(f"<{len(value):,} bytes>")
+        elif kind in _BRACKETS and value:
+            if depth < _DEPTH:
+                self._container(value, depth)
+            else:
+                self.put("…")
+        elif isinstance(value, BaseException):
+            self.put(f"{kind.__name__}: {value}" if str(value) else kind.__name__)
+        else:
+            self.put(sanitize(without_address(repr(value)), max(self.room, 8) + 40))
 
     def _container(self, value: Any, depth: int) -> None:
         before, after = _BRACKETS[type(value)]
@@ -218,5 +233,5 @@ _BRACKETS: dict[type, tuple[str, str]] = {
 def _ordered(value: Iterable[Any]) -> Iterable[Any]:
     """Sets have no order of their own; a shown one must not change from run to run."""
     if isinstance(value, set | frozenset) and len(value) <= _ITEMS:
-        return sorted(value, key=lambda item: shown(item, 60))
+        return sorted(value, key=lambda item: format_value(item, 60))
     return value

@@ -1,6 +1,7 @@
 """What a drawing shows, as plain records: nodes, edges and the boxes around nested graphs.
 
-Nothing is read from a graph and nothing is rendered here: `outline` makes a Shape, the renderers take one.
+Nothing is read from a graph and nothing is rendered here: `extract` makes a GraphModel, the
+renderers take one.
 """
 
 from __future__ import annotations
@@ -14,19 +15,21 @@ if TYPE_CHECKING:
     import networkx
 
 NodeKind = Literal["start", "end", "node", "subgraph", "join", "unknown", "cluster"]
-"""`join` waits for all that lead to it; `unknown` stands for wherever a router without declared ends may go; `cluster`
-is a node whose graph is shown inside it."""
+"""`join` waits for all that lead to it; `unknown` stands for wherever a router without declared
+ends may go; `cluster` is a node whose graph is shown inside it."""
 
 EdgeKind = Literal["plain", "join", "conditional", "goto", "send", "error"]
-"""`plain`: always taken. `join`: to or from a join. `conditional`: a router decides. `goto`: a `Command` decides.
-`send`: a router sends any number of tasks. `error`: taken when the node fails."""
+"""`plain`: always taken. `join`: to or from a join. `conditional`: a router decides. `goto`: a
+`Command` decides. `send`: a router sends any number of tasks. `error`: taken when the node
+fails."""
 
 
-class Node(NamedTuple):
+class GraphNode(NamedTuple):
     """A node as drawn.
 
     Attributes:
-        id: unique in the drawing; the name, below the ids of the nodes it is nested in: `holder:inner`.
+        id: unique in the drawing; the name, below the ids of the nodes it is nested in:
+            `holder:inner`.
         label: what stands in it.
         inside: the id of the cluster that it is drawn in; None at the top.
         deferred: it waits until nothing else is left to run.
@@ -48,8 +51,9 @@ class Node(NamedTuple):
     metadata: Mapping[str, Any] = {}
 
 
-class Edge(NamedTuple):
-    """An arrow, by the ids of its ends. `label` is what decides, or the channel in a raw `Pregel`."""
+class GraphEdge(NamedTuple):
+    """An arrow, by the ids of its ends. `label` is what decides, or the channel in a raw
+    `Pregel`."""
 
     source: str
     target: str
@@ -68,25 +72,26 @@ class Edge(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Shape:
+class GraphModel:
     """A graph as drawn. Equal graphs give equal shapes: everything is in order of declaration.
 
     Attributes:
         name: of the graph.
-        nodes: without clusters. No edge leads to a cluster: it leads to the start inside, and from the end inside; but
-            the edge to an error handler leaves from the cluster itself.
+        nodes: without clusters. No edge leads to a cluster: it leads to the start inside, and from
+            the end inside; but the edge to an error handler leaves from the cluster itself.
         clusters: nodes whose graphs are drawn inside them, outer ones first.
     """
 
     name: str
-    nodes: tuple[Node, ...]
-    edges: tuple[Edge, ...]
-    clusters: tuple[Node, ...] = field(default=())
+    nodes: tuple[GraphNode, ...]
+    edges: tuple[GraphEdge, ...]
+    clusters: tuple[GraphNode, ...] = field(default=())
 
     @cached_property
     def nx(self) -> networkx.MultiDiGraph[str]:
-        """The same as a `networkx.MultiDiGraph`: the fields of `Node` and `Edge` are attributes, an edge's key is its
-        kind; `graph["name"]` is the name, `graph["clusters"]` the clusters by id, as dicts."""
+        """The same as a `networkx.MultiDiGraph`: the fields of `GraphNode` and `GraphEdge` are
+        attributes, an edge's key is its kind; `graph["name"]` is the name, `graph["clusters"]` the
+        clusters by id, as dicts."""
         import networkx
 
         graph: networkx.MultiDiGraph[str] = networkx.MultiDiGraph(
@@ -95,11 +100,15 @@ class Shape:
         for node in self.nodes:
             graph.add_node(node.id, **_fields(node))
         sources = {edge.source for edge in self.edges}
-        graph.add_nodes_from((cluster.id, _fields(cluster)) for cluster in self.clusters if cluster.id in sources)
+        graph.add_nodes_from(
+            (cluster.id, _fields(cluster)) for cluster in self.clusters if cluster.id in sources
+        )
         for edge in self.edges:
-            graph.add_edge(edge.source, edge.target, key=edge.kind, kind=edge.kind, label=edge.label)
+            graph.add_edge(
+                edge.source, edge.target, key=edge.kind, kind=edge.kind, label=edge.label
+            )
         return graph
 
 
-def _fields(node: Node) -> dict[str, Any]:
+def _fields(node: GraphNode) -> dict[str, Any]:
     return {name: value for name, value in node._asdict().items() if name != "id"}

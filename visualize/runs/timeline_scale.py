@@ -1,7 +1,8 @@
-"""Time → place along a line: each step has a stretch of its own, long silences are short. Nothing is drawn here.
+"""Time → place along a line: each step has a stretch of its own, long silences are short. Nothing
+is drawn here.
 
-Within a step distances are true; between steps they are not, so that a step of a microsecond is still seen beside one
-of a minute.
+Within a step distances are true; between steps they are not, so that a step of a microsecond is
+still seen beside one of a minute.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class Piece(NamedTuple):
     gap: Gap | None = None
 
 
-class Room(NamedTuple):
+class ScaleRoom(NamedTuple):
     """What there is to share.
 
     Attributes:
@@ -48,7 +49,11 @@ class Scale:
 
     def span(self, step: int) -> tuple[float, float]:
         """Where a step begins and ends, without the silence before it."""
-        pieces = [piece for piece in self.steps[step] if piece.gap is None or piece is not self.steps[step][0]]
+        pieces = [
+            piece
+            for piece in self.steps[step]
+            if piece.gap is None or piece is not self.steps[step][0]
+        ]
         return pieces[0].x, pieces[-1].x + pieces[-1].width
 
     def place(self, step: int, time: float) -> float:
@@ -57,33 +62,36 @@ class Scale:
         piece = pieces[max(bisect_right(pieces, time, key=lambda piece: piece.began) - 1, 0)]
         if piece.ended <= piece.began:
             return piece.x
-        return piece.x + piece.width * min(max((time - piece.began) / (piece.ended - piece.began), 0.0), 1.0)
+        return piece.x + piece.width * min(
+            max((time - piece.began) / (piece.ended - piece.began), 0.0), 1.0
+        )
 
 
-def arrange(timeline: Timeline, room: Room) -> Scale:
+def build_scale(timeline: Timeline, room: ScaleRoom) -> Scale:
     """Share the room between the steps of a timeline, in proportion to the time they took."""
-    windows = _windows(timeline)
-    short = _shortened(timeline, windows)
-    parts = [_parts(window, short.get(place, [])) for place, window in enumerate(windows)]
+    windows = _list_windows(timeline)
+    short = _find_shortened(timeline, windows)
+    parts = [_cut_at_gaps(window, short.get(place, [])) for place, window in enumerate(windows)]
     silences = sum(gap is not None for cut in parts for _, _, gap in cut)
-    least = min(room.least, room.width * 0.6 / max(len(windows), 1))
     busy = sum(stop - start for cut in parts for start, stop, gap in cut if gap is None)
+    least = min(room.least, room.width * 0.6 / max(len(windows), 1))
     free = max(room.width - least * len(windows) - room.gap * silences, room.width * 0.2)
     rate = free / busy if busy else 0.0
     x = 0.0
     steps: list[tuple[Piece, ...]] = []
     for cut in parts:
+        # What a step gets however short it is, shared by its pieces.
         share = least / max(sum(gap is None for _, _, gap in cut), 1)
         pieces: list[Piece] = []
         for start, stop, gap in cut:
-            width = room.gap if gap is not None else share + (stop - start) * rate
+            width = share + (stop - start) * rate if gap is None else room.gap
             pieces.append(Piece(start, stop, x, width, gap))
             x += width
         steps.append(tuple(pieces))
     return Scale(tuple(steps), x)
 
 
-def _windows(timeline: Timeline) -> list[tuple[float, float]]:
+def _list_windows(timeline: Timeline) -> list[tuple[float, float]]:
     """When each step began and ended; one without times stands where the one before it ended."""
     bars: dict[int, list[Bar]] = {}
     for bar in timeline.bars:
@@ -93,14 +101,19 @@ def _windows(timeline: Timeline) -> list[tuple[float, float]]:
     last = 0.0
     for place in range(len(timeline.steps)):
         mine = bars.get(place)
-        began = min(bar.began for bar in mine) if mine else last if timeline.timed else float(place)
-        last = max(bar.ended for bar in mine) if mine else began
+        began = last if timeline.timed else float(place)
+        last = began
+        if mine:
+            began, last = min(bar.began for bar in mine), max(bar.ended for bar in mine)
         found.append((began, last))
     return found
 
 
-def _shortened(timeline: Timeline, windows: Sequence[tuple[float, float]]) -> dict[int, list[Gap]]:
-    """The gaps that are not drawn at their length, by step: between calls all of them, of others the longest."""
+def _find_shortened(
+    timeline: Timeline, windows: Sequence[tuple[float, float]]
+) -> dict[int, list[Gap]]:
+    """The gaps that are not drawn at their length, by step: between calls all of them, of others
+    the longest."""
     kept = [gap for gap in timeline.gaps if gap.kind != "retry"]
     total = sum(stop - start for start, stop in windows)
     total -= sum(gap.took for gap in kept if gap.began >= windows[gap.step][0])
@@ -114,7 +127,9 @@ def _shortened(timeline: Timeline, windows: Sequence[tuple[float, float]]) -> di
     return found
 
 
-def _parts(window: tuple[float, float], gaps: Sequence[Gap]) -> list[tuple[float, float, Gap | None]]:
+def _cut_at_gaps(
+    window: tuple[float, float], gaps: Sequence[Gap]
+) -> list[tuple[float, float, Gap | None]]:
     """A step cut at its gaps: (began, ended, None or the gap)."""
     start, stop = window
     found: list[tuple[float, float, Gap | None]] = []

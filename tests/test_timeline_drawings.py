@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_timeline import QUESTION, START, step, task, told_of
 
-from stategraph.visualize.runs.gantt import LANES
-from stategraph.visualize.runs.scale import Room, arrange
 from stategraph.visualize.runs.timeline import Timeline, timeline
+from stategraph.visualize.runs.timeline_scale import ScaleRoom, build_scale
+from stategraph.visualize.runs.timeline_svg import LANES
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -172,7 +172,7 @@ def test_whatever_the_times_are_everything_stays_within_the_picture_and_steps_st
         for n, tasks in enumerate(made)
     ]  # fmt: skip
     found = told_of(*steps)
-    scale = arrange(found, Room(500, 10, 20))
+    scale = build_scale(found, ScaleRoom(500, 10, 20))
     ends = [scale.span(n) for n in range(len(steps))]
     assert all(start <= stop for start, stop in ends)
     assert all(one[1] <= other[0] + 1e-6 for one, other in pairwise(ends))

@@ -1,4 +1,5 @@
-"""What all drawings say alike: ids that any syntax accepts, notes of a node, words for kinds. Only text is made."""
+"""What all drawings say alike: ids that any syntax accepts, notes of a node, words for kinds. Only
+text is made."""
 
 from __future__ import annotations
 
@@ -7,10 +8,21 @@ import unicodedata
 from collections.abc import Iterable
 from typing import Any
 
-from .shape import Edge, Node
+from .model import GraphEdge, GraphNode
 
 # Words that Mermaid or DOT take for their own, in any case.
-RESERVED = {"end", "graph", "subgraph", "flowchart", "class", "classdef", "click", "style", "linkstyle", "default"}
+RESERVED = {
+    "end",
+    "graph",
+    "subgraph",
+    "flowchart",
+    "class",
+    "classdef",
+    "click",
+    "style",
+    "linkstyle",
+    "default",
+}
 RESERVED |= {"direction", "call", "href", "interpolate", "_self", "_blank", "_parent", "_top"}
 RESERVED |= {"digraph", "node", "edge", "strict"}
 
@@ -46,7 +58,10 @@ PERHAPS = "perhaps"
 
 LONGEST_NOTE = 40  # characters of a metadata value
 
-MANY = "\u00d7n"
+TIMES = "\u00d7"
+"""The sign, not the letter."""
+
+MANY = f"{TIMES}n"
 """Beside an edge that sends any number of tasks."""
 
 
@@ -54,23 +69,41 @@ _JOINERS = "\u200c\u200d"  # part of how scripts and emoji are written
 
 
 def visible(text: str) -> str:
-    r"""The text with what cannot be seen written out: control characters, and marks that turn the reading direction.
+    r"""The text with what cannot be seen written out: control characters, and marks that turn the
+    reading direction.
 
     >>> visible("pay \u202eecila")
     'pay \\u202eecila'
     """
-    return text if text.isprintable() else "".join(c if _seen(c) else repr(c)[1:-1] for c in text)
+    return (
+        text
+        if text.isprintable()
+        else "".join(c if _is_visible(c) else repr(c)[1:-1] for c in text)
+    )
 
 
-def _seen(character: str) -> bool:
+def _is_visible(character: str) -> bool:
     known = character.isprintable() or character in "\n\t" or character in _JOINERS
     return known or unicodedata.category(character) == "Zs"
 
 
-def plain_ids(names: Iterable[str]) -> dict[str, str]:
-    """A word of letters, digits and _ for every name, that no other has: the name itself where that can be."""
+_ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def drop_illegal(text: str) -> str:
+    """The text with U+FFFD for what neither XML nor UTF-8 can hold."""
+    return _ILLEGAL.sub("\ufffd", text)
+
+
+def make_ids(names: Iterable[str]) -> dict[str, str]:
+    """A word of letters, digits and _ for every name, that no other has: the name itself where that
+    can be."""
     names = list(names)
-    ids = {name: name for name in names if re.fullmatch(r"[A-Za-z_]\w*", name, re.A) and name.lower() not in RESERVED}
+    ids = {
+        name: name
+        for name in names
+        if re.fullmatch(r"[A-Za-z_]\w*", name, re.A) and name.lower() not in RESERVED
+    }
     taken = set(ids)
     for position, name in enumerate(names):
         if name in ids:
@@ -85,7 +118,7 @@ def plain_ids(names: Iterable[str]) -> dict[str, str]:
     return ids
 
 
-def traits(node: Node) -> list[str]:
+def traits(node: GraphNode) -> list[str]:
     """What sets a node apart from a plain one, as keys of `NODE_KINDS`."""
     found = {
         node.kind: node.kind not in ("node", "cluster"),
@@ -97,31 +130,37 @@ def traits(node: Node) -> list[str]:
     return [trait for trait, holds in found.items() if holds]
 
 
-def notes(node: Node) -> list[str]:
+def notes(node: GraphNode) -> list[str]:
     """What else is known of a node: its metadata, where it is plain data, and its breakpoints."""
-    found = [f"{key} = {_short(value)}" for key, value in plain(dict(node.metadata)).items()]
+    found = [
+        f"{key} = {_shorten(value)}" for key, value in to_plain_data(dict(node.metadata)).items()
+    ]
     stops = [word for word, on in (("before", node.before), ("after", node.after)) if on]
     return [visible(note) for note in found] + ([f"stops {' and '.join(stops)}"] if stops else [])
 
 
-def _short(value: object) -> str:
+def _shorten(value: object) -> str:
     text = " ".join(str(value).split())
     return text if len(text) <= LONGEST_NOTE else text[: LONGEST_NOTE - 1] + "…"
 
 
-def plain(value: object) -> Any:
-    """A value of a node's metadata as data that JSON can carry; what is not plain data is named by its type."""
+def to_plain_data(value: object) -> Any:
+    """A value of a node's metadata as data that JSON can carry; what is not plain data is named by
+    its type."""
     if type(value) in (str, int, float, bool, type(None)):
         return value
     if type(value) in (list, tuple):
-        return [plain(item) for item in value]  # type: ignore[attr-defined]
+        return [to_plain_data(item) for item in value]  # type: ignore[attr-defined]
     if type(value) is dict:
-        return {key if type(key) is str else f"<{type(key).__name__}>": plain(item) for key, item in value.items()}
+        return {
+            key if type(key) is str else f"<{type(key).__name__}>": to_plain_data(item)
+            for key, item in value.items()
+        }
     # Its repr() would be code of the user's.
     return f"<{type(value).__name__}>"
 
 
-def edge_text(edge: Edge, many: str = MANY) -> str:
+def edge_text(edge: GraphEdge, many: str = MANY) -> str:
     """An edge's label, with a mark for a fan-out and a word for an error."""
     mark = {"send": many, "error": "on error"}.get(edge.kind, "")
     return " ".join(filter(None, (edge.label, mark)))

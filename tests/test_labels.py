@@ -8,32 +8,32 @@ from typing import get_args
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stategraph.visualize.shape import EdgeKind, Node, NodeKind
-from stategraph.visualize.words import EDGE_KINDS, NODE_KINDS, RESERVED, notes, plain, plain_ids, traits
+from stategraph.visualize.labels import EDGE_KINDS, NODE_KINDS, RESERVED, make_ids, notes, plain, traits
+from stategraph.visualize.model import EdgeKind, GraphNode, NodeKind
 
 
 @given(st.lists(st.one_of(st.text(max_size=8), st.sampled_from(["end", "node", "a b", "a_b", "a_b_", "node_end", "END"])), unique=True))
 def test_every_name_gets_a_word_of_its_own(names: list[str]) -> None:
-    ids = plain_ids(names)
+    ids = make_ids(names)
     assert sorted(ids) == sorted(names) and len(set(ids.values())) == len(names)
     assert all(re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", word) and word.lower() not in RESERVED for word in ids.values())
 
 
 def test_a_name_that_is_a_word_stays_whoever_comes_before_it() -> None:
-    assert plain_ids(["a b", "a_b", "Graph", "1st"]) == {"a_b": "a_b", "a b": "a_b_", "Graph": "node_Graph", "1st": "node_1st"}
+    assert make_ids(["a b", "a_b", "Graph", "1st"]) == {"a_b": "a_b", "a b": "a_b_", "Graph": "node_Graph", "1st": "node_1st"}
 
 
 def test_every_kind_is_explained() -> None:
     assert set(EDGE_KINDS) == set(get_args(EdgeKind))
     assert set(get_args(NodeKind)) <= set(NODE_KINDS)
-    odd = Node("x", "x", "subgraph", deferred=True, handler=True, before=True, reached=False)
+    odd = GraphNode("x", "x", "subgraph", deferred=True, handler=True, before=True, reached=False)
     assert set(traits(odd)) == {"subgraph", "deferred", "handler", "breakpoint", "unreached"} <= set(NODE_KINDS)
-    assert traits(Node("x", "x")) == []
+    assert traits(GraphNode("x", "x")) == []
 
 
 def test_notes_are_short_lines() -> None:
     metadata = {"owner": "Ada", "text": "two\nlines " * 20, "model": object(), 3: "three"}
-    assert notes(Node("x", "x", before=True, after=True, metadata=metadata)) == [
+    assert notes(GraphNode("x", "x", before=True, after=True, metadata=metadata)) == [
         "owner = Ada",
         "text = " + ("two lines " * 20)[:39] + "…",
         "model = <object>",

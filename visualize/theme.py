@@ -1,6 +1,8 @@
-"""The look of SVG drawings: the colours of both themes and the style sheet. Nothing here knows a graph.
+"""The look of SVG drawings: the colours of both themes and the style sheet. Nothing here knows a
+graph.
 
-All rules are scoped by a class whose name is derived from them, so that drawings share a page in peace.
+All rules are scoped by a class whose name is derived from them, so that drawings share a page in
+peace.
 """
 
 from __future__ import annotations
@@ -12,9 +14,12 @@ from functools import cache
 from typing import Final, Literal, NamedTuple, get_args
 
 Theme = Literal["auto", "light", "dark"]
-"""`auto` follows the page: the system's setting, or the theme of JupyterLab, VS Code or a documentation site."""
+"""`auto` follows the page: the system's setting, or the theme of JupyterLab, VS Code or a
+documentation site."""
 
-FONTS: Final = "system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue',Arial,'Noto Sans',sans-serif"
+FONTS: Final = (
+    "system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue',Arial,'Noto Sans',sans-serif"
+)
 
 LIGHT: Final = {
     "page": "#ffffff",
@@ -142,7 +147,7 @@ _LIGHT_PAGES: Final = (
 )
 
 
-class Look(NamedTuple):
+class StyleSheet(NamedTuple):
     """A style sheet, and the class that an SVG needs for it."""
 
     name: str
@@ -150,7 +155,7 @@ class Look(NamedTuple):
 
 
 @cache
-def look(theme: Theme, rules: str = _RULES) -> Look:
+def style_sheet(theme: Theme, rules: str = _RULES) -> StyleSheet:
     """The style sheet of a theme.
 
     Args:
@@ -164,27 +169,35 @@ def look(theme: Theme, rules: str = _RULES) -> Look:
     name = f"sg-{theme}-{zlib.crc32(repr((LIGHT, DARK, rules)).encode()):08x}"
     if theme == "auto":
         variables = re.sub(r"\$([a-z-]+)", r"var(--\1)", rules)
-        return Look(name, _auto(name) + _scoped(variables, name) + _beat(name))
+        return StyleSheet(name, _auto(name) + _scope(variables, name) + _beat(name))
     colours: Mapping[str, str] = LIGHT if theme == "light" else DARK
-    return Look(name, _scoped(re.sub(r"\$([a-z-]+)", lambda found: colours[found[1]], rules), name))
+    return StyleSheet(
+        name, _scope(re.sub(r"\$([a-z-]+)", lambda found: colours[found[1]], rules), name)
+    )
 
 
 def _auto(name: str) -> str:
-    light, dark = (";".join(f"--{key}:{value}" for key, value in some.items()) for some in (LIGHT, DARK))
+    light, dark = (
+        ";".join(f"--{key}:{value}" for key, value in some.items()) for some in (LIGHT, DARK)
+    )
     pages = {light: _LIGHT_PAGES, dark: _DARK_PAGES}
-    said = "".join(f"{','.join(f'{page} .{name}' for page in some)}{{{values}}}\n" for values, some in pages.items())
+    said = "".join(
+        f"{','.join(f'{page} .{name}' for page in some)}{{{values}}}\n"
+        for values, some in pages.items()
+    )
     return f".{name}{{{light}}}\n@media (prefers-color-scheme:dark){{.{name}{{{dark}}}}}\n{said}"
 
 
 def _beat(name: str) -> str:
     """What runs is seen to run, but for those who want no motion."""
     return (
-        f"@keyframes {name}{{50%{{stroke-opacity:.35}}}}\n@media (prefers-reduced-motion:no-preference)"
+        f"@keyframes {name}{{50%{{stroke-opacity:.35}}}}\n@media "
+        "(prefers-reduced-motion:no-preference)"
         f"{{.{name} .is-running .shape{{animation:{name} 1.6s ease-in-out infinite}}}}\n"
     )
 
 
-def _scoped(rules: str, name: str) -> str:
+def _scope(rules: str, name: str) -> str:
     lines = []
     for rule in rules.split("\n"):
         selectors, brace, body = rule.partition("{")

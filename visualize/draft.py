@@ -1,4 +1,5 @@
-"""A builder that is not compiled yet → its drawing, so far as one can be made, and its mistakes. It stays as it is."""
+"""A builder that is not compiled yet → its drawing, so far as one can be made, and its mistakes. It
+stays as it is."""
 
 from __future__ import annotations
 
@@ -14,10 +15,10 @@ from ..pregel.errors import InvalidGraphError
 from ..pregel.names import END, START
 from ..pregel.program.callables import read_callable
 from .drawing import Drawing, bundle
-from .outline import outline
+from .extract import extract
 
 
-def mistakes(builder: StateGraph) -> tuple[str, ...]:
+def find_mistakes(builder: StateGraph) -> tuple[str, ...]:
     """What is wrong with it as a whole, in sentences."""
     try:
         with warnings.catch_warnings():
@@ -28,8 +29,9 @@ def mistakes(builder: StateGraph) -> tuple[str, ...]:
     return ()
 
 
-def sketch(builder: StateGraph, xray: bool | int = False) -> Drawing:
-    """Its drawing. Names that edges speak of and that are no nodes are drawn as unknown, with a question mark.
+def make_draft(builder: StateGraph, xray: bool | int = False) -> Drawing:
+    """Its drawing. Names that edges speak of and that are no nodes are drawn as unknown, with a
+    question mark.
 
     Args:
         xray: as in `app.get_graph`.
@@ -43,21 +45,28 @@ def sketch(builder: StateGraph, xray: bool | int = False) -> Drawing:
     missing = sorted(named - spec.nodes.keys() - spec.handlers().keys())
     blank = NodeSpec(read_callable(lambda state: None, "unknown"), spec.schemas[spec.state_schema])
     filled = replace(spec, nodes={**spec.nodes, **dict.fromkeys(missing, blank)})
-    shape = outline(compile_graph(filled, None, "StateGraph", ((), ())), xray)
-    nodes = tuple(
-        node._replace(kind="unknown", label=f"{node.label}?") if node.id in missing else node for node in shape.nodes
-    )
+    model = extract(compile_graph(filled, None, "StateGraph", ((), ())), xray)
     # In a drawing a node without edges leads to END; here it may get some yet.
     open_ends = {*missing, START} - {source for source, ends in leads.items() if END in ends}
-    edges = tuple(edge for edge in shape.edges if edge.source not in open_ends or edge.target != END)
-    ends = {edge.target for edge in edges}
-    return Drawing(replace(shape, nodes=tuple(n for n in nodes if n.kind != "end" or n.id in ends), edges=edges))
+    edges = [e for e in model.edges if e.source not in open_ends or e.target != END]
+    targets = {edge.target for edge in edges}
+    nodes = []
+    for node in model.nodes:
+        if node.id in missing:
+            nodes.append(node._replace(kind="unknown", label=f"{node.label}?"))
+        elif node.kind != "end" or node.id in targets:
+            nodes.append(node)
+    return Drawing(replace(model, nodes=tuple(nodes), edges=tuple(edges)))
 
 
 def show(
-    builder: StateGraph, include: Collection[str] | None = None, exclude: Collection[str] | None = None
+    builder: StateGraph,
+    include: Collection[str] | None = None,
+    exclude: Collection[str] | None = None,
 ) -> dict[str, str]:
     """How notebooks show it: its drawing, under its mistakes if it has any. Never raises."""
-    wrong = mistakes(builder)
-    remark = "\n".join(["This graph cannot be compiled yet:", *(f"  - {sentence}" for sentence in wrong)])
-    return bundle(lambda: sketch(builder), include, exclude, remark if wrong else "")
+    wrong = find_mistakes(builder)
+    remark = "\n".join(
+        ["This graph cannot be compiled yet:", *(f"  - {sentence}" for sentence in wrong)]
+    )
+    return bundle(lambda: make_draft(builder), include, exclude, remark if wrong else "")

@@ -1,4 +1,5 @@
-"""A timeline as SVG: a row per node, a column per superstep, a bar per attempt. Only draws what the records say."""
+"""A timeline as SVG: a row per node, a column per superstep, a bar per attempt. Only draws what the
+records say."""
 
 from __future__ import annotations
 
@@ -9,12 +10,15 @@ from itertools import groupby
 from textwrap import wrap
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..look import FONTS, Theme, look
-from .scale import Room, Scale, arrange
-from .values import TIMES, duration, legal, many, plain, spoken
+from ...pregel.names import NS_END
+from ..labels import TIMES, drop_illegal
+from ..layout.geometry import Box
+from ..theme import FONTS, Theme, style_sheet
+from .timeline_scale import Scale, ScaleRoom, build_scale
+from .values import count_noun, display_name, duration, sanitize
 
 if TYPE_CHECKING:
-    from .timeline import Bar, Call, Gap, Timeline
+    from .timeline import Bar, Gap, ThreadCall, Timeline
 
 LANES = 6
 """Tasks of one node that are drawn below each other; more become one bar with their number."""
@@ -43,7 +47,12 @@ text{font:12px $FONTS;fill:$ink}
 .call{fill:none;stroke:$soft}
 """
 _CALLS = {"input": "input", "resume": "resumed", "update": "update_state", "fork": "fork"}
-_WORDS = {"done": "ran", "failed": "failed", "paused": "asked, then waited for an answer", "waiting": "not run yet"}
+_WORDS = {
+    "done": "ran",
+    "failed": "failed",
+    "paused": "asked, then waited for an answer",
+    "waiting": "not run yet",
+}
 _GAPS = {"answer": "answer", "idle": "idle", "retry": "retry"}
 _CHAR = 6.7  # the width of a character of the labels, on average
 
@@ -63,64 +72,72 @@ def draw_svg(timeline: Timeline, *, theme: Theme = "auto", width: int | None = N
     Raises:
         ValueError: the theme is not known.
     """
-    name, css = look(theme, _RULES.replace("THEME", theme).replace("$FONTS", FONTS))
+    style = style_sheet(theme, _RULES.replace("THEME", theme).replace("$FONTS", FONTS))
     labels = {row: _label(row, timeline.labels) for row in timeline.rows}
-    left = min(max((len(label) * _CHAR + 12 * row.count(":") for row, label in labels.items()), default=0), 190) + 24
+    widths = [len(label) * _CHAR + 12 * row.count(NS_END) for row, label in labels.items()]
+    left = min(max(widths, default=0), 190) + 24
     across = width - left if width else min(max(30.0 * len(timeline.steps), 640.0), 1800.0)
-    scale = arrange(timeline, Room(max(across - 12, 120.0), 36.0, _GAP))
+    scale = build_scale(timeline, ScaleRoom(max(across - 12, 120.0), 36.0, _GAP))
     rows = _rows(timeline)
     bottom = _HEAD + sum(row.height for row in rows.values()) + 6
     total = left + max(scale.width, 420.0) + 12
-    remarks = [line for r in timeline.remarks for line in wrap(legal(plain(r)), max(int(total / 8.2), 40))]
+    most = max(int(total / 8.2), 40)  # characters of a remark in one line
+    remarks = [line for r in timeline.remarks for line in wrap(drop_illegal(sanitize(r)), most)]
+    head = [
+        f'<text class="remark" x="12" y="{18 * number - 2}">{escape(line)}</text>'
+        for number, line in enumerate(remarks, 1)
+    ]
     down = 18.0 * len(remarks)
+    height = bottom + 44 + down
     columns = _columns(scale)
+    gaps = [piece for pieces in scale.steps for piece in pieces if piece.gap]
     body = [
         *_bands(timeline, scale, columns, bottom),
-        *(_gap(piece.gap, piece.x, bottom) for pieces in scale.steps for piece in pieces if piece.gap),
+        *(_gap(piece.gap, piece.x, bottom) for piece in gaps if piece.gap),
         *_numbers(timeline, scale, columns),
         *_calls(timeline, scale),
         *(_name(row, labels[row], rows[row]) for row in timeline.rows),
-        f'<g transform="translate({left:.0f} 0)">{"".join(_bars(timeline, scale, columns, rows))}</g>',
+        f"<g>{''.join(_bars(timeline, scale, columns, rows))}</g>",
         *_legend(timeline, bottom + 16, left),
     ]
     moved = [part.replace("<g>", f'<g transform="translate({left:.0f} 0)">', 1) for part in body]
-    said = "".join(f'<text class="remark" x="12" y="{18 * n - 2}">{escape(r)}</text>' for n, r in enumerate(remarks, 1))
-    height = bottom + 44 + down
+    title = f"Timeline of {timeline.name}, thread {timeline.thread}: {timeline.summary}"
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="{name}" role="img" width="{total:.0f}" '
-        f'height="{height:.0f}" viewBox="0 0 {total:.0f} {height:.0f}">'
-        f"<title>{escape(plain(f'Timeline of {timeline.name}, thread {timeline.thread}: {timeline.summary}'))}</title>"
-        f"<style>{css}</style>"
-        f'<defs><pattern id="sg-failed-{theme}" width="6" height="6" patternUnits="userSpaceOnUse" '
-        'patternTransform="rotate(45)"><rect class="solid" width="6" height="6"/>'
-        '<path class="hatch" d="M0 0V6"/></pattern></defs>'
-        f'<rect class="band" width="100%" height="100%"/>{said}'
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="{style.name}" role="img" '
+        f'width="{total:.0f}" height="{height:.0f}" viewBox="0 0 {total:.0f} {height:.0f}">'
+        f"<title>{escape(sanitize(title))}</title><style>{style.css}</style>"
+        f'<defs><pattern id="sg-failed-{theme}" width="6" height="6" '
+        'patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
+        '<rect class="solid" width="6" height="6"/><path class="hatch" d="M0 '
+        '0V6"/></pattern></defs>'
+        f'<rect class="band" width="100%" height="100%"/>{"".join(head)}'
         f'<g transform="translate(0 {down:.0f})">{"".join(moved)}</g></svg>'
     )
 
 
-# -- the frame ------------------------------------------------------------------------------------------------
+# -- the frame -------------------------------------------------------------------------------------
 
 
 def _label(row: str, labels: Mapping[str, str]) -> str:
-    name = labels.get(row) or spoken(row)
+    name = labels.get(row) or display_name(row)
     return name if len(name) <= 28 else name[:27] + "…"
 
 
 def _name_of(row: str) -> str:
-    return escape(legal(row))
+    return escape(drop_illegal(row))
 
 
 def _name(row: str, label: str, place: _Row) -> str:
-    indent = 12 + 12 * row.count(":")
+    indent = 12 + 12 * row.count(NS_END)
     return (
-        f'<g class="row" data-node="{_name_of(row)}"><title>{escape(plain(row, 300))}</title>'
+        f'<g class="row" data-node="{_name_of(row)}"><title>{escape(sanitize(row, 300))}</title>'
         f'<text x="{indent}" y="{place.y + place.height / 2 + 4:.1f}">{escape(label)}</text></g>'
     )
 
 
 def _columns(scale: Scale) -> list[tuple[int, int]]:
-    """The first and last step of each column; neighbours that are too narrow to be seen share one."""
+    """The first and last step of each column; neighbours that are too narrow to be seen share
+    one."""
     found: list[tuple[int, int]] = []
     for step in range(len(scale.steps)):
         stop = scale.span(step)[1]
@@ -131,14 +148,18 @@ def _columns(scale: Scale) -> list[tuple[int, int]]:
     return found
 
 
-def _bands(timeline: Timeline, scale: Scale, columns: list[tuple[int, int]], bottom: float) -> Iterator[str]:
+def _bands(
+    timeline: Timeline, scale: Scale, columns: list[tuple[int, int]], bottom: float
+) -> Iterator[str]:
     """A column per step."""
     for shade, (first, last) in enumerate(columns):
         start, stop = scale.span(first)[0], scale.span(last)[1]
         title, shade_of = escape(_step_title(timeline, first, last)), "band" if shade % 2 else "odd"
         yield (
-            f'<g><g class="step" data-step="{first}" data-last="{last}"><title>{title}</title><rect class="{shade_of}" '
-            f'x="{start:.1f}" y="22" width="{stop - start:.1f}" height="{bottom - 22:.1f}"/></g></g>'
+            f'<g><g class="step" data-step="{first}" '
+            f'data-last="{last}"><title>{title}</title><rect class="{shade_of}" '
+            f'x="{start:.1f}" y="22" width="{stop - start:.1f}" '
+            f'height="{bottom - 22:.1f}"/></g></g>'
         )
 
 
@@ -149,10 +170,17 @@ def _numbers(timeline: Timeline, scale: Scale, columns: list[tuple[int, int]]) -
         start, stop = scale.span(first)[0], scale.span(last)[1]
         if start < free:
             continue
-        label, took = f"{timeline.steps[first].number}", _took(timeline, first) if first == last else ""
+        label, took = (
+            f"{timeline.steps[first].number}",
+            _took(timeline, first) if first == last else "",
+        )
         yield f'<g><text class="dim" x="{start + 3:.1f}" y="36">{label}</text>'
         pieces = scale.steps[first]
-        tail = pieces[-1].width if any(piece.gap for piece in pieces[1:]) else stop - start - len(label) * 6
+        tail = (
+            pieces[-1].width
+            if any(piece.gap for piece in pieces[1:])
+            else stop - start - len(label) * 6
+        )
         if took and tail > len(took) * 6 + 18:
             yield f'<text class="dim" x="{stop - 4:.1f}" y="36" text-anchor="end">{took}</text>'
         yield "</g>"
@@ -164,7 +192,7 @@ def _step_title(timeline: Timeline, first: int, last: int) -> str:
     if first != last:
         return f"steps {one.number} to {other.number}"
     took = _took(timeline, first)
-    return f"step {one.number}: {many(len(one.tasks), 'task')}{', ' if took else ''}{took}"
+    return f"step {one.number}: {count_noun(len(one.tasks), 'task')}{', ' if took else ''}{took}"
 
 
 def _took(timeline: Timeline, place: int) -> str:
@@ -179,26 +207,32 @@ def _gap(gap: Gap, x: float, bottom: float) -> str:
     text = " ".join(words[:2])
     return (
         f"<g><g><title>{escape(f'{_GAPS[gap.kind]}: nothing ran for {duration(gap.took)}')}</title>"
-        f'<rect class="silence" x="{x + 2:.1f}" y="22" width="{_GAP - 4:.1f}" height="{bottom - 22:.1f}"/>'
-        f'<text class="dim" x="{middle:.1f}" y="36" text-anchor="middle">{escape(text)}</text></g></g>'
+        f'<rect class="silence" x="{x + 2:.1f}" y="22" width="{_GAP - 4:.1f}" '
+        f'height="{bottom - 22:.1f}"/>'
+        f'<text class="dim" x="{middle:.1f}" y="36" '
+        f'text-anchor="middle">{escape(text)}</text></g></g>'
     )
 
 
 def _calls(timeline: Timeline, scale: Scale) -> Iterator[str]:
-    """What set the thread going, above the steps; names that would run into each other are left out."""
+    """What set the thread going, above the steps; names that would run into each other are left
+    out."""
     free = -1.0
     for number, call in enumerate(timeline.calls, 1):
         x = _began(call, scale)
         name = _CALLS[call.source]
         label = f"{number} {name}"
-        yield f'<g><path class="call" d="M{x:.1f} 22V10H{x + 6:.1f}"><title>{escape(f"call {label}")}</title></path>'
+        yield (
+            f'<g><path class="call" d="M{x:.1f} '
+            f'22V10H{x + 6:.1f}"><title>{escape(f"call {label}")}</title></path>'
+        )
         if x >= free:
             yield f'<text class="dim" x="{x + 9:.1f}" y="14">{escape(label)}</text>'
             free = x + 16 + len(label) * 6.2
         yield "</g>"
 
 
-def _began(call: Call, scale: Scale) -> float:
+def _began(call: ThreadCall, scale: Scale) -> float:
     return max(scale.place(call.step, call.began), scale.span(call.step)[0])
 
 
@@ -208,20 +242,24 @@ def _legend(timeline: Timeline, y: float, left: float) -> Iterator[str]:
     for state in ("done", "failed", "paused", "waiting"):
         if state in found:
             word = _WORDS[state] if timeline.timed or state != "done" else "ran (times not stored)"
-            yield f'<rect class="{state}" x="{x:.0f}" y="{y - 9:.0f}" width="14" height="10" rx="2"/>'
+            yield (
+                f'<rect class="{state}" x="{x:.0f}" y="{y - 9:.0f}" width="14" height="10" rx="2"/>'
+            )
             yield f'<text class="dim" x="{x + 19:.0f}" y="{y:.0f}">{word}</text>'
             x += 34 + len(word) * 6.1
-    yield f'<text class="dim" x="12" y="{y + 18:.0f}">{escape(plain(timeline.summary))}</text>'
+    yield f'<text class="dim" x="12" y="{y + 18:.0f}">{escape(sanitize(timeline.summary))}</text>'
 
 
-# -- the bars -------------------------------------------------------------------------------------------------
+# -- the bars --------------------------------------------------------------------------------------
 
 
 def _rows(timeline: Timeline) -> dict[str, _Row]:
     """Each node's row, with a lane for every task that ran beside another."""
     lanes: dict[str, dict[tuple[int, str], int]] = {row: {} for row in timeline.rows}
     crowded: dict[str, set[int]] = {row: set() for row in timeline.rows}
-    for (row, step), found in groupby(sorted(timeline.bars, key=lambda b: (b.row, b.step)), lambda b: (b.row, b.step)):
+    for (row, step), found in groupby(
+        sorted(timeline.bars, key=lambda b: (b.row, b.step)), lambda b: (b.row, b.step)
+    ):
         given = _lanes(list(found))
         if max(given.values()) >= LANES:
             crowded[row].add(step)
@@ -252,9 +290,15 @@ def _lanes(bars: list[Bar]) -> dict[str, int]:
     return found
 
 
-def _bars(timeline: Timeline, scale: Scale, columns: list[tuple[int, int]], rows: dict[str, _Row]) -> Iterator[str]:
+def _bars(
+    timeline: Timeline, scale: Scale, columns: list[tuple[int, int]], rows: dict[str, _Row]
+) -> Iterator[str]:
     titles = len(timeline.bars) <= 2000
-    column = {step: place for place, (first, last) in enumerate(columns) for step in range(first, last + 1)}
+    column = {
+        step: place
+        for place, (first, last) in enumerate(columns)
+        for step in range(first, last + 1)
+    }
 
     def where(bar: Bar) -> tuple[str, int]:
         return bar.row, column[bar.step]
@@ -264,23 +308,30 @@ def _bars(timeline: Timeline, scale: Scale, columns: list[tuple[int, int]], rows
         if first != last:
             drawn = _slivers(bars, scale, row)
         else:
-            drawn = _bundle(bars, scale, row) if first in row.crowded else _single(bars, scale, row, titles)
-        yield f'<g class="bar" data-node="{_name_of(name)}" data-step="{first}">{"".join(drawn)}</g>'
+            crowded = first in row.crowded
+            drawn = _bundle(bars, scale, row) if crowded else _single(bars, scale, row, titles)
+        yield (
+            f'<g class="bar" data-node="{_name_of(name)}" data-step="{first}">{"".join(drawn)}</g>'
+        )
 
 
 def _slivers(bars: list[Bar], scale: Scale, row: _Row) -> Iterator[str]:
-    """The bars of many narrow steps: one for all that ran, and on it one for all that did not end well."""
+    """The bars of many narrow steps: one for all that ran, and on it one for all that did not end
+    well."""
     for good in (True, False):
         ends = [(*_ends(bar, scale), bar.state) for bar in bars if (bar.state == "done") == good]
         if ends:
             left, right = min(start for start, _, _ in ends), max(stop for _, stop, _ in ends)
-            yield _rect(ends[0][2], _Box(left, row.y + 6, max(right - left, 1.5), row.height - 12))
+            yield _rect(
+                ends[0][2], Box("", left, row.y + 6, max(right - left, 1.5), row.height - 12)
+            )
 
 
 def _single(bars: list[Bar], scale: Scale, row: _Row, titles: bool) -> Iterator[str]:
-    """The attempts of a few tasks of one node and step, each task in its lane; slivers on one spot become one."""
+    """The attempts of a few tasks of one node and step, each task in its lane; slivers on one spot
+    become one."""
     most = max(row.lanes.values()) + 1
-    height = 14.0 if most == 1 else 9.0 if most == 2 else _LANE - 1
+    height = {1: 14.0, 2: 9.0}.get(most, _LANE - 1)
     top = row.y + (row.height - (most * (height + 1) - 1)) / 2
     drawn: dict[tuple[int, str], float] = {}
     before: dict[str, tuple[str, float]] = {}  # of each task: how its last attempt ended, and where
@@ -295,11 +346,12 @@ def _single(bars: list[Bar], scale: Scale, row: _Row, titles: bool) -> Iterator[
         before[bar.task] = bar.state, stop
         if stop > drawn.get((lane, bar.state), -1.0):
             drawn[lane, bar.state] = stop
-            yield from _attempt(bar, _Box(start, y, stop - start, height), titles)
+            yield from _attempt(bar, Box("", start, y, stop - start, height), titles)
 
 
 def _ends(bar: Bar, scale: Scale) -> tuple[float, float]:
-    """Where a bar begins and ends; what is too short to be seen is made a little longer, within its step."""
+    """Where a bar begins and ends; what is too short to be seen is made a little longer, within its
+    step."""
     left, right = scale.span(bar.step)
     if not bar.attempts and bar.took == 0:
         return (left + 4, min(left + 24, right - 4)) if right - left > 10 else (left, right)
@@ -311,31 +363,34 @@ def _ends(bar: Bar, scale: Scale) -> tuple[float, float]:
     return start, stop
 
 
-def _attempt(bar: Bar, box: _Box, titles: bool) -> Iterator[str]:
+def _attempt(bar: Bar, box: Box, titles: bool) -> Iterator[str]:
     if not titles:
         yield _rect(bar.state, box)
         return
     took = duration(bar.took)
-    title = f"{plain(bar.row, 80)}: {_WORDS[bar.state]}{f', {took}' if bar.attempts else ''}"
+    title = f"{sanitize(bar.row, 80)}: {_WORDS[bar.state]}{f', {took}' if bar.attempts else ''}"
     title += f", attempt {bar.attempt} of {bar.attempts}" if bar.attempts > 1 else ""
     yield _rect(bar.state, box, title)
     if bar.state == "done" and bar.attempts and box.height > 12 and box.width > len(took) * 5.6 + 8:
         yield _inside(box, took)
     if bar.state == "paused" and box.height > 8:
-        right, bottom = box.x + box.width, box.y + box.height
-        yield f'<text x="{right + 3:.1f}" y="{bottom - 2:.1f}" class="mark">?</text>'
+        x, y = box.right + 3, box.bottom - 2
+        yield f'<text x="{x:.1f}" y="{y:.1f}" class="mark">?</text>'
 
 
 def _bundle(bars: list[Bar], scale: Scale, row: _Row) -> Iterator[str]:
-    """Many tasks of one node and step as one bar with their number; a mark on it where an attempt failed."""
+    """Many tasks of one node and step as one bar with their number; a mark on it where an attempt
+    failed."""
     ends = [(*_ends(bar, scale), bar.state) for bar in bars]
     left, right = min(start for start, _, _ in ends), max(stop for _, stop, _ in ends)
     states = {bar.task: bar.state for bar in sorted(bars, key=lambda bar: bar.began)}
     counts: Counter[str] = Counter(states.values())
     words = ", ".join(f"{counts[state]:,} {_WORDS[state]}" for state in _WORDS if counts[state])
-    box = _Box(left, row.y + 5, max(right - left, 2.5), row.height - 10)
-    look = "paused" if counts["paused"] else "waiting" if len(counts) == counts["waiting"] == 1 else "done"
-    yield _rect(look, box, f"{plain(bars[0].row, 80)}: {len(states):,} tasks: {words}")
+    box = Box("", left, row.y + 5, max(right - left, 2.5), row.height - 10)
+    style = "waiting" if set(counts) == {"waiting"} and len(states) == 1 else "done"
+    if counts["paused"]:
+        style = "paused"
+    yield _rect(style, box, f"{sanitize(bars[0].row, 80)}: {len(states):,} tasks: {words}")
     free = left
     for _, stop, state in sorted(ends, key=lambda end: end[1]):
         if state == "failed" and stop >= free:
@@ -345,20 +400,14 @@ def _bundle(bars: list[Bar], scale: Scale, row: _Row) -> Iterator[str]:
         yield _inside(box, f"{TIMES}{len(states):,}")
 
 
-class _Box(NamedTuple):
-    x: float
-    y: float
-    width: float
-    height: float
-
-
-def _rect(look: str, box: _Box, title: str = "") -> str:
-    x, y, width, height = box
+def _rect(style: str, box: Box, title: str = "") -> str:
     end = f"><title>{escape(title)}</title></rect>" if title else "/>"
-    place = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" rx="{min(2, width / 2):.1f}"'
-    return f'<rect class="{look}" {place}{end}'
+    place = f'x="{box.x:.1f}" y="{box.y:.1f}" width="{box.width:.1f}" height="{box.height:.1f}"'
+    return f'<rect class="{style}" {place} rx="{min(2, box.width / 2):.1f}"{end}'
 
 
-def _inside(box: _Box, text: str) -> str:
-    x, y = box.x + box.width / 2, box.y + box.height / 2 + 3.8
-    return f'<text class="in" x="{x:.1f}" y="{y:.1f}" text-anchor="middle">{escape(text)}</text>'
+def _inside(box: Box, text: str) -> str:
+    x, y = box.middle
+    return (
+        f'<text class="in" x="{x:.1f}" y="{y + 3.8:.1f}" text-anchor="middle">{escape(text)}</text>'
+    )

@@ -18,8 +18,8 @@ import stategraph
 from stategraph import END, START, Command, InMemorySaver, NodeBuilder, Pregel, Send, StateGraph
 from stategraph.channels import LastValue
 from stategraph.pregel.program.join import Join
-from stategraph.visualize.outline import outline
-from stategraph.visualize.shape import Edge, Shape
+from stategraph.visualize.extract import extract
+from stategraph.visualize.model import GraphEdge, GraphModel
 
 Edges = set[tuple[str, str, str, str]]
 
@@ -76,10 +76,10 @@ def declared(described: Described, levels: int, inside: str = "") -> tuple[set[s
 def test_a_drawing_shows_what_was_declared_and_nothing_else(described: Described, xray: bool | int) -> None:
     drawing = build(described, stategraph, probe=refuse).get_graph(xray=xray)
     ids, edges = declared(described, -1 if xray is True else xray)
-    assert set(drawing.nodes) == ids and len(drawing.shape.nodes) == len(ids)
+    assert set(drawing.nodes) == ids and len(drawing.model.nodes) == len(ids)
     assert {tuple(edge) for edge in drawing.edges} == edges and len(drawing.edges) == len(edges)
     assert set(drawing.clusters) == {holder for name in ids for holder in holders(name)}
-    assert {node.inside for node in drawing.shape.nodes} <= {None, *drawing.clusters}
+    assert {node.inside for node in drawing.model.nodes} <= {None, *drawing.clusters}
 
 
 def holders(name: str) -> list[str]:
@@ -105,18 +105,18 @@ def test_the_networkx_graph_is_the_same(described: Described) -> None:
 @pytest.mark.parametrize("name", DRAWN)
 @pytest.mark.filterwarnings("ignore")
 def test_drawing_twice_gives_the_same(name: str) -> None:
-    assert DRAWN[name]().shape == DRAWN[name]().shape
+    assert DRAWN[name]().model == DRAWN[name]().model
 
 
 # -- parts ----------------------------------------------------------------------------------------------------
 
 
-def shape(built: StateGraph | Pregel, xray: bool | int = False, **options: Any) -> Shape:
-    return outline(built.compile(**options) if isinstance(built, StateGraph) else built, xray)
+def model(built: StateGraph | Pregel, xray: bool | int = False, **options: Any) -> GraphModel:
+    return extract(built.compile(**options) if isinstance(built, StateGraph) else built, xray)
 
 
-def edges(built: StateGraph | Pregel, xray: bool | int = False) -> list[Edge]:
-    return list(shape(built, xray).edges)
+def edges(built: StateGraph | Pregel, xray: bool | int = False) -> list[GraphEdge]:
+    return list(model(built, xray).edges)
 
 
 def kinds(built: StateGraph) -> dict[str, str]:
@@ -140,31 +140,31 @@ def test_a_router_that_returns_names_and_sends() -> None:
 
 def test_sends_beside_declared_names_may_go_anywhere() -> None:
     for hint in (Literal["b"] | Send, Literal["b"] | list[Send]):
-        drawn = shape(graph("a", "b", "c").add_conditional_edges("a", router("r", hint)))
+        drawn = model(graph("a", "b", "c").add_conditional_edges("a", router("r", hint)))
         assert [edge for edge in drawn.edges if edge.source != "__start__" and edge.target != END] == [
-            Edge("a", "b", "conditional"), Edge("a", "a|?", "send", "r"), Edge("a|?", "c", "send", "perhaps"),
+            GraphEdge("a", "b", "conditional"), GraphEdge("a", "a|?", "send", "r"), GraphEdge("a|?", "c", "send", "perhaps"),
         ], hint  # fmt: skip
         assert all(node.reached for node in drawn.nodes)
 
 
 def test_where_a_router_may_go_that_does_not_say_so_is_a_guess() -> None:
-    drawn = shape(graph("a", "b").add_conditional_edges("a", router("r")))
+    drawn = model(graph("a", "b").add_conditional_edges("a", router("r")))
     assert [node.label for node in drawn.nodes if node.kind == "unknown"] == ["any node"]
-    assert [edge for edge in drawn.edges if edge.source == "a|?"] == [Edge("a|?", "b", "conditional", "perhaps")]
-    drawn = shape(graph("a", "b").add_conditional_edges("a", router("r", list[Send])))
-    assert [edge for edge in drawn.edges if edge.source == "a|?"] == [Edge("a|?", "b", "send", "perhaps")]
+    assert [edge for edge in drawn.edges if edge.source == "a|?"] == [GraphEdge("a|?", "b", "conditional", "perhaps")]
+    drawn = model(graph("a", "b").add_conditional_edges("a", router("r", list[Send])))
+    assert [edge for edge in drawn.edges if edge.source == "a|?"] == [GraphEdge("a|?", "b", "send", "perhaps")]
 
 
 def test_a_router_that_does_not_say_where_it_goes_may_end_the_run() -> None:
-    drawn = shape(joined(graph("a", "b"), ("b", "a")).add_conditional_edges("a", router("r")))
+    drawn = model(joined(graph("a", "b"), ("b", "a")).add_conditional_edges("a", router("r")))
     assert [edge.target for edge in drawn.edges if edge.source == "a|?"] == ["b", END]
 
 
 def test_a_join_into_the_end() -> None:
     built = joined(graph("a", "b"), ("a", "b")).add_edge(["a", "b"], END)
     assert edges(built)[1:] == [
-        Edge("a", "b"), Edge("a", "join:a+b:__end__", "join"), Edge("b", "join:a+b:__end__", "join"),
-        Edge("join:a+b:__end__", END, "join"),
+        GraphEdge("a", "b"), GraphEdge("a", "join:a+b:__end__", "join"), GraphEdge("b", "join:a+b:__end__", "join"),
+        GraphEdge("join:a+b:__end__", END, "join"),
     ]  # fmt: skip
 
 
@@ -177,7 +177,7 @@ def test_plain_edges_come_in_the_order_in_which_their_nodes_were_added() -> None
 def test_labels_of_edges_between_the_same_nodes_are_put_together() -> None:
     built = graph("a", "b").add_conditional_edges("a", router("one"), {"x": "b", "y": "b"})
     built.add_conditional_edges("a", router("two"), {"y": "b", "z": "b"})
-    assert Edge("a", "b", "conditional", "x / y / z") in edges(built)
+    assert GraphEdge("a", "b", "conditional", "x / y / z") in edges(built)
 
 
 def test_an_edge_of_each_kind_may_lead_between_two_nodes() -> None:
@@ -187,12 +187,12 @@ def test_an_edge_of_each_kind_may_lead_between_two_nodes() -> None:
 
 
 def test_breakpoints_of_all_nodes() -> None:
-    drawn = {node.id: (node.before, node.after) for node in shape(graph("a"), interrupt_before="*").nodes}
+    drawn = {node.id: (node.before, node.after) for node in model(graph("a"), interrupt_before="*").nodes}
     assert drawn["a"] == (True, False)
 
 
 def test_start_and_end_have_no_breakpoint() -> None:
-    nodes = shape(graph("a"), interrupt_before="*", interrupt_after="*").nodes
+    nodes = model(graph("a"), interrupt_before="*", interrupt_after="*").nodes
     assert [node.id for node in nodes if node.before or node.after] == ["a"]
 
 
@@ -200,21 +200,21 @@ def test_an_error_handler_is_drawn_beside_its_node() -> None:
     def mend(state: State) -> NoReturn:
         raise AssertionError("a handler was called")
 
-    drawn = shape(StateGraph(State).add_node("a", node, error_handler=mend).add_edge(START, "a"))
+    drawn = model(StateGraph(State).add_node("a", node, error_handler=mend).add_edge(START, "a"))
     (handler,) = [node for node in drawn.nodes if node.handler]
     assert (handler.label, handler.reached) == ("mend", True)
-    assert [edge for edge in drawn.edges if edge.target == handler.id] == [Edge("a", handler.id, "error")]
+    assert [edge for edge in drawn.edges if edge.target == handler.id] == [GraphEdge("a", handler.id, "error")]
 
 
 def test_arrows_lead_to_where_an_error_handler_says_that_its_command_goes() -> None:
     rescue = router("rescue", Command[Literal["other"]])
     builder = StateGraph(State).add_node("a", node, error_handler=rescue).add_node("other", node).add_edge(START, "a")
-    drawn = shape(builder)  # without a warning that nothing leads to other
-    assert Edge("__error_handler__a", "other", "goto") in drawn.edges
+    drawn = model(builder)  # without a warning that nothing leads to other
+    assert GraphEdge("__error_handler__a", "other", "goto") in drawn.edges
     assert all(node.reached for node in drawn.nodes)
     builder = graph("a", "other")
     builder.set_node_defaults(error_handler=rescue)
-    assert Edge("__default_error_handler__", "other", "goto") in shape(builder).edges
+    assert GraphEdge("__default_error_handler__", "other", "goto") in model(builder).edges
 
 
 def test_an_error_handler_that_goes_to_no_node_is_refused() -> None:
@@ -230,12 +230,12 @@ def test_no_arrow_leads_from_an_error_handler_that_has_no_edges() -> None:
 
 def test_what_is_not_reached_is_marked() -> None:
     with pytest.warns(stategraph.graph.GraphWarning):
-        drawn = shape(joined(graph("a", "b", "c"), ("b", "c"), ("c", "b")))
+        drawn = model(joined(graph("a", "b", "c"), ("b", "c"), ("c", "b")))
     assert [node.id for node in drawn.nodes if not node.reached] == ["b", "c"]
 
 
 def test_metadata_goes_along() -> None:
-    (drawn,) = [node for node in shape(graph("a", metadata={"owner": "Ada"})).nodes if node.id == "a"]
+    (drawn,) = [node for node in model(graph("a", metadata={"owner": "Ada"})).nodes if node.id == "a"]
     assert drawn.metadata == {"owner": "Ada"}
 
 
@@ -243,23 +243,23 @@ def test_the_shape_does_not_change_with_the_builder() -> None:
     built = graph("a", "b")
     with pytest.warns(stategraph.graph.GraphWarning):
         app = built.compile()
-    before = outline(app)
+    before = extract(app)
     built.edges.add(("a", "b"))
     built.joins.append(Join(("a",), "b"))
-    assert outline(app) == before
+    assert extract(app) == before
 
 
 # -- nested graphs --------------------------------------------------------------------------------------------
 
 
 def test_as_many_levels_are_opened_as_asked_for() -> None:
-    opened = [[c.id for c in shape(nested(), xray).clusters] for xray in (False, 0, 1, 2, 5, True)]
+    opened = [[c.id for c in model(nested(), xray).clusters] for xray in (False, 0, 1, 2, 5, True)]
     assert opened == [[], [], ["sub"], ["sub", "sub:deep"], ["sub", "sub:deep"], ["sub", "sub:deep"]]
 
 
 def test_arrows_lead_to_the_start_inside_and_from_the_end_inside() -> None:
     drawn = edges(nested(), xray=1)
-    assert Edge("a", "sub:__start__") in drawn and Edge("sub:__end__", "z") in drawn
+    assert GraphEdge("a", "sub:__start__") in drawn and GraphEdge("sub:__end__", "z") in drawn
 
 
 def test_a_graph_that_a_function_runs_is_known_once_it_has_run() -> None:
@@ -268,10 +268,10 @@ def test_a_graph_that_a_function_runs_is_known_once_it_has_run() -> None:
 
     child = StateGraph(Numbers).add_node("add", lambda state: {"seen": [1]}).add_edge(START, "add").compile(name="child")
     app = StateGraph(Numbers).add_node("holder", lambda state: child.invoke({"seen": []})).add_edge(START, "holder").compile()
-    assert shape(app, xray=True).clusters == ()
+    assert model(app, xray=True).clusters == ()
     app.invoke({"seen": []})
-    assert [c.id for c in shape(app, xray=True).clusters] == ["holder"]
-    assert Edge(START, "holder:__start__") in edges(app, xray=True)
+    assert [c.id for c in model(app, xray=True).clusters] == ["holder"]
+    assert GraphEdge(START, "holder:__start__") in edges(app, xray=True)
 
 
 def test_a_graph_that_runs_itself_is_opened_once() -> None:
@@ -283,13 +283,13 @@ def test_a_graph_that_runs_itself_is_opened_once() -> None:
 
     app = StateGraph(Depth).add_node("again", again).add_edge(START, "again").compile()
     app.invoke({"n": 2})
-    assert len(shape(app, xray=True).nodes) <= 5
+    assert len(model(app, xray=True).nodes) <= 5
 
 
 def test_a_wrong_number_of_levels_is_refused() -> None:
     for wrong in (-1, None, "all", 1.5):
-        with pytest.raises(ValueError, match=f"xray is False, True or a number of levels, not {wrong!r}"):
-            shape(nested(), xray=wrong)  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match=f"xray must be False, True or a number of levels, got {wrong!r}"):
+            model(nested(), xray=wrong)  # type: ignore[arg-type]
 
 
 # -- other graphs ---------------------------------------------------------------------------------------------
@@ -300,7 +300,7 @@ def test_a_functional_graph_is_its_one_function() -> None:
     def work(x: int) -> NoReturn:
         raise AssertionError("an entrypoint was called")
 
-    assert edges(work) == [Edge(START, "work"), Edge("work", END)]
+    assert edges(work) == [GraphEdge(START, "work"), GraphEdge("work", END)]
 
 
 def test_a_raw_graph_is_drawn_through_its_channels() -> None:
@@ -311,18 +311,18 @@ def test_a_raw_graph_is_drawn_through_its_channels() -> None:
         output_channels=["out"],
     )
     assert edges(app) == [
-        Edge(START, "one", label="a / b"), Edge("one", "one", label="b"), Edge("one", END, label="out"),
+        GraphEdge(START, "one", label="a / b"), GraphEdge("one", "one", label="b"), GraphEdge("one", END, label="out"),
     ]  # fmt: skip
 
 
 def test_get_graph_is_there_for_coroutines() -> None:
     app = graph("a").compile()
-    assert asyncio.run(app.aget_graph(xray=True)).shape == app.get_graph(xray=True).shape
+    assert asyncio.run(app.aget_graph(xray=True)).model == app.get_graph(xray=True).model
 
 
 def test_a_copy_of_a_graph_is_drawn_alike() -> None:
     app = joined(graph("a").add_node("sub", inner()), ("a", "sub")).compile()
-    assert app.with_config({"tags": ["x"]}).get_graph(xray=True).shape == app.get_graph(xray=True).shape
+    assert app.with_config({"tags": ["x"]}).get_graph(xray=True).model == app.get_graph(xray=True).model
 
 
 def test_marks_that_turn_the_reading_direction_are_written_out_in_every_form() -> None:
@@ -340,8 +340,8 @@ def test_the_edge_to_the_error_handler_of_a_graph_shown_inside_leaves_from_its_b
     builder = graph("b").add_node("sub", inner(), error_handler=router("rescue", Command[Literal["b"]]))
     builder.set_node_defaults(error_handler=router("other")).add_edge("b", "sub")
     drawing = builder.compile().get_graph(xray=True)
-    assert Edge("sub", "__error_handler__sub", "error") in drawing.edges
-    assert all(node.reached for node in drawing.shape.nodes)
+    assert GraphEdge("sub", "__error_handler__sub", "error") in drawing.edges
+    assert all(node.reached for node in drawing.model.nodes)
     assert drawing.nx.nodes["sub"]["kind"] == "cluster"
     for form in (drawing.draw_mermaid(), drawing.draw_ascii(), drawing.draw_svg(), drawing.draw_html()):
         assert "rescue" in form

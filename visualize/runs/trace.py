@@ -1,6 +1,8 @@
-"""A thread's stored history → plain records: its steps, their tasks, and where other branches leave.
+"""A thread's stored history → plain records: its steps, their tasks, and where other branches
+leave.
 
-Only reads, through the faces that every graph with a saver has. Nothing is measured, compared or drawn here.
+Only reads, through the faces that every graph with a saver has. Nothing is measured, compared or
+drawn here.
 """
 
 from __future__ import annotations
@@ -17,29 +19,32 @@ from ...pregel.names import NS_END, START, child_ns, handled_node, numbered_ns, 
 from ...pregel.run.snapshots import Stored
 from ...pregel.thread_api import StoredThreads
 from ...pregel.types import Interrupt, PregelTask, StateSnapshot
-from .leftover import Leftover, leftover
-from .values import INSIDE, spoken
+from .orphans import Orphans, find_orphans
+from .values import INSIDE, display_name
 
 TaskState = Literal["done", "failed", "paused", "waiting"]
-"""`paused`: it has asked and waits for an answer. `waiting`: it has not been started, or was cut off."""
+"""`paused`: it has asked and waits for an answer. `waiting`: it has not been started, or was cut
+off."""
 
 Source = Literal["input", "loop", "update", "fork", "dropped", "open"]
-"""How a step came to be, as its checkpoint's metadata say. `dropped`: begun, then a new input came instead. `open`: it
-has made no checkpoint yet."""
+"""How a step came to be, as its checkpoint's metadata say. `dropped`: begun, then a new input came
+instead. `open`: it has made no checkpoint yet."""
 
 MOST_NESTED = 200
 """So many histories of nested graphs are read at most."""
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class TraceTask:
     """One task of a step.
 
     Attributes:
         node: the node's id in a drawing: the name, below the ids of the nodes it is nested in.
         name: of the node; of an error handler what a drawing calls it.
-        spans: of each attempt when it began, in seconds since the epoch, and how many seconds it took.
-        waits: after each attempt, for how many seconds at most the node's policies let it wait for the next one.
+        spans: of each attempt when it began, in seconds since the epoch, and how many seconds it
+            took.
+        waits: after each attempt, for how many seconds at most the node's policies let it wait for
+            the next one.
         wrote: the keys that it wrote.
         steps: of the nested graph that it ran.
     """
@@ -53,16 +58,21 @@ class Task:
     error: BaseException | None = None
     questions: tuple[Interrupt, ...] = ()
     wrote: tuple[str, ...] = ()
-    steps: tuple[Step, ...] = ()
+    steps: tuple[TraceStep, ...] = ()
 
     @property
     def path(self) -> str:
         """What people call it, after the names of the nodes that it is nested in."""
-        return INSIDE.join([*(spoken(part) for part in self.node.split(NS_END)[:-1]), spoken(self.name)])
+        return INSIDE.join(
+            [
+                *(display_name(part) for part in self.node.split(NS_END)[:-1]),
+                display_name(self.name),
+            ]
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TraceStep:
     """One superstep: the tasks that ran, and the checkpoint that they made.
 
     Attributes:
@@ -74,14 +84,21 @@ class Step:
 
     number: int
     source: Source
-    tasks: tuple[Task, ...]
+    tasks: tuple[TraceTask, ...]
     checkpoint: str | None
     at: float | None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     stopped: bool = False
 
+    def all_tasks(self) -> Iterator[TraceTask]:
+        """Its tasks, and behind each those of the graph that it ran, without that graph's input."""
+        for task in self.tasks:
+            yield task
+            for inner in task.steps:
+                yield from (t for t in inner.all_tasks() if t.name != START)
 
-class Branch(NamedTuple):
+
+class TraceBranch(NamedTuple):
     """Checkpoints beside the line that is told.
 
     Attributes:
@@ -98,7 +115,7 @@ class Branch(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
+class Trace:
     """A thread, the oldest step first.
 
     Attributes:
@@ -115,8 +132,8 @@ class Story:
     thread: str
     ns: str
     checkpoint: str | None
-    steps: tuple[Step, ...]
-    branches: tuple[Branch, ...] = ()
+    steps: tuple[TraceStep, ...]
+    branches: tuple[TraceBranch, ...] = ()
     whole: bool = True
     questions: tuple[Interrupt, ...] = ()
     next: tuple[str, ...] = ()
@@ -135,40 +152,47 @@ class Story:
 
 _STOPPED: tuple[Literal["failed", "paused"], ...] = ("failed", "paused")
 
-Look = Callable[[Step, Any, Any], None]
-"""Called with every step, the newest first but an open one last, and the state before and after it."""
+StepVisitor = Callable[[TraceStep, Any, Any], None]
+"""Called with every step, the newest first but an open one last, and the state before and after
+it."""
 
 
-def read(app: Pregel, config: RunnableConfig, look: Look | None = None) -> Story:
+def read_trace(app: Pregel, config: RunnableConfig, visit: StepVisitor | None = None) -> Trace:
     """A thread's line up to the checkpoint that `config` names, else to its newest.
 
-    States are handed to `look` one after another and not kept: a long thread never lies in memory as a whole.
+    States are handed to `visit` one after another and not kept: a long thread never lies in memory
+    as a whole.
 
     Raises:
         TypeError: `app` is no compiled graph.
-        ValueError: the graph has no saver, or the config names no thread, or one that is not stored.
+        ValueError: the graph has no saver, or the config names no thread, or one that is not
+            stored.
     """
-    return _Reader(app, config).read(look or (lambda step, before, after: None))
+    return _TraceReader(app, config).read(visit or (lambda step, before, after: None))
 
 
-def newest(app: Pregel, config: RunnableConfig) -> StateSnapshot:
+def read_snapshot(app: Pregel, config: RunnableConfig) -> StateSnapshot:
     """The checkpoint that `config` names, else the thread's newest.
 
     Raises:
-        TypeError, ValueError: as `read` does.
+        TypeError, ValueError: as `read_trace` does.
     """
     if not isinstance(app, Pregel):
         hint = ": compile() it first" if hasattr(app, "compile") else ""
-        raise TypeError(f"a stored thread is read through a compiled graph, not a {type(app).__name__}{hint}")
+        raise TypeError(
+            f"a stored thread is read through a compiled graph, not a {type(app).__name__}{hint}"
+        )
     snapshot = app.get_state(config)
     if snapshot.metadata is None:
         thread_id, ns, _ = coordinates(snapshot.config)
-        raise ValueError(f"nothing is stored of thread {thread_id!r}{f', namespace {ns!r}' if ns else ''}")
+        raise ValueError(
+            f"nothing is stored of thread {thread_id!r}{f', namespace {ns!r}' if ns else ''}"
+        )
     return snapshot
 
 
 @dataclass(slots=True)
-class _Link:
+class _Transition:
     """Two neighbours on a line, and whether the older one has also been gone on from elsewhere."""
 
     before: StateSnapshot | None
@@ -176,7 +200,7 @@ class _Link:
     ran_elsewhere: bool
 
 
-class _Reader:
+class _TraceReader:
     """Reads one thread. `left` counts down how many nested histories may still be read."""
 
     def __init__(self, app: Pregel, config: RunnableConfig) -> None:
@@ -184,44 +208,55 @@ class _Reader:
         self.config = config
         self.left = MOST_NESTED
 
-    def read(self, look: Look) -> Story:
-        snapshot = newest(self.app, self.config)
+    def read(self, visit: StepVisitor) -> Trace:
+        snapshot = read_snapshot(self.app, self.config)
         thread_id, ns, _ = coordinates(snapshot.config)
         graph = self.app.nested(ns)
         name, wanted = graph.program.name, _id(snapshot.config)
-        place = _Place(graph, thread_id, ns, "")
+        place = _TraceLevel(graph, thread_id, ns, "")
         beside: list[StateSnapshot] = []
-        links = _links(self.app.get_state_history(address(thread_id, ns)), wanted, beside)
-        steps = list(self._steps(place, links, look))
+        links = _list_transitions(
+            self.app.get_state_history(address(thread_id, ns)), wanted, beside
+        )
+        steps = list(self._steps(place, links, visit))
         whole = not any(_parent(other) == wanted for other in beside)
         left = self._left(graph, snapshot)
         if whole and (snapshot.next or left.tasks):
             head = self.app.get_state(address(thread_id, ns))
             opened = self._open(place, head)
-            opened = replace(opened, tasks=(*opened.tasks, *starmap(_left_task, left.tasks)))
-            look(opened, self.app.get_state(head.config).values, head.values)
+            opened = replace(opened, tasks=(*opened.tasks, *starmap(_build_orphan, left.tasks)))
+            visit(opened, self.app.get_state(head.config).values, head.values)
             steps.insert(0, opened)
         line = {step.checkpoint for step in steps}
-        questions = (*snapshot.interrupts, *(q for _, _, stored in left.tasks for q in stored.interrupts))
-        return Story(
-            name, thread_id, ns, wanted, tuple(reversed(steps)), _branches(beside, line), whole, questions,
-            snapshot.next, max(-self.left, 0), left.remarks,
+        questions = (
+            *snapshot.interrupts,
+            *(q for _, _, stored in left.tasks for q in stored.interrupts),
+        )
+        return Trace(
+            name, thread_id, ns, wanted, tuple(reversed(steps)), _branches(beside, line), whole,
+            questions, snapshot.next, max(-self.left, 0), left.remarks,
         )  # fmt: skip
 
-    def _left(self, graph: StoredThreads, snapshot: StateSnapshot) -> Leftover:
+    def _left(self, graph: StoredThreads, snapshot: StateSnapshot) -> Orphans:
         saver = self.app.checkpointer
         found = saver.get_tuple(snapshot.config) if isinstance(saver, BaseCheckpointSaver) else None
-        return Leftover() if found is None else leftover(graph.program, found)
+        return Orphans() if found is None else find_orphans(graph.program, found)
 
-    def _steps(self, place: _Place, links: Iterator[_Link], look: Look) -> Iterator[Step]:
-        """Newest first. An input's own checkpoint, which only starts the graph, is one with the step that takes it."""
-        held: tuple[Step, Any] | None = None
+    def _steps(
+        self, place: _TraceLevel, links: Iterator[_Transition], visit: StepVisitor
+    ) -> Iterator[TraceStep]:
+        """Newest first. An input's own checkpoint, which only starts the graph, is one with the
+        step that takes it."""
+        held: tuple[TraceStep, Any] | None = None
         for link in links:
-            before = link.before.values if link.before else {} if isinstance(link.after.values, dict) else None
+            # Before the first checkpoint a state of keys is empty, and any other has no value.
+            before: Any = {} if isinstance(link.after.values, dict) else None
+            if link.before:
+                before = link.before.values
             step, after = self._step(place, link), link.after.values
             if held is not None:  # by this input
                 whole = replace(held[0], source="input")
-                look(whole, before, held[1])
+                visit(whole, before, held[1])
                 yield whole
                 held = None
                 if not step.tasks:
@@ -230,35 +265,39 @@ class _Reader:
             elif [task.name for task in step.tasks] == [START] and _source(link.before) == "input":
                 held = step, after
                 continue
-            look(step, before, after)
+            visit(step, before, after)
             yield step
 
-    def _step(self, place: _Place, link: _Link) -> Step:
+    def _step(self, place: _TraceLevel, link: _Transition) -> TraceStep:
         source = _source(link.after)
         shown = link.before.tasks if link.before else ()
         if source != "loop":
-            # What had been started before the thread was changed from outside, unless another branch went on from it.
+            # What had been started before the thread was changed from outside, unless another
+            # branch went on from it.
             shown = tuple(t for t in shown if t.spans and not link.ran_elsewhere)
         base = _id(link.before.config) if link.before else ""
         tasks = tuple(self._task(place, task, base, ended=source == "loop") for task in shown)
         metadata = link.after.metadata or {}
-        return Step(
-            int(metadata.get("step", -1)), source, tasks, _id(link.after.config), _seconds(link.after.created_at),
+        return TraceStep(
+            int(metadata.get("step", -1)), source, tasks, _id(link.after.config),
+            _seconds(link.after.created_at),
             metadata, place.stops(link.before, tasks),
         )  # fmt: skip
 
-    def _open(self, place: _Place, head: StateSnapshot) -> Step:
+    def _open(self, place: _TraceLevel, head: StateSnapshot) -> TraceStep:
         """The step that the newest checkpoint leads to, and that has not made one."""
         base = _id(head.config)
-        tasks = tuple(self._task(place, task, base, ended=task.name not in head.next) for task in head.tasks)
+        tasks = tuple(
+            self._task(place, task, base, ended=task.name not in head.next) for task in head.tasks
+        )
         number = int((head.metadata or {}).get("step", -1)) + 1
-        return Step(number, "open", tasks, None, None, {}, place.stops(head, tasks))
+        return TraceStep(number, "open", tasks, None, None, {}, place.stops(head, tasks))
 
-    def _task(self, place: _Place, task: PregelTask, base: str, *, ended: bool) -> Task:
+    def _task(self, place: _TraceLevel, task: PregelTask, base: str, *, ended: bool) -> TraceTask:
         state: TaskState = "failed" if task.error is not None else "done"
         if task.error is None and not ended and task.result is None:
             state = "paused" if task.interrupts else "waiting"
-        return Task(
+        return TraceTask(
             task.id,
             f"{place.inside}{NS_END}{task.name}" if place.inside else task.name,
             place.label(task.name),
@@ -268,34 +307,45 @@ class _Reader:
             task.error,
             task.interrupts,
             tuple(map(str, task.result)) if isinstance(task.result, dict) else (),
-            tuple(self._nested(place, task, base)),
+            tuple(self._list_nested(place, task, base)),
         )
 
-    def _nested(self, place: _Place, task: PregelTask, base: str) -> Iterator[Step]:
+    def _list_nested(self, place: _TraceLevel, task: PregelTask, base: str) -> Iterator[TraceStep]:
         """The steps of the graphs that a task has run, the oldest first."""
+        if not task.spans and task.result is None:
+            return
         for key, child in place.graph.program.nested.items():
             name, number = split_number(key)
-            if name != task.name or child.checkpointer is False or not (task.spans or task.result is not None):
-                continue
-            self.left -= 1
-            if self.left < 0:
-                continue
-            ns = child_ns(place.ns, task.name, task.id, stable=child.checkpointer is True)
-            ns = numbered_ns(ns, number)
-            history = self.app.get_state_history(address(place.thread_id, ns))
-            mine = (s for s in history if (s.metadata or {}).get("parents", {}).get(place.ns) == base)
-            inner = _Place(child, place.thread_id, ns, f"{place.inside}{NS_END}{key}" if place.inside else key)
-            found: list[StateSnapshot] = []
-            links = _links(_keep_first(mine, found), None, [])
-            steps = list(self._steps(inner, links, lambda step, before, after: None))
-            if found and found[0].next and task.result is None:
-                yield from reversed([self._open(inner, self.app.get_state(address(place.thread_id, ns))), *steps])
-            else:
-                yield from reversed(steps)
+            if name == task.name and child.checkpointer is not False:
+                self.left -= 1
+                if self.left >= 0:
+                    stable = child.checkpointer is True
+                    ns = numbered_ns(child_ns(place.ns, task.name, task.id, stable=stable), number)
+                    inside = f"{place.inside}{NS_END}{key}" if place.inside else key
+                    inner = _TraceLevel(child, place.thread_id, ns, inside)
+                    yield from self._read_nested(inner, place.ns, task, base)
+
+    def _read_nested(
+        self, inner: _TraceLevel, outer_ns: str, task: PregelTask, base: str
+    ) -> Iterator[TraceStep]:
+        """The steps of one nested graph that belong to a task; `base` is the outer checkpoint."""
+        thread = address(inner.thread_id, inner.ns)
+        mine = (
+            snapshot
+            for snapshot in self.app.get_state_history(thread)
+            if (snapshot.metadata or {}).get("parents", {}).get(outer_ns) == base
+        )
+        newest: list[StateSnapshot] = []
+        transitions = _list_transitions(_tee_first(mine, newest), None, [])
+        steps = list(self._steps(inner, transitions, lambda step, before, after: None))
+        if newest and newest[0].next and task.result is None:
+            steps.insert(0, self._open(inner, self.app.get_state(thread)))
+        yield from reversed(steps)
 
 
-class _Place(NamedTuple):
-    """Whose history is read: the graph, its thread and namespace, and the id of the node that holds it."""
+class _TraceLevel(NamedTuple):
+    """Whose history is read: the graph, its thread and namespace, and the id of the node that holds
+    it."""
 
     graph: StoredThreads
     thread_id: str
@@ -306,69 +356,96 @@ class _Place(NamedTuple):
         node = self.graph.program.nodes.get(task.name)
         policies = node.retry if node is not None else ()
         return tuple(
-            max((min(p.max_interval, p.initial_interval * p.backoff_factor**n) for p in policies), default=0.0)
+            max(
+                (min(p.max_interval, p.initial_interval * p.backoff_factor**n) for p in policies),
+                default=0.0,
+            )
             for n in range(len(task.spans))
         )
 
     def label(self, name: str) -> str:
-        """What a drawing calls the node: an error handler by its function, where that has a name."""
+        """What a drawing calls the node: an error handler by its function, where that has a
+        name."""
         node = self.graph.program.nodes.get(name)
-        function = getattr(node.source, "__name__", "") if node is not None and handled_node(name) is not None else ""
+        function = ""
+        if node is not None and handled_node(name) is not None:
+            function = getattr(node.source, "__name__", "")
         return function if function.isidentifier() else name
 
-    def stops(self, base: StateSnapshot | None, tasks: tuple[Task, ...]) -> bool:
+    def stops(self, base: StateSnapshot | None, tasks: tuple[TraceTask, ...]) -> bool:
         before = getattr(self.graph, "interrupt_before", ())
-        return bool(before) and any(before == "*" or task.name in before for task in tasks if task.name != START)
+        return bool(before) and any(
+            before == "*" or task.name in before for task in tasks if task.name != START
+        )
 
 
-def _links(history: Iterator[StateSnapshot], wanted: str | None, beside: list[StateSnapshot]) -> Iterator[_Link]:
-    """The line that ends with the checkpoint `wanted`, else the newest; newest first. What is not on it: `beside`."""
+def _list_transitions(
+    history: Iterator[StateSnapshot], wanted: str | None, beside: list[StateSnapshot]
+) -> Iterator[_Transition]:
+    """The line that ends with the checkpoint `wanted`, else the newest; newest first. What is not
+    on it: `beside`."""
     after: StateSnapshot | None = None
     ran: set[str | None] = set()  # checkpoints from which another branch went on
     for snapshot in history:
         here = _id(snapshot.config)
         wanted = here if wanted is None else wanted
         if here != wanted:
-            beside.append(_without_values(snapshot))
+            beside.append(_drop_values(snapshot))
             if _source(snapshot) == "loop":
                 ran.add(_parent(snapshot))
             continue
         if after is not None:
-            yield _Link(snapshot, after, here in ran)
+            yield _Transition(snapshot, after, here in ran)
         after, wanted = snapshot, _parent(snapshot) or ""
     if after is not None:
-        yield _Link(None, after, False)
+        yield _Transition(None, after, False)
 
 
-def _left_task(name: str, id: str, stored: Stored) -> Task:
+def _build_orphan(name: str, id: str, stored: Stored) -> TraceTask:
     """A task of a node that this graph does not have."""
-    failed, asked = stored.error is not None, bool(stored.interrupts)
-    state: TaskState = "failed" if failed else "done" if stored.wrote else "paused" if asked else "waiting"
-    return Task(id, name, name, state, stored.spans, (0.0,) * len(stored.spans), stored.error, stored.interrupts)
+    state: TaskState = "waiting"
+    if stored.error is not None:
+        state = "failed"
+    elif stored.wrote:
+        state = "done"
+    elif stored.interrupts:
+        state = "paused"
+    return TraceTask(
+        id,
+        name,
+        name,
+        state,
+        stored.spans,
+        (0.0,) * len(stored.spans),
+        stored.error,
+        stored.interrupts,
+    )
 
 
-def _branches(beside: list[StateSnapshot], line: set[str | None]) -> tuple[Branch, ...]:
+def _branches(beside: list[StateSnapshot], line: set[str | None]) -> tuple[TraceBranch, ...]:
     """What is beside the line, put together by where it leaves it; the oldest first."""
     roots: dict[str, str] = {}
-    found: dict[str, Branch] = {}
+    found: dict[str, TraceBranch] = {}
     for snapshot in reversed(beside):
         here, parent = _id(snapshot.config), _parent(snapshot)
         root = roots[here] = roots.get(parent or "", here)
         old = found.get(root)
         parent = old.parent if old else parent
         source = old.source if old else _source(snapshot)
-        found[root] = Branch(parent, source, (old.size if old else 0) + 1, here)
+        found[root] = TraceBranch(parent, source, (old.size if old else 0) + 1, here)
     return tuple(found.values())
 
 
-def _keep_first(history: Iterator[StateSnapshot], found: list[StateSnapshot]) -> Iterator[StateSnapshot]:
+def _tee_first(
+    history: Iterator[StateSnapshot], found: list[StateSnapshot]
+) -> Iterator[StateSnapshot]:
     for snapshot in history:
         if not found:
             found.append(snapshot)
         yield snapshot
 
 
-def _without_values(snapshot: StateSnapshot) -> StateSnapshot:
+def _drop_values(snapshot: StateSnapshot) -> StateSnapshot:
     return snapshot._replace(values=None, tasks=())
 
 

@@ -1,0 +1,334 @@
+"""A compiled graph → the model of its drawing, read from the very table that runs. No user code is
+called.
+
+What cannot be known is not guessed: a router that does not declare where it goes leads to a node of
+kind `unknown`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from ..graph.branch import BranchWriter, literals, sends, sends_anywhere
+from ..graph.compile import CompiledStateGraph
+from ..graph.functional import EntryWriter
+from ..pregel.app import Pregel
+from ..pregel.names import END, NS_END, NS_SEP, START, TASKS, split_number, triggered_node
+from ..pregel.program.program import CompiledNode
+from ..pregel.program.writes import (
+    ChannelWrite,
+    ChannelWriteEntry,
+    ChannelWriteTupleEntry,
+    StateWriter,
+)
+from ..pregel.types import Send
+from .labels import ANY_NODE, PERHAPS, visible
+from .model import EdgeKind, GraphEdge, GraphModel, GraphNode
+
+
+def extract(app: Pregel, xray: bool | int = False) -> GraphModel:
+    """What a drawing of this graph shows.
+
+    Args:
+        xray: show the graphs inside nodes: True for all, a number for so many levels. A graph that
+            a function runs is known once it has run in this process.
+
+    Raises:
+        ValueError: `xray` is none of these.
+    """
+    levels = -1 if xray is True else xray
+    if not isinstance(xray, int) or (xray is not True and levels < 0):
+        raise ValueError(f"xray must be False, True or a number of levels, got {xray!r}")
+    found = _Extraction()
+    found.add_graph(app, "", levels, (app.program,))
+    edges = [edge._replace(label=visible(edge.label)) for edge in _merge(found.edges)]
+    reached = found.find_reached(edges)
+    nodes = [
+        node._replace(
+            label=visible(node.label), reached=node.kind == "cluster" or node.id in reached
+        )
+        for node in found.nodes
+    ]
+    return GraphModel(
+        visible(app.program.name),
+        tuple(node for node in nodes if node.kind != "cluster"),
+        tuple(edges),
+        tuple(node for node in nodes if node.kind == "cluster"),
+    )
+
+
+class _Extraction:
+    """The nodes and edges of a graph, and of the graphs inside it."""
+
+    def __init__(self) -> None:
+        self.nodes: list[GraphNode] = []
+        self.edges: list[GraphEdge] = []
+
+    def add_graph(self, app: Pregel, inside: str, levels: int, above: tuple[Any, ...]) -> None:
+        """Add one graph, and the graphs inside it.
+
+        Args:
+            inside: the id of the node that holds it.
+            levels: how many levels of nested graphs to add; -1 for all.
+            above: the programs around it, so that a graph that holds itself comes to an end.
+        """
+        edges = list(_list_edges(app))
+        edges += _guess_edges(app.program.nodes.values(), edges)
+        used = dict.fromkeys(end for edge in edges for end in (edge.source, edge.target))
+        self.nodes.append(GraphNode(_id(inside, START), "START", "start", inside or None))
+        holders: dict[str, list[str]] = {}
+        for node in app.program.nodes.values():
+            if node.name != START:
+                nested = _list_nested(app, node.name, above) if levels else []
+                holders[node.name] = self._add_node(app, node, inside, nested)
+                for holder, (_, graph) in zip(holders[node.name], nested, strict=True):
+                    self.add_graph(graph, holder, levels - 1, (*above, graph.program))
+        joins = {join.channel: join for join in app.program.joins}
+        for name in used:
+            if name in joins:
+                join = GraphNode(_id(inside, name), joins[name].kind, "join", inside or None)
+                self.nodes.append(join)
+            elif name.endswith(_ANYWHERE):
+                unknown = GraphNode(_id(inside, name), ANY_NODE, "unknown", inside or None)
+                self.nodes.append(unknown)
+        if END in used or inside:
+            self.nodes.append(GraphNode(_id(inside, END), "END", "end", inside or None))
+        for edge in edges:
+            # What fails does not come to the end of the graph inside it.
+            exits = holders.get(edge.source) if edge.kind != "error" else None
+            sources = [_id(holder, END) for holder in exits or ()] or [_id(inside, edge.source)]
+            entries = holders.get(edge.target) or ()
+            targets = [_id(holder, START) for holder in entries] or [_id(inside, edge.target)]
+            self.edges += [GraphEdge(a, b, *edge[2:]) for a in sources for b in targets]
+
+    def _add_node(
+        self, app: Pregel, node: CompiledNode, inside: str, nested: list[tuple[str, Pregel]]
+    ) -> list[str]:
+        """Add a node, as a cluster if it shows graphs; returns the ids of the clusters that hold
+        them."""
+        shown = _build_node(app, node, inside)
+        if not nested:
+            self.nodes.append(shown)
+            return []
+        self.nodes.append(shown._replace(kind="cluster"))
+        holders = []
+        for key, _ in nested:
+            holder = _id(inside, key)
+            holders.append(holder)
+            if key != node.name:
+                inner = shown._replace(id=holder, label=key, kind="cluster", inside=shown.id)
+                self.nodes.append(inner)
+        return holders
+
+    def find_reached(self, edges: Iterable[GraphEdge]) -> set[str]:
+        """The ids that arrows from the start lead to; the start itself."""
+        onward: dict[str, list[str]] = {}
+        for edge in edges:
+            onward.setdefault(edge.source, []).append(edge.target)
+        for node in self.nodes:
+            # What reaches the start inside a cluster, or a cluster in it, reaches the cluster.
+            if node.kind in ("start", "cluster") and node.inside:
+                onward.setdefault(node.id, []).append(node.inside)
+        found, waiting = {START}, [START]
+        while waiting:
+            fresh = [target for target in onward.get(waiting.pop(), ()) if target not in found]
+            found.update(fresh)
+            waiting += fresh
+        return found
+
+
+def _build_node(app: Pregel, node: CompiledNode, inside: str) -> GraphNode:
+    return GraphNode(
+        _id(inside, node.name),
+        _handler_label(node) if _handles(node) else node.name,
+        "subgraph" if getattr(node.source, "is_stategraph", False) is True else "node",
+        inside or None,
+        deferred=node.defer,
+        handler=_handles(node),
+        before=_is_listed(node.name, app.interrupt_before),
+        after=_is_listed(node.name, app.interrupt_after),
+        metadata=node.metadata,
+    )
+
+
+def _handles(node: CompiledNode) -> bool:
+    """Whether the node is there for the errors of others only: nothing triggers it."""
+    return not node.triggers and node.name != START
+
+
+def _handler_label(node: CompiledNode) -> str:
+    name = getattr(node.source, "__name__", "")
+    return name if name.isidentifier() else "on error"
+
+
+def _is_listed(name: str, names: str | Sequence[str]) -> bool:
+    return names == "*" or name in names
+
+
+def _list_nested(app: Pregel, name: str, above: tuple[Any, ...]) -> list[tuple[str, Pregel]]:
+    """The graphs that a node holds, or has been seen to run, by key; not those around it."""
+    return [
+        (key, graph)
+        for key, graph in app.program.nested.items()
+        if split_number(key)[0] == name and graph.program not in above
+    ]
+
+
+def _id(inside: str, name: str) -> str:
+    return f"{inside}{NS_END}{name}" if inside else name
+
+
+_ANYWHERE = f"{NS_SEP}?"  # no node can have such a name
+
+
+def _anywhere(source: str) -> str:
+    return source + _ANYWHERE
+
+
+def _guess_edges(nodes: Iterable[CompiledNode], edges: Sequence[GraphEdge]) -> Iterator[GraphEdge]:
+    """From wherever routers may go to each node that nothing else leads to, which would else stand
+    alone: it is as likely as any other."""
+    led_to = {edge.target for edge in edges}
+    lost = [node.name for node in nodes if node.name not in {START, *led_to} and not _handles(node)]
+    kinds: dict[str, set[EdgeKind]] = {}
+    for edge in edges:
+        if edge.target.endswith(_ANYWHERE):
+            kinds.setdefault(edge.target, set()).add(edge.kind)
+    for anywhere, found in kinds.items():
+        if found == {"send"}:
+            yield from (GraphEdge(anywhere, name, "send", PERHAPS) for name in lost)
+        else:
+            ends = lost if END in led_to else [*lost, END]  # nothing is sent to END
+            yield from (GraphEdge(anywhere, name, "conditional", PERHAPS) for name in ends)
+
+
+def _merge(edges: Iterable[GraphEdge]) -> list[GraphEdge]:
+    """One edge per pair and kind, with the labels of all."""
+    found: dict[tuple[str, str, str], GraphEdge] = {}
+    for edge in edges:
+        key = edge[:3]
+        known = found.setdefault(key, edge)
+        if edge.label and edge.label not in known.label.split(" / "):
+            found[key] = known._replace(label=" / ".join(filter(None, (known.label, edge.label))))
+    return list(found.values())
+
+
+# -- the edges of one graph ------------------------------------------------------------------------
+
+
+def _list_edges(app: Pregel) -> Iterator[GraphEdge]:
+    if isinstance(app, CompiledStateGraph):
+        yield from _list_state_edges(app)
+    else:
+        yield from _list_raw_edges(app)
+    for node in app.program.nodes.values():
+        if node.handler is not None:
+            yield GraphEdge(node.name, node.handler.name, "error")
+
+
+def _list_state_edges(app: CompiledStateGraph) -> Iterator[GraphEdge]:
+    """In the order of the nodes; of each node plain edges first, in that order, too, then those of
+    joins and routers as declared, and last where its commands go."""
+    to_end, destinations = app.spec.ending_nodes(), app.spec.command_ends()
+    joins = app.program.joins
+    order = {name: place for place, name in enumerate(app.program.nodes)}
+
+    def place(edge: GraphEdge) -> int:
+        return order[edge.target] if edge.kind == "plain" else len(order)
+
+    for name, node in app.program.nodes.items():
+        mine = sorted(_list_written(node), key=place)
+        goes_to = destinations.get(name, {})
+        mine += [GraphEdge(name, end, "goto", label) for end, label in goes_to.items()]
+        mine += [
+            GraphEdge(name, join.channel, "join")
+            for join in joins
+            if join.target == END and name in join.sources
+        ]
+        if name in to_end or not (mine or _handles(node)):
+            mine.append(GraphEdge(name, END))
+        yield from mine
+    for join in joins:
+        yield GraphEdge(join.channel, join.target, "join")
+
+
+def _list_written(node: CompiledNode) -> Iterator[GraphEdge]:
+    """Where a node's own writers lead: to the nodes whose trigger they write, or to a join."""
+    for writer in node.writers:
+        if isinstance(writer, StateWriter):
+            for channel, _ in writer.fixed:
+                end = triggered_node(channel)
+                if end is None:
+                    yield GraphEdge(node.name, channel, "join")
+                else:
+                    yield GraphEdge(node.name, end)
+        elif isinstance(writer, BranchWriter):
+            yield from _list_routed(node.name, writer)
+
+
+def _list_routed(source: str, router: BranchWriter) -> Iterator[GraphEdge]:
+    """Where a router may go: as declared, else anywhere."""
+    hint = router.body.returns
+    names, sent = set(literals(hint)), sends(hint)
+
+    def decide_kind(answer: object, end: str) -> EdgeKind:
+        is_send = sent == "only" or (sent == "some" and bool(names) and answer not in names)
+        return "send" if is_send and end != END else "conditional"
+
+    if router.ends is None:
+        kind: EdgeKind = "send" if sent == "only" else "conditional"
+        yield GraphEdge(source, _anywhere(source), kind, router.name)
+        return
+    for answer, end in router.ends.items():
+        label = "" if answer == end else str(answer)
+        yield GraphEdge(source, end, decide_kind(answer, end), label)
+    if sends_anywhere(router.ends, hint):
+        yield GraphEdge(source, _anywhere(source), "send", router.name)
+
+
+# -- the edges of a raw Pregel ---------------------------------------------------------------------
+
+
+def _list_raw_edges(app: Pregel) -> Iterator[GraphEdge]:
+    """Through channels, whose names they bear: from the input, between nodes, to the output."""
+    program = app.program
+    for channel in _as_tuple(program.inputs):
+        label = "" if channel == START else channel
+        yield from (GraphEdge(START, end, label=label) for end in program.triggers.get(channel, ()))
+    outputs = set(_as_tuple(program.outputs))
+    for node in program.nodes.values():
+        for writer in node.writers:
+            if isinstance(writer, EntryWriter):
+                yield GraphEdge(node.name, END)
+            elif isinstance(writer, ChannelWrite):
+                for entry in writer.writes:
+                    yield from _list_entry_edges(app, node, entry, outputs)
+            else:
+                yield GraphEdge(node.name, _anywhere(node.name), "conditional")
+
+
+def _list_entry_edges(
+    app: Pregel, node: CompiledNode, entry: object, outputs: set[str]
+) -> Iterator[GraphEdge]:
+    """Where one entry of a node's `ChannelWrite` leads."""
+    if isinstance(entry, Send):
+        yield GraphEdge(node.name, entry.node, "send")
+    elif isinstance(entry, ChannelWriteTupleEntry):
+        yield GraphEdge(node.name, _anywhere(node.name), "conditional")
+    elif isinstance(entry, ChannelWriteEntry) and entry.channel != TASKS:
+        yield from _list_subscribers(app, node, entry, outputs)
+
+
+def _list_subscribers(
+    app: Pregel, node: CompiledNode, entry: ChannelWriteEntry, outputs: set[str]
+) -> Iterator[GraphEdge]:
+    kind: EdgeKind = "conditional" if entry.skip_none or entry.mapper is not None else "plain"
+    for end in app.program.triggers.get(entry.channel, ()):
+        yield GraphEdge(node.name, end, kind, entry.channel)
+    if entry.channel in outputs:
+        yield GraphEdge(node.name, END, kind, entry.channel)
+
+
+def _as_tuple(names: str | Iterable[str]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)

@@ -1,0 +1,249 @@
+"""The layout in character cells that text drawings show: all coordinates are whole numbers, lines
+are level and upright, and labels stand beside the tips of arrows.
+
+Edges end at the borders of clusters: the model is one without edges across levels (see `nesting`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from math import ceil, floor, inf
+from typing import Final
+
+from ..model import GraphEdge, GraphModel, GraphNode
+from .arrange import Arranger, Component, Piece, align
+from .geometry import Box, GraphLayout, Point, Route
+from .grid import GridItem, GridLink
+from .measure import Size
+from .ports import End, list_ends, node_of, spread_between
+from .tracks import assign_tracks
+
+GAP: Final = 2  # free cells between neighbours
+PORT_GAP: Final = 3  # from a line to the next one at the same border
+LOOP: Final = 5  # what an edge from a node to itself takes, with a space before its label
+TIPS: Final = 2  # rows of a gap without any track: for tips that point up, and for those down
+
+
+class TooWideError(Exception):
+    """The drawing does not fit."""
+
+
+@dataclass(frozen=True, slots=True)
+class CellSizes:
+    """What the parts of a text drawing take, in cells.
+
+    Attributes:
+        nodes: of each node, by id; of a cluster what its title takes at least.
+        labels: the length of each edge's label, in the order of the edges.
+    """
+
+    nodes: dict[str, Size]
+    labels: Sequence[int]
+
+
+def arrange_cells(model: GraphModel, sizes: CellSizes, widest: int) -> GraphLayout:
+    """Where each node, cluster and edge of a model goes, in character cells.
+
+    Raises:
+        TooWideError: it takes more than `widest` columns.
+    """
+    layout = CellArranger(model, sizes, widest).arrange()
+    if layout.width > widest:
+        raise TooWideError
+    return layout
+
+
+class CellArranger(Arranger):
+    """Arranges a model in character cells. There is at most one edge from a node to itself."""
+
+    margin = 0
+    between = 4
+
+    def __init__(self, model: GraphModel, sizes: CellSizes, widest: int) -> None:
+        super().__init__(model)
+        self.sizes = sizes
+        self.widest = widest
+
+    # -- items -------------------------------------------------------------------------------------
+
+    def build_items(self, nodes: Iterable[GraphNode]) -> Iterator[tuple[GridItem, Piece]]:
+        """One for each node or cluster, around the column in its middle."""
+        loops = {
+            edge.source: LOOP + length
+            for edge, length in zip(self.edges, self.sizes.labels, strict=True)
+            if edge.source == edge.target
+        }
+        for node in nodes:
+            width, height = self.sizes.nodes[node.id]
+            piece = Piece()
+            if node.kind == "cluster":
+                inner = self.arrange_level(node.id)
+                width, height = max(width, inner.width + 4), inner.height + 2
+                left = (width - 1) // 2
+                piece = inner.move((width - inner.width) // 2 - left, 1)
+                piece.clusters = {node.id: Box(node.id, -left, 0, width, height), **piece.clusters}
+            else:
+                left = (width - 1) // 2
+                piece.boxes[node.id] = Box(node.id, -left, 0, width, height)
+            yield GridItem(left, width - left + loops.get(node.id, 0), height), piece
+
+    def measure_label(self, edge: GraphEdge) -> Size:
+        """Nothing: labels stand beside tips, where `_make_room` keeps room for them."""
+        return Size(0, 0)
+
+    # -- columns, rows and routes ------------------------------------------------------------------
+
+    def finish(self, component: Component) -> Piece:
+        """Whole columns, as many tracks between two rows as their lines need, and the lines."""
+        grid = component.grid
+        for item in grid.items[len(component.pieces) :]:
+            item.right = 1  # a line takes a cell
+        for row in grid.rows:
+            cells = sum(grid.items[cell].left + grid.items[cell].right + GAP for cell in row)
+            if cells - GAP > self.widest:
+                raise TooWideError  # before the work that takes long
+        self._make_room(component)
+        component.x = [_round(x) for x in align(component, lambda left, right: GAP)]
+        return _Router(self, component).route()
+
+    def _make_room(self, component: Component) -> None:
+        """Widen nodes for the lines and labels at their borders."""
+        grid = component.grid
+        for upper in (True, False):
+            for ends in list_ends(grid, component.links, upper).values():
+                number = component.links[ends[0]].item(upper)
+                gaps = self.list_port_gaps(component, ends, upper)
+                _widen(grid.items[number], component.pieces[number], sum(gaps) + PORT_GAP)
+                # The label of the last line may hang over.
+                over = self.label_room(component, ends[-1], upper)
+                item = grid.items[number]
+                item.right = max(item.right, ceil(sum(gaps) / 2) + 1 + over)
+
+    def list_port_gaps(self, component: Component, ends: Sequence[int], upper: bool) -> list[int]:
+        """How far each line at a border is from the next one: a label stands between them."""
+        rooms = [self.label_room(component, number, upper) for number in ends[:-1]]
+        return [PORT_GAP + room - 1 if room else PORT_GAP for room in rooms]
+
+    def label_room(self, component: Component, number: int, upper: bool) -> int:
+        """The cells for the label of a link at its upper or lower end, with a space before it."""
+        length = self.sizes.labels[component.numbers[number]]
+        at_tip = component.links[number].back == upper
+        return length + 1 if at_tip and length else 0
+
+
+def _widen(item: GridItem, piece: Piece, width: float) -> None:
+    """Give an item's box at least this width, by as much on both sides."""
+    boxes = piece.clusters or piece.boxes
+    own = next(iter(boxes))
+    more = max(0, ceil((width - boxes[own].width) / 2))
+    boxes[own] = boxes[own]._replace(x=boxes[own].x - more, width=boxes[own].width + 2 * more)
+    item.left, item.right = item.left + more, item.right + more
+
+
+def _round(x: float) -> int:
+    """To the nearest whole number, so that distances of whole numbers stay."""
+    return floor(round(x, 6) + 0.5)
+
+
+class _Router:
+    """Leads the lines of one component, whose columns are known, and finds its rows."""
+
+    def __init__(self, arranger: CellArranger, component: Component) -> None:
+        self.arranger = arranger
+        self.component = component
+        self.grid = component.grid
+        self.links = component.links
+        flat = component.place([0.0] * len(component.pieces))
+        self.boxes = flat.boxes | flat.clusters
+        self.ports: dict[End, int] = {}
+        for upper in (True, False):
+            for ends in list_ends(self.grid, self.links, upper).values():
+                self._place_ports(ends, upper)
+
+    def route(self) -> Piece:
+        """The component with everything in its place."""
+        grid, component = self.grid, self.component
+        heights = [max((grid.items[cell].height for cell in row), default=0) for row in grid.rows]
+        corners: dict[int, list[Point]] = {number: [] for number in range(len(self.links))}
+        tops, y = [], 0.0
+        for row, height in enumerate(heights):
+            tops.append(y)
+            y += height
+            y += self._lead_lines(row, y, corners)
+        piece = component.place([tops[row] for row in grid.row])
+        piece.height = y
+        self.boxes = piece.boxes | piece.clusters
+        for number, edge in enumerate(component.numbers):
+            piece.routes[edge] = self._build_route(number, corners[number])
+        return piece
+
+    def _place_ports(self, ends: Sequence[int], upper: bool) -> None:
+        """The columns of some links at one border: as straight as can be, none on another."""
+        low, high = self._port_range(self.links[ends[0]], upper)
+        number = self.links[ends[0]].item(upper)
+        right = self.component.x[number] + self.grid.items[number].right
+        over = self.arranger.label_room(self.component, ends[-1], upper)
+        high = min(high, right - 1 - over)
+        gaps = self.arranger.list_port_gaps(self.component, ends, upper)
+        if high - low - sum(gaps) >= len(gaps):
+            gaps = [gap + 1 for gap in gaps]  # two lines stand as far from the middle, then
+        wanted = [self._wish(end, upper) for end in ends]
+        found = spread_between(wanted, gaps, low, high)
+        self.ports |= {(end, upper): _round(x) for end, x in zip(ends, found, strict=True)}
+
+    def _port_range(self, link: GridLink, upper: bool) -> tuple[float, float]:
+        """The first and the last column where a line may meet a node."""
+        box = self.boxes[node_of(link, upper)]
+        return box.x + 1, box.right - 2
+
+    def _wish(self, number: int, upper: bool) -> float:
+        """The column in which the line would be straight here; infinite if there is none."""
+        link = self.links[number]
+        if len(link.cells) > 2:
+            return self.component.x[link.cells[1 if upper else -2]]
+        if (number, not upper) in self.ports:
+            return self.ports[number, not upper]
+        ranges = self._port_range(link, True), self._port_range(link, False)
+        low, high = max(low for low, _ in ranges), min(high for _, high in ranges)
+        middle = floor(sum(map(sum, ranges)) / 4)
+        return min(max(middle, low), high) if low <= high else inf
+
+    def _lead_lines(self, row: int, y: float, corners: dict[int, list[Point]]) -> int:
+        """Lead lines through the gap below a row, which begins at `y`; returns its height."""
+        ends = {}
+        for number, link in enumerate(self.links):
+            place = row - self.grid.row[link.upper]
+            if 0 <= place < len(link.cells) - 1:
+                ends[number] = self._column(number, place), self._column(number, place + 1)
+        tracks = assign_tracks(ends)
+        for run in sorted(tracks, key=lambda run: run.part):
+            level = y + 1 + tracks[run]
+            corners[run.line] += [(run.x, level), (run.to, level)]
+        return max(tracks.values(), default=-1) + 1 + TIPS if ends else 0
+
+    def _column(self, number: int, place: int) -> int:
+        """The column of a link in one of the rows that it passes."""
+        link = self.links[number]
+        if place in (0, len(link.cells) - 1):
+            return self.ports[number, place == 0]
+        return int(self.component.x[link.cells[place]])
+
+    def _build_route(self, number: int, corners: list[Point]) -> Route:
+        link, edge = self.links[number], self.links[number].edge
+        labelled = self.arranger.sizes.labels[self.component.numbers[number]] > 0
+        if not link.cells:
+            box = self.boxes[edge.source]
+            x, top, low = box.right, box.y, box.bottom - 1
+            loop: list[Point] = [(x, low), (x + 2, low), (x + 2, top), (x, top)]
+            if top == low:
+                loop = loop[2:]
+            return Route(edge, tuple(loop), (x + 4, min(top + 1, low)) if labelled else None)
+        upper, lower = self.boxes[node_of(link, True)], self.boxes[node_of(link, False)]
+        start = self.ports[number, True], upper.bottom
+        end = self.ports[number, False], lower.y - 1
+        points: list[Point] = [start, *corners, end]
+        if link.back:
+            points.reverse()
+        x, y = points[-1]
+        return Route(edge, tuple(points), (x + 2, y) if labelled else None)

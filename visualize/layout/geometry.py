@@ -1,0 +1,101 @@
+"""Where everything in a drawing stands, as plain records: x to the right, y downwards.
+
+A layout is measured in px (see `curves`) or in character cells (see `cells`). Nothing is computed
+from a graph here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import NamedTuple
+
+from ..model import GraphEdge
+
+Point = tuple[float, float]
+
+
+class Box(NamedTuple):
+    """The room of a node or cluster; `x` and `y` are its top left corner."""
+
+    id: str
+    x: float
+    y: float
+    width: float
+    height: float
+
+    @property
+    def middle(self) -> Point:
+        """Its centre."""
+        return self.x + self.width / 2, self.y + self.height / 2
+
+    @property
+    def right(self) -> float:
+        """The x of its right border."""
+        return self.x + self.width
+
+    @property
+    def bottom(self) -> float:
+        """The y of its lower border."""
+        return self.y + self.height
+
+    def move(self, dx: float, dy: float) -> Box:
+        """The same box, further right and down."""
+        return self._replace(x=self.x + dx, y=self.y + dy)
+
+
+class Route(NamedTuple):
+    """The way of an edge, from its source to the tip of its arrow at the target.
+
+    Attributes:
+        points: in px: cubic Bézier curves end to end, that is the first point, then three for each
+            curve (two controls and its end). In character cells: the corners of the line, of which
+            the first and the last are the cells next to the nodes.
+        label_at: in px: the middle of the label. In cells: its first cell. None without a label.
+    """
+
+    edge: GraphEdge
+    points: tuple[Point, ...]
+    label_at: Point | None = None
+
+    def move(self, dx: float, dy: float) -> Route:
+        """The same way, further right and down."""
+        label_at = self.label_at and (self.label_at[0] + dx, self.label_at[1] + dy)
+        return Route(self.edge, tuple((x + dx, y + dy) for x, y in self.points), label_at)
+
+    def line(self, steps: int = 12) -> list[Point]:
+        """The curves as short straight lines, so many for each curve."""
+        found = [self.points[0]]
+        for start, a, b, end in self.curves():
+            for step in range(1, steps + 1):
+                t = step / steps
+                x = _interpolate(t, start[0], a[0], b[0], end[0])
+                found.append((x, _interpolate(t, start[1], a[1], b[1], end[1])))
+        return found
+
+    def curves(self) -> Iterator[tuple[Point, Point, Point, Point]]:
+        """Each curve with its start, two controls and end."""
+        ends = self.points[::3]
+        for number, (start, end) in enumerate(pairwise(ends)):
+            yield start, self.points[3 * number + 1], self.points[3 * number + 2], end
+
+
+class GraphLayout(NamedTuple):
+    """A drawing's size, and the place of each part.
+
+    Attributes:
+        boxes: by the ids of the nodes.
+        clusters: by their ids, outer ones first.
+        routes: one for each edge, in the order of the edges.
+    """
+
+    width: float
+    height: float
+    boxes: dict[str, Box]
+    clusters: dict[str, Box]
+    routes: tuple[Route, ...]
+
+
+def _interpolate(t: float, start: float, a: float, b: float, end: float) -> float:
+    s = 1 - t
+    return s * s * s * start + 3 * s * s * t * a + 3 * s * t * t * b + t * t * t * end

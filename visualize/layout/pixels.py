@@ -1,0 +1,191 @@
+"""The layout in px that SVG drawings show: edges are smooth curves, loops go around at the sides,
+an error handler stands beside the one node that it handles, and labels have rows of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Final
+
+from ...pregel.names import NS_END
+from ..model import GraphEdge, GraphModel, GraphNode
+from .arrange import Arranger, Component, Piece, align
+from .geometry import Box, GraphLayout, Route
+from .grid import GridItem
+from .measure import Size, label_size, node_size, title_size
+from .ports import APART, APART_SEND, choose_sides, count_enclosed, gather_loops, make_turns
+from .routes import Sheet, draw_loops, draw_route, place_ports, place_rows
+
+ASIDE: Final = 36.0  # from a node to its error handler
+TALL: Final = 60.0  # what is higher stands at the top of its row, the rest in the middle
+INSET: Final = 16.0  # from a cluster's border to what is in it
+TITLE: Final = 30.0  # the same at its top
+MOST_ROOM: Final = 280.0  # how far a node is widened for its edges
+GAPS: Final = (12.0, 18.0, 32.0)  # between neighbours in a row: two edges, edge and node, two nodes
+
+
+def arrange(model: GraphModel) -> GraphLayout:
+    """Where each node, cluster and edge of a model goes, in px.
+
+    Raises:
+        ValueError: an edge leads to or from what is not a node of the model.
+    """
+    return PixelArranger(model).arrange()
+
+
+class PixelArranger(Arranger):
+    """Arranges a model in px."""
+
+    margin = 16.0
+    between = 40.0
+    widest = 1200.0
+
+    def __init__(self, model: GraphModel) -> None:
+        super().__init__(model)
+        self.handlers = self._find_handlers()
+        self.room = self._measure_ports()
+
+    # -- items -------------------------------------------------------------------------------------
+
+    def build_items(self, nodes: Iterable[GraphNode]) -> Iterator[tuple[GridItem, Piece]]:
+        """One for each node or cluster, with its error handler if that stands beside it."""
+        aside = set(self.handlers.values())
+        for node in nodes:
+            if node.id not in aside:
+                build = self._build_cluster if node.kind == "cluster" else self._build_node
+                item, piece = build(node)
+                if node.id in self.handlers:
+                    item, piece = self._add_handler(item, piece, self.handlers[node.id])
+                yield item, piece
+
+    def _find_handlers(self) -> dict[str, str]:
+        """Of nodes with an error handler of their own that stands beside them: node → handler."""
+        incoming: dict[str, list[GraphEdge]] = {}
+        outgoing: dict[str, set[str]] = {}
+        for edge in self.edges:
+            incoming.setdefault(edge.target, []).append(edge)
+            outgoing.setdefault(edge.source, set()).add(edge.target)
+        found: dict[str, str] = {}
+        for node in self.nodes.values():
+            edges = incoming.get(node.id, [])
+            if len(edges) != 1 or edges[0].kind != "error":
+                continue
+            host = self.nodes[edges[0].source]
+            # A handler that leads back would cross the edge that leads to it.
+            ends = outgoing.get(node.id, set())
+            leads_back = any(f"{end}{NS_END}".startswith(host.id + NS_END) for end in ends)
+            free = {host.id, node.id}.isdisjoint({*found, *found.values()})
+            on_one_level = host.kind in ("node", "cluster") and host.inside == node.inside
+            if host != node and on_one_level and free and not leads_back:
+                found[host.id] = node.id
+        return found
+
+    def _measure_ports(self) -> dict[str, float]:
+        """How wide each node has to be for the edges that meet it at its top or at its bottom."""
+        found: dict[tuple[str, bool], float] = {}
+        pairs = {edge[:2] for edge in self.edges}
+        for edge in self.edges:
+            # Edges there and back meet each node on the same side.
+            both = (edge.target, edge.source) in pairs
+            begin = APART_SEND if edge.kind == "send" else APART
+            for node, at_top, width in ((edge.target, True, APART), (edge.source, False, begin)):
+                for top in (True, False) if both else (at_top,):
+                    found[node, top] = min(MOST_ROOM, found.get((node, top), 0.0) + width)
+        return {
+            node: max(found.get((node, True), 0.0), found.get((node, False), 0.0))
+            for node in self.nodes
+        }
+
+    def _measure_node(self, node: GraphNode) -> Size:
+        width, height = node_size(node)
+        if node.kind in ("start", "end", "node", "subgraph"):
+            width = max(width, self.room[node.id] + 16)
+        return Size(width, height)
+
+    def measure_label(self, edge: GraphEdge) -> Size:
+        """The room of its text."""
+        return label_size(edge.label)
+
+    def _build_node(self, node: GraphNode) -> tuple[GridItem, Piece]:
+        width, height = self._measure_node(node)
+        piece = Piece(width, height, {node.id: Box(node.id, -width / 2, 0, width, height)})
+        return GridItem(width / 2, width / 2, height), piece
+
+    def _add_handler(self, item: GridItem, piece: Piece, handler: str) -> tuple[GridItem, Piece]:
+        """A node or cluster with its handler at its right."""
+        size = self._measure_node(self.nodes[handler])
+        height = max(item.height, size.height)
+        number = next(n for n, edge in enumerate(self.edges) if edge.target == handler)
+        edge = self.edges[number]
+        label = label_size(edge.label)
+        start, end = item.right, item.right + ASIDE + label.width
+        piece = piece.move(0, (height - item.height) / 2)
+        piece.boxes[handler] = Box(handler, end, (height - size.height) / 2, *size)
+        third = (end - start) / 3
+        points = tuple((x, height / 2) for x in (start, start + third, end - third, end))
+        label_at = ((start + end) / 2 - 4, height / 2) if label.width else None
+        piece.routes[number] = Route(edge, points, label_at)
+        return replace(item, right=end + size.width, height=height), piece
+
+    def _build_cluster(self, cluster: GraphNode) -> tuple[GridItem, Piece]:
+        """A nested graph with its border and title: one item whose axis goes through its start."""
+        inner = self.arrange_level(cluster.id)
+        starts = self._find_gates(cluster, inner, "start")
+        ends = self._find_gates(cluster, inner, "end")
+        title = title_size(cluster).width
+        entry = min((box.middle[0] for box in starts), default=title + INSET)
+        indent = max(INSET, title + INSET + 10 - entry)  # no edge leads through the title
+        axis = indent + entry
+        width = max(indent + inner.width, title + INSET) + INSET
+        if indent > INSET:
+            width = max(width, 2 * axis)  # as much on the other side
+        height = inner.height + TITLE + INSET
+        piece = inner.move(indent - axis, TITLE)
+        piece.clusters = {
+            cluster.id: Box(cluster.id, -axis, 0, width, height),
+            **piece.clusters,
+        }
+        below = indent + ends[0].middle[0] - axis if ends else 0.0
+        return GridItem(axis, width - axis, height, 0.0, below), piece
+
+    def _find_gates(self, cluster: GraphNode, inner: Piece, kind: str) -> list[Box]:
+        """Where edges come in, or go out."""
+        found = [key for key in inner.boxes if self.nodes[key].kind == kind]
+        own = [key for key in found if self.nodes[key].inside == cluster.id]
+        return [inner.boxes[key] for key in own or found]
+
+    # -- columns, rows and routes ------------------------------------------------------------------
+
+    def count_flaws(self, component: Component) -> int:
+        """Loops that cannot meet their nodes at a side."""
+        return count_enclosed(component.grid, component.links, _spots(component))
+
+    def finish(self, component: Component) -> Piece:
+        """Loops get cells where they turn; the farther edges go aside between two rows, the farther
+        apart these are."""
+        grid, links, real = component.grid, component.links, len(component.pieces)
+        besides = gather_loops(grid, links, choose_sides(grid, links, _spots(component)))
+        make_turns(grid, links, besides)
+        component.x = align(component, lambda left, right: GAPS[(left < real) + (right < real)])
+        first = component.place([0.0] * real)
+        boxes = first.boxes | first.clusters
+        sheet = Sheet(grid, links, component.x, self.nodes, boxes, besides)
+        rows = place_rows(sheet, place_ports(sheet))
+        tops = []
+        for row, item in zip(grid.row, grid.items[:real], strict=False):
+            slack = rows.bottom[row] - rows.top[row] - item.height
+            tops.append(rows.top[row] + (slack / 2 if item.height <= TALL else 0.0))
+        piece = component.place(tops)
+        piece.height = rows.bottom[-1]
+        sheet.boxes.update(piece.boxes | piece.clusters)
+        ports = place_ports(sheet)
+        loops = draw_loops(sheet)
+        for place, number in enumerate(component.numbers):
+            piece.routes[number] = loops.get(place) or draw_route(sheet, place, ports, rows)
+        return piece
+
+
+def _spots(component: Component) -> list[dict[str, Box]]:
+    """For each item the boxes of the nodes and clusters in it, around its axis."""
+    return [piece.clusters | piece.boxes for piece in component.pieces]

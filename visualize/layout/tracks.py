@@ -1,0 +1,82 @@
+"""The level parts of lines between two rows of a drawing in characters, each in a track (a row of
+cells) of its own: channel routing with doglegs, as for the wires of a circuit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+
+class Run(NamedTuple):
+    """A level part of a line, from one column to another; `part` counts those of one line."""
+
+    x: int
+    to: int
+    line: int
+    part: int = 0
+
+    def must_be_above(self, other: Run) -> bool:
+        """Whether the other comes down in the column where this one begins, or is a later part."""
+        if self.line == other.line:
+            return self.part < other.part
+        return self.x == other.to
+
+    def touches(self, other: Run) -> bool:
+        """Whether they would run into each other in one track."""
+        left, right = sorted((self.x, self.to))
+        other_left, other_right = sorted((other.x, other.to))
+        return left <= other_right + 1 and other_left <= right + 1
+
+    def runs_alike(self, other: Run) -> bool:
+        """Whether both lead to the right, or both to the left."""
+        return (self.to > self.x) == (other.to > other.x)
+
+
+def assign_tracks(ends: Mapping[int, tuple[int, int]]) -> dict[Run, int]:
+    """The level parts of lines that cross a gap, each with its track, from 0 downwards.
+
+    No two lines lie on each other; they only cross. A line that goes straight has no run.
+
+    Args:
+        ends: of each line the columns where it enters the gap and where it leaves it.
+    """
+    tracks: dict[Run, int] = {}
+    waiting = sorted(Run(x, to, line) for line, (x, to) in ends.items() if x != to)
+    used = {column for pair in ends.values() for column in pair}
+    while waiting:
+        free = [run for run in waiting if not any(o.must_be_above(run) for o in waiting)]
+        if free:
+            # Of runs to the right the rightmost turns first, of runs to the left the leftmost, so
+            # that they do not cross.
+            run = min(free, key=lambda run: (-run.x, 0) if run.to > run.x else (run.x, 1))
+            waiting.remove(run)
+            tracks[run] = _find_track(run, tracks)
+        else:
+            # Two lines want each other's column: one of them makes a detour.
+            waiting = _add_dogleg(waiting, used)
+    return tracks
+
+
+def _find_track(run: Run, tracks: Mapping[Run, int]) -> int:
+    """The first track below all that must be above the run where it touches nothing."""
+    above = [
+        track
+        for other, track in tracks.items()
+        if other.must_be_above(run) or (other.touches(run) and other.runs_alike(run))
+    ]
+    track = max(above, default=-1) + 1
+    while any(taken == track and other.touches(run) for other, taken in tracks.items()):
+        track += 1
+    return track
+
+
+def _add_dogleg(waiting: Iterable[Run], used: set[int]) -> list[Run]:
+    """The same with one run as two, which meet in a column that nobody else uses."""
+    run = next(run for run in waiting if not run.part)
+    column = min(run.x, run.to) + 1
+    while column in used:
+        column += 1
+    used.add(column)
+    rest = [other for other in waiting if other != run]
+    return [*rest, run._replace(to=column), run._replace(x=column, part=1)]

@@ -1,0 +1,76 @@
+"""What a stored thread holds that a graph has no place for, because another graph, or an older
+version, has made it.
+
+The engine decides what is lost; here it becomes sentences, and records of the tasks that are left.
+Nothing is changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ...checkpoint.base import NULL_TASK_ID, CheckpointTuple
+from ...pregel.program.program import Program
+from ...pregel.run.snapshots import Stored, View, lost_kinds, lost_work, view
+
+_NODE = "node "
+
+
+class Orphans(NamedTuple):
+    """What does not fit.
+
+    Attributes:
+        remarks: a sentence each, for the top of a page; none if everything fits.
+        tasks: (name, task id, what is stored of it) of the tasks that have no node here.
+    """
+
+    remarks: tuple[str, ...] = ()
+    tasks: tuple[tuple[str, str, Stored], ...] = ()
+
+
+def find_orphans(program: Program, found: CheckpointTuple) -> Orphans:
+    """What of a checkpoint, and of what led to it, this program has no place for."""
+    seen = view(program, found, live=True)
+    lost = [*lost_work(seen.machine, found, seen.stored), *lost_kinds(seen.machine, found)]
+    remarks = []
+    if lost:
+        remarks.append(
+            "The thread was left with work that this graph has no place for, or has as another "
+            "kind: "
+            f"{', '.join(lost)}. It was made by another graph, or by another version of this one."
+        )
+    gone = [
+        n
+        for n in found.checkpoint["versions_seen"]
+        if not n.startswith("__") and n not in program.nodes
+    ]
+    if gone:
+        names = ", ".join(map(repr, sorted(gone)))
+        remarks.append(
+            "Nodes that this graph does not have ran in this thread; their tasks are not shown: "
+            f"{names}."
+        )
+    return Orphans(tuple(remarks), tuple(_list_tasks(seen, lost)) if lost else ())
+
+
+def _list_tasks(seen: View, lost: list[str]) -> Iterator[tuple[str, str, Stored]]:
+    """Stored tasks that nothing here plans; only their ids are stored, so that a name may stand for
+    one of several."""
+    planned = {task.id for task in seen.tasks}
+    planned_names = {task.name for task in seen.tasks}
+    lost_nodes = [what.removeprefix(_NODE).strip("'\"") for what in lost if what.startswith(_NODE)]
+    names = [name for name in lost_nodes if name not in planned_names]
+    known = [
+        (id, stored)
+        for id, stored in seen.stored.items()
+        if id not in planned and id != NULL_TASK_ID and _has_begun(stored)
+    ]
+    for id, stored in known:
+        yield " or ".join(names) or "another graph's node", id, stored
+    if not known:
+        yield from ((name, f"left {name}", Stored()) for name in names)
+
+
+def _has_begun(stored: Stored) -> bool:
+    return stored.error is not None or bool(stored.interrupts) or bool(stored.spans)

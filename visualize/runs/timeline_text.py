@@ -1,0 +1,117 @@
+"""A timeline in characters: a line per node, a column per superstep. Only draws what the records
+say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from textwrap import wrap
+from typing import TYPE_CHECKING
+
+from ...pregel.names import NS_END
+from ..labels import TIMES
+from .timeline_scale import Scale, ScaleRoom, build_scale
+from .values import display_name, duration, sanitize
+
+if TYPE_CHECKING:
+    from .timeline import Bar, Timeline
+
+_MARKS = {"done": "█", "failed": "✗", "paused": "?", "waiting": "░"}
+_WORDS = {
+    "█": "ran",
+    "✗": "failed",
+    "?": "asked",
+    "░": "not run yet",
+    "─": "waits",
+    "┊": "nothing ran",
+}
+_CALLS = {"input": "input", "resume": "resumed", "update": "update", "fork": "fork"}
+_GAPS = {"answer": "┊ waited for an answer:", "idle": "┊ nobody ran it:"}
+
+MOST_GAPS = 8
+"""So many gaps are listed."""
+
+
+def draw_text(timeline: Timeline, width: int) -> str:
+    """The picture; see `Timeline.draw_text`."""
+    labels = {row: _label(timeline, row) for row in timeline.rows}
+    left = max([len(label) for label in labels.values()] + [4]) + 2
+    scale = build_scale(timeline, ScaleRoom(max(width - left, 20), 4.0, 3.0))
+    lines = [line for remark in timeline.remarks for line in wrap(sanitize(remark), max(width, 40))]
+    name, thread = sanitize(timeline.name, 60), sanitize(timeline.thread, 60)
+    lines += [f"{name} · thread {thread} · {timeline.summary}", *_draw_head(timeline, scale, left)]
+    bars: dict[str, list[Bar]] = {row: [] for row in timeline.rows}
+    for bar in timeline.bars:
+        bars[bar.row].append(bar)
+    rows = {row: _draw_row(mine, scale) for row, mine in bars.items()}
+    for row, cells in rows.items():
+        tasks = len({bar.task for bar in bars[row]})
+        count = f"  {TIMES}{tasks:,}" if tasks > 1 else ""
+        lines.append(labels[row].ljust(left) + "".join(cells).rstrip() + count)
+    gaps = [gap for gap in timeline.gaps if gap.kind != "retry"]
+    lines += [f"{_GAPS[gap.kind]} {duration(gap.took)}" for gap in gaps[:MOST_GAPS]]
+    used = {cell for cells in rows.values() for cell in cells}
+    lines.append("  ".join(f"{mark} {word}" for mark, word in _WORDS.items() if mark in used))
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _label(timeline: Timeline, row: str) -> str:
+    name = timeline.labels.get(row) or display_name(row)
+    return "  " * row.count(NS_END) + name[:24]
+
+
+def _draw_head(timeline: Timeline, scale: Scale, left: int) -> Iterator[str]:
+    """The lines with calls and with the numbers of steps."""
+    columns = int(scale.width) + 2
+    calls, steps = [" "] * columns, [" "] * columns
+    for call in timeline.calls:
+        at = max(scale.place(call.step, call.began), scale.span(call.step)[0])
+        _write(calls, int(at), f"┌{_CALLS[call.source]}")
+    for place, step in enumerate(timeline.steps):
+        _write(steps, int(scale.span(place)[0]), f"{step.number}")
+    yield "call".ljust(left) + "".join(calls)
+    yield "step".ljust(left) + "".join(steps)
+
+
+def _write(cells: list[str], at: int, text: str) -> None:
+    """Where there is room only."""
+    wanted = cells[at : at + len(text)]
+    if (
+        len(wanted) == len(text)
+        and not "".join(wanted).strip()
+        and (at == 0 or cells[at - 1] == " ")
+    ):
+        cells[at : at + len(text)] = text
+
+
+def _draw_row(bars: list[Bar], scale: Scale) -> list[str]:
+    """A mark at the end of an attempt says how it ended; failures and questions stand above what
+    ran beside them."""
+    cells = [" "] * (int(scale.width) + 2)
+    for piece in (piece for step in scale.steps for piece in step if piece.gap is not None):
+        cells[int(piece.x + piece.width / 2)] = "┊"
+    ends: dict[str, int] = {}
+    for bar in sorted(bars, key=lambda bar: (bar.task, bar.began)):
+        first, last = _find_columns(bar, scale)
+        if bar.attempt > 1:
+            _fill(cells, ends[bar.task], first, "─", over=" ")
+        _fill(cells, first, last, "░" if bar.state == "waiting" else "█")
+        _fill(cells, last - 1, last, _MARKS[bar.state])
+        ends[bar.task] = last
+    return cells
+
+
+def _find_columns(bar: Bar, scale: Scale) -> tuple[int, int]:
+    """The first column of a bar, and the one after its last."""
+    if bar.attempts == 0 and bar.took == 0:
+        first = int(scale.span(bar.step)[0])
+        return first, first + 1
+    first, last = int(scale.place(bar.step, bar.began)), int(scale.place(bar.step, bar.ended))
+    return first, max(last, first + 1)
+
+
+def _fill(cells: list[str], first: int, last: int, mark: str, over: str = "") -> None:
+    """Write a mark into columns, never over a failure or a question; with `over` only over that
+    mark."""
+    for column in range(first, last):
+        if cells[column] == over if over else cells[column] not in "✗?":
+            cells[column] = mark
