@@ -134,7 +134,7 @@ def test_what_users_wrote_steers_no_terminal(capsys: pytest.CaptureFixture[str],
         (["broken.py:x"], "broken.py cannot be imported: ModuleNotFoundError: No module named 'no_such_thing' (line 1 of "),
         (["a_module:app", "-o", "x.gif"], "x.gif: a drawing's file ends with .png, .svg"),
         (["a_module:app", "-o", "nowhere/x.svg"], "nowhere/x.svg cannot be written: No such file or directory"),
-        (["a_module:app", "--xray", "-2"], "xray is False, True or a number of levels, not -2"),
+        (["a_module:app", "--xray", "-2"], "xray must be False, True or a number of levels, got -2"),
         (["a_module:app", "--theme", "blue"], "argument --theme: invalid choice"),
     ],
 )

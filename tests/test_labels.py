@@ -8,7 +8,7 @@ from typing import get_args
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stategraph.visualize.labels import EDGE_KINDS, NODE_KINDS, RESERVED, make_ids, notes, plain, traits
+from stategraph.visualize.labels import EDGE_KINDS, NODE_KINDS, RESERVED, make_ids, notes, to_plain_data, traits
 from stategraph.visualize.model import EdgeKind, GraphNode, NodeKind
 
 
@@ -47,4 +47,4 @@ def test_plain_data_stays_and_all_else_is_named_by_its_type() -> None:
         """Its methods may be anybody's."""
 
     given = {"a": [1, 2.5, None, True, "x"], "b": (Mine("x"), {1}, {"c": b"x"})}
-    assert plain(given) == {"a": [1, 2.5, None, True, "x"], "b": ["<Mine>", "<set>", {"c": "<bytes>"}]}
+    assert to_plain_data(given) == {"a": [1, 2.5, None, True, "x"], "b": ["<Mine>", "<set>", {"c": "<bytes>"}]}

@@ -37,11 +37,11 @@ from stategraph import (
     interrupt,
     task,
 )
+from stategraph.visualize.labels import TIMES
 from stategraph.visualize.runs import live
 from stategraph.visualize.runs.live import PERIOD, watch
-from stategraph.visualize.runs.progress import Progress, TaskEnded, TaskStarted
-from stategraph.visualize.labels import TIMES
-
+from stategraph.visualize.runs.progress import Progress
+from stategraph.visualize.runs.tally import TaskEnded, TaskStarted
 
 THREAD = {"configurable": {"thread_id": "1"}}
 PATIENCE = 10.0  # seconds until a test that waits for a view gives up

@@ -11,7 +11,8 @@ import pytest
 from stategraph.visualize.labels import TIMES
 from stategraph.visualize.model import GraphModel, GraphNode
 from stategraph.visualize.runs.live_terminal import Lines, Table, can_draw, pick_rows, render_rich
-from stategraph.visualize.runs.progress import NodeRow, Progress, TaskEnded, TaskStarted
+from stategraph.visualize.runs.progress import NodeRow, Progress
+from stategraph.visualize.runs.tally import TaskEnded, TaskStarted
 from stategraph.visualize.svg import Mark
 
 NODES = ("plan", "count", "sum")

@@ -6,16 +6,8 @@ from typing import Any
 
 from stategraph.visualize.labels import TIMES
 from stategraph.visualize.model import GraphModel, GraphNode
-from stategraph.visualize.runs.progress import (
-    BreakpointHit,
-    Event,
-    NodeRow,
-    Progress,
-    Superstep,
-    TaskEnded,
-    TaskStarted,
-    split_mark,
-)
+from stategraph.visualize.runs.progress import NodeRow, Progress, split_mark
+from stategraph.visualize.runs.tally import BreakpointHit, Event, Superstep, TaskEnded, TaskStarted
 
 FLAT = GraphModel(
     "flat", (GraphNode("__start__", "START", "start"), GraphNode("a", "a"), GraphNode("b", "b"), GraphNode("__end__", "END", "end")), ()
@@ -44,7 +36,7 @@ def off(at: float, name: str, place: tuple[str, ...] = (), **more: Any) -> TaskE
 
 
 def after(*events: Event, model: GraphModel = FLAT) -> Progress:
-    progress = Progress(shape, 0.0)
+    progress = Progress(model, 0.0)
     for event in events:
         progress.take(event)
     return progress
@@ -191,7 +183,7 @@ def test_nested_tasks_count_towards_their_node_where_its_inside_is_not_shown() -
 
 def test_nested_tasks_have_marks_of_their_own_where_the_inside_is_shown() -> None:
     progress = after(
-        on(0.0, "sub"), on(0.0, "x", 1, ("sub",)), off(1.0, "x", ("sub",)), on(1.0, "y", 2, ("sub",)), shape=NESTED
+        on(0.0, "sub"), on(0.0, "x", 1, ("sub",)), off(1.0, "x", ("sub",)), on(1.0, "y", 2, ("sub",)), model=NESTED
     )
     assert marked(progress) == {
         "a": ("waiting", ""), "sub": ("running", ""), "sub:x": ("done", "1.00 s"), "sub:y": ("running", ""), "b": ("waiting", ""),
@@ -206,7 +198,7 @@ def test_nested_tasks_have_marks_of_their_own_where_the_inside_is_shown() -> Non
 
 
 def test_many_runs_of_one_nested_graph_are_counted_together() -> None:
-    progress = after(*[on(0.0, "sub")] * 2, *[on(0.0, "x", 1, ("sub",))] * 2, off(1.0, "x", ("sub",)), shape=NESTED)
+    progress = after(*[on(0.0, "sub")] * 2, *[on(0.0, "x", 1, ("sub",))] * 2, off(1.0, "x", ("sub",)), model=NESTED)
     progress.take(on(1.0, "y", 2, ("sub",)))
     assert (marked(progress)["sub:x"], marked(progress)["sub"]) == (("running", "1/2"), ("running", "0/2"))
 
@@ -215,14 +207,14 @@ def test_a_question_from_inside_is_asked_once_and_marks_all_around_it() -> None:
     asked = (("id", "really?"),)
     progress = after(
         on(0.0, "sub"), on(0.0, "x", 1, ("sub",)),
-        off(1.0, "x", ("sub",), paused=True, questions=asked), off(1.0, "sub", paused=True, questions=asked), shape=NESTED,
+        off(1.0, "x", ("sub",), paused=True, questions=asked), off(1.0, "sub", paused=True, questions=asked), model=NESTED,
     )  # fmt: skip
     assert marked(progress)["sub"] == marked(progress)["sub:x"] == ("paused", "asks")
     assert progress.notes() == ["x asks: really?"]
 
 
 def test_a_nested_breakpoint_marks_what_it_holds_and_the_node_around() -> None:
-    progress = after(on(0.0, "sub"), BreakpointHit(0.0, ("sub",), ("y",)), off(0.0, "sub", paused=True), shape=NESTED)
+    progress = after(on(0.0, "sub"), BreakpointHit(0.0, ("sub",), ("y",)), off(0.0, "sub", paused=True), model=NESTED)
     progress.end(0.0)
     assert progress.state == "paused"
     assert marked(progress)["sub"] == marked(progress)["sub:y"] == ("paused", "breakpoint")
@@ -230,7 +222,7 @@ def test_a_nested_breakpoint_marks_what_it_holds_and_the_node_around() -> None:
 
 def test_what_a_failed_attempt_left_open_inside_is_closed_with_the_node_around_it() -> None:
     progress = after(
-        on(0.0, "sub"), on(0.0, "x", 1, ("sub",)), off(2.0, "sub", failure="NodeTimeoutError"), shape=NESTED
+        on(0.0, "sub"), on(0.0, "x", 1, ("sub",)), off(2.0, "sub", failure="NodeTimeoutError"), model=NESTED
     )
     assert marked(progress)["sub:x"] == ("failed", "stopped")
     assert row(progress, "x", 9.0).seconds == 2.0

@@ -8,7 +8,8 @@ import pytest
 import threads_told as told
 
 from stategraph import START, Command, InMemorySaver, RetryPolicy, StateGraph
-from stategraph.visualize.runs.trace import Trace, TraceStep, TraceTask, read_trace
+from stategraph.visualize.runs.trace import Trace, TraceStep, TraceTask
+from stategraph.visualize.runs.trace_reader import read_trace
 
 
 def lines(steps: tuple[TraceStep, ...]) -> list[str]:
@@ -139,7 +140,7 @@ def test_a_question_asked_deep_inside_is_told_at_each_level() -> None:
 
 def test_states_are_shown_around_each_step_newest_first() -> None:
     seen: list[Any] = []
-    read_trace(*told.asked("yes"), look=lambda step, before, after: seen.append((step.number, before, after)))
+    read_trace(*told.asked("yes"), visit=lambda step, before, after: seen.append((step.number, before, after)))
     assert seen == [
         (3, {"log": ["draft", "yes", "checked"]}, {"log": ["draft", "yes", "checked", "published"]}),
         (2, {"log": ["draft"]}, {"log": ["draft", "yes", "checked"]}),
@@ -150,7 +151,7 @@ def test_states_are_shown_around_each_step_newest_first() -> None:
 
 def test_around_an_open_step_the_state_gains_what_is_done_already() -> None:
     seen: list[Any] = []
-    read_trace(*told.asked(), look=lambda step, before, after: seen.append((step.source, before, after)))
+    read_trace(*told.asked(), visit=lambda step, before, after: seen.append((step.source, before, after)))
     assert seen[-1] == ("open", {"log": ["draft"]}, {"log": ["draft", "checked"]})
 
 

@@ -7,7 +7,7 @@ kind `unknown`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from ..graph.branch import BranchWriter, literals, sends, sends_anywhere
@@ -75,7 +75,7 @@ class _Extraction:
         """
         edges = list(_list_edges(app))
         edges += _guess_edges(app.program.nodes.values(), edges)
-        used = dict.fromkeys(end for edge in edges for end in (edge.source, edge.target))
+        ends = dict.fromkeys(end for edge in edges for end in (edge.source, edge.target))
         self.nodes.append(GraphNode(_id(inside, START), "START", "start", inside or None))
         holders: dict[str, list[str]] = {}
         for node in app.program.nodes.values():
@@ -84,23 +84,32 @@ class _Extraction:
                 holders[node.name] = self._add_node(app, node, inside, nested)
                 for holder, (_, graph) in zip(holders[node.name], nested, strict=True):
                     self.add_graph(graph, holder, levels - 1, (*above, graph.program))
-        joins = {join.channel: join for join in app.program.joins}
-        for name in used:
+        self._add_others(app, inside, ends)
+        for edge in edges:
+            self._add_edge(edge, inside, holders)
+
+    def _add_others(self, app: Pregel, inside: str, ends: Collection[str]) -> None:
+        """Add the ends of edges that are no nodes of the program: joins, anywhere, and END."""
+        joins = {join.channel: join.kind for join in app.program.joins}
+        for name in ends:
             if name in joins:
-                join = GraphNode(_id(inside, name), joins[name].kind, "join", inside or None)
+                join = GraphNode(_id(inside, name), joins[name], "join", inside or None)
                 self.nodes.append(join)
             elif name.endswith(_ANYWHERE):
                 unknown = GraphNode(_id(inside, name), ANY_NODE, "unknown", inside or None)
                 self.nodes.append(unknown)
-        if END in used or inside:
+        if END in ends or inside:
             self.nodes.append(GraphNode(_id(inside, END), "END", "end", inside or None))
-        for edge in edges:
-            # What fails does not come to the end of the graph inside it.
-            exits = holders.get(edge.source) if edge.kind != "error" else None
-            sources = [_id(holder, END) for holder in exits or ()] or [_id(inside, edge.source)]
-            entries = holders.get(edge.target) or ()
-            targets = [_id(holder, START) for holder in entries] or [_id(inside, edge.target)]
-            self.edges += [GraphEdge(a, b, *edge[2:]) for a in sources for b in targets]
+
+    def _add_edge(self, edge: GraphEdge, inside: str, holders: dict[str, list[str]]) -> None:
+        """Add an edge, which leads to the start inside a cluster and from the end inside it."""
+        sources, targets = [_id(inside, edge.source)], [_id(inside, edge.target)]
+        # What fails does not come to the end of the graph inside it.
+        if holders.get(edge.source) and edge.kind != "error":
+            sources = [_id(holder, END) for holder in holders[edge.source]]
+        if holders.get(edge.target):
+            targets = [_id(holder, START) for holder in holders[edge.target]]
+        self.edges += [GraphEdge(a, b, *edge[2:]) for a in sources for b in targets]
 
     def _add_node(
         self, app: Pregel, node: CompiledNode, inside: str, nested: list[tuple[str, Pregel]]

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from .layout.grid import GridLink, turn_links
 from .layout.measure import Size
-from .model import GraphEdge, GraphModel
+from .model import GraphEdge, GraphModel, GraphNode
 
 
 def lift_edges(model: GraphModel) -> list[GraphEdge]:
@@ -35,19 +35,26 @@ def find_reversed(model: GraphModel, *, at_clusters: bool = False) -> set[GraphE
     Args:
         at_clusters: only those from or to a cluster.
     """
-    parts = (*model.nodes, *model.clusters)
     lifted = list(zip(model.edges, lift_edges(model), strict=True))
+    levels: dict[str | None, list[GraphNode]] = {}
+    for part in (*model.nodes, *model.clusters):
+        levels.setdefault(part.inside, []).append(part)
     found = set()
-    for holder in {part.inside for part in parts}:
-        level = [part for part in parts if part.inside == holder]
-        place = {part.id: number for number, part in enumerate(level)}
-        mine = [pair for pair in lifted if pair[1].source in place and pair[1].target in place]
-        links = [GridLink(e, place[e.source], place[e.target], Size(0, 0)) for _, e in mine]
-        first = next((place[part.id] for part in level if part.kind == "start"), None)
-        turn_links(len(level), links, first)
-        back = {link.edge for link in links if link.back and link.upper != link.lower}
+    for level in levels.values():
+        names = {part.id for part in level}
+        mine = [pair for pair in lifted if names.issuperset(pair[1][:2])]
+        back = _find_back_edges(level, [edge for _, edge in mine])
         found |= {edge for edge, lifted_edge in mine if lifted_edge in back}
     if at_clusters:
         clusters = {cluster.id for cluster in model.clusters}
-        found &= {edge for edge, e in lifted if e.source in clusters or e.target in clusters}
+        found &= {edge for edge, lifted_edge in lifted if clusters.intersection(lifted_edge[:2])}
     return found
+
+
+def _find_back_edges(level: list[GraphNode], edges: list[GraphEdge]) -> set[GraphEdge]:
+    """The edges of one level that are drawn upwards."""
+    place = {node.id: number for number, node in enumerate(level)}
+    links = [GridLink(e, place[e.source], place[e.target], Size(0, 0)) for e in edges]
+    first = next((place[node.id] for node in level if node.kind == "start"), None)
+    turn_links(len(level), links, first)
+    return {link.edge for link in links if link.back and link.upper != link.lower}

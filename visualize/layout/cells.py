@@ -186,8 +186,9 @@ class _Router:
         over = self.arranger.label_room(self.component, ends[-1], upper)
         high = min(high, right - 1 - over)
         gaps = self.arranger.list_port_gaps(self.component, ends, upper)
-        if high - low - sum(gaps) >= len(gaps):
-            gaps = [gap + 1 for gap in gaps]  # two lines stand as far from the middle, then
+        others = {self.links[end].item(not upper) for end in ends}
+        if len(others) == 1 and high - low - sum(gaps) >= len(gaps):
+            gaps = [gap + 1 for gap in gaps]  # edges there and back stand as far from the middle
         wanted = [self._wish(end, upper) for end in ends]
         found = spread_between(wanted, gaps, low, high)
         self.ports |= {(end, upper): _round(x) for end, x in zip(ends, found, strict=True)}

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 
-class Run(NamedTuple):
+class LevelRun(NamedTuple):
     """A level part of a line, from one column to another; `part` counts those of one line."""
 
     x: int
@@ -16,24 +16,24 @@ class Run(NamedTuple):
     line: int
     part: int = 0
 
-    def must_be_above(self, other: Run) -> bool:
+    def must_be_above(self, other: LevelRun) -> bool:
         """Whether the other comes down in the column where this one begins, or is a later part."""
         if self.line == other.line:
             return self.part < other.part
         return self.x == other.to
 
-    def touches(self, other: Run) -> bool:
+    def touches(self, other: LevelRun) -> bool:
         """Whether they would run into each other in one track."""
         left, right = sorted((self.x, self.to))
         other_left, other_right = sorted((other.x, other.to))
         return left <= other_right + 1 and other_left <= right + 1
 
-    def runs_alike(self, other: Run) -> bool:
+    def runs_alike(self, other: LevelRun) -> bool:
         """Whether both lead to the right, or both to the left."""
         return (self.to > self.x) == (other.to > other.x)
 
 
-def assign_tracks(ends: Mapping[int, tuple[int, int]]) -> dict[Run, int]:
+def assign_tracks(ends: Mapping[int, tuple[int, int]]) -> dict[LevelRun, int]:
     """The level parts of lines that cross a gap, each with its track, from 0 downwards.
 
     No two lines lie on each other; they only cross. A line that goes straight has no run.
@@ -41,8 +41,8 @@ def assign_tracks(ends: Mapping[int, tuple[int, int]]) -> dict[Run, int]:
     Args:
         ends: of each line the columns where it enters the gap and where it leaves it.
     """
-    tracks: dict[Run, int] = {}
-    waiting = sorted(Run(x, to, line) for line, (x, to) in ends.items() if x != to)
+    tracks: dict[LevelRun, int] = {}
+    waiting = sorted(LevelRun(x, to, line) for line, (x, to) in ends.items() if x != to)
     used = {column for pair in ends.values() for column in pair}
     while waiting:
         free = [run for run in waiting if not any(o.must_be_above(run) for o in waiting)]
@@ -58,7 +58,7 @@ def assign_tracks(ends: Mapping[int, tuple[int, int]]) -> dict[Run, int]:
     return tracks
 
 
-def _find_track(run: Run, tracks: Mapping[Run, int]) -> int:
+def _find_track(run: LevelRun, tracks: Mapping[LevelRun, int]) -> int:
     """The first track below all that must be above the run where it touches nothing."""
     above = [
         track
@@ -71,7 +71,7 @@ def _find_track(run: Run, tracks: Mapping[Run, int]) -> int:
     return track
 
 
-def _add_dogleg(waiting: Iterable[Run], used: set[int]) -> list[Run]:
+def _add_dogleg(waiting: Iterable[LevelRun], used: set[int]) -> list[LevelRun]:
     """The same with one run as two, which meet in a column that nobody else uses."""
     run = next(run for run in waiting if not run.part)
     column = min(run.x, run.to) + 1

@@ -13,7 +13,8 @@ from ...pregel.app import Pregel
 from ..labels import TIMES
 from ..theme import FONTS, style_sheet
 from .diff import DIFF_LIMITS, Change, DiffLimits, diff, draw_html, draw_text
-from .trace import Trace, TraceStep, read_trace
+from .trace import Trace, TraceStep
+from .trace_reader import read_trace
 from .values import count_noun, display_name, format_value, sanitize
 
 MOST_TROUBLES = 20

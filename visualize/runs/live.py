@@ -34,7 +34,8 @@ from ..layout.measure import one_line
 from ..model import GraphModel
 from .live_notebook import Picture
 from .live_terminal import Lines, Table, can_draw
-from .progress import BreakpointHit, Event, Progress, RunState, TaskEnded, TaskStarted
+from .progress import Progress, RunState
+from .tally import BreakpointHit, Event, TaskEnded, TaskStarted
 from .values import format_value, sanitize
 
 PERIOD: Final = 0.1

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from ...checkpoint.printable import printable
 from ..labels import TIMES
-from .progress import EARLIER, NodeRow, Progress, Superstep, split_mark
+from .progress import EARLIER, NodeRow, Progress, split_mark
+from .tally import Superstep
 from .values import duration
 
 if TYPE_CHECKING:

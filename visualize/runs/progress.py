@@ -7,14 +7,23 @@ or locked here.
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from ...pregel.names import NS_END, NS_SEP
 from ..labels import TIMES
 from ..model import GraphModel, GraphNode
 from ..svg import Mark
+from .tally import (
+    BreakpointHit,
+    Event,
+    Superstep,
+    Tally,
+    TaskEnded,
+    TaskStarted,
+    count_tasks,
+    describe_done,
+    join,
+)
 from .values import count_noun, duration
 
 RunState = Literal["starting", "running", "done", "paused", "failed", "stopped"]
@@ -22,8 +31,6 @@ RunState = Literal["starting", "running", "done", "paused", "failed", "stopped"]
 
 MARKED = frozenset(("node", "subgraph", "cluster"))
 """The kinds of node that have tasks."""
-NOTABLE = 0.05
-"""Seconds that a node must have taken for its mark to tell."""
 STOPPED = "stopped"
 EARLIER = "earlier"
 """The mark of a node that an earlier call has finished."""
@@ -36,121 +43,6 @@ def split_mark(mark: Mark) -> tuple[str, str]:
     if mark.state == "failed" and parts[-1] == STOPPED:
         return STOPPED, " · ".join(parts[:-1])
     return mark.state, mark.text
-
-
-class TaskStarted(NamedTuple):
-    """A task is about to run, or waits for a free worker.
-
-    Attributes:
-        at: seconds by the caller's clock.
-        place: the nodes around it, outermost first.
-        name: of its node.
-        step: the number of the superstep, in the graph it belongs to.
-    """
-
-    at: float
-    place: tuple[str, ...]
-    name: str
-    step: int = 0
-
-
-class TaskEnded(NamedTuple):
-    """A task has run to its end, failed or paused.
-
-    Attributes:
-        failure: what it raised, as "Type: message"; empty if nothing.
-        paused: it waits for answers, or for a graph in it that stopped at a breakpoint.
-        questions: (id, text) of what it asks.
-        tries: attempts that it took.
-        kept: it was not run: its result was found in the store or a cache.
-    """
-
-    at: float
-    place: tuple[str, ...]
-    name: str
-    failure: str = ""
-    paused: bool = False
-    questions: tuple[tuple[str, str], ...] = ()
-    tries: int = 1
-    kept: bool = False
-
-
-class BreakpointHit(NamedTuple):
-    """A breakpoint has stopped the graph at `place`, with the nodes of these names to follow."""
-
-    at: float
-    place: tuple[str, ...]
-    names: tuple[str, ...]
-
-
-Event = TaskStarted | TaskEnded | BreakpointHit
-
-
-@dataclass(slots=True)
-class Tally:
-    """What is known of one node. `total`, `done`, `failed` and `paused` count this superstep's
-    tasks, `runs`, `kept` and `retries` those of the whole call; `open` have not ended; `inside`
-    counts tasks of graphs that are not shown."""
-
-    runs: int = 0
-    kept: int = 0
-    retries: int = 0
-    open: int = 0
-    superstep: int = 0
-    total: int = 0
-    done: int = 0
-    failed: int = 0
-    paused: int = 0
-    inside: int = 0
-    held: bool = False
-    failure: str = ""
-    seconds: float = 0.0
-    since: float = 0.0
-
-    def end_task(self, event: TaskEnded) -> None:
-        """One of its tasks has ended."""
-        self.open -= 1
-        self.done += 1
-        self.seconds += 0.0 if self.open else event.at - self.since
-        if event.failure:
-            self.failed += 1
-            self.failure = event.failure
-        elif event.paused:
-            self.paused += 1
-        elif event.kept:
-            self.kept += 1
-        else:
-            self.runs += 1
-
-    def spent(self, now: float) -> float:
-        """Seconds during which at least one of its tasks was open."""
-        return self.seconds + (now - self.since if self.open else 0.0)
-
-
-@dataclass(slots=True)
-class Superstep:
-    """One superstep of the outermost graph: its tasks by node, mid-task calls among them; `halted`
-    says which nodes failed or paused, `kept` how many tasks of a node were not run. `good` counts
-    those that ended well."""
-
-    number: int
-    started: float
-    ended: float = 0.0
-    total: int = 0
-    done: int = 0
-    tasks: Counter[str] = field(default_factory=Counter)
-    halted: dict[str, str] = field(default_factory=dict)
-    kept: Counter[str] = field(default_factory=Counter)
-    good: int = 0
-
-    def end_task(self, event: TaskEnded) -> None:
-        """One of its tasks has ended."""
-        self.ended = event.at
-        self.done += 1
-        self.good += not (event.failure or event.paused)
-        self.kept[event.name] += event.kept
-        if event.failure or event.paused:
-            self.halted[event.name] = "failed" if event.failure else "paused"
 
 
 class NodeRow(NamedTuple):
@@ -369,17 +261,17 @@ class Progress:
             earlier = self._is_finished_earlier(id)
             return Mark("done", EARLIER) if earlier else Mark("waiting")
         if tally.open and not self.over:
-            return Mark("running", _count_tasks(tally))
+            return Mark("running", count_tasks(tally))
         if tally.failed and self._cut_off(tally):
             return Mark("failed", STOPPED)
         if tally.failed or tally.open:
             why = tally.failure.partition(":")[0] if tally.failed else STOPPED
-            return Mark("failed", _join(_count_tasks(tally), why))
+            return Mark("failed", join(count_tasks(tally), why))
         if tally.paused or tally.held:
             asked = self._count_questions(id) if tally.paused else ""
             return Mark("paused", asked or "breakpoint")
         if tally.runs or tally.kept:
-            return Mark("done", _describe_done(tally))
+            return Mark("done", describe_done(tally))
         return Mark("waiting")
 
     def _cut_off(self, tally: Tally) -> bool:
@@ -426,33 +318,3 @@ class Progress:
 
     def _label(self, id: str) -> str:
         return self._known[id].label if id in self._known else id.rpartition(NS_END)[2]
-
-
-def _count_tasks(tally: Tally) -> str:
-    """How far a node's tasks have come, if there are several."""
-    if tally.total > 1:
-        return _join(
-            f"{tally.done:,}/{tally.total:,}", f"{tally.failed} failed" if tally.failed else ""
-        )
-    return f"{count_noun(tally.inside, 'task')} inside" if tally.inside else ""
-
-
-def _describe_done(tally: Tally) -> str:
-    """How often a node has run, or how long it took; its retries; what was not run."""
-    kept = ""
-    if tally.kept:
-        alone = tally.kept == 1 and not tally.runs
-        kept = "kept" if alone else f"{tally.kept:,} kept"
-    if not tally.runs:
-        return kept
-    ran = ""
-    if tally.runs > 1:
-        ran = f"{TIMES}{tally.runs:,}"
-    elif tally.seconds >= NOTABLE:
-        ran = f"{tally.seconds:.1f} s" if tally.seconds < 1 else duration(tally.seconds)
-    retries = count_noun(tally.retries, "retry", "retries") if tally.retries else ""
-    return _join(ran, retries, kept)
-
-
-def _join(*parts: str) -> str:
-    return " · ".join(filter(None, parts))

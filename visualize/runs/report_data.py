@@ -19,7 +19,8 @@ from ..labels import TIMES, drop_illegal
 from .changes import headline, writers
 from .diff import Change, DiffLimits, diff, draw_html
 from .timeline import Timeline, build_timeline
-from .trace import TaskState, Trace, TraceStep, TraceTask, read_snapshot, read_trace
+from .trace import TaskState, Trace, TraceStep, TraceTask
+from .trace_reader import read_snapshot, read_trace
 from .values import block, duration, format_value, sanitize
 
 BUDGET = 1_200_000

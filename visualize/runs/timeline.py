@@ -19,7 +19,8 @@ from ...pregel.names import NS_END, START
 from ..image import as_image
 from ..theme import Theme
 from . import timeline_svg, timeline_text
-from .trace import TaskState, Trace, TraceBranch, TraceStep, TraceTask, read_trace
+from .trace import TaskState, Trace, TraceBranch, TraceStep, TraceTask
+from .trace_reader import read_trace
 from .values import count_noun, duration
 
 GapKind = Literal["answer", "idle", "retry"]

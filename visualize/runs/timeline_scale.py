@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .timeline import Bar, Gap, Timeline
 
 
-class Piece(NamedTuple):
+class Stretch(NamedTuple):
     """A stretch of the line, from `x` to `x + width`; with a gap, one in which nothing ran."""
 
     began: float
@@ -44,7 +44,7 @@ class ScaleRoom(NamedTuple):
 class Scale:
     """Where everything is on the line. `steps` holds the pieces of each step, in order."""
 
-    steps: tuple[tuple[Piece, ...], ...]
+    steps: tuple[tuple[Stretch, ...], ...]
     width: float
 
     def span(self, step: int) -> tuple[float, float]:
@@ -78,14 +78,14 @@ def build_scale(timeline: Timeline, room: ScaleRoom) -> Scale:
     free = max(room.width - least * len(windows) - room.gap * silences, room.width * 0.2)
     rate = free / busy if busy else 0.0
     x = 0.0
-    steps: list[tuple[Piece, ...]] = []
+    steps: list[tuple[Stretch, ...]] = []
     for cut in parts:
         # What a step gets however short it is, shared by its pieces.
         share = least / max(sum(gap is None for _, _, gap in cut), 1)
-        pieces: list[Piece] = []
+        pieces: list[Stretch] = []
         for start, stop, gap in cut:
             width = share + (stop - start) * rate if gap is None else room.gap
-            pieces.append(Piece(start, stop, x, width, gap))
+            pieces.append(Stretch(start, stop, x, width, gap))
             x += width
         steps.append(tuple(pieces))
     return Scale(tuple(steps), x)

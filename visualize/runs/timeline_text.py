@@ -34,7 +34,8 @@ MOST_GAPS = 8
 def draw_text(timeline: Timeline, width: int) -> str:
     """The picture; see `Timeline.draw_text`."""
     labels = {row: _label(timeline, row) for row in timeline.rows}
-    left = max([len(label) for label in labels.values()] + [4]) + 2
+    left = max(map(len, labels.values()), default=0)
+    left = max(left, 4) + 2
     scale = build_scale(timeline, ScaleRoom(max(width - left, 20), 4.0, 3.0))
     lines = [line for remark in timeline.remarks for line in wrap(sanitize(remark), max(width, 40))]
     name, thread = sanitize(timeline.name, 60), sanitize(timeline.thread, 60)
@@ -42,14 +43,15 @@ def draw_text(timeline: Timeline, width: int) -> str:
     bars: dict[str, list[Bar]] = {row: [] for row in timeline.rows}
     for bar in timeline.bars:
         bars[bar.row].append(bar)
-    rows = {row: _draw_row(mine, scale) for row, mine in bars.items()}
-    for row, cells in rows.items():
-        tasks = len({bar.task for bar in bars[row]})
+    used: set[str] = set()
+    for row, mine in bars.items():
+        cells = _draw_row(mine, scale)
+        used.update(cells)
+        tasks = len({bar.task for bar in mine})
         count = f"  {TIMES}{tasks:,}" if tasks > 1 else ""
         lines.append(labels[row].ljust(left) + "".join(cells).rstrip() + count)
     gaps = [gap for gap in timeline.gaps if gap.kind != "retry"]
     lines += [f"{_GAPS[gap.kind]} {duration(gap.took)}" for gap in gaps[:MOST_GAPS]]
-    used = {cell for cells in rows.values() for cell in cells}
     lines.append("  ".join(f"{mark} {word}" for mark, word in _WORDS.items() if mark in used))
     return "\n".join(line.rstrip() for line in lines)
 

@@ -1,0 +1,342 @@
+"""Reads a thread's stored history: the line that leads to one checkpoint, step by step.
+
+Only reads, through the public API that every graph with a saver has. Nothing is measured, compared
+or drawn here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+from itertools import starmap
+from typing import Any, NamedTuple
+
+from ...checkpoint.base import BaseCheckpointSaver, RunnableConfig, address, coordinates
+from ...pregel.app import Pregel
+from ...pregel.names import NS_END, START, child_ns, handled_node, numbered_ns, split_number
+from ...pregel.run.snapshots import Stored
+from ...pregel.thread_api import StoredThreads
+from ...pregel.types import PregelTask, StateSnapshot
+from .orphans import Orphans, find_orphans
+from .trace import Source, TaskState, Trace, TraceBranch, TraceStep, TraceTask
+
+MOST_NESTED = 200
+"""So many histories of nested graphs are read at most."""
+
+
+StepVisitor = Callable[[TraceStep, Any, Any], None]
+"""Called with every step, the newest first but an open one last, and the state before and after
+it."""
+
+
+def read_trace(app: Pregel, config: RunnableConfig, visit: StepVisitor | None = None) -> Trace:
+    """A thread's line up to the checkpoint that `config` names, else to its newest.
+
+    States are handed to `visit` one after another and not kept: a long thread never lies in memory
+    as a whole.
+
+    Raises:
+        TypeError: `app` is no compiled graph.
+        ValueError: the graph has no saver, or the config names no thread, or one that is not
+            stored.
+    """
+    return _TraceReader(app, config).read(visit or (lambda step, before, after: None))
+
+
+def read_snapshot(app: Pregel, config: RunnableConfig) -> StateSnapshot:
+    """The checkpoint that `config` names, else the thread's newest.
+
+    Raises:
+        TypeError, ValueError: as `read_trace` does.
+    """
+    if not isinstance(app, Pregel):
+        hint = ": compile() it first" if hasattr(app, "compile") else ""
+        raise TypeError(
+            f"a stored thread is read through a compiled graph, not a {type(app).__name__}{hint}"
+        )
+    snapshot = app.get_state(config)
+    if snapshot.metadata is None:
+        thread_id, ns, _ = coordinates(snapshot.config)
+        raise ValueError(
+            f"nothing is stored of thread {thread_id!r}{f', namespace {ns!r}' if ns else ''}"
+        )
+    return snapshot
+
+
+@dataclass(slots=True)
+class _Transition:
+    """Two neighbours on a line, and whether the older one has also been gone on from elsewhere."""
+
+    before: StateSnapshot | None
+    after: StateSnapshot
+    ran_elsewhere: bool
+
+
+class _TraceReader:
+    """Reads one thread. `left` counts down how many nested histories may still be read."""
+
+    def __init__(self, app: Pregel, config: RunnableConfig) -> None:
+        self.app = app
+        self.config = config
+        self.left = MOST_NESTED
+
+    def read(self, visit: StepVisitor) -> Trace:
+        snapshot = read_snapshot(self.app, self.config)
+        thread_id, ns, _ = coordinates(snapshot.config)
+        graph = self.app.nested(ns)
+        name, wanted = graph.program.name, _id(snapshot.config)
+        place = _TraceLevel(graph, thread_id, ns, "")
+        beside: list[StateSnapshot] = []
+        links = _list_transitions(
+            self.app.get_state_history(address(thread_id, ns)), wanted, beside
+        )
+        steps = list(self._steps(place, links, visit))
+        whole = not any(_parent(other) == wanted for other in beside)
+        left = self._left(graph, snapshot)
+        if whole and (snapshot.next or left.tasks):
+            head = self.app.get_state(address(thread_id, ns))
+            opened = self._open(place, head)
+            opened = replace(opened, tasks=(*opened.tasks, *starmap(_build_orphan, left.tasks)))
+            visit(opened, self.app.get_state(head.config).values, head.values)
+            steps.insert(0, opened)
+        line = {step.checkpoint for step in steps}
+        questions = (
+            *snapshot.interrupts,
+            *(q for _, _, stored in left.tasks for q in stored.interrupts),
+        )
+        return Trace(
+            name, thread_id, ns, wanted, tuple(reversed(steps)), _branches(beside, line), whole,
+            questions, snapshot.next, max(-self.left, 0), left.remarks,
+        )  # fmt: skip
+
+    def _left(self, graph: StoredThreads, snapshot: StateSnapshot) -> Orphans:
+        saver = self.app.checkpointer
+        found = saver.get_tuple(snapshot.config) if isinstance(saver, BaseCheckpointSaver) else None
+        return Orphans() if found is None else find_orphans(graph.program, found)
+
+    def _steps(
+        self, place: _TraceLevel, links: Iterator[_Transition], visit: StepVisitor
+    ) -> Iterator[TraceStep]:
+        """Newest first. An input's own checkpoint, which only starts the graph, is one with the
+        step that takes it."""
+        held: tuple[TraceStep, Any] | None = None
+        for link in links:
+            # Before the first checkpoint a state of keys is empty, and any other has no value.
+            before: Any = {} if isinstance(link.after.values, dict) else None
+            if link.before:
+                before = link.before.values
+            step, after = self._step(place, link), link.after.values
+            if held is not None:  # by this input
+                whole = replace(held[0], source="input")
+                visit(whole, before, held[1])
+                yield whole
+                held = None
+                if not step.tasks:
+                    continue
+                step, after = replace(step, source="dropped"), before
+            elif [task.name for task in step.tasks] == [START] and _source(link.before) == "input":
+                held = step, after
+                continue
+            visit(step, before, after)
+            yield step
+
+    def _step(self, place: _TraceLevel, link: _Transition) -> TraceStep:
+        source = _source(link.after)
+        shown = link.before.tasks if link.before else ()
+        if source != "loop":
+            # What had been started before the thread was changed from outside, unless another
+            # branch went on from it.
+            shown = tuple(t for t in shown if t.spans and not link.ran_elsewhere)
+        base = _id(link.before.config) if link.before else ""
+        tasks = tuple(self._task(place, task, base, ended=source == "loop") for task in shown)
+        metadata = link.after.metadata or {}
+        return TraceStep(
+            int(metadata.get("step", -1)), source, tasks, _id(link.after.config),
+            _seconds(link.after.created_at),
+            metadata, place.stops(link.before, tasks),
+        )  # fmt: skip
+
+    def _open(self, place: _TraceLevel, head: StateSnapshot) -> TraceStep:
+        """The step that the newest checkpoint leads to, and that has not made one."""
+        base = _id(head.config)
+        tasks = tuple(
+            self._task(place, task, base, ended=task.name not in head.next) for task in head.tasks
+        )
+        number = int((head.metadata or {}).get("step", -1)) + 1
+        return TraceStep(number, "open", tasks, None, None, {}, place.stops(head, tasks))
+
+    def _task(self, place: _TraceLevel, task: PregelTask, base: str, *, ended: bool) -> TraceTask:
+        state: TaskState = "failed" if task.error is not None else "done"
+        if task.error is None and not ended and task.result is None:
+            state = "paused" if task.interrupts else "waiting"
+        return TraceTask(
+            task.id,
+            f"{place.inside}{NS_END}{task.name}" if place.inside else task.name,
+            place.label(task.name),
+            state,
+            task.spans,
+            place.waits(task),
+            task.error,
+            task.interrupts,
+            tuple(map(str, task.result)) if isinstance(task.result, dict) else (),
+            tuple(self._list_nested(place, task, base)),
+        )
+
+    def _list_nested(self, place: _TraceLevel, task: PregelTask, base: str) -> Iterator[TraceStep]:
+        """The steps of the graphs that a task has run, the oldest first."""
+        if not task.spans and task.result is None:
+            return
+        for key, child in place.graph.program.nested.items():
+            name, number = split_number(key)
+            if name == task.name and child.checkpointer is not False:
+                self.left -= 1
+                if self.left >= 0:
+                    stable = child.checkpointer is True
+                    ns = numbered_ns(child_ns(place.ns, task.name, task.id, stable=stable), number)
+                    inside = f"{place.inside}{NS_END}{key}" if place.inside else key
+                    inner = _TraceLevel(child, place.thread_id, ns, inside)
+                    yield from self._read_nested(inner, place.ns, task, base)
+
+    def _read_nested(
+        self, inner: _TraceLevel, outer_ns: str, task: PregelTask, base: str
+    ) -> Iterator[TraceStep]:
+        """The steps of one nested graph that belong to a task; `base` is the outer checkpoint."""
+        thread = address(inner.thread_id, inner.ns)
+        mine = (
+            snapshot
+            for snapshot in self.app.get_state_history(thread)
+            if (snapshot.metadata or {}).get("parents", {}).get(outer_ns) == base
+        )
+        newest: list[StateSnapshot] = []
+        transitions = _list_transitions(_tee_first(mine, newest), None, [])
+        steps = list(self._steps(inner, transitions, lambda step, before, after: None))
+        if newest and newest[0].next and task.result is None:
+            steps.insert(0, self._open(inner, self.app.get_state(thread)))
+        yield from reversed(steps)
+
+
+class _TraceLevel(NamedTuple):
+    """Whose history is read: the graph, its thread and namespace, and the id of the node that holds
+    it."""
+
+    graph: StoredThreads
+    thread_id: str
+    ns: str
+    inside: str
+
+    def waits(self, task: PregelTask) -> tuple[float, ...]:
+        node = self.graph.program.nodes.get(task.name)
+        policies = node.retry if node is not None else ()
+        return tuple(
+            max(
+                (min(p.max_interval, p.initial_interval * p.backoff_factor**n) for p in policies),
+                default=0.0,
+            )
+            for n in range(len(task.spans))
+        )
+
+    def label(self, name: str) -> str:
+        """What a drawing calls the node: an error handler by its function, where that has a
+        name."""
+        node = self.graph.program.nodes.get(name)
+        function = ""
+        if node is not None and handled_node(name) is not None:
+            function = getattr(node.source, "__name__", "")
+        return function if function.isidentifier() else name
+
+    def stops(self, base: StateSnapshot | None, tasks: tuple[TraceTask, ...]) -> bool:
+        before = getattr(self.graph, "interrupt_before", ())
+        return bool(before) and any(
+            before == "*" or task.name in before for task in tasks if task.name != START
+        )
+
+
+def _list_transitions(
+    history: Iterator[StateSnapshot], wanted: str | None, beside: list[StateSnapshot]
+) -> Iterator[_Transition]:
+    """The line that ends with the checkpoint `wanted`, else the newest; newest first. What is not
+    on it: `beside`."""
+    after: StateSnapshot | None = None
+    ran: set[str | None] = set()  # checkpoints from which another branch went on
+    for snapshot in history:
+        here = _id(snapshot.config)
+        wanted = here if wanted is None else wanted
+        if here != wanted:
+            beside.append(_drop_values(snapshot))
+            if _source(snapshot) == "loop":
+                ran.add(_parent(snapshot))
+            continue
+        if after is not None:
+            yield _Transition(snapshot, after, here in ran)
+        after, wanted = snapshot, _parent(snapshot) or ""
+    if after is not None:
+        yield _Transition(None, after, False)
+
+
+def _build_orphan(name: str, id: str, stored: Stored) -> TraceTask:
+    """A task of a node that this graph does not have."""
+    state: TaskState = "waiting"
+    if stored.error is not None:
+        state = "failed"
+    elif stored.wrote:
+        state = "done"
+    elif stored.interrupts:
+        state = "paused"
+    return TraceTask(
+        id,
+        name,
+        name,
+        state,
+        stored.spans,
+        (0.0,) * len(stored.spans),
+        stored.error,
+        stored.interrupts,
+    )
+
+
+def _branches(beside: list[StateSnapshot], line: set[str | None]) -> tuple[TraceBranch, ...]:
+    """What is beside the line, put together by where it leaves it; the oldest first."""
+    roots: dict[str, str] = {}
+    found: dict[str, TraceBranch] = {}
+    for snapshot in reversed(beside):
+        here, parent = _id(snapshot.config), _parent(snapshot)
+        root = roots[here] = roots.get(parent or "", here)
+        old = found.get(root)
+        parent = old.parent if old else parent
+        source = old.source if old else _source(snapshot)
+        found[root] = TraceBranch(parent, source, (old.size if old else 0) + 1, here)
+    return tuple(found.values())
+
+
+def _tee_first(
+    history: Iterator[StateSnapshot], found: list[StateSnapshot]
+) -> Iterator[StateSnapshot]:
+    for snapshot in history:
+        if not found:
+            found.append(snapshot)
+        yield snapshot
+
+
+def _drop_values(snapshot: StateSnapshot) -> StateSnapshot:
+    return snapshot._replace(values=None, tasks=())
+
+
+def _id(config: RunnableConfig | None) -> str:
+    return str((config or {}).get("configurable", {}).get("checkpoint_id") or "")
+
+
+def _parent(snapshot: StateSnapshot) -> str | None:
+    return _id(snapshot.parent_config) or None
+
+
+def _source(snapshot: StateSnapshot | None) -> Source:
+    found = (snapshot.metadata or {}).get("source", "loop") if snapshot else "loop"
+    return found if found in ("input", "loop", "update", "fork") else "loop"
+
+
+def _seconds(created_at: str | None) -> float | None:
+    try:
+        return datetime.fromisoformat(created_at).timestamp() if created_at else None
+    except ValueError:  # a saver of the user's may write what it likes
+        return None
