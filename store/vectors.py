@@ -40,6 +40,23 @@ class Vectors(NamedTuple):
 NO_VECTORS = Vectors({}, {})
 
 
+def _check_config(config: IndexConfig) -> None:
+    unknown = set(config) - set(IndexConfig.__annotations__)
+    if unknown or "dims" not in config or "embed" not in config:
+        raise ValueError(
+            "an index has dims, embed and perhaps fields, text_fields and distance_type, not "
+            f"{sorted(config)}"
+        )
+    dims, distance = config["dims"], config.get("distance_type") or "cosine"
+    if not isinstance(dims, int) or isinstance(dims, bool) or dims < 1:
+        raise ValueError(f"dims is the length of a vector, not {dims!r}")
+    if distance not in _SCORES:
+        raise ValueError(f"distance_type must be one of {sorted(_SCORES)}, got {distance!r}")
+    fields, text_fields = config.get("fields"), config.get("text_fields")
+    if fields and text_fields and fields != text_fields:
+        raise ValueError(f"fields and text_fields mean the same, got {fields} and {text_fields}")
+
+
 class Index:
     """A checked `IndexConfig`.
 
@@ -52,28 +69,11 @@ class Index:
     """
 
     def __init__(self, config: IndexConfig) -> None:
-        unknown = set(config) - set(IndexConfig.__annotations__)
-        if unknown or "dims" not in config or "embed" not in config:
-            raise ValueError(
-                "an index has dims, embed and perhaps fields, text_fields and distance_type, not "
-                f"{sorted(config)}"
-            )
-        dims = config["dims"]
-        if not isinstance(dims, int) or isinstance(dims, bool) or dims < 1:
-            raise ValueError(f"dims is the length of a vector, not {dims!r}")
-        self.dims = dims
+        _check_config(config)
+        self.dims = config["dims"]
         self.distance = config.get("distance_type") or "cosine"
-        if self.distance not in _SCORES:
-            raise ValueError(
-                f"distance_type must be one of {sorted(_SCORES)}, got {self.distance!r}"
-            )
-        self.mark = dims if self.distance == "cosine" else -dims
-        fields, text_fields = config.get("fields"), config.get("text_fields")
-        if fields and text_fields and fields != text_fields:
-            raise ValueError(
-                f"fields and text_fields mean the same, got {fields} and {text_fields}"
-            )
-        self.paths = parse_fields(fields or text_fields or ["$"])
+        self.mark = self.dims if self.distance == "cosine" else -self.dims
+        self.paths = parse_fields(config.get("fields") or config.get("text_fields") or ["$"])
         self._documents, self._queries = _embedders(config["embed"])
 
     def texts(self, value: Any, paths: Sequence[Path] | None = None) -> list[str]:

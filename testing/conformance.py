@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -158,30 +159,34 @@ def difference(one: Any, two: Any, path: str = "") -> tuple[str, Any, Any] | Non
     """
     if type(one) is not type(two):
         return path, one, two
+    parts = _pair_parts(one, two)
+    if parts is None:
+        return None if _equal(one, two) else (path, one, two)
+    for key, left, right in parts:
+        found = difference(left, right, f"{path}[{key!r}]")
+        if found is not None:
+            return found
+    return None
+
+
+def _pair_parts(one: Any, two: Any) -> Iterator[tuple[Any, Any, Any]] | None:
+    """(key, part of one, part of two) of two values that hold others; None if they do not."""
     if isinstance(one, dict):
-        for key in [*two, *(key for key in one if key not in two)]:
-            found = difference(one.get(key, MISSING), two.get(key, MISSING), f"{path}[{key!r}]")
-            if found is not None:
-                return found
-        return None
+        keys = [*two, *(key for key in one if key not in two)]
+        return ((key, one.get(key, MISSING), two.get(key, MISSING)) for key in keys)
     if isinstance(one, (list, tuple)):
-        for position in range(max(len(one), len(two))):
-            left, right = (
-                each[position] if position < len(each) else MISSING for each in (one, two)
-            )
-            found = difference(left, right, f"{path}[{position}]")
-            if found is not None:
-                return found
-        return None
-    if isinstance(one, float):
-        equal = (one == two and math.copysign(1, one) == math.copysign(1, two)) or (
-            one != one and two != two
-        )
-    elif isinstance(one, BaseException):
-        equal = one.args == two.args
-    else:
-        equal = one == two
-    return None if equal else (path, one, two)
+        pairs = zip_longest(one, two, fillvalue=MISSING)
+        return ((position, *pair) for position, pair in enumerate(pairs))
+    return None
+
+
+def _equal(one: Any, two: Any) -> bool:
+    if isinstance(one, float):  # NaN is the same as NaN here, and 0.0 is not -0.0
+        same_sign = math.copysign(1, one) == math.copysign(1, two)
+        return (one == two and same_sign) or (math.isnan(one) and math.isnan(two))
+    if isinstance(one, BaseException):
+        return bool(one.args == two.args)
+    return bool(one == two)
 
 
 def _describe(value: Any, other: Any = MISSING) -> str:

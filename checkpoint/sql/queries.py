@@ -188,12 +188,8 @@ def read_page(
         if row.namespace_id not in keys:
             key = next(iter(keys.values()))
             raise key.damage_error("the index leads to rows of another thread")
-        key = keys[row.namespace_id]
-        before = found.get(row.link or 0)
-        if row.link is None:
-            body = unpack_body(key, row)
-            state = next_state(None, key, row, body)
-        elif before is not None and _is_parent(before.row, row):  # made from the one before
+        key, before = keys[row.namespace_id], found.get(row.link or 0)
+        if before is not None and _is_parent(before.row, row):  # made from one that was just read
             body = unpack_body(key, row)
             state = next_state(before.state, key, row, body)
         else:
