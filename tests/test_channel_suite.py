@@ -30,6 +30,7 @@ from stategraph.channels import (
     Topic,
     UntrackedValue,
 )
+from stategraph.pregel.program.join import JOIN_KINDS, Join
 from stategraph.testing import CHANNEL_RULES, CheckFailed, check_channel
 
 
@@ -89,6 +90,12 @@ EXAMPLES: dict[str, tuple[Callable[[], Any], list[Any]]] = {
 def test_a_channel_keeps_the_rule(name: str, rule: str) -> None:
     make, writes = EXAMPLES[name]
     check_channel(make, writes, only=[rule])
+
+
+@pytest.mark.parametrize("deferred", [False, True], ids=["at once", "deferred"])
+@pytest.mark.parametrize("kind", JOIN_KINDS)
+def test_the_channel_of_every_kind_of_join_is_a_good_one(kind: str, deferred: bool) -> None:
+    check_channel(Join(("a", "b"), "z", deferred, kind).make_channel, ["a", "b"])
 
 
 def test_every_channel_of_ours_is_checked() -> None:

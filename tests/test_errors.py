@@ -511,8 +511,8 @@ RAW: dict[str, tuple[Callable[[], Any], str]] = {
     "reserved channel": (
         lambda: raw(channels={"a": EphemeralValue(str), "b": LastValue(str), "__input__": LastValue(str)}), "'__input__'.*reserved"
     ),
-    "no channel": (lambda: raw(channels={"a": EphemeralValue(str), "b": str}), "channel 'b': expected a channel"),
-    "no node": (lambda: raw(nodes={"n": logs}), "node 'n': expected a PregelNode"),
+    "no channel": (lambda: raw(channels={"a": EphemeralValue(str), "b": str}), "channel 'b': must be a channel"),
+    "no node": (lambda: raw(nodes={"n": logs}), "node 'n': must be a PregelNode"),
     "nobody listens": (lambda: raw(input_channels="b"), "no node subscribes"),
     "breakpoint": (lambda: raw(interrupt_before_nodes=["q"]), "unknown node 'q'"),
 }  # fmt: skip

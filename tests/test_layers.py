@@ -35,7 +35,7 @@ PREGEL = """
     program.callables program.join
     program.writes
     program.node
-    program.version
+    program.version program.checks
     program.program
     superstep.deadline superstep.retry
     superstep.context

@@ -1,11 +1,12 @@
-"""The frozen graph: THE table of nodes, channels and triggers that the machine runs and drawings show.
+"""The frozen graph: the one table of nodes, channels and triggers that the machine runs and
+drawings show.
 
 Made once per compile. It holds no state of any run, so any number of runs may share it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -14,11 +15,12 @@ from typing import Any
 from ...channels.base import BaseChannel
 from ...channels.topic import Topic
 from ...store.keys import KeyWatch
-from ..errors import InvalidGraphError, nearest
-from ..names import NS_END, NS_SEP, PULL, TASKS, is_reserved
+from ..errors import InvalidGraphError
+from ..names import PULL, TASKS
 from ..runtime import ManagedValue
 from ..types import CachePolicy, RetryPolicy, Send, TimeoutPolicy
 from .callables import Body, Injected
+from .checks import find_mistakes, list_names
 from .join import Join
 from .node import PregelNode
 from .version import fingerprint
@@ -26,7 +28,8 @@ from .writes import Writer, WriteScope
 
 
 class Reader:
-    """A selection of channels that is read as a dict. Selections that are equal share one Reader, and so one read.
+    """A selection of channels that is read as a dict. Equal selections share one Reader, and so one
+    read (benchmark P10).
 
     Attributes:
         keys: the channels, in declaration order.
@@ -35,7 +38,9 @@ class Reader:
 
     __slots__ = ("keys", "managed")
 
-    def __init__(self, keys: tuple[str, ...], managed: tuple[tuple[str, type[ManagedValue]], ...]) -> None:
+    def __init__(
+        self, keys: tuple[str, ...], managed: tuple[tuple[str, type[ManagedValue]], ...]
+    ) -> None:
         self.keys = keys
         self.managed = managed
 
@@ -46,9 +51,14 @@ def path_text(path: tuple[Any, ...]) -> str:
     >>> path_text(("__pregel_push", 3, False))
     '~__pregel_push, 0000000003, 0000000000'
     """
-    return "~" + ", ".join(
-        path_text(p) if isinstance(p, tuple) else f"{p:010d}" if isinstance(p, int) else str(p) for p in path
-    )
+    return "~" + ", ".join(map(_part_text, path))
+
+
+def _part_text(part: Any) -> str:
+    if isinstance(part, tuple):
+        return path_text(part)
+    # With leading zeros, numbers sort as text.
+    return f"{part:010d}" if isinstance(part, int) else str(part)
 
 
 class CompiledNode:
@@ -86,13 +96,16 @@ class CompiledNode:
         "writers",
     )
 
-    def __init__(self, name: str, declared: PregelNode, reads: str | Reader, consumes: tuple[str, ...]) -> None:
+    def __init__(
+        self, name: str, declared: PregelNode, reads: str | Reader, consumes: tuple[str, ...]
+    ) -> None:
         bodies = declared.bodies(name)
         body = chain(bodies, name)
         self.name = name
         self.path = (PULL, name)
         self.triggers: tuple[str, ...] = tuple(sorted(declared.triggers))
-        # What tells its PULL tasks from other nodes' (of a `@task`: its function), and how their path is stored.
+        # What tells its PULL tasks from other nodes' (of a `@task`: its function), and how their
+        # path is stored.
         self.identity = "\0".join((PULL, *self.triggers))
         self.path_text = path_text(self.path)
         self.reads = reads
@@ -132,19 +145,20 @@ class Program:
         readers: channel → the selections it is part of.
         finishers: the channels that react when nothing is left to run.
         untracked: the channels that are never stored.
-        blank: templates that a run may use as they are while they are empty: the engine updates copies only.
+        blank: templates that a run may use as they are while they are empty: the engine updates
+            copies only.
         unshared: the others, of which each run makes its own.
         consuming: some node's trigger wants to know when the node has run.
         step_scoped: the channels that react to a superstep without writes.
         inputs, outputs, stream: channel selections; a str means that channel's bare value.
-        nested: the graphs that its nodes hold or have been seen to run, by node name; only for looking.
+        nested: the graphs that its nodes hold or have been seen to run, by node name; for drawings.
         eager: chunks may come while a node runs, whatever their mode.
         joins: of a `StateGraph`, those into END too.
         output_set, outputs_settle: the outputs as a set, and `settles(outputs)`.
         scope: the keys and nodes that a `Command` given as input may name.
         fingerprint: what tells a `StateGraph` from others; empty for a raw `Pregel`.
-        elsewhere: executor → this program with its nodes there, and ("debug", bool) → with its nodes watched or not,
-            once somebody has asked.
+        elsewhere: executor → this program with its nodes there, and ("debug", bool) → with its
+            nodes watched or not, once somebody has asked.
     """
 
     name: str
@@ -177,12 +191,16 @@ class Program:
 
 
 def _settle(channels: Mapping[str, BaseChannel[Any, Any, Any]], keys: str | Sequence[str]) -> bool:
-    return not any(_volatile(channels[name]) for name in _names(keys))
+    return not any(_volatile(channels[name]) for name in list_names(keys))
 
 
 def _volatile(channel: BaseChannel[Any, Any, Any]) -> bool:
     cls = type(channel)
-    return channel.step_scoped or cls.consume is not BaseChannel.consume or cls.finish is not BaseChannel.finish
+    return (
+        channel.step_scoped
+        or cls.consume is not BaseChannel.consume
+        or cls.finish is not BaseChannel.finish
+    )
 
 
 def freeze(
@@ -203,26 +221,23 @@ def freeze(
     Raises:
         InvalidGraphError: naming every mistake.
     """
-    managed = {k: c for k, c in channels.items() if isinstance(c, type) and issubclass(c, ManagedValue)}
-    cells: dict[str, Any] = {k: c for k, c in channels.items() if k not in managed}
+    managed = {
+        name: channel
+        for name, channel in channels.items()
+        if isinstance(channel, type) and issubclass(channel, ManagedValue)
+    }
+    own: dict[str, Any] = {name: c for name, c in channels.items() if name not in managed}
     inputs, outputs, stream = selections
     if stream is None:
-        stream = tuple(k for k in cells if k != TASKS)
-    mistakes = list(_mistakes(nodes, cells, managed, (inputs, outputs, stream)))
+        stream = tuple(name for name in own if name != TASKS)
+    mistakes = list(find_mistakes(nodes, own, managed, (inputs, outputs, stream)))
     if mistakes:
         raise InvalidGraphError(mistakes)
-    templates = {k: _named(c, k) for k, c in cells.items()}
-    templates[TASKS] = Topic(Send)
-    templates[TASKS].key = TASKS
+    templates = {name: _name_copy(channel, name) for name, channel in own.items()}
+    templates[TASKS] = Topic(Send, key=TASKS)
     pool = ReaderPool(managed)
     table = {n: _node(n, declared, templates, pool) for n, declared in nodes.items()}
-    for node in table.values():
-        wanted = nodes[node.name].error_handler
-        node.handler = table[wanted] if wanted is not None else None
-        for writer in node.writers:
-            bind = getattr(writer, "bind", None)
-            if bind is not None:
-                bind(pool)
+    _connect(table, nodes, pool)
     return Program(
         name=name,
         nodes=table,
@@ -230,33 +245,59 @@ def freeze(
         managed=managed,
         triggers=_index((t, n.name) for n in table.values() for t in n.triggers),
         readers=pool.by_channel(),
-        untracked=frozenset(k for k, c in templates.items() if not c.stored),
         nested=_held(table),
         eager=eager,
-        scope=scope or WriteScope(frozenset(cells), {}),
+        scope=scope or WriteScope(frozenset(own), {}),
         fingerprint=fingerprint(table, templates) if scope is not None else {},
-        blank={k: c for k, c in templates.items() if c.shares_blank},
-        unshared=tuple(k for k, c in templates.items() if not c.shares_blank),
         consuming=any(node.consumes for node in table.values()),
-        step_scoped=frozenset(k for k, c in templates.items() if c.step_scoped),
-        finishers=tuple(k for k, c in templates.items() if type(c).finish is not BaseChannel.finish),
         inputs=_selection(inputs),
         outputs=_selection(outputs),
         stream=_selection(stream),
-        output_set=frozenset(_names(outputs)),
+        output_set=frozenset(list_names(outputs)),
         outputs_settle=_settle(templates, outputs),
         joins=tuple(joins),
+        **_sort_channels(templates),
     )
 
 
+def _sort_channels(templates: Mapping[str, BaseChannel[Any, Any, Any]]) -> dict[str, Any]:
+    """The fields of a Program that say which channels need which care."""
+    items = templates.items()
+    return {
+        "untracked": frozenset(name for name, channel in items if not channel.stored),
+        "blank": {name: channel for name, channel in items if channel.shares_blank},
+        "unshared": tuple(name for name, channel in items if not channel.shares_blank),
+        "step_scoped": frozenset(name for name, channel in items if channel.step_scoped),
+        "finishers": tuple(name for name, c in items if type(c).finish is not BaseChannel.finish),
+    }
+
+
+def _connect(
+    table: Mapping[str, CompiledNode], nodes: Mapping[str, PregelNode], pool: ReaderPool
+) -> None:
+    """Tell nodes who handles their errors, and writers with which others they share a read."""
+    for node in table.values():
+        handler = nodes[node.name].error_handler
+        node.handler = None if handler is None else table[handler]
+        for writer in node.writers:
+            bind = getattr(writer, "bind", None)
+            if bind is not None:
+                bind(pool)
+
+
 def unplaced(program: Program) -> Program:
-    """The same program without what calls have found out: where it ran, and which graphs its functions ran."""
+    """The same program without what calls have found out: where it ran, and which graphs its
+    functions ran."""
     return replace(program, elsewhere={}, nested=_held(program.nodes))
 
 
 def _held(nodes: Mapping[str, CompiledNode]) -> dict[str, Any]:
     """The graphs that nodes hold, by node name."""
-    return {name: node.source for name, node in nodes.items() if getattr(node.source, "is_stategraph", False) is True}
+    return {
+        name: node.source
+        for name, node in nodes.items()
+        if getattr(node.source, "is_stategraph", False) is True
+    }
 
 
 def with_debug(program: Program, debug: bool) -> Program:
@@ -284,7 +325,8 @@ class ReaderPool:
         wanted = tuple(keys)
         if wanted not in self._readers:
             computed = tuple((k, self._managed[k]) for k in wanted if k in self._managed)
-            self._readers[wanted] = Reader(tuple(k for k in wanted if k not in self._managed), computed)
+            stored = tuple(k for k in wanted if k not in self._managed)
+            self._readers[wanted] = Reader(stored, computed)
         return self._readers[wanted]
 
     def by_channel(self) -> dict[str, tuple[Reader, ...]]:
@@ -297,9 +339,13 @@ class ReaderPool:
 
 
 def _node(
-    name: str, declared: PregelNode, channels: Mapping[str, BaseChannel[Any, Any, Any]], pool: ReaderPool
+    name: str,
+    declared: PregelNode,
+    channels: Mapping[str, BaseChannel[Any, Any, Any]],
+    pool: ReaderPool,
 ) -> CompiledNode:
-    reads = declared.channels if isinstance(declared.channels, str) else pool.reader(declared.channels)
+    selected = declared.channels
+    reads = selected if isinstance(selected, str) else pool.reader(selected)
     consumes = tuple(
         t for t in sorted(declared.triggers) if type(channels[t]).consume is not BaseChannel.consume
     )
@@ -307,7 +353,8 @@ def _node(
 
 
 def chain(bodies: Sequence[Body], node: str) -> Body:
-    """Several bodies as one: each is given the result of the one before; injected parameters go to the first."""
+    """Several bodies as one: each is given the result of the one before. Injected parameters go to
+    the first."""
     if not bodies:
         return Body("pass", _same, None, (), None, None, None)
     if len(bodies) == 1:
@@ -315,27 +362,35 @@ def chain(bodies: Sequence[Body], node: str) -> Body:
     first, *rest = bodies
     if any(body.inject for body in rest):
         raise InvalidGraphError(
-            f"node {node!r}: in a chain of do() calls only the first may take config, runtime, writer or store"
+            f"node {node!r}: in a chain of do() calls only the first may take config, runtime, "
+            "writer or store"
         )
     steps = tuple((b.sync, b.coro) for b in bodies)
     is_async = any(b.coro is not None and b.sync is None for b in bodies)
-    sync, coro = (None, partial(_achained, steps)) if is_async else (partial(_chained, steps), None)
-    return Body(first.name, sync, coro, first.inject, None, None, bodies)
+    if is_async:
+        coro = partial(_acall_chain, steps)
+        return Body(first.name, None, coro, first.inject, None, None, bodies)
+    sync = partial(_call_chain, steps)
+    return Body(first.name, sync, None, first.inject, None, None, bodies)
 
 
 Steps = tuple[tuple[Callable[..., Any] | None, Callable[..., Awaitable[Any]] | None], ...]
 
 
-def _chained(steps: Steps, value: Any, /, **given: Any) -> Any:
+def _call_chain(steps: Steps, value: Any, /, **given: Any) -> Any:
     for call, _ in steps:
         assert call is not None
         value, given = call(value, **given), {}
     return value
 
 
-async def _achained(steps: Steps, value: Any, /, **given: Any) -> Any:
+async def _acall_chain(steps: Steps, value: Any, /, **given: Any) -> Any:
     for call, acall in steps:
-        value = await acall(value, **given) if acall is not None else call(value, **given)  # type: ignore[misc]
+        if acall is not None:
+            value = await acall(value, **given)
+        else:
+            assert call is not None
+            value = call(value, **given)
         given = {}
     return value
 
@@ -348,8 +403,8 @@ def _async_only(name: str, /, *_: Any, **__: Any) -> Any:
     raise TypeError(f"node {name!r} is async: run the graph with ainvoke, astream or abatch")
 
 
-def _named(channel: BaseChannel[Any, Any, Any], name: str) -> BaseChannel[Any, Any, Any]:
-    """A template of the program's own, so that naming it does not reach into the user's object."""
+def _name_copy(channel: BaseChannel[Any, Any, Any], name: str) -> BaseChannel[Any, Any, Any]:
+    """A copy with this name: the user's own object keeps its name."""
     mine = channel.copy()
     mine.key = name
     return mine
@@ -364,71 +419,3 @@ def _index(pairs: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
     for channel, node in pairs:
         found.setdefault(channel, set()).add(node)
     return {channel: tuple(sorted(names)) for channel, names in found.items()}
-
-
-def _mistakes(
-    nodes: Mapping[str, PregelNode],
-    cells: Mapping[str, Any],
-    managed: Mapping[str, Any],
-    selections: tuple[str | Sequence[str], str | Sequence[str], str | Sequence[str]],
-) -> Iterator[str]:
-    """A sentence for every mistake of a graph."""
-    for name, channel in cells.items():
-        if "\0" in name:
-            yield f"channel {name!r} has a NUL character in its name, which no database takes"
-        elif not isinstance(channel, BaseChannel):
-            yield f"channel {name!r}: expected a channel instance, got {type(channel).__name__}"
-        elif name == TASKS:
-            if not isinstance(channel, Topic):
-                yield f"channel {TASKS!r} is the engine's own and must be a Topic of Send"
-        elif is_reserved(name):
-            yield f"channel {name!r}: the name is reserved"
-    yield from (f"managed value {name!r}: the name is reserved" for name in managed if is_reserved(name))
-    known = {**cells, **managed, TASKS: None}
-    for name, node in nodes.items():
-        if not isinstance(node, PregelNode):
-            yield f"node {name!r}: expected a PregelNode or NodeBuilder, got {type(node).__name__}"
-            continue
-        yield from (f"node {name!r} {mistake}" for mistake in _node_mistakes(name, node, cells, known))
-    inputs, outputs, stream = selections
-    subscribed = {t for n in nodes.values() if isinstance(n, PregelNode) for t in n.triggers}
-    wanted = _names(inputs)
-    for key in wanted:
-        if key not in cells:
-            yield f"input channel {key!r} does not exist; {nearest(key, cells)}"
-    if not subscribed.intersection(wanted):
-        yield f"no node subscribes to the input channels {list(wanted)}"
-    for kind, keys in (("output", outputs), ("stream", stream)):
-        for key in _names(keys):
-            if key not in cells and key != TASKS:
-                yield f"{kind} channel {key!r} does not exist; {nearest(key, cells)}"
-
-
-def _node_mistakes(
-    name: str, node: PregelNode, cells: Mapping[str, Any], known: Mapping[str, Any]
-) -> Iterator[str]:
-    if is_reserved(name):
-        yield "has a reserved name"
-    elif "\0" in name:
-        yield "has a NUL character in its name, which no database takes"
-    elif NS_SEP in name or NS_END in name:
-        yield f"has {NS_SEP!r} or {NS_END!r} in its name; both separate namespaces"
-    for key in node.triggers:
-        if key not in cells:
-            yield f"subscribes to unknown channel {key!r}; {nearest(key, cells)}"
-    if isinstance(node.channels, str):
-        if node.triggers and node.channels not in cells:
-            yield f"reads {node.channels!r}, which is not a channel; {nearest(node.channels, cells)}"
-    else:
-        for key in node.channels:
-            if key not in known:
-                yield f"reads unknown channel {key!r}; {nearest(key, known)}"
-    for writer in node.writers:
-        if isinstance(writer, Writer):
-            yield from writer.check(cells)
-        else:
-            yield f"has {type(writer).__name__} among its writers; entries go into a ChannelWrite([...])"
-
-
-def _names(keys: str | Sequence[str]) -> tuple[str, ...]:
-    return (keys,) if isinstance(keys, str) else tuple(keys)
