@@ -1,4 +1,5 @@
-"""Pregel: a compiled graph as its user holds it. Faces of a few lines; the work is behind them."""
+"""Pregel: the public API of a compiled graph. Its methods are a few lines each; the work is done
+elsewhere."""
 
 from __future__ import annotations
 
@@ -11,8 +12,7 @@ from typing_extensions import Unpack
 from ..channels.base import BaseChannel
 from ..checkpoint.base import INTERRUPT, BaseCheckpointSaver
 from .drivers import threads
-from .errors import InvalidUpdateError, ParentCommand, nearest
-from .names import split_number
+from .errors import ParentCommand, nearest
 from .pickling import Portable
 from .program.join import Join
 from .program.json_schema import input_schema, output_schema, type_schema
@@ -35,9 +35,9 @@ from .run.config import (
     read_options,
     spread,
 )
+from .run.nested import in_parent, pause_parent
 from .run.run import Run
 from .runtime import ManagedValue
-from .superstep.interrupts import asking
 from .superstep.outcome import cache_namespace
 from .thread_api import StoredThreads
 from .types import HERE, All, CachePolicy, GraphOutput, RetryPolicy, RunnableConfig, StreamMode
@@ -51,31 +51,37 @@ Channels = Mapping[str, BaseChannel[Any, Any, Any] | type[ManagedValue]]
 class Pregel(Portable, StoredThreads):
     """A graph of nodes that talk through channels, run in supersteps.
 
-    Usually made by `StateGraph.compile`; made by hand it is the low-level way to describe a graph. It holds no run
-    state and may be used from many threads and event loops at once.
+    `StateGraph.compile` usually makes it; to make one by hand is the low-level way to describe a
+    graph. It holds no state of runs: any number of threads and event loops may use it at once.
 
     Args:
-        nodes: by name.
-        channels: templates, by name; a `ManagedValue` class declares a computed key.
-        input_channels: what `invoke` takes: a name for a bare value, several for a dict.
-        output_channels: what `invoke` returns, likewise.
+        nodes: the nodes by name.
+        channels: the channels by name, as templates; a `ManagedValue` class declares a computed
+            key.
+        input_channels: what `invoke` takes: one name for a bare value, several for a dict.
+        output_channels: what `invoke` returns, in the same way.
         stream_channels: what streams and `get_state` show; None for all.
-        interrupt_before_nodes, interrupt_after_nodes: names to stop at, or "*".
+        interrupt_before_nodes, interrupt_after_nodes: the names of nodes to stop at, or "*".
         stream_mode: the default of `stream`.
-        checkpointer: a saver; None takes the enclosing graph's; True takes it with a history of its own; False never
-            saves.
-        store, cache: lent to nodes, used by cache policies.
-        retry_policy, cache_policy: for nodes without their own.
+        checkpointer: a saver; None for that of the graph that contains this one; True for the same
+            with a history of its own; False to save nothing.
+        store, cache: for the nodes, and for the results of nodes with a cache policy.
+        retry_policy, cache_policy: for nodes without one of their own.
         context_schema: the class of `context`.
-        name: in drawings and errors.
-        step_timeout: seconds that a whole superstep may take, sync nodes included; then `StepTimeoutError`.
-        debug: refuse nodes that change their input in place; slower, since each input is compared before and after.
-        stream_eager: keep the reader's thread free while a node runs, so that chunks reach it at once.
-        executor: where the functions of nodes run that have none of their own; see `StateGraph.compile`.
+        name: its name in drawings and errors.
+        step_timeout: for how many seconds a superstep may run, sync nodes included, before it fails
+            with `StepTimeoutError`.
+        debug: whether to refuse nodes that change their input in place. This is slower: each input
+            is compared before and after.
+        stream_eager: whether the reader's thread stays free while a node runs, so that chunks reach
+            the reader at once.
+        executor: where the functions of nodes without an executor of their own run; see
+            `StateGraph.compile`.
 
     Raises:
-        InvalidGraphError: naming every mistake.
-        TypeError: `checkpointer` is none of the kinds above.
+        InvalidGraphError: the graph has mistakes; the error names all of them.
+        TypeError: `checkpointer`, `store` or `cache` is of none of the kinds above.
+        ValueError: `step_timeout` is not greater than 0.
 
     >>> from stategraph.channels import EphemeralValue, LastValue
     >>> app = Pregel(
@@ -117,7 +123,9 @@ class Pregel(Portable, StoredThreads):
         _check_input: Callable[[Any], None] = refuse_lookalike,
     ) -> None:
         self.nodes = {
-            n: with_defaults(d.build() if isinstance(d, NodeBuilder) else d, retry_policy, cache_policy)
+            n: with_defaults(
+                d.build() if isinstance(d, NodeBuilder) else d, retry_policy, cache_policy
+            )
             for n, d in nodes.items()
         }
         selections = (input_channels, output_channels, stream_channels)
@@ -145,32 +153,36 @@ class Pregel(Portable, StoredThreads):
         self.context_schema = check_context_schema(context_schema)
         self.name = name
         if step_timeout is not None and not step_timeout > 0:
-            raise ValueError(f"step_timeout must be greater than 0 seconds, not {step_timeout!r}")
+            raise ValueError(f"step_timeout must be greater than 0 seconds, got {step_timeout!r}")
         self.step_timeout = step_timeout
         self.check_input = _check_input
         self.migrate = None
         self.config: RunnableConfig = {}
 
-    # -- run ------------------------------------------------------------------------------------------------
+    # -- run ---------------------------------------------------------------------------------------
 
-    def invoke(self, input: Any, config: RunnableConfig | None = None, **options: Unpack[Options]) -> Any:
-        """Run to the end, or to the next pause.
+    def invoke(
+        self, input: Any, config: RunnableConfig | None = None, **options: Unpack[Options]
+    ) -> Any:
+        """Run until the graph ends or pauses.
 
         Args:
-            input: new input for the thread; None to go on with what is stored; a `Command` to answer, update or
-                redirect.
+            input: new input for the thread; None to go on with what is stored; a `Command` to
+                answer, to update the state or to choose the next node.
             config: see `RunnableConfig`.
             options: see `Options`.
 
         Returns:
-            The output channels: the last `values` view of this call, else as they stand; None if none holds a value.
-            A paused run's questions are added under "__interrupt__". With another `stream_mode`, a list of chunks.
+            The values of the output channels, as this call last showed them in the mode "values",
+            or else as they are now; None if none of them holds a value. If the run paused, its
+            questions are added under "__interrupt__". With another `stream_mode`, a list of the
+            chunks.
 
         Raises:
             EmptyInputError: there is nothing to do.
-            GraphRecursionError: the limit was reached with work left.
-            InvalidUpdateError: a superstep's writes cannot be applied.
-            CheckpointConflictError: another run moved the thread on.
+            GraphRecursionError: the call reached `recursion_limit` with work left.
+            InvalidUpdateError: the writes of a superstep cannot be applied.
+            CheckpointConflictError: another run has gone on with the thread meanwhile.
             Exception: whatever a node raised, with a note that names its task.
         """
         call = read_options(options)
@@ -180,10 +192,12 @@ class Pregel(Portable, StoredThreads):
         try:
             threads.drive(run)
         except ParentCommand as signal:
-            raise escaped(run, signal) from None
+            raise in_parent(run, signal) from None
         return self._result(run, call)
 
-    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **options: Unpack[Options]) -> Any:
+    async def ainvoke(
+        self, input: Any, config: RunnableConfig | None = None, **options: Unpack[Options]
+    ) -> Any:
         """`invoke` for coroutines."""
         from .drivers import aio
 
@@ -194,23 +208,24 @@ class Pregel(Portable, StoredThreads):
         try:
             await aio.drive(run)
         except ParentCommand as signal:
-            raise escaped(run, signal) from None
+            raise in_parent(run, signal) from None
         return self._result(run, call)
 
     def stream(
         self, input: Any, config: RunnableConfig | None = None, **options: Unpack[Options]
     ) -> Iterator[Any]:
-        """Run step by step, yielding chunks as `stream_mode` says; a superstep starts when the reader asks for more.
+        """Run superstep by superstep and yield chunks of the kinds that `stream_mode` names. A
+        superstep starts when the reader asks for more.
 
-        Takes and raises what `invoke` does. Several modes make each chunk a (mode, data) pair; `subgraphs=True` puts
-        the namespace before it.
+        Takes and raises what `invoke` does. With a list of modes each chunk is a (mode, data) pair;
+        `subgraphs=True` puts the namespace first.
         """
         run = self._open(input, config, options)
         try:
             yield from threads.stream(run)
         except ParentCommand as signal:
-            raise escaped(run, signal) from None
-        hand_up(run)
+            raise in_parent(run, signal) from None
+        pause_parent(run)
 
     async def astream(
         self, input: Any, config: RunnableConfig | None = None, **options: Unpack[Options]
@@ -224,10 +239,10 @@ class Pregel(Portable, StoredThreads):
             async for chunk in chunks:
                 yield chunk
         except ParentCommand as signal:
-            raise escaped(run, signal) from None
+            raise in_parent(run, signal) from None
         finally:
             await chunks.aclose()
-        hand_up(run)
+        pause_parent(run)
 
     def batch(
         self,
@@ -237,15 +252,21 @@ class Pregel(Portable, StoredThreads):
         return_exceptions: bool = False,
         **options: Unpack[Options],
     ) -> list[Any]:
-        """Independent runs side by side, results in the order of the inputs.
+        """Run several inputs side by side, independently of each other.
 
         Args:
-            config: one for all, or one per input. The first one's `max_concurrency` limits how many run at once.
-            return_exceptions: put what a run raised in the place of its result.
+            inputs: one input for each run.
+            config: one for all, or one per input. The first one's `max_concurrency` limits how many
+                run at once.
+            return_exceptions: whether an exception is returned in place of the result.
+
+        Returns:
+            The results in the order of the inputs.
 
         Raises:
             ValueError: there are not as many configs as inputs.
-            Exception: that of the first failed run in order; all have ended by then.
+            Exception: what the first failed run, in the order of the inputs, raised; all have ended
+                by then.
         """
         configs = spread(config, len(inputs))
         return threads.side_by_side(
@@ -273,15 +294,19 @@ class Pregel(Portable, StoredThreads):
         )
 
     def _run(self, input: Any, config: RunnableConfig | None, call: Call) -> Run:
-        """One call of this graph, or of its twin with the nodes watched as the call wants it."""
-        graph = self if call.debug is None else self.copy({"program": with_debug(self.program, call.debug)})
+        """One call of this graph, with `debug` as the call wants it."""
+        graph = (
+            self
+            if call.debug is None
+            else self.copy({"program": with_debug(self.program, call.debug)})
+        )
         return Run(graph, input, config, call)
 
     def _open(self, input: Any, config: RunnableConfig | None, options: Options) -> Run:
         """A run with a reader."""
         call = read_options(options)
         run = self._run(input, config, call)
-        if (call.output_keys is None and call.stream_mode is None) or call.output_keys is None:
+        if call.output_keys is None:
             run.show(self.program.stream)
         modes = call.stream_mode
         if modes is None:
@@ -291,7 +316,7 @@ class Pregel(Portable, StoredThreads):
 
     def _result(self, run: Run, call: Call) -> Any:
         """What `invoke` returns."""
-        hand_up(run)
+        pause_parent(run)
         value = run.last_view if run.shown else run.machine.output(run.output_keys)
         if value == {} and not isinstance(run.output_keys, str):
             value = None  # none of several channels holds a value
@@ -304,27 +329,33 @@ class Pregel(Portable, StoredThreads):
         return value
 
     def coerce_output(self, value: Any, *, whole: bool = True) -> Any:
-        """The output as an instance of the output schema, where that is a class; a part may stay what it is."""
+        """The output as an instance of the output schema, if that is a class. What is not the whole
+        output may stay a dict."""
         return value
 
     def coerce_context(self, context: Any) -> Any:
-        """A dict as an instance of the context schema, where that is a dataclass or a pydantic model."""
+        """The context; a dict becomes an instance of the context schema if that is a dataclass or a
+        pydantic model."""
         schema = self.context_schema
         if isinstance(context, dict) and schema is not None and not issubclass(schema, dict):
             try:
                 return schema(**context)
             except Exception as error:
-                error.add_note(f"while making the context of {self.name!r}, a {schema.__name__}, from {context!r}")
+                error.add_note(
+                    f"while making the context of {self.name!r}, a {schema.__name__}, "
+                    f"from {context!r}"
+                )
                 raise
         return context
 
-    # -- cache ----------------------------------------------------------------------------------------------
+    # -- cache -------------------------------------------------------------------------------------
 
     def clear_cache(self, nodes: Iterable[str] | None = None) -> None:
-        """Forget the cached results of these nodes, or of all; not those of `@task`s and of nested graphs.
+        """Delete the cached results of these nodes, or of all; those of `@task`s and of nested
+        graphs stay.
 
         Raises:
-            ValueError: the graph has no cache, or no node of that name.
+            ValueError: the graph has no cache, or no node with such a name.
         """
         self._cache().clear(self._cached(nodes))
 
@@ -343,28 +374,35 @@ class Pregel(Portable, StoredThreads):
         for name in (names := list(known if names is None else names)):
             if name not in known:
                 raise ValueError(f"clear_cache: there is no node {name!r}; {nearest(name, known)}")
-        return [cache_namespace(known[name]) for name in names if known[name].cache_policy is not None]
+        return [
+            cache_namespace(known[name]) for name in names if known[name].cache_policy is not None
+        ]
 
-    # -- look -----------------------------------------------------------------------------------------------
+    # -- look --------------------------------------------------------------------------------------
 
-    def get_graph(self, config: RunnableConfig | None = None, *, xray: bool | int = False) -> Drawing:
-        """Its drawing, read from what will run; no code of the user's is called.
+    def get_graph(
+        self, config: RunnableConfig | None = None, *, xray: bool | int = False
+    ) -> Drawing:
+        """A drawing of the graph, made from the table that runs; no code of yours is called.
 
         Args:
-            config: not looked at: the drawing is the same for all.
-            xray: show the graphs inside nodes: True for all, a number for so many levels.
+            config: ignored; the drawing is the same for all.
+            xray: whether graphs inside nodes are drawn: True for all, a number for that many
+                levels.
         """
         from ..visualize.drawing import Drawing
         from ..visualize.extract import extract
 
         return Drawing(extract(self, xray))
 
-    async def aget_graph(self, config: RunnableConfig | None = None, *, xray: bool | int = False) -> Drawing:
+    async def aget_graph(
+        self, config: RunnableConfig | None = None, *, xray: bool | int = False
+    ) -> Drawing:
         """`get_graph` for coroutines."""
         return self.get_graph(config, xray=xray)
 
     def get_input_jsonschema(self, config: RunnableConfig | None = None) -> dict[str, Any]:
-        """The JSON schema of what `invoke` takes. `config` is not looked at."""
+        """The JSON schema of what `invoke` takes. `config` is ignored."""
         return input_schema(f"{self.name}Input", self.program.inputs, self.program.channels)
 
     def get_output_jsonschema(self, config: RunnableConfig | None = None) -> dict[str, Any]:
@@ -376,21 +414,23 @@ class Pregel(Portable, StoredThreads):
         return None if self.context_schema is None else type_schema(self.context_schema)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        """How Jupyter shows it: as its drawing."""
+        """What Jupyter shows: the drawing."""
         from ..visualize.drawing import bundle
 
         return bundle(self.get_graph, include, exclude)
 
-    # -- derive ---------------------------------------------------------------------------------------------
+    # -- derive ------------------------------------------------------------------------------------
 
     def with_config(self, config: RunnableConfig | None = None, **settings: Any) -> Self:
-        """The same graph with settings of its own, which a call's config adds to."""
-        twin = self.copy()
-        twin.config = merge_configs(self.config, normalize(config), normalize(settings))  # type: ignore[arg-type]
-        return twin
+        """A copy of the graph with these settings as defaults; the config of a call is merged into
+        them."""
+        copied = self.copy()
+        own = normalize(settings)  # type: ignore[arg-type]  # any keys: normalize tells of typos
+        copied.config = merge_configs(self.config, normalize(config), own)
+        return copied
 
     def validate(self) -> Self:
-        """Nothing left to check: a graph that exists is valid."""
+        """Return the graph: it was checked when it was compiled."""
         return self
 
     def get_name(self) -> str:
@@ -399,20 +439,3 @@ class Pregel(Portable, StoredThreads):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, nodes={list(self.nodes)})"
-
-
-def hand_up(run: Run) -> None:
-    """A nested run that paused makes the task around it pause."""
-    if run.paused is not None and run.parent is not None:
-        signal = asking(run.parent, run.paused, (1, split_number(run.ns)[1]))
-        signal.by_hand = not run.only_asked
-        raise signal
-
-
-def escaped(run: Run, signal: ParentCommand) -> BaseException:
-    """A command for the parent graph: let it pass in a nested run; in a root run it is a mistake."""
-    if run.parent is not None:
-        return signal
-    return InvalidUpdateError(
-        f"{run.program.name}: a node returned Command(graph=Command.PARENT), but there is no parent graph"
-    )

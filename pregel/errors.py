@@ -1,7 +1,8 @@
-"""One tree of errors, by whose fault: your graph, your node, your call, the limit, the store, or us.
+"""One tree of errors, by where the fault lies: your graph, your node, your call, a limit, or this
+engine.
 
-Signals (pause, stop, hand over to the parent graph) are not errors: they derive from BaseException, so that
-`except Exception` in a node cannot swallow one.
+Signals (pause, stop, a command for the parent graph) are not errors. They derive from
+BaseException, so that `except Exception` in a node cannot swallow one.
 """
 
 from __future__ import annotations
@@ -45,55 +46,66 @@ __all__ = [
 ]
 
 
-# -- your graph ------------------------------------------------------------------------------------------
+# -- your graph ------------------------------------------------------------------------------------
 
 
 class InvalidGraphError(StateGraphError, ValueError):
     """The graph cannot work as declared.
 
     Attributes:
-        mistakes: a sentence for each, in the order found.
+        mistakes: one sentence for each, in the order in which they were found.
     """
 
     def __init__(self, mistakes: str | Sequence[str]) -> None:
         self.mistakes = (mistakes,) if isinstance(mistakes, str) else tuple(mistakes)
-        lines = self.mistakes[0] if len(self.mistakes) == 1 else "".join(f"\n  - {m}" for m in self.mistakes)
+        lines = (
+            self.mistakes[0]
+            if len(self.mistakes) == 1
+            else "".join(f"\n  - {m}" for m in self.mistakes)
+        )
         super().__init__(lines)
 
 
 class GraphChangedError(StateGraphError):
-    """A thread was stored by a graph that has changed since: this one has no place for some of its work, or takes it
-    for something else.
+    """A thread was stored by an earlier version of the graph, and this version cannot go on with
+    its pending work.
 
     Attributes:
-        lost: the nodes, joins, keys and channels that this graph lacks, or has as another kind.
+        lost: the nodes, joins, keys and channels that this version lacks, or has as another kind.
     """
 
     def __init__(self, where: str, lost: Sequence[str]) -> None:
         super().__init__(
-            f"{where} was left with work that this graph has no place for, or of another kind: {', '.join(lost)}. "
-            "Put it back as it was; or say how it changed with compile(migrate=...); or drop what is pending: "
+            f"{where} has pending work that this graph lacks, or has as another kind: "
+            f"{', '.join(lost)}. Restore that part of the graph, or convert the thread with "
+            "compile(migrate=...), or drop the pending work with "
             "update_state(config, None, as_node=END)"
         )
         self.lost = tuple(lost)
 
 
-# -- your node -------------------------------------------------------------------------------------------
+# -- your node -------------------------------------------------------------------------------------
 
 
 class NodeTimeoutError(StateGraphError):
-    """An attempt of a node took too long and was abandoned. Not a builtin TimeoutError: it is retried by default.
+    """An attempt of a node took too long and was abandoned.
+
+    It does not derive from the builtin `TimeoutError`, an `OSError`, so retry policies retry it by
+    default.
 
     Attributes:
         node: its name.
-        elapsed: seconds the attempt had taken.
-        kind: "run" or "idle": which of the two limits was hit.
+        elapsed: for how many seconds the attempt had run.
+        kind: which of the two limits it exceeded, "run" or "idle".
         limit, timeout: that limit, in seconds.
-        run_timeout, idle_timeout: the same, under the name it has in `TimeoutPolicy`; the other is None.
+        run_timeout, idle_timeout: the same under its name in `TimeoutPolicy`; the other one is
+            None.
     """
 
     def __init__(self, node: str, elapsed: float, kind: str, timeout: float) -> None:
-        super().__init__(f"node {node!r}: {kind} timeout of {timeout:g} s hit after {elapsed:.3f} s")
+        super().__init__(
+            f"node {node!r}: {kind} timeout of {timeout:g} s exceeded after {elapsed:.3f} s"
+        )
         self.node = node
         self.elapsed = elapsed
         self.kind = kind
@@ -103,16 +115,17 @@ class NodeTimeoutError(StateGraphError):
 
 
 class NodeCancelledError(StateGraphError):
-    """A node raised `asyncio.CancelledError` of its own accord; nobody had cancelled the run."""
+    """A node raised `asyncio.CancelledError` though its run was not cancelled."""
 
     def __init__(self, node: str) -> None:
-        super().__init__(f"node {node!r} raised CancelledError although its run was not cancelled")
+        super().__init__(f"node {node!r} raised CancelledError though its run was not cancelled")
         self.node = node
 
 
 class InPlaceEditError(StateGraphError, RuntimeError):
-    """With `debug=True`: a node changed its input in place. What it changed is the live state, which no reducer, no
-    checkpoint and no reader has heard of.
+    """With `debug=True`: a node changed its input in place.
+
+    Its input holds the live state. A change in place bypasses reducers, checkpoints and streams.
 
     Attributes:
         node: its name.
@@ -121,17 +134,19 @@ class InPlaceEditError(StateGraphError, RuntimeError):
 
     def __init__(self, node: str, keys: Sequence[str]) -> None:
         named = ", ".join(repr(key) for key in keys)
-        super().__init__(f"node {node!r} changed {named} of its input in place; return the change instead")
+        super().__init__(
+            f"node {node!r} changed {named} of its input in place; return the new value instead"
+        )
         self.node = node
         self.keys = tuple(keys)
 
 
 class ShippingError(StateGraphError, TypeError):
-    """A value cannot travel to the executor of a node, or back.
+    """A value cannot be sent to the executor of a node, or back.
 
     Attributes:
         node: its name.
-        path: where the value is: `state["clients"][0]`.
+        path: where the value stands, such as `state["clients"][0]`.
     """
 
     def __init__(self, node: str, path: str, why: str) -> None:
@@ -141,12 +156,12 @@ class ShippingError(StateGraphError, TypeError):
 
 
 class WorkerLostError(StateGraphError):
-    """The workers that ran a node died, one after the other.
+    """Every worker that ran a node died.
 
     Attributes:
         node: its name.
         executor: where it ran.
-        tries: how many workers it has cost.
+        tries: how many workers died.
     """
 
     def __init__(self, node: str, executor: str, tries: int, reason: str) -> None:
@@ -158,95 +173,109 @@ class WorkerLostError(StateGraphError):
 
 
 class RemoteError(StateGraphError):
-    """Stands for an exception of a class that cannot leave its worker; the text names the class."""
+    """Replaces an exception whose class cannot leave its worker; the text names the class."""
 
 
 class InvalidRouteError(InvalidUpdateError, ValueError):
-    """A router, a `Command` or a `Send` goes where this graph has no node."""
+    """A router, a `Command` or a `Send` leads to a node that this graph does not have."""
 
 
-# -- your call -------------------------------------------------------------------------------------------
+# -- your call -------------------------------------------------------------------------------------
 
 
 class EmptyInputError(StateGraphError):
-    """The call brought nothing to do: no input, and no stored work to go on with."""
+    """There is nothing to do: the call has no input, and the thread has no pending work."""
 
 
 class UnknownInterruptError(StateGraphError, RuntimeError):
-    """An answer that fits no pending question.
+    """An answer cannot be given to any pending question.
 
     Attributes:
-        reason: "not_pending", "ambiguous", "answered" (another run has brought an answer and not ended yet) or "nested"
-            (several answers were brought to an old checkpoint, and some are for nested graphs, which start over there).
-        interrupt_ids: the ids that the answer named.
-        pending_ids: the ids that wait for one.
+        reason: "not_pending"; "ambiguous"; "answered" (another run has brought an answer and has
+            not ended yet); or "nested" (several answers were given at an old checkpoint, some of
+            them for nested graphs, which start over there).
+        interrupt_ids: the ids that the answers named.
+        pending_ids: the ids of the questions that wait for an answer.
     """
 
-    def __init__(self, reason: str, interrupt_ids: Iterable[str], pending_ids: Iterable[str]) -> None:
+    def __init__(
+        self, reason: str, interrupt_ids: Iterable[str], pending_ids: Iterable[str]
+    ) -> None:
         self.reason = reason
         self.interrupt_ids = tuple(interrupt_ids)
         self.pending_ids = tuple(pending_ids)
         pending = ", ".join(self.pending_ids) or "none"
         text = {
-            "ambiguous": "several questions are pending: answer by id with Command(resume={id: answer})",
-            "answered": f"{', '.join(self.interrupt_ids)} got an answer already, and the run that brought it has not "
-            "ended: wait for it, or if its process died, invoke(None) goes on with that answer",
-            "nested": "nested graphs start over when an old checkpoint runs again, so their questions get new ids: run "
-            "it with None, then answer",
+            "ambiguous": "several questions are pending: answer by id with "
+            "Command(resume={id: answer})",
+            "answered": f"{', '.join(self.interrupt_ids)} got an answer already, and the run that "
+            "brought it has not ended: wait for that run; if its "
+            "process died, go on with its answer by invoke(None)",
+            "nested": "nested graphs start over when an old checkpoint runs again, so their "
+            "questions get new ids: call invoke(None) at that checkpoint first, then answer",
         }.get(reason, f"no question is pending under {', '.join(self.interrupt_ids)}")
         if not self.interrupt_ids and not self.pending_ids:
-            super().__init__("nothing is asked on this thread: it is not paused, or was answered already")
+            super().__init__(
+                "nothing is asked on this thread: it is not paused, or was answered already"
+            )
         else:
             super().__init__(f"{text}; pending: {pending}")
 
 
-# -- the limit -------------------------------------------------------------------------------------------
+# -- the limit -------------------------------------------------------------------------------------
 
 
 class GraphRecursionError(StateGraphError, RecursionError):
-    """The call used up its supersteps and work was left. What was done is stored; `invoke(None)` goes on."""
+    """The call reached `recursion_limit` with work left. What was done is stored; `invoke(None)`
+    goes on."""
 
 
 class StepTimeoutError(StateGraphError, TimeoutError):
-    """A superstep took longer than the graph's `step_timeout`. Nothing of it was applied; what had finished in time is
-    kept for a resume.
+    """A superstep took longer than the graph's `step_timeout`.
+
+    None of its writes were applied. The results of tasks that had finished are kept for a resume.
 
     Attributes:
-        unfinished: the names of the nodes that had not ended, in path order.
-        timeout: the limit, in seconds.
+        unfinished: the names of the nodes that had not finished, in path order.
+        timeout: the limit in seconds.
     """
 
     def __init__(self, unfinished: Sequence[str], timeout: float) -> None:
-        super().__init__(f"step timeout of {timeout:g} s hit while {', '.join(unfinished)} had not ended")
+        super().__init__(
+            f"a superstep exceeded its step_timeout of {timeout:g} s; "
+            f"not finished: {', '.join(unfinished)}"
+        )
         self.unfinished = tuple(unfinished)
         self.timeout = timeout
 
 
-# -- us --------------------------------------------------------------------------------------------------
+# -- us --------------------------------------------------------------------------------------------
 
 
 class InternalError(StateGraphError):
     """This should never happen. Please report it."""
 
 
-# -- signals ---------------------------------------------------------------------------------------------
+# -- signals ---------------------------------------------------------------------------------------
 
 
 class GraphBubbleUp(BaseException):
-    """Base of the signals by which a node speaks to the engine. Let them pass."""
+    """Base of the signals by which a node tells the engine to pause or stop. Do not catch them."""
 
 
 class GraphInterrupt(GraphBubbleUp):
     """Raised by `interrupt()`: the task pauses with these questions.
 
-    A node may raise it as well: with `Interrupt` objects, with nothing, or with any other value, which becomes a
-    question. No answer comes back to it: the node runs again from its start, and decides anew.
+    A node may raise it as well: with `Interrupt` objects, with nothing, or with any other value,
+    which becomes a question. The node gets no answer to it: on a resume it runs again from its
+    start.
 
     Attributes:
         interrupts: the questions.
-        value: what becomes a question when the task pauses; `MISSING` for nothing.
-        error: why an answer to one of them was not taken.
-        by_hand: not all of it comes from `interrupt()`: only running the task again shows whether it still waits.
+        value: a value that becomes a question when the task pauses; `MISSING` for none.
+        error: why an answer to one of them was rejected.
+        by_hand: whether a node raised it: then only running the task again shows whether it still
+            waits.
     """
 
     by_hand = True
@@ -261,7 +290,7 @@ class GraphInterrupt(GraphBubbleUp):
 
 
 class ParentCommand(GraphBubbleUp):
-    """A `Command(graph=Command.PARENT)` on its way to the graph around this one."""
+    """Carries a `Command(graph=Command.PARENT)` to the graph that contains this one."""
 
     def __init__(self, command: Any) -> None:
         super().__init__(command)
@@ -269,15 +298,15 @@ class ParentCommand(GraphBubbleUp):
 
 
 class GraphAbandoned(GraphBubbleUp):
-    """Ends what an attempt that was given up at its deadline still runs. Nobody waits for that attempt, so nobody
-    sees this either."""
+    """Ends what an attempt still runs that was abandoned at its deadline. Nobody waits for that
+    attempt."""
 
 
 class GraphDrained(GraphBubbleUp):
-    """The run stopped between two supersteps because a drain was requested. `invoke(None)` goes on.
+    """The run stopped between two supersteps because a drain was requested; `invoke(None)` goes on.
 
     Attributes:
-        reason: as given to `request_drain`.
+        reason: the one given to `request_drain`.
     """
 
     def __init__(self, reason: str = "shutdown") -> None:
@@ -286,7 +315,7 @@ class GraphDrained(GraphBubbleUp):
 
 
 class GraphWarning(UserWarning):
-    """The graph runs, but probably not as meant."""
+    """The graph runs, but probably not as intended."""
 
 
 def warn(text: str) -> None:
@@ -312,7 +341,9 @@ def nearest(name: object, known: Iterable[str]) -> str:
 
 # Stored with a thread or a job, they come back as themselves, for who catches them there.
 # A key is on people's disks, so it goes on naming the module in which the class once stood.
-_KEYS: dict[type, str] = {CheckpointConflictError: "stategraph.checkpoint.thread:CheckpointConflictError"}
+_KEYS: dict[type, str] = {
+    CheckpointConflictError: "stategraph.checkpoint.thread:CheckpointConflictError"
+}
 for _error in (UnserializableError, *vars().values()):
     if isinstance(_error, type) and issubclass(_error, StateGraphError):
         register(_error, name=_KEYS.get(_error))

@@ -1,6 +1,8 @@
-"""What a running node may hold, kept in one context variable.
+"""What a running node may use: its runtime, config, store and stream writer. One context variable
+holds the task.
 
-Nodes get these by parameter (see `callable`) or by the `get_...` functions. Nothing here starts, waits or stores.
+Nodes get these by parameter (see `program.callables`) or by the `get_...` functions. Nothing here
+starts, waits or stores.
 """
 
 from __future__ import annotations
@@ -19,12 +21,13 @@ ContextT = TypeVar("ContextT", default=Any)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionInfo:
-    """Where and how often the current task runs.
+    """Which task is running, where, and in which attempt.
 
     Attributes:
-        checkpoint_ns: the task's own namespace, `node:task id`, with those of enclosing tasks before it.
-        node_attempt: 1 for the first try, counted up by retries.
-        node_first_attempt_time: seconds since the epoch.
+        checkpoint_ns: the task's own namespace, `node:task id`, after those of the tasks that
+            contain it.
+        node_attempt: 1 for the first attempt; each retry adds 1.
+        node_first_attempt_time: when the first attempt began, in seconds since the epoch.
     """
 
     checkpoint_id: str | None
@@ -38,7 +41,7 @@ class ExecutionInfo:
 
 @dataclass(frozen=True, slots=True)
 class NodeError:
-    """What an error handler is told.
+    """What an error handler gets.
 
     Attributes:
         node: the name of the node that failed.
@@ -50,10 +53,10 @@ class NodeError:
 
 
 class RunControl:
-    """A handle to ask a run to stop in good order.
+    """A handle by which a run can be asked to stop between two supersteps.
 
-    `request_drain` may be called from any thread, also by a node: the run ends before its next superstep with
-    `GraphDrained`, everything stored.
+    `request_drain` may be called from any thread, and by a node. The run stores everything and ends
+    with `GraphDrained` before its next superstep.
     """
 
     __slots__ = ("drain_reason",)
@@ -62,7 +65,7 @@ class RunControl:
         self.drain_reason: str | None = None
 
     def request_drain(self, reason: str = "shutdown") -> None:
-        """Stop before the next superstep. A second call changes nothing."""
+        """Ask the run to stop before its next superstep. Only the first call counts."""
         if self.drain_reason is None:
             self.drain_reason = reason
 
@@ -73,23 +76,25 @@ class RunControl:
 
 
 def _no_op(_: Any = None) -> None:
-    """A writer that nobody reads, a heartbeat that nobody waits for."""
+    """A stream writer without a reader, or a heartbeat without an idle timeout."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runtime(Generic[ContextT]):
-    """What the run lends to a node that asks for `runtime`.
+    """What a node gets that takes a parameter `runtime`.
 
     Attributes:
-        context: the object passed as `context=`, an instance of the graph's context schema if it has one.
+        context: what the call passed as `context=`; an instance of the graph's context schema, if
+            any.
         store: the graph's store, or None.
         stream_writer: sends one custom event to the reader of the stream.
-        previous: the value saved by the last run of an entrypoint on this thread.
-        execution_info: ids and attempt of the current task.
-        control: to ask for a drain.
-        idempotency_key: the same for every retry and resume of this task, new in a fork; for external effects.
-        heartbeat: tells an idle timeout that the node is alive.
-        server_info: None; for programs that ask whether a server of the peer runs them.
+        previous: the value that the last run of an entrypoint saved on this thread.
+        execution_info: the ids and the attempt of the current task.
+        control: the handle by which the run can be asked to stop.
+        idempotency_key: pass it to external services. It is the same for every retry and resume of
+            this task, and a new one in a fork.
+        heartbeat: a function that tells an idle timeout that the node is alive.
+        server_info: always None; for programs written for LangGraph's server.
     """
 
     context: ContextT = None  # type: ignore[assignment]
@@ -109,16 +114,16 @@ class Runtime(Generic[ContextT]):
 
     @property
     def drain_reason(self) -> str | None:
-        """Why, or None."""
+        """The reason given for the stop, or None."""
         return self.control.drain_reason if self.control else None
 
     def override(self, **changes: Any) -> Runtime[ContextT]:
-        """A copy with other attributes."""
+        """A copy in which some attributes are replaced."""
         return replace(self, **changes)
 
 
 class Running(Protocol):
-    """What a task offers to the code it runs; each part is built when first asked for."""
+    """What a task offers to the code that it runs. Each part is made when it is first used."""
 
     @property
     def config(self) -> RunnableConfig: ...
@@ -131,11 +136,11 @@ class Running(Protocol):
 
 
 RUNNING: ContextVar[Any] = ContextVar("stategraph_running", default=None)
-"""The task whose code is running, or None."""
+"""The task whose code is running in this context, or None."""
 
 
 def running(what: str) -> Any:
-    """The current task; `what` was called and needs one.
+    """The current task, which `what` needs.
 
     Raises:
         RuntimeError: no task is running in this context.
@@ -143,8 +148,8 @@ def running(what: str) -> Any:
     task = RUNNING.get()
     if task is None:
         raise RuntimeError(
-            f"{what} was called outside of a running node. In a thread of your own, run the call in "
-            "contextvars.copy_context() taken inside the node."
+            f"{what} was called outside of a running node. In a thread of your own, run "
+            "the call in a contextvars.copy_context() that was taken inside the node."
         )
     return task
 
@@ -170,7 +175,7 @@ def get_store() -> Any:
 
 
 def get_stream_writer() -> StreamWriter:
-    """The function that sends custom events of the running task; it may be handed to other threads.
+    """The function that sends custom events of the running task. Other threads may call it, too.
 
     Raises:
         RuntimeError: called outside of a node or task.
@@ -180,7 +185,7 @@ def get_stream_writer() -> StreamWriter:
 
 
 def get_runtime(schema: type[ContextT] | None = None) -> Runtime[ContextT]:
-    """The runtime of the running task. `schema` only tells type checkers what `context` is.
+    """The runtime of the running task. `schema` is for type checkers only: the type of `context`.
 
     Raises:
         RuntimeError: called outside of a node or task.
@@ -190,13 +195,19 @@ def get_runtime(schema: type[ContextT] | None = None) -> Runtime[ContextT]:
 
 
 class ManagedValue:
-    """A state key whose value the engine computes for each task; it can be read and never written."""
+    """A state key whose value the engine computes for each task. Nodes can read it but not write
+    it."""
 
     name: ClassVar[str]
 
     @staticmethod
     def get(remaining_steps: int) -> Any:
-        """The value, given how many supersteps this call may still take, the current one counted."""
+        """The value.
+
+        Args:
+            remaining_steps: how many supersteps this call may still take, including the current
+                one.
+        """
         raise NotImplementedError
 
 
@@ -211,7 +222,7 @@ class IsLastStepManager(ManagedValue):
 
 
 class RemainingStepsManager(ManagedValue):
-    """How many supersteps the call may still take, the current one counted."""
+    """How many supersteps the call may still take, including the current one."""
 
     name = "RemainingSteps"
 
@@ -221,6 +232,7 @@ class RemainingStepsManager(ManagedValue):
 
 
 IsLastStep = Annotated[bool, IsLastStepManager]
-"""Annotate a state key with this to know whether this superstep is the last the call may take."""
+"""The annotation of a state key that says whether this superstep is the last the call may take."""
 RemainingSteps = Annotated[int, RemainingStepsManager]
-"""Annotate a state key with this to know how many supersteps the call may still take, this one counted."""
+"""The annotation of a state key that says how many supersteps the call may still take, including
+the current one."""

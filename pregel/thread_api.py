@@ -1,4 +1,5 @@
-"""The faces by which a stored thread is looked at and changed: state, history, updates, and why a node did not run."""
+"""The methods of a graph that read and change stored threads: state, history, updates, and why a
+node did not run."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ Loads = Generator[RunnableConfig, CheckpointTuple | None, StateSnapshot]
 
 
 class StoredThreads:
-    """What a graph with a saver can tell of its threads, and do to them."""
+    """The methods of a graph with a saver that read and change its threads."""
 
     program: Program
     checkpointer: BaseCheckpointSaver | bool | None
@@ -36,19 +37,20 @@ class StoredThreads:
     serde: Serializer
     migrate: Migrate | None
 
-    # -- look -----------------------------------------------------------------------------------------------
+    # -- look --------------------------------------------------------------------------------------
 
     def get_state(self, config: RunnableConfig, *, subgraphs: bool = False) -> StateSnapshot:
-        """The thread at its newest checkpoint, or at the one that `config` names.
+        """The state of a thread at its newest checkpoint, or at the one that `config` names.
 
         Args:
-            config: the thread; a `checkpoint_ns` looks at a nested graph's part of it.
-            subgraphs: put the snapshots of nested graphs into `tasks[...].state`, instead of their configs: as they
-                are now, also where the config names an old checkpoint.
+            config: the thread; with a `checkpoint_ns`, a nested graph's part of it.
+            subgraphs: whether `tasks[...].state` holds the snapshots of nested graphs instead of
+                their configs. They show the nested graphs as they are now, even at an old
+                checkpoint.
 
         Raises:
-            ValueError: the graph has no saver, or the config names no thread, an unknown checkpoint or an unknown
-                nested graph.
+            ValueError: the graph has no saver, or the config names no thread, or an unknown
+                checkpoint or nested graph.
         """
         saver, where = self._thread(config)
         loads = self._state(where, subgraphs)
@@ -78,12 +80,16 @@ class StoredThreads:
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> Iterator[StateSnapshot]:
-        """The thread's checkpoints, the newest first, each as its superstep began.
+        """The checkpoints of a thread, newest first, each as it was when its superstep began.
 
         Args:
-            filter: metadata keys and the values they must equal.
-            before: only what is older than the checkpoint this config names.
-            limit: at most so many.
+            config: the thread; with a `checkpoint_ns`, a nested graph's part of it.
+            filter: keys of the metadata and the values that they must have.
+            before: only checkpoints that are older than the one that this config names.
+            limit: the highest number of checkpoints.
+
+        Raises:
+            ValueError: as `get_state`.
         """
         saver, where = self._thread(config)
         for found in saver.list(where, filter=filter, before=before, limit=limit):
@@ -111,17 +117,18 @@ class StoredThreads:
     def get_subgraphs(
         self, *, namespace: str | None = None, recurse: bool = False
     ) -> Iterator[tuple[str, StoredThreads]]:
-        """The graphs that its nodes hold, and those they have run in this process; not those that keep nothing.
+        """The nested graphs: those that nodes are made of, and those that nodes have run in this
+        process. Graphs with `checkpointer=False` are left out.
 
         Args:
-            namespace: only the one under this name, such as "research" or "research|search".
-            recurse: those inside them as well.
+            namespace: only the graph with this name, such as "research" or "research|search".
+            recurse: whether the graphs inside them are included.
 
         Yields:
-            Name and graph; names of graphs inside others are joined by `|`.
+            (name, graph); the name of a graph inside another follows that one's name and a `|`.
 
         Raises:
-            ValueError: nothing of that name is known.
+            ValueError: no graph with that name is known.
         """
         if namespace is not None:
             yield namespace, self.nested(namespace)
@@ -136,10 +143,11 @@ class StoredThreads:
             yield found
 
     def explain(self, config: RunnableConfig) -> dict[str, NodeStatus]:
-        """For every node: would it run now, and if not, what it waits for.
+        """Why each node would run now, or would not.
 
         Returns:
-            node name → `NodeStatus`: "next", "waiting" or "idle", with a sentence that names triggers and open joins.
+            node name → `NodeStatus`: "next", "waiting" or "idle", with a sentence that names
+            triggers and open joins.
         """
         saver, where = self._thread(config)
         return self._explain(where, saver.get_tuple(where))
@@ -149,14 +157,17 @@ class StoredThreads:
         saver, where = self._thread(config)
         return self._explain(where, await saver.aget_tuple(where))
 
-    def _explain(self, where: RunnableConfig, found: CheckpointTuple | None) -> dict[str, NodeStatus]:
+    def _explain(
+        self, where: RunnableConfig, found: CheckpointTuple | None
+    ) -> dict[str, NodeStatus]:
         from .run.explain import explain
 
         graph = self.nested(ns_of(where))
         return explain(graph.program, graph._as_mine(_existing(where, found)))
 
     def _state(self, where: RunnableConfig, subgraphs: bool) -> Loads:
-        """A snapshot and, below it, those of the nested graphs its tasks have run; asks for what it must load."""
+        """A snapshot and, below it, those of the nested graphs its tasks have run; asks for what it
+        must load."""
         found = _existing(where, (yield where))
         if found is None:
             return empty_snapshot(where)
@@ -181,43 +192,57 @@ class StoredThreads:
         return found if found is None else migrated(found, self.program.fingerprint, self.migrate)
 
     def nested(self, ns: str) -> StoredThreads:
-        """The graph that runs under a namespace: this one, or one that it has run, or holds as a node.
+        """The graph that runs under a namespace: this one, or one that it has run, or holds as a
+        node.
 
         Raises:
-            ValueError: nothing of that name is known.
+            ValueError: no graph with that name is known.
         """
         graph: StoredThreads = self
         for name in graph_keys(ns):
             known = graph.program.nested
             if name not in known:
                 level, _ = split_number(name)
-                raise ValueError(f"subgraph {level!r} of namespace {ns!r} not found; {nearest(level, known)}")
+                raise ValueError(
+                    f"subgraph {level!r} of namespace {ns!r} not found; {nearest(level, known)}"
+                )
             graph = known[name]
         return graph
 
-    # -- change ---------------------------------------------------------------------------------------------
+    # -- change ------------------------------------------------------------------------------------
 
     def update_state(
-        self, config: RunnableConfig, values: Any, as_node: str | None = None, task_id: str | None = None
+        self,
+        config: RunnableConfig,
+        values: Any,
+        as_node: str | None = None,
+        task_id: str | None = None,
     ) -> RunnableConfig:
-        """Write to a thread as if a node had returned `values`: its edges and routers apply, its body does not run.
+        """Write to a thread as if a node had returned `values`: its edges and routers are followed,
+        but its function does not run.
 
         Args:
-            config: the thread; with a `checkpoint_id`, a new branch grows from there.
-            as_node: the node; by default the one that ran last. END (with None) drops what is pending, "__input__"
-                takes the values as input, "__copy__" clones the checkpoint.
-            task_id: the id under which the values are kept as a task's result.
+            config: the thread; with a `checkpoint_id`, the update forks from that checkpoint.
+            values: what to write, like a node's return value.
+            as_node: the node; by default the one that ran last. END (with `values=None`) drops the
+                pending work, "__input__" takes the values as input, "__copy__" copies the
+                checkpoint.
+            task_id: the id under which the values are stored as the result of a task.
 
         Returns:
-            The config that names the new checkpoint.
+            A config that identifies the new checkpoint.
 
         Raises:
-            InvalidUpdateError: the node is unknown or ambiguous, or the values are none it can write.
+            InvalidUpdateError: the node is unknown or ambiguous, or it cannot write these values.
         """
         return self.bulk_update_state(config, [[StateUpdate(values, as_node, task_id)]])
 
     async def aupdate_state(
-        self, config: RunnableConfig, values: Any, as_node: str | None = None, task_id: str | None = None
+        self,
+        config: RunnableConfig,
+        values: Any,
+        as_node: str | None = None,
+        task_id: str | None = None,
     ) -> RunnableConfig:
         """`update_state` for coroutines."""
         return await self.abulk_update_state(config, [[StateUpdate(values, as_node, task_id)]])
@@ -225,11 +250,12 @@ class StoredThreads:
     def bulk_update_state(
         self, config: RunnableConfig, supersteps: Sequence[Sequence[StateUpdate]]
     ) -> RunnableConfig:
-        """Several updates: those of one inner list are applied together, each list makes a checkpoint.
+        """Apply several updates. Those of one inner list are applied together and make one
+        checkpoint.
 
         Raises:
-            ValueError: there is nothing to update.
-            InvalidUpdateError: see `update_state`; or several updates do not each say as which node.
+            ValueError: there are no updates.
+            InvalidUpdateError: as `update_state`; or one of several updates has no `as_node`.
         """
         steps = read_supersteps(supersteps)
         run = self._editing(config)
@@ -255,13 +281,17 @@ class StoredThreads:
         if not ns:
             return Run(graph, None, config, Call())
         graph = graph.copy({"checkpointer": saver, "serde": saver.serde})
-        run = Run(graph, None, {"configurable": {**where["configurable"], "checkpoint_ns": ""}}, Call())
+        run = Run(
+            graph, None, {"configurable": {**where["configurable"], "checkpoint_ns": ""}}, Call()
+        )
         run.ns = ns
         return run
 
     def _thread(self, config: RunnableConfig) -> tuple[BaseCheckpointSaver, RunnableConfig]:
         if not isinstance(self.checkpointer, BaseCheckpointSaver):
-            raise ValueError("no checkpointer set: compile(checkpointer=...) to keep and inspect threads")
+            raise ValueError(
+                "no checkpointer set: compile(checkpointer=...) to keep and inspect threads"
+            )
         where = address(*coordinates(merge_configs(self.config, normalize(config))))
         return self._saver_at(self.checkpointer, where), where
 
@@ -290,6 +320,7 @@ def _existing(where: RunnableConfig, found: CheckpointTuple | None) -> Checkpoin
     """
     wanted = where["configurable"].get("checkpoint_id")
     if found is None and wanted is not None:
-        raise ValueError(f"thread {where['configurable']['thread_id']!r} has no checkpoint {wanted!r}")
+        raise ValueError(
+            f"thread {where['configurable']['thread_id']!r} has no checkpoint {wanted!r}"
+        )
     return found
-

@@ -1,4 +1,4 @@
-"""The nouns a user meets: what a node returns, what a policy says, what a snapshot holds.
+"""The types that users meet: what a node returns, what a policy says, what a snapshot holds.
 
 Values only. Nothing here runs, reads a clock or knows a graph.
 """
@@ -43,25 +43,27 @@ HERE: Final = "threads"
 DEFAULT_RECURSION_LIMIT: Final = 10_000
 
 StreamMode = Literal["values", "updates", "custom", "messages", "tasks", "checkpoints", "debug"]
-"""What a stream shows: state after each step, each node's update, what nodes write to their `writer`, message
-tokens, tasks starting and ending, checkpoints as they are stored, or the last two with step and time."""
+"""What a stream shows: the state after each superstep, each node's update, what nodes send with
+their `writer`, the tokens of messages, tasks as they start and end, checkpoints as they are stored,
+or (as "debug") the last two with step and time."""
 
 Durability = Literal["sync", "async", "exit"]
-"""When a superstep is stored: before its chunk reaches the reader; at most one superstep later; or at the end."""
+"""When a superstep is stored: before its chunk reaches the reader ("sync"), at most one superstep
+later ("async"), or when the call ends ("exit")."""
 
 StreamWriter = Callable[[Any], None]
-"""What a node calls to send one custom event to the reader of the stream, at once."""
+"""A function that sends one custom event to the reader of the stream at once."""
 
 All = Literal["*"]
 
 
 class Send:
-    """Run `node` in the next superstep with `arg` as its input, whatever the state says.
+    """Run `node` in the next superstep with `arg` as its input instead of the state.
 
     Args:
         node: the node's name.
-        arg: its input, passed as it is.
-        timeout: seconds, a timedelta or a `TimeoutPolicy`; overrides the node's own.
+        arg: its input, passed unchanged.
+        timeout: seconds, a timedelta or a `TimeoutPolicy`; replaces the node's own.
 
     >>> Send("work", {"item": 1})
     Send(node='work', arg={'item': 1})
@@ -101,20 +103,23 @@ GotoT = TypeVar("GotoT", default=Any)
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Command(Generic[GotoT]):
-    """An update and a direction in one: returned by a node, or given to `invoke` as input.
+    """An update of the state and where to go next, in one. Nodes return it; `invoke` takes it as
+    input.
 
     Args:
-        update: what to write, like a node's return value: a dict, (key, value) pairs or a schema instance.
-        goto: a node name, a `Send`, or a list of them; added to the node's own edges.
-        resume: the answer to a pending `interrupt`, or a dict of interrupt id to answer. `None` is an answer.
-        graph: None for the graph of the node, `Command.PARENT` for the one around it.
+        update: what to write: a dict, (key, value) pairs or an instance of the schema.
+        goto: a node name, a `Send`, or a list of these. The node's own edges are followed as well.
+        resume: the answer to a pending `interrupt`, or a dict of interrupt ids and answers. `None`
+            is an answer.
+        graph: None for the graph of the node, `Command.PARENT` for the graph that contains it.
 
-    As a return annotation `Command[Literal["a", "b"]]` declares where a node may go, for checks and drawings. It says
-    nothing of a command for the parent graph: give `destinations` to the node there that holds this graph.
+    The return annotation `Command[Literal["a", "b"]]` declares where a node may go, for checks and
+    drawings. It does not declare where a command for the parent graph may go: pass `destinations`
+    to the `add_node` that adds this graph to the parent.
 
     Raises:
-        TypeError: `goto` is not made of names and Sends.
-        ValueError: `graph` names no known graph.
+        TypeError: `goto` holds something else than names and Sends.
+        ValueError: `graph` is neither None nor `Command.PARENT`.
     """
 
     PARENT: ClassVar = PARENT
@@ -131,11 +136,13 @@ class Command(Generic[GotoT]):
             if not isinstance(step, (str, Send)):
                 kind = type(step)
                 raise TypeError(
-                    "Command(goto=...) takes a node name, a Send of stategraph or a list of them, "
-                    f"not {kind.__module__}.{kind.__qualname__}: {goto!r}"
+                    "Command(goto=...) must be a node name, a Send of stategraph, or a list of "
+                    f"these, got {kind.__module__}.{kind.__qualname__}: {goto!r}"
                 )
         if self.graph is not None and self.graph != Command.PARENT:
-            raise ValueError(f"Command(graph=...) is None or Command.PARENT, not {self.graph!r}")
+            raise ValueError(
+                f"Command(graph=...) must be None or Command.PARENT, got {self.graph!r}"
+            )
 
     def steps(self) -> Sequence[str | Send]:
         """`goto` as a sequence."""
@@ -157,12 +164,13 @@ class Command(Generic[GotoT]):
 
 @dataclass(frozen=True, slots=True)
 class Interrupt:
-    """A question that a task asked with `interrupt(value)` and that waits for an answer.
+    """A question that a task asked with `interrupt(value)` and that is waiting for its answer.
 
     Attributes:
         value: what the node passed to `interrupt`.
-        id: 32 hex digits; the same whenever the same checkpoint runs again. Key of `Command(resume={id: answer})`.
-        response_schema: the JSON schema the answer must fit, or None.
+        id: 32 hex digits; the same whenever the same checkpoint runs again. The key in
+            `Command(resume={id: answer})`.
+        response_schema: the JSON schema that the answer must match, or None.
     """
 
     value: Any
@@ -175,9 +183,14 @@ class TimeoutPolicy:
     """How long one attempt of a node may take.
 
     Args:
-        run_timeout: seconds (or timedelta) for the whole attempt.
-        idle_timeout: seconds without a sign of life: a custom event, a child call or `runtime.heartbeat()`.
-        refresh_on: "auto" for all of these, "heartbeat" for the last alone.
+        run_timeout: seconds (or a timedelta) for the whole attempt.
+        idle_timeout: seconds (or a timedelta) without a sign of life: a custom event, a `@task`
+            call, a nested graph, or `runtime.heartbeat()`.
+        refresh_on: "auto" if all of these count as signs of life, "heartbeat" if only the last
+            does.
+
+    Raises:
+        ValueError: a limit is not greater than 0, or `refresh_on` is something else.
     """
 
     run_timeout: float | None = None
@@ -191,13 +204,14 @@ class TimeoutPolicy:
                 value = value.total_seconds()
                 object.__setattr__(self, name, value)
             if value is not None and not value > 0:
-                raise ValueError(f"{name} must be greater than 0 seconds, not {value!r}")
+                raise ValueError(f"{name} must be greater than 0 seconds, got {value!r}")
         if self.refresh_on not in ("auto", "heartbeat"):
-            raise ValueError(f"refresh_on is 'auto' or 'heartbeat', not {self.refresh_on!r}")
+            raise ValueError(f"refresh_on must be 'auto' or 'heartbeat', got {self.refresh_on!r}")
 
     @classmethod
     def coerce(cls, timeout: float | timedelta | TimeoutPolicy | None) -> TimeoutPolicy | None:
-        """Seconds or a timedelta mean `run_timeout`; a policy without limits means None."""
+        """A policy from seconds or a timedelta, which set `run_timeout`; None for one without
+        limits."""
         if timeout is None:
             return None
         if not isinstance(timeout, TimeoutPolicy):
@@ -207,13 +221,14 @@ class TimeoutPolicy:
 
 
 _NOT_RETRIED = (
-    ValueError, TypeError, ArithmeticError, ImportError, LookupError, NameError, SyntaxError, RuntimeError,
-    ReferenceError, StopIteration, StopAsyncIteration, OSError,
+    ValueError, TypeError, ArithmeticError, ImportError, LookupError, NameError, SyntaxError,
+    RuntimeError, ReferenceError, StopIteration, StopAsyncIteration, OSError,
 )  # fmt: skip
 
 
 def default_retry_on(error: Exception) -> bool:
-    """Whether another try may help: lost connections and HTTP 5xx yes, programming mistakes no, the rest yes."""
+    """Whether another attempt may help: after lost connections, HTTP 5xx and unknown errors, but
+    not after errors that programming mistakes raise."""
     if isinstance(error, ConnectionError):
         return True
     response = getattr(error, "response", None)
@@ -224,15 +239,16 @@ def default_retry_on(error: Exception) -> bool:
 
 
 class RetryPolicy(NamedTuple):
-    """When a failed node is tried again.
+    """When a failed node runs again, and after how long.
 
     Attributes:
         initial_interval: seconds before the first retry.
-        backoff_factor: each further wait is so many times longer.
-        max_interval: seconds that no wait exceeds, jitter included.
-        max_attempts: tries in all, the first one counted.
-        jitter: whether a wait is shortened at random, by up to half.
-        retry_on: an exception class, several, or a function of the exception.
+        backoff_factor: each wait is this many times as long as the one before.
+        max_interval: the longest wait in seconds.
+        max_attempts: how many attempts there are in all, including the first.
+        jitter: whether each wait is shortened at random, by up to half.
+        retry_on: which errors are retried: an exception class, several, or a function that takes
+            the exception and returns a bool.
     """
 
     initial_interval: float = 0.5
@@ -240,20 +256,24 @@ class RetryPolicy(NamedTuple):
     max_interval: float = 128.0
     max_attempts: int = 3
     jitter: bool = True
-    retry_on: type[Exception] | Sequence[type[Exception]] | Callable[[Exception], bool] = default_retry_on
+    retry_on: type[Exception] | Sequence[type[Exception]] | Callable[[Exception], bool] = (
+        default_retry_on
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CachePolicy:
     """Reuse a node's result for equal inputs. Needs a cache on the graph.
 
-    Functions are told apart by name, code and what they hold: closures, defaults, an object's attributes. So one that
-    holds what changes, such as a counter, finds none of its results, unless there is a `key_func`: then what it holds
-    is looked at once. A node whose key is another one at every call is told so once, by a `RuntimeWarning`.
+    Functions are told apart by name, code and what they hold: closures, defaults, an object's
+    attributes. A function that holds a value which changes, such as a counter, therefore never
+    finds its results, unless it has a `key_func`: then what it holds is read only once. If a node's
+    key differs in every call, a `RuntimeWarning` says so once.
 
     Args:
-        key_func: the input to a key (str or bytes); None uses a canonical hash of it.
-        ttl: seconds a result stays good; None for ever.
+        key_func: makes the key (str or bytes) from the input; None for a canonical hash of the
+            input.
+        ttl: for how many seconds a result is used; None for ever.
     """
 
     key_func: Callable[..., str | bytes] | None = None
@@ -261,7 +281,7 @@ class CachePolicy:
 
 
 class StateUpdate(NamedTuple):
-    """One item of `bulk_update_state`: `values` as if `as_node` had returned them."""
+    """One update of `bulk_update_state`: write `values` as if node `as_node` had returned it."""
 
     values: Any
     as_node: str | None = None
@@ -272,13 +292,16 @@ class PregelTask(NamedTuple):
     """A task in a snapshot.
 
     Attributes:
-        id: stable for the same checkpoint.
-        path: its place in the superstep's order, e.g. `("__pregel_push", 2, False)` for the third Send.
+        id: the same whenever the same checkpoint runs again.
+        name: the name of its node.
+        path: its place in the order of the superstep, such as `("__pregel_push", 2, False)` for the
+            third Send.
         error: what it raised, or None.
-        interrupts: its questions.
-        state: the nested graph's config or snapshot, if it ran one.
+        interrupts: the questions that it asked.
+        state: if it ran a nested graph, that graph's config, or its snapshot with `subgraphs=True`.
         result: what it wrote, as a dict of state keys; None if it has not finished.
-        spans: its attempts, as (began, took): seconds since the epoch, and seconds; () if nobody kept them.
+        spans: its attempts as (start, duration), in seconds since the epoch and seconds; () if they
+            were not recorded.
     """
 
     id: str
@@ -296,13 +319,13 @@ class StateSnapshot(NamedTuple):
 
     Attributes:
         values: the state.
-        next: names of the nodes that would run now; empty when the run is over.
-        config: names this checkpoint; pass it to run or fork from here.
-        metadata: how the checkpoint came to be; None for an empty thread.
-        created_at: ISO-8601 UTC.
-        parent_config: names the checkpoint before; None for the first.
-        tasks: the tasks of the next superstep with what is known of them.
-        interrupts: the questions of all tasks, in path order.
+        next: the names of the nodes that would run now; empty when the run has ended.
+        config: identifies this checkpoint; pass it to a call to replay or fork from here.
+        metadata: how the checkpoint was made; None for an empty thread.
+        created_at: when it was made, as ISO 8601 in UTC.
+        parent_config: identifies the checkpoint before this one; None for the first.
+        tasks: the tasks of the next superstep, with what is stored of them.
+        interrupts: the open questions of all tasks, in path order.
     """
 
     values: Any
@@ -316,7 +339,8 @@ class StateSnapshot(NamedTuple):
 
 
 class StreamPart(TypedDict):
-    """One item of a stream with `version="v2"`: every mode has this shape; values parts add open questions."""
+    """One item of a stream with `version="v2"`, the same for every mode. Parts of the mode "values"
+    have the open questions as well."""
 
     type: StreamMode
     ns: tuple[str, ...]
@@ -329,9 +353,12 @@ OutputT = TypeVar("OutputT")
 
 @dataclass(frozen=True, slots=True)
 class GraphOutput(Generic[OutputT]):
-    """The result of `invoke(..., version="v2")`: the value, coerced to the output schema, and open questions.
+    """The result of `invoke(..., version="v2")`.
 
-    The value of a paused call, or of some `output_keys`, stays a dict where it lacks what the schema needs.
+    Attributes:
+        value: the output as an instance of the output schema. A dict if the call paused or has
+            `output_keys`, and keys that the schema requires are missing.
+        interrupts: the open questions.
     """
 
     value: OutputT

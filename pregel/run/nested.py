@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from ...channels.base import MISSING
 from ...checkpoint.base import CONTINUES, BaseCheckpointSaver, CheckpointTuple, address
+from ..errors import InvalidUpdateError, ParentCommand
 from ..names import (
     INSIDE,
     child_ns,
@@ -24,6 +25,7 @@ from ..names import (
     without_ids,
 )
 from ..program.program import Program
+from ..superstep.interrupts import asking
 from ..superstep.machine import Machine
 from ..types import Command, RunnableConfig
 from .effects import Effect, Load
@@ -229,3 +231,24 @@ def saver_of(program: Program, saver: Kept, ns: str) -> Kept | BaseCheckpointSav
             nearest = child.checkpointer
         program = child.program
     return nearest
+
+
+# -- back to the graph around -----------------------------------------------------------------------
+
+
+def pause_parent(run: Run) -> None:
+    """Let the task that ran this graph pause, if the run has paused."""
+    if run.paused is not None and run.parent is not None:
+        signal = asking(run.parent, run.paused, (1, split_number(run.ns)[1]))
+        signal.by_hand = not run.only_asked
+        raise signal
+
+
+def in_parent(run: Run, signal: ParentCommand) -> BaseException:
+    """What a command for the parent graph becomes there: itself, or a mistake if there is none."""
+    if run.parent is not None:
+        return signal
+    return InvalidUpdateError(
+        f"{run.program.name}: a node returned Command(graph=Command.PARENT), but there is no "
+        "parent graph"
+    )
