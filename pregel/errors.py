@@ -209,10 +209,10 @@ class UnknownInterruptError(StateGraphError, RuntimeError):
             "ambiguous": "several questions are pending: answer by id with "
             "Command(resume={id: answer})",
             "answered": f"{', '.join(self.interrupt_ids)} got an answer already, and the run that "
-            "brought it has not ended: wait for that run; if its "
-            "process died, go on with its answer by invoke(None)",
+            "brought it has not ended: wait for that run; if its process died, invoke(None) goes on "
+            "with that answer",
             "nested": "nested graphs start over when an old checkpoint runs again, so their "
-            "questions get new ids: call invoke(None) at that checkpoint first, then answer",
+            "questions get new ids: run it with None, then answer",
         }.get(reason, f"no question is pending under {', '.join(self.interrupt_ids)}")
         if not self.interrupt_ids and not self.pending_ids:
             super().__init__(
@@ -242,8 +242,8 @@ class StepTimeoutError(StateGraphError, TimeoutError):
 
     def __init__(self, unfinished: Sequence[str], timeout: float) -> None:
         super().__init__(
-            f"a superstep exceeded its step_timeout of {timeout:g} s; "
-            f"not finished: {', '.join(unfinished)}"
+            f"a superstep exceeded its step_timeout of {timeout:g} s while "
+            f"{', '.join(unfinished)} had not ended"
         )
         self.unfinished = tuple(unfinished)
         self.timeout = timeout
