@@ -58,7 +58,7 @@ PREGEL = """
     drivers.journal
     drivers.ajournal
     superstep.outcome
-    drivers.attempt
+    drivers.attempt drivers.loading
     drivers.waits
     drivers.awaits
     drivers.abatch

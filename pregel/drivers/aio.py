@@ -8,12 +8,10 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
 from contextvars import copy_context
 from time import monotonic
 from typing import Any
 
-from ...checkpoint.base import coordinates
 from ..errors import GraphAbandoned, GraphBubbleUp
 from ..run.effects import Claim, Effects, GiveWay, Load, RunTasks, Save
 from ..run.loop import supersteps
@@ -23,9 +21,11 @@ from ..superstep.task import Task
 from .abatch import AsyncBatch, wants_out
 from .afutures import AsyncCalls
 from .ajournal import AsyncJournal
-from .awaits import arun_task, in_context
+from .awaits import AWAITS, arun_task, in_context
+from .loading import load
 from .pool import MAX_THREADS
-from .threads import ReaderLeft, made_under, note_loss, place, whole
+from .steps import arun_steps
+from .threads import ReaderLeft, note_loss
 from .timeslice import time_slices
 
 
@@ -166,17 +166,7 @@ class AsyncDriver:
         elif isinstance(effect, Claim):
             await self._journal.astore(effect)
         elif isinstance(effect, Load):
-            saver, config = self._run.saver, effect.at or place(self._run)
-            assert saver is not None
-            if effect.made_by is not None:
-                effect.found = await saver.arun_of(config, effect.made_by)
-            elif effect.saver is None or effect.saver is saver:
-                effect.found, effect.head = await find(saver, config, effect.before)
-            elif effect.before is None:
-                effect.found, effect.head = await find(effect.saver, config)
-            else:
-                effect.found = await older_elsewhere(saver, config, effect.saver, effect.before)
-                effect.head = await saver.ahead(config)
+            await arun_steps(load(self._run, effect, AWAITS))
 
     async def settle(self) -> None:
         """Wait for what is still being saved, and raise what that raised. A cancelled wait does not cut it short."""
@@ -278,34 +268,3 @@ def width(tasks: Sequence[Task]) -> int:
     if len(tasks) <= MAX_THREADS or any(task.node.coro is not None for task in tasks):
         return len(tasks)
     return MAX_THREADS
-
-
-async def older_elsewhere(saver: Any, config: Any, other: Any, before: Any) -> Any:
-    """The newest checkpoint made under one of the whole graph older than `before`, which another saver keeps."""
-    older = {each.checkpoint["id"] async for each in other.alist(whole(before), before=before)}
-    async with aclosing(saver.alist(config)) as listed:
-        async for each in listed:
-            if made_under(each) in older:
-                return each
-    return None
-
-
-async def find(saver: Any, config: Any, before: Any = None) -> tuple[Any, str | None]:
-    """The checkpoint to start from, and the id of the thread's newest.
-
-    Args:
-        before: start from the newest checkpoint that is older than the one this config names.
-
-    Raises:
-        ValueError: the config names a checkpoint that the thread does not have.
-    """
-    if before is not None:
-        older = [found async for found in saver.alist(config, before=before, limit=1)]
-        return older[0] if older else None, await saver.ahead(config)
-    found = await saver.aget_tuple(config)
-    thread_id, _, checkpoint_id = coordinates(config)
-    if checkpoint_id is None:
-        return found, found.checkpoint["id"] if found is not None else None
-    if found is None:
-        raise ValueError(f"thread {thread_id!r} has no checkpoint {checkpoint_id!r}")
-    return found, await saver.ahead(config)

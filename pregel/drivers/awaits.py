@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Generator
+from contextlib import aclosing
 from contextvars import Context, copy_context
 from time import perf_counter
 from types import coroutine
@@ -140,6 +141,30 @@ class AsyncioWaits:
 
     def record(self, journal: Any, record: Any) -> Any:
         return journal.arecord(record)
+
+    def get_tuple(self, saver: Any, config: Any) -> Any:
+        return saver.aget_tuple(config)
+
+    def head(self, saver: Any, config: Any) -> Any:
+        return saver.ahead(config)
+
+    def run_of(self, saver: Any, config: Any, run_id: str) -> Any:
+        return saver.arun_of(config, run_id)
+
+    async def ids_before(self, saver: Any, config: Any, before: Any) -> set[str]:
+        return {each.checkpoint["id"] async for each in saver.alist(config, before=before)}
+
+    async def first_of(
+        self, saver: Any, config: Any, accept: Callable[[Any], bool] | None, before: Any = None
+    ) -> Any:
+        if accept is None:  # to the end, of one: some savers hold a connection as long as they list
+            found = [each async for each in saver.alist(config, before=before, limit=1)]
+            return found[0] if found else None
+        async with aclosing(saver.alist(config, before=before)) as listed:
+            async for each in listed:
+                if accept(each):
+                    return each
+        return None
 
     def failure_of(self, task: Task, error: BaseException) -> BaseException:
         """A signal is what it carries; a cancellation that was asked for is one."""

@@ -6,7 +6,7 @@ threads the method has waited already and gives the result itself. On an event l
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from typing import Any, Protocol, TypeVar
 
 from ..superstep.task import Task
@@ -16,7 +16,7 @@ Steps = Generator[Any, Any, Result]
 
 
 class Waits(Protocol):
-    """What a task, its attempts and its `@task` calls may have to wait for."""
+    """What a run's tasks, their attempts and `@task` calls, and its loading may have to wait for."""
 
     def run_task(self, task: Task) -> Any:
         """A task, policies included, to its end."""
@@ -47,6 +47,23 @@ class Waits(Protocol):
 
     def record(self, journal: Any, record: Any) -> Any:
         """What a `@task` call left, stored as the run's durability says."""
+
+    def get_tuple(self, saver: Any, config: Any) -> Any:
+        """The checkpoint that a config names, or the newest."""
+
+    def head(self, saver: Any, config: Any) -> Any:
+        """The id of a thread's newest checkpoint."""
+
+    def run_of(self, saver: Any, config: Any, run_id: str) -> Any:
+        """The newest checkpoint that a run has made."""
+
+    def ids_before(self, saver: Any, config: Any, before: Any) -> Any:
+        """The ids of all checkpoints older than `before`."""
+
+    def first_of(
+        self, saver: Any, config: Any, accept: Callable[[Any], bool] | None, before: Any = None
+    ) -> Any:
+        """The newest checkpoint (older than `before`) that is accepted; any if `accept` is None."""
 
     def failure_of(self, task: Task, error: BaseException) -> BaseException:
         """What counts as the failure of a task that raised `error`. Does not wait."""

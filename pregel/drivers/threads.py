@@ -9,7 +9,6 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from ...checkpoint.base import address, coordinates
 from ..errors import GraphBubbleUp
 from ..run.effects import Claim, Effects, Load, RunTasks, Save
 from ..run.loop import supersteps
@@ -18,8 +17,10 @@ from ..superstep.outcome import StepLimit
 from ..superstep.task import Task
 from .futures import Calls
 from .journal import Journal
+from .loading import load
 from .pool import MAX_THREADS, POOL, Batch
-from .waits import run_task
+from .steps import run_steps
+from .waits import WAITS, run_task
 
 TOGETHER, AT_MOST = 0.0002, 0.01
 """Seconds between the ends of tasks that count as one end, and in all: they are recorded in one commit."""
@@ -112,17 +113,7 @@ class Driver:
         elif isinstance(effect, Claim):
             self._journal.store(effect)
         elif isinstance(effect, Load):
-            saver, config = self._run.saver, effect.at or place(self._run)
-            assert saver is not None
-            if effect.made_by is not None:
-                effect.found = saver.run_of(config, effect.made_by)
-            elif effect.saver is None or effect.saver is saver:
-                effect.found, effect.head = find(saver, config, effect.before)
-            elif effect.before is None:
-                effect.found, effect.head = find(effect.saver, config)
-            else:
-                effect.found = older_elsewhere(saver, config, effect.saver, effect.before)
-                effect.head = saver.head(config)
+            run_steps(load(self._run, effect, WAITS))
 
     def settle(self) -> None:
         """Wait for what is still being saved.
@@ -241,49 +232,6 @@ def note_loss(error: BaseException, end: BaseException) -> None:
     has failed as well, that is noted on it."""
     if end is not error and isinstance(end, Exception) and not isinstance(end, StopIteration):
         error.add_note(f"Storing what was done by then failed as well: {end!r}")
-
-
-def place(run: Run) -> Any:
-    """The config that names what this run starts from."""
-    checkpoint_id = (run.config.get("configurable") or {}).get("checkpoint_id") if run.parent is None else None
-    return run.config_of(checkpoint_id)
-
-
-def whole(config: Any) -> Any:
-    """The config of the whole graph's history on the thread that a config names."""
-    return address(coordinates(config)[0], "")
-
-
-def made_under(found: Any) -> str | None:
-    """The checkpoint of the whole graph under which a nested one was made."""
-    parents: dict[str, str] = found.metadata.get("parents", {})
-    return parents.get("")
-
-
-def older_elsewhere(saver: Any, config: Any, other: Any, before: Any) -> Any:
-    """The newest checkpoint made under one of the whole graph older than `before`, which another saver keeps."""
-    older = {each.checkpoint["id"] for each in other.list(whole(before), before=before)}
-    return next((each for each in saver.list(config) if made_under(each) in older), None)
-
-
-def find(saver: Any, config: Any, before: Any = None) -> tuple[Any, str | None]:
-    """The checkpoint to start from, and the id of the thread's newest.
-
-    Args:
-        before: start from the newest checkpoint that is older than the one this config names.
-
-    Raises:
-        ValueError: the config names a checkpoint that the thread does not have.
-    """
-    if before is not None:
-        return next(iter(saver.list(config, before=before, limit=1)), None), saver.head(config)
-    found = saver.get_tuple(config)
-    thread_id, _, checkpoint_id = coordinates(config)
-    if checkpoint_id is None:
-        return found, found.checkpoint["id"] if found is not None else None
-    if found is None:
-        raise ValueError(f"thread {thread_id!r} has no checkpoint {checkpoint_id!r}")
-    return found, saver.head(config)
 
 
 def side_by_side(jobs: Sequence[Callable[[], Any]], limit: int | None, keep_errors: bool) -> list[Any]:

@@ -148,6 +148,25 @@ class ThreadWaits:
     def record(self, journal: Any, record: Any) -> None:
         journal.record(record)
 
+    def get_tuple(self, saver: Any, config: Any) -> Any:
+        return saver.get_tuple(config)
+
+    def head(self, saver: Any, config: Any) -> Any:
+        return saver.head(config)
+
+    def run_of(self, saver: Any, config: Any, run_id: str) -> Any:
+        return saver.run_of(config, run_id)
+
+    def ids_before(self, saver: Any, config: Any, before: Any) -> set[str]:
+        return {each.checkpoint["id"] for each in saver.list(config, before=before)}
+
+    def first_of(
+        self, saver: Any, config: Any, accept: Callable[[Any], bool] | None, before: Any = None
+    ) -> Any:
+        if accept is None:
+            return next(iter(saver.list(config, before=before, limit=1)), None)
+        return next(filter(accept, saver.list(config, before=before)), None)
+
     def failure_of(self, task: Task, error: BaseException) -> BaseException:
         return failure_of(task, error)
 

@@ -1,6 +1,7 @@
 """What a running task may ask of the run that it belongs to.
 
-A protocol: tasks, `interrupt`, `@task` calls and executors build on it. How a run is carried out they do not know.
+A protocol: tasks, `interrupt`, `@task` calls and executors build on it. How a run is carried out
+they do not know.
 """
 
 from __future__ import annotations
@@ -19,21 +20,23 @@ TaskT = TypeVar("TaskT")
 TaskT_contra = TypeVar("TaskT_contra", contravariant=True)
 
 
-class Superstep(Protocol):
+class SuperstepView(Protocol):
     """The superstep in which the task runs.
 
     Attributes:
-        checkpoint_id: of the checkpoint from which it runs; "" as long as nothing is stored and nobody has asked.
-        carried_ids: path -> id of the tasks that go on under the id they had before an edit of the thread.
+        checkpoint_id: of the checkpoint from which it runs; "" as long as nothing is stored and
+            nobody has asked.
     """
 
     checkpoint_id: str
 
     @property
-    def step(self) -> int: ...
+    def step(self) -> int:
+        """Its number on the thread."""
 
     @property
-    def carried_ids(self) -> Mapping[tuple[Any, ...], str] | None: ...
+    def carried_ids(self) -> Mapping[tuple[Any, ...], str] | None:
+        """Path -> id of the tasks that go on under the id they had before an edit of the thread."""
 
     def preview(self, reader: Reader, writes: Sequence[Pair]) -> dict[str, Any]:
         """The state as it will be with these writes alone."""
@@ -43,32 +46,44 @@ class TaskRecord(Protocol):
     """What is stored of a task."""
 
     @property
-    def answers(self) -> Mapping[str, Any]: ...
+    def answers(self) -> Mapping[str, Any]:
+        """The answers that it was given, by the ids of its questions."""
 
     @property
-    def interrupts(self) -> tuple[Interrupt, ...]: ...
+    def interrupts(self) -> tuple[Interrupt, ...]:
+        """What it has asked."""
 
     @property
-    def edited(self) -> bool: ...
+    def edited(self) -> bool:
+        """Whether the thread was edited since its questions were shown."""
 
 
 class AnswerSource(Protocol[TaskT_contra]):
-    """The answers that the call brings. What the methods mean stands in `run.answers`."""
+    """The answers that the call brings, and those of the calls around it.
+
+    Attributes:
+        by_id: by question. `brought_any`: there are, or were, some.
+    """
 
     brought_any: bool
     by_id: dict[str, Any]
 
     def take(
         self, question: str, by: TaskT_contra, inside: tuple[Any, ...] = ()
-    ) -> tuple[Any, ...]: ...
+    ) -> tuple[Any, ...]:
+        """The answer to a question as a one-item tuple, empty if there is none. Only once."""
 
-    def reject(self, question: str) -> None: ...
+    def reject(self, question: str) -> None:
+        """An answer did not fit its question."""
 
-    def may_reach(self, questions: Collection[str]) -> bool: ...
+    def may_reach(self, questions: Collection[str]) -> bool:
+        """Whether there is an answer to one of these questions."""
 
-    def brought(self, task: TaskT_contra) -> dict[str, Any]: ...
+    def brought(self, task: TaskT_contra) -> dict[str, Any]:
+        """The answers to what a task has asked."""
 
-    def shown(self, task: TaskT_contra, question: str) -> Any: ...
+    def shown(self, task: TaskT_contra, question: str) -> Any:
+        """What a task had asked under this id, if it is recorded."""
 
 
 class TaskContext(Protocol[TaskT]):
@@ -79,10 +94,9 @@ class TaskContext(Protocol[TaskT]):
         parent: the task that runs this graph, or None.
         deadline: that of the attempt that runs this graph, or None.
         saver: where checkpoints go, or None.
-        dropped: the run was cut short: what can be ended ends. A task sets it when the caller wants out.
+        dropped: the run was cut short: what can be ended ends. A task that was told to exit sets it.
         luggage: per executor, what the tasks of the run take along there, packed.
         out: chunks for the reader that were not handed over yet.
-        stored: per task id, what the loaded checkpoint knows of the task.
         epoch: what makes seconds since the epoch of `perf_counter`; only there for a saver.
     """
 
@@ -105,16 +119,20 @@ class TaskContext(Protocol[TaskT]):
     thread_id: str | None
 
     @property
-    def machine(self) -> Superstep: ...
+    def machine(self) -> SuperstepView:
+        """The superstep that runs now."""
 
     @property
-    def stored(self) -> Mapping[str, TaskRecord]: ...
+    def stored(self) -> Mapping[str, TaskRecord]:
+        """Per task id, what the loaded checkpoint knows of the task."""
 
     @property
-    def answers(self) -> AnswerSource[TaskT]: ...
+    def answers(self) -> AnswerSource[TaskT]:
+        """What the call brings."""
 
     @property
-    def streams(self) -> Sequence[Any]: ...
+    def streams(self) -> Sequence[Any]:
+        """Where chunks go; empty if nobody reads."""
 
     @property
     def calls(self) -> Any:

@@ -1,0 +1,63 @@
+"""Finding the checkpoint that the loop asks for, written once for threads and asyncio."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...checkpoint.base import address, coordinates
+from ..run.effects import Load
+from ..run.run import Run
+from .steps import Steps, Waits
+
+
+def load(run: Run, effect: Load, waits: Waits) -> Steps[None]:
+    """Find what an effect names, and fill it in."""
+    saver, config = run.saver, effect.at or _start_config(run)
+    assert saver is not None
+    if effect.made_by is not None:
+        effect.found = yield waits.run_of(saver, config, effect.made_by)
+    elif effect.saver is None or effect.saver is saver:
+        effect.found, effect.head = yield from _find(saver, config, effect.before, waits)
+    elif effect.before is None:
+        effect.found, effect.head = yield from _find(effect.saver, config, None, waits)
+    else:
+        # Ids of two savers have no common order: what is older is told by the whole graph's history,
+        # which the other saver keeps.
+        whole = address(coordinates(config)[0], "")
+        older = yield waits.ids_before(effect.saver, whole, effect.before)
+        effect.found = yield waits.first_of(saver, config, lambda each: _made_under(each) in older)
+        effect.head = yield waits.head(saver, config)
+
+
+def _start_config(run: Run) -> Any:
+    """The config that names what this run starts from."""
+    if run.parent is not None:
+        return run.config_of(None)
+    return run.config_of((run.config.get("configurable") or {}).get("checkpoint_id"))
+
+
+def _made_under(found: Any) -> str | None:
+    """The checkpoint of the whole graph under which a nested one was made."""
+    parents: dict[str, str] = found.metadata.get("parents", {})
+    return parents.get("")
+
+
+def _find(saver: Any, config: Any, before: Any, waits: Waits) -> Steps[tuple[Any, str | None]]:
+    """The checkpoint to start from, and the id of the thread's newest.
+
+    Args:
+        before: start from the newest checkpoint that is older than the one this config names.
+
+    Raises:
+        ValueError: the config names a checkpoint that the thread does not have.
+    """
+    if before is not None:
+        found = yield waits.first_of(saver, config, None, before)
+        return found, (yield waits.head(saver, config))
+    found = yield waits.get_tuple(saver, config)
+    thread_id, _, checkpoint_id = coordinates(config)
+    if checkpoint_id is None:
+        return found, found.checkpoint["id"] if found is not None else None
+    if found is None:
+        raise ValueError(f"thread {thread_id!r} has no checkpoint {checkpoint_id!r}")
+    return found, (yield waits.head(saver, config))
