@@ -25,8 +25,8 @@ import fleet
 
 from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.workers import Queue
-from stategraph.workers.jobs import Ended
-from stategraph.workers.session import Session, Terms
+from stategraph.workers.jobs import JobEnd
+from stategraph.workers.session import Terms, WorkerSession
 
 JOBS, STEPS, LONG, SETTLE = 2000, 5, 50, 400
 STRICT = ("fsync = on", "full_page_writes = on", "autovacuum = on", "max_connections = 200")
@@ -244,14 +244,14 @@ def calls(made: cluster.Cluster) -> dict[str, Any]:
             "submit_us": quick(SETTLE, lambda n: queue.submit(f"s{n}", given)),
             "submit_100_us": quick(20, lambda n: queue.submit_many([(f"m{n}.{m}", given) for m in range(100)])),
         }
-        session = Session(url, Terms("counting", "bench", 3, 30))
+        session = WorkerSession(url, Terms("counting", "bench", 3, 30))
         for room in (1, 8):
             taken: list[Any] = []
             found[f"claim_{room}_us"] = quick(SETTLE // room, lambda _: taken.extend(session.claim(room)))  # noqa: B023
-            done = [Ended(job.id, job.attempt, "done", b"x" * 100) for job in taken]
+            done = [JobEnd(job.id, job.attempt, "done", b"x" * 100) for job in taken]
             batches = [done[n : n + room] for n in range(0, len(done), room)]
             found[f"end_{room}_us"] = quick(len(batches), lambda n: session.end(batches[n]))  # noqa: B023
-        other = Session(url, Terms("counting", "neighbour", 3, 30))
+        other = WorkerSession(url, Terms("counting", "neighbour", 3, 30))
         before = server_cpu(made)
         found["watch_us"] = quick(SETTLE, lambda _: (session.watch(), session.unwanted()))
         found["look_cpu_us"] = round((server_cpu(made) - before) / SETTLE / 2 * 1e6, 1)

@@ -22,7 +22,7 @@ from stategraph.checkpoint import StorageError
 from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.checkpoint.sql.postgres_server import ConnectionLostError
 from stategraph.store.postgres import PostgresStore
-from stategraph.workers import Queue, Result, listener
+from stategraph.workers import Queue, listener
 
 NOTICED = 25
 """Seconds after which TCP tells either side that the other one is gone."""
@@ -111,9 +111,9 @@ class Story:
     elsewhere: float = 0.0
     unlocked: float = 0.0
     unseen: float = 0.0
-    moved: list[Result] = field(default_factory=list)
-    kept: list[Result] = field(default_factory=list)
-    after: list[Result] = field(default_factory=list)
+    moved: list[JobResult] = field(default_factory=list)
+    kept: list[JobResult] = field(default_factory=list)
+    after: list[JobResult] = field(default_factory=list)
     before: list[Any] = field(default_factory=list)
     since: list[Any] = field(default_factory=list)
     left: int | None = None

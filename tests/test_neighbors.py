@@ -29,7 +29,7 @@ from stategraph.executors import pools
 from stategraph.workers import Queue
 from stategraph.workers import queue as queue_module
 from stategraph.workers import session as session_module
-from stategraph.workers.session import Session, Terms
+from stategraph.workers.session import Terms, WorkerSession
 
 postgres = cluster.postgres
 TERMS = Terms("counting", "tester", 3, 20)
@@ -67,7 +67,7 @@ def test_notices_of_others_wake_nobody_and_end_nothing(
         until(queue.workers)
         for number, payload in enumerate(["", "x", "-", "9" * 7000, "1.5", "ü", "7"]):
             woken = threading.Event()
-            with queue._listener.told(10_000 + number, woken.set):
+            with queue._listener.notify(10_000 + number, woken.set):
                 neighbor.execute("SELECT pg_notify('stategraph_ended', %s), pg_notify('stategraph_work', %s)", [payload] * 2)
                 neighbor.execute("SELECT pg_notify('stategraph_ended', %s)", [str(10_000 + number)])
                 assert woken.wait(30), f"nobody listens any more after {payload!r}"
@@ -83,7 +83,7 @@ def test_a_lock_that_a_neighbor_holds_is_not_waited_for(
     neighbor.execute("SELECT pg_advisory_lock(4711)")
     keys = iter([4711, 4711, 4712])
     monkeypatch.setattr(session_module, "randbits", lambda bits: next(keys))
-    with closing(Session(postgres, TERMS).open()) as session:
+    with closing(WorkerSession(postgres, TERMS).open()) as session:
         assert session.worker and "takes another one" in caplog.text
 
 
@@ -91,9 +91,9 @@ def test_a_neighbor_that_waits_for_a_workers_lock_does_not_inherit_its_claims(
     postgres: str, queue: Queue, neighbor: psycopg.Connection[Any]
 ) -> None:
     queue.submit("t", GIVEN)
-    dead = Session(postgres, TERMS).open()
+    dead = WorkerSession(postgres, TERMS).open()
     assert len(dead.claim(1)) == 1
-    with psycopg.connect(postgres, autocommit=True) as admin, closing(Session(postgres, TERMS).open()) as other:
+    with psycopg.connect(postgres, autocommit=True) as admin, closing(WorkerSession(postgres, TERMS).open()) as other:
         ((key,),) = admin.execute("SELECT key FROM stategraph_workers WHERE id = %s", [dead.worker]).fetchall()
         thread = threading.Thread(target=neighbor.execute, args=("SELECT pg_advisory_lock(%s)", [key]))
         thread.start()
@@ -149,7 +149,7 @@ def test_many_that_make_the_tables_at_once_make_them_once(postgres: str) -> None
 
 def test_an_evicted_worker_that_is_gone_takes_no_innocent_session_with_it(postgres: str, queue: Queue) -> None:
     """Its backend's number may be that of another session by now."""
-    with psycopg.connect(postgres, autocommit=True) as innocent, closing(Session(postgres, TERMS).open()) as session:
+    with psycopg.connect(postgres, autocommit=True) as innocent, closing(WorkerSession(postgres, TERMS).open()) as session:
         with psycopg.connect(postgres, autocommit=True) as admin:
             admin.execute("UPDATE stategraph_workers SET backend = %s", [innocent.info.backend_pid])
         queue.evict(session.worker)
@@ -168,7 +168,7 @@ def speaks(state: dict[str, Any], writer: Any) -> Any:
 def test_a_connection_that_says_nothing_or_nonsense_holds_up_no_other(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    address = pools.the_mailbox().address
+    address = pools.open_mailbox().address
     silent, babbling = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
     builder = StateGraph(dict).add_node("speaks", speaks).add_edge(START, "speaks")
     with closing(silent), closing(babbling), ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:

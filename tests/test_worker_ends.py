@@ -19,7 +19,7 @@ import pytest
 from fleet import QUICK, State, all_ended, counting, looped, until, working
 
 from stategraph.workers import Queue, Worker
-from stategraph.workers.session import Session
+from stategraph.workers.session import WorkerSession
 
 postgres = cluster.postgres
 THREADS = ["t0", "t1", "t2"]
@@ -74,9 +74,9 @@ class Stage:
 
 def fail_once(patch: pytest.MonkeyPatch, name: str, when: str, error: type[BaseException], armed: Callable[[], bool]) -> None:
     """The next call of this method of the session fails, before it has done anything or after."""
-    real, left = getattr(Session, name), [1]
+    real, left = getattr(WorkerSession, name), [1]
 
-    def call(self: Session, *args: Any) -> Any:
+    def call(self: WorkerSession, *args: Any) -> Any:
         fails = bool(left) and armed()
         if fails:
             left.clear()
@@ -87,12 +87,12 @@ def fail_once(patch: pytest.MonkeyPatch, name: str, when: str, error: type[BaseE
             raise error("planted")
         return found
 
-    patch.setattr(Session, name, call)
+    patch.setattr(WorkerSession, name, call)
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
 @pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("name", ["claim", "end", "watch", "unwanted", "wait"])
+@pytest.mark.parametrize("name", ["claim", "end", "watch", "find_cancelled", "wait"])
 def test_whatever_ends_the_loop_of_a_worker_its_jobs_go_on_in_the_next(
     postgres: str, name: str, when: str, error: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -118,7 +118,7 @@ def test_whatever_ends_the_loop_of_a_worker_its_jobs_go_on_in_the_next(
 
 def test_an_interrupted_connection_is_found_by_others(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the worker could not give its jobs back itself."""
-    monkeypatch.setattr(Session, "_give_back", lambda self: self._connection.execute("no SQL"))
+    monkeypatch.setattr(WorkerSession, "_give_back", lambda self: self._connection.execute("no SQL"))
     stage = Stage()
     with Queue.from_conn_string(postgres, stage.graph) as queue, pytest.MonkeyPatch.context() as patch:
         queue.submit_many([(name, {"log": [], "left": 2}) for name in THREADS])

@@ -34,11 +34,11 @@ from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.checkpoint.serde import Serializer
 from stategraph.checkpoint.sql import postgres_wire as wire_module
 from stategraph.checkpoint.sql.postgres_server import ConnectionLostError
-from stategraph.workers import JobOpenError, Queue, Worker, WorkersDiedError, runs, tables
+from stategraph.workers import JobOpenError, Queue, Worker, WorkersDiedError, runner, tables
 from stategraph.workers import queue as queue_module
-from stategraph.workers.jobs import Ended, Form, Job, Name
-from stategraph.workers.runs import Runs
-from stategraph.workers.session import LISTENERS, Session, SessionLostError, Terms
+from stategraph.workers.jobs import Job, JobCodec, JobEnd, JobName
+from stategraph.workers.runner import JobRunner
+from stategraph.workers.session import LISTENERS, SessionLostError, Terms, WorkerSession
 
 postgres = cluster.postgres
 TERMS = Terms("counting", "tester", 3, 20)
@@ -57,15 +57,15 @@ def queue(postgres: str) -> Iterator[Queue]:
 
 
 @pytest.fixture
-def session(postgres: str, queue: Queue) -> Iterator[Session]:
+def session(postgres: str, queue: Queue) -> Iterator[WorkerSession]:
     with PostgresSaver.from_conn_string(postgres) as saver:
         saver.setup()
-    opened = Session(postgres, TERMS).open()
+    opened = WorkerSession(postgres, TERMS).open()
     yield opened
     opened.close()
 
 
-def cut(session: Session) -> None:
+def cut(session: WorkerSession) -> None:
     """What the server does when a connection is gone."""
     session._connection.close()
 
@@ -186,19 +186,19 @@ def test_a_run_id_submitted_twice_is_one_job(postgres: str, queue: Queue) -> Non
 def test_a_mistake_is_told_when_it_is_submitted(postgres: str, queue: Queue) -> None:
     with pytest.raises(UnserializableError, match=r"\['input'\]\['log'\]\[0\]"):
         queue.submit("t", {"log": [threading.Lock()]})
-    with pytest.raises(ValueError, match="named by a text that is not empty"):
+    with pytest.raises(ValueError, match="thread_id must be a text that is not empty"):
         queue.submit("", five())
-    with pytest.raises(ValueError, match="priority is a whole number"):
+    with pytest.raises(ValueError, match="priority must be an integer between"):
         queue.submit("t", five(), priority=2**31)
-    with pytest.raises(ValueError, match="does not name its thread_id"):
+    with pytest.raises(ValueError, match="must not name its thread_id"):
         queue.submit("t", five(), config={"configurable": {"thread_id": "u"}})
     with pytest.raises(ValueError, match="2 inputs but 1 run ids"):
         queue.submit_many([("t", five()), ("u", five())], run_ids=["r"])
     with pytest.raises(ValueError, match="'waitin'; did you mean 'waiting'"):
         queue.jobs(["waitin"])
-    with pytest.raises(ValueError, match="1 or more, not 0"):
+    with pytest.raises(ValueError, match="1 or more, got 0"):
         queue.limit(0)
-    with pytest.raises(TypeError, match="compiled graph or of a graph's name, not of 7"):
+    with pytest.raises(TypeError, match="compiled graph or the name of one, got 7"):
         Queue(postgres, 7)  # type: ignore[arg-type]
     assert queue.counts() == {}
 
@@ -212,7 +212,7 @@ def test_a_graph_that_no_other_worker_could_go_on_with_is_refused(postgres: str)
         Worker(counting, postgres, concurrency=0)
     nameless = StateGraph(State).add_node("a", lambda state: {}).add_edge(START, "a").compile()
     for make in (Worker, lambda *given: Queue(*reversed(given))):
-        with pytest.raises(ValueError, match="no name of its own"):
+        with pytest.raises(ValueError, match="must have a name"):
             make(nameless, postgres)
     assert Worker(nameless, postgres, name="any").name == "any"
 
@@ -305,7 +305,7 @@ def test_jobs_of_a_thread_run_by_priority_then_as_submitted_never_side_by_side(p
         assert queue.result("t", run_id=str(expected[-1])).unwrap()["log"] == expected
 
 
-def test_of_several_threads_the_one_of_higher_priority_goes_first(session: Session, queue: Queue) -> None:
+def test_of_several_threads_the_one_of_higher_priority_goes_first(session: WorkerSession, queue: Queue) -> None:
     for number in range(6):
         queue.submit(f"t{number}", five(), priority=number % 3)
     assert [job.name.thread_id for job in session.claim(4)] == ["t2", "t5", "t1", "t4"]
@@ -313,12 +313,12 @@ def test_of_several_threads_the_one_of_higher_priority_goes_first(session: Sessi
     assert session.claim(4) == []
 
 
-def test_however_many_claim_at_once_a_thread_is_had_by_one(postgres: str, session: Session, queue: Queue) -> None:
-    sessions = [session, *(Session(postgres, TERMS).open() for _ in range(5))]
+def test_however_many_claim_at_once_a_thread_is_had_by_one(postgres: str, session: WorkerSession, queue: Queue) -> None:
+    sessions = [session, *(WorkerSession(postgres, TERMS).open() for _ in range(5))]
     gate = threading.Barrier(6)
     had: list[Job] = []
 
-    def claim(one: Session) -> None:
+    def claim(one: WorkerSession) -> None:
         for number in range(20):
             gate.wait()
             if one is session:
@@ -330,7 +330,7 @@ def test_however_many_claim_at_once_a_thread_is_had_by_one(postgres: str, sessio
             assert set(running.values()) <= {1}, "two jobs of a thread were claimed"
             gate.wait()
             if taken:
-                one.end([Ended(job.id, job.attempt, "done") for job in taken])
+                one.end([JobEnd(job.id, job.attempt, "done") for job in taken])
             if one is session:
                 had.clear()
 
@@ -399,9 +399,9 @@ def test_a_claim_whose_answer_was_lost_goes_back_when_the_worker_reconnects(post
         proxy.close()
 
 
-def test_a_claim_ends_with_the_connection_and_another_takes_it_over(postgres: str, session: Session, queue: Queue) -> None:
+def test_a_claim_ends_with_the_connection_and_another_takes_it_over(postgres: str, session: WorkerSession, queue: Queue) -> None:
     queue.submit("t", five())
-    other = Session(postgres, TERMS).open()
+    other = WorkerSession(postgres, TERMS).open()
     (job,) = session.claim(1)
     assert other.watch() == 0 and other.claim(1) == []
     cut(session)
@@ -411,44 +411,44 @@ def test_a_claim_ends_with_the_connection_and_another_takes_it_over(postgres: st
     other.close()
 
 
-def test_who_has_lost_a_claim_cannot_end_the_job(postgres: str, session: Session, queue: Queue) -> None:
+def test_who_has_lost_a_claim_cannot_end_the_job(postgres: str, session: WorkerSession, queue: Queue) -> None:
     queue.submit("t", five())
     (job,) = session.claim(1)
     cut(session)
-    other = Session(postgres, TERMS).open()
+    other = WorkerSession(postgres, TERMS).open()
     until(other.watch)
     (again,) = other.claim(1)
-    late = Session(postgres, TERMS, before=session.worker).open()
+    late = WorkerSession(postgres, TERMS, before=session.worker).open()
     assert late.kept == set()
-    late.end([Ended(job.id, job.attempt, "failed")])
+    late.end([JobEnd(job.id, job.attempt, "failed")])
     assert queue.result("t", wait=0).status == "running"
-    other.end([Ended(again.id, again.attempt, "done")])
+    other.end([JobEnd(again.id, again.attempt, "done")])
     assert queue.result("t", wait=0).status == "done"
     for each in (other, late):
         each.close()
 
 
-def test_a_worker_that_comes_back_in_time_keeps_its_claims(postgres: str, session: Session, queue: Queue) -> None:
+def test_a_worker_that_comes_back_in_time_keeps_its_claims(postgres: str, session: WorkerSession, queue: Queue) -> None:
     queue.submit_many([("t", five()), ("u", five())])
     jobs = session.claim(2)
     cut(session)
-    back = Session(postgres, TERMS, before=session.worker).open()
-    other = Session(postgres, TERMS).open()
+    back = WorkerSession(postgres, TERMS, before=session.worker).open()
+    other = WorkerSession(postgres, TERMS).open()
     assert back.kept == {(job.id, job.attempt) for job in jobs}
     assert other.watch() == 0
-    back.end([Ended(job.id, job.attempt, "done") for job in jobs])
+    back.end([JobEnd(job.id, job.attempt, "done") for job in jobs])
     assert queue.counts() == {"counting": {"done": 2}}
     for each in (back, other):
         each.close()
 
 
 def test_each_death_at_the_same_step_counts_and_the_third_parks_the_job_and_its_thread(
-    postgres: str, queue: Queue, session: Session
+    postgres: str, queue: Queue, session: WorkerSession
 ) -> None:
     queue.submit("t", five(), run_id="bad")
     queue.submit("t", five(), run_id="next")
     for deaths in (0, 1, 2):
-        one = Session(postgres, TERMS).open()
+        one = WorkerSession(postgres, TERMS).open()
         (job,) = one.claim(9)
         assert job.begun == (deaths < 2), "the last try is kept back, to be run alone"
         assert deaths < 2 or one.begin(job)
@@ -461,12 +461,12 @@ def test_each_death_at_the_same_step_counts_and_the_third_parks_the_job_and_its_
     assert session.claim(9) == [], "its thread waits"
     assert queue.retry("bad") and not queue.retry("next")
     (job,) = session.claim(9)
-    session.end([Ended(job.id, job.attempt, "waiting")])
+    session.end([JobEnd(job.id, job.attempt, "waiting")])
     assert queue.cancel("bad") and not queue.cancel("bad")
     assert [job.name.run_id for job in session.claim(9)] == ["next"]
 
 
-def test_nothing_runs_beside_a_job_on_its_last_try(postgres: str, queue: Queue, session: Session) -> None:
+def test_nothing_runs_beside_a_job_on_its_last_try(postgres: str, queue: Queue, session: WorkerSession) -> None:
     lock, inside, beside = threading.Lock(), [0], set()
 
     def step(state: State, runtime: Any) -> Any:
@@ -480,7 +480,7 @@ def test_nothing_runs_beside_a_job_on_its_last_try(postgres: str, queue: Queue, 
 
     queue.submit("suspect", five())
     for _ in range(2):
-        one = Session(postgres, TERMS).open()
+        one = WorkerSession(postgres, TERMS).open()
         assert one.claim(1)
         cut(one)
         until(session.watch)
@@ -492,26 +492,26 @@ def test_nothing_runs_beside_a_job_on_its_last_try(postgres: str, queue: Queue, 
     assert queue.counts() == {"counting": {"done": 13}}
 
 
-def test_a_job_that_was_kept_back_does_not_pay_for_others(postgres: str, queue: Queue, session: Session) -> None:
+def test_a_job_that_was_kept_back_does_not_pay_for_others(postgres: str, queue: Queue, session: WorkerSession) -> None:
     queue.submit("t", five())
     for _ in range(2):
-        one = Session(postgres, TERMS).open()
+        one = WorkerSession(postgres, TERMS).open()
         one.claim(1)
         cut(one)
         until(session.watch)
-    one = Session(postgres, TERMS).open()
+    one = WorkerSession(postgres, TERMS).open()
     assert [job.begun for job in one.claim(1)] == [False]
     cut(one)
     until(session.watch)
     assert queue.result("t", wait=0).status == "waiting"
 
 
-def test_deaths_count_only_while_the_thread_comes_no_further(postgres: str, queue: Queue, session: Session) -> None:
+def test_deaths_count_only_while_the_thread_comes_no_further(postgres: str, queue: Queue, session: WorkerSession) -> None:
     queue.submit("t", {"log": [], "left": 1000})
     with PostgresSaver.from_conn_string(postgres) as saver:
         app = counting.copy({"checkpointer": saver})
         for _ in range(5):
-            one = Session(postgres, TERMS).open()
+            one = WorkerSession(postgres, TERMS).open()
             (job,) = one.claim(1)
             assert job.begun
             app.invoke({"log": [], "left": 1}, {"configurable": {"thread_id": "t"}})
@@ -520,10 +520,10 @@ def test_deaths_count_only_while_the_thread_comes_no_further(postgres: str, queu
     assert queue.result("t", wait=0).status == "waiting"
 
 
-def test_who_left_in_good_order_counts_as_no_death(postgres: str, queue: Queue, session: Session) -> None:
+def test_who_left_in_good_order_counts_as_no_death(postgres: str, queue: Queue, session: WorkerSession) -> None:
     queue.submit("t", five())
     for _ in range(4):
-        one = Session(postgres, TERMS).open()
+        one = WorkerSession(postgres, TERMS).open()
         (job,) = one.claim(1)
         assert job.begun
         one.leave()
@@ -532,20 +532,20 @@ def test_who_left_in_good_order_counts_as_no_death(postgres: str, queue: Queue, 
 
 
 def test_few_of_many_workers_hear_of_new_work_and_when_they_go_others_do(postgres: str, queue: Queue) -> None:
-    many = [Session(postgres, TERMS).open() for _ in range(LISTENERS + 4)]
-    assert [each._hears for each in many] == [True] * LISTENERS + [False] * 4
+    many = [WorkerSession(postgres, TERMS).open() for _ in range(LISTENERS + 4)]
+    assert [each._listens for each in many] == [True] * LISTENERS + [False] * 4
     for each in many[:3]:
         each.close()
     for each in many[3:]:
         each.watch()
-    assert [each._hears for each in many[3:]] == [True] * LISTENERS + [False]
+    assert [each._listens for each in many[3:]] == [True] * LISTENERS + [False]
     for each in many[3:]:
         each.close()
 
 
-def test_a_whole_fleet_that_died_is_buried_by_one(postgres: str, queue: Queue, session: Session) -> None:
+def test_a_whole_fleet_that_died_is_buried_by_one(postgres: str, queue: Queue, session: WorkerSession) -> None:
     queue.submit_many([(f"t{number}", five()) for number in range(8)])
-    dead = [Session(postgres, TERMS).open() for _ in range(8)]
+    dead = [WorkerSession(postgres, TERMS).open() for _ in range(8)]
     assert [len(each.claim(1)) for each in dead] == [1] * 8
     for each in dead:
         cut(each)
@@ -556,16 +556,16 @@ def test_a_whole_fleet_that_died_is_buried_by_one(postgres: str, queue: Queue, s
 # -- an input that is given twice -------------------------------------------------------------------------------
 
 
-def job_of(form: Form, given: Any, attempt: int = 1, **more: Any) -> Job:
-    name = Name("counting", "t", "r")
+def job_of(form: JobCodec, given: Any, attempt: int = 1, **more: Any) -> Job:
+    name = JobName("counting", "t", "r")
     task = form.write("task", name, {"input": given, "config": {}, "context": None})
     return Job(1, attempt, 1, True, name, task, **more)
 
 
 def test_an_answer_never_reaches_the_question_after_its_own(postgres: str) -> None:
-    form, stored = Form(Serializer(), Integrity()), []
+    form, stored = JobCodec(Serializer(), Integrity()), []
     app = fleet.asking().copy({"checkpointer": InMemorySaver()})
-    runs = Runs(app, form, lambda job, task: stored.append(task))
+    runs = JobRunner(app, form, lambda job, task: stored.append(task))
     config: Any = {"configurable": {"thread_id": "t"}}
     app.invoke({"log": []}, config)
     job = job_of(form, Command(resume="a"))
@@ -579,7 +579,7 @@ def test_an_answer_never_reaches_the_question_after_its_own(postgres: str) -> No
 
 
 def test_an_update_is_applied_once_however_often_its_job_is_begun() -> None:
-    form = Form(Serializer(), Integrity())
+    form = JobCodec(Serializer(), Integrity())
     broken = threading.Event()
 
     def step(state: State) -> Any:
@@ -588,7 +588,7 @@ def test_an_update_is_applied_once_however_often_its_job_is_begun() -> None:
         return {"log": ["step"]}
 
     app = looped(step).copy({"checkpointer": InMemorySaver()})
-    runs = Runs(app, form, lambda job, task: None)
+    runs = JobRunner(app, form, lambda job, task: None)
     config: Any = {"configurable": {"thread_id": "t"}}
     broken.set()
     app.invoke({"log": [], "left": 1}, config)
@@ -649,7 +649,7 @@ def test_jobs_are_forgotten_and_their_threads_stay(postgres: str, queue: Queue) 
 
 
 def test_a_claim_that_a_lost_session_still_makes_goes_to_the_next_one(
-    postgres: str, queue: Queue, session: Session
+    postgres: str, queue: Queue, session: WorkerSession
 ) -> None:
     queue.submit("t", five())
     queue.submit("t", five(), priority=1)
@@ -658,7 +658,7 @@ def test_a_claim_that_a_lost_session_still_makes_goes_to_the_next_one(
         session._connection.patience = 0.2
         with pytest.raises(SessionLostError, match="did not answer"):
             session.claim(1)
-        back = Session(postgres, TERMS, before=session.worker).open()
+        back = WorkerSession(postgres, TERMS, before=session.worker).open()
         other.rollback()
     with psycopg.connect(postgres, autocommit=True) as admin:
         until(lambda: not admin.execute(
@@ -711,7 +711,7 @@ def test_a_submit_of_which_nobody_knows_whether_it_was_done_says_so(postgres: st
 def test_a_job_goes_back_to_the_queue_when_the_database_is_away_for_long(
     postgres: str, queue: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runs, "REPEATS", 2)
+    monkeypatch.setattr(runner, "REPEATS", 2)
     server, begun = cluster.shared(), threading.Event()
 
     def step(state: State) -> Any:
@@ -923,9 +923,9 @@ def test_a_command_line_that_cannot_be_says_why(postgres: str, capsys: Any) -> N
         (["work", "--db", postgres, f"{fleet.__file__}:nothing"], "has no 'nothing'"),
         (["work", "--db", postgres, f"{fleet.__file__}:counting", "--concurrency", "0"], "above 0"),
         (["queue", "--db", "this is = not '"], "no Postgres connection string"),
-        (["queue", "--db", postgres, "--forget", "-1"], "0 or more, not -1 day"),
+        (["queue", "--db", postgres, "--forget", "-1"], "0 or more, got -1 day"),
         (["queue", "--db", postgres, "--forget", "inf"], "infinity"),
-        (["queue", "--db", postgres, "--list", "-1"], "0 or more, not -1"),
+        (["queue", "--db", postgres, "--list", "-1"], "0 or more, got -1"),
     ):
         with pytest.raises(SystemExit) as ended:
             main(words)
@@ -933,7 +933,7 @@ def test_a_command_line_that_cannot_be_says_why(postgres: str, capsys: Any) -> N
         assert reason in capsys.readouterr().err
 
 
-def test_a_machine_that_vanished_is_noticed_by_both_ends(session: Session) -> None:
+def test_a_machine_that_vanished_is_noticed_by_both_ends(session: WorkerSession) -> None:
     """By TCP itself: the server lets go of the claims within half a minute, whatever its own settings are."""
     shown = [session._connection.execute(f"SHOW tcp_{name}").fetchone() for name in (
         "keepalives_idle", "keepalives_interval", "keepalives_count", "user_timeout")]  # fmt: skip
@@ -942,7 +942,7 @@ def test_a_machine_that_vanished_is_noticed_by_both_ends(session: Session) -> No
     assert (info["keepalives_idle"], info["tcp_user_timeout"]) == ("10", "25000")
 
 
-def test_a_session_that_is_lost_says_so(session: Session) -> None:
+def test_a_session_that_is_lost_says_so(session: WorkerSession) -> None:
     cut(session)
     with pytest.raises(SessionLostError, match="broke"):
         session.claim(1)

@@ -1,24 +1,34 @@
-"""Many workers on one Postgres: a queue of runs, and the workers that take them. Sits on the engine and its savers.
+"""Many workers on one Postgres: a queue of runs, and the workers that take them. Sits on the engine
+and its savers.
 
-`Queue` brings work and gives results, a `Worker` runs it. Needs `stategraph[postgres]`; Postgres is the queue, there is
-no broker.
+`Queue` takes jobs and gives their results, a `Worker` runs them. Needs `stategraph[postgres]`;
+Postgres is the queue, there is no broker.
 """
 
 from importlib import import_module as _load
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .jobs import JobOpenError, Result, Status, WorkersDiedError
-    from .queue import Queue, WorkerInfo
+    from .jobs import JobOpenError, JobResult, Status, WorkerInfo, WorkersDiedError
+    from .queue import Queue
     from .worker import Worker
 
-__all__ = ["Queue", "Worker", "Result", "Status", "WorkerInfo", "JobOpenError", "WorkersDiedError"]
+__all__ = [
+    "Queue",
+    "Worker",
+    "JobResult",
+    "Status",
+    "WorkerInfo",
+    "JobOpenError",
+    "WorkersDiedError",
+]
 
-_ROOM_OF = {"Queue": "queue", "WorkerInfo": "queue", "Worker": "worker"}
+_MODULE_OF = {"Queue": "queue", "Worker": "worker"}
 
 
 def __getattr__(name: str) -> Any:
-    """Load a room when one of its names is first asked for: the command line is there without psycopg."""
+    """Import a module when one of its names is first used: the command line works without
+    psycopg."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(_load(f".{_ROOM_OF.get(name, 'jobs')}", __name__), name)
+    return getattr(_load(f".{_MODULE_OF.get(name, 'jobs')}", __name__), name)

@@ -17,33 +17,35 @@ from ..checkpoint.serde import FORMAT, Serializer
 from ..checkpoint.serde.msgpack import packb
 from ..pregel.app import Pregel
 from ..pregel.errors import StateGraphError
+from ..pregel.run.config import normalize
 from ..pregel.runtime import RunControl
-from ..pregel.types import Interrupt
+from ..pregel.types import Interrupt, RunnableConfig
 
 Status = Literal["waiting", "running", "done", "paused", "failed", "parked", "cancelled"]
-"""How a job stands. `paused`: its run asks questions; a job with `Command(resume=...)` answers. `failed`: a node
-raised, and a job with the input None goes on. `parked`: its workers died, again and again at the same step; its thread
-waits until the job is tried again or cancelled."""
+"""How a job stands. `paused`: its run asks questions; a job with `Command(resume=...)` answers.
+`failed`: a node raised, and a job with the input None goes on. `parked`: a dead letter, since its
+workers died again and again at the same step; its thread waits until the job is retried or
+cancelled."""
 
 STATUSES: tuple[Status, ...] = get_args(Status)
 OPEN = frozenset({"waiting", "running"})
-NAMELESS = ("StateGraph", "Pregel")
-"""How graphs are called that nobody named."""
+DEFAULT_NAMES = ("StateGraph", "Pregel")
+"""The names of graphs that nobody named."""
 
-LONGEST = 1000
-"""Bytes of a graph's name, which stands in an index."""
+MOST_NAME_BYTES = 1000
+"""Of a graph's name, which stands in an index."""
 
 
 class WorkersDiedError(StateGraphError):
-    """The workers that ran a job died, each time before the thread had come any further. The job is parked: mend the
-    graph, then `retry` or `cancel` it."""
+    """The workers that ran a job died, each time before the thread had come any further. The job is
+    parked, a dead letter: mend the graph, then `retry` or `cancel` it."""
 
 
 class JobOpenError(StateGraphError):
     """A job has not come to its end yet, so it has no value."""
 
 
-class Name(NamedTuple):
+class JobName(NamedTuple):
     """Which job. What is stored of it is bound to all three."""
 
     graph: str
@@ -55,7 +57,7 @@ class Name(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class JobResult:
     """How a job stands, and what came of it.
 
     Attributes:
@@ -87,16 +89,17 @@ class Result:
         """The value of a job that is done or paused.
 
         Raises:
-            JobOpenError: it waits or runs still, or was cancelled.
+            JobOpenError: it still waits or runs, or was cancelled.
             Exception: what its run raised.
 
-        >>> Result("g", "t", "r", "done", value={"n": 1}).unwrap()
+        >>> JobResult("g", "t", "r", "done", value={"n": 1}).unwrap()
         {'n': 1}
         """
         if self.error is not None:
             raise self.error
         if self.status not in ("done", "paused"):
-            raise JobOpenError(f"the job {self.run_id!r} of thread {self.thread_id!r} is {self.status}")
+            job = JobName(self.graph, self.thread_id, self.run_id)
+            raise JobOpenError(f"{job} is {self.status}")
         return self.value
 
 
@@ -106,25 +109,26 @@ class Job:
 
     Attributes:
         attempt: how often it was claimed, this time included.
-        worker: whose claim it is. Without both of these nobody ends it.
-        begun: false if it is to run alone, because workers died that ran it.
+        worker: whose claim it is. Nobody can end the job without this and `attempt`.
+        begun: false if it must run alone, because workers that ran it died.
         task: as it is stored.
         control: to ask its run to stop.
-        lost: another worker has it; what comes of the run counts no more.
+        lost: another worker has it; what comes of the run does not count any more.
     """
 
     id: int
     attempt: int
     worker: int
     begun: bool
-    name: Name
+    name: JobName
     task: bytes
     control: RunControl = field(default_factory=RunControl)
     lost: bool = False
 
 
-class Ended(NamedTuple):
-    """How a run of a job ended: to be stored under its token. `waiting` gives it back to the queue."""
+class JobEnd(NamedTuple):
+    """How a run of a job ended. It is stored only if the job's worker and attempt are still those
+    of the run. `waiting` gives the job back to the queue."""
 
     id: int
     attempt: int
@@ -132,57 +136,76 @@ class Ended(NamedTuple):
     outcome: bytes | None = None
 
 
-def lane(name: str) -> int:
-    """A number made of a name, for indexes and locks: 63 bits and a sign.
+def hash_name(name: str) -> int:
+    """A number made of a name, for the index of threads and for notices: 64 bits, signed.
 
-    >>> lane("thread-1") == lane("thread-1") != lane("thread-2")
+    >>> hash_name("thread-1") == hash_name("thread-1") != hash_name("thread-2")
     True
     """
     return int.from_bytes(sha256(name.encode()).digest()[:8], "big", signed=True)
 
 
-def text(data: bytes) -> str:
-    r"""A name as it is stored. One that was damaged stays readable, so that one bad row stops nobody; what is bound to
-    the name does not open then.
+def decode_name(data: bytes) -> str:
+    r"""A name as it is stored. One that was damaged stays readable, so that one bad row does not
+    stop a worker; what is stored under the name does not open then.
 
-    >>> text(b"order-7"), text(b"order-\xb7")
+    >>> decode_name(b"order-7"), decode_name(b"order-\xb7")
     ('order-7', 'order-\\xb7')
     """
     return data.decode(errors="backslashreplace")
 
 
-def queue_of(graph: Any) -> str:
-    """The name of the queue of a compiled graph, or of a graph that is named.
+def queue_name(graph: Any) -> str:
+    """The name of the queue of a graph, which is given compiled or by its name.
 
     Raises:
         TypeError: it is neither.
-        ValueError: the name is that of every graph, is empty, too long, or holds what no database can.
+        ValueError: the name is that of every graph, is empty, too long, or holds what no database
+            can.
     """
     name = graph.name if isinstance(graph, Pregel) else graph
     if not isinstance(name, str):
-        raise TypeError(f"a queue is that of a compiled graph or of a graph's name, not of {graph!r}")
-    if name in NAMELESS:
+        raise TypeError(f"graph must be a compiled graph or the name of one, got {graph!r}")
+    if name in DEFAULT_NAMES:
         raise ValueError(
-            "the graph has no name of its own, by which its queue is found: compile(name=...), or name the queue (--as)"
+            "the graph must have a name, by which its queue is found, got none: "
+            "give it one by compile(name=...), or name the queue (--as)"
         )
     check_names(name)
-    if not 0 < len(name.encode()) <= LONGEST:
-        raise ValueError(f"a graph's name has 1 to {LONGEST} bytes, not {len(name.encode())}")
+    if not 0 < len(name.encode()) <= MOST_NAME_BYTES:
+        raise ValueError(
+            f"a graph's name must have 1 to {MOST_NAME_BYTES} bytes, got {len(name.encode())}"
+        )
     return name
 
 
-class Form(NamedTuple):
+class WorkerInfo(NamedTuple):
+    """A worker as the database knows it.
+
+    Attributes:
+        leaving: it is about to end, and claims nothing more.
+        running: how many jobs it has claimed.
+    """
+
+    id: int
+    graph: str
+    name: str
+    leaving: bool
+    running: int
+
+
+class JobCodec(NamedTuple):
     """How tasks and outcomes become bytes: a serializer, and what guards the rows.
 
-    >>> form, name = Form(Serializer(), Integrity()), Name("orders", "order-7", "run-1")
-    >>> form.read("task", name, form.write("task", name, {"n": (1, 2)}))
+    >>> codec, name = JobCodec(Serializer(), Integrity()), JobName("orders", "order-7", "run-1")
+    >>> codec.read("task", name, codec.write("task", name, {"n": (1, 2)}))
     {'n': (1, 2)}
     """
 
     serde: Serializer
     integrity: Integrity
 
-    def write(self, what: str, name: Name, value: Any) -> bytes:
+    def write(self, what: str, name: JobName, value: Any) -> bytes:
         """The bytes of a value, bound to its place.
 
         Raises:
@@ -190,7 +213,7 @@ class Form(NamedTuple):
         """
         return self.integrity.protect(self.serde.dumps(value)[1], packb([what, *name]))
 
-    def read(self, what: str, name: Name, data: bytes) -> Any:
+    def read(self, what: str, name: JobName, data: bytes) -> Any:
         """The value that was written.
 
         Raises:
@@ -203,10 +226,10 @@ class Form(NamedTuple):
             raise DamagedError(f"the {what} of {name}: {error}") from error
 
 
-def result_of(row: Sequence[Any], form: Form) -> Result:
+def read_result(row: Sequence[Any], codec: JobCodec) -> JobResult:
     """A row of the table, as its readers see it."""
     graph, thread_id, run_id, priority, state, attempts, deaths, outcome = row
-    name = Name(text(graph), text(thread_id), text(run_id))
+    name = JobName(*map(decode_name, (graph, thread_id, run_id)))
     value, questions, error = None, (), None
     if state == "parked":
         error = WorkersDiedError(
@@ -214,5 +237,49 @@ def result_of(row: Sequence[Any], form: Form) -> Result:
             "time before its thread had come any further. Mend the graph, then retry or cancel it"
         )
     elif outcome is not None:
-        value, questions, error = form.read("outcome", name, outcome)
-    return Result(*name, state, value, questions, error, priority, attempts)
+        value, questions, error = codec.read("outcome", name, outcome)
+    return JobResult(*name, state, value, questions, error, priority, attempts)
+
+
+# -- what a job may be ----------------------------------------------------------------------------
+
+PRIORITY_LIMIT = 2**31
+"""Priorities are nearer to 0 than this."""
+
+
+def check_config(config: RunnableConfig | None) -> RunnableConfig:
+    """A job's config, in its usual form.
+
+    Raises:
+        ValueError: it names what is the queue's to name.
+    """
+    settings = normalize(config)
+    taken = {"thread_id", "checkpoint_ns"} & {*settings.get("configurable", {})}
+    if taken or "run_id" in settings:
+        named = ", ".join(sorted(taken)) or "run_id"
+        raise ValueError(
+            f"the config of a job must not name its {named}: give it to submit() itself"
+        )
+    return settings
+
+
+def check_thread(thread_id: Any) -> None:
+    """Refuse what cannot name a thread.
+
+    Raises:
+        ValueError: it is no text, is empty, or cannot be stored.
+    """
+    if not isinstance(thread_id, str) or not thread_id:
+        raise ValueError(f"thread_id must be a text that is not empty, got {thread_id!r}")
+    check_names(thread_id)
+
+
+def check_priority(priority: Any) -> None:
+    """Refuse what cannot be a priority.
+
+    Raises:
+        ValueError: it is no integer, or too far from 0.
+    """
+    if not isinstance(priority, int) or abs(priority) >= PRIORITY_LIMIT:
+        raise ValueError(f"priority must be an integer between -2**31 and 2**31, got {priority!r}")
+

@@ -1,5 +1,8 @@
-"""One connection on which a process hears which jobs ended, for all who wait in it. It only tells; nobody relies on it,
-since a notice may be lost with its connection: who waits looks again after a while."""
+"""One connection on which a process is notified of jobs that ended, for all who wait in it.
+
+Nobody relies on it, since a notice may be lost with its connection: those who wait look again after
+a while.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import logging
 import selectors
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,80 +20,88 @@ from psycopg.conninfo import conninfo_to_dict
 from ..checkpoint.sql.postgres_wire import ALIVE, Patient, shares_sessions
 from .tables import STATEMENTS
 
-AGAIN = 1.0
-"""Seconds until a lost connection is tried again."""
+SECONDS_TO_RETRY = 1.0
+"""How long to wait before a lost connection is opened again."""
 
 LOG = logging.getLogger("stategraph.workers")
 
 PATIENCE = 5
-"""Seconds to wait for a connection, and then for its first answer: `close` may have to wait as long."""
+"""Seconds to wait for a connection, and then for its first answer. `close` may have to wait as
+long."""
 
 
 class Listener:
-    """Hears of jobs that ended. Its thread and its connection live while somebody waits for the first time, until it is
-    closed.
+    """Is notified of jobs that ended. Its thread and its connection are opened when somebody first
+    waits, and live until it is closed.
 
     Args:
-        conninfo: where to connect; None: nothing is ever heard.
+        conninfo: where to connect; with None there is never a notice.
     """
 
     def __init__(self, conninfo: str | None) -> None:
         given = None if conninfo is None else conninfo_to_dict(conninfo)
-        self._options: Any = given and {**ALIVE, **given, "autocommit": True, "connect_timeout": PATIENCE}
+        own = {"autocommit": True, "connect_timeout": PATIENCE}
+        self._options: Any = given and {**ALIVE, **given, **own}
         self._lock = threading.Lock()
-        self._waiting: dict[int, list[Callable[[], object]]] = {}
+        self._waiters: dict[int, list[Callable[[], object]]] = {}  # by job
         self._thread: threading.Thread | None = None
 
     @contextmanager
-    def told(self, id: int, wake: Callable[[], object]) -> Iterator[None]:
-        """Inside, `wake` is called when the job of this id ends; on another thread."""
+    def notify(self, id: int, wake: Callable[[], object]) -> Iterator[None]:
+        """Inside the block, call `wake` when the job of this id ends; on another thread."""
         with self._lock:
-            self._waiting.setdefault(id, []).append(wake)
+            self._waiters.setdefault(id, []).append(wake)
             if self._thread is None and self._options:
                 self._stop, self._stopped = socket.socketpair()
-                self._thread = threading.Thread(target=self._listen, name="stategraph-listener", daemon=True)
+                self._thread = threading.Thread(
+                    target=self._run, name="stategraph-listener", daemon=True
+                )
                 self._thread.start()
         try:
             yield
         finally:
             with self._lock:
-                self._waiting[id].remove(wake)
-                if not self._waiting[id]:
-                    del self._waiting[id]
+                self._waiters[id].remove(wake)
+                if not self._waiters[id]:
+                    del self._waiters[id]
 
     def close(self) -> None:
-        """Hear no more."""
+        """End the thread and its connection."""
         if self._thread is not None:
             self._stop.close()
             self._thread.join()
             self._stopped.close()
             self._thread = None
 
-    def _listen(self) -> None:
+    def _run(self) -> None:
         while True:
             try:
-                with self._connected() as connection:
-                    if shares_sessions(connection, self._connected):
-                        LOG.info("a pooler that shares sessions hears no notices: who waits looks again and again")
+                with self._connect() as connection:
+                    if shares_sessions(connection, self._connect):
+                        LOG.info(
+                            "a pooler that shares sessions passes on no notices: "
+                            "those who wait for a job look again and again"
+                        )
                         return
-                    connection.pgconn.notify_handler = None  # psycopg's own decodes what any role may have sent
+                    # psycopg's own handler would decode what any role may send.
+                    connection.pgconn.notify_handler = None
                     connection.execute(STATEMENTS["listen_for_ends"])
-                    self._wake(None)  # what ended before was not heard
-                    self._hear(connection)
+                    self._wake_all()  # of jobs that ended before there was no notice
+                    self._listen(connection)
                     return
             except Error:
                 with selectors.DefaultSelector() as selector:
                     selector.register(self._stopped, selectors.EVENT_READ)
-                    if selector.select(AGAIN):
+                    if selector.select(SECONDS_TO_RETRY):
                         return
 
-    def _connected(self) -> Patient:
+    def _connect(self) -> Patient:
         connection = Patient.connect(**self._options)
         connection.patience = PATIENCE
         return connection
 
-    def _hear(self, connection: Patient) -> None:
-        """Until it is closed."""
+    def _listen(self, connection: Patient) -> None:
+        """Pass on notices until `close`."""
         with selectors.DefaultSelector() as selector:
             selector.register(self._stopped, selectors.EVENT_READ)
             selector.register(connection.fileno(), selectors.EVENT_READ)
@@ -99,19 +110,27 @@ class Listener:
                     return
                 connection.pgconn.consume_input()
                 while (notice := connection.pgconn.notifies()) is not None:
-                    try:
-                        id = int(notice.extra)
-                    except ValueError:  # any role may send anything
-                        LOG.warning("a notice on the channel of stategraph is not one of a worker; it is ignored")
-                    else:
-                        self._wake(id)
+                    self._on_notice(notice.extra)
 
-    def _wake(self, id: int | None) -> None:
+    def _on_notice(self, payload: bytes) -> None:
+        try:
+            id = int(payload)
+        except ValueError:  # any role may send anything
+            LOG.warning("a notice on stategraph's channel does not come from a worker: ignored")
+            return
         with self._lock:
-            waiting = self._waiting.values() if id is None else [self._waiting.get(id, [])]
-            found = [wake for each in waiting for wake in each]
-        for wake in found:
-            try:
-                wake()
-            except RuntimeError:
-                pass  # its event loop was closed meanwhile
+            wakes = [*self._waiters.get(id, ())]
+        _call_all(wakes)
+
+    def _wake_all(self) -> None:
+        with self._lock:
+            wakes = [wake for each in self._waiters.values() for wake in each]
+        _call_all(wakes)
+
+
+def _call_all(wakes: Iterable[Callable[[], object]]) -> None:
+    for wake in wakes:
+        try:
+            wake()
+        except RuntimeError:
+            pass  # its event loop was closed meanwhile

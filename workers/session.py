@@ -1,7 +1,9 @@
-"""A worker's one session with Postgres: it registers the worker, claims jobs, ends them, watches a neighbour, and hears
-of new work. Used by one thread. When it is lost the worker opens another and carries its claims over.
+"""A worker's one session with Postgres: it registers the worker, claims jobs, ends them, watches a
+neighbour, and is notified of new work. Used by one thread. When it is lost the worker opens another
+and carries its claims over.
 
-The worker's advisory lock belongs to this session, so it cannot go through a PgBouncer that shares sessions.
+The worker's advisory lock belongs to this session, so it cannot go through a PgBouncer that shares
+sessions.
 """
 
 from __future__ import annotations
@@ -19,20 +21,22 @@ from psycopg.conninfo import conninfo_to_dict
 from ..checkpoint.errors import StorageError
 from ..checkpoint.sql.postgres_address import without_secrets
 from ..checkpoint.sql.postgres_wire import ALIVE, Patient, Wire, shares_sessions, transaction
-from .jobs import Ended, Job, Name, lane, text
+from .jobs import Job, JobEnd, JobName, decode_name, hash_name
 from .tables import STATEMENTS
 
-Result = TypeVar("Result")
+Found = TypeVar("Found")
 
 LISTENERS = 8
-"""How many workers of a graph, the oldest, hear of new work at once; the others find it when they look. Postgres wakes
-every session that listens for every notice, which costs more than the job once there are many."""
+"""How many workers of a graph, the oldest, are notified of new work; the others find it when they
+look. Postgres wakes every session that listens for every notice, which costs more than the job once
+there are many."""
 
 CLASHES = 5
-"""How often a claim is made anew that met another one, and a lock is chosen anew that another session has."""
+"""How often a claim is tried that meets another one, and a lock is chosen that another session
+has."""
 
-ENDING = 0.02
-"""Seconds between two looks whether a session that was told to end has ended."""
+SECONDS_TO_END = 0.02
+"""Between two looks whether a session that was told to end has ended."""
 
 LOG = logging.getLogger("stategraph.workers")
 
@@ -42,7 +46,14 @@ class SessionLostError(StorageError):
 
 
 class Terms(NamedTuple):
-    """How a worker claims: whose jobs, under which name, and after how many deaths a job is parked."""
+    """How a worker claims.
+
+    Attributes:
+        graph: whose jobs.
+        name: of the worker, for people.
+        tries: after how many deaths of workers a job is parked.
+        timeout: seconds to wait for the server.
+    """
 
     graph: str
     name: str
@@ -50,46 +61,50 @@ class Terms(NamedTuple):
     timeout: float
 
 
-class Session:
-    """A worker's session with Postgres. `open` connects and registers the worker; before, it holds nothing.
+class WorkerSession:
+    """A worker's session with Postgres. `open` connects and registers the worker; before, it holds
+    nothing.
 
     Args:
-        before: the worker's id in a session that was lost: its claims are carried over, those that nobody took.
+        before: the worker's id in a session that was lost. Its claims are carried over, but for
+            those that others took.
 
     Attributes:
         worker: the worker's id.
-        kept: (id, attempt) of the claims carried over.
+        kept: (id, attempt) of the claims that were carried over.
     """
 
     def __init__(self, conninfo: str, terms: Terms, before: int | None = None) -> None:
         self._conninfo, self._terms, self._before = conninfo, terms, before
-        self._limited = self._hears = self._heard = False
-        self._mine = str(lane(terms.graph)).encode()
+        self._limited = self._listens = self._notified = False
+        self._channel = str(hash_name(terms.graph)).encode()
         self._connection: Patient | None = None
         self.worker = 0
         self.kept: set[tuple[int, int]] = set()
 
-    def open(self) -> Session:
+    def open(self) -> WorkerSession:
         """Connect and register the worker.
 
         Raises:
             SessionLostError: the server cannot be reached.
             StorageError: it refuses.
         """
-        with without_secrets("the Postgres server cannot be reached", self._conninfo, SessionLostError):
-            self._connection = self._connected()
+        why = "the Postgres server cannot be reached"
+        with without_secrets(why, self._conninfo, SessionLostError):
+            self._connection = self._connect()
         assert self._connection is not None
-        # Amid other statements, too. Not by psycopg's own handler: it decodes what any role may have sent.
-        self._connection.pgconn.notify_handler = lambda notice: self._hear(notice.extra)
+        # Notices may come with the answer to any statement. psycopg's own handler would decode what
+        # any role may send.
+        self._connection.pgconn.notify_handler = lambda notice: self._on_notice(notice.extra)
         self._wire = Wire(self._connection)
         try:
-            self._do(self._register)
+            self._translate(self._register)
         except BaseException:
             self._connection.close()
             raise
         return self
 
-    def _connected(self) -> Patient:
+    def _connect(self) -> Patient:
         timeout = self._terms.timeout
         options: dict[str, Any] = {**ALIVE, **conninfo_to_dict(self._conninfo), "autocommit": True}
         connection = Patient.connect(**{"connect_timeout": max(2, int(timeout)), **options})
@@ -99,18 +114,20 @@ class Session:
     def _register(self) -> None:
         terms = self._terms
         assert self._connection is not None
-        if shares_sessions(self._connection, self._connected):
+        if shares_sessions(self._connection, self._connect):
             raise StorageError(
-                "a worker needs a session of its own with the Postgres server, for its lock and for LISTEN, but this "
-                "address leads to a pooler that lends sessions by the transaction (PgBouncer's pool_mode): give "
-                "workers the server's own address, or one with pool_mode=session. Queues, savers and stores may go "
-                "through the pooler"
+                "a worker needs a session of its own with the Postgres server, for its lock and "
+                "for LISTEN, but this address leads to a pooler that lends sessions by the "
+                "transaction (PgBouncer's pool_mode): give workers the server's own address, or "
+                "one with pool_mode=session. Queues, savers and stores may go through the pooler"
             )
         self._rows("settle", int(900 * terms.timeout))
         for _ in range(CLASHES):
             if made := self._rows("register", terms.graph, terms.name, randbits(63)):
                 break
-            LOG.warning("another session holds the lock that this worker was about to take: it takes another one")
+            LOG.warning(
+                "another session holds the lock that this worker chose: it chooses another one"
+            )
         else:
             raise StorageError(f"{CLASHES} advisory locks with random keys were all taken")
         self.worker = made[0][0]
@@ -119,24 +136,32 @@ class Session:
         self._listen()
 
     def _carry_over(self, before: int) -> None:
-        """Not before the old session has ended on the server, too: a claim that it still makes would be nobody's."""
+        """Take over the claims of the old session, once it has ended on the server too: a claim
+        that it makes later would be nobody's."""
         deadline = monotonic() + self._terms.timeout
         while self._rows("end_session", before):
             if monotonic() > deadline:
-                raise SessionLostError(f"the worker's old session does not end on the server (worker {before})")
-            sleep(ENDING)
+                raise SessionLostError(
+                    f"the worker's old session does not end on the server (worker {before})"
+                )
+            sleep(SECONDS_TO_END)
         with transaction(self._wire, write=True):
-            self._run("drop_worker", before)  # first, as whoever buries it does, lest the two wait for each other
+            # In the order in which whoever buries the worker does it, lest the two wait for each
+            # other.
+            self._run("drop_worker", before)
             self.kept = {*self._rows("carry_over", self._terms.graph, before, self.worker)}
 
     def _listen(self) -> None:
-        if not self._hears and self._rows("rank", self.worker, self._terms.graph, LISTENERS)[0][0] < LISTENERS:
+        if self._listens:
+            return
+        ((rank,),) = self._rows("rank", self.worker, self._terms.graph, LISTENERS)
+        if rank < LISTENERS:
             self._run("listen_for_work")
-            self._hears = True
+            self._listens = True
 
     def close(self) -> None:
-        """Deregister and give back what is still claimed, if the server is there, and disconnect: the lock goes with
-        the connection, and where this could not be done others find it."""
+        """Deregister, give back what is still claimed, and disconnect. If the server is out of
+        reach, only the last: the lock goes with the connection, and others find the claims."""
         if self._connection is None:
             return
         try:
@@ -149,92 +174,106 @@ class Session:
 
     def _give_back(self) -> None:
         freed = self._rows("give_back", self._terms.graph, self.worker)
-        self._tell([id for id, state, awaited in freed if awaited and state != "waiting"])
+        self._notify_ends(freed)
         if freed:
-            self._rows("tell_workers", lane(self._terms.graph))
+            self._rows("notify_workers", hash_name(self._terms.graph))
 
-    # -- jobs ---------------------------------------------------------------------------------------------
+    # -- jobs --------------------------------------------------------------------------------------
 
     def claim(self, room: int) -> list[Job]:
-        """Take up to so many jobs, those that go first. One of them may have to run alone."""
-        return self._do(lambda: self._claim(room))
+        """Take up to `room` jobs, those that go first. One that is not `begun` must run alone."""
+        return self._translate(lambda: self._claim(room))
 
     def _claim(self, room: int) -> list[Job]:
         terms = self._terms
         values = (terms.graph, self.worker, room, terms.tries - 1)
-        found = self._claimed(values)
+        found = self._try_claim(values)
         if not found:
+            # The claim that knows of no limit takes nothing where there is one. Whether there is
+            # one is looked up only then, so that it costs nothing while there is work.
             limited = bool(self._rows("limit_of", terms.graph))
-            if limited > self._limited:
-                found = self._claimed(values, limited=True)
+            if limited and not self._limited:
+                found = self._try_claim(values, limited=True)
             self._limited = limited
         found.sort(key=lambda row: (-row[7], row[0]))
         return [
-            Job(id, attempt, self.worker, begun, Name(*map(text, name)), task)
+            Job(id, attempt, self.worker, begun, JobName(*map(decode_name, name)), task)
             for id, attempt, begun, *name, task, _, _ in found
         ]
 
-    def _claimed(self, values: tuple[Any, ...], limited: bool = False) -> list[Any]:
+    def _try_claim(self, values: tuple[Any, ...], limited: bool = False) -> list[Any]:
         for _ in range(CLASHES):
             try:
                 if not (limited or self._limited):
                     return self._rows("claim", *values)
                 with transaction(self._wire, write=True):
-                    self._rows("claim_alone", self._terms.graph)
+                    self._rows("lock_limit", self._terms.graph)
                     return self._rows("claim_within", *values)
             except (errors.UniqueViolation, errors.DeadlockDetected):
-                continue  # another took a job of the same thread at this very moment
+                continue  # another worker took a job of the same thread at this moment
         return []
 
-    def end(self, ended: Sequence[Ended]) -> None:
-        """Store how runs ended, each only if the job is still this worker's, and tell those who wait for it."""
+    def end(self, ended: Sequence[JobEnd]) -> None:
+        """Store how runs ended, each only if the job is still this worker's, and notify those who
+        wait for it."""
         if ended:
-            self._do(lambda: self._end([tuple(each) for each in ended]))
+            self._translate(lambda: self._end([tuple(each) for each in ended]))
 
     def _end(self, rows: list[tuple[Any, ...]]) -> None:
         found = self._rows("end", rows, self.worker)
-        self._tell([id for id, awaited in found if awaited])
+        self._notify_waiters([id for id, has_waiter in found if has_waiter])
         if any(status == "waiting" for _, _, status, _ in rows):
-            self._rows("tell_workers", lane(self._terms.graph))
+            self._rows("notify_workers", hash_name(self._terms.graph))
 
-    def _tell(self, ids: list[int]) -> None:
+    def _notify_ends(self, freed: Sequence[tuple[int, str, bool]]) -> None:
+        """Notify those who wait for a job that has lost its worker, unless it waits for another
+        worker now."""
+        self._notify_waiters([
+            id for id, state, has_waiter in freed if has_waiter and state != "waiting"
+        ])  # fmt: skip
+
+    def _notify_waiters(self, ids: list[int]) -> None:
         if ids:
-            self._rows("tell_waiters", ids)
+            self._rows("notify_waiters", ids)
 
     def begin(self, job: Job) -> bool:
-        """A job that was kept back is about to run; whether it is still this worker's."""
-        return self._do(lambda: bool(self._run("begin", job.id, job.attempt, self.worker)))
+        """Say that a job which was held back is about to run. Returns whether it is still this
+        worker's."""
+        return self._translate(lambda: bool(self._run("begin", job.id, job.attempt, self.worker)))
 
-    def unwanted(self) -> set[int]:
+    def find_cancelled(self) -> set[int]:
         """The ids of this worker's jobs that were cancelled."""
-        return self._do(lambda: {id for (id,) in self._rows("unwanted", self._terms.graph, self.worker)})
+        found = self._translate(lambda: self._rows("unwanted", self._terms.graph, self.worker))
+        return {id for (id,) in found}
 
     def leave(self) -> None:
-        """Say that this worker is about to end, so that its end is nobody's fault."""
-        self._do(lambda: self._run("leave", self.worker))
+        """Say that this worker is about to end, so that no job is blamed for it."""
+        self._translate(lambda: self._run("leave", self.worker))
 
-    # -- others -------------------------------------------------------------------------------------------
+    # -- others ------------------------------------------------------------------------------------
 
     def watch(self) -> int:
-        """Look after the next workers in the ring: of those that died the jobs go back to the queue.
+        """Look after the next workers in the ring: the jobs of those that died go back to the
+        queue.
 
         Returns:
             How many jobs did.
         """
-        return self._do(self._watch)
+        return self._translate(self._watch)
 
     def _watch(self) -> int:
-        self._listen()  # some who did may be gone
+        self._listen()  # workers that did may be gone, so that it is this one's turn
         freed = self._rows("sweep", self._terms.graph, self.worker)
         while (next := self._rows("watch", self.worker)) and not next[0][1]:
-            # In a statement of its own, which sees all that the dead session has claimed.
+            # In a statement of its own, after `watch` saw it dead: it sees all that the dead
+            # session has claimed.
             freed += self._rows("bury", next[0][0], self._terms.tries)
-        self._tell([id for id, state, awaited in freed if awaited and state != "waiting"])
+        self._notify_ends(freed)
         return len(freed)
 
     def wait(self, wake: Any, seconds: float) -> None:
-        """Until there is news for this graph, `wake` can be read, or the time is over."""
-        self._do(lambda: self._wait(wake, seconds))
+        """Wait until there is new work for this graph, `wake` can be read, or the time is over."""
+        self._translate(lambda: self._wait(wake, seconds))
 
     def _wait(self, wake: Any, seconds: float) -> None:
         assert self._connection is not None
@@ -242,20 +281,21 @@ class Session:
         with DefaultSelector() as selector:
             selector.register(wake, EVENT_READ)
             selector.register(pgconn.socket, EVENT_READ)
-            while not self._heard:
+            while not self._notified:
                 ready = [key.fileobj for key, _ in selector.select(seconds)]
                 if not ready or wake in ready:
                     break
                 pgconn.consume_input()
                 while (notice := pgconn.notifies()) is not None:
-                    self._hear(notice.extra)
-        self._heard = False
+                    self._on_notice(notice.extra)
+        self._notified = False
 
-    def _hear(self, payload: bytes) -> None:
-        """Any role may send any payload; another one than ours means nothing here."""
-        self._heard = self._heard or payload == self._mine
+    def _on_notice(self, payload: bytes) -> None:
+        """Note new work. Any role may send any payload; one that does not name this graph means
+        nothing here."""
+        self._notified = self._notified or payload == self._channel
 
-    # -- the connection -----------------------------------------------------------------------------------
+    # -- the connection ----------------------------------------------------------------------------
 
     def _rows(self, statement: str, *values: Any) -> list[Any]:
         return self._wire.rows(STATEMENTS[statement], *values)
@@ -263,15 +303,24 @@ class Session:
     def _run(self, statement: str, *values: Any) -> int:
         return self._wire.run(STATEMENTS[statement], *values)
 
-    def _do(self, work: Callable[[], Result]) -> Result:
-        """With the driver's errors put in our words."""
+    def _translate(self, work: Callable[[], Found]) -> Found:
+        """Do this, and raise psycopg's errors as ours.
+
+        Raises:
+            SessionLostError: the connection broke.
+            StorageError: the database refused.
+        """
         try:
             return work()
         except Error as error:
-            told = str(error).strip()
-            if isinstance(error, OperationalError) and not isinstance(error, errors.ProgramLimitExceeded):
+            text = str(error).strip()
+            # psycopg takes it for an operational one, but the connection is as it was.
+            is_refusal = isinstance(error, errors.ProgramLimitExceeded)
+            if isinstance(error, OperationalError) and not is_refusal:
                 assert self._connection is not None
                 self._connection.close()
-                raise SessionLostError(f"the worker's connection to the Postgres server broke: {told}") from error
-            reason = error.diag.message_primary or told  # without the row, which it may go on to show
+                why = f"the worker's connection to the Postgres server broke: {text}"
+                raise SessionLostError(why) from error
+            # Only the first line: the rest may show the row, and with it what users stored.
+            reason = error.diag.message_primary or text
             raise StorageError(f"the Postgres database refused: {reason}") from error

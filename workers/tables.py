@@ -1,20 +1,24 @@
-"""The tables of the queue and all its statements: constants, no code. A table is changed by a new migration.
+"""The tables of the queue and all its statements: constants, no code. A migration changes a table.
 
-One row per job, one per worker. A claim is a row that names a worker, and a worker lives as long as its session holds
-its advisory lock: Postgres lets go of it when the connection ends, so no clock says who is dead. Why not a lock per
-job, or a transaction held open while it runs: docs/scaling.md has the figures.
+One row per job, one per worker. A claim is a row that names a worker, and a worker lives as long as
+its session holds its advisory lock: Postgres lets go of it when the connection ends, so no clock
+says who is dead. Why not a lock per job, or a transaction held open while it runs: docs/scaling.md
+has the figures.
 
-Any role of the database may take any advisory lock, so a neighbor must gain nothing by it: the key of a worker's lock
-is random, nobody ever waits for it, and it counts only in the hands of the backend that registered the worker.
+Any role of the database may take any advisory lock, so a neighbor must gain nothing by it: the key
+of a worker's lock is random, nobody ever waits for it, and it counts only in the hands of the
+backend that registered the worker.
 """
 
 from __future__ import annotations
 
 from ..checkpoint.sql.postgres_wire import SERVER_ALIVE
 
-# `lane` is a number made of the thread's name: a short index key. Two threads in one lane only wait for each other.
-# `begun` is false while a worker keeps a job back to run it alone. `mark` is how far its thread had come when its
-# worker died. Texts are bytes, because a Postgres text cannot hold a NUL; `state` is one of our own words.
+# Queues that exist keep these names. `lane` is a number made of the thread's name, a short index
+# key (`hash_name`): two threads of one number only wait for each other. `awaited`: somebody waits
+# for the job, so its end is notified. `begun` is false while a worker holds a job back to run it
+# alone. `mark` is how far its thread had come when its worker died. Texts are bytes, because a
+# Postgres text cannot hold a NUL; `state` is one of our own words.
 MIGRATIONS = (
     (
         """
@@ -41,13 +45,22 @@ MIGRATIONS = (
         """,
         "CREATE UNIQUE INDEX stategraph_jobs_by_run ON stategraph_jobs (sha256(run_id))",
         "CREATE INDEX stategraph_jobs_by_thread ON stategraph_jobs (lane, id)",
-        "CREATE INDEX stategraph_jobs_waiting ON stategraph_jobs (graph, priority DESC, id) WHERE state = 'waiting'",
+        """
+        CREATE INDEX stategraph_jobs_waiting
+            ON stategraph_jobs (graph, priority DESC, id) WHERE state = 'waiting'
+        """,
         """
         CREATE INDEX stategraph_jobs_live ON stategraph_jobs (lane)
             WHERE state IN ('waiting', 'running', 'parked')
         """,
-        "CREATE INDEX stategraph_jobs_running ON stategraph_jobs (graph, worker) WHERE state = 'running'",
-        "CREATE UNIQUE INDEX stategraph_jobs_one_a_lane ON stategraph_jobs (lane) WHERE state = 'running'",
+        """
+        CREATE INDEX stategraph_jobs_running
+            ON stategraph_jobs (graph, worker) WHERE state = 'running'
+        """,
+        """
+        CREATE UNIQUE INDEX stategraph_jobs_one_a_lane
+            ON stategraph_jobs (lane) WHERE state = 'running'
+        """,
         """
         CREATE TABLE stategraph_workers (
             id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -63,12 +76,15 @@ MIGRATIONS = (
     (
         "ALTER TABLE stategraph_workers ADD COLUMN key BIGINT NOT NULL DEFAULT 0",
         "DROP INDEX stategraph_jobs_by_run",
-        "CREATE UNIQUE INDEX stategraph_jobs_by_run ON stategraph_jobs (sha256(run_id), sha256(thread_id))",
+        """
+        CREATE UNIQUE INDEX stategraph_jobs_by_run
+            ON stategraph_jobs (sha256(run_id), sha256(thread_id))
+        """,
     ),
 )
 
-# Whether the backend that registered the worker `w` holds the worker's lock. A neighbor that holds the same key, or
-# waits for it and gets it when the worker dies, is another backend.
+# Whether the backend that registered the worker `w` holds the worker's lock. A neighbor that holds
+# the same key, or waits for it and gets it when the worker dies, is another backend.
 _ALIVE = """
     EXISTS (
         SELECT FROM pg_locks AS l
@@ -82,34 +98,37 @@ _GIVEN_BACK = """
     worker = NULL, ended = CASE WHEN unwanted THEN now() END,
     state = CASE WHEN unwanted THEN 'cancelled' ELSE 'waiting' END
 """
-# A claim need not outlive a crash of the server, since the worker's lock does not: it waits for no disk.
-# A thread's jobs run one after the other: a job may start if none of its thread is at work or parked, and none that
-# waits goes before it.
+# A claim need not outlive a crash of the server, since the worker's lock does not: it waits for no
+# disk. A thread's jobs run one after the other: a job may start if none of its thread is running or
+# parked, and none that waits goes before it.
 _PICKED = """
     WITH picked AS MATERIALIZED (
         SELECT id FROM stategraph_jobs AS job
         WHERE graph = $1 AND state = 'waiting' AND {condition} AND NOT EXISTS (
             SELECT FROM stategraph_jobs AS other
-            WHERE other.lane = job.lane AND other.id <> job.id AND other.state IN ('waiting', 'running', 'parked')
+            WHERE other.lane = job.lane AND other.id <> job.id
+                AND other.state IN ('waiting', 'running', 'parked')
                 AND (other.state <> 'waiting' OR other.priority > job.priority
                     OR (other.priority = job.priority AND other.id < job.id))
         )
         ORDER BY priority DESC, id LIMIT {room} FOR UPDATE SKIP LOCKED
     )
-    UPDATE stategraph_jobs SET state = 'running', worker = $2, attempt = attempt + 1, begun = deaths < $4
+    UPDATE stategraph_jobs
+    SET state = 'running', worker = $2, attempt = attempt + 1, begun = deaths < $4
     WHERE id = ANY(ARRAY(SELECT id FROM picked))
     RETURNING id, attempt, begun, graph, thread_id, run_id, task, priority,
         set_config('synchronous_commit', 'off', true)
 """
 _COLUMNS = "id, graph, thread_id, run_id, priority, state, attempt, deaths, outcome"
-_MARK = """
+_PROGRESS = """
     SELECT convert_to(max(head) || '.' || sum(stamp), 'UTF8') FROM stategraph_spaces AS space
     WHERE sha256(space.thread_id) = sha256(job.thread_id)
 """
 
 STATEMENTS = {
     # -- for whoever brings work --
-    # A run id is known within its thread, as to savers. The thread is that of one graph: `foreign` says of which.
+    # A run id is known within its thread, as to savers. The thread is that of one graph:
+    # `foreign_jobs` says of which.
     "submit": """
         WITH given AS (
             SELECT * FROM unnest($2::bigint[], $3::bytea[], $4::bytea[], $5::bigint[], $6::bytea[])
@@ -117,7 +136,8 @@ STATEMENTS = {
         ),
         foreign_jobs AS MATERIALIZED (
             SELECT job.graph, job.thread_id, job.run_id FROM given JOIN stategraph_jobs AS job
-                ON sha256(job.run_id) = sha256(given.run_id) AND sha256(job.thread_id) = sha256(given.thread_id)
+                ON sha256(job.run_id) = sha256(given.run_id)
+                    AND sha256(job.thread_id) = sha256(given.thread_id)
             WHERE job.graph <> $1
         ),
         made AS (
@@ -127,8 +147,11 @@ STATEMENTS = {
         )
         SELECT graph, thread_id, run_id FROM foreign_jobs LIMIT 1
     """,
-    "tell_workers": "SELECT pg_notify('stategraph_work', $1::bigint::text)",
-    "tell_waiters": "SELECT pg_notify('stategraph_ended', id::text) FROM unnest($1::bigint[]) AS ended (id)",
+    "notify_workers": "SELECT pg_notify('stategraph_work', $1::bigint::text)",
+    "notify_waiters": """
+        SELECT pg_notify('stategraph_ended', id::text)
+        FROM unnest($1::bigint[]) AS ended (id)
+    """,
     "listen_for_ends": "LISTEN stategraph_ended",
     "newest": f"""
         SELECT {_COLUMNS} FROM stategraph_jobs WHERE lane = $2 AND thread_id = $3 AND graph = $1
@@ -138,20 +161,29 @@ STATEMENTS = {
         SELECT {_COLUMNS} FROM stategraph_jobs
         WHERE sha256(run_id) = sha256($2) AND sha256(thread_id) = sha256($3) AND graph = $1
     """,
-    "named": f"SELECT {_COLUMNS} FROM stategraph_jobs WHERE sha256(run_id) = sha256($1) ORDER BY id",
-    "await": """
-        UPDATE stategraph_jobs SET awaited = true WHERE id = $1 AND state IN ('waiting', 'running') AND NOT awaited
+    "named": f"""
+        SELECT {_COLUMNS} FROM stategraph_jobs
+        WHERE sha256(run_id) = sha256($1) ORDER BY id
+    """,
+    "add_waiter": """
+        UPDATE stategraph_jobs SET awaited = true
+        WHERE id = $1 AND state IN ('waiting', 'running') AND NOT awaited
     """,
     "listed": f"""
-        SELECT {_COLUMNS} FROM stategraph_jobs WHERE convert_to(state, 'UTF8') = ANY($1::bytea[]) ORDER BY id LIMIT $2
+        SELECT {_COLUMNS} FROM stategraph_jobs
+        WHERE convert_to(state, 'UTF8') = ANY($1::bytea[]) ORDER BY id LIMIT $2
     """,
-    "counts": "SELECT graph, state, count(*) FROM stategraph_jobs GROUP BY graph, state ORDER BY graph, state",
+    "counts": """
+        SELECT graph, state, count(*)
+        FROM stategraph_jobs GROUP BY graph, state ORDER BY graph, state
+    """,
     "workers": """
         SELECT id, graph, name, leaving, (
-            SELECT count(*) FROM stategraph_jobs WHERE graph = w.graph AND worker = w.id AND state = 'running'
+            SELECT count(*) FROM stategraph_jobs
+            WHERE graph = w.graph AND worker = w.id AND state = 'running'
         ) FROM stategraph_workers AS w ORDER BY id
     """,
-    # A worker that lives stops the run and ends the job itself; where there is none, nobody else would.
+    # A worker that lives stops the run and ends the job itself. Where there is none, it ends here.
     "cancel": f"""
         WITH open AS (
             SELECT job.id, job.state = 'running' AND EXISTS (
@@ -162,12 +194,14 @@ STATEMENTS = {
             FOR UPDATE OF job
         )
         UPDATE stategraph_jobs AS job SET unwanted = true, worker = CASE WHEN runs THEN worker END,
-            ended = CASE WHEN runs THEN ended ELSE now() END, state = CASE WHEN runs THEN state ELSE 'cancelled' END
+            ended = CASE WHEN runs THEN ended ELSE now() END,
+            state = CASE WHEN runs THEN state ELSE 'cancelled' END
         FROM open WHERE job.id = open.id
         RETURNING job.id, state, awaited
     """,
     "retry": """
-        UPDATE stategraph_jobs SET state = 'waiting', deaths = 0, mark = NULL, outcome = NULL, ended = NULL
+        UPDATE stategraph_jobs
+        SET state = 'waiting', deaths = 0, mark = NULL, outcome = NULL, ended = NULL
         WHERE id = $1 AND state = 'parked' RETURNING graph
     """,
     "forget": """
@@ -175,10 +209,14 @@ STATEMENTS = {
         WHERE graph = $1 AND state IN ('done', 'paused', 'failed', 'cancelled')
             AND ended < now() - make_interval(secs => $2)
     """,
-    "free": f"UPDATE stategraph_jobs SET {_GIVEN_BACK} WHERE worker = $1 AND state = 'running' RETURNING graph",
+    "free": f"""
+        UPDATE stategraph_jobs SET {_GIVEN_BACK}
+        WHERE worker = $1 AND state = 'running' RETURNING graph
+    """,
     # By now its number may be that of another session.
     "evict": f"""
-        SELECT pg_terminate_backend(backend::integer) FROM stategraph_workers AS w WHERE id = $1 AND {_ALIVE}
+        SELECT pg_terminate_backend(backend::integer) FROM stategraph_workers AS w
+        WHERE id = $1 AND {_ALIVE}
     """,
     "set_limit": """
         INSERT INTO stategraph_limits (graph, most) VALUES ($1, $2)
@@ -187,13 +225,15 @@ STATEMENTS = {
     "drop_limit": "DELETE FROM stategraph_limits WHERE graph = $1",
     "limit_of": "SELECT most FROM stategraph_limits WHERE graph = $1",
     # -- for a worker, on its own connection --
-    # All its statements have an index to go by, whether the tables were analyzed or not, and are planned once.
+    # All its statements have an index to use, whether the tables were analyzed or not, and are
+    # planned once.
     "settle": f"""
         SELECT set_config('statement_timeout', $1::bigint::text, false),
             set_config('default_transaction_isolation', 'read committed', false), {SERVER_ALIVE},
-            set_config('plan_cache_mode', 'force_generic_plan', false), set_config('enable_seqscan', 'off', false)
+            set_config('plan_cache_mode', 'force_generic_plan', false),
+            set_config('enable_seqscan', 'off', false)
     """,
-    # Nobody sees the row before its lock is held. No row is made if another session has a lock of this key.
+    # Nobody sees the row before its lock is held. None is made if another session holds this lock.
     "register": """
         WITH lock AS MATERIALIZED (SELECT pg_try_advisory_lock($3) AS held)
         INSERT INTO stategraph_workers (graph, name, key, backend)
@@ -207,37 +247,54 @@ STATEMENTS = {
         ) AS before
     """,
     "end_session": f"""
-        SELECT pg_terminate_backend(backend::integer) FROM stategraph_workers AS w WHERE id = $1 AND {_ALIVE}
+        SELECT pg_terminate_backend(backend::integer) FROM stategraph_workers AS w
+        WHERE id = $1 AND {_ALIVE}
     """,
     "carry_over": """
-        UPDATE stategraph_jobs SET worker = $3 WHERE graph = $1 AND worker = $2 AND state = 'running'
+        UPDATE stategraph_jobs SET worker = $3
+        WHERE graph = $1 AND worker = $2 AND state = 'running'
         RETURNING id, attempt
     """,
     "leave": "UPDATE stategraph_workers SET leaving = true WHERE id = $1",
     "drop_worker": "DELETE FROM stategraph_workers WHERE id = $1",
     "give_back": f"""
         WITH worker AS (DELETE FROM stategraph_workers WHERE id = $2)
-        UPDATE stategraph_jobs SET {_GIVEN_BACK} WHERE graph = $1 AND worker = $2 AND state = 'running'
+        UPDATE stategraph_jobs SET {_GIVEN_BACK}
+        WHERE graph = $1 AND worker = $2 AND state = 'running'
         RETURNING id, state, awaited
     """,
     "claim": _PICKED.format(
         condition="NOT EXISTS (SELECT FROM stategraph_limits AS l WHERE l.graph = $1)", room="$3"
     ),
-    "claim_alone": "SELECT most FROM stategraph_limits WHERE graph = $1 FOR NO KEY UPDATE",
+    "lock_limit": "SELECT most FROM stategraph_limits WHERE graph = $1 FOR NO KEY UPDATE",
     "claim_within": _PICKED.format(
         condition="true",
-        room="""greatest(0, least($3::bigint, (SELECT most FROM stategraph_limits AS l WHERE l.graph = $1) - (
-            SELECT count(*) FROM stategraph_jobs AS other WHERE other.graph = $1 AND other.state = 'running')))""",
+        room="""greatest(0, least($3::bigint,
+            (SELECT most FROM stategraph_limits AS l WHERE l.graph = $1) - (
+                SELECT count(*) FROM stategraph_jobs AS other
+                WHERE other.graph = $1 AND other.state = 'running'
+            )
+        ))""",
     ),
-    # Worker and attempt are the token: who has lost a job to another cannot end it. Nothing is said of `state`, lest a
-    # plan goes through the index of all that runs.
-    "begin": "UPDATE stategraph_jobs SET begun = true WHERE id = $1 AND attempt = $2 AND worker = $3",
+    # Worker and attempt are the token: a worker that has lost a job to another cannot end it.
+    # `state` is not asked for, lest a plan goes through the index of all that runs.
+    "begin": """
+        UPDATE stategraph_jobs SET begun = true
+        WHERE id = $1 AND attempt = $2 AND worker = $3
+    """,
     "bind": "UPDATE stategraph_jobs SET task = $4 WHERE id = $1 AND attempt = $2 AND worker = $3",
-    "unwanted": "SELECT id FROM stategraph_jobs WHERE graph = $1 AND worker = $2 AND state = 'running' AND unwanted",
+    "unwanted": """
+        SELECT id FROM stategraph_jobs
+        WHERE graph = $1 AND worker = $2 AND state = 'running' AND unwanted
+    """,
     "end": """
         UPDATE stategraph_jobs AS job SET outcome = e.outcome, worker = NULL, ended = now(),
-            state = CASE WHEN e.state = 'waiting' AND unwanted THEN 'cancelled' ELSE convert_from(e.state, 'UTF8') END
-        FROM unnest($1::bigint[], $2::bigint[], $3::bytea[], $4::bytea[]) AS e (id, attempt, state, outcome)
+            state = CASE
+                WHEN e.state = 'waiting' AND unwanted THEN 'cancelled'
+                ELSE convert_from(e.state, 'UTF8')
+            END
+        FROM unnest($1::bigint[], $2::bigint[], $3::bytea[], $4::bytea[])
+            AS e (id, attempt, state, outcome)
         WHERE job.id = e.id AND job.attempt = e.attempt AND job.worker = $5
         RETURNING job.id, awaited
     """,
@@ -250,16 +307,21 @@ STATEMENTS = {
             LIMIT 1
         ) AS w
     """,
-    # Jobs of workers of which nothing is known any more. One worker of the graph, the oldest, looks for them.
+    # Jobs of workers of which no row is left. One worker of the graph, the oldest, looks for them.
     "sweep": f"""
         UPDATE stategraph_jobs AS job SET {_GIVEN_BACK}
         WHERE graph = $1 AND state = 'running'
-            AND NOT EXISTS (SELECT FROM stategraph_workers AS older WHERE older.graph = $1 AND older.id < $2)
-            AND NOT EXISTS (SELECT FROM stategraph_workers AS w WHERE w.graph = job.graph AND w.id = job.worker)
+            AND NOT EXISTS (
+                SELECT FROM stategraph_workers AS older WHERE older.graph = $1 AND older.id < $2
+            )
+            AND NOT EXISTS (
+                SELECT FROM stategraph_workers AS w WHERE w.graph = job.graph AND w.id = job.worker
+            )
         RETURNING id, state, awaited
     """,
-    # Who left in good order, or lost the connection because the server went down, is no sign of poison. Nor is a death
-    # after which the thread has come further than at the one before.
+    # A worker that left in good order, or lost its connection because the server went down, says
+    # nothing against its jobs. Nor does a death after which the thread has come further than at the
+    # one before.
     "bury": f"""
         WITH gone AS (
             DELETE FROM stategraph_workers WHERE id = $1
@@ -271,12 +333,16 @@ STATEMENTS = {
                 WHEN place.mark IS NOT DISTINCT FROM job.mark THEN job.deaths + 1
                 ELSE 1
             END AS deaths
-            FROM gone, stategraph_jobs AS job, LATERAL ({_MARK}) AS place (mark)
+            FROM gone, stategraph_jobs AS job, LATERAL ({_PROGRESS}) AS place (mark)
             WHERE job.graph = gone.graph AND job.worker = $1 AND job.state = 'running'
         )
         UPDATE stategraph_jobs AS job SET worker = NULL, deaths = fate.deaths, mark = fate.mark,
             ended = CASE WHEN unwanted THEN now() END,
-            state = CASE WHEN unwanted THEN 'cancelled' WHEN fate.deaths >= $2 THEN 'parked' ELSE 'waiting' END
+            state = CASE
+                WHEN unwanted THEN 'cancelled'
+                WHEN fate.deaths >= $2 THEN 'parked'
+                ELSE 'waiting'
+            END
         FROM fate WHERE job.id = fate.id
         RETURNING job.id, job.state, awaited
     """,

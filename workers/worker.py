@@ -1,7 +1,8 @@
-"""`Worker`: takes jobs of one graph from the queue and runs them, several at once, until it is told to stop.
+"""`Worker`: takes jobs of one graph from the queue and runs them, several at once, until it is told
+to stop.
 
-One thread owns the session with Postgres and decides; each job runs on a thread of its own and says how it ended. What
-a claim means is in `tables`, what a run does in `runs`.
+One thread owns the session with Postgres and decides; each job runs on a thread of its own and
+reports how it ended. What a claim means is in `tables`, what a run does in `runner`.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ from ..checkpoint.postgres import PostgresSaver
 from ..checkpoint.sql.postgres_server import SECONDS
 from ..graph.builder import StateGraph
 from ..pregel.app import Pregel
-from .jobs import Ended, Form, Job, queue_of
+from .jobs import Job, JobCodec, JobEnd, queue_name
 from .queue import Queue
-from .runs import Runs
-from .session import Session, SessionLostError, Terms
+from .runner import JobRunner
+from .session import SessionLostError, Terms, WorkerSession
 
 __all__ = ["Worker"]
 
 POLL = 1.0
-"""Seconds between two looks for work that nobody told of, and after a neighbour."""
+"""Seconds between two looks for work of which there was no notice, and after a neighbour."""
 
 TRIES = 3
 """Deaths of its workers, at the same step, after which a job is parked."""
@@ -42,20 +43,23 @@ class Worker:
     """Runs jobs of a graph. Start any number, on any machines.
 
     Args:
-        graph: what to run. Without a saver it gets a `PostgresSaver` on the same database; if it has one, all workers
-            must share it.
+        graph: what to run. Without a saver it gets a `PostgresSaver` on the same database; if it
+            has one, all workers must share it.
         conninfo: a connection string or URL of the database that holds the queue.
         name: of the queue; the graph's own by default.
         label: what people see in lists of workers.
         concurrency: how many jobs to run at once.
-        poll: seconds between two looks for work that nobody told of, and after dead workers.
+        poll: seconds between two looks for work of which there was no notice, and for dead workers.
         tries: deaths of workers, at the same step, after which a job is parked.
-        integrity: guards the rows of the queue and of the saver that the graph is given; `Queue` needs the same.
-        timeout: seconds to wait for a connection, for another session's lock, or for the answer to one statement.
+        integrity: guards the rows of the queue and of the saver that the graph is given; `Queue`
+            needs the same.
+        timeout: seconds to wait for a connection, for another session's lock, or for the answer to
+            one statement.
 
     Raises:
         TypeError: it is no compiled graph.
-        ValueError: it has no name of its own and none is given, its saver lives in memory, or a number is not above 0.
+        ValueError: it has no name of its own and none is given, its saver lives in memory, or a
+            number is not above 0.
     """
 
     def __init__(
@@ -73,18 +77,25 @@ class Worker:
     ) -> None:
         check_runnable(graph)
         if concurrency < 1 or tries < 1 or not poll > 0:
-            raise ValueError(f"concurrency, tries and poll are above 0, not {concurrency}, {tries} and {poll}")
+            raise ValueError(
+                "concurrency, tries and poll must be above 0, "
+                f"got {concurrency}, {tries} and {poll}"
+            )
         self._conninfo = conninfo
-        self._terms = Terms(queue_of(name or graph), label or socket.gethostname(), tries, timeout)
-        self._form = Form(graph.serde, integrity or Integrity())
+        label = label or socket.gethostname()
+        self._terms = Terms(queue_name(name or graph), label, tries, timeout)
+        self._codec = JobCodec(graph.serde, integrity or Integrity())
         self._graph, self._concurrency, self._poll = graph, concurrency, poll
         self._running: set[Job] = set()
-        self._alone: Job | None = None
-        self._ended: deque[tuple[Job | None, Ended]] = deque()
-        self._stopping = self._left = False
-        self._ring: socket.socket | None = None
+        # A claimed job of which workers have died. It runs when nothing else does, so that nothing
+        # else is blamed.
+        self._suspect: Job | None = None
+        # How runs ended, to be stored: filled by the threads of jobs.
+        self._ended: deque[tuple[Job | None, JobEnd]] = deque()
+        self._stopping = self._has_left = False
+        self._wake_sender: socket.socket | None = None
 
-    # -- faces --------------------------------------------------------------------------------------------
+    # -- public API --------------------------------------------------------------------------------
 
     @property
     def name(self) -> str:
@@ -92,12 +103,14 @@ class Worker:
         return self._terms.graph
 
     def limit(self, most: int | None) -> None:
-        """How many runs of the graph there may be at once, over all workers; None for any number."""
+        """How many runs of the graph there may be at once, over all workers; None for any
+        number."""
         with Queue.from_conn_string(self._conninfo, self.name, pool_size=1) as queue:
             queue.limit(most)
 
     def run(self) -> None:
-        """Work until `stop` is called, and what runs by then has ended or reached the end of its superstep.
+        """Work until `stop` is called, and what runs by then has ended or reached the end of its
+        superstep.
 
         Raises:
             StorageError: the database cannot be reached at the start, or refuses.
@@ -108,15 +121,16 @@ class Worker:
                 self._conninfo, terms.graph, pool_size=self._concurrency + 1, timeout=terms.timeout
             ))  # fmt: skip
             queue.setup()
-            self._running, self._alone, self._left = set(), None, False
-            self._ring, self._bell = socket.socketpair()
-            for end in (self._ring, self._bell):
+            self._running, self._suspect, self._has_left = set(), None, False
+            self._wake_sender, self._wake_receiver = socket.socketpair()
+            for end in (self._wake_sender, self._wake_receiver):
                 stack.callback(end.close)
                 end.setblocking(False)
-            self._runs = Runs(self._kept(queue), self._form, queue.bind)
-            stack.callback(self._runs.close)
-            # However this ends: the session is in its place before it claims anything, and gives back what it has.
-            self._session = Session(self._conninfo, terms)
+            self._runner = JobRunner(self._with_saver(queue), self._codec, queue.bind)
+            stack.callback(self._runner.close)
+            # Before the session claims anything it is sure to be closed, and to give back what it
+            # has, however this ends.
+            self._session = WorkerSession(self._conninfo, terms)
             stack.callback(lambda: self._session.close())
             stack.callback(self._abandon)
             self._session.open()
@@ -131,64 +145,74 @@ class Worker:
                     self._reconnect()
 
     def _abandon(self) -> None:
-        """Whatever still runs, because this failed, goes on elsewhere."""
+        """Stop what still runs, because the worker failed: other workers go on with it."""
         for job in self._running:
             job.lost = True
             job.control.request_drain("the worker failed")
 
-    def _kept(self, queue: Queue) -> Pregel:
+    def _with_saver(self, queue: Queue) -> Pregel:
         """The graph with a saver, which shares the connections of the queue."""
-        integrity, timeout = self._form.integrity, self._terms.timeout
-        saver = PostgresSaver(queue.pool, serde=self._graph.serde, integrity=integrity, timeout=timeout)
-        saver.setup()  # in any case: how far a thread has come is read off its tables
+        saver = PostgresSaver(
+            queue.pool,
+            serde=self._graph.serde,
+            integrity=self._codec.integrity,
+            timeout=self._terms.timeout,
+        )
+        # Even if the graph has another saver: the statement `bury` reads from these tables how far
+        # a thread has come.
+        saver.setup()
         if self._graph.checkpointer:
             return self._graph
         return self._graph.copy({"checkpointer": saver})
 
     def stop(self) -> None:
-        """Let runs end at their next superstep, give their jobs back, and end. From any thread, or a signal handler."""
+        """Let runs end with their superstep, give their jobs back, and end. For any thread, or a
+        signal handler."""
         self._stopping = True
         self._wake()
 
     def _wake(self) -> None:
         try:
-            if self._ring is not None:
-                self._ring.send(b"!")
+            if self._wake_sender is not None:
+                self._wake_sender.send(b"!")
         except OSError:
-            pass  # it rings already, or nobody hears it
+            pass  # the buffer is full, so the receiver wakes up anyway; or the worker has ended
 
-    def _silence(self) -> None:
+    def _clear_wake(self) -> None:
         try:
-            while self._bell.recv(4096):
+            while self._wake_receiver.recv(4096):
                 pass
         except BlockingIOError:
             pass
 
-    # -- the thread that decides --------------------------------------------------------------------------
+    # -- the thread that decides -------------------------------------------------------------------
 
-    def _work(self, session: Session) -> None:
+    def _work(self, session: WorkerSession) -> None:
         looked = 0.0
         while True:
-            self._settle(session)
+            self._store_ends(session)
             if self._stopping:
-                if not self._running and self._alone is None:
+                if not self._running and self._suspect is None:
                     return
                 self._drain(session)
             else:
-                self._take(session)
+                self._claim(session)
+                self._begin_suspect(session)
             now = time.monotonic()
             if now - looked >= self._poll:
                 looked = now
                 freed = session.watch()
-                self._cancel(session.unwanted() if self._running else set())
+                if self._running:
+                    self._cancel(session.find_cancelled())
                 if freed:
                     continue
             if not self._ended:
-                session.wait(self._bell, self._poll)
-                self._silence()
+                session.wait(self._wake_receiver, self._poll)
+                self._clear_wake()
 
-    def _settle(self, session: Session) -> None:
-        """Store how runs ended. What could not be stored is tried again: it is stored once."""
+    def _store_ends(self, session: WorkerSession) -> None:
+        """Store how runs ended. They leave the list only then: if the session is lost meanwhile,
+        the next one tries again, and the claim's attempt sees to it that each is stored once."""
         ended = [*self._ended]
         if ended:
             self._end(session, ended)
@@ -196,13 +220,14 @@ class Worker:
             self._ended.popleft()
             if job is not None:
                 self._running.discard(job)
-            if job is self._alone:
-                self._alone = None
+            if job is self._suspect:
+                self._suspect = None
 
-    def _end(self, session: Session, ended: Sequence[tuple[Job | None, Ended]]) -> None:
-        """Each by itself if the database refuses them together: one outcome that it does not take stops no other."""
+    def _end(self, session: WorkerSession, ended: Sequence[tuple[Job | None, JobEnd]]) -> None:
+        """Store these ends, each by itself if the database refuses them together: then the others
+        are stored."""
         try:
-            session.end([how for _, how in ended])
+            session.end([end for _, end in ended])
         except SessionLostError:
             raise
         except StorageError as refused:
@@ -210,46 +235,56 @@ class Worker:
                 for each in ended:
                     self._end(session, [each])
                 return
-            ((job, how),) = ended
-            if job is None or how.outcome is None:
+            ((job, end),) = ended
+            if job is None or end.outcome is None:
                 raise
             LOG.error("the outcome of %s cannot be stored: %s", job.name, refused)
-            session.end([how._replace(status="failed", outcome=self._runs.told(job, refused))])
+            outcome = self._runner.encode_error(job, refused)
+            session.end([end._replace(status="failed", outcome=outcome)])
 
-    def _take(self, session: Session) -> None:
-        """Claim as many jobs as there is room for, and begin them. One that workers died of runs when nothing else
-        does, so that its death is nobody else's."""
+    def _claim(self, session: WorkerSession) -> None:
+        """Claim as many jobs as there is room for, and begin them. Of those that must run alone one
+        is kept."""
         room = self._concurrency - len(self._running)
-        if room and self._alone is None:
-            claimed = session.claim(room)
-            alone = [job for job in claimed if not job.begun]
-            session.end([Ended(job.id, job.attempt, "waiting") for job in alone[1:]])
-            self._alone = alone[0] if alone else None
-            for job in claimed:
-                if job.begun:
-                    self._begin(job)
-        if self._alone is not None and not self._running:
-            if session.begin(self._alone):
-                self._alone.begun = True
-                self._begin(self._alone)
-            else:
-                self._alone = None
+        if not room or self._suspect is not None:
+            return
+        claimed = session.claim(room)
+        suspects = [job for job in claimed if not job.begun]
+        session.end([JobEnd(job.id, job.attempt, "waiting") for job in suspects[1:]])
+        self._suspect = suspects[0] if suspects else None
+        for job in claimed:
+            if job.begun:
+                self._begin(job)
+
+    def _begin_suspect(self, session: WorkerSession) -> None:
+        """Begin the job that must run alone, once nothing else runs."""
+        if self._suspect is None or self._running:
+            return
+        if session.begin(self._suspect):
+            self._suspect.begun = True
+            self._begin(self._suspect)
+        else:  # another worker has it
+            self._suspect = None
 
     def _begin(self, job: Job) -> None:
         self._running.add(job)
-        threading.Thread(target=self._carry, args=(job,), name="stategraph-job", daemon=True).start()
+        thread = threading.Thread(
+            target=self._run_job, args=(job,), name="stategraph-job", daemon=True
+        )
+        thread.start()
 
-    def _carry(self, job: Job) -> None:
-        self._ended.append((job, self._runs.run(job)))
+    def _run_job(self, job: Job) -> None:
+        self._ended.append((job, self._runner.run(job)))
         self._wake()
 
-    def _drain(self, session: Session) -> None:
-        if not self._left:
+    def _drain(self, session: WorkerSession) -> None:
+        if not self._has_left:
             session.leave()
-            self._left = True
-        if self._alone is not None and not self._alone.begun:
-            session.end([Ended(self._alone.id, self._alone.attempt, "waiting")])
-            self._alone = None
+            self._has_left = True
+        suspect = self._suspect
+        if suspect is not None and not suspect.begun:
+            session.end([JobEnd(suspect.id, suspect.attempt, "waiting")])
+            self._suspect = None
         for job in self._running:
             job.control.request_drain("the worker was stopped")
 
@@ -259,11 +294,11 @@ class Worker:
                 job.control.request_drain("the job was cancelled")
 
     def _reconnect(self) -> None:
-        """Open a new session. Runs whose jobs others took meanwhile are stopped: their thread has another writer."""
+        """Open a new session, and go on with the claims that it has carried over."""
         lost = self._session
         lost.close()
         while True:
-            session = self._session = Session(self._conninfo, self._terms, lost.worker)
+            session = self._session = WorkerSession(self._conninfo, self._terms, lost.worker)
             try:
                 session.open()
                 break
@@ -271,23 +306,30 @@ class Worker:
                 if self._stopping:
                     raise
                 time.sleep(min(self._poll, 1.0))
-        self._left = False
+        self._has_left = False
+        self._keep_claims(session)
+
+    def _keep_claims(self, session: WorkerSession) -> None:
+        """Stop the runs whose jobs others took meanwhile: their thread has another writer."""
         kept = session.kept
-        for job in {*self._running, *([self._alone] if self._alone else [])}:
+        mine = {*self._running}
+        if self._suspect is not None:
+            mine.add(self._suspect)
+        for job in mine:
             if (job.id, job.attempt) in kept and not job.lost:
                 kept.remove((job.id, job.attempt))
                 job.worker = session.worker
             else:
                 job.lost = True
                 job.control.request_drain("another worker has the job")
-        if self._alone is not None and self._alone.lost and not self._alone.begun:
-            self._alone = None
-        # Claims whose answer was lost on the way.
-        self._ended.extend((None, Ended(*unknown, "waiting")) for unknown in kept)
+        if self._suspect is not None and self._suspect.lost and not self._suspect.begun:
+            self._suspect = None
+        # What is left are claims whose answer was lost with the session: nobody runs them.
+        self._ended.extend((None, JobEnd(id, attempt, "waiting")) for id, attempt in kept)
 
 
 def check_runnable(graph: Any) -> None:
-    """A graph that any worker may go on with.
+    """Refuse a graph that other workers could not go on with.
 
     Raises:
         TypeError: it is not compiled.
@@ -295,10 +337,11 @@ def check_runnable(graph: Any) -> None:
     """
     if not isinstance(graph, Pregel):
         hint = ": compile() it first" if isinstance(graph, StateGraph) else ""
-        raise TypeError(f"a worker runs a compiled graph, not {graph!r}{hint}")
+        raise TypeError(f"graph must be a compiled graph, got {graph!r}{hint}")
     saver = graph.checkpointer
     if isinstance(saver, BaseCheckpointSaver) and saver.in_memory:
         raise ValueError(
-            f"{graph.name!r} keeps its threads in memory, where no other worker finds them: compile it without a "
-            "checkpointer, and each worker gives it one on the queue's database"
+            f"{graph.name!r} keeps its threads in memory, where no other worker finds them: "
+            "compile it without a checkpointer, and each worker gives it one on the "
+            "queue's database"
         )

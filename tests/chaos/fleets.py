@@ -14,7 +14,7 @@ import machines
 
 from stategraph.testing import CheckFailed, assert_same
 from stategraph.workers import Queue, Worker
-from stategraph.workers.session import Session
+from stategraph.workers.session import WorkerSession
 
 from .campaign import Round, patched, trial
 
@@ -114,7 +114,7 @@ def poisoned_jobs(round: Round) -> None:
         round.count("workers", workers.started)
 
 
-METHODS = ("claim", "end", "watch", "unwanted", "wait")
+METHODS = ("claim", "end", "watch", "find_cancelled", "wait")
 
 
 @trial("R40", quick=3, full=1_000)
@@ -123,10 +123,10 @@ def workers_that_fail(round: Round) -> None:
     after it: six threads that it has begun, or was about to, go on in the next worker."""
     names = [f"t{number}" for number in range(6)]
     name, error = round.random.choice(METHODS), round.random.choice([KeyboardInterrupt, MemoryError])
-    real, calls = getattr(Session, name), count(round.random.randrange(-4, 0))
+    real, calls = getattr(WorkerSession, name), count(round.random.randrange(-4, 0))
     after = round.random.random() < 0.5
 
-    def call(self: Session, *args: object) -> object:
+    def call(self: WorkerSession, *args: object) -> object:
         now = next(calls) == 0
         if now and not after:
             raise error
@@ -138,7 +138,7 @@ def workers_that_fail(round: Round) -> None:
     url = cluster.shared().schema()
     with Queue.from_conn_string(url, fleet.counting) as queue:
         queue.submit_many([(name, given(pause=0.01)) for name in names])
-        with patched(Session, name, call):
+        with patched(WorkerSession, name, call):
             try:
                 Worker(fleet.counting, url, poll=0.01).run()
             except error:

@@ -11,7 +11,7 @@ import psycopg
 from stategraph.checkpoint.encryption import Encryption
 from stategraph.testing import assert_same
 from stategraph.workers import Queue
-from stategraph.workers.jobs import lane
+from stategraph.workers.jobs import hash_name
 
 from .campaign import Round, trial
 
@@ -61,7 +61,7 @@ def jobs_that_were_moved(round: Round) -> None:
                 admin.execute("DELETE FROM stategraph_jobs WHERE thread_id = %s", values[1:])
                 admin.execute(
                     "UPDATE stategraph_jobs SET lane = %s, thread_id = %s WHERE thread_id = %s",
-                    [lane(target), *values[::-1]],
+                    [hash_name(target), *values[::-1]],
                 )
                 names.remove(source)
         with fleet.working(fleet.counting, url, integrity=integrity):

@@ -1,0 +1,204 @@
+"""`JobRunner`: how a worker runs one claimed job, from its input to what is stored of its end.
+
+A job may have been begun before, by a worker that died. So this also decides what is left to do of
+its input. Knows nothing of sessions and of other jobs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from ..channels.base import MISSING
+from ..checkpoint.base import NULL_TASK_ID, BaseCheckpointSaver
+from ..checkpoint.errors import CheckpointConflictError, StorageError, UnserializableError
+from ..checkpoint.sql.postgres_server import OutOfReachError
+from ..pregel.app import Pregel
+from ..pregel.errors import GraphDrained, StateGraphError, UnknownInterruptError
+from ..pregel.program.program import Program
+from ..pregel.run.config import merge_configs
+from ..pregel.superstep.interrupts import looks_like_answers
+from ..pregel.types import Command, RunnableConfig
+from .jobs import Job, JobCodec, JobEnd
+
+REPEATS = 10
+"""How often a run is begun that meets another one on its thread, or a database that is out of
+reach."""
+SECONDS_TO_CANCEL = 5.0
+"""How long to wait for cancelled runs when their worker has failed."""
+
+
+class JobRunner:
+    """Runs jobs of a graph, on the thread that calls `run`. An async graph runs on one event loop
+    for all jobs.
+
+    Args:
+        graph: with a saver.
+        codec: how tasks and outcomes become bytes.
+        store_task: stores a task in place of a job's, if the job is still this worker's.
+    """
+
+    def __init__(
+        self, graph: Pregel, codec: JobCodec, store_task: Callable[[Job, bytes], None]
+    ) -> None:
+        assert isinstance(graph.checkpointer, BaseCheckpointSaver)
+        self._graph, self._saver = graph, graph.checkpointer
+        self._codec, self._store_task = codec, store_task
+        self._loop = asyncio.new_event_loop() if is_async(graph.program) else None
+        self._thread = threading.Thread(
+            target=self._run_loop, name="stategraph-loop", daemon=True
+        )
+        if self._loop is not None:
+            self._thread.start()
+
+    def close(self) -> None:
+        """End the event loop, if there is one. What still runs on it, because the worker failed, is
+        cancelled."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(SECONDS_TO_CANCEL)
+
+    def _run_loop(self) -> None:
+        assert self._loop is not None
+        self._loop.run_forever()
+        if left := asyncio.all_tasks(self._loop):
+            for task in left:
+                task.cancel()
+            self._loop.run_until_complete(asyncio.wait(left))
+        self._loop.run_until_complete(self._loop.shutdown_default_executor())
+        self._loop.close()
+
+    def run(self, job: Job) -> JobEnd:
+        """Run a job to its end, its next pause or a drain. Whatever a node raises ends the job, not
+        the worker."""
+        try:
+            return self._run(job)
+        except BaseException as error:
+            return JobEnd(job.id, job.attempt, "failed", self.encode_error(job, error))
+
+    def _run(self, job: Job) -> JobEnd:
+        task = self._codec.read("task", job.name, job.task)
+        own: RunnableConfig = {
+            "run_id": job.name.run_id,
+            "configurable": {"thread_id": job.name.thread_id},
+        }
+        config = merge_configs(task["config"], own)
+        was_begun = job.attempt > 1
+        for repeat in range(1, REPEATS + 1):
+            try:
+                output = self._try(job, task, config, was_begun)
+                break
+            except (CheckpointConflictError, StorageError) as error:
+                # Another run is on the thread, such as that of a worker which is not known to be
+                # dead yet; or the database is out of reach. Both pass. What was stored before that
+                # must not be done again.
+                if job.lost or repeat == REPEATS:
+                    if isinstance(error, OutOfReachError):  # that is not the job's fault
+                        return JobEnd(job.id, job.attempt, "waiting")
+                    raise
+            time.sleep(0.01 * 2 ** (repeat - 1))
+            was_begun = True
+        if output is None:
+            return JobEnd(job.id, job.attempt, "waiting")
+        questions = tuple(output.interrupts)
+        outcome = self._codec.write("outcome", job.name, (output.value, questions, None))
+        return JobEnd(job.id, job.attempt, "paused" if questions else "done", outcome)
+
+    def _try(
+        self, job: Job, task: dict[str, Any], config: RunnableConfig, was_begun: bool
+    ) -> Any:
+        """Run a job once: what `invoke` returns, or None if the run was asked to stop.
+
+        Args:
+            was_begun: it may have been begun before, so that its input may be stored already.
+        """
+        # What is left of a command is kept for the next try: the checkpoint by which it is found
+        # may be followed by that of another run, and the command would then be taken for a new one.
+        if isinstance(task["input"], Command):
+            task["input"] = self._prepare(job, task, config, was_begun)
+        context = {} if task["context"] is None else {"context": task["context"]}
+
+        def invoke(input: Any) -> Any:
+            return self._invoke(input, config, control=job.control, version="v2", **context)
+
+        try:
+            try:
+                return invoke(task["input"])
+            except UnknownInterruptError:
+                if not was_begun:
+                    raise
+                task["input"] = None  # its question was answered the last time
+                return invoke(None)
+        except GraphDrained:
+            return None
+
+    def encode_error(self, job: Job, error: BaseException) -> bytes:
+        """An error as the outcome of a job."""
+        try:
+            return self._encode(job, error)
+        except UnserializableError as refused:
+            return self._encode(job, refused)
+        except Exception as broken:  # such as an error whose own __reduce__ fails
+            return self._encode(job, StateGraphError(
+                f"the run ended with a {type(error).__name__}, which cannot be stored "
+                f"({type(broken).__name__})"
+            ))  # fmt: skip
+
+    def _encode(self, job: Job, error: BaseException) -> bytes:
+        return self._codec.write("outcome", job.name, (None, (), error))
+
+    def _invoke(self, *arguments: Any, **options: Any) -> Any:
+        if self._loop is None:
+            return self._graph.invoke(*arguments, **options)
+        return asyncio.run_coroutine_threadsafe(
+            self._graph.ainvoke(*arguments, **options), self._loop
+        ).result()
+
+    # -- commands that may have been given before --------------------------------------------------
+
+    def _prepare(
+        self, job: Job, task: dict[str, Any], config: RunnableConfig, was_begun: bool
+    ) -> Command[Any] | None:
+        """What is left to do of a command. An answer is bound to its question before the run
+        begins, so that it never reaches the next question, however often the job is begun."""
+        command: Command[Any] | None = task["input"]
+        if was_begun:
+            command = find_rest(self._saver, task["input"], config)
+        if command is None or command.resume is MISSING:
+            return command
+        asked = self._graph.get_state(config).interrupts
+        if task.get("bound") or len(asked) != 1 or looks_like_answers(command.resume):
+            return command  # the run takes it, or raises
+        command = replace(command, resume={asked[0].id: command.resume})
+        task |= {"input": command, "bound": True}
+        self._store_task(job, self._codec.write("task", job.name, task))
+        return command
+
+
+def find_rest(
+    saver: BaseCheckpointSaver, command: Command[Any], config: RunnableConfig
+) -> Command[Any] | None:
+    """What is left of a command that the same run may have given before; None if all that is left
+    is to go on."""
+    found = saver.get_tuple(config)
+    if found is None:
+        return command
+    if found.metadata.get("run_id") == config["run_id"]:
+        return None  # a superstep of this run is stored, so it was taken
+    if any(task_id == NULL_TASK_ID for task_id, _, _ in found.pending_writes or ()):
+        command = replace(command, update=None, goto=())  # both are stored beside the checkpoint
+    is_empty = command.resume is MISSING and command.update is None and not command.steps()
+    return None if is_empty else command
+
+
+def is_async(program: Program) -> bool:
+    """Whether a graph can only be run by `ainvoke`: a node of it, or of a graph inside, has no sync
+    form."""
+    for node in program.nodes.values():
+        if node.sync_missing or any(writer.is_async for writer in node.writers):
+            return True
+    return any(is_async(each.program) for each in program.nested.values())
