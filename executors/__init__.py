@@ -1,11 +1,21 @@
-"""Where the functions of nodes run: processes, pools, Dask, Ray, or a place of your own. Start reading at `call.py`.
+"""Where the functions of nodes run: processes, pools, Dask, Ray, or a place of your own. Start
+reading at `base.py`.
 
 Only a node's function crosses. `DaskExecutor` is in `.dask`, `RayExecutor` in `.ray`.
 """
 
-from .call import Call, Executor, Flight, Lost
-from .given import executor_of
+from .base import Executor, Handle, Lost, OnEvent, RemoteCall
+from .placement import resolve_executor
 from .processes import ProcessExecutor
 from .worker import serve
 
-__all__ = ["Call", "Executor", "Flight", "Lost", "ProcessExecutor", "executor_of", "serve"]
+__all__ = [
+    "Executor",
+    "Handle",
+    "Lost",
+    "OnEvent",
+    "ProcessExecutor",
+    "RemoteCall",
+    "resolve_executor",
+    "serve",
+]

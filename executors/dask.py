@@ -1,6 +1,7 @@
 """Functions of nodes on the workers of a Dask cluster: `stategraph[dask]`.
 
-Dask starts a call anew by itself when its worker dies; large parts are scattered once and go from worker to worker.
+Dask by itself restarts a call whose worker dies. Large parts are scattered once and go from worker
+to worker.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 from distributed import Client, KilledWorker, get_worker
 from distributed.client import FutureCancelledError
 
-from .call import Call, Executor, Hear, Lost
+from .base import Executor, Lost, OnEvent, RemoteCall
 from .pools import Inbox
 from .worker import serve
 
@@ -21,9 +22,10 @@ from .worker import serve
 class DaskExecutor(Executor):
     """A Dask cluster.
 
-    A call that runs cannot be ended there: at its time limit it is abandoned, and its worker's thread stays busy. A
-    worker that dies costs all its calls a try. Dask starts them anew by itself, as often as its setting
-    `distributed.scheduler.allowed-failures` (3) says; what then still has no end is started once more, alone. With 0 it
+    A call that runs cannot be ended there: at its time limit it is abandoned, and its worker's
+    thread stays busy. A worker that dies costs all its calls a try. Dask restarts them by itself,
+    as often as its setting `distributed.scheduler.allowed-failures` (3) says. A call that still has
+    not finished is retried alone, so that calls which merely shared its worker succeed. With 0 it
     is as on other executors: three tries.
 
     Args:
@@ -35,7 +37,10 @@ class DaskExecutor(Executor):
 
     def __init__(self, client: Client) -> None:
         if client.asynchronous:
-            raise TypeError("executor: the distributed.Client is asynchronous; give one made outside of a coroutine")
+            raise TypeError(
+                "executor must be a synchronous distributed.Client, got an asynchronous one: "
+                "make it outside of a coroutine"
+            )
         self.given = client
         self.name = "Dask"
         self._topic = f"stategraph-{uuid.uuid4().hex}"
@@ -45,18 +50,20 @@ class DaskExecutor(Executor):
         self._abandoned: set[Any] = set()
         self.quarantine = threading.Lock()
 
-    def submit(self, call: Call, hear: Hear) -> _Flight:
+    def submit(self, call: RemoteCall, on_event: OnEvent) -> _DaskHandle:
         """Hand the call to the scheduler.
 
         Raises:
             RuntimeError: the client is closed.
         """
         self._check_open()
-        inbox = self._inbox(hear) if call.speaks else None
+        inbox = self._add_inbox(on_event) if call.sends_events else None
         topic = None if inbox is None else (self._topic, inbox.id)
         key = f"{call.node}-{uuid.uuid4().hex}"  # never the same: equal calls are not to be merged
-        future = self.given.submit(carry, call.payload, list(call.parts), topic, key=key, pure=False)
-        return _Flight(self, call, future, inbox)
+        future = self.given.submit(
+            run_call, call.payload, list(call.parts), topic, key=key, pure=False
+        )
+        return _DaskHandle(self, call, future, inbox)
 
     def share(self, blob: bytes) -> Any:
         """Scatter a large part: to one worker, from which the others fetch it."""
@@ -65,44 +72,48 @@ class DaskExecutor(Executor):
 
     def _check_open(self) -> None:
         if self.given.status in ("closing", "closed"):
-            raise RuntimeError("executor: this distributed.Client is closed; give one that is connected")
+            raise RuntimeError("executor must be an open distributed.Client, got a closed one")
 
-    def keep(self, future: Any) -> None:
-        """Hold an abandoned call until it ends."""
+    def hold_until_done(self, future: Any) -> None:
+        """Hold an abandoned call until it ends: Dask cancels what nobody holds."""
         self._abandoned.add(future)
         future.add_done_callback(self._abandoned.discard)
 
-    def _inbox(self, hear: Hear) -> Inbox:
+    def _add_inbox(self, on_event: OnEvent) -> Inbox:
         with self._lock:
             if not self._subscribed:
-                self.given.subscribe_topic(self._topic, self._take)
+                self.given.subscribe_topic(self._topic, self._receive)
                 self._subscribed = True
-        inbox = Inbox(hear, lambda id: self._inboxes.pop(id, None))
+        inbox = Inbox(on_event, lambda id: self._inboxes.pop(id, None))
         self._inboxes[inbox.id] = inbox
         return inbox
 
-    def _take(self, event: tuple[float, Any]) -> None:
-        """An event, on the client's own thread."""
+    def _receive(self, event: tuple[float, Any]) -> None:
+        """Take one event, on the client's own thread."""
         id, start, data = event[1]
         inbox = self._inboxes.get(id)
         if inbox is not None:
-            inbox.take(start, data)
+            inbox.receive(start, data)
 
 
-class _Flight:
-    def __init__(self, executor: DaskExecutor, call: Call, future: Any, inbox: Inbox | None) -> None:
+class _DaskHandle:
+    def __init__(
+        self, executor: DaskExecutor, call: RemoteCall, future: Any, inbox: Inbox | None
+    ) -> None:
         self._executor = executor
-        self._call = call  # holds the scattered parts
+        self._call = call  # holds the scattered parts: Dask drops what nobody holds
         self._future = future
         self._inbox = inbox
         self._ended = threading.Event()
         future.add_done_callback(lambda _: self._ended.set())
 
     def result(self, timeout: float | None = None) -> bytes:
-        if not self._ended.wait(timeout):  # a limit given to Dask's own `result` sometimes makes it fail at that moment
+        # Not Dask's own `result(timeout)`: at the limit it sometimes fails instead of raising
+        # TimeoutError.
+        if not self._ended.wait(timeout):
             raise TimeoutError
         try:
-            answer, told = self._future.result()
+            answer, sent = self._future.result()
         except KilledWorker as killed:
             self.cancel()
             tries = killed.allowed_failures + 1
@@ -110,15 +121,17 @@ class _Flight:
         except FutureCancelledError as cancelled:
             raise Lost(f"Dask has dropped it: {cancelled}", final=True) from cancelled
         if self._inbox is not None:
-            self._inbox.wait(told)
+            self._inbox.wait_for(sent)
             self._inbox.close()
         return answer  # type: ignore[no-any-return]
 
     def cancel(self) -> None:
         if self._inbox is not None:
             self._inbox.close()
-            if self._inbox.begun:  # to cancel it would not end it, and the scheduler would take its worker for idle
-                self._executor.keep(self._future)
+            if self._inbox.has_begun:
+                # To cancel it would not end it, and the scheduler would give its busy worker the
+                # next call.
+                self._executor.hold_until_done(self._future)
                 return
         try:
             self._future.cancel()
@@ -126,20 +139,28 @@ class _Flight:
             pass
 
 
-def carry(
+def run_call(
     payload: bytes, parts: Sequence[bytes], topic: tuple[str, str] | None
 ) -> tuple[bytes, tuple[str, int]]:
-    """Serve a call in a worker. What it returned, and how many events it has sent."""
+    """Serve a call in a worker.
+
+    Args:
+        topic: where to log events, and the id of the call's inbox; None if nobody listens.
+
+    Returns:
+        What `serve` returned; and the id of this start of the call, with the number of events it
+        has sent.
+    """
     start, count = uuid.uuid4().hex, 0
     lock = threading.Lock()
     worker = get_worker() if topic is not None else None
 
-    def tell(event: bytes) -> None:
+    def send_event(event: bytes) -> None:
         nonlocal count
         assert topic is not None and worker is not None
         with lock:
             count += 1
             worker.log_event(topic[0], (topic[1], start, event))
 
-    answer = serve(payload, parts, None if topic is None else tell)
+    answer = serve(payload, parts, None if topic is None else send_event)
     return answer, (start, count)

@@ -1,8 +1,10 @@
-"""Frames: how calls, events and answers cross the socket between a driver and one of its processes. Bytes only.
+"""Frames: how calls, events and answers cross the socket between a driver and one of its processes.
+Bytes only.
 
-A frame names its call before and after its body. So nothing that another process has written into the socket, or read
-out of it, is taken for an answer: either the name is not the one that is expected, or the frame does not end where it
-says. Nothing is skipped and nothing searched for: after one damaged frame the socket is of no more use.
+A frame names its call before and after its body. So nothing that another process has written into
+the socket, or read out of it, is taken for an answer: either the name is not the one that is
+expected, or the frame does not end where it says. Nothing is skipped and nothing searched for:
+after one damaged frame the socket is of no more use.
 """
 
 from __future__ import annotations
@@ -21,21 +23,23 @@ MARK = b"sgf1"
 HEAD = struct.Struct(">4s16scQ")
 ID_BYTES = 16
 LONGEST = 2**40
-"""No body has more bytes: a length above is not one that we have written."""
+"""Bytes that no body exceeds: a frame that says so is not one of ours."""
 READ_BYTES = 256 * 1024
-"""Read at once: about what a socket holds. Memory is taken as bytes come, whatever length a frame says."""
+"""Bytes to read at once: about what a socket holds. Memory is taken as bytes come, whatever length
+a frame says."""
 JOINED_BYTES = 64 * 1024
-"""Bodies below are copied to be sent at once with what stands around them."""
+"""Bodies with fewer bytes are copied, to be sent in one call with head and tail."""
 
 Wait = Callable[[int, float | None], None]
-"""Waits until the socket can be read (`select.POLLIN`) or written (`select.POLLOUT`), or until a time.
+"""Waits until the socket can be read (`select.POLLIN`) or written (`select.POLLOUT`), or until a
+deadline.
 
-Args: the event, and the time by `time.monotonic()`.
+Args: the event, and the deadline by `time.monotonic()`; None for none.
 Raises TimeoutError, or EOFError where the other side has ended."""
 
 
 class DamagedFrame(Exception):
-    """What came is no frame, or not one of this call."""
+    """What came is not a frame, or not one of this call."""
 
 
 class Frame(NamedTuple):
@@ -78,18 +82,19 @@ class Frames:
         self._end.close()
 
     def put(self, frame: Frame) -> None:
-        """Have a frame sent by the next `flush`."""
+        """Queue a frame for the next `flush`."""
         call, kind, body = frame
         head = HEAD.pack(MARK, call, kind, len(body))
         chunks = (head + body + call,) if len(body) < JOINED_BYTES else (head, body, call)
         self._unsent.extend(map(memoryview, chunks))
 
     def flush(self, due: float | None = None) -> None:
-        """Send what was put. After a TimeoutError it may be called again, and goes on where it was.
+        """Send what is queued. After a TimeoutError it may be called again, and goes on where it
+        was.
 
         Raises:
             TimeoutError: the other side has not taken all of it.
-            EOFError, OSError: it has ended.
+            EOFError, OSError: the other side has ended.
         """
         while self._unsent:
             chunk = self._unsent[0]
@@ -107,17 +112,18 @@ class Frames:
         """The next frame. After a TimeoutError it may be called again, and goes on where it was.
 
         Args:
-            call: the id that it must have; None for any.
+            call: the id of the call that it must belong to; None for any.
 
         Raises:
-            DamagedFrame: it is not of this call, or no frame at all.
+            DamagedFrame: it belongs to another call, or is no frame at all.
             TimeoutError: it has not come.
             EOFError, OSError: the other side has ended.
         """
         self._read(HEAD.size, due)
         mark, found, kind, size = HEAD.unpack_from(self._unread)
         if mark != MARK or size > LONGEST:
-            raise DamagedFrame(f"its pipe brings what is no frame: {bytes(self._unread[:HEAD.size])!r}")
+            head = bytes(self._unread[: HEAD.size])
+            raise DamagedFrame(f"its pipe brings what is no frame: {head!r}")
         if call is not None and found != call:
             raise DamagedFrame("its pipe brings a frame of another call")
         end = HEAD.size + size
@@ -129,7 +135,7 @@ class Frames:
         return Frame(found, kind, body)
 
     def _read(self, size: int, due: float | None) -> None:
-        """Have so many bytes at hand."""
+        """Read until at least so many bytes are buffered."""
         while len(self._unread) < size:
             self._wait(select.POLLIN, due)
             try:
@@ -142,5 +148,5 @@ class Frames:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nothing has come that was not received, and nothing is left to be sent."""
+        """Whether nothing is buffered, neither to be received nor to be sent."""
         return not self._unread and not self._unsent

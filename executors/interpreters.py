@@ -1,7 +1,8 @@
-"""Python 3.14's pool of sub-interpreters: workers in the driver's own process, each with a lock of its own.
+"""Python 3.14's pool of sub-interpreters: workers in the driver's own process, each with a lock of
+its own.
 
-Bytes cross as to any pool. What differs is how a call arrives: an interpreter has the paths that Python starts with,
-not those that the driver has added.
+Bytes cross as to any pool. What differs is how a call arrives: an interpreter has the paths that
+Python starts with, not those that the driver has added.
 """
 
 from __future__ import annotations
@@ -10,27 +11,28 @@ import sys
 from concurrent.futures import Future
 from typing import Any
 
-from .pools import PoolExecutor, carry
+from .pools import PoolExecutor, run_call
 
 
 class InterpreterExecutor(PoolExecutor):
     """An `InterpreterPoolExecutor` of the user's.
 
-    Extension modules that do not load in sub-interpreters (pydantic's, NumPy's) cannot be used by its nodes, and a node
-    that crashes takes the driver along.
+    Extension modules that do not load in sub-interpreters (pydantic's, NumPy's) cannot be used by
+    its nodes, and a node that crashes ends the driver too.
     """
 
     shares_main = False
 
-    def _sent(self, *arguments: Any) -> Future[Any]:
-        return self.given.submit(arrive, tuple(sys.path), carry.__module__, *arguments)  # type: ignore[no-any-return]
+    def _send(self, *arguments: Any) -> Future[Any]:
+        there = (tuple(sys.path), run_call.__module__)
+        return self.given.submit(run_call_there, *there, *arguments)  # type: ignore[no-any-return]
 
 
-def arrive(path: tuple[str, ...], home: str, /, *arguments: Any) -> Any:
-    """`carry`, once it can be found. Python sends a function that uses no globals as its code."""
+def run_call_there(path: tuple[str, ...], module: str, /, *arguments: Any) -> Any:
+    """Find `run_call`, and call it. Python sends a function that uses no globals as its code."""
     import sys
     from importlib import import_module
 
     if tuple(sys.path) != path:
         sys.path[:] = path
-    return import_module(home).carry(*arguments)
+    return import_module(module).run_call(*arguments)

@@ -1,7 +1,9 @@
-"""Values and functions <-> bytes for the way to a worker and back; and where in a value the part is that cannot go.
+"""Values and functions <-> bytes for the way to a worker and back; and the part of a value that
+cannot be pickled.
 
-Nothing here knows a graph. By reference where that is possible, by value (with cloudpickle, if it is installed) where
-it is not: lambdas, closures, and what was defined in a script or a notebook.
+Nothing here knows a graph. Functions go by reference where that is possible. Where it is not
+(lambdas, closures, what a script or a notebook defines) they go by value, with cloudpickle if it is
+installed.
 """
 
 from __future__ import annotations
@@ -11,7 +13,8 @@ import io
 import pickle
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache, lru_cache, partial
 from importlib import import_module
@@ -22,7 +25,8 @@ from ..pregel.errors import RemoteError
 
 PROTOCOL = 5
 TOO_DEEP = "recursion"
-"""What pickle and cloudpickle say of what is nested too deep: there every part would be to blame."""
+"""What pickle and cloudpickle say of a value that is nested too deeply: there every part would be
+to blame."""
 
 loads = pickle.loads
 
@@ -34,7 +38,7 @@ def dumps(value: Any, *, shares_main: bool = True) -> bytes:
         shares_main: see `Executor`.
 
     Raises:
-        Exception: it cannot be pickled; see `culprit`.
+        Exception: it cannot be pickled; see `find_culprit`.
     """
     by_value = _cloudpickle()
     try:
@@ -46,7 +50,8 @@ def dumps(value: Any, *, shares_main: bool = True) -> bytes:
     if b"__main__" in data and by_value is not None:  # a worker has another main module
         try:
             return bytes(by_value(value, PROTOCOL))
-        except Exception:  # it holds something unpicklable by value: then its worker must find it by name
+        except Exception:
+            # Part of it cannot be pickled by value. A worker that has the script finds it by name.
             if not shares_main:
                 raise
     return data
@@ -62,35 +67,35 @@ def dump_function(function: Callable[..., Any], *, shares_main: bool = True) -> 
         Exception: it cannot be pickled.
         ValueError: its module cannot be imported, and it can be sent by name only.
     """
-    homeless = _homeless(function)
-    if homeless is None:
+    home = _unimportable_module(function)
+    if home is None:
         try:
-            found = _by_name(function)
+            data = _dump_by_name(function)
         except Exception:
             return dumps(function, shares_main=shares_main)
-        return dumps(function, shares_main=shares_main) if b"__main__" in found else found
-    if homeless == "__main__" or not has_cloudpickle():
-        if homeless != "__main__":
-            raise ValueError(f"its module {homeless!r} cannot be imported by a worker")
+        return dumps(function, shares_main=shares_main) if b"__main__" in data else data
+    if home == "__main__":
         return dumps(function, shares_main=shares_main)
+    if not has_cloudpickle():
+        raise ValueError(f"its module {home!r} cannot be imported by a worker")
     import cloudpickle
 
-    module = sys.modules[homeless]
+    module = sys.modules[home]
     cloudpickle.register_pickle_by_value(module)
     try:
-        return _by_value(function, PROTOCOL)
+        return _dump_by_value(function, PROTOCOL)
     finally:
         cloudpickle.unregister_pickle_by_value(module)
 
 
-def _by_name(function: Callable[..., Any]) -> bytes:
+def _dump_by_name(function: Callable[..., Any]) -> bytes:
     file = io.BytesIO()
     _FunctionPickler(file, PROTOCOL).dump(function)
     return file.getvalue()
 
 
 class _FunctionPickler(pickle.Pickler):
-    """Finds functions whose name a decorator has taken over, `@task` for one."""
+    """Pickles by name functions whose name a decorator has taken over, such as `@task`."""
 
     def reducer_override(self, obj: Any) -> Any:
         """How to find the function inside, if the name leads to what decorates it."""
@@ -100,23 +105,25 @@ class _FunctionPickler(pickle.Pickler):
             for name in qualname.split("."):
                 found = getattr(found, name, None)
             if found is not obj and getattr(found, "__wrapped__", None) is obj:
-                return decorated, (module, qualname)
+                return find_wrapped, (module, qualname)
         return NotImplemented
 
 
-def decorated(module: str, qualname: str) -> Any:
-    """The function inside what decorates it."""
+def find_wrapped(module: str, qualname: str) -> Any:
+    """The function inside its decorator, by the name of both."""
     found: Any = import_module(module)
     for name in qualname.split("."):
         found = getattr(found, name)
     return found.__wrapped__
 
 
-def _homeless(function: Any) -> str | None:
-    """The name of a function's module if a worker has no such module: the script, or what was made by hand or typed."""
+def _unimportable_module(function: Any) -> str | None:
+    """The name of a function's module if a worker cannot import it: the script, or a module made by
+    hand or typed in. None if it can."""
     while isinstance(function, partial):
-        inner = function.args[0] if function.args and callable(function.args[0]) else function.func
-        function = inner
+        # Of `partial(call_with, function)` the latter counts.
+        wraps_argument = function.args and callable(function.args[0])
+        function = function.args[0] if wraps_argument else function.func
     name = getattr(function, "__module__", None)
     module = sys.modules.get(name or "")
     if name == "__main__" or (module is not None and getattr(module, "__spec__", None) is None):
@@ -129,10 +136,10 @@ def _cloudpickle() -> Callable[..., Any] | None:
         _value_pickler()
     except ImportError:
         return None
-    return _by_value
+    return _dump_by_value
 
 
-def _by_value(value: Any, protocol: int) -> bytes:
+def _dump_by_value(value: Any, protocol: int) -> bytes:
     file = io.BytesIO()
     _value_pickler()(file, protocol).dump(value)
     return file.getvalue()
@@ -143,11 +150,12 @@ def _value_pickler() -> type[Any]:
     import cloudpickle
 
     class ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
-        """Sends by value, too, what `functools.cache` has made of a function: in the worker it begins empty."""
+        """Pickles by value, too, what `functools.cache` has made of a function: in the worker it
+        begins empty."""
 
         def reducer_override(self, obj: Any) -> Any:
-            if isinstance(obj, CACHED) and _homeless(obj) is not None:
-                return _cached, (obj.__wrapped__, obj.cache_parameters())
+            if isinstance(obj, CACHED) and _unimportable_module(obj) is not None:
+                return _add_cache, (obj.__wrapped__, obj.cache_parameters())
             return super().reducer_override(obj)
 
     return ValuePickler
@@ -156,7 +164,7 @@ def _value_pickler() -> type[Any]:
 CACHED = type(lru_cache(abs))
 
 
-def _cached(function: Callable[..., Any], parameters: dict[str, Any]) -> Any:
+def _add_cache(function: Callable[..., Any], parameters: dict[str, Any]) -> Any:
     return lru_cache(**parameters)(function)
 
 
@@ -165,14 +173,15 @@ def has_cloudpickle() -> bool:
     return _cloudpickle() is not None
 
 
-# -- what cannot go ---------------------------------------------------------------------------------------------
+# -- what cannot go --------------------------------------------------------------------------------
 
 
-def culprit(value: Any, path: str, *, shares_main: bool = True) -> tuple[str, str]:
-    """The deepest part of a value that cannot be pickled: its path, and why. Of a function: what it uses.
+def find_culprit(value: Any, path: str, *, shares_main: bool = True) -> tuple[str, str]:
+    """The deepest part of a value that cannot be pickled: its path, and why. Of a function: what it
+    uses.
 
     >>> import threading
-    >>> culprit({"clients": [threading.Lock()]}, "state")
+    >>> find_culprit({"clients": [threading.Lock()]}, "state")
     ('state["clients"][0]', "cannot pickle '_thread.lock' object")
     """
     seen: set[int] = set()
@@ -196,36 +205,57 @@ def _complaint(value: Any, shares_main: bool) -> str | None:
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, dict):
-        for key, part in value.items():
-            yield f'["{key}"]' if isinstance(key, str) else f"[{key!r}]", part
-    elif isinstance(value, (list, tuple)):
-        for index, part in enumerate(value):
-            yield f"[{index}]", part
-    elif is_dataclass(value) and not isinstance(value, type):
-        for field in fields(value):
-            yield f".{field.name}", getattr(value, field.name, None)
-    elif isinstance(value, FunctionType):
-        for name, part in _used_by(value).items():
-            yield f", which uses {name!r}", part
-    elif isinstance(value, MethodType):
-        yield ".__self__", value.__self__
-    elif isinstance(value, partial):
-        yield from ((".func", value.func), (".args", value.args), (".keywords", value.keywords))
-    elif not isinstance(value, type):
-        for name, part in getattr(value, "__dict__", {}).items():
-            yield f".{name}", part
+    """The parts of a value that are pickled with it, each with its step of the path."""
+    for cls, split in _SPLITTERS:
+        if isinstance(value, cls):
+            return split(value)
+    if isinstance(value, type):
+        return iter(())
+    if is_dataclass(value):
+        return _split_fields(value)
+    return ((f".{name}", part) for name, part in getattr(value, "__dict__", {}).items())
 
 
-def _used_by(function: FunctionType) -> dict[str, Any]:
+def _split_dict(value: dict[Any, Any]) -> Iterator[tuple[str, Any]]:
+    for key, part in value.items():
+        yield f'["{key}"]' if isinstance(key, str) else f"[{key!r}]", part
+
+
+def _split_sequence(value: Iterable[Any]) -> Iterator[tuple[str, Any]]:
+    return ((f"[{index}]", part) for index, part in enumerate(value))
+
+
+def _split_fields(value: Any) -> Iterator[tuple[str, Any]]:
+    return ((f".{field.name}", getattr(value, field.name, None)) for field in fields(value))
+
+
+def _split_function(function: FunctionType) -> Iterator[tuple[str, Any]]:
     try:
         used = inspect.getclosurevars(function)
-    except ValueError:  # a name that has no value yet
-        return {}
-    return {**used.nonlocals, **used.globals}
+    except ValueError:  # it uses a name that has no value yet
+        return
+    for name, part in {**used.nonlocals, **used.globals}.items():
+        yield f", which uses {name!r}", part
 
 
-# -- errors -----------------------------------------------------------------------------------------------------
+def _split_method(method: MethodType) -> Iterator[tuple[str, Any]]:
+    yield ".__self__", method.__self__
+
+
+def _split_partial(found: partial[Any]) -> Iterator[tuple[str, Any]]:
+    yield from ((".func", found.func), (".args", found.args), (".keywords", found.keywords))
+
+
+_SPLITTERS: tuple[tuple[Any, Callable[[Any], Iterator[tuple[str, Any]]]], ...] = (
+    (dict, _split_dict),
+    ((list, tuple), _split_sequence),
+    (FunctionType, _split_function),
+    (MethodType, _split_method),
+    (partial, _split_partial),
+)
+
+
+# -- errors ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,8 +263,10 @@ class PackedError:
     """What a function raised.
 
     Attributes:
-        blob: the exception pickled (`whole`), or its class, arguments and attributes; None if neither can be.
-        text: its class and message; `trace` the worker's traceback.
+        blob: the exception, pickled; None if it cannot be.
+        whole: `blob` holds the exception itself, and not its class, arguments and attributes.
+        text: its class and message.
+        trace: the worker's traceback.
     """
 
     blob: bytes | None
@@ -244,13 +276,16 @@ class PackedError:
 
 
 def pack_error(error: BaseException) -> PackedError:
-    """An exception, ready to travel."""
+    """An exception, ready to be sent."""
     text = "".join(traceback.format_exception_only(error)).strip()
     trace = "".join(traceback.format_exception(error))
-    for whole in (True, False) if _pickles_itself(type(error)) else (False, True):
+    # An exception's own pickling calls its `__init__` with `args`, which fails where that takes
+    # other arguments. So it comes second, unless the class says itself how it is pickled. What
+    # cannot be loaded again here is not sent.
+    for whole in (True, False) if _defines_pickling(type(error)) else (False, True):
         try:
-            blob = dumps(error if whole else (type(error), *_parts_of_error(error)))
-            _restored(blob, whole)
+            blob = dumps(error if whole else (type(error), *_split_error(error)))
+            _load_error(blob, whole)
         except Exception:
             continue
         return PackedError(blob, whole, text, trace)
@@ -258,18 +293,20 @@ def pack_error(error: BaseException) -> PackedError:
 
 
 def unpack_error(packed: PackedError) -> BaseException:
-    """The exception, with the worker's traceback as its cause. One that cannot travel becomes a `RemoteError`."""
-    try:
-        error = RemoteError(packed.text) if packed.blob is None else _restored(packed.blob, packed.whole)
-    except Exception:
-        error = RemoteError(packed.text)
+    """The exception, with the worker's traceback as its cause. One that was not sent, or cannot be
+    loaded here, becomes a `RemoteError`."""
+    error: BaseException = RemoteError(packed.text)
+    if packed.blob is not None:
+        with suppress(Exception):
+            error = _load_error(packed.blob, packed.whole)
     error.__cause__ = RemoteTraceback(packed.trace)
     return error
 
 
-def _parts_of_error(error: BaseException) -> tuple[Any, dict[str, Any]]:
-    """What its builtin class wants, and what it holds besides. Asked of the class: tblib, which Dask brings, has pickle
-    make errors in a way that loses what their `__init__` sets."""
+def _split_error(error: BaseException) -> tuple[Any, dict[str, Any]]:
+    """The arguments for its builtin class, and its attributes. The class is asked, not pickle:
+    tblib, which Dask brings, has pickle make errors in a way that loses what their `__init__`
+    sets."""
     reduced = error.__reduce__()
     if isinstance(reduced, str) or len(reduced) < 2 or reduced[0] is not type(error):
         return error.args, dict(error.__dict__)
@@ -277,13 +314,14 @@ def _parts_of_error(error: BaseException) -> tuple[Any, dict[str, Any]]:
     return reduced[1], state if isinstance(state, dict) else dict(error.__dict__)
 
 
-def _pickles_itself(cls: type[BaseException]) -> bool:
-    """Whether it says how. Otherwise the arguments of its `__init__` need not be those that `args` holds."""
+def _defines_pickling(cls: type[BaseException]) -> bool:
+    """Whether a class of errors says itself how it is pickled."""
     own = [base for base in cls.__mro__ if base.__module__ != "builtins"]
-    return any(name in vars(base) for base in own for name in ("__reduce__", "__reduce_ex__", "__getstate__"))
+    hooks = {"__reduce__", "__reduce_ex__", "__getstate__"}
+    return any(not hooks.isdisjoint(vars(base)) for base in own)
 
 
-def _restored(blob: bytes, whole: bool) -> BaseException:
+def _load_error(blob: bytes, whole: bool) -> BaseException:
     found = loads(blob)
     if whole:
         assert isinstance(found, BaseException)

@@ -1,6 +1,7 @@
 """Any pool with `submit(function, *arguments) -> future`: ProcessPoolExecutor, loky, MPI, ...
 
-Such a pool has no way for events while a call runs, so a worker opens one: a connection to a mailbox of the driver's.
+Such a pool has no way for events while a call runs, so a worker opens one: a connection to a
+mailbox of the driver's.
 """
 
 from __future__ import annotations
@@ -13,26 +14,33 @@ import uuid
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, CancelledError, Future, ThreadPoolExecutor
 from multiprocessing import AuthenticationError
-from multiprocessing.connection import Client, Connection, Listener, answer_challenge, deliver_challenge
+from multiprocessing.connection import (
+    Client,
+    Connection,
+    Listener,
+    answer_challenge,
+    deliver_challenge,
+)
 from typing import Any
 
-from .call import Call, Executor, Hear, Lost
+from .base import Executor, Lost, OnEvent, RemoteCall
 from .worker import serve
 
 SECONDS_FOR_KEY = 10.0
-"""How long who connects to the mailbox may take to show that it has the key."""
+"""How long a client of the mailbox may take to show that it has the key."""
 
-AGAIN = 0.1
-"""Seconds until the mailbox tries again to accept a connection."""
+SECONDS_TO_RETRY = 0.1
+"""How long the mailbox waits before it tries again to accept a connection."""
+
+SECONDS_FOR_EVENTS = 10.0
+"""How long events that a call has sent may be on their way after its end."""
 
 LOG = logging.getLogger("stategraph.executors")
 
-SECONDS_FOR_MAIL = 10.0
-"""How long events that a call has sent may be on their way after its end."""
 
-
-class Threads(Executor):
-    """A thread pool of the user's: functions run there as they are, with all that a run lends."""
+class ThreadExecutor(Executor):
+    """A thread pool of the user's. Nothing is sent there: functions run as they are, with all that
+    the run has."""
 
     name = "a thread pool"
 
@@ -43,8 +51,9 @@ class Threads(Executor):
 class PoolExecutor(Executor):
     """A pool of the user's.
 
-    A call that is under way cannot be ended there: at its time limit it is abandoned and its worker stays busy. If a
-    worker dies, a `ProcessPoolExecutor` is broken for good; `ProcessExecutor` replaces its workers instead.
+    A call that runs there cannot be ended: at its time limit it is abandoned, and its worker stays
+    busy. If a worker dies, a `ProcessPoolExecutor` is broken for good; `ProcessExecutor` replaces
+    its workers instead.
 
     Args:
         pool: has `submit`; whatever crosses is bytes.
@@ -54,28 +63,33 @@ class PoolExecutor(Executor):
         self.given = pool
         self.name = type(pool).__name__
 
-    def submit(self, call: Call, hear: Hear) -> _Flight:
+    def submit(self, call: RemoteCall, on_event: OnEvent) -> _PoolHandle:
         """Hand the call to the pool."""
-        inbox = address = None
-        if call.speaks:
-            mailbox = the_mailbox()
-            inbox, address = mailbox.inbox(hear), (mailbox.address, mailbox.key)
+        inbox, address, id = None, None, ""
+        if call.sends_events:
+            mailbox = open_mailbox()
+            inbox, address = mailbox.add_inbox(on_event), (mailbox.address, mailbox.key)
+            id = inbox.id
         try:
-            future = self._sent(call.payload, address, "" if inbox is None else inbox.id)
+            future = self._send(call.payload, address, id)
         except BrokenExecutor as broken:
-            raise self._broken(broken) from broken
-        return _Flight(self, future, inbox)
+            raise self.explain_broken(broken) from broken
+        return _PoolHandle(self, future, inbox)
 
-    def _sent(self, *arguments: Any) -> Future[Any]:
-        """Have the pool call `carry`."""
-        return self.given.submit(carry, *arguments)  # type: ignore[no-any-return]
+    def _send(self, *arguments: Any) -> Future[Any]:
+        """Have the pool call `run_call`."""
+        return self.given.submit(run_call, *arguments)  # type: ignore[no-any-return]
 
-    def _broken(self, error: BaseException) -> Lost:
-        way_out = "make a new pool, or use stategraph.executors.ProcessExecutor, which replaces workers that die"
-        return Lost(f"{error} A broken {self.name} cannot be mended: {way_out}", final=True)
+    def explain_broken(self, error: BaseException) -> Lost:
+        """What to raise for a call when the pool is broken."""
+        why = (
+            f"{error} A broken {self.name} cannot be mended: make a new pool, or use "
+            "stategraph.executors.ProcessExecutor, which replaces workers that die"
+        )
+        return Lost(why, final=True)
 
 
-class _Flight:
+class _PoolHandle:
     def __init__(self, executor: PoolExecutor, future: Future[Any], inbox: Inbox | None) -> None:
         self._executor = executor
         self._future = future
@@ -83,15 +97,16 @@ class _Flight:
 
     def result(self, timeout: float | None = None) -> bytes:
         try:
-            answer, told = self._future.result(timeout)
+            answer, sent = self._future.result(timeout)
         except BrokenExecutor as broken:
             self.cancel()
-            raise self._executor._broken(broken) from broken
+            raise self._executor.explain_broken(broken) from broken
         except CancelledError as cancelled:
             self.cancel()
-            raise Lost("the pool was shut down before it began this call", final=True) from cancelled
+            why = "the pool was shut down before it began this call"
+            raise Lost(why, final=True) from cancelled
         if self._inbox is not None:
-            self._inbox.wait(told)
+            self._inbox.wait_for(sent)
             self._inbox.close()
         return answer  # type: ignore[no-any-return]
 
@@ -101,56 +116,64 @@ class _Flight:
             self._inbox.close()
 
 
-# -- events -----------------------------------------------------------------------------------------------------
+# -- events ----------------------------------------------------------------------------------------
 
 
 class Inbox:
-    """The events of one call, however often an engine starts it. They are passed on in the order of their numbers.
+    """The events of one call, passed on as they come.
+
+    A cluster may start a call several times. So events are counted by start, and the call is over
+    when all events of the start that has returned are here.
 
     Args:
-        gone: called when nothing more is expected.
+        on_close: called with the inbox's id when nothing more is expected.
     """
 
-    def __init__(self, hear: Hear, gone: Callable[[str], Any]) -> None:
+    def __init__(self, on_event: OnEvent, on_close: Callable[[str], Any]) -> None:
         self.id = uuid.uuid4().hex
-        self._hear = hear
-        self._gone = gone
-        self._heard: dict[str, int] = {}
+        self._on_event = on_event
+        self._on_close = on_close
+        self._received: dict[str, int] = {}
         self._error: Exception | None = None
         self._news = threading.Condition()
 
-    def take(self, start: str, event: bytes) -> None:
-        """An event has come. `start` tells one start of the call from another."""
+    def receive(self, start: str, event: bytes) -> None:
+        """Take one event of one start of the call."""
         try:
-            self._hear(event)
+            self._on_event(event)
         except Exception as error:  # for the thread that waits, not for the one that reads
             self._error = error
         with self._news:
-            self._heard[start] = self._heard.get(start, 0) + 1
+            self._received[start] = self._received.get(start, 0) + 1
             self._news.notify_all()
 
-    def wait(self, told: tuple[str, int]) -> None:
-        """Wait until all events of the start that has ended are here.
+    def wait_for(self, sent: tuple[str, int]) -> None:
+        """Wait until as many events have come as the start that has returned sent.
 
         Raises:
             RuntimeError: they do not come.
         """
-        start, count = told
+        start, count = sent
         with self._news:
-            if not self._news.wait_for(lambda: self._heard.get(start, 0) >= count, SECONDS_FOR_MAIL):
-                heard = self._heard.get(start, 0)
-                raise RuntimeError(f"of {count} events that a node has sent from its worker only {heard} have come")
+            if not self._news.wait_for(
+                lambda: self._received.get(start, 0) >= count, SECONDS_FOR_EVENTS
+            ):
+                received = self._received.get(start, 0)
+                raise RuntimeError(
+                    f"of {count} events that a node has sent from its worker "
+                    f"only {received} have come"
+                )
         if self._error is not None:
             raise self._error
 
     @property
-    def begun(self) -> bool:
-        """Whether anything was heard: the first that a limited call tells is that it has begun."""
-        return bool(self._heard)
+    def has_begun(self) -> bool:
+        """Whether any event has come. The first of a call with a limit says that it has begun."""
+        return bool(self._received)
 
     def close(self) -> None:
-        """Nobody listens any longer."""
-        self._gone(self.id)
+        """Drop what still comes."""
+        self._on_close(self.id)
 
 
 class Mailbox:
@@ -158,103 +181,128 @@ class Mailbox:
 
     def __init__(self) -> None:
         self.key = uuid.uuid4().bytes
-        self._listener = Listener(backlog=64)  # without the key: who says nothing would keep all others waiting
+        # Not given the key: then `accept` itself would ask for it, and a client that says nothing
+        # would block all.
+        self._listener = Listener(backlog=64)
         self.address = self._listener.address
         self._inboxes: dict[str, Inbox] = {}
         threading.Thread(target=self._accept, name="stategraph-mailbox", daemon=True).start()
 
-    def inbox(self, hear: Hear) -> Inbox:
+    def add_inbox(self, on_event: OnEvent) -> Inbox:
         """A new inbox for a call."""
-        inbox = Inbox(hear, lambda id: self._inboxes.pop(id, None))
+        inbox = Inbox(on_event, lambda id: self._inboxes.pop(id, None))
         self._inboxes[inbox.id] = inbox
         return inbox
 
     def _accept(self) -> None:
         while True:
             try:
-                line = self._listener.accept()
-            except OSError:  # gone again; or there are no more file descriptors, for now
-                time.sleep(AGAIN)
+                connection = self._listener.accept()
+            except OSError:  # the client has gone again, or there are no file descriptors for now
+                time.sleep(SECONDS_TO_RETRY)
                 continue
-            threading.Thread(target=self._read, args=(line,), name="stategraph-mail", daemon=True).start()
+            reader = threading.Thread(
+                target=self._read, args=(connection,), name="stategraph-mail", daemon=True
+            )
+            reader.start()
 
-    def _read(self, line: Connection[Any, Any]) -> None:
-        with line:
+    def _read(self, connection: Connection[Any, Any]) -> None:
+        with connection:
             try:
-                asked: Any = _Asked(line)  # it sends and receives bytes: these two need no more
-                deliver_challenge(asked, self.key)
-                answer_challenge(asked, self.key)
+                # The challenges use nothing of a connection but what this has.
+                client: Any = _TimedClient(connection)
+                deliver_challenge(client, self.key)
+                answer_challenge(client, self.key)
             except (AuthenticationError, AssertionError, EOFError, OSError) as error:
-                LOG.warning("a connection to the mailbox of a pool's workers was dropped: it has no key (%s)", error)
+                LOG.warning(
+                    "a connection to the mailbox of a pool's workers was dropped: "
+                    "it has no key (%s)",
+                    error,
+                )
                 return
             try:
                 while True:
-                    id, start, event = line.recv()
+                    id, start, event = connection.recv()
                     inbox = self._inboxes.get(id)
                     if inbox is not None:
-                        inbox.take(start, event)
-            except Exception:  # it has ended, or sends what is no mail: who sends on is told by a line that is closed
+                        inbox.receive(start, event)
+            except Exception:
+                # It has ended, or has sent what is no event. Then its next one fails, because this
+                # end is closed.
                 pass
 
 
-class _Asked:
-    """A connection that is asked for the key, and has only so long to answer."""
+class _TimedClient:
+    """A connection whose other side is asked for the key, and has only so long to answer."""
 
-    def __init__(self, line: Connection[Any, Any]) -> None:
-        self._line = line
-        self.send_bytes = line.send_bytes
+    def __init__(self, connection: Connection[Any, Any]) -> None:
+        self._connection = connection
+        self.send_bytes = connection.send_bytes
 
     def recv_bytes(self, most: int) -> bytes:
-        if not self._line.poll(SECONDS_FOR_KEY):
+        if not self._connection.poll(SECONDS_FOR_KEY):
             raise AuthenticationError(f"no answer within {SECONDS_FOR_KEY:g} s")
-        return self._line.recv_bytes(most)
+        return self._connection.recv_bytes(most)
 
 
 _mailboxes: list[Mailbox] = []
 _mailboxes_lock = threading.Lock()
 
 
-def the_mailbox() -> Mailbox:
-    """That of this process, for all pools: pools come and go."""
+def open_mailbox() -> Mailbox:
+    """The mailbox of this process. One serves all pools, since pools come and go."""
     with _mailboxes_lock:
         if not _mailboxes:
             _mailboxes.append(Mailbox())
         return _mailboxes[0]
 
 
-def _leave_parents_mail() -> None:
-    """In the child of a fork: nobody reads there for us."""
+def _forget_mailbox() -> None:
+    """In the child of a fork: the threads that read the parent's mailbox are not here."""
     global _mailboxes_lock
-    _mailboxes_lock = threading.Lock()
+    _mailboxes_lock = threading.Lock()  # another thread of the parent may have held the old one
     _mailboxes.clear()
 
 
-os.register_at_fork(after_in_child=_leave_parents_mail)
+os.register_at_fork(after_in_child=_forget_mailbox)
 
-# -- the other side ---------------------------------------------------------------------------------------------
+# -- the worker's side -----------------------------------------------------------------------------
 
-NEAR = "writers, messages and time limits of nodes on a pool need workers on the driver's machine"
-_lines: dict[Any, Connection[Any, Any]] = {}
-_lines_lock = threading.Lock()
-os.register_at_fork(after_in_child=_lines.clear)
+_connections: dict[Any, Connection[Any, Any]] = {}
+_connections_lock = threading.Lock()
+os.register_at_fork(after_in_child=_connections.clear)
 
 
-def carry(payload: bytes, address: tuple[Any, bytes] | None, id: str) -> tuple[bytes, tuple[str, int]]:
-    """Serve a call in a worker. What it returned, and how many events it has sent."""
+def run_call(
+    payload: bytes, address: tuple[Any, bytes] | None, id: str
+) -> tuple[bytes, tuple[str, int]]:
+    """Serve a call in a worker.
+
+    Args:
+        address: of the mailbox, and its key; None if nobody listens.
+        id: of the call's inbox.
+
+    Returns:
+        What `serve` returned; and the id of this start of the call, with the number of events it
+        has sent.
+    """
     start, count = uuid.uuid4().hex, 0
 
-    def tell(event: bytes) -> None:
+    def send_event(event: bytes) -> None:
         nonlocal count
         assert address is not None
-        with _lines_lock:
-            line = _lines.get(address)
+        with _connections_lock:
+            connection = _connections.get(address)
             try:
-                if line is None:
-                    line = _lines[address] = Client(address[0], authkey=address[1])
-                line.send((id, start, event))
+                if connection is None:
+                    connection = _connections[address] = Client(address[0], authkey=address[1])
+                connection.send((id, start, event))
             except OSError as error:
-                raise RuntimeError(f"a worker cannot reach its driver: {error}; {NEAR}") from error
+                raise RuntimeError(
+                    f"a worker cannot reach its driver: {error}; writers, messages and time limits "
+                    "of nodes on a pool need workers on the driver's machine"
+                ) from error
             count += 1
 
-    answer = serve(payload, (), tell if address is not None else None)
+    answer = serve(payload, (), None if address is None else send_event)
     return answer, (start, count)

@@ -1,8 +1,10 @@
-"""Worker processes of our own: each serves one call at a time over a pipe, can be killed, and is replaced when it dies.
+"""Worker processes of our own: each serves one call at a time over a socket, can be killed, and is
+replaced when it dies.
 
-The thread that waits for a call is the one that talks to its worker: no other thread is needed. It waits for the pipe
-and for the process, because a pipe does not end with its process: a node may have forked, and its child holds all that
-was open. What comes belongs to the call that it names (`frames.py`); a worker that sends anything else is replaced.
+The thread that waits for a call is the one that talks to its worker: no other thread is needed. It
+waits for the socket and for the process, because a socket does not end with its process: a node may
+have forked, and its child holds all that was open. What comes belongs to the call that it names
+(`frames.py`); a worker that sends anything else is replaced.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from itertools import count
 from typing import Self
 from weakref import WeakKeyDictionary, WeakSet
 
-from .call import Call, Executor, Hear, Lost
+from .base import Executor, Lost, OnEvent, RemoteCall
 from .frames import ANSWER, CALL, EVENT, PART, DamagedFrame, Frame, Frames, new_call_id
 from .pickling import PROTOCOL
 from .process_worker import DAMAGED
@@ -32,16 +34,18 @@ BOOT = (
     "import sys; end, driver, *sys.path[:] = sys.argv[1:]; "
     "from stategraph.executors.process_worker import main; main(int(end), int(driver))"
 )
-"""A fresh interpreter, which imports nothing of the script that started it: that needs no guard, and no module."""
+"""A fresh interpreter. It does not import the script that started it, so that the script needs no
+`__main__` guard."""
 SECONDS_TO_DIE = 1.0
-"""How long a process may take from closing its pipe to its end."""
+"""How long a process may take from closing its socket to its end."""
 
 
 class ProcessExecutor(Executor):
     """Processes on this machine, started as they are needed and kept until `close`.
 
-    A call whose time is up ends with its process, and with the processes that it has started there, unless they have a
-    session of their own. A worker that dies costs its own call a try, and no other.
+    A call whose time is up ends with its process, and with the processes that it has started there,
+    unless they have a session of their own. A worker that dies costs its own call a try, and no
+    other.
 
     Args:
         max_workers: how many processes at most; the number of CPUs by default.
@@ -59,20 +63,20 @@ class ProcessExecutor(Executor):
 
     def __init__(self, max_workers: int | None = None) -> None:
         if max_workers is not None and max_workers < 1:
-            raise ValueError(f"max_workers must be at least 1, not {max_workers!r}")
+            raise ValueError(f"max_workers must be at least 1, got {max_workers!r}")
         self.max_workers = max_workers or os.cpu_count() or 1
         self.name = f"{self.max_workers} processes"
-        self._begin_anew()
+        self._reset()
         self.closed = False
         _all.add(self)
 
-    def submit(self, call: Call, hear: Hear) -> _Flight:
-        """Start a call as soon as a worker is free; its flight waits for that."""
-        return _Flight(self, call, hear)
+    def submit(self, call: RemoteCall, on_event: OnEvent) -> _ProcessHandle:
+        """Start a call as soon as a worker is free; its handle waits for that."""
+        return _ProcessHandle(self, call, on_event)
 
-    def share(self, blob: bytes) -> Shared:
+    def share(self, blob: bytes) -> SharedPart:
         """Send it to each worker with the first call there that wants it."""
-        return Shared(blob)
+        return SharedPart(blob)
 
     def close(self) -> None:
         """End the processes; what they still run is lost."""
@@ -84,7 +88,7 @@ class ProcessExecutor(Executor):
         for worker in idle:
             worker.kill()
         for worker in busy:
-            worker.end()  # whoever waits for it still looks at it, and drops it
+            worker.end()  # the thread that waits for it uses its socket, sees the end and drops it
 
     def __enter__(self) -> Self:
         return self
@@ -96,59 +100,59 @@ class ProcessExecutor(Executor):
         if not self.closed:
             self.close()
 
-    def take(self, flight: _Flight, timeout: float | None) -> _Worker:
-        """A worker for one call. It bears the flight's name before it is taken, so that Ctrl-C at any line leaves none
-        that `release` does not find.
+    def take(self, handle: _ProcessHandle, timeout: float | None) -> _Worker:
+        """A worker for one call. It is marked with the handle before it leaves the idle ones, so
+        that Ctrl-C at any line leaves no worker that `release` does not find.
 
         Raises:
             TimeoutError: none is free.
             RuntimeError: the executor is closed.
         """
         while True:
-            worker = self._claim(flight, timeout)
+            worker = self._claim(handle, timeout)
             if is_new := not worker.started:
                 worker.start()
             if self.closed:  # perhaps meanwhile
-                self.release(flight)
+                self.release(handle)
                 raise RuntimeError(f"{self!r} is closed")
-            if is_new or worker.is_fit():
+            if is_new or worker.is_ready():
                 return worker
             self.drop(worker)
 
-    def _claim(self, flight: _Flight, timeout: float | None) -> _Worker:
+    def _claim(self, handle: _ProcessHandle, timeout: float | None) -> _Worker:
         """An idle worker, or one that is to be started."""
         with self._free:
             if not self._free.wait_for(self._has_room, timeout):
                 raise TimeoutError
             if self._idle:
                 worker = self._idle[-1]
-                worker.flight = flight
+                worker.handle = handle
                 self._idle.pop()
                 return worker
             if self.closed:
                 raise RuntimeError(f"{self!r} is closed")
-            worker = _Worker(flight)
+            worker = _Worker(handle)
             self._workers.add(worker)
             return worker
 
     def give_back(self, worker: _Worker) -> None:
-        """A worker has ended its call."""
+        """Take a worker back that has ended its call."""
         with self._free:
             self._idle.append(worker)
-            worker.flight = None
+            worker.handle = None
             self._free.notify()
         if self.closed:
             self.drop(worker)
 
-    def release(self, flight: _Flight) -> None:
-        """End what a flight has, if it has anything."""
+    def release(self, handle: _ProcessHandle) -> None:
+        """End the worker that a call has, if it has one."""
         with self._free:
-            held = [worker for worker in self._workers if worker.flight is flight]
-        for worker in held:
+            taken = [worker for worker in self._workers if worker.handle is handle]
+        for worker in taken:
             self.drop(worker)
 
     def drop(self, worker: _Worker) -> None:
-        """A worker has died, or shall."""
+        """End a worker, if it has not ended, and forget it."""
         with self._free:
             self._workers.discard(worker)
             if worker in self._idle:
@@ -156,15 +160,15 @@ class ProcessExecutor(Executor):
             self._free.notify()
         worker.kill()
 
-    def leave(self) -> None:
-        """In the child of a fork: the processes are its parent's, who alone may hold their pipes. Ours are yet to be
-        started."""
+    def reset_after_fork(self) -> None:
+        """In the child of a fork: start without processes. Those of the parent are its own, and so
+        are their sockets: a worker ends when its last one is closed."""
         for worker in self._workers:
             _inherited.append(worker)
-            worker.hang_up()
-        self._begin_anew()
+            worker.disconnect()
+        self._reset()
 
-    def _begin_anew(self) -> None:
+    def _reset(self) -> None:
         self._idle: deque[_Worker] = deque()
         self._workers: set[_Worker] = set()
         self._free = threading.Condition()
@@ -184,30 +188,32 @@ def _close_all() -> None:
 atexit.register(_close_all)
 _default: list[ProcessExecutor] = []
 _inherited: list[_Worker] = []
-"""Kept, so that a child of a fork does not end what is its parent's."""
+"""The workers of a forked child's parent: held, for `Popen` looks after a process when it is
+garbage-collected."""
 _default_lock = threading.Lock()
 
 
 def default_processes() -> ProcessExecutor:
-    """The one that `executor="processes"` means: as many processes as CPUs, for the life of this one."""
+    """What `executor="processes"` means: as many processes as CPUs, for the life of this one."""
     with _default_lock:
         if not _default:
             _default.append(ProcessExecutor())
         return _default[0]
 
 
-def _leave_parents() -> None:
+def _reset_all_after_fork() -> None:
     global _default_lock
-    _default_lock = threading.Lock()
+    _default_lock = threading.Lock()  # another thread of the parent may have held the old one
     for executor in list(_all):
-        executor.leave()
+        executor.reset_after_fork()
 
 
-os.register_at_fork(after_in_child=_leave_parents)
+os.register_at_fork(after_in_child=_reset_all_after_fork)
 
 
-class Shared:
-    """A large part. Each worker keeps what it was sent of it until it has gone here and another call comes."""
+class SharedPart:
+    """A large part of calls. When it is garbage-collected here, each worker drops its copy with its
+    next call."""
 
     __slots__ = ("__weakref__", "blob")
 
@@ -216,10 +222,14 @@ class Shared:
 
 
 class _Worker:
-    """One process and our end of its pipe, and whose call it serves."""
+    """One process, our end of its socket, and the handle of the call that it serves.
 
-    def __init__(self, flight: _Flight) -> None:
-        self.flight: _Flight | None = flight
+    Parts are numbered for each worker: `_sent` has the numbers of those that still exist here,
+    `_there` those that the worker holds.
+    """
+
+    def __init__(self, handle: _ProcessHandle) -> None:
+        self.handle: _ProcessHandle | None = handle
         self.frames: Frames
         self.process: subprocess.Popen[bytes]
         self.started = False
@@ -227,7 +237,7 @@ class _Worker:
         self._end = -1
         self._sentinel = -1
         self._numbers = count()
-        self._sent: WeakKeyDictionary[Shared, int] = WeakKeyDictionary()
+        self._sent: WeakKeyDictionary[SharedPart, int] = WeakKeyDictionary()
         self._there: set[int] = set()
 
     def start(self) -> None:
@@ -241,15 +251,18 @@ class _Worker:
                 [sys.executable, "-c", BOOT, str(end), str(os.getpid()), *sys.path],
                 pass_fds=[end],
                 stdin=subprocess.DEVNULL,
-                start_new_session=True,  # Ctrl-C is for the driver: it decides what ends
+                # Ctrl-C then reaches the driver alone, which decides what ends; and the worker
+                # leads a process group, by which it is ended together with what it has started.
+                start_new_session=True,
             )
         self._sentinel = open_sentinel(self.process)
         self._poll.register(self._end, select.POLLIN)
         self._poll.register(self._sentinel, select.POLLIN)
         self.started = True
 
-    def put(self, call: Call) -> bytes:
-        """Begin to send a call, and those of its parts that the worker has not; the id that its answer will have."""
+    def put(self, call: RemoteCall) -> bytes:
+        """Queue the frames of a call, with those of its parts that the worker has not. Returns the
+        id that its answer must have."""
         new = [part for part in dict.fromkeys(call.parts) if part not in self._sent]
         self._sent.update(zip(new, self._numbers, strict=False))
         held = set(self._sent.values())
@@ -262,28 +275,32 @@ class _Worker:
             self.frames.put(Frame(id, PART, part.blob))
         return id
 
-    def is_fit(self) -> bool:
-        """Whether it lives and waits for a call. One that has sent something between two calls is not to be trusted."""
+    def is_ready(self) -> bool:
+        """Whether it lives and waits for a call. One that sent something between two calls is not
+        trusted any more."""
         self._poll.modify(self._end, select.POLLIN)
         return self.frames.is_quiet and not self._poll.poll(0)
 
     def _wait(self, events: int, due: float | None) -> None:
-        """Wait for the pipe, or the end of the process. What it sent before its end is read first."""
+        """Wait for the socket, or the end of the process. What it sent before its end is read
+        first."""
         self._poll.modify(self._end, events)
         left = None if due is None else max(due - time.monotonic(), 0.0) * 1000
         ready = dict(self._poll.poll(left))
         if not ready:
             raise TimeoutError
+        # A dead process sends no more, so once its socket has nothing to be read the call is lost.
+        # Writing would go on for ever where a child of it holds the other end.
         if self._sentinel in ready and (self._end not in ready or events == select.POLLOUT):
             raise EOFError("the process has ended")
 
     def kill(self) -> None:
         """End the process, if it has not ended."""
         self.end()
-        self.hang_up()
+        self.disconnect()
 
-    def hang_up(self) -> None:
-        """Close our end of the pipe."""
+    def disconnect(self) -> None:
+        """Close our end of the socket, here only."""
         if hasattr(self, "frames"):
             self.frames.close()
         if self._sentinel >= 0:
@@ -291,16 +308,19 @@ class _Worker:
             os.close(sentinel)
 
     def end(self) -> None:
-        """End the process and those that it has started, but for those with a session of their own."""
+        """End the process and those that it has started, but for those with a session of their
+        own."""
         if not hasattr(self, "process"):
             return
-        if self.process.returncode is None:  # until it is waited for, its id is its own
+        # As long as it was not waited for, its id cannot be another process's.
+        if self.process.returncode is None:
             with suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
-    def how(self) -> str:
-        """How a process ended that has closed its pipe, or was to be ended because it has."""
+    def explain_end(self) -> str:
+        """How a process ended that has closed its socket. One that has not ended by itself is ended
+        now."""
         poll = select.poll()
         poll.register(self._sentinel, select.POLLIN)
         by_itself = poll.poll(SECONDS_TO_DIE * 1000)
@@ -310,50 +330,54 @@ class _Worker:
             return "its process has closed its pipe"
         if code == DAMAGED:
             return "its process was sent what is no call"
-        return f"its process was ended by {signal.Signals(-code).name}" if code < 0 else f"its process ended ({code})"
+        if code < 0:
+            return f"its process was ended by {signal.Signals(-code).name}"
+        return f"its process ended ({code})"
 
 
 def open_sentinel(process: subprocess.Popen[bytes]) -> int:
     """A file descriptor that can be read once a process has ended, whatever its children do."""
     if hasattr(os, "pidfd_open"):
-        with suppress(OSError):  # an old kernel, or a sandbox
+        with suppress(OSError):  # an old kernel, or a sandbox, has none
             return os.pidfd_open(process.pid)
-    sentinel, told = os.pipe()
+    sentinel, signal_end = os.pipe()
 
     def watch() -> None:
         process.wait()
+        # Now that it was waited for, `end` must not signal its id any more. The group keeps the id
+        # in use as long as anybody is left in it.
         with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)  # whoever is left of its group keeps the id in use
+            os.killpg(process.pid, signal.SIGKILL)
         with suppress(BrokenPipeError):  # nobody waits any longer
-            os.write(told, b".")
-        os.close(told)
+            os.write(signal_end, b".")
+        os.close(signal_end)
 
     threading.Thread(target=watch, name="stategraph-sentinel", daemon=True).start()
     return sentinel
 
 
-class _Flight:
-    def __init__(self, pool: ProcessExecutor, call: Call, hear: Hear) -> None:
-        self._pool = pool
+class _ProcessHandle:
+    def __init__(self, executor: ProcessExecutor, call: RemoteCall, on_event: OnEvent) -> None:
+        self._executor = executor
         self._call = call
-        self._hear = hear
+        self._on_event = on_event
         self._worker: _Worker | None = None
         self._id = b""
 
     def result(self, timeout: float | None = None) -> bytes:
         due = None if timeout is None else time.monotonic() + timeout
         if self._worker is None:
-            self._worker = self._pool.take(self, timeout)
+            self._worker = self._executor.take(self, timeout)
             self._id = self._worker.put(self._call)
         worker = self._worker
         while (frame := self._next(worker, due)).kind == EVENT:
-            self._hear(frame.body)
+            self._on_event(frame.body)
         self._worker = None
-        self._pool.give_back(worker)
+        self._executor.give_back(worker)
         return frame.body
 
     def _next(self, worker: _Worker, due: float | None) -> Frame:
-        """The next frame of this call; first, what is left of the call is sent.
+        """The next frame of this call, once all of the call was sent.
 
         Raises:
             Lost: the worker has ended, or has sent what does not belong to this call.
@@ -362,20 +386,24 @@ class _Flight:
             worker.frames.flush(due)
             frame = worker.frames.receive(self._id, due)
             if frame.kind not in (EVENT, ANSWER):
-                raise DamagedFrame(f"its pipe brings a frame of kind {frame.kind!r} where an answer belongs")
+                raise DamagedFrame(
+                    f"its pipe brings a frame of kind {frame.kind!r} where an answer belongs"
+                )
             return frame
         except TimeoutError:
             raise
         except DamagedFrame as error:
-            raise self._lost(worker, f"{error}; the worker was ended") from error
+            raise self._lose(worker, f"{error}; the worker was ended") from error
         except (EOFError, OSError) as gone:
-            raise self._lost(worker, worker.how()) from gone
+            raise self._lose(worker, worker.explain_end()) from gone
 
-    def _lost(self, worker: _Worker, reason: str) -> Lost:
+    def _lose(self, worker: _Worker, reason: str) -> Lost:
         self._worker = None
-        self._pool.drop(worker)
-        return Lost("the executor was closed", final=True) if self._pool.closed else Lost(reason)
+        self._executor.drop(worker)
+        if self._executor.closed:
+            return Lost("the executor was closed", final=True)
+        return Lost(reason)
 
     def cancel(self) -> None:
         self._worker = None
-        self._pool.release(self)
+        self._executor.release(self)

@@ -1,179 +1,197 @@
-"""A node's function that runs on an executor, seen from the driver: it stands where the function stood.
+"""A node's function that runs on an executor, seen from the driver: it stands where the function
+stood.
 
-It sends the call, relays what it tells, waits, and ends as the function did: with a result, an error or a question.
-A worker that dies costs a try; the rest (retry, cache, limits, answers) is the engine's and stays as it is.
+It sends the call, passes its events on, waits, and ends as the function did: with a result, an
+error or a question. A worker that dies costs a try. The rest (retry, cache, limits, answers) is the
+engine's and stays as it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import nullcontext
 from hashlib import blake2b
 from typing import Any
 
-from ..pregel.errors import GraphAbandoned, InvalidUpdateError, ShippingError, WorkerLostError, nearest
+from ..pregel.errors import (
+    GraphAbandoned,
+    InvalidUpdateError,
+    ShippingError,
+    WorkerLostError,
+    nearest,
+)
 from ..pregel.program.callables import GETTERS
 from ..pregel.program.program import CompiledNode
-from ..pregel.superstep.context import TaskContext
-from ..pregel.superstep.interrupts import AnswerRejected, asking, take_answers
-from ..pregel.superstep.task import Task
-from .call import Executor, Flight, Hear, Lost
-from .luggage import Luggage
-from .parcel import Ending
+from ..pregel.superstep.interrupts import AnswerRejected, asking, import_answers
+from .base import Executor, Handle, Lost, OnEvent, RemoteCall
+from .payload import Function, PayloadBuilder
 from .pickling import dump_function, has_cloudpickle, loads, unpack_error
+from .protocol import CallResult, DriverTask
 
 TRIES = 3
-"""How many workers a call may cost before it is given up."""
+"""How many workers a call may cost before it fails."""
 NEAR, FAR = 0.005, 0.5
-"""Seconds between two looks at whether anybody still waits for a call: near its limit, and far from it."""
+"""Seconds between two looks at whether anybody still waits for a call: near its limit, and far from
+it."""
 
 KINDS = {get: kind for kind, get in GETTERS.items()}
 
 
-class Remote:
+class RemoteFunction:
     """The function of one node, on one executor.
-
-    Attributes:
-        blob: the function, pickled, and `key` its hash.
-        inject: the names of its further parameters, and what they get.
 
     Raises:
         Exception: the function cannot be pickled.
-        ValueError: it cannot be found by the workers.
+        ValueError: workers cannot find it.
     """
 
     def __init__(self, node: CompiledNode, executor: Executor) -> None:
-        self.is_async = node.sync_missing
-        function: Any = node.coro if self.is_async else node.sync
-        self.blob = dump_function(function, shares_main=executor.shares_main)
-        if b"__main__" in self.blob and not executor.shares_main and not has_cloudpickle():
+        is_async = node.sync_missing
+        function: Any = node.coro if is_async else node.sync
+        data = dump_function(function, shares_main=executor.shares_main)
+        if b"__main__" in data and not executor.shares_main and not has_cloudpickle():
             raise ValueError("it is defined in the script itself, which workers do not import")
-        self.key = blake2b(self.blob, digest_size=16).hexdigest()
+        key = blake2b(data, digest_size=16).hexdigest()
         self.inject = tuple((name, KINDS[get]) for name, get in node.inject or ())
         self.executor = executor
+        self._function = Function(data, key, is_async, self.inject)
 
-    def __call__(self, value: Any, *, task: Task) -> Any:
+    def __call__(self, value: Any, *, task: DriverTask) -> Any:
         """Call the function there and wait for it."""
-        luggage = _luggage(task, self.executor)
-        lost = 0
+        builder = task.payload_cache.get(self.executor)
+        if builder is None:  # of several threads that come here at once, one wins
+            builder = task.payload_cache.setdefault(self.executor, PayloadBuilder(self.executor))
+        deaths = 0
         while True:
             if task.deadline is not None:
-                task.deadline.queue()  # the executor may be busy
-            call = luggage.pack(self, task, value)
+                task.deadline.queue()  # the executor may be busy: waiting for a worker does not count
+            call = builder.build(self._function, task, value)
             try:
-                with self.executor.quarantine if lost else nullcontext():
-                    answer = _flown(self.executor.submit(call, relay(task)), task)
+                data = self._run(call, task, alone=deaths > 0)
             except Lost as loss:
-                alone, lost = lost > 0 or self.executor.quarantine is Executor.quarantine, lost + loss.tries
-                if loss.final or (alone and lost >= TRIES):
-                    raise WorkerLostError(task.name, self.executor.name, lost, loss.reason) from loss
+                deaths = self._count_death(loss, deaths, task)
                 continue
-            ending = _unpacked(task, answer)
-            open_ = [question.id for question in ending.raised]
-            if take_answers(task, ending.taken, open_, ending.known):
-                continue  # an answer that it was not told of, for it was given without a question
-            return _end(task, ending)
+            result = _load_result(task, data)
+            open_ = [question.id for question in result.raised]
+            if not import_answers(task, result.taken, open_, result.given):
+                return _finish(task, result)
+            # It asked a question whose answer it was not told of: one that came without an id. Run
+            # it again.
+
+    def _run(self, call: RemoteCall, task: DriverTask, *, alone: bool) -> bytes:
+        """Submit a call and wait for it. Whatever ends the wait ends the call too.
+
+        Args:
+            alone: no other call that is suspected of killing workers may run meanwhile.
+        """
+        with self.executor.quarantine if alone else nullcontext():
+            handle = self.executor.submit(call, event_handler(task))
+            try:
+                return _wait(handle, task)
+            except Lost:
+                raise
+            except BaseException:
+                handle.cancel()
+                raise
+
+    def _count_death(self, loss: Lost, deaths: int, task: DriverTask) -> int:
+        """How many workers the call has cost by now.
+
+        Raises:
+            WorkerLostError: too many. Where one death hits several calls, the first may be another
+                call's fault, so that only a death in quarantine ends a call.
+        """
+        was_alone = deaths > 0 or self.executor.quarantine is Executor.quarantine
+        deaths += loss.tries
+        if loss.final or (was_alone and deaths >= TRIES):
+            raise WorkerLostError(task.name, self.executor.name, deaths, loss.reason) from loss
+        return deaths
 
 
-def _luggage(task: Task, executor: Executor) -> Luggage:
-    run = task.run
-    if run.luggage is None:
-        run.luggage = {}
-    return run.luggage.setdefault(executor, Luggage(run, executor))  # type: ignore[no-any-return]
-
-
-def _end(task: Task, ending: Ending) -> Any:
-    """End as the function did."""
-    task.asked = ending.asked
-    if ending.drain_reason is not None:
-        task.run.control.request_drain(ending.drain_reason)
-    if ending.paused:
-        for place, question in ending.questions:
-            signal = asking(task, (question,), place)
-        if not ending.questions:  # raised by hand
-            signal = asking(task, ending.raised, (0, ending.asked))
-            signal.by_hand = True
-        if ending.error is not None:
-            raise AnswerRejected(ending.raised, unpack_error(ending.error))  # type: ignore[arg-type]
-        raise signal
-    if ending.error is not None:
-        raise unpack_error(ending.error)
-    for key, _ in ending.writes:
-        if key not in task.known_channels():
-            near = nearest(key, task.known_channels())
-            raise InvalidUpdateError(f"node {task.name!r} pushed a message to the unknown key {key!r}; {near}")
-    task.writes += ending.writes
-    return ending.result
-
-
-def _unpacked(task: Task, answer: bytes) -> Ending:
-    try:
-        return loads(answer)  # type: ignore[no-any-return]
-    except Exception as error:
-        raise ShippingError(task.name, "its result", _unloadable(error)) from error
-
-
-def _unloadable(error: Exception) -> str:
-    return f"cannot be loaded by the driver: {type(error).__name__}: {error}"
-
-
-def _flown(flight: Flight, task: Task) -> bytes:
-    try:
-        return _wait(flight, task)
-    except Lost:
-        raise
-    except BaseException:
-        flight.cancel()
-        raise
-
-
-def _wait(flight: Flight, task: Task) -> bytes:
-    """The flight's result, unless its attempt is given up first, or its run cut short.
+def _wait(handle: Handle, task: DriverTask) -> bytes:
+    """The result of a call.
 
     Raises:
-        GraphAbandoned: nobody waits for it any longer.
+        GraphAbandoned: its attempt was abandoned, or its run cut short: nobody waits for it any
+            longer.
     """
     deadline = task.nearest_deadline
     while True:
         try:
             if deadline is None:
-                return flight.result(FAR)
-            return flight.result(min(max(deadline.remaining(), NEAR), FAR))
+                return handle.result(FAR)
+            return handle.result(min(max(deadline.remaining(), NEAR), FAR))
         except TimeoutError:
-            if (deadline is not None and deadline.abandoned) or _cut_short(task.run):
+            if (deadline is not None and deadline.abandoned) or task.is_cut_short():
                 raise GraphAbandoned from None
 
 
-def _cut_short(run: TaskContext[Task] | None) -> bool:
-    """Whether a run, or one around it, was."""
-    while run is not None:
-        if run.dropped:
-            return True
-        run = run.parent.run if run.parent is not None else None
-    return False
+def _load_result(task: DriverTask, data: bytes) -> CallResult:
+    try:
+        return loads(data)  # type: ignore[no-any-return]
+    except Exception as error:
+        raise ShippingError(task.name, "its result", _cannot_load(error)) from error
 
 
-def relay(task: Task) -> Hear:
-    """What brings the events of an attempt to those who read the run."""
-    attempt, deadline = task.attempt, task.nearest_deadline
-    write: Callable[[Any], None] = task.writer
+def _cannot_load(error: Exception) -> str:
+    return f"cannot be loaded by the driver: {type(error).__name__}: {error}"
 
-    def hear(event: bytes) -> None:
+
+def _finish(task: DriverTask, result: CallResult) -> Any:
+    """End as the function did."""
+    task.asked = result.asked
+    if result.drain_reason is not None and task.runtime.control is not None:
+        task.runtime.control.request_drain(result.drain_reason)
+    if result.paused:
+        _ask(task, result)
+    if result.error is not None:
+        raise unpack_error(result.error)
+    known = task.known_channels()
+    for key, _ in result.writes:
+        if key not in known:
+            raise InvalidUpdateError(
+                f"node {task.name!r} pushed a message to the unknown key {key!r}; "
+                f"{nearest(key, known)}"
+            )
+    task.writes += result.writes
+    return result.value
+
+
+def _ask(task: DriverTask, result: CallResult) -> None:
+    """Pause as the function did.
+
+    Raises:
+        GraphInterrupt: with its questions; if its answer did not fit the question, an
+            `AnswerRejected`.
+    """
+    for place, question in result.questions:
+        signal = asking(task, (question,), place)
+    if not result.questions:  # the function raised a signal by hand
+        signal = asking(task, result.raised, (0, result.asked))
+        signal.by_hand = True
+    if result.error is not None:
+        raise AnswerRejected(result.raised, unpack_error(result.error))  # type: ignore[arg-type]
+    raise signal
+
+
+def event_handler(task: DriverTask) -> OnEvent:
+    """What brings the events of the current attempt to those who read the run."""
+    attempt, deadline, write = task.attempt, task.nearest_deadline, task.writer
+
+    def on_event(event: bytes) -> None:
         try:
             kind, data = loads(event)
         except Exception as error:
-            raise ShippingError(task.name, "an event", _unloadable(error)) from error
+            raise ShippingError(task.name, "an event", _cannot_load(error)) from error
         if kind == "custom":
-            write(data)
+            write(data)  # it knows by itself whether its attempt still counts
         elif task.attempt != attempt or (deadline is not None and deadline.abandoned):
-            return  # a failed attempt speaks no more
+            return  # events of an attempt that failed or was abandoned are dropped
         elif kind == "alive":
             task.heartbeat()
         elif kind == "began":
             if task.deadline is not None:
                 task.deadline.start()
         else:
-            for stream in task.run.streams:
-                stream.emit(kind, data)
+            task.emit(kind, data)
 
-    return hear
+    return on_event

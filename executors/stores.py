@@ -1,6 +1,7 @@
-"""The graph's store on the other side: how it is opened there, packed by the driver, and what a worker has opened.
+"""The graph's store in a worker: what opens it there, pickled by the driver, and what a worker has
+opened.
 
-What opens a store is the store's own affair (`BaseStore.elsewhere`); no kind of store is known here.
+How a store is opened again is its own affair (`BaseStore.reopen`); no kind of store is known here.
 """
 
 from __future__ import annotations
@@ -12,37 +13,42 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Any
 
-from .call import Executor
-from .parcel import Kept
-from .pickling import culprit, dump_function, has_cloudpickle, loads
+from .base import Executor
+from .pickling import dump_function, find_culprit, has_cloudpickle, loads
+from .protocol import Unsendable
 
 MOST_OPEN = 8
-"""So many stores stay open in a worker, besides those in use."""
+"""How many stores stay open in a worker, besides those in use."""
 
-# -- the driver's side --------------------------------------------------------------------------------------------
+# -- the driver's side -----------------------------------------------------------------------------
 
 
-def recipe_of(store: Any, executor: Executor) -> bytes | Kept | None:
-    """What opens a store in a worker, pickled; or why it cannot be opened there; None if there is no store."""
+def dump_opener(store: Any, executor: Executor) -> bytes | Unsendable | None:
+    """What opens a store in a worker, pickled; or why it cannot be opened there; None if there is
+    no store."""
     if store is None:
         return None
     name = f"the store ({type(store).__name__})"
     try:
-        opens = store.elsewhere() if hasattr(store, "elsewhere") else None
+        opener = store.reopen() if hasattr(store, "reopen") else None
     except Exception as error:
-        return Kept(f"{name} cannot be opened elsewhere: {type(error).__name__}: {error}")
-    if opens is None:
-        return Kept(
-            f"{name} stays with the driver, for it lives in that process. A SqliteStore in a file (for workers on the "
-            f"driver's machine) or a PostgresStore can be used there; {_WAY_OUT}"
+        return Unsendable(f"{name} cannot be opened elsewhere: {type(error).__name__}: {error}")
+    if opener is None:
+        return Unsendable(
+            f"{name} stays with the driver, for it lives in that process. A SqliteStore in a file "
+            "(for workers on the driver's machine) or a PostgresStore can be used there; "
+            f"{_WAY_OUT}"
         )
     try:
-        data = dump_function(opens, shares_main=executor.shares_main)
+        data = dump_function(opener, shares_main=executor.shares_main)
     except Exception:
-        path, why = culprit(opens, "store", shares_main=executor.shares_main)
-        return Kept(f"{path}: {why}. {name} cannot travel with it; {_WAY_OUT}")
+        path, why = find_culprit(opener, "store", shares_main=executor.shares_main)
+        return Unsendable(f"{path}: {why}. {name} cannot travel with it; {_WAY_OUT}")
     if b"__main__" in data and not executor.shares_main and not has_cloudpickle():
-        return Kept(f"{name} needs what the script defines, which workers do not import: install cloudpickle")
+        return Unsendable(
+            f"{name} needs what the script defines, which workers do not import: "
+            "install cloudpickle"
+        )
     return data
 
 
@@ -50,11 +56,12 @@ _WAY_OUT = 'or give the node executor="threads"'
 
 
 def store_parameter(inject: Iterable[tuple[str, str]]) -> str | None:
-    """The name of the parameter that takes the store, among those that a function wants filled."""
+    """The name of the parameter that takes the store, among those to be injected; None if there is
+    none."""
     return next((name for name, kind in inject if kind == "store"), None)
 
 
-# -- the other side -----------------------------------------------------------------------------------------------
+# -- the worker's side -----------------------------------------------------------------------------
 
 
 class OpenStores:
@@ -67,51 +74,54 @@ class OpenStores:
     def __init__(self, most: int = MOST_OPEN) -> None:
         self._most = most
         self._lock = threading.Lock()
-        self._held: OrderedDict[bytes, _Held] = OrderedDict()
-        self._left: list[Any] = []
+        self._open: OrderedDict[bytes, _OpenStore] = OrderedDict()  # the one used last at the end
+        self._inherited: list[Any] = []
 
-    def take(self, recipe: bytes, user: object) -> Any:
+    def take(self, opener: bytes, user: object) -> Any:
         """The store that this opens, for a user who will give it back; opened if it is not.
 
         Raises:
             Exception: it cannot be opened; the next who asks tries again.
         """
         with self._lock:
-            held = self._held.setdefault(recipe, _Held())
-            self._held.move_to_end(recipe)
-            held.users.add(user)
-        with held.lock:  # of several threads that ask at once, one opens it
-            if held.store is None:
-                held.store = loads(recipe)()
-            return held.store
+            found = self._open.setdefault(opener, _OpenStore())
+            self._open.move_to_end(opener)
+            found.users.add(user)
+        with found.lock:  # of several threads that ask at once, one opens it
+            if found.store is None:
+                found.store = loads(opener)()
+            return found.store
 
     def give_back(self, user: object) -> None:
-        """A user has no use for any of them any more."""
-        if not self._held:
+        """A user needs none of them any more. Closes those beyond `most` that nobody uses, the
+        oldest first."""
+        if not self._open:
             return
         with self._lock:
-            for held in self._held.values():
-                held.users.discard(user)
-            free = [recipe for recipe, held in self._held.items() if not held.users]
-            dropped = [self._held.pop(recipe) for recipe in free[: max(0, len(self._held) - self._most)]]
-        for held in dropped:
-            held.close()
+            for each in self._open.values():
+                each.users.discard(user)
+            unused = [opener for opener, each in self._open.items() if not each.users]
+            surplus = max(0, len(self._open) - self._most)
+            dropped = [self._open.pop(opener) for opener in unused[:surplus]]
+        for each in dropped:
+            each.close()
 
     def close(self) -> None:
         """Close them all."""
         with self._lock:
-            dropped, self._held = list(self._held.values()), OrderedDict()
-        for held in dropped:
-            held.close()
+            dropped, self._open = list(self._open.values()), OrderedDict()
+        for each in dropped:
+            each.close()
 
-    def leave(self) -> None:
-        """In the child of a fork: they are its parent's. Kept, for what is forgotten may be closed."""
-        self._left.append(self._held)
-        self._held = OrderedDict()
-        self._lock = threading.Lock()
+    def reset_after_fork(self) -> None:
+        """In the child of a fork: the stores are its parent's. They are held all the same, because
+        a store that is garbage-collected may close the connection that both share."""
+        self._inherited.append(self._open)
+        self._open = OrderedDict()
+        self._lock = threading.Lock()  # another thread of the parent may have held the old one
 
 
-class _Held:
+class _OpenStore:
     """A store and the calls that use it."""
 
     def __init__(self) -> None:
@@ -121,16 +131,14 @@ class _Held:
 
     def close(self) -> None:
         """Close it, if that can be done: an error of one must not keep the others open."""
+        close = getattr(self.store, "close", None)
         try:
-            getattr(self.store, "close", _nothing)()
+            if close is not None:
+                close()
         except Exception:
             pass
 
 
-def _nothing() -> None:
-    """A store without an end."""
-
-
 OPEN = OpenStores()
 atexit.register(OPEN.close)
-os.register_at_fork(after_in_child=OPEN.leave)
+os.register_at_fork(after_in_child=OPEN.reset_after_fork)

@@ -1,4 +1,5 @@
-"""The other side: `serve` calls a node's function where an executor has brought it, and packs how that ended."""
+"""The worker's side: `serve` calls a node's function where an executor has brought it, and pickles
+how that ended."""
 
 from __future__ import annotations
 
@@ -16,88 +17,99 @@ from typing import Any, NoReturn
 
 from ..pregel.errors import GraphInterrupt, ShippingError
 from ..pregel.program.callables import GETTERS
-from ..pregel.runtime import RUNNING
+from ..pregel.runtime import RUNNING, Running
 from ..pregel.superstep.interrupts import questions_of, unwrap_signals
-from .parcel import Blob, Ending, Part, Work
-from .pickling import culprit, dumps, loads, pack_error
-from .stand_ins import RemoteTask, Tell
+from .pickling import dumps, find_culprit, loads, pack_error
+from .protocol import CallRequest, CallResult, Inline, PartRef
+from .proxies import SendEvent, TaskProxy
 
 KNOWN_FUNCTIONS = 64
-"""So many functions stay unpacked in a worker, by their hash: calls of one node come again and again."""
+"""How many functions a worker keeps unpickled, by their hash: calls of one node come again and
+again."""
 
 
-def serve(payload: bytes, parts: Sequence[bytes] = (), tell: Tell | None = None) -> bytes:
-    """Call the function that a payload brings, and pack how that ended. It does not raise, and returns only in the
-    process that called it: a child that the function forks, and that comes back from it, ends there.
+def serve(
+    payload: bytes, parts: Sequence[bytes] = (), send_event: SendEvent | None = None
+) -> bytes:
+    """Call the function that a payload brings, and pickle how that ended.
+
+    It does not raise. It returns only in the process that called it: a child that the function
+    forks, and that comes back from it, ends there.
 
     Args:
         parts: the bytes of the call's parts.
-        tell: takes each event that the function sends while it runs, on whatever thread that happens.
+        send_event: takes each event that the function sends while it runs, on whatever thread that
+            happens.
     """
-    ending = Ending()
     node = "?"
     try:
-        work = loads(payload)
-        node = work.node
-        lent = loads(work.lent)
-        function = _function(work, parts)
-        value = _input(work.input, parts)
-        task = RemoteTask(work.node, lent, _bytes(work.shared, parts), _from_here(node, tell or _nobody))
+        request: CallRequest = loads(payload)
+        node = request.node
+        resources = loads(request.resources)
+        function = _load_function(request, parts)
+        value = _load_input(request.input, parts)
+        only_here = _only_from_this_process(node, send_event or _discard)
+        task = TaskProxy(node, resources, _bytes_of(request.shared, parts), only_here)
     except Exception as error:
-        ending.error = pack_error(_not_loaded(node, error))
-        return dumps(ending)
+        return dumps(CallResult(error=pack_error(_explain_load(node, error))))
+    result = CallResult()
     try:
-        copy_context().run(_run, task, function, work, value, ending)
+        result.value = copy_context().run(_call, task, function, request, value)
     except BaseException as raised:
         cause = unwrap_signals(task, raised)
         if isinstance(cause, GraphInterrupt):
-            ending.paused, ending.raised = True, questions_of(task, cause)
-            ending.error = None if cause.error is None else pack_error(cause.error)
+            result.paused, result.raised = True, questions_of(task, cause)
+            result.error = None if cause.error is None else pack_error(cause.error)
         else:
-            ending.error = pack_error(_not_there(node, cause) if _only_in_main(cause) else cause)
+            result.error = pack_error(_explain_interpreter(node, cause))
     finally:
         task.end()
-    ending.writes, ending.asked, ending.questions = task.writes, task.asked, task.questions
-    ending.known, ending.taken = task.known, task.run.answers.taken
-    ending.drain_reason = task.control.drain_reason
-    return _packed(node, ending)
+    result.writes, result.asked, result.questions = task.writes, task.asked, task.questions
+    result.given, result.taken = task.answers.given, task.answers.taken
+    result.drain_reason = task.control.drain_reason
+    return _dump_result(node, result)
 
 
-def _run(task: RemoteTask, function: Callable[..., Any], work: Work, value: Any, ending: Ending) -> None:
-    RUNNING.set(task)
+def _call(
+    task: TaskProxy, function: Callable[..., Any], request: CallRequest, value: Any
+) -> Any:
+    """Call the function as its task. Runs in a context of its own, so that nothing it sets outlives
+    the call."""
+    running: Running = task
+    RUNNING.set(running)
     task.begin()
-    given = {name: GETTERS[kind](task) for name, kind in work.inject}
-    if work.is_async:
-        import asyncio
+    injected = {name: GETTERS[kind](task) for name, kind in request.inject}
+    if not request.is_async:
+        with _end_forked_child():
+            return function(value, **injected)
+    import asyncio
 
-        ending.result = asyncio.run(_awaited(function, value, given))
-    else:
-        with _child_ends():
-            ending.result = function(value, **given)
+    return asyncio.run(_await(function, value, injected))
 
 
-async def _awaited(function: Callable[..., Any], value: Any, given: dict[str, Any]) -> Any:
-    with _child_ends():  # before it comes to the loop, which it shares with its parent
-        return await function(value, **given)
+async def _await(function: Callable[..., Any], value: Any, injected: dict[str, Any]) -> Any:
+    # Inside the coroutine: a child must end before it reaches the loop, which is its parent's too.
+    with _end_forked_child():
+        return await function(value, **injected)
 
 
 @contextmanager
-def _child_ends() -> Iterator[None]:
-    """A child that the function has forked ends where it leaves the function. It must go no further: what it returned
-    would be the answer of the call, and it would take the next calls, in place of its parent. Its exit code is that of
-    a script that ends so."""
+def _end_forked_child() -> Iterator[None]:
+    """End a child that the function has forked where it leaves the function. It must go no further:
+    what it returned would be the answer of the call, and it would take the next calls in place of
+    its parent. Its exit code is that of a script that ends so."""
     here = os.getpid()
     try:
         yield
     except BaseException as error:
         if os.getpid() != here:
-            _end_child(error)
+            _exit_child(error)
         raise
     if os.getpid() != here:
         os._exit(0)
 
 
-def _end_child(error: BaseException) -> NoReturn:
+def _exit_child(error: BaseException) -> NoReturn:
     code = 1
     try:
         if not isinstance(error, SystemExit):
@@ -106,89 +118,116 @@ def _end_child(error: BaseException) -> NoReturn:
             code = error.code or 0
         else:
             print(error.code, file=sys.stderr)
-    finally:  # whatever becomes of that
+    finally:  # even if nothing can be printed any more
         os._exit(code)
 
 
-def _packed(node: str, ending: Ending) -> bytes:
+def _dump_result(node: str, result: CallResult) -> bytes:
     try:
-        return dumps(ending)
+        return dumps(result)
     except Exception:
         pass
-    for name in ("result", "writes", "questions", "known"):
+    parts = {
+        "result": result.value,
+        "writes": result.writes,
+        "questions": result.questions,
+        "answers": result.given,
+    }
+    for name, part in parts.items():
         try:
-            dumps(getattr(ending, name))
+            dumps(part)
         except Exception:
-            path, why = culprit(getattr(ending, name), name)
-            return dumps(Ending(error=pack_error(ShippingError(node, path, why))))
-    raise AssertionError("a part of an ending that cannot be packed")
+            error = ShippingError(node, *find_culprit(part, name))
+            return dumps(CallResult(error=pack_error(error)))
+    raise AssertionError("a part of a result that cannot be pickled")
 
 
-def _not_loaded(node: str, error: Exception) -> Exception:
-    way_out = _PROCESSES if _only_in_main(error) else ""
+# -- what goes wrong -------------------------------------------------------------------------------
+
+_NO_SUBINTERPRETERS = re.compile(r"sub\)?-?interpreter|one interpreter per process")
+"""What Python says of an extension module, a daemon thread or a fork that a sub-interpreter cannot
+have."""
+_USE_PROCESSES = '; use executor="processes" for this node'
+
+
+def _explain_load(node: str, error: Exception) -> Exception:
+    """What to raise for a call that this worker cannot load."""
+    way_out = _USE_PROCESSES if _needs_main_interpreter(error) else ""
     if isinstance(error, AttributeError) and "__main__" in str(error):
         way_out = "; it has to go by name, so define it in a module that workers can import"
     why = f"cannot be loaded by the worker: {type(error).__name__}: {error}{way_out}"
-    shipping = ShippingError(node, "its function or input", why)
-    shipping.__cause__ = error
-    return shipping
+    return _shipping_error(node, "its function or input", why, error)
 
 
-def _only_in_main(error: BaseException) -> bool:
-    """Whether sub-interpreters have no such thing: an extension module, a daemon thread, a fork. The words differ."""
-    return isinstance(error, (ImportError, RuntimeError)) and _SAID.search(str(error)) is not None
+def _explain_interpreter(node: str, error: BaseException) -> BaseException:
+    """What the function raised, or the way out if it uses what a sub-interpreter cannot have."""
+    if not _needs_main_interpreter(error):
+        return error
+    why = f"{type(error).__name__}: {error}{_USE_PROCESSES}"
+    return _shipping_error(node, "what it uses", why, error)
 
 
-_SAID = re.compile(r"sub\)?-?interpreter|one interpreter per process")
-_PROCESSES = '; use executor="processes" for this node'
+def _needs_main_interpreter(error: BaseException) -> bool:
+    is_kind = isinstance(error, (ImportError, RuntimeError))
+    return is_kind and _NO_SUBINTERPRETERS.search(str(error)) is not None
 
 
-def _not_there(node: str, error: BaseException) -> Exception:
-    shipping = ShippingError(node, "what it uses", f"{type(error).__name__}: {error}{_PROCESSES}")
-    shipping.__cause__ = error
-    return shipping
+def _shipping_error(node: str, path: str, why: str, cause: BaseException) -> ShippingError:
+    error = ShippingError(node, path, why)
+    error.__cause__ = cause
+    return error
 
 
-def _bytes(held: Blob | Part, parts: Sequence[bytes]) -> bytes:
-    return held.data if isinstance(held, Blob) else parts[held.place]
+# -- what the call brings --------------------------------------------------------------------------
 
 
-def _input(value: Any, parts: Sequence[bytes]) -> Any:
-    if type(value) is dict:
-        return {k: loads(_bytes(v, parts)) if isinstance(v, (Blob, Part)) else v for k, v in value.items()}
-    return loads(_bytes(value, parts))
+def _bytes_of(sent: Inline | PartRef, parts: Sequence[bytes]) -> bytes:
+    return sent.data if isinstance(sent, Inline) else parts[sent.place]
+
+
+def _load_input(value: Any, parts: Sequence[bytes]) -> Any:
+    if type(value) is not dict:
+        return loads(_bytes_of(value, parts))
+    return {
+        key: loads(_bytes_of(item, parts)) if isinstance(item, (Inline, PartRef)) else item
+        for key, item in value.items()
+    }
 
 
 _functions: OrderedDict[str, Callable[..., Any]] = OrderedDict()
 _functions_lock = threading.Lock()
 
 
-def _function(work: Work, parts: Sequence[bytes]) -> Callable[..., Any]:
+def _load_function(request: CallRequest, parts: Sequence[bytes]) -> Callable[..., Any]:
     with _functions_lock:
-        known = _functions.get(work.key)
+        known = _functions.get(request.key)
         if known is not None:
-            _functions.move_to_end(work.key)
+            _functions.move_to_end(request.key)
             return known
-    fresh: Callable[..., Any] = loads(_bytes(work.function, parts))
+    # Not under the lock: to unpickle may import modules, and those may take long.
+    loaded: Callable[..., Any] = loads(_bytes_of(request.function, parts))
     with _functions_lock:
-        _functions[work.key] = fresh
+        _functions[request.key] = loaded
         while len(_functions) > KNOWN_FUNCTIONS:
             _functions.popitem(last=False)
-    return fresh
+    return loaded
 
 
-def _from_here(node: str, tell: Tell) -> Tell:
-    """Takes events from this process only: those of a child would come amid those of its parent."""
+def _only_from_this_process(node: str, send_event: SendEvent) -> SendEvent:
+    """Refuse the events of a forked child: they would come amid those of its parent."""
     here = os.getpid()
 
-    def tell_from_here(event: bytes) -> None:
+    def send_from_here(event: bytes) -> None:
         if os.getpid() != here:
-            why = "cannot send events, writes or signs of life: have it return them to the node, and send them there"
-            raise RuntimeError(f"process {os.getpid()}, forked by node {node!r} in process {here}, {why}")
-        tell(event)
+            raise RuntimeError(
+                f"process {os.getpid()}, forked by node {node!r} in process {here}, cannot send "
+                "events, writes or signs of life: have it return them to the node, "
+                "and send them there"
+            )
+        send_event(event)
 
-    return tell_from_here
+    return send_from_here
 
 
-def _nobody(_: bytes) -> None:
+def _discard(_: bytes) -> None:
     """Nobody listens."""

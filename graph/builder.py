@@ -17,7 +17,7 @@ from ..pregel.errors import InvalidGraphError
 from ..pregel.names import END, START
 from ..pregel.program.callables import Body, read_callable
 from ..pregel.program.join import Join
-from ..pregel.run.config import check_context_schema, read_executor
+from ..pregel.run.config import check_context_schema, resolve_executor
 from ..pregel.types import All, CachePolicy, RetryPolicy, TimeoutPolicy
 from .arguments import (
     check_join,
@@ -168,7 +168,7 @@ class StateGraph:
             metadata=dict(metadata or {}),
             policies=policies,
             ends=ends,
-            executor=read_executor(executor),
+            executor=resolve_executor(executor),
         )
         self._warn_if_compiled("node")
         return self
@@ -353,7 +353,7 @@ class StateGraph:
                 history of its own inside the enclosing graph; False for none.
             cache: keeps results for nodes with a cache policy.
             store: given to nodes that ask for it; on executors one that can be opened there
-                (`BaseStore.elsewhere`).
+                (`BaseStore.reopen`).
             interrupt_before, interrupt_after: nodes to stop at, or "*" for all.
             debug: refuse nodes that change their input in place (`InPlaceEditError`); for tests,
                 since it costs time.

@@ -26,10 +26,10 @@ from ..pregel.program.node import PregelNode
 from ..pregel.program.program import CompiledNode
 from ..pregel.program.results import refuse_coroutine
 from ..pregel.program.writes import Writer
-from ..pregel.run.config import on_executor_alone, read_executor
-from ..pregel.runtime import running
+from ..pregel.run.config import place_node, resolve_executor
+from ..pregel.runtime import Running, running
 from ..pregel.superstep.outcome import cache_namespace
-from ..pregel.types import HERE, CachePolicy, RetryPolicy, TimeoutPolicy
+from ..pregel.types import LOCAL, CachePolicy, RetryPolicy, TimeoutPolicy
 from .arguments import read_policies
 
 if TYPE_CHECKING:
@@ -66,10 +66,10 @@ class TaskFunction(Generic[P, T]):
         Raises:
             RuntimeError: outside of an entrypoint or node, or an async task in a sync run.
         """
-        parent = running(f"task {self.name!r}")
-        executor = parent.run.executor if self._executor is None else self._executor
-        node = self._node if executor is None or executor == HERE else self._there(executor)
-        return parent.run.calls.start(parent, node, (args, kwargs))
+        parent: Running = running(f"task {self.name!r}")
+        executor = parent.executor if self._executor is None else self._executor
+        node = self._node if executor is None or executor == LOCAL else self._there(executor)
+        return parent.call(node, (args, kwargs))
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """As a method it is called with its object, like any function."""
@@ -83,7 +83,7 @@ class TaskFunction(Generic[P, T]):
         """
         known = self._known
         if known is None or known[0] is not executor:
-            known = self._known = (executor, on_executor_alone(self._node, executor))
+            known = self._known = (executor, place_node(self._node, executor))
         return known[1]
 
     def clear_cache(self, cache: BaseCache) -> None:
@@ -150,7 +150,7 @@ def task(
         "cache_policy": cache_policy,
         "timeout": TimeoutPolicy.coerce(timeout),
     }
-    there = read_executor(executor)
+    there = resolve_executor(executor)
     if function is not None:
         return TaskFunction(function, name, policies, there)
     return lambda f: TaskFunction(f, name, policies, there)
@@ -259,7 +259,7 @@ class entrypoint:
             raise InvalidGraphError(f"entrypoint {name!r} must take its input as its first parameter")
         body = read_callable(function, name)
         node = PregelNode(
-            channels=START, triggers=(START,), bound=(body,), writers=(EntryWriter(),), executor=HERE, **self._policies
+            channels=START, triggers=(START,), bound=(body,), writers=(EntryWriter(),), executor=LOCAL, **self._policies
         )
         app = Pregel(
             nodes={name: node},

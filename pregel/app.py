@@ -30,9 +30,9 @@ from .run.config import (
     concurrency,
     merge_configs,
     normalize,
-    on_executor,
-    read_executor,
+    place_program,
     read_options,
+    resolve_executor,
     spread,
 )
 from .run.nested import in_parent, pause_parent
@@ -40,7 +40,7 @@ from .run.run import Run
 from .runtime import ManagedValue
 from .superstep.outcome import cache_namespace
 from .thread_api import StoredThreads
-from .types import HERE, All, CachePolicy, GraphOutput, RetryPolicy, RunnableConfig, StreamMode
+from .types import LOCAL, All, CachePolicy, GraphOutput, RetryPolicy, RunnableConfig, StreamMode
 
 if TYPE_CHECKING:
     from ..visualize.drawing import Drawing
@@ -134,11 +134,11 @@ class Pregel(Portable, StoredThreads):
         )
         if debug:
             self.program = with_debug(self.program, True)
-        self.executor = read_executor(executor)
-        if any(node.executor not in (None, HERE) for node in self.program.nodes.values()):
-            self.program = on_executor(self.program, HERE, store)
-        if self.executor not in (None, HERE):
-            on_executor(self.program, self.executor, store)  # what cannot run there is refused now
+        self.executor = resolve_executor(executor)
+        if any(node.executor not in (None, LOCAL) for node in self.program.nodes.values()):
+            self.program = place_program(self.program, LOCAL, store)
+        if self.executor not in (None, LOCAL):
+            place_program(self.program, self.executor, store)  # what cannot run there is refused now
         self.channels = {**self.program.channels, **self.program.managed}
         self.input_channels = input_channels
         self.output_channels = output_channels

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from ..checkpoint.base import BaseCheckpointSaver
 from ..checkpoint.serde import Serializer
-from .program.program import Program, unplaced
+from .program.program import Program, without_variants
 
 LENT = ("checkpointer", "store", "cache", "executor")
 """What a graph only uses: copies share it."""
@@ -93,7 +93,7 @@ def _state_of(app: Any) -> dict[str, Any]:
                 ) from error
     state = dict(app.__dict__)
     del state["serde"]
-    return {**state, "program": unplaced(app.program)}
+    return {**state, "program": without_variants(app.program)}
 
 
 def _parts(app: Any) -> Iterator[tuple[str, Any, str]]:
@@ -112,6 +112,6 @@ def _deep_copy(app: Any, memo: dict[int, Any]) -> Any:
     twin = memo[id(app)] = object.__new__(type(app))
     for name in (*LENT, "serde"):
         memo[id(getattr(app, name))] = getattr(app, name)
-    state: Mapping[str, Any] = {**app.__dict__, "program": unplaced(app.program)}
+    state: Mapping[str, Any] = {**app.__dict__, "program": without_variants(app.program)}
     twin.__dict__.update({name: deepcopy(value, memo) for name, value in state.items()})
     return twin

@@ -7,14 +7,14 @@ starts, waits or stores.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Generic, Protocol
 
 from typing_extensions import TypeVar
 
-from .types import RunnableConfig, StreamWriter
+from .types import RunnableConfig, StreamMode, StreamWriter
 
 ContextT = TypeVar("ContextT", default=Any)
 
@@ -122,9 +122,39 @@ class Runtime(Generic[ContextT]):
         return replace(self, **changes)
 
 
-class Running(Protocol):
-    """What a task offers to the code that it runs. Each part is made when it is first used."""
+class AnswerLookup(Protocol):
+    """The answers to the questions of one task."""
 
+    @property
+    def given(self) -> dict[str, Any]:
+        """The answers that the task was given, by interrupt id; an answer that is taken is added
+        here."""
+
+    def take(self, question: str) -> tuple[Any, ...]:
+        """An answer that the call brings, as a one-item tuple; empty if it brings none. It can be
+        taken once."""
+
+    def brought(self) -> dict[str, Any]:
+        """The answers that the call brings for recorded questions of the task, by interrupt id."""
+
+    def shown(self, question: str) -> Any:
+        """The `Interrupt` that is recorded under this id, or None."""
+
+    def reject(self, question: str) -> None:
+        """An answer did not fit its question: no later call takes it up."""
+
+
+class Running(Protocol):
+    """What a task offers to the code it runs, and to `interrupt`, messages and `@task`. Nothing of
+    this names the run, so a function works the same where only a proxy of its task stands. Each
+    part is built when first asked for."""
+
+    writes: list[tuple[str, Any]]
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def attempt(self) -> int: ...
     @property
     def config(self) -> RunnableConfig: ...
     @property
@@ -133,6 +163,29 @@ class Running(Protocol):
     def writer(self) -> StreamWriter: ...
     @property
     def store(self) -> Any: ...
+    @property
+    def previous(self) -> Any: ...
+    @property
+    def node_error(self) -> NodeError | None: ...
+    @property
+    def executor(self) -> Any:
+        """Where its `@task` calls run that name no executor; None for the driver's threads."""
+
+    def heartbeat(self) -> None: ...
+    def known_channels(self) -> Container[str]:
+        """The keys that it may write to."""
+
+    def find_answers(self) -> AnswerLookup | None:
+        """Its answers; None if no answer can ever come, since nothing keeps the thread."""
+
+    def listens(self, mode: StreamMode) -> bool:
+        """Whether somebody reads this stream mode."""
+
+    def emit(self, mode: StreamMode, data: Any) -> None:
+        """Send one chunk to all who read this stream mode."""
+
+    def call(self, node: Any, arguments: Any) -> Any:
+        """Start a `@task` call; its future."""
 
 
 RUNNING: ContextVar[Any] = ContextVar("stategraph_running", default=None)

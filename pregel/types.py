@@ -37,7 +37,7 @@ __all__ = [
     "TimeoutPolicy",
 ]
 
-HERE: Final = "threads"
+LOCAL: Final = "threads"
 """The `executor=` that means the driver's own threads."""
 
 DEFAULT_RECURSION_LIMIT: Final = 10_000

@@ -172,7 +172,7 @@ class BaseStore(Closable):
         """`batch` for coroutines."""
         return await asyncio.to_thread(self.batch, list(ops))
 
-    def elsewhere(self) -> Callable[[], BaseStore] | None:
+    def reopen(self) -> Callable[[], BaseStore] | None:
         """How another process opens this store; None, the default, if it cannot, for what it keeps
         is in this one.
 
@@ -183,7 +183,7 @@ class BaseStore(Closable):
 
         Where the same names would lead to something else, the call must raise and not make a new,
         empty store. Most stores need a line: `return partial(MyStore, self.url)`; one around
-        another, `inner = self.inner.elsewhere()` and `return inner and partial(open_around,
+        another, `inner = self.inner.reopen()` and `return inner and partial(open_around,
         inner)`.
         """
         return None

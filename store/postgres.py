@@ -186,7 +186,7 @@ class PostgresStore(LocalStore):
         self.stop_ttl_sweeper()
         self._server.close()
 
-    def elsewhere(self) -> Callable[[], PostgresStore]:
+    def reopen(self) -> Callable[[], PostgresStore]:
         """How another process opens the same tables: by the connection string, with all that the
         environment of this one adds to it, or by that of a connection that was handed in, its
         password and schema included. A subclass whose `__init__` takes other arguments must say

@@ -121,7 +121,7 @@ class SqliteStore(LocalStore):
         with self._lock:
             self._database.close()
 
-    def elsewhere(self) -> Callable[[], SqliteStore] | None:
+    def reopen(self) -> Callable[[], SqliteStore] | None:
         """How another process on this machine opens the same file; None for a database in memory. A
         subclass whose `__init__` takes other arguments must say itself.
 

@@ -351,7 +351,7 @@ class Noted(InMemoryStore):
         with Path(self._log).open("a") as file:
             file.write(f"{what}{self._name} ")
 
-    def elsewhere(self) -> Callable[[], InMemoryStore]:
+    def reopen(self) -> Callable[[], InMemoryStore]:
         return partial(Noted, self._log, "")
 
     def close(self) -> None:

@@ -27,7 +27,7 @@ from forking_nodes import FORKING, RAW, dies_beside_a_child, graph_of
 from typing_extensions import TypedDict
 
 from stategraph import START, Command, InMemorySaver, InMemoryStore, StateGraph, TimeoutPolicy
-from stategraph.executors import Executor, executor_of
+from stategraph.executors import Executor, resolve_executor
 from stategraph.pregel import ShippingError, WorkerLostError
 from stategraph.store.postgres import PostgresStore
 from stategraph.store.sqlite import SqliteStore
@@ -313,7 +313,7 @@ def test_a_large_value_is_packed_once_a_superstep(drive: Drive, far: Any, monkey
         n: Annotated[int, operator.add]
 
     shared: list[int] = []
-    there: Executor = executor_of(far)
+    there: Executor = resolve_executor(far)
     share = there.share
     monkeypatch.setattr(there, "share", lambda blob: (shared.append(len(blob)), share(blob))[1])
     graph = StateGraph(Sum)

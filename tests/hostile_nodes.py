@@ -15,8 +15,8 @@ import forking_nodes
 from forking_nodes import State, answer
 
 from stategraph.executors.frames import ANSWER, CALL, EVENT, HEAD, LONGEST, MARK, Frame, Frames, new_call_id
-from stategraph.executors.parcel import Ending
 from stategraph.executors.pickling import dumps
+from stategraph.executors.protocol import CallResult
 
 
 def pipe() -> Frames:
@@ -124,7 +124,7 @@ def lists_open_files(state: State) -> State:
 
 def answers_twice(state: State) -> State:
     """As a child that comes back: whoever takes answers by their order gives the second to the next call."""
-    first = Ending(result=answer(state))
+    first = CallResult(value=answer(state))
     pipe().put(Frame(_own_call(), ANSWER, dumps(first)))
     pipe().flush()
     return answer(state)

@@ -14,13 +14,13 @@ from dask_cluster import *
 from executor_graphs import row, where
 from executor_suite import play
 
-from stategraph.executors import executor_of
+from stategraph.executors import resolve_executor
 from stategraph.executors.dask import DaskExecutor
 
 
 def test_a_client_means_one_executor(client: Any) -> None:
-    assert executor_of(client) is executor_of(client)
-    assert isinstance(executor_of(client), DaskExecutor)
+    assert resolve_executor(client) is resolve_executor(client)
+    assert isinstance(resolve_executor(client), DaskExecutor)
 
 
 def test_a_run_is_equal_to_the_local_one(drive: Drive, client: Any) -> None:

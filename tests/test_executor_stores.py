@@ -21,8 +21,8 @@ from executor_graphs import INDEX, Noted, State, lengths, only_looks, opens_its_
 from stategraph import START, InMemoryStore, InvalidGraphError, StateGraph, entrypoint, task
 from stategraph.checkpoint import StorageError
 from stategraph.executors import Executor, ProcessExecutor, pickling
-from stategraph.executors.parcel import Kept
-from stategraph.executors.stores import OpenStores, recipe_of
+from stategraph.executors.protocol import Unsendable
+from stategraph.executors.stores import OpenStores, dump_opener
 from stategraph.pregel import ShippingError
 from stategraph.store import BaseStore
 from stategraph.store.postgres import PostgresStore
@@ -139,9 +139,9 @@ def test_an_embed_function_that_cannot_be_pickled_is_named(one: ProcessExecutor,
 def test_without_cloudpickle_what_the_script_defines_is_told(one: ProcessExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pickling, "_cloudpickle", lambda: None)
     monkeypatch.setattr("stategraph.executors.stores.dump_function", lambda opens, **_: b"c__main__\nembed")
-    found = recipe_of(Noted("log"), one)
-    assert isinstance(found, Kept) and found.why.endswith("which workers do not import: install cloudpickle")
-    assert recipe_of(Noted("log"), Executor()) == b"c__main__\nembed", "other workers import it"
+    found = dump_opener(Noted("log"), one)
+    assert isinstance(found, Unsendable) and found.why.endswith("which workers do not import: install cloudpickle")
+    assert dump_opener(Noted("log"), Executor()) == b"c__main__\nembed", "other workers import it"
 
 
 def test_how_long_items_live_goes_along(one: ProcessExecutor, tmp_path: Path) -> None:
@@ -203,8 +203,8 @@ def test_a_file_that_is_gone_is_told_and_not_made_anew(drive: Drive, tmp_path: P
 class Far(SqliteStore):
     """As a worker on another machine sees it."""
 
-    def elsewhere(self) -> Any:
-        return dataclasses.replace(super().elsewhere(), machine="another")  # type: ignore[type-var]
+    def reopen(self) -> Any:
+        return dataclasses.replace(super().reopen(), machine="another")  # type: ignore[type-var]
 
 
 def test_a_worker_on_another_machine_says_what_to_do(drive: Drive, one: ProcessExecutor, tmp_path: Path) -> None:

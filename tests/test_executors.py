@@ -26,7 +26,7 @@ import stategraph
 from stategraph import InvalidGraphError, NodeBuilder, Pregel
 from stategraph.channels import LastValue
 from stategraph.checkpoint.sqlite import SqliteSaver
-from stategraph.executors import Call, ProcessExecutor, executor_of, frames, pickling, pools, serve
+from stategraph.executors import ProcessExecutor, RemoteCall, frames, pickling, pools, resolve_executor, serve
 from stategraph.executors import processes as processes_module
 
 
@@ -101,7 +101,7 @@ def test_what_is_no_executor_is_refused_at_once(wrong: Any) -> None:
     graph = StateGraph(State).add_node(count).add_edge(START, "count")
     run = graph.compile().invoke
     for give in (graph.compile, partial(StateGraph(State).add_node, count), partial(run, {}), task, entrypoint(executor=wrong)):
-        with pytest.raises((TypeError, ValueError), match="executor is \"threads\", \"processes\""):
+        with pytest.raises((TypeError, ValueError), match="executor must be \"threads\", \"processes\""):
             give(where) if isinstance(give, entrypoint) else give(executor=wrong)
 
 
@@ -493,7 +493,7 @@ def test_a_child_of_a_fork_has_workers_of_its_own(processes: Any) -> None:
 
 
 def test_the_word_means_one_pool_for_all(drive: Drive) -> None:
-    assert executor_of("processes") is executor_of("processes")
+    assert resolve_executor("processes") is resolve_executor("processes")
     assert drive.invoke(row(where, executor="processes"), {})["log"] != [os.getpid()]
 
 
@@ -506,12 +506,12 @@ class Inline(stategraph.executors.Executor):
     name = "inline"
 
     def __init__(self) -> None:
-        self.calls: list[Call] = []
+        self.calls: list[RemoteCall] = []
         self.shared: list[bytes] = []
 
-    def submit(self, call: Call, hear: Any) -> Any:
+    def submit(self, call: RemoteCall, on_event: Any) -> Any:
         self.calls.append(call)
-        answer = serve(call.payload, [self.shared[part] for part in call.parts], hear)
+        answer = serve(call.payload, [self.shared[part] for part in call.parts], on_event)
 
         class Flight:
             def result(self, timeout: float | None = None) -> bytes:
@@ -534,7 +534,7 @@ def test_a_place_of_ones_own(drive: Drive, story: str) -> None:
 def test_a_worker_that_cannot_reach_its_driver_says_so(tmp_path: Path) -> None:
     inline = Inline()
     assert list(row(speaks, executor=inline).stream({"n": 0}, stream_mode="custom"))[-1] == "last"
-    answer, told = pools.carry(inline.calls[0].payload, (str(tmp_path / "nowhere"), b"key"), "id")
+    answer, told = pools.run_call(inline.calls[0].payload, (str(tmp_path / "nowhere"), b"key"), "id")
     error = pickling.unpack_error(pickling.loads(answer).error)
     assert "a worker cannot reach its driver" in str(error) and told[1] == 0
 
@@ -543,7 +543,7 @@ def test_a_worker_that_cannot_reach_its_driver_says_so(tmp_path: Path) -> None:
     "sent", [b"no mail", pickle.dumps("not three"), pickle.dumps((["no id"], "", b""))], ids=["bytes", "text", "list"]
 )
 def test_mail_that_is_none_ends_its_line_and_no_other(sent: bytes, drive: Drive, pool: Any) -> None:
-    mailbox = pools.the_mailbox()
+    mailbox = pools.open_mailbox()
     with Client(mailbox.address, authkey=mailbox.key) as line:
         line.send_bytes(sent)
         assert line.poll(LONG)

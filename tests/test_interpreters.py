@@ -25,7 +25,7 @@ import cluster
 from executor_suite import *
 
 from stategraph import InvalidGraphError
-from stategraph.executors import executor_of, pickling
+from stategraph.executors import pickling, resolve_executor
 from stategraph.executors.interpreters import InterpreterExecutor
 from stategraph.store.postgres import PostgresStore
 from stategraph.store.sqlite import SqliteStore
@@ -85,8 +85,8 @@ def test_a_run_is_equal_to_the_local_one_event_by_event(drive: Drive, executor: 
 
 
 def test_interpreters_are_not_taken_for_threads(pool: Any) -> None:
-    assert isinstance(executor_of(pool), InterpreterExecutor)
-    assert executor_of(pool) is executor_of(pool)
+    assert isinstance(resolve_executor(pool), InterpreterExecutor)
+    assert resolve_executor(pool) is resolve_executor(pool)
 
 
 # -- how functions find their way -------------------------------------------------------------------------------

@@ -39,6 +39,7 @@ PREGEL = """
     program.program
     superstep.deadline superstep.retry
     superstep.context
+    superstep.task_answers
     superstep.task superstep.state
     run.answers
     superstep.interrupts superstep.machine run.config
@@ -83,7 +84,7 @@ DEFERRED = {
     ("*", "pydantic*"): "heavy: loaded when a schema is a pydantic model",
     ("*", "cloudpickle"): "optional: sends lambdas and closures to workers",
     (".pregel.run.config", ".executors*"): "loaded when an executor is given, though executors sit above the engine",
-    (".executors.given", ".executors.*"): "extras: Dask and Ray, loaded when one of them is given",
+    (".executors.placement", ".executors.*"): "extras: Dask and Ray, loaded when one of them is given",
     (".checkpoint.serde.msgpack", "concurrent.interpreters"): "Python 3.14 has it; wanted where ormsgpack does not load",
     (".executors.interpreters", "sys"): "travels as code, without this module's names",
     (".executors.interpreters", "importlib"): "travels as code, without this module's names",
@@ -108,7 +109,6 @@ FOR_CHECKERS = {
     (".pregel.run.run", ".pregel.run.snapshots"): "what a run knows of its stored tasks",
     (".pregel.run.snapshots", ".pregel.run.run"): "reads the run whose thread it shows",
     (".pregel.run.commits", ".pregel.run.run"): "builds the commits of a run",
-    (".executors.luggage", ".executors.remote"): "what it packs",
 }
 MOST_LINES = 450  # the fence; the compass is 400
 

@@ -177,4 +177,4 @@ def test_cloudpickle_takes_lambdas_too(drive: Any) -> None:
 def test_a_graph_that_has_run_elsewhere_leaves_that_behind(drive: Any) -> None:
     app = app_of()
     drive.invoke(app, {"x": 1}, debug=True)
-    assert app.program.elsewhere and not pickle.loads(pickle.dumps(app)).program.elsewhere
+    assert app.program.variants and not pickle.loads(pickle.dumps(app)).program.variants

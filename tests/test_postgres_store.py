@@ -219,11 +219,11 @@ def test_a_pool_and_a_connection_handed_in_stay_open(postgres: str) -> None:
             assert connection.execute("SELECT count(*) FROM stategraph_items").fetchone() == (4,)
 
 
-# -- elsewhere ------------------------------------------------------------------------------------------------------
+# -- reopened in another process ------------------------------------------------------------------------------------------------
 
 
 def again(store: PostgresStore) -> PostgresStore:
-    opened: PostgresStore = pickle.loads(pickle.dumps(store.elsewhere()))()
+    opened: PostgresStore = pickle.loads(pickle.dumps(store.reopen()))()
     return opened
 
 
@@ -250,7 +250,7 @@ def test_what_the_environment_adds_goes_along(postgres: str, monkeypatch: pytest
     monkeypatch.setenv("PGPORT", str(parts.pop("port")))
     with PostgresStore.from_conn_string(make_conninfo(**parts)) as store:  # type: ignore[arg-type]
         store.put(("a",), "k", {"n": 1})
-        opens = store.elsewhere()
+        opens = store.reopen()
         for name in ("PGHOST", "PGPASSWORD", "PGPORT", "PGOPTIONS"):
             monkeypatch.delenv(name)
         assert "secret" in opens.address and "secret" not in repr(opens)
@@ -261,7 +261,7 @@ def test_what_the_environment_adds_goes_along(postgres: str, monkeypatch: pytest
 def test_a_service_is_left_to_the_other_side(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PGHOST", "elsewhere")
     with PostgresStore.from_conn_string("service=mine") as store:
-        assert store.elsewhere().address == "service=mine"
+        assert store.reopen().address == "service=mine"
 
 
 @pytest.mark.parametrize("pooled", [False, True])
@@ -284,7 +284,7 @@ def test_of_a_connection_handed_in_its_session_counts(postgres: str, pooled: boo
             configure(given)
         store = PostgresStore(given)
         store.put(("a",), "k", {"n": 1})
-        opens = store.elsewhere()
+        opens = store.reopen()
         assert ("secret" in opens.address) != pooled and "secret" not in repr(opens)
         with closing(opens()) as other:
             assert other.get(("a",), "k") == store.get(("a",), "k") is not None
@@ -296,20 +296,20 @@ def test_of_a_connection_handed_in_its_session_counts(postgres: str, pooled: boo
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "/tmp", "", "db,localhost"])
 def test_a_local_address_is_not_taken_for_another_machines(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
     with PostgresStore.from_conn_string(make_conninfo(host=host)) as store:
-        opens = store.elsewhere()
+        opens = store.reopen()
     opens().close()
     monkeypatch.setattr(store_module, "this_network", lambda: "another")
     with pytest.raises(StorageError, match="has a local address.*: open the store with a host name or address that holds"):
         opens()
     with PostgresStore.from_conn_string(make_conninfo(host="localhost", hostaddr="10.0.0.7")) as store:
-        opens = store.elsewhere()
+        opens = store.reopen()
     opens().close()
 
 
 def test_one_that_was_closed_is_not_opened_elsewhere(store: PostgresStore) -> None:
     store.close()
     with pytest.raises(StorageError, match="closed"):
-        store.elsewhere()
+        store.reopen()
 
 
 # -- batches are whole ----------------------------------------------------------------------------------------------

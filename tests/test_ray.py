@@ -14,7 +14,7 @@ ray = pytest.importorskip("ray")
 
 from executor_suite import *
 
-from stategraph.executors import executor_of
+from stategraph.executors import resolve_executor
 from stategraph.executors.ray import RayExecutor
 
 pytestmark = pytest.mark.trial
@@ -77,5 +77,5 @@ def ends_for_real() -> bool:
 
 
 def test_the_module_means_its_cluster() -> None:
-    assert isinstance(executor_of(ray), RayExecutor)
-    assert executor_of(ray) is executor_of(ray)
+    assert isinstance(resolve_executor(ray), RayExecutor)
+    assert resolve_executor(ray) is resolve_executor(ray)

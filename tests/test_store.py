@@ -1162,7 +1162,7 @@ def constants(module: str) -> set[str]:
     }
 
 
-# -- elsewhere ------------------------------------------------------------------------------------------------------
+# -- reopened in another process ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("target", [str, lambda path: f"file:{quote(str(path))}?cache=private", sqlite3.connect])
@@ -1172,7 +1172,7 @@ def test_a_file_is_opened_again_as_it_is(tmp_path, monkeypatch, target):
     store = SqliteStore(target(path), index=index, ttl={"default_ttl": 3}, clock=Clock())
     store.put(("a",), "k", {"text": "abc"})
     monkeypatch.chdir("/")
-    with closing(pickle.loads(pickle.dumps(store.elsewhere()))()) as again:
+    with closing(pickle.loads(pickle.dumps(store.reopen()))()) as again:
         assert again.search((), query="abc") == store.search((), query="abc") != []
         again.put(("a",), "l", {})
         assert again._options.keys() == store._options.keys() and again._ttl == {"default_ttl": 3}
@@ -1183,7 +1183,7 @@ def test_a_file_is_opened_again_as_it_is(tmp_path, monkeypatch, target):
 def test_a_file_by_a_relative_name_is_found_from_any_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with closing(SqliteStore("a.db")) as store:
-        opens = store.elsewhere()
+        opens = store.reopen()
         monkeypatch.chdir("/")
         opens().close()
 
@@ -1191,14 +1191,14 @@ def test_a_file_by_a_relative_name_is_found_from_any_folder(tmp_path, monkeypatc
 def test_what_is_not_in_a_file_is_only_here():
     for target in (":memory:", "", "file:a?mode=memory&cache=shared"):
         with closing(SqliteStore(target)) as store:
-            assert store.elsewhere() is None
-    assert InMemoryStore().elsewhere() is None and BaseStore().elsewhere() is None
+            assert store.reopen() is None
+    assert InMemoryStore().reopen() is None and BaseStore().reopen() is None
 
 
 def test_another_file_by_the_same_name_is_not_taken_for_it(tmp_path):
     path = tmp_path / "a.db"
     with closing(SqliteStore(path)) as store:
-        opens = store.elsewhere()
+        opens = store.reopen()
         with pytest.raises(StorageError, match="an SQLite file on another machine.*: use a PostgresStore"):
             dataclasses.replace(opens, machine="another")()
         path.rename(tmp_path / "b.db")
@@ -1211,7 +1211,7 @@ def test_another_file_by_the_same_name_is_not_taken_for_it(tmp_path):
         assert path.read_bytes() == b""
         path.unlink()
         with pytest.raises(StorageError, match=r"its file '.*/a.db' is gone"):
-            store.elsewhere()
+            store.reopen()
 
 
 def test_a_machine_without_proc_goes_by_its_name(monkeypatch, tmp_path):

@@ -157,7 +157,7 @@ class Program:
         output_set, outputs_settle: the outputs as a set, and `settles(outputs)`.
         scope: the keys and nodes that a `Command` given as input may name.
         fingerprint: what tells a `StateGraph` from others; empty for a raw `Pregel`.
-        elsewhere: executor → this program with its nodes there, and ("debug", bool) → with its
+        variants: executor → this program with its nodes there, and ("debug", bool) → with its
             nodes watched or not, once somebody has asked.
     """
 
@@ -183,7 +183,7 @@ class Program:
     output_set: frozenset[str]
     outputs_settle: bool
     joins: tuple[Join, ...]
-    elsewhere: dict[Any, Program] = field(default_factory=dict)
+    variants: dict[Any, Program] = field(default_factory=dict)
 
     def settles(self, keys: str | Sequence[str]) -> bool:
         """Whether these channels keep what was last shown of them until they are written again."""
@@ -285,10 +285,10 @@ def _connect(
                 bind(pool)
 
 
-def unplaced(program: Program) -> Program:
+def without_variants(program: Program) -> Program:
     """The same program without what calls have found out: where it ran, and which graphs its
     functions ran."""
-    return replace(program, elsewhere={}, nested=_held(program.nodes))
+    return replace(program, variants={}, nested=_held(program.nodes))
 
 
 def _held(nodes: Mapping[str, CompiledNode]) -> dict[str, Any]:
@@ -302,14 +302,14 @@ def _held(nodes: Mapping[str, CompiledNode]) -> dict[str, Any]:
 
 def with_debug(program: Program, debug: bool) -> Program:
     """The same program, whose nodes are watched for changes of their input, or are not."""
-    known = program.elsewhere.get(("debug", debug))
+    known = program.variants.get(("debug", debug))
     if known is None:
         table = {name: copy(node) for name, node in program.nodes.items()}
         for node in table.values():
             node.debug = debug
             node.guarded = debug or node.timeout is not None or node.cache_policy is not None
             node.handler = None if node.handler is None else table[node.handler.name]
-        known = program.elsewhere["debug", debug] = replace(program, nodes=table, elsewhere={})
+        known = program.variants["debug", debug] = replace(program, nodes=table, variants={})
     return known
 
 

@@ -18,7 +18,7 @@ from ...checkpoint.base import BaseCheckpointSaver
 from ..errors import InvalidGraphError, nearest, warn
 from ..program.program import CompiledNode, Program
 from ..runtime import RunControl
-from ..types import DEFAULT_RECURSION_LIMIT, HERE, All, Durability, RunnableConfig, StreamMode
+from ..types import DEFAULT_RECURSION_LIMIT, LOCAL, All, Durability, RunnableConfig, StreamMode
 
 if TYPE_CHECKING:
     from .stream import Stream
@@ -320,20 +320,20 @@ def check_durability(durability: Durability) -> Durability:
     return durability
 
 
-def read_executor(given: Any) -> Any:
-    """The executor that this means; None for nothing given, `HERE` for the driver's own threads.
+def resolve_executor(given: Any) -> Any:
+    """The executor that this means; None for nothing given, `LOCAL` for the driver's own threads.
 
     Raises:
         TypeError, ValueError: it means none.
     """
-    if given is None or (isinstance(given, str) and given == HERE):
+    if given is None or (isinstance(given, str) and given == LOCAL):
         return given
-    from ...executors.given import executor_of
+    from ...executors import placement
 
-    return executor_of(given)
+    return placement.resolve_executor(given)
 
 
-def on_executor(program: Program, executor: Any, store: Any) -> Program:
+def place_program(program: Program, executor: Any, store: Any) -> Program:
     """The same program with its nodes there, but for those that have executors of their own.
 
     Args:
@@ -342,20 +342,20 @@ def on_executor(program: Program, executor: Any, store: Any) -> Program:
     Raises:
         InvalidGraphError: with a sentence for every node that cannot run there.
     """
-    from ...executors.placing import placed
+    from ...executors import placement
 
-    return placed(program, None if executor == HERE else executor, store)
+    return placement.place_program(program, None if executor == LOCAL else executor, store)
 
 
-def on_executor_alone(node: CompiledNode, executor: Any) -> CompiledNode:
+def place_node(node: CompiledNode, executor: Any) -> CompiledNode:
     """One node, there.
 
     Raises:
         InvalidGraphError: it cannot run there.
     """
-    from ...executors.placing import placed_alone
+    from ...executors import placement
 
-    return placed_alone(node, executor)
+    return placement.place_node(node, executor)
 
 
 def check_keys(program: Program, keys: str | Sequence[str]) -> str | tuple[str, ...]:

@@ -29,7 +29,7 @@ from ..program.program import Program
 from ..runtime import RUNNING, RunControl
 from ..superstep.machine import Machine
 from ..superstep.task import Task
-from ..types import HERE, All, Command, Durability, RunnableConfig, StreamMode, StreamWriter
+from ..types import LOCAL, All, Command, Durability, RunnableConfig, StreamMode, StreamWriter
 from .answers import Answers
 from .config import (
     Call,
@@ -40,9 +40,9 @@ from .config import (
     merge_configs,
     names_thread,
     normalize,
-    on_executor,
-    read_executor,
+    place_program,
     recursion_limit,
+    resolve_executor,
     scalars,
     warn_of_context,
     warn_of_coordinates,
@@ -133,8 +133,8 @@ class Run:
         torn: a superstep is being applied that is not stored at once (durability "exit"): half-way, no state counts.
         blobs: channel → what a task of this superstep wrote to it last, and that encoded.
         histories: namespace → the superstep and task that last ran a graph with a history of its own there.
-        executor: where its nodes run that have none of their own; None for the driver's threads. `luggage` is what its
-            tasks take along there, packed.
+        executor: where its nodes run that have none of their own; None for the driver's threads. `payload_cache` is
+            what executors keep for all its tasks.
         way: how it leads to a nested checkpoint from which the graph inside is to go on, or None; see `inside`.
         seeded: it goes on from a checkpoint that was made under another checkpoint of the run around it.
         rewound: where graphs with a history of their own go back to; shared with nested runs.
@@ -148,10 +148,10 @@ class Run:
     __slots__ = (
         "_calls", "after", "answers", "before", "blobs", "cache", "check_input", "committed", "config", "context",
         "control", "deadline", "dropped", "durability", "epoch", "executor", "found", "head", "histories",
-        "inner_commits", "input", "journal", "keep_view", "last_view", "late", "limit", "live", "luggage", "machine",
+        "inner_commits", "input", "journal", "keep_view", "last_view", "late", "limit", "live", "machine",
         "metadata", "migrate", "migrated", "ns", "only_asked", "open_calls", "out", "output_keys", "output_set",
-        "parent", "parents", "passed", "paused", "program", "repeated", "rewound", "run_id", "saved_id", "saver",
-        "seeded", "serde", "shown", "source", "step_timeout", "store", "stored", "streams", "thread_id",
+        "parent", "parents", "passed", "paused", "payload_cache", "program", "repeated", "rewound", "run_id",
+        "saved_id", "saver", "seeded", "serde", "shown", "source", "step_timeout", "store", "stored", "streams", "thread_id",
         "torn", "wake", "way",
     )  # fmt: skip
 
@@ -172,9 +172,9 @@ class Run:
         self.parent = parent
         self.executor = self._executor(graph, parent, call)
         self.program = program = graph.program
-        if self.executor not in (None, HERE):
-            self.program = program = on_executor(program, self.executor, graph.store)
-        self.luggage: dict[Any, Any] | None = None
+        if self.executor not in (None, LOCAL):
+            self.program = program = place_program(program, self.executor, graph.store)
+        self.payload_cache: dict[Any, Any] = {}
         if parent is None and not bound:
             self.config = config
         else:
@@ -279,7 +279,7 @@ class Run:
     def _executor(self, graph: Graph, parent: Task | None, call: Call) -> Any:
         """The call's, else the graph's, else the enclosing run's."""
         if call.executor is not None:
-            return read_executor(call.executor)
+            return resolve_executor(call.executor)
         return graph.executor if graph.executor is not None or parent is None else run_of(parent).executor
 
     def _durability(self, asked: Durability | None) -> Durability:

@@ -18,7 +18,7 @@ from ..types import StateSnapshot, StreamMode
 from .tokens import message_id, messages_in, unstreamed
 
 MODES: Final = frozenset(get_args(StreamMode))
-LIVE: Final = frozenset({"custom", "messages"})
+LIVE: Final[frozenset[StreamMode]] = frozenset({"custom", "messages"})
 """Modes whose chunks come while a node runs, so that the reader's thread must be free to take them."""
 
 

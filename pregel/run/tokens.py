@@ -7,38 +7,18 @@ class. How messages are merged into a state is decided above the engine.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import is_dataclass, replace
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from uuid import uuid4
 
 from ..program.results import is_record, record_items
 from ..program.writes import Pair
-from ..types import Overwrite, RunnableConfig, StreamMode
+from ..runtime import Running
+from ..types import Overwrite
 
 NOSTREAM: Final = "nostream"
 """A task with this tag sends no tokens; a message that it returns is still sent whole."""
-
-
-class _Stream(Protocol):
-    def wants(self, *modes: StreamMode) -> bool: ...
-    def emit(self, mode: StreamMode, data: Any) -> None: ...
-
-
-class _Run(Protocol):
-    @property
-    def streams(self) -> Sequence[_Stream]: ...
-
-
-class Speaking(Protocol):
-    """The part of a task that is needed to send messages."""
-
-    @property
-    def run(self) -> _Run: ...
-    @property
-    def config(self) -> RunnableConfig: ...
-    @property
-    def attempt(self) -> int: ...
 
 
 # -- messages by shape ----------------------------------------------------------------------------------------
@@ -117,14 +97,13 @@ def changed(message: Any, changes: Mapping[str, Any]) -> Any:
 # -- sending --------------------------------------------------------------------------------------------------
 
 
-def emitter(task: Speaking, *, tokens: bool = True) -> Callable[[Any], None] | None:
+def emitter(task: Running, *, tokens: bool = True) -> Callable[[Any], None] | None:
     """What sends messages of this attempt of `task`, or None if nobody wants them. A chunk is (message, metadata).
 
     Args:
         tokens: parts of a message are to be sent, which the tag "nostream" forbids.
     """
-    streams = [stream for stream in task.run.streams if stream.wants("messages")]
-    if not streams:
+    if not task.listens("messages"):
         return None
     config = task.config
     tags = config.get("tags") or ()
@@ -135,13 +114,12 @@ def emitter(task: Speaking, *, tokens: bool = True) -> Callable[[Any], None] | N
 
     def emit(message: Any) -> None:
         if task.attempt == attempt:  # an abandoned attempt speaks no more
-            for stream in streams:
-                stream.emit("messages", (message, metadata))
+            task.emit("messages", (message, metadata))
 
     return emit
 
 
-def emit_message(task: Speaking, message: Any) -> None:
+def emit_message(task: Running, message: Any) -> None:
     """Send a whole message to those who read the messages of `task`, at once."""
     emit = emitter(task, tokens=False)
     if emit is not None:

@@ -95,7 +95,7 @@ class TaskContext(Protocol[TaskT]):
         deadline: that of the attempt that runs this graph, or None.
         saver: where checkpoints go, or None.
         dropped: the run was cut short: what can be ended ends. A task that was told to exit sets it.
-        luggage: per executor, what the tasks of the run take along there, packed.
+        payload_cache: what executors keep for all tasks of the run, by executor.
         out: chunks for the reader that were not handed over yet.
         epoch: what makes seconds since the epoch of `perf_counter`; only there for a saver.
     """
@@ -107,8 +107,9 @@ class TaskContext(Protocol[TaskT]):
     cache: Any
     dropped: bool
     epoch: float
+    executor: Any
     ns: str
-    luggage: dict[Any, Any] | None
+    payload_cache: dict[Any, Any]
     out: Any
     parent: TaskT | None
     program: Program

@@ -11,7 +11,7 @@ from typing import Any
 from ...channels.base import MISSING
 from ..errors import GraphAbandoned, GraphBubbleUp, GraphDrained, GraphInterrupt
 from ..run.answers import at_place, keyed_id, question_id, unworded_id
-from ..runtime import running
+from ..runtime import AnswerLookup, Running, running
 from ..types import Interrupt
 from .task import Task
 
@@ -43,14 +43,14 @@ def interrupt(value: Any, *, key: str | None = None, response_schema: Any = None
         ValueError: the node has asked under this key already.
     """
     task: Task = running("interrupt()")
-    holder = _holder(task)
+    source = _source(task)
     question_id, order = _identify(task, value, key)
-    answers = holder.known_answers()
-    known = _known(task, holder, question_id, order)
+    answers = source.given
+    known = _known(task, source, question_id, order)
     if known not in answers:
-        taken = holder.run.answers.take(known, *_way_to(holder, task))
+        taken = source.take(known)
         if not taken:
-            _warn_of_change(task, holder, question_id, value)
+            _warn_of_change(task, source, question_id, value)
             raise asking(
                 task, (Interrupt(value, question_id, _json_schema(response_schema)),), order
             )
@@ -62,9 +62,19 @@ def interrupt(value: Any, *, key: str | None = None, response_schema: Any = None
         return _adapter(response_schema).validate_python(answer)
     except ValueError as error:
         del answers[known]  # the question stays open
-        holder.run.answers.reject(known)
+        source.reject(known)
         question = Interrupt(value, question_id, _json_schema(response_schema))
         raise AnswerRejected((question,), error) from None
+
+
+def _source(task: Running) -> AnswerLookup:
+    source = task.find_answers()
+    if source is None:
+        raise RuntimeError(
+            f"node {task.name!r} called interrupt(), but the graph has no checkpointer, so the run could never be "
+            "resumed: compile(checkpointer=InMemorySaver()) and pass a thread_id"
+        )
+    return source
 
 
 def _identify(task: Task, value: Any, key: str | None) -> tuple[str, Order]:
@@ -86,25 +96,25 @@ def _identify(task: Task, value: Any, key: str | None) -> tuple[str, Order]:
     return keyed_id(task.ns, key), (0, task.asked - 1, len(task.keys))
 
 
-def _known(task: Task, holder: Task, question: str, order: Order) -> str:
+def _known(task: Task, source: AnswerLookup, question: str, order: Order) -> str:
     """Under which id the answer to a question is looked for: its own; in an edited thread, that of
     whatever was asked at its place; in a thread of an earlier version, the one it had then."""
-    answers = holder.known_answers()
+    answers = source.given
     if question in answers:
         return question
-    there = [*answers, *holder.run.answers.brought(holder)]
+    there = [*answers, *source.brought()]
     earlier = unworded_id(task.ns, order[1])
     if earlier in there:
         return earlier
     return (at_place(there, question) if task.edited else None) or question
 
 
-def _warn_of_change(task: Task, holder: Task, question: str, value: Any) -> None:
+def _warn_of_change(task: Task, source: AnswerLookup, question: str, value: Any) -> None:
     """Warn of an answer that is not delivered, because another question stands in its place."""
-    before = at_place([*holder.known_answers(), *holder.run.answers.brought(holder)], question)
+    before = at_place([*source.given, *source.brought()], question)
     if before is None or before == question:
         return
-    shown = holder.run.answers.shown(holder, before)
+    shown = source.shown(before)
     change = f": it is {value!r:.200} now"
     if shown is not None:
         change = f", from {shown.value!r:.200} to {value!r:.200}"
@@ -126,7 +136,7 @@ by theirs."""
 _numbering = Lock()
 
 
-def asking(task: Task, questions: Sequence[Interrupt], order: Order) -> GraphInterrupt:
+def asking(task: Any, questions: Sequence[Interrupt], order: Order) -> GraphInterrupt:
     """The signal by which a task pauses with these questions. They are noted on the task as well:
     of several that are asked side by side (`asyncio.gather`, threads) only one signal leaves the
     node, but all are shown."""
@@ -211,76 +221,45 @@ def _is_cancellation(error: BaseException) -> bool:
     return type(error).__name__ == "CancelledError"
 
 
-def _holder(task: Task) -> Task:
-    """The task that keeps the answers: this one, or the one around a graph that saves nothing
-    itself."""
-    holder: Task | None = task
-    while holder is not None and holder.run.saver is None:
-        holder = holder.run.parent
-    root = holder
-    while root is not None and root.run.parent is not None:
-        root = root.run.parent
-    if holder is None or root is None or root.run.saver is None:
-        raise RuntimeError(
-            f"node {task.name!r} called interrupt(), but the graph has no checkpointer, so the run "
-            "could never be resumed: compile(checkpointer=InMemorySaver()) and pass a thread_id"
-        )
-    return holder
-
-
-def _way_to(holder: Task, task: Task) -> tuple[Task, tuple[Any, ...]]:
-    """The holder, and the runs inside it that lead to the task."""
-    inside: list[Any] = []
-    while task is not holder:
-        inside.append(task.run)
-        assert task.run.parent is not None
-        task = task.run.parent
-    return holder, tuple(inside)
-
-
-def lent_answers(task: Task) -> tuple[bool, dict[str, Any], dict[str, Any]]:
-    """What a task may be told of answers if it runs far from its run.
+def export_answers(task: Running) -> tuple[bool, dict[str, Any], dict[str, Any]]:
+    """What a task that runs in another process must know of its answers.
 
     Returns:
-        Whether answers can come at all; those it was given before; those that this call has brought
-        for its questions.
+        Whether answers can come at all; those it was given before; those that this call brings for
+        its questions.
     """
-    try:
-        holder = _holder(task)
-    except RuntimeError:
+    source = task.find_answers()
+    if source is None:
         return False, {}, {}
-    return True, dict(holder.known_answers()), holder.run.answers.brought(holder)
+    return True, dict(source.given), source.brought()
 
 
-def take_answers(
-    task: Task, used: Sequence[str], open_: Sequence[str], known: Mapping[str, Any]
+def import_answers(
+    task: Running, used: Sequence[str], open_: Sequence[str], given: Mapping[str, Any]
 ) -> bool:
-    """Keep what a task that ran far from its run has done with its answers.
+    """Keep what a task that ran in another process did with its answers.
 
     Args:
         used: the ids of the questions whose answers it was told of and has used.
         open_: the ids of those it has come to without an answer, or whose answer it has rejected.
-        known: the answers as it left them.
+        given: the answers as it left them.
 
     Returns:
         Whether there is an answer that it was not told of, so that it should run again.
     """
-    if not (used or open_ or known):
+    if not (used or open_ or given):
         return False
-    holder = _holder(task)
-    answers = holder.known_answers()
+    source = _source(task)
+    answers = source.given
     news = False
     for question in used:
-        holder.run.answers.take(question, *_way_to(holder, task))
-    answers.update(known)
+        source.take(question)
+    answers.update(given)
     for question in open_:
         answers.pop(question, None)
-        if question in used:
-            holder.run.answers.reject(question)
-        taken = (
-            () if question in used else holder.run.answers.take(question, *_way_to(holder, task))
-        )
-        if taken:
+        if question in used:  # its answer was taken and did not fit
+            source.reject(question)
+        elif taken := source.take(question):
             answers[question], news = taken[0], True
     return news
 

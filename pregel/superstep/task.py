@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
 from hashlib import blake2b
 from itertools import count
 from operator import attrgetter
 from time import time_ns
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 from ..names import (
     CHECKPOINT_NS,
@@ -30,9 +30,10 @@ from ..names import (
 from ..program.program import CompiledNode, Reader, path_text
 from ..program.writes import Pair
 from ..runtime import ExecutionInfo, NodeError, Runtime
-from ..types import RunnableConfig, StreamWriter
+from ..types import RunnableConfig, StreamMode, StreamWriter
 from .context import TaskContext
 from .deadline import Deadline
+from .task_answers import TaskAnswers, find_answers
 
 PUSH_TRIGGERS = (PUSH,)
 NO_ANSWERS: Mapping[str, Any] = MappingProxyType({})
@@ -173,7 +174,7 @@ class Task:
         """Its path as one string that sorts like the path."""
         return self.node.path_text if self.path == self.node.path else path_text(self.path)
 
-    def known_channels(self) -> Iterable[str]:
+    def known_channels(self) -> Collection[str]:
         """The channels its writers may write to."""
         return self.run.program.channels
 
@@ -294,11 +295,61 @@ class Task:
             self.answers = dict(known.answers) if known is not None else {}
         return self.answers
 
+    def find_answers(self) -> TaskAnswers | None:
+        """The answers to its questions; None if none can ever come."""
+        return find_answers(self)
+
     @property
     def edited(self) -> bool:
         """Whether the thread was edited since its questions were shown."""
         known = self.run.stored.get(self.id) if self.run.stored else None
         return known is not None and known.edited
+
+    def listens(self, mode: StreamMode) -> bool:
+        """Whether somebody reads this stream mode of the run."""
+        return any(stream.wants(mode) for stream in self.run.streams)
+
+    def emit(self, mode: StreamMode, data: Any) -> None:
+        """Send one chunk to all who read this stream mode."""
+        for stream in self.run.streams:
+            stream.emit(mode, data)
+
+    @property
+    def executor(self) -> Any:
+        """Where its `@task` calls run that name no executor; None for the driver's threads."""
+        return self.run.executor
+
+    def call(self, node: CompiledNode, arguments: Any) -> Any:
+        """Start a `@task` call; its future."""
+        return self.run.calls.start(self, node, arguments)
+
+    # -- what an executor wants to know ---------------------------------------------------------------------
+
+    @property
+    def step(self) -> int:
+        """The number of its superstep."""
+        return self.run.machine.step
+
+    @property
+    def input_kind(self) -> Literal["state", "input", "arguments"]:
+        """What `input` is: the node's view of the state, what a `Send` brought, or the arguments of a `@task` call."""
+        if self.path[-1] is True:
+            return "arguments"
+        return "state" if self.send is None else "input"
+
+    @property
+    def payload_cache(self) -> dict[Any, Any]:
+        """What executors keep for all tasks of the run, by executor."""
+        return self.run.payload_cache
+
+    def is_cut_short(self) -> bool:
+        """Whether its run, or one around it, was cut short: then nobody waits for it."""
+        task: Task | None = self
+        while task is not None:
+            if task.run.dropped:
+                return True
+            task = task.run.parent
+        return False
 
     def begin_attempt(self) -> None:
         """Forget what a failed attempt did: its writes, and how far its counters had come."""

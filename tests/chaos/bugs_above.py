@@ -173,13 +173,13 @@ def answers_by_order(stack: ExitStack) -> None:
     """The first answer that comes is the call's: nobody looks whose it is."""
     real = frames.Frames.receive
     swap(stack, frames.Frames, "receive", lambda self, call=None, due=None: real(self, None, due))
-    swap(stack, processes._Worker, "is_fit", lambda self: True)
+    swap(stack, processes._Worker, "is_ready", lambda self: True)
 
 
 @bug("forking_nodes", 6)
 def children_write(stack: ExitStack) -> None:
     """What a node has forked comes back to the loop that serves calls, and has its parent's pipe."""
-    bug = "import os, contextlib; import stategraph.executors.worker as w; w._child_ends = contextlib.nullcontext; "
+    bug = "import os, contextlib; import stategraph.executors.worker as w; w._end_forked_child = contextlib.nullcontext; "
     bug += "os.register_at_fork = lambda **_: None; "
     swap(stack, processes, "BOOT", processes.BOOT.replace("from ", bug + "from ", 1))
 

@@ -111,7 +111,7 @@ def lost_beside_a_child(round: Round) -> None:
         limit = NOTICED if round.bench.bug is None else 3.0
 
         def kill() -> None:
-            while amid and worker.flight is None:
+            while amid and worker.handle is None:
                 time.sleep(0.001)
             time.sleep(round.random.uniform(0, 0.05) if amid else 0)
             died.append(time.monotonic())

@@ -1,0 +1,265 @@
+"""What a function finds in a worker: proxies for its task and for the answers and the store of its
+run.
+
+What it asks is answered from what came with the call, noted for the driver, or sent to it at once.
+What stays with the driver says so when it is used.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from ..pregel.errors import ShippingError, StateGraphError
+from ..pregel.runtime import RunControl, Runtime
+from ..pregel.types import RunnableConfig, StreamMode, StreamWriter
+from .pickling import dumps, find_culprit, loads
+from .protocol import Resources, Unsendable
+from .stores import OPEN
+
+SendEvent = Callable[[bytes], None]
+"""Takes one event for the driver: a pickled pair of its kind and what it brings."""
+
+
+class TaskProxy:
+    """Stands for the task: a `Running`, for `interrupt`, `get_config`, `push_message` and the
+    others."""
+
+    def __init__(
+        self, name: str, resources: Resources, shared: bytes, send_event: SendEvent
+    ) -> None:
+        self.name = name
+        self.ns = resources.ns
+        self.attempt = resources.attempt
+        self.edited = resources.edited
+        self.asked = 0
+        self.keys: tuple[str, ...] = ()
+        self.questions: list[Any] = []
+        self.writes: list[tuple[str, Any]] = []
+        self.answers = AnswersProxy(resources.given, resources.brought)
+        self.control = RunControl()
+        self.control.drain_reason = resources.drain_reason
+        self._resources = resources
+        self._send_event = send_event
+        self._shared = shared  # unpickled when somebody asks for what is in it
+        self._unpickled: tuple[bytes, bytes | Unsendable | None] | None = None
+        self._runtime: Runtime[Any] | None = None
+
+    def find_answers(self) -> AnswersProxy | None:
+        """The answers that came with the call; None if none can ever come."""
+        return self.answers if self._resources.can_ask else None
+
+    def known_channels(self) -> AnyName:
+        """The driver knows them: it checks the writes when the call has ended."""
+        return AnyName()
+
+    @property
+    def config(self) -> RunnableConfig:
+        """The task's config.
+
+        Raises:
+            ShippingError: it could not be sent.
+        """
+        config = self._resources.config
+        if isinstance(config, Unsendable):
+            raise ShippingError(self.name, config.path, config.why)
+        return config
+
+    @property
+    def writer(self) -> StreamWriter:
+        """Sends a custom event to whoever reads the run."""
+        if not self.listens("custom") and not self._resources.limited:
+            return _discard
+        return self._send_custom
+
+    @property
+    def store(self) -> Any:
+        """The graph's store, opened in this process; None if there is none, or what says that it is
+        not here."""
+        opener = self._unpickle_shared()[1]
+        if opener is None:
+            return None
+        if isinstance(opener, Unsendable):
+            return MissingResource(_say_where(self.name, str(opener)))
+        try:
+            return OPEN.take(opener, self)
+        except StateGraphError as error:
+            error.add_note(
+                f"while node {self.name!r} opened the graph's store in process {os.getpid()}"
+            )
+            raise
+        except Exception as error:
+            why = f"cannot be opened in process {os.getpid()}: {type(error).__name__}: {error}"
+            raise ShippingError(self.name, "the store", why) from error
+
+    @property
+    def runtime(self) -> Runtime[Any]:
+        """All of it in one object."""
+        if self._runtime is None:
+            context, previous = map(self._or_missing, loads(self._unpickle_shared()[0]))
+            info = self._resources.execution_info
+            self._runtime = LazyRuntime(
+                context=context,
+                stream_writer=self.writer,
+                previous=previous,
+                control=self.control,
+                heartbeat=self.heartbeat,
+                idempotency_key=info.task_id if info else "",
+                execution_info=info,
+            )
+            # The class is frozen. Without this attribute `LazyRuntime` is asked for it, which opens
+            # the store.
+            object.__delattr__(self._runtime, "store")
+            object.__setattr__(self._runtime, "_task", self)
+        return self._runtime
+
+    @property
+    def previous(self) -> Any:
+        """What the last run of an entrypoint saved on this thread."""
+        return self.runtime.previous
+
+    @property
+    def node_error(self) -> None:
+        """Error handlers stay with the driver."""
+        return
+
+    def _unpickle_shared(self) -> tuple[bytes, bytes | Unsendable | None]:
+        if self._unpickled is None:
+            self._unpickled = loads(self._shared)
+        return self._unpickled
+
+    def _or_missing(self, value: Any) -> Any:
+        if isinstance(value, Unsendable):
+            return MissingResource(_say_it_stays(self.name, str(value)))
+        return value
+
+    # -- events for the driver ---------------------------------------------------------------------
+
+    def listens(self, mode: StreamMode) -> bool:
+        """Whether somebody reads this stream mode."""
+        return mode in self._resources.modes
+
+    def emit(self, mode: StreamMode, data: Any) -> None:
+        """Send one chunk to those who read this stream mode."""
+        if self.listens(mode):
+            self._send_event(dumps((mode, data)))
+
+    def _send_custom(self, data: Any) -> None:
+        try:
+            event = dumps(("custom", data))
+        except Exception:
+            raise ShippingError(self.name, *find_culprit(data, "event")) from None
+        self._send_event(event)
+
+    def begin(self) -> None:
+        """Say that the function begins: its limit counts from now on, not from when the call was
+        sent."""
+        if self._resources.limited:
+            self._send_event(dumps(("began", None)))
+
+    def heartbeat(self) -> None:
+        """Tell an idle timeout that the node is alive."""
+        if self._resources.limited:
+            self._send_event(dumps(("alive", None)))
+
+    def end(self) -> None:
+        """Give back what the function has used: it has ended."""
+        OPEN.give_back(self)
+
+    # -- what stays with the driver ----------------------------------------------------------------
+
+    @property
+    def executor(self) -> NoReturn:
+        """Asked for by a `@task` that is called inside a node."""
+        raise RuntimeError(_say_it_stays(self.name, "a call of a @task"))
+
+    def call(self, node: Any, arguments: Any) -> NoReturn:
+        """Start a `@task` call: only the driver can."""
+        raise RuntimeError(_say_it_stays(self.name, "a call of a @task"))
+
+    @property
+    def nearest_deadline(self) -> NoReturn:
+        """Asked for by a graph that is called inside a node."""
+        raise RuntimeError(_say_it_stays(self.name, "a graph inside a node"))
+
+
+class LazyRuntime(Runtime[Any]):
+    """Has no store until somebody asks for it: most functions do not, and to open it takes a
+    connection."""
+
+    __slots__ = ("_task",)
+    _task: TaskProxy
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "store":
+            raise AttributeError(f"Runtime has no {name!r}")
+        object.__setattr__(self, name, self._task.store)
+        return self.store
+
+
+class AnswersProxy:
+    """The answers that came with the call: an `AnswerLookup`.
+
+    Attributes:
+        given: the answers that the task was given, by interrupt id.
+        taken: the ids of those that it used for the first time.
+    """
+
+    def __init__(self, given: dict[str, Any], brought: dict[str, Any]) -> None:
+        self.given = given
+        self.taken: list[str] = []
+        self._brought = brought
+
+    def take(self, question: str) -> tuple[Any, ...]:
+        """The answer to this question as a one-item tuple, empty if there is none."""
+        if question not in self._brought:
+            return ()
+        self.taken.append(question)
+        return (self._brought.pop(question),)
+
+    def brought(self) -> dict[str, Any]:
+        """The answers that the call brings for the questions of the task."""
+        return self._brought
+
+    def shown(self, question: str) -> None:
+        """Only the driver has the record."""
+        return
+
+    def reject(self, question: str) -> None:
+        """The driver rejects the answer, when it sees that the question is open."""
+
+
+class AnyName:
+    """The channels of a graph that is not here: any name may be one."""
+
+    def __contains__(self, name: object) -> bool:
+        return True
+
+
+class MissingResource:
+    """Stands where something is that stays with the driver; says so when it is used."""
+
+    def __init__(self, why: str) -> None:
+        self._why = why
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__"):  # what Python itself looks for, in `copy` or `pickle`
+            raise AttributeError(name)
+        raise RuntimeError(self._why)
+
+    def __getitem__(self, key: Any) -> NoReturn:
+        raise RuntimeError(self._why)
+
+
+def _say_where(node: str, why: str) -> str:
+    return f"node {node!r} runs on an executor (process {os.getpid()}): {why}"
+
+
+def _say_it_stays(node: str, what: str) -> str:
+    way_out = 'give the node executor="threads", or move that part into a node of its own'
+    return _say_where(node, f"{what} stays with the driver: {way_out}")
+
+
+def _discard(_: Any) -> None:
+    """The writer of a run without a reader of custom events."""

@@ -1,0 +1,68 @@
+"""The answers to the questions of one task, wherever among the graphs around it they are kept."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from .context import TaskContext
+
+
+class Asker(Protocol):
+    """The part of a task that is needed to find its answers."""
+
+    @property
+    def run(self) -> TaskContext[Any]: ...
+
+    def known_answers(self) -> dict[str, Any]: ...
+
+
+class TaskAnswers:
+    """The answers to the questions of one task, as `runtime.AnswerLookup`.
+
+    Args:
+        holder: the task that keeps them: this one, or the nearest one around it whose graph saves.
+        inside: the runs between the holder and the task, the innermost first.
+    """
+
+    __slots__ = ("_holder", "_inside")
+
+    def __init__(self, holder: Asker, inside: tuple[TaskContext[Any], ...]) -> None:
+        self._holder = holder
+        self._inside = inside
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The answers that the holder was given."""
+        return self._holder.known_answers()
+
+    def take(self, question: str) -> tuple[Any, ...]:
+        """See `Answers.take`."""
+        return self._holder.run.answers.take(question, self._holder, self._inside)
+
+    def brought(self) -> dict[str, Any]:
+        """See `Answers.brought`."""
+        return self._holder.run.answers.brought(self._holder)
+
+    def shown(self, question: str) -> Any:
+        """See `Answers.shown`."""
+        return self._holder.run.answers.shown(self._holder, question)
+
+    def reject(self, question: str) -> None:
+        """See `Answers.reject`."""
+        self._holder.run.answers.reject(question)
+
+
+def find_answers(task: Asker) -> TaskAnswers | None:
+    """Those of a task; None if no graph around it saves, or the outermost does not: then nobody can
+    resume the run."""
+    inside: list[TaskContext[Any]] = []
+    holder = task
+    while holder.run.saver is None:
+        inside.append(holder.run)
+        if holder.run.parent is None:
+            return None
+        holder = holder.run.parent
+    root = holder
+    while root.run.parent is not None:
+        root = root.run.parent
+    return None if root.run.saver is None else TaskAnswers(holder, tuple(inside))
