@@ -116,7 +116,7 @@ class Listener:
         try:
             id = int(payload)
         except ValueError:  # any role may send anything
-            LOG.warning("a notice on stategraph's channel does not come from a worker: ignored")
+            LOG.warning("a notice on stategraph's channel is not one of a worker: ignored")
             return
         with self._lock:
             wakes = [*self._waiters.get(id, ())]

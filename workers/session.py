@@ -126,7 +126,7 @@ class WorkerSession:
             if made := self._rows("register", terms.graph, terms.name, randbits(63)):
                 break
             LOG.warning(
-                "another session holds the lock that this worker chose: it chooses another one"
+                "another session holds the lock that this worker chose: it takes another one"
             )
         else:
             raise StorageError(f"{CLASHES} advisory locks with random keys were all taken")
