@@ -662,17 +662,15 @@ def test_an_abandoned_attempt_speaks_no_more() -> None:
 
 
 class FakeTask:
-    """As much of a task as sending needs: it is its own run and its own reader."""
+    """As much of a task as sending needs."""
 
     attempt = 1
 
     def __init__(self) -> None:
         self.config: Any = {"metadata": {"k": 1}}
-        self.run: Any = self
-        self.streams = (self,)
         self.heard: list[Any] = []
 
-    def wants(self, mode: str) -> bool:
+    def listens(self, mode: str) -> bool:
         return mode == "messages"
 
     def emit(self, mode: str, data: Any) -> None:
