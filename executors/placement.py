@@ -115,7 +115,9 @@ def place_program(program: Program, executor: Executor | None, store: Any = None
     return found
 
 
-def _place_nodes(program: Program, executor: Executor | None) -> tuple[dict[str, CompiledNode], list[str]]:
+def _place_nodes(
+    program: Program, executor: Executor | None
+) -> tuple[dict[str, CompiledNode], list[str]]:
     """The nodes that could be placed, and what is wrong with the others."""
     handlers = {node.handler.name for node in program.nodes.values() if node.handler is not None}
     nodes: dict[str, CompiledNode] = {}

@@ -63,7 +63,7 @@ class RemoteFunction:
         deaths = 0
         while True:
             if task.deadline is not None:
-                task.deadline.queue()  # the executor may be busy: waiting for a worker does not count
+                task.deadline.queue()  # the executor may be busy: to wait for it does not count
             call = builder.build(self._function, task, value)
             try:
                 data = self._run(call, task, alone=deaths > 0)

@@ -151,8 +151,8 @@ class Run:
         "inner_commits", "input", "journal", "keep_view", "last_view", "late", "limit", "live", "machine",
         "metadata", "migrate", "migrated", "ns", "only_asked", "open_calls", "out", "output_keys", "output_set",
         "parent", "parents", "passed", "paused", "payload_cache", "program", "repeated", "rewound", "run_id",
-        "saved_id", "saver", "seeded", "serde", "shown", "source", "step_timeout", "store", "stored", "streams", "thread_id",
-        "torn", "wake", "way",
+        "saved_id", "saver", "seeded", "serde", "shown", "source", "step_timeout", "store", "stored", "streams",
+        "thread_id", "torn", "wake", "way",
     )  # fmt: skip
 
     def __init__(self, graph: Graph, input: Any, config: RunnableConfig | None, call: Call) -> None:
