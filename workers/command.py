@@ -112,20 +112,28 @@ def _change(queue: Queue, asked: argparse.Namespace) -> bool:
     if asked.retry is not None:
         target = _queue_of_job(queue, asked, asked.retry)
         known = target.retry(asked.retry, thread_id=asked.thread)
-        _print_row(f"{asked.retry}: {'waits again' if known else 'there is no such job'}")
+        _print_change(asked.retry, known, "waits again")
     if asked.cancel is not None:
         target = _queue_of_job(queue, asked, asked.cancel)
         known = target.cancel(asked.cancel, thread_id=asked.thread)
-        _print_row(f"{asked.cancel}: {'cancelled' if known else 'there is no such job'}")
+        _print_change(asked.cancel, known, "cancelled")
     if asked.evict is not None:
         known = any(worker.id == asked.evict for worker in queue.workers())
         freed = queue.evict(asked.evict)
         print(f"{freed} jobs went back to the queue" if known else "there is no such worker")
     if asked.forget is not None:
-        graphs = [asked.name] if asked.name else [*queue.counts()] or [queue.graph]
-        age = timedelta(days=asked.forget)
-        print(f"forgot {sum(queue.of_graph(graph).forget(age) for graph in graphs)} jobs")
-    return any(each is not None for each in (asked.retry, asked.cancel, asked.evict, asked.forget))
+        _forget(queue, asked)
+    return (asked.retry, asked.cancel, asked.evict, asked.forget) != (None, None, None, None)
+
+
+def _forget(queue: Queue, asked: argparse.Namespace) -> None:
+    graphs = [asked.name] if asked.name else [*queue.counts()] or [queue.graph]
+    age = timedelta(days=asked.forget)
+    print(f"forgot {sum(queue.of_graph(graph).forget(age) for graph in graphs)} jobs")
+
+
+def _print_change(run_id: str, known: bool, done: str) -> None:
+    _print_row(f"{run_id}: {done if known else 'there is no such job'}")
 
 
 def _queue_of_job(queue: Queue, asked: argparse.Namespace, run_id: str) -> Queue:
