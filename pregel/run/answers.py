@@ -1,8 +1,9 @@
 """Answers on their way to the questions they are for.
 
-A call brings answers; before any node runs they are stored as a *claim* beside the checkpoint whose tasks asked, so
-that of several calls one goes on, and what a person has said outlives the process. A claim stays open until each of its
-answers has reached the record of the task that asked, or that task has finished.
+A call brings answers; before any node runs they are stored as a *claim* beside the checkpoint whose
+tasks asked, so that of several calls one goes on, and what a person has said outlives the process.
+A claim stays open until each of its answers has reached the record of the task that asked, or that
+task has finished.
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ _NO_PLACE = (_KEYED, f"{_LAST_PLACE:04x}")  # the last stands for all places fro
 
 
 def question_id(ns: str, place: int, value: Any) -> str:
-    """32 hex digits for a question without a key: 16 for its task, 4 for its place among the questions of that task, 12
-    for the place and what is asked. So an answer can never reach another question than the one that was shown."""
+    """32 hex digits for a question without a key: 16 for its task, 4 for its place among the
+    questions of that task, 12 for the place and what is asked. So an answer can never reach another
+    question than the one that was shown."""
     content = blake2b(f"{place}\0{_content(value)}".encode(), digest_size=6).hexdigest()
     return f"{task_digits(ns)}{min(place, _LAST_PLACE):04x}{content}"
 
@@ -40,7 +42,8 @@ def keyed_id(ns: str, key: str) -> str:
 
 
 def unworded_id(ns: str, place: int) -> str:
-    """The id of a question as it was before ids knew what is asked. Threads that were stored then have it."""
+    """The id of a question as it was before ids knew what is asked. Threads that were stored then
+    have it."""
     return blake2b(f"{ns}\0{place}".encode(), digest_size=16).hexdigest()
 
 
@@ -62,7 +65,8 @@ def _content(value: Any) -> str:
 
 
 def at_place(ids: Iterable[str], question: str) -> str | None:
-    """One of these ids that is of the same task and place as a question's. A question with a key has no place."""
+    """One of these ids that is of the same task and place as a question's. A question with a key
+    has no place."""
     if question[TASK.stop : PLACE.stop] in _NO_PLACE:
         return None
     return next((each for each in ids if each[PLACE] == question[PLACE]), None)
@@ -76,14 +80,14 @@ class Answers:
 
     Attributes:
         by_id: by question.
-        first: for the first question that is asked; MISSING if there is none such. `renewed`: it is of a call that
-            died, so it may have been taken by a nested graph already; then only a task that was given no answer yet
-            takes it.
-        only_in: the task in which the only pending question was asked, if its answer was given without an id; and that
-            question.
+        first: for the first question that is asked; MISSING if there is none such. `renewed`: it is
+            of a call that died, so it may have been taken by a nested graph already; then only a
+            task that was given no answer yet takes it.
+        only_in: the task in which the only pending question was asked, if its answer was given
+            without an id; and that question.
         brought_any: this call, or one around it, has brought answers.
-        claimed: what the claim of this call, or the one that it goes on with, holds; None if there is none, or it has
-            ended. It stands beside the checkpoint `beside`.
+        claimed: what the claim of this call, or the one that it goes on with, holds; None if there
+            is none, or it has ended. It stands beside the checkpoint `beside`.
     """
 
     __slots__ = ("_run", "beside", "brought_any", "by_id", "claimed", "first", "only_in", "renewed")
@@ -99,7 +103,8 @@ class Answers:
         self.beside: str | None = None
 
     def take(self, question: str, by: Task, inside: tuple[Any, ...] = ()) -> tuple[Any, ...]:
-        """The answer to this question as a one-item tuple, empty if there is none; it can be taken once.
+        """The answer to this question as a one-item tuple, empty if there is none; it can be taken
+        once.
 
         Args:
             by: the task of this run that asks, or in which a nested graph asks.
@@ -107,7 +112,8 @@ class Answers:
         """
         taken = self._take(question, fresh=not by.known_answers())
         if not taken and inside and self.only_in is not None and self.only_in[0] == by.id:
-            # Was the nested graph changed by hand, so that it does not know the question? Then its next one is meant.
+            # Was the nested graph changed by hand, so that it does not know the question? Then its
+            # next one is meant.
             only = self.only_in[1]
             if only in self.by_id and not any(run.answers.has_asked((only,)) for run in inside):
                 taken = (self.by_id.pop(only),)
@@ -146,7 +152,8 @@ class Answers:
         return self._run.parent is not None and self._run.parent.run.answers.may_reach(questions)
 
     def brought(self, task: Task) -> dict[str, Any]:
-        """The answers that this call, or one around it, brings for the questions that a task has asked."""
+        """The answers that this call, or one around it, brings for the questions that a task has
+        asked."""
         known = self._run.stored.get(task.id)
         asked = {question.id for question in known.interrupts} if known is not None else set()
         found: dict[str, Any] = {}
@@ -192,5 +199,6 @@ def undelivered(claim: Mapping[str, Any] | None, open_ids: Collection[str], give
 
 
 def locked(claim: Mapping[str, Any] | None) -> bool:
-    """Whether the run that brought these answers has not ended, as far as is recorded: it may be at work, or dead."""
+    """Whether the run that brought these answers has not ended, as far as is recorded: it may be at
+    work, or dead."""
     return claim is not None and bool(claim.get("live", True))

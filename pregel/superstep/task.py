@@ -247,7 +247,8 @@ class Task:
 
     @property
     def nearest_deadline(self) -> Deadline | None:
-        """The deadline of its attempt, or of the nearest attempt around it that has one; or None."""
+        """The deadline of its attempt, or of the nearest attempt around it that has one; or
+        None."""
         return self.run.deadline if self.deadline is None else self.deadline
 
     def heartbeat(self) -> None:
@@ -323,7 +324,7 @@ class Task:
         """Start a `@task` call; its future."""
         return self.run.calls.start(self, node, arguments)
 
-    # -- what an executor wants to know ---------------------------------------------------------------------
+    # -- what an executor wants to know ------------------------------------------------------------
 
     @property
     def step(self) -> int:
@@ -332,7 +333,8 @@ class Task:
 
     @property
     def input_kind(self) -> Literal["state", "input", "arguments"]:
-        """What `input` is: the node's view of the state, what a `Send` brought, or the arguments of a `@task` call."""
+        """What `input` is: the node's view of the state, what a `Send` brought, or the arguments of
+        a `@task` call."""
         if self.path[-1] is True:
             return "arguments"
         return "state" if self.send is None else "input"
