@@ -121,7 +121,7 @@ def test_a_png_is_a_picture_and_goes_to_a_file_too(tmp_path: Path) -> None:
 def test_wrong_options_are_refused() -> None:
     with pytest.raises(ValueError, match="layout must be one of builtin, graphviz, got 'dot'"):
         tool_agent().draw_svg(layout="dot")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="theme is one of auto, light, dark, not 'blue'"):
+    with pytest.raises(ValueError, match="theme must be one of auto, light, dark, got 'blue'"):
         tool_agent().draw_svg(theme="blue")  # type: ignore[arg-type]
 
 

@@ -496,9 +496,9 @@ def test_values_and_errors_that_cannot_be_shown_are_named_by_their_type() -> Non
 
 
 def test_what_cannot_be_watched_is_refused_before_anything_runs() -> None:
-    with pytest.raises(TypeError, match=r"watch takes a compiled graph, not StateGraph: compile\(\) it first"):
+    with pytest.raises(TypeError, match=r"app must be a compiled graph, got a StateGraph: compile\(\) it first"):
         watch(graph("a"), {"log": []})  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match='view is "notebook", "table", "lines" or an object with a draw method'):
+    with pytest.raises(ValueError, match='view must be "notebook", "table", "lines" or an object with a draw method'):
         watch(graph("a").compile(), {"log": []}, view="picture")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="unknown option 'streem_mode'"):
         watch(graph("a").compile(), {"log": []}, view=Seen(), streem_mode="values")  # type: ignore[call-arg]

@@ -78,7 +78,7 @@ def test_a_fixed_theme_cannot_be_switched() -> None:
 
 
 def test_a_wrong_theme_is_refused() -> None:
-    with pytest.raises(ValueError, match="theme is one of auto, light, dark"):
+    with pytest.raises(ValueError, match="theme must be one of auto, light, dark"):
         page("chain", theme="blue")
 
 

@@ -312,7 +312,7 @@ def test_a_cluster_can_be_marked() -> None:
 def test_an_unknown_state_or_theme_is_refused() -> None:
     with pytest.raises(ValueError, match="state of 'a' must be one of waiting, running, .* got 'gone'"):
         draw_svg(SHAPE, marks={"a": Mark("gone")})  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="theme is one of auto, light, dark, not 'blue'"):
+    with pytest.raises(ValueError, match="theme must be one of auto, light, dark, got 'blue'"):
         draw_svg(SHAPE, theme="blue")  # type: ignore[arg-type]
 
 

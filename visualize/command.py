@@ -57,7 +57,7 @@ def _levels(word: str) -> int:
         hint = (
             f"; name the graph first: {word} --xray" if ":" in word or word.endswith(".py") else ""
         )
-        raise argparse.ArgumentTypeError(f"LEVELS is a number, not {word!r}{hint}") from None
+        raise argparse.ArgumentTypeError(f"LEVELS must be a number, got {word!r}{hint}") from None
 
 
 def main(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:

@@ -165,7 +165,7 @@ def style_sheet(theme: Theme, rules: str = _RULES) -> StyleSheet:
         ValueError: there is no such theme.
     """
     if theme not in get_args(Theme):
-        raise ValueError(f"theme is one of {', '.join(get_args(Theme))}, not {theme!r}")
+        raise ValueError(f"theme must be one of {', '.join(get_args(Theme))}, got {theme!r}")
     name = f"sg-{theme}-{zlib.crc32(repr((LIGHT, DARK, rules)).encode()):08x}"
     if theme == "auto":
         variables = re.sub(r"\$([a-z-]+)", r"var(--\1)", rules)

@@ -172,7 +172,7 @@ def observe(
         raise TypeError("watch brings an observer of its own: give yours to invoke")
     if not isinstance(app, Pregel):
         hint = ": compile() it first" if hasattr(app, "compile") else ""
-        raise TypeError(f"watch takes a compiled graph, not {type(app).__name__}{hint}")
+        raise TypeError(f"app must be a compiled graph, got a {type(app).__name__}{hint}")
     show = ViewUpdater(extract(app, xray), choose(view), earlier=earlier)
     options["observer"] = Observer(show.put, show.clock)
     show.start()
@@ -200,7 +200,8 @@ def choose(view: ViewName | RunView | None) -> RunView:
         return kind()
     if isinstance(view, str) or not hasattr(view, "draw"):
         raise ValueError(
-            f'view is "notebook", "table", "lines" or an object with a draw method, not {view!r}'
+            'view must be "notebook", "table", "lines" or an object with a draw method, '
+            f"got {view!r}"
         )
     return view
 
@@ -233,9 +234,13 @@ class Observer(Stream):
         super().__init__((), Envelope(True, True, False), put, (), ns)
         self._take, self._clock, self._place = put, clock, place_of(ns)
 
-    def below(self, keys: str | Sequence[str], ns: tuple[str, ...], deadline: Any = None) -> Observer:
+    def below(
+        self, keys: str | Sequence[str], ns: tuple[str, ...], deadline: Any = None
+    ) -> Observer:
         """The observer of a nested run."""
-        return Observer(self._take if deadline is None else deadline.fence(self._take), self._clock, ns)
+        return Observer(
+            self._take if deadline is None else deadline.fence(self._take), self._clock, ns
+        )
 
     def started(self, task: Task, step: int) -> None:
         """A task is about to run."""

@@ -113,7 +113,7 @@ def _limits(count: int) -> DiffLimits:
 # -- states ----------------------------------------------------------------------------------------
 
 
-class _Told(NamedTuple):
+class _StepTexts(NamedTuple):
     """Of one step: its changes, and the texts of the keys that changed or went."""
 
     changes: tuple[Change, ...]
@@ -128,7 +128,7 @@ class _States:
     def __init__(self, limit: int, limits: DiffLimits) -> None:
         self.limit = limit
         self.limits = limits
-        self.told: dict[int, _Told] = {}
+        self.told: dict[int, _StepTexts] = {}
 
     def look(self, step: TraceStep, before: Any, after: Any) -> None:
         changes = diff(before, after, self.limits)
@@ -138,7 +138,7 @@ class _States:
         after_texts = {
             key: self._text(value) for key, value in new.items() if every or key in touched
         }
-        self.told[id(step)] = _Told(
+        self.told[id(step)] = _StepTexts(
             changes, after_texts, tuple(key for key in old if key not in new)
         )
 

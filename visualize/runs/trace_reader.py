@@ -52,9 +52,7 @@ def read_snapshot(app: Pregel, config: RunnableConfig) -> StateSnapshot:
     """
     if not isinstance(app, Pregel):
         hint = ": compile() it first" if hasattr(app, "compile") else ""
-        raise TypeError(
-            f"a stored thread is read through a compiled graph, not a {type(app).__name__}{hint}"
-        )
+        raise TypeError(f"app must be a compiled graph, got a {type(app).__name__}{hint}")
     snapshot = app.get_state(config)
     if snapshot.metadata is None:
         thread_id, ns, _ = coordinates(snapshot.config)
