@@ -35,9 +35,11 @@ class BranchSpec(typing.NamedTuple):
     schema: Any
 
 
-def read_ends(path_map: Mapping[Any, str] | Iterable[str] | None, body: Body, what: str) -> Ends | None:
-    """Where a router may go: as mapped, else as its `Literal` return annotation says, else anywhere. `what` names the
-    map in errors.
+def read_ends(
+    path_map: Mapping[Any, str] | Iterable[str] | None, body: Body, what: str
+) -> Ends | None:
+    """Where a router may go: as mapped, else as its `Literal` return annotation says, else
+    anywhere. `what` names the map in errors.
 
     Raises:
         InvalidGraphError: the map is neither a dict nor names.
@@ -45,30 +47,39 @@ def read_ends(path_map: Mapping[Any, str] | Iterable[str] | None, body: Body, wh
     if path_map is None:
         return {name: name for name in literals(body.returns)} or None
     if isinstance(path_map, str) or not isinstance(path_map, Iterable):
-        raise InvalidGraphError(f"{what} is a dict or a collection of node names, not {path_map!r}")
-    pairs = path_map.items() if isinstance(path_map, Mapping) else [(name, name) for name in path_map]
-    for _, name in pairs:
+        raise InvalidGraphError(
+            f"{what} must be a dict or a collection of node names, got {path_map!r}"
+        )
+    ends: Ends = {}
+    pairs = path_map.items() if isinstance(path_map, Mapping) else [(n, n) for n in path_map]
+    for answer, name in pairs:
         if not isinstance(name, str):
             raise InvalidGraphError(f"{what} leads to {name!r}; a node is named by a string")
-    return {answer: str.__str__(name) for answer, name in pairs} or None
+        ends[answer] = str.__str__(name)
+    return ends or None
 
 
 def literals(hint: Any) -> list[str]:
-    """All strings of the Literals in an annotation: alone, in unions, in lists; [] if something else is possible."""
+    """All strings of the Literals in an annotation: alone, in unions, in lists; [] if something
+    else is possible."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Literal:
         return [arg for arg in args if isinstance(arg, str)]
-    if origin in (list, tuple, Sequence) or (origin is not None and _is_union(origin)):
-        found: list[str] = []
-        for arg in args:
-            if arg is Ellipsis or arg is Send or typing.get_args(arg) == (Send,):
-                continue
-            names = literals(arg)
-            if not names:
-                return []
-            found.extend(n for n in names if n not in found)
-        return found
-    return []
+    if origin not in _CONTAINERS:
+        return []
+    found: dict[str, None] = {}
+    for arg in args:
+        if arg is Ellipsis or arg is Send or typing.get_args(arg) == (Send,):
+            continue
+        names = literals(arg)
+        if not names:
+            return []
+        found.update(dict.fromkeys(names))
+    return list(found)
+
+
+_CONTAINERS = (list, tuple, Sequence, typing.Union, types.UnionType)
+"""Annotations that may hold the Literals of a router."""
 
 
 def sends(hint: Any) -> typing.Literal["no", "some", "only"]:
@@ -79,16 +90,12 @@ def sends(hint: Any) -> typing.Literal["no", "some", "only"]:
     if typing.get_origin(hint) is typing.Literal or not parts:
         return "no"
     found = {sends(part) for part in parts}
-    return "only" if found == {"only"} else "no" if found == {"no"} else "some"
+    return "some" if len(found) > 1 else found.pop()
 
 
 def sends_anywhere(ends: Ends | None, hint: Any) -> bool:
     """Whether a router's `Send`s may go anywhere: all its declared ends are those that its `Literal` names."""
     return ends is not None and sends(hint) == "some" and set(ends) <= set(literals(hint))
-
-
-def _is_union(origin: Any) -> bool:
-    return origin is typing.Union or origin is types.UnionType
 
 
 class BranchWriter(Writer):
@@ -175,13 +182,13 @@ class BranchWriter(Writer):
                 self._goto.check_send(step, task)
                 sends.append(step)
                 continue
-            step = self._mapped(step, task)
+            step = self._map_answer(step, task)
             if step != END:
                 self._goto.goto(step, task)
         if sends:
             task.writes.append((TASKS, sends))  # one write, however many there are
 
-    def _mapped(self, step: Any, task: Task) -> str:
+    def _map_answer(self, step: Any, task: Task) -> str:
         if self.ends is not None:
             try:
                 step = self.ends[step]

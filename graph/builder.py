@@ -225,6 +225,12 @@ class StateGraph:
                 raise InvalidGraphError(
                     f"add_sequence: node {name!r} is already there; give (name, action) pairs"
                 )
+        self._add_all(pairs)
+        for start, end in pairwise(names):
+            self.add_edge(start, end)
+        return self
+
+    def _add_all(self, pairs: Iterable[tuple[str, Any]]) -> None:
         before = dict(self.nodes)
         try:
             for name, action in pairs:
@@ -232,9 +238,6 @@ class StateGraph:
         except Exception:
             self.nodes = before
             raise
-        for start, end in pairwise(names):
-            self.add_edge(start, end)
-        return self
 
     # -- edges --
 

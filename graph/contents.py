@@ -13,27 +13,43 @@ ROLES: Final = {"human": "user", "ai": "assistant"}
 
 
 def to_openai(message: Any) -> Any:
-    """The message with its content, tool calls and role in the form OpenAI's API takes; itself if they are already.
-    Of an object only the content is rewritten.
+    """The message with its content, tool calls and role in the form that OpenAI's API takes; itself
+    if they are already. Of an object only the content is rewritten.
 
     >>> to_openai({"role": "ai", "content": [{"type": "text", "text": "a"}, "b"], "id": "1"})
     {'role': 'assistant', 'content': 'a\\nb', 'id': '1'}
     """
-    is_dict = isinstance(message, dict)
+    changes = _change_dict(message) if isinstance(message, dict) else _change_object(message)
+    return changed(message, changes) if changes else message
+
+
+def _change_dict(message: Mapping[str, Any]) -> dict[str, Any]:
+    """What must change in a message that is a dict."""
     changes: dict[str, Any] = {}
-    content = message.get("content") if is_dict else getattr(message, "content", None)
+    content = message.get("content")
     if isinstance(content, list):
-        if is_dict:
-            calls = _tool_calls(content, message.get("tool_calls") or [])
-            if calls:
-                changes["tool_calls"] = calls
-        if is_dict or getattr(message, "tool_calls", None):
-            content = [block for block in content if not _is_tool_use(block)]
-        changes["content"] = _openai_content(content)
-    role = (message.get("role") or message.get("type")) if is_dict else None
+        calls = _tool_calls(content, message.get("tool_calls") or [])
+        if calls:
+            changes["tool_calls"] = calls
+        changes["content"] = _openai_content(_without_tool_use(content))
+    role = message.get("role") or message.get("type")
     if role in ROLES:
         changes["role"] = ROLES[role]
-    return changed(message, changes) if changes else message
+    return changes
+
+
+def _change_object(message: Any) -> dict[str, Any]:
+    """What must change in a message of a class: its content alone."""
+    content = getattr(message, "content", None)
+    if not isinstance(content, list):
+        return {}
+    # Without calls of its own, the blocks are the only place where they stand.
+    own_calls = getattr(message, "tool_calls", None)
+    return {"content": _openai_content(_without_tool_use(content) if own_calls else content)}
+
+
+def _without_tool_use(blocks: Iterable[Any]) -> list[Any]:
+    return [block for block in blocks if not _is_tool_use(block)]
 
 
 def _openai_content(blocks: Sequence[Any]) -> str | list[Any]:
@@ -75,13 +91,13 @@ def _is_tool_use(block: Any) -> bool:
 def _tool_calls(blocks: Iterable[Any], known: Sequence[Any]) -> list[Any]:
     """The known calls, and those that stand among the blocks of a content."""
     ids = {call.get("id") for call in known if isinstance(call, Mapping)}
-    found = [
-        {
-            "type": "function",
-            "id": block.get("id"),
-            "function": {"name": block.get("name"), "arguments": json.dumps(block.get("input", {}))},
-        }
-        for block in blocks
-        if _is_tool_use(block) and block.get("id") not in ids
+    fresh = [
+        block for block in blocks if _is_tool_use(block) and block.get("id") not in ids
     ]
-    return [*known, *found]
+    return [*known, *map(_tool_call, fresh)]
+
+
+def _tool_call(block: Mapping[str, Any]) -> dict[str, Any]:
+    arguments = json.dumps(block.get("input", {}))
+    function = {"name": block.get("name"), "arguments": arguments}
+    return {"type": "function", "id": block.get("id"), "function": function}

@@ -13,7 +13,7 @@ from .drivers import threads
 from .errors import nearest
 from .names import graph_keys, join_ns, split_number
 from .program.program import Program
-from .program.version import Migrate, migrated
+from .program.version import Migrate, apply_migration
 from .run.config import Call, merge_configs, normalize
 from .run.nested import ns_of, saver_of
 from .run.run import Run
@@ -189,7 +189,7 @@ class StoredThreads:
 
     def _as_mine(self, found: Found) -> Found:
         """A checkpoint as this version of the graph would go on with it."""
-        return found if found is None else migrated(found, self.program.fingerprint, self.migrate)
+        return found if found is None else apply_migration(found, self.program.fingerprint, self.migrate)
 
     def nested(self, ns: str) -> StoredThreads:
         """The graph that runs under a namespace: this one, or one that it has run, or holds as a

@@ -57,12 +57,15 @@ class Body:
     source: Any
 
 
-def read_callable(obj: Any, name: str | None = None, *, first: bool = True, what: str | None = None) -> Body:
+def read_callable(
+    obj: Any, name: str | None = None, *, first: bool = True, what: str | None = None
+) -> Body:
     """Read a function, method, partial, callable object, or an object with `invoke`/`ainvoke`.
 
     Args:
         name: how the graph calls it; defaults to its own name.
-        first: whether its first parameter takes the input; without it all parameters are injected or passed.
+        first: whether its first parameter takes the input; without it all parameters are injected
+            or passed.
         what: how errors call it; defaults to "node" and its name.
 
     Raises:
@@ -90,9 +93,9 @@ def read_callable(obj: Any, name: str | None = None, *, first: bool = True, what
     if inspect.iscoroutinefunction(target) or _is_marked_async(obj):
         sync, coro = None, obj
     elif inspect.isasyncgenfunction(target):
-        sync, coro = None, functools.partial(_acollected, obj)
+        sync, coro = None, functools.partial(_acollect, obj)
     elif inspect.isgeneratorfunction(target):
-        sync = functools.partial(_collected, obj)
+        sync = functools.partial(_collect, obj)
     if flip:
         sync, coro = (f and functools.partial(_by_name, f, flip) for f in (sync, coro))
     return Body(name, sync, coro, inject, schema, hints.get("return"), obj)
@@ -167,19 +170,25 @@ def _read_parameters(
         raise TypeError(f"{what}: the function must take the state as its first parameter")
     flip = state.name if state is not None and state is not parameters[0] else None
     schema = hints.get(state.name) if state is not None else None
-    inject: list[tuple[str, Getter]] = []
+    others = [parameter for parameter in parameters if parameter is not state]
+    return _read_injected(others, hints, what, first), schema, flip
+
+
+def _read_injected(
+    parameters: list[inspect.Parameter], hints: _Hints, what: str, first: bool
+) -> Injected:
+    """The parameters that the engine fills, and how."""
+    found: list[tuple[str, Getter]] = []
     for parameter in parameters:
-        if parameter is state:
-            continue
         getter = _getter(parameter, hints.get(parameter.name), what)
         if getter is not None:
-            inject.append((parameter.name, getter))
+            found.append((parameter.name, getter))
         elif first and parameter.default is parameter.empty:
             raise TypeError(
                 f"{what}: nothing can fill its parameter {parameter.name!r}; besides the state it "
                 f"may take {', '.join(GETTERS)}, or give it a default"
             )
-    return tuple(inject), schema, flip
+    return tuple(found)
 
 
 def _state_parameter(parameters: list[inspect.Parameter]) -> inspect.Parameter | None:
@@ -235,16 +244,20 @@ def _injectable(hint: Any) -> str | None:
 
 def _fits(hint: Any, name: str) -> bool:
     """Whether an annotation that names none of our types still suits a parameter with a reserved name."""
-    if hint is None or hint is Any or hint is object or isinstance(hint, (str, typing.TypeVar)):
-        return True
-    if name in ("previous", "error", "store", "runtime"):
+    says_nothing = any(hint is each for each in (None, Any, object))
+    says_nothing = says_nothing or isinstance(hint, (str, typing.TypeVar))
+    if says_nothing or name in ("previous", "error", "store", "runtime"):
         return True
     classes = [typing.get_origin(m) or m for m in _members(hint)]
     if name == "config":
-        return any(
-            isinstance(c, type) and (issubclass(c, Mapping) or c.__name__ == "RunnableConfig") for c in classes
-        )
+        return any(map(_is_config, classes))
     return any(c is Callable or getattr(c, "__name__", "") == "StreamWriter" for c in classes)
+
+
+def _is_config(cls: Any) -> bool:
+    if not isinstance(cls, type):
+        return False
+    return issubclass(cls, Mapping) or cls.__name__ == "RunnableConfig"
 
 
 def _takes_one(obj: Any) -> bool:
@@ -295,7 +308,7 @@ class _Hints:
         if not isinstance(hint, str):
             return hint
         try:
-            code = _compiled(hint)
+            code = _compile_hint(hint)
         except (SyntaxError, ValueError):
             return None  # an annotation may be any text; what cannot be resolved is no hint
         for names in self._scopes():
@@ -319,7 +332,7 @@ class _Hints:
 
 
 @functools.lru_cache(maxsize=256)
-def _compiled(hint: str) -> CodeType:
+def _compile_hint(hint: str) -> CodeType:
     return compile(hint, "<annotation>", "eval")
 
 
@@ -342,11 +355,11 @@ class Updates(list[Any]):
 # Partials of functions at the top of a module: a node that runs elsewhere is pickled.
 
 
-def _collected(function: Callable[..., Iterator[Any]], /, *args: Any, **kwargs: Any) -> Updates:
+def _collect(function: Callable[..., Iterator[Any]], /, *args: Any, **kwargs: Any) -> Updates:
     return Updates(function(*args, **kwargs))
 
 
-async def _acollected(function: Callable[..., AsyncIterator[Any]], /, *args: Any, **kwargs: Any) -> Updates:
+async def _acollect(function: Callable[..., AsyncIterator[Any]], /, *args: Any, **kwargs: Any) -> Updates:
     return Updates([item async for item in function(*args, **kwargs)])
 
 

@@ -44,12 +44,12 @@ def object_schema(name: str, hints: Mapping[str, Any], fields: Mapping[str, Mapp
 
 def input_schema(name: str, keys: str | Sequence[str], channels: Channels) -> dict[str, Any]:
     """What these channels take: one of them its bare value, several a dict in which any may be missing."""
-    return _selection(name, keys, {key: channels[key].UpdateType for key in _listed(keys)})
+    return _selection(name, keys, {key: channels[key].UpdateType for key in _list_names(keys)})
 
 
 def output_schema(name: str, keys: str | Sequence[str], channels: Channels) -> dict[str, Any]:
     """What these channels show, likewise."""
-    return _selection(name, keys, {key: channels[key].ValueType for key in _listed(keys)})
+    return _selection(name, keys, {key: channels[key].ValueType for key in _list_names(keys)})
 
 
 def _selection(name: str, keys: str | Sequence[str], hints: Mapping[str, Any]) -> dict[str, Any]:
@@ -58,5 +58,5 @@ def _selection(name: str, keys: str | Sequence[str], hints: Mapping[str, Any]) -
     return object_schema(name, hints, {key: {"default_factory": str} for key in keys})  # a factory is not shown
 
 
-def _listed(keys: str | Sequence[str]) -> Sequence[str]:
+def _list_names(keys: str | Sequence[str]) -> Sequence[str]:
     return (keys,) if isinstance(keys, str) else keys

@@ -55,12 +55,12 @@ def changes(old: Mapping[str, int], new: Mapping[str, int]) -> Iterator[str]:
             yield f"{name} has changed its kind"
 
 
-def retyped(old: Mapping[str, int], new: Mapping[str, int]) -> set[str]:
+def find_retyped(old: Mapping[str, int], new: Mapping[str, int]) -> set[str]:
     """The nodes and keys that both graphs have, as different things."""
     return {name for name in old.keys() & new.keys() if old[name] != new[name]}
 
 
-def migrated(found: CheckpointTuple, mine: Mapping[str, int], migrate: Migrate | None) -> CheckpointTuple:
+def apply_migration(found: CheckpointTuple, mine: Mapping[str, int], migrate: Migrate | None) -> CheckpointTuple:
     """A checkpoint that another graph has cut, as `migrate` makes it; else the same."""
     old = found.checkpoint["versions_seen"].get(GRAPH)
     changed = sorted(changes(old, mine)) if old is not None else []
@@ -81,15 +81,18 @@ def rename_node(checkpoint: Checkpoint, old: str, new: str) -> Checkpoint:
     """
     before, after = trigger_name(old), trigger_name(new)
 
-    def renamed(names: Mapping[str, Any]) -> dict[str, Any]:
+    def rename_keys(names: Mapping[str, Any]) -> dict[str, Any]:
         return {after if name == before else name: value for name, value in names.items()}
 
-    seen = {new if node == old else node: renamed(each) for node, each in checkpoint["versions_seen"].items()}
+    seen = {
+        new if node == old else node: rename_keys(each)
+        for node, each in checkpoint["versions_seen"].items()
+    }
     updated = checkpoint.get("updated_channels")
     return Checkpoint(**{
         **checkpoint,
-        "channel_values": renamed(checkpoint["channel_values"]),
-        "channel_versions": renamed(checkpoint["channel_versions"]),
+        "channel_values": rename_keys(checkpoint["channel_values"]),
+        "channel_versions": rename_keys(checkpoint["channel_versions"]),
         "versions_seen": seen,
         "updated_channels": updated and [after if name == before else name for name in updated],
     })  # fmt: skip

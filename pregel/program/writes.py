@@ -246,7 +246,7 @@ class StateWriter(Writer):
         if isinstance(result, Updates) or (
             isinstance(result, (list, tuple)) and not self._is_value(result)
         ):
-            parent = _merged_parent_command(result)
+            parent = _merge_parent_commands(result)
             if parent is not None:
                 raise ParentCommand(parent)
             for part in result:
@@ -320,7 +320,7 @@ class StateWriter(Writer):
         elif "messages" in self.keys and hasattr(record, "content"):
             text += '; a message goes into {"messages": [message]}'
         else:
-            text += f": its fields are {_listed(record_fields(type(record)))}; known: {_listed(self.keys)}"
+            text += f": its fields are {_list_names(record_fields(type(record)))}; known: {_list_names(self.keys)}"
         if self.scope.strict or other is not None:
             raise InvalidUpdateError(text)
         warn(f"node {task.name!r} returned a {type(record).__name__}, which has none of the state's keys; dropped")
@@ -391,24 +391,27 @@ def _shown(value: Any) -> str:
     return f"{type(value).__name__}: {text if len(text) <= 80 else text[:77] + '...'}"
 
 
-def _listed(names: Iterable[str]) -> str:
+def _list_names(names: Iterable[str]) -> str:
     listed = sorted(names)
     return ", ".join(map(repr, listed[:10])) + (", ..." if len(listed) > 10 else "") or "none"
 
 
-def _merged_parent_command(parts: Iterable[Any]) -> Command[Any] | None:
+def _update_pairs(update: Any) -> Iterable[Pair]:
+    """The update of a command as (key, value) pairs."""
+    if update is None:
+        return ()
+    if isinstance(update, Mapping):
+        return update.items()
+    if isinstance(update, (list, tuple)) and not is_record(update):
+        return update
+    return record_items(update)
+
+
+def _merge_parent_commands(parts: Iterable[Any]) -> Command[Any] | None:
     """The PARENT commands of one return as one, or None. What is meant for this graph is lost with it."""
     commands = [p for p in parts if isinstance(p, Command) and p.graph == Command.PARENT]
     if len(commands) < 2:
         return commands[0] if commands else None
-    pairs: list[Pair] = []
-    for command in commands:
-        update = command.update
-        if isinstance(update, Mapping):
-            pairs.extend(update.items())
-        elif isinstance(update, (list, tuple)) and not is_record(update):
-            pairs.extend(update)
-        elif update is not None:
-            pairs.extend(record_items(update))
+    pairs = [pair for command in commands for pair in _update_pairs(command.update)]
     goto = [step for command in commands for step in command.steps()]
     return Command(graph=Command.PARENT, update=pairs or None, goto=goto)

@@ -30,7 +30,7 @@ from ...checkpoint.records import iso
 from ..names import GRAPH, TASKS, child_ns, is_routing, triggered_node
 from ..program.join import parse_join
 from ..program.program import Program
-from ..program.version import retyped
+from ..program.version import find_retyped
 from ..program.writes import Pair
 from ..superstep.machine import Machine
 from ..superstep.task import Task, handler_of
@@ -132,7 +132,7 @@ def lost_work(machine: Machine, found: CheckpointTuple, stored: Mapping[str, Sto
 def lost_kinds(machine: Machine, found: CheckpointTuple) -> list[str]:
     """What a checkpoint holds or would go on with that is of another kind in the machine's program: keys with a value,
     nodes that are to run."""
-    changed = retyped(found.checkpoint["versions_seen"].get(GRAPH, {}), machine.program.fingerprint)
+    changed = find_retyped(found.checkpoint["versions_seen"].get(GRAPH, {}), machine.program.fingerprint)
     if not changed:
         return []
     held = {f"key {name!r}" for name in found.checkpoint["channel_values"]}

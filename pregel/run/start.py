@@ -13,7 +13,7 @@ from ...checkpoint.base import CONTINUES, NULL_TASK_ID, CheckpointTuple, TaskWri
 from ..errors import EmptyInputError, GraphChangedError, InvalidUpdateError
 from ..names import DELIVERED, GRAPH
 from ..program.results import refuse_lookalike
-from ..program.version import migrated
+from ..program.version import apply_migration
 from ..program.writes import Pair
 from ..superstep.machine import Machine
 from ..superstep.task import new_checkpoint_id
@@ -88,7 +88,7 @@ def load_machine(run: Run, found: CheckpointTuple | None) -> Machine:
         if run.saver is None and run.ns:
             machine.checkpoint_id = run.ns  # the same when the task around it runs again, so ids are the same too
         return machine
-    mine = migrated(found, run.program.fingerprint, run.migrate)
+    mine = apply_migration(found, run.program.fingerprint, run.migrate)
     if mine is not found:
         run.migrated, found = found.checkpoint, mine
     run.found = found
