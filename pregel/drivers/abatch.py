@@ -1,5 +1,5 @@
-"""Jobs side by side on an event loop: the tasks of one superstep, or the runs of `abatch`. How many at once, who starts
-when, what a failure stops. What a job is, its owner knows.
+"""Jobs side by side on an event loop: the tasks of one superstep, or the runs of `abatch`. How many
+at once, who starts when, what a failure stops. What a job is, its owner knows.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ Job = TypeVar("Job")
 class AsyncBatch(Generic[Job]):
     """Jobs side by side as coroutines: the tasks of one superstep, or whole runs.
 
-    A worker does one after the other; only when one of them really waits is the next worker called, so that
-    coroutines that never wait cost no asyncio task. Workers give way to the loop's other tasks by the clock.
+    A worker does one after the other; only when one of them really waits is the next worker called,
+    so that coroutines that never wait cost no asyncio task. Workers give way to the loop's other
+    tasks by the clock.
 
     Args:
         execute: does one job.
@@ -29,8 +30,10 @@ class AsyncBatch(Generic[Job]):
         done: told each job that has ended, and what it raised.
     """
 
-    __slots__ = ("_coming", "_done", "_execute", "_limit", "_slices", "_surplus", "_to_cancel", "_waiting", "_workers",
-                 "open")  # fmt: skip
+    __slots__ = (
+        "_coming", "_done", "_execute", "_limit", "_slices", "_surplus", "_to_cancel", "_waiting",
+        "_workers", "open",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -55,8 +58,9 @@ class AsyncBatch(Generic[Job]):
         self._call_worker()
 
     def stop(self, to_cancel: Callable[[Job], bool], *, at_once: bool = False) -> None:
-        """After a failure: start only those that could have been started together, the first `limit`, so that no
-        accident of timing decides; then cancel what is under way and `to_cancel`. Or start none, `at_once`."""
+        """After a failure: start only those that could have been started together, the first
+        `limit`, so that no accident of timing decides; then cancel what is under way and
+        `to_cancel`. Or start none, `at_once`."""
         self._to_cancel = to_cancel
         self._drop(len(self._waiting) if at_once else self._surplus)
         self._surplus = 0
@@ -97,7 +101,8 @@ class AsyncBatch(Generic[Job]):
         self._call_worker()  # should it have been cancelled by others, while jobs are left
 
     def _suspended(self) -> bool:
-        """A job has been suspended. Whether the next begins now: not if it only gives way and goes on at once."""
+        """A job has been suspended. Whether the next begins now: not if it only gives way and goes
+        on at once."""
         if self._slices.yielding and self._to_cancel is None:
             return False
         self._call_worker()
@@ -158,7 +163,9 @@ async def side_by_side(
     finally:
         batch.cancel()
         await batch.ended()
-    for position, error in sorted(errors.items(), key=lambda each: (not wants_out(each[1]), each[0])):
+    for position, error in sorted(
+        errors.items(), key=lambda each: (not wants_out(each[1]), each[0])
+    ):
         if not (keep_errors and isinstance(error, Exception)):
             raise error
         results[position] = error

@@ -1,4 +1,5 @@
-"""`@task` calls of an async run: asyncio tasks on its loop; calls from worker threads stay on threads."""
+"""`@task` calls of an async run: asyncio tasks on its loop; calls from worker threads stay on
+threads."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from .steps import arun_steps
 
 
 class AsyncCalls(Calls):
-    """The calls of one async run: asyncio tasks on its loop; calls from worker threads stay on threads."""
+    """The calls of one async run: asyncio tasks on its loop; calls from worker threads stay on
+    threads."""
 
     def __init__(self, run: Run, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(run)
@@ -23,7 +25,8 @@ class AsyncCalls(Calls):
         self._semaphores: dict[str, asyncio.Semaphore] = {}
 
     def start(self, parent: Task, node: CompiledNode, arguments: Arguments) -> Any:
-        """Start a call, or find it. On the loop's thread the answer is awaitable, elsewhere it has `.result()`."""
+        """Start a call, or find it. On the loop's thread the answer is awaitable, elsewhere it has
+        `.result()`."""
         if asyncio._get_running_loop() is self._loop:
             child, future = self._find(parent, node, arguments)
             if future is None:
@@ -36,12 +39,14 @@ class AsyncCalls(Calls):
         if future is None:
             future = CallFuture()
             self._admit(parent, child, future)
-            asyncio.run_coroutine_threadsafe(self._work_for_thread(parent, child, future), self._loop)
+            asyncio.run_coroutine_threadsafe(
+                self._work_for_thread(parent, child, future), self._loop
+            )
         return future
 
-    def _resolved(self, value: Any, error: BaseException | None) -> Any:
+    def _resolve(self, value: Any, error: BaseException | None) -> Any:
         if asyncio._get_running_loop() is not self._loop:
-            return super()._resolved(value, error)
+            return super()._resolve(value, error)
         return resolve(self._loop.create_future(), value, error)
 
     async def _awork(self, parent: Task, child: Task) -> Any:

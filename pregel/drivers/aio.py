@@ -1,6 +1,8 @@
-"""The async driver: it performs what the loop asks for on the caller's event loop, and nothing else.
+"""The async driver: it performs what the loop asks for on the caller's event loop, and nothing
+else.
 
-Coroutines run here; a node that is a plain function runs on a worker thread, so that it cannot hold up the loop.
+Coroutines run here; a node that is a plain function runs on a worker thread, so that it cannot hold
+up the loop.
 """
 
 from __future__ import annotations
@@ -36,11 +38,12 @@ async def drive(run: Run, effects: Effects | None = None) -> None:
     run.open_calls = driver.open_calls
     slices = time_slices()
     slice_end = slices.end()
-    ended = noted_inside(run.parent) if run.parent is not None else None
+    ended = note_nested_run(run.parent) if run.parent is not None else None
     try:
         for effect in loop:
             if effect.__class__ is RunTasks:
-                if monotonic() > slice_end:  # here all is stored and nothing runs: a good place to be cancelled
+                # Here all is stored and nothing runs: a good place to be cancelled.
+                if monotonic() > slice_end:
                     slice_end = await slices.give_way()
                 await driver.run_tasks(effect)
             elif effect.__class__ is not GiveWay:
@@ -58,17 +61,19 @@ async def drive(run: Run, effects: Effects | None = None) -> None:
 
 
 def _end_quietly(error: BaseException) -> None:
-    """A graph whose attempt was given up ends as a cancelled task does. Nobody waits for it, and asyncio would report
-    any other error of a task in the background.
+    """A graph whose attempt was given up ends as a cancelled task does. Nobody waits for it, and
+    asyncio would report any other error of a task in the background.
 
     Raises:
         CancelledError: it was given up.
     """
     if isinstance(error, GraphAbandoned):
-        raise asyncio.CancelledError("the attempt of the node that runs this graph was given up") from None
+        raise asyncio.CancelledError(
+            "the attempt of the node that runs this graph was given up"
+        ) from None
 
 
-def noted_inside(task: Task) -> asyncio.Future[None]:
+def note_nested_run(task: Task) -> asyncio.Future[None]:
     """Note on a task that it runs a graph; the future is done when that has ended."""
     ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     task.inside = (*(each for each in task.inside if not each.done()), ended)
@@ -91,7 +96,8 @@ async def stream(run: Run) -> AsyncGenerator[Any, None]:
                     slice_end = await slices.give_way()
                 continue
             if effect.__class__ is not RunTasks:
-                await driver.perform(effect)  # before the reader sees chunks of what is being stored
+                # Before the reader sees chunks of what is being stored.
+                await driver.perform(effect)
                 continue
             while True:
                 while out:
@@ -109,7 +115,8 @@ async def stream(run: Run) -> AsyncGenerator[Any, None]:
         raise
     except BaseException as error:
         await driver.abort(loop, error)
-        while out and isinstance(error, (Exception, GraphBubbleUp)):  # a cancellation does not wait for the reader
+        # A cancellation does not wait for the reader.
+        while out and isinstance(error, (Exception, GraphBubbleUp)):
             yield out.popleft()
         _end_quietly(error)
         raise
@@ -169,7 +176,8 @@ class AsyncDriver:
             await arun_steps(load(self._run, effect, AWAITS))
 
     async def settle(self) -> None:
-        """Wait for what is still being saved, and raise what that raised. A cancelled wait does not cut it short."""
+        """Wait for what is still being saved, and raise what that raised. A cancelled wait does not
+        cut it short."""
         await self._journal.aflush()
 
     async def run_tasks(self, effect: RunTasks) -> None:
@@ -178,6 +186,7 @@ class AsyncDriver:
         if self._batch is None:
             self._journal.check()
             if len(tasks) == 1 and not self._run.live:
+                # One task needs no asyncio task of its own (P2-async, P3).
                 await in_context(copy_context(), arun_task(tasks[0]))
                 effect.finished = tasks
                 return
@@ -191,17 +200,21 @@ class AsyncDriver:
             self._batch = None
 
     def _end(self, task: Task, error: BaseException | None) -> None:
-        """A task has ended; after a failure (a signal is none) its siblings are cancelled. A function on a worker
-        thread cannot be: it is waited for and its result kept, as in a sync run."""
+        """A task has ended; after a failure (a signal is none) its siblings are cancelled. A
+        function on a worker thread cannot be: it is waited for and its result kept, as in a sync
+        run."""
         if error is not None:  # it must not raise; if it does, nobody may wait for ever
             task.error = task.error or error
         self._ended.append(task if self._limit is None else self._limit.admit(task))
         if task.fatal and self._batch is not None and not isinstance(task.error, GraphBubbleUp):
-            self._batch.stop(lambda sibling: sibling.node.coro is not None, at_once=wants_out(task.error))
+            self._batch.stop(
+                lambda sibling: sibling.node.coro is not None, at_once=wants_out(task.error)
+            )
         self._notice()
 
     async def _collect(self, effect: RunTasks, batch: AsyncBatch[Task]) -> None:
-        """Wait for one task, or for all if nobody waits for single ones; take along what else has ended."""
+        """Wait for one task, or for all if nobody waits for single ones; take along what else has
+        ended."""
         watched, ended = self._run.watched, self._ended
         while batch.open and not (watched and (ended or self._run.out)):
             self._waiter = self._loop.create_future()
@@ -218,7 +231,8 @@ class AsyncDriver:
         """Wait for a task to end.
 
         Raises:
-            StepTimeoutError: none has until the superstep's limit. Nobody waits for its tasks any longer.
+            StepTimeoutError: none has until the superstep's limit. Nobody waits for its tasks any
+                longer.
         """
         while not waiter.done():
             await asyncio.wait([waiter], timeout=limit.remaining())
@@ -230,7 +244,8 @@ class AsyncDriver:
             raise limit.expire()
 
     async def abort(self, loop: Effects, error: BaseException) -> None:
-        """Cancel running tasks, then let the loop keep what was done, even if this task is being cancelled."""
+        """Cancel running tasks, then let the loop keep what was done, even if this task is being
+        cancelled."""
         self._run.dropped = True
         if self._batch is not None:
             self._batch.cancel()
@@ -264,7 +279,8 @@ class AsyncDriver:
 
 
 def width(tasks: Sequence[Task]) -> int:
-    """How many tasks may be under way at once where no limit is set: any number, unless each may need a thread."""
+    """How many tasks may be under way at once where no limit is set: any number, unless each may
+    need a thread."""
     if len(tasks) <= MAX_THREADS or any(task.node.coro is not None for task in tasks):
         return len(tasks)
     return MAX_THREADS

@@ -12,7 +12,8 @@ from .journal import Journal
 
 
 class AsyncJournal(Journal):
-    """A journal that waits without holding its event loop up. A wait that is cancelled does not cut a saver short."""
+    """A journal that waits without holding its event loop up. A wait that is cancelled does not cut
+    a saver short."""
 
     def __init__(self, run: Run, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(run)
@@ -21,7 +22,8 @@ class AsyncJournal(Journal):
         self._drainer: asyncio.Task[None] | None = None
 
     def record(self, entry: Save) -> None:
-        """`Journal.record`, from a worker thread of an async run: the loop's own saver methods store it."""
+        """`Journal.record`, from a worker thread of an async run: the loop's own saver methods
+        store it."""
         entry.of_call = True
         if self._run.lags:
             self._loop.call_soon_threadsafe(self.post, entry)
@@ -35,8 +37,11 @@ class AsyncJournal(Journal):
             except TimeoutError:
                 if stored.done():
                     raise
-                if self._loop.is_closed():  # the run was given up, and its loop with it: nobody will answer
-                    raise RuntimeError("the event loop of the run was closed before this could be stored") from None
+                # The run was given up, and its loop with it: nobody will answer.
+                if self._loop.is_closed():
+                    raise RuntimeError(
+                        "the event loop of the run was closed before this could be stored"
+                    ) from None
 
     def post(self, entry: Entry) -> None:
         """`Journal.post`, on the loop's thread."""
@@ -106,5 +111,7 @@ class AsyncJournal(Journal):
             return
         else:
             with position.guard(entry):
-                await saver.acommit_writes(run.thread_id or "", run.ns, entry.checkpoint_id, entry.writes)
+                await saver.acommit_writes(
+                    run.thread_id or "", run.ns, entry.checkpoint_id, entry.writes
+                )
         position.count()

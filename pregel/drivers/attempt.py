@@ -1,4 +1,5 @@
-"""What surrounds the call of a node: retries, cache, time limit, the check of edited inputs, its signals.
+"""What surrounds the call of a node: retries, cache, time limit, the check of edited inputs, its
+signals.
 
 Written once, as procedures for threads and for asyncio. Outcomes are noted on the task.
 """
@@ -77,7 +78,7 @@ def attempt_with_policies(task: Task, waits: Waits) -> Steps[None]:
     """An attempt as its node's policies want it: cached, under a time limit, its input watched."""
     key = cache_key(task)
     if key is None:
-        yield from _attempt_checked(task, waits)
+        yield from _attempt_and_check(task, waits)
         return
     cache = task.run.cache
     # One at a time: equal tasks wait for the first to finish, and then find its result.
@@ -88,13 +89,13 @@ def attempt_with_policies(task: Task, waits: Waits) -> Steps[None]:
             if key in known:
                 restore_result(task, known[key])
                 return
-            yield from _attempt_checked(task, waits)
+            yield from _attempt_and_check(task, waits)
             yield waits.write_cache(cache, encode_result(task, key))
         finally:
             lock.release()
 
 
-def _attempt_checked(task: Task, waits: Waits) -> Steps[None]:
+def _attempt_and_check(task: Task, waits: Waits) -> Steps[None]:
     """With `debug`, an attempt fails if it edits its input, and so before anything is cached."""
     before = snapshot_input(task) if task.node.debug else None
     policy = timeout_of(task)
@@ -153,7 +154,8 @@ def receive_signal(task: Task, raised: BaseException, waits: Waits) -> Steps[Any
     if isinstance(signal, GraphBubbleUp) and task.calls:
         yield from collect_questions(task, signal, waits)
     if isinstance(signal, GraphInterrupt) and task.inside:
-        # What graphs beside the one that paused ask, or have done with an answer, is recorded with it.
+        # What graphs beside the one that paused ask, or have done with an answer, is recorded with
+        # it.
         yield waits.nested_runs(task)
     raise signal
 
@@ -216,7 +218,8 @@ def join_calls(task: Task, waits: Waits) -> Steps[None]:
 
 
 def collect_questions(task: Task, signal: GraphBubbleUp, waits: Waits) -> Steps[None]:
-    """The body stops with a signal: let its calls end. If it pauses, ask all their questions at once."""
+    """The body stops with a signal: let its calls end. If it pauses, ask all their questions at
+    once."""
     ends = []
     for call in task.calls or ():
         yield waits.call(call)
@@ -226,7 +229,8 @@ def collect_questions(task: Task, signal: GraphBubbleUp, waits: Waits) -> Steps[
 
 
 def abandon_calls(calls: Sequence[Any], error: BaseException | None, waits: Waits) -> Steps[None]:
-    """Nobody will ask for these calls any more: cancel those that can be, let none outlive the task.
+    """Nobody will ask for these calls any more: cancel those that can be, let none outlive the
+    task.
 
     Args:
         error: how the task ended.
@@ -258,7 +262,8 @@ def cancel_calls(copy: Task) -> list[Any]:
 
 
 def failure(call: Any) -> BaseException | None:
-    """What a call that has ended raised. For a `CallFuture` this does not count as having looked."""
+    """What a call that has ended raised. For a `CallFuture` this does not count as having
+    looked."""
     if call.cancelled():
         return CancelledError()
     error: BaseException | None = (

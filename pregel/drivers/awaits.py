@@ -1,4 +1,5 @@
-"""Running one task on an event loop, and all that it may have to wait for there. `waits` is the same for threads."""
+"""Running one task on an event loop, and all that it may have to wait for there. `waits` is the
+same for threads."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ from .waits import KeyLocks
 
 
 async def arun_task(task: Task) -> None:
-    """Run a task to its end, retries included. Await it in a context of its own; it does not raise."""
+    """Run a task to its end, retries included. Await it in a context of its own; it does not
+    raise."""
     RUNNING.set(task)
     timed = task.run.saver is not None
     began = perf_counter() if timed else 0.0
@@ -63,7 +65,8 @@ async def aattempt(task: Task) -> None:
 
 
 class _AsTask:
-    """An attempt as an asyncio task of its own. It may ignore its cancellation, and is abandoned then."""
+    """An attempt as an asyncio task of its own. It may ignore its cancellation, and is abandoned
+    then."""
 
     def __init__(self, task: Task) -> None:
         self.error: BaseException | None = None
@@ -199,7 +202,8 @@ def in_context(
 ) -> Generator[Any, Any, None]:
     """Await `work` in a context of its own, without an asyncio task (P8, P9).
 
-    `suspended` is called whenever it is suspended, until that says that this was the first real wait.
+    `suspended` is called whenever it is suspended, until that says that this was the first real
+    wait.
     """
     run, send = context.run, work.send
     try:

@@ -1,8 +1,9 @@
-"""`@task` calls: tasks that a running task starts in the middle of its superstep, and waits for as it likes.
+"""`@task` calls: tasks that a running task starts in the middle of its superstep, and waits for as
+it likes.
 
-A call is known by its parent's id, its function, its arguments and how many equal calls came before it, so a parent
-that runs again finds what its calls have returned before, in whatever order it makes them. The functions that users
-decorate are in `graph/functional.py`.
+A call is known by its parent's id, its function, its arguments and how many equal calls came before
+it, so a parent that runs again finds what its calls have returned before, in whatever order it
+makes them. The functions that users decorate are in `graph/functional.py`.
 """
 
 from __future__ import annotations
@@ -59,10 +60,12 @@ class Calls:
         self._lock = threading.Lock()
 
     def start(self, parent: Task, node: CompiledNode, arguments: Arguments) -> Any:
-        """Start a call, or find it: stored by an earlier run, or begun by an earlier attempt of the parent."""
+        """Start a call, or find it: stored by an earlier run, or begun by an earlier attempt of the
+        parent."""
         if node.sync_missing:
             raise RuntimeError(
-                f"task {node.name!r} is async and was called from a sync run: use ainvoke or astream, or make it sync"
+                f"task {node.name!r} is async and was called from a sync run: use ainvoke or "
+                "astream, or make it sync"
             )
         child, future = self._find(parent, node, arguments)
         if future is None:
@@ -73,7 +76,8 @@ class Calls:
         return future
 
     def _find(self, parent: Task, node: CompiledNode, arguments: Arguments) -> tuple[Task, Any]:
-        digest = None if runs_once(parent) else arguments_digest(node, arguments)  # may take long: not under the lock
+        # May take long, so not under the lock.
+        digest = None if runs_once(parent) else arguments_digest(node, arguments)
         with self._lock:
             if parent.calls is None:
                 parent.calls = []
@@ -86,7 +90,8 @@ class Calls:
             future = None
             if digest is not None:
                 child.identify(call_id(parent, node, digest))
-                future = self._made_before(child) if child.id in self._made else self._recorded(child)
+                made = child.id in self._made
+                future = self._made_before(child) if made else self._find_recorded(child)
             parent.calls.append(future)
         return child, future
 
@@ -97,7 +102,8 @@ class Calls:
             self._made[child.id] = child, future
 
     def _made_before(self, child: Task) -> Any:
-        """The future of this very call of an earlier attempt of the parent; None if the call is to be made anew."""
+        """The future of this very call of an earlier attempt of the parent; None if the call is to
+        be made anew."""
         before, future = self._made[child.id]
         if future.done() and (future.cancelled() or future.exception() is not None):
             if before.answers:
@@ -105,9 +111,9 @@ class Calls:
             return None
         return future
 
-    def _recorded(self, child: Task) -> Any:
-        """A future that ends as the record of this very call says: with what it returned, or with questions that got no
-        answer. None if the call is to be made."""
+    def _find_recorded(self, child: Task) -> Any:
+        """A future that ends as the record of this very call says: with what it returned, or with
+        questions that got no answer. None if the call is to be made."""
         stored = self.run.stored
         known = stored.get(child.id) if stored else None
         if known is None:
@@ -116,18 +122,19 @@ class Calls:
             result = dict(known.writes).get(RETURN)
             for stream in self.run.streams:
                 stream.known((result,))
-            return self._resolved(result, None)
+            return self._resolve(result, None)
         if self._given[0] is not stored:
             self._given = stored, given_answers(stored)
         open_ = still_asked(self.run, known, self._given[1])
-        return self._resolved(None, pausing(open_)) if open_ else None
+        return self._resolve(None, pausing(open_)) if open_ else None
 
-    def _resolved(self, value: Any, error: BaseException | None) -> Any:
+    def _resolve(self, value: Any, error: BaseException | None) -> Any:
         """A future that has ended already."""
         return resolve(CallFuture(), value, error)
 
     def _limiter(self, parent: Task) -> Callable[[Callable[[], None]], None]:
-        """How a call is let in: `max_concurrency` counts the calls of one parent, so that none can wait for its own."""
+        """How a call is let in: `max_concurrency` counts the calls of one parent, so that none can
+        wait for its own."""
         limit = self.run.config.get("max_concurrency")
         if not limit:
             return POOL.submit
@@ -191,8 +198,8 @@ def resolve(future: Any, value: Any, error: BaseException | None) -> Any:
 
 
 def fail(child: Task, error: BaseException) -> None:
-    """How a call has ended could not be stored: whatever it did counts as undone, or else its caller would go on with
-    what the next call does not find."""
+    """How a call has ended could not be stored: whatever it did counts as undone, or else its
+    caller would go on with what the next call does not find."""
     child.error = error
     child.finished = child.paused = False
 
@@ -218,19 +225,25 @@ def pausing(questions: Sequence[Interrupt]) -> GraphInterrupt:
     return signal
 
 
-# -- what a call is known by ----------------------------------------------------------------------------------
+# -- what a call is known by -----------------------------------------------------------------------
 
 
 def runs_once(parent: Task) -> bool:
-    """Whether nobody will ever look for a task's calls by what they are: it is not resumed or tried again, nor is
-    anything around it. Then the work of telling its calls apart is saved."""
+    """Whether nobody will ever look for a task's calls by what they are: it is not resumed or tried
+    again, nor is anything around it. Then the work of telling its calls apart is saved."""
     run = parent.run
-    return run.saver is None and run.parent is None and not parent.node.retry and parent.path[-1] is not True
+    return (
+        run.saver is None
+        and run.parent is None
+        and not parent.node.retry
+        and parent.path[-1] is not True
+    )
 
 
 def function_name(function: Callable[..., Any]) -> str:
-    """Module and qualified name of the function, or of the object's class, that is called in the end. In a main module:
-    as others would import it, so that what a script has begun can go on in a worker that imports the script."""
+    """Module and qualified name of the function, or of the object's class, that is called in the
+    end. In a main module: as others would import it, so that what a script has begun can go on in a
+    worker that imports the script."""
     while isinstance(function, partial):
         function = function.func
     named = function if hasattr(function, "__qualname__") else type(function)
@@ -243,8 +256,8 @@ def function_name(function: Callable[..., Any]) -> str:
 
 
 def arguments_digest(node: CompiledNode, arguments: Arguments) -> str:
-    """A hash of what a call is given, and of what its partial, method or callable object holds. What has no canonical
-    key counts by its type alone."""
+    """A hash of what a call is given, and of what its partial, method or callable object holds.
+    What has no canonical key counts by its type alone."""
     args, kwargs = arguments
     held: list[Any] = []
     function = node.source
@@ -269,7 +282,7 @@ def _key(value: Any) -> str:
         return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
-# -- what is recorded -----------------------------------------------------------------------------------------
+# -- what is recorded ------------------------------------------------------------------------------
 
 
 def build_record(run: Run, child: Task) -> Save | None:
@@ -286,7 +299,9 @@ def build_record(run: Run, child: Task) -> Save | None:
     if run.durability == "exit":
         run.late.append(encode_marks(run, child, marks))
         return None
-    return None if child.beside is None else Save(None, [encode_marks(run, child, marks)], child.beside)
+    if child.beside is None:
+        return None
+    return Save(None, [encode_marks(run, child, marks)], child.beside)
 
 
 def _forget_error(run: Run, child: Task) -> Mapping[str, Any]:

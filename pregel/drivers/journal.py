@@ -1,7 +1,9 @@
-"""The one lane by which a run reaches its saver. Nothing else stores: not the drivers, not `@task` calls, not tasks.
+"""The one lane by which a run reaches its saver. Nothing else stores: not the drivers, not `@task`
+calls, not tasks.
 
-What is to be stored stands in one queue, first in, first out. So a record comes after the checkpoint beside which it
-stands, and once a checkpoint could not be stored nothing that builds on it is.
+What is to be stored stands in one queue, first in, first out. So a record comes after the
+checkpoint beside which it stands, and once a checkpoint could not be stored nothing that builds on
+it is.
 """
 
 from __future__ import annotations
@@ -22,15 +24,17 @@ class Journal:
     """What one run stores, in order.
 
     Attributes:
-        broken: why a checkpoint could not be stored. Whatever comes later is refused with it: it belongs to one
-            that may not be there, and would meet the same one when that is made anew.
+        broken: why a checkpoint could not be stored. Whatever comes later is refused with it: it
+            belongs to one that may not be there, and would meet the same one when that is made
+            anew.
     """
 
     def __init__(self, run: Run) -> None:
         self._run = run
         self._queue: deque[Entry] = deque()
         self._lane = threading.Lock()
-        self._unseen: BaseException | None = None  # why an entry was not stored of which the loop does not know
+        # Why an entry was not stored of which the loop does not know.
+        self._unseen: BaseException | None = None
         self._position = Position(run)
         self.broken: BaseException | None = None
 
@@ -48,13 +52,15 @@ class Journal:
             raise entry.error
 
     def post(self, entry: Entry) -> None:
-        """Store an entry after all before it, and do not wait. `check` and `flush` tell how it ended."""
+        """Store an entry after all before it, and do not wait. `check` and `flush` tell how it
+        ended."""
         entry.posted = True
         self._queue.append(entry)
         POOL.submit(self._drain)
 
     def record(self, entry: Save) -> None:
-        """Store what a `@task` call left, from the thread that made the call: as the run's durability says."""
+        """Store what a `@task` call left, from the thread that made the call: as the run's
+        durability says."""
         entry.of_call = True
         if self._run.lags:
             self.post(entry)
@@ -73,7 +79,8 @@ class Journal:
         self.check()
 
     def check(self) -> None:
-        """Raise what the saver has raised for an entry of which the loop does not know; do not wait."""
+        """Raise what the saver has raised for an entry of which the loop does not know; do not
+        wait."""
         error, self._unseen = self._unseen, None
         if error is not None:
             raise error
@@ -83,8 +90,10 @@ class Journal:
             while self._queue:
                 self._store_next(None)
 
+    # Not one procedure for both worlds: each stored superstep would pay for its generator (P4, P5).
     def _store_next(self, mine: Entry | None) -> None:
-        """Store the first of the queue, with the lane held. Ctrl-C amid another's entry reaches this thread, too."""
+        """Store the first of the queue, with the lane held. Ctrl-C amid another's entry reaches
+        this thread, too."""
         entry = self._queue[0]
         try:
             if self.broken is not None:
@@ -124,8 +133,9 @@ class Journal:
 
 
 class Position:
-    """Where the lane stands: the checkpoint that it has stored last, or goes on from, and how often something was
-    recorded beside it. If another run records there as well, this one is told: it works from what is no longer so."""
+    """Where the lane stands: the checkpoint that it has stored last, or goes on from, and how often
+    something was recorded beside it. If another run records there as well, this one is told: it
+    works from what is no longer so."""
 
     __slots__ = ("_run", "checkpoint_id", "revision")
 
@@ -135,20 +145,30 @@ class Position:
         self.revision: int | None = None
 
     def is_past(self, entry: Save) -> bool:
-        """Whether an entry comes from a call whose superstep is over, so that nobody will look for it."""
+        """Whether an entry comes from a call whose superstep is over, so that nobody will look for
+        it."""
         self._take_up()
-        return entry.of_call and self.checkpoint_id is not None and entry.checkpoint_id != self.checkpoint_id
+        return (
+            entry.of_call
+            and self.checkpoint_id is not None
+            and entry.checkpoint_id != self.checkpoint_id
+        )
 
     def guard(self, entry: Save) -> AbstractContextManager[None]:
         """In this context writes are recorded only if nobody else has recorded anything."""
         self._take_up()
-        if self.revision is None or entry.checkpoint_id != self.checkpoint_id or not records_at_once(self._run.saver):
+        if (
+            self.revision is None
+            or entry.checkpoint_id != self.checkpoint_id
+            or not records_at_once(self._run.saver)
+        ):
             return _UNGUARDED
         return expecting(self._run.saver, self._run.config_of(entry.checkpoint_id), self.revision)
 
     def move(self, commit: Commit) -> None:
         """A checkpoint has been stored."""
-        if commit.checkpoint_ns == self._run.ns:  # else it is of a graph inside, which the run has kept back
+        # Else it is of a graph inside, which the run has kept back.
+        if commit.checkpoint_ns == self._run.ns:
             self.checkpoint_id, self.revision = commit.id, 1 if commit.carried else 0
 
     def count(self) -> None:
@@ -161,7 +181,11 @@ class Position:
         """Begin at what was loaded, if nothing was stored before."""
         run = self._run
         found = run.found
-        if self.checkpoint_id is None and found is not None and run.saved_id == run.head == found.checkpoint["id"]:
+        if (
+            self.checkpoint_id is None
+            and found is not None
+            and run.saved_id == run.head == found.checkpoint["id"]
+        ):
             self.checkpoint_id, self.revision = run.saved_id, found.revision
 
 

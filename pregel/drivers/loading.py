@@ -21,8 +21,8 @@ def load(run: Run, effect: Load, waits: Waits) -> Steps[None]:
     elif effect.before is None:
         effect.found, effect.head = yield from _find(effect.saver, config, None, waits)
     else:
-        # Ids of two savers have no common order: what is older is told by the whole graph's history,
-        # which the other saver keeps.
+        # Ids of two savers have no common order: what is older is told by the whole graph's
+        # history, which the other saver keeps.
         whole = address(coordinates(config)[0], "")
         older = yield waits.ids_before(effect.saver, whole, effect.before)
         effect.found = yield waits.first_of(saver, config, lambda each: _made_under(each) in older)

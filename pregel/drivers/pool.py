@@ -1,8 +1,9 @@
-"""The driver's own place to run tasks: worker threads shared by all runs of the process. Other places are in the room
-`executors/`; for those a thread from here waits.
+"""The driver's own place to run tasks: worker threads shared by all runs of the process. Other
+places are in the room `executors/`; for those a thread from here waits.
 
-One queue of tasks per superstep, drained by workers that come one at a time and only while tasks are left: quick
-tasks are done by the first worker before a second has started, blocking ones get a thread each.
+One queue of tasks per superstep, drained by workers that come one at a time and only while tasks
+are left: quick tasks are done by the first worker before a second has started, blocking ones get a
+thread each.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ class ThreadPool:
                 self._idle -= 1
                 self._jobs.put(job)
                 return
-        threading.Thread(target=self._serve, args=(job,), name="stategraph-worker", daemon=True).start()
+        threading.Thread(
+            target=self._serve, args=(job,), name="stategraph-worker", daemon=True
+        ).start()
 
     def _serve(self, job: Callable[[], None]) -> None:
         while True:
@@ -73,10 +76,24 @@ class Batch:
         done: told each task that has ended, on the thread it ran on.
     """
 
-    __slots__ = ("_coming", "_context", "_done", "_execute", "_limit", "_lock", "_surplus", "_waiting", "_workers")
+    __slots__ = (
+        "_coming",
+        "_context",
+        "_done",
+        "_execute",
+        "_limit",
+        "_lock",
+        "_surplus",
+        "_waiting",
+        "_workers",
+    )
 
     def __init__(
-        self, tasks: Sequence[Task], execute: Callable[[Task], None], limit: int, done: Callable[[Task], None]
+        self,
+        tasks: Sequence[Task],
+        execute: Callable[[Task], None],
+        limit: int,
+        done: Callable[[Task], None],
     ) -> None:
         self._waiting = deque(tasks)
         self._execute = execute
@@ -99,8 +116,9 @@ class Batch:
         self._drain()
 
     def stop(self) -> list[Task]:
-        """After a failure: take back the tasks that no worker has started, but for those that could have been started
-        together, the first `limit`: no accident of timing decides which of these are run."""
+        """After a failure: take back the tasks that no worker has started, but for those that could
+        have been started together, the first `limit`: no accident of timing decides which of these
+        are run."""
         with self._lock:
             count, self._surplus = self._surplus, 0
         return self._take_back(count)
@@ -141,7 +159,8 @@ class Batch:
                 self._call_worker()
             try:
                 context.copy().run(execute, task)
-            except BaseException as error:  # it must not raise; if it does, nobody may wait for ever
+            except BaseException as error:
+                # It must not raise. If it does, nobody may wait for ever.
                 task.error = task.error or error
             done(task)
         with self._lock:

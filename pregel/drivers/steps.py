@@ -1,7 +1,9 @@
-"""Procedures that wait, written once for threads and asyncio: generators, and the two ways to run them.
+"""Procedures that wait, written once for threads and asyncio: generators, and the two ways to run
+them.
 
-Such a procedure yields what it has to wait for, as a method of its `Waits` gives it, and is resumed with the result. On
-threads the method has waited already and gives the result itself. On an event loop it gives an awaitable.
+Such a procedure yields what it has to wait for, as a method of its `Waits` gives it, and is resumed
+with the result. On threads the method has waited already and gives the result itself. On an event
+loop it gives an awaitable.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ Steps = Generator[Any, Any, Result]
 
 
 class Waits(Protocol):
-    """What a run's tasks, their attempts and `@task` calls, and its loading may have to wait for."""
+    """What a run's tasks, their attempts and `@task` calls, and its loading may have to wait
+    for."""
 
     def run_task(self, task: Task) -> Any:
         """A task, policies included, to its end."""

@@ -1,4 +1,5 @@
-"""The sync driver: it performs what the loop asks for, on this thread and on worker threads, and nothing else."""
+"""The sync driver: it performs what the loop asks for, on this thread and on worker threads, and
+nothing else."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ from .steps import run_steps
 from .waits import WAITS, run_task
 
 TOGETHER, AT_MOST = 0.0002, 0.01
-"""Seconds between the ends of tasks that count as one end, and in all: they are recorded in one commit."""
+"""Seconds between the ends of tasks that count as one end, and in all: they are recorded in one
+commit (P16-tasks)."""
 
 
 class ReaderLeft(BaseException):
@@ -38,7 +40,7 @@ def drive(run: Run, effects: Effects | None = None) -> None:
     perform, run_tasks = driver.perform, driver.run_tasks
     try:
         for effect in loop:
-            if effect.__class__ is RunTasks:
+            if effect.__class__ is RunTasks:  # no isinstance: once a superstep (P1)
                 run_tasks(effect)
             else:
                 perform(effect)
@@ -72,7 +74,8 @@ def stream(run: Run) -> Iterator[Any]:
         raise
     except BaseException as error:
         driver.abort(loop, error)
-        while out and isinstance(error, (Exception, GraphBubbleUp)):  # Ctrl-C does not wait for the reader
+        # Ctrl-C does not wait for the reader.
+        while out and isinstance(error, (Exception, GraphBubbleUp)):
             yield out.popleft()
         raise
     while out:
@@ -129,6 +132,7 @@ class Driver:
         if self._batch is None:
             self._journal.check()
             if len(tasks) == 1 and not self._run.live:
+                # One task needs no batch, no worker and no queue (P1, P2).
                 copy_context().run(run_task, tasks[0])
                 effect.finished = tasks
                 return
@@ -142,28 +146,34 @@ class Driver:
         tasks = effect.tasks if self._limit is None else self._limit.detach(effect.tasks)
         self._open = len(tasks)
         self._dropped = []
-        self._batch = Batch(tasks, run_task, run.config.get("max_concurrency") or MAX_THREADS, self._end)
+        self._batch = Batch(
+            tasks, run_task, run.config.get("max_concurrency") or MAX_THREADS, self._end
+        )
         if run.watched:
             self._batch.start()
         else:
-            # Nobody waits for single tasks: this thread is the first worker.
+            # Nobody waits for single tasks: this thread is the first worker. Quick tasks are done
+            # before another thread has woken (P7, P8).
             self._batch.work()
 
     def _end(self, task: Task) -> None:
-        """A task has ended, on its worker's thread. After a failure (a signal is none) no further one is started, but
-        for those that could have been started with it."""
+        """A task has ended, on its worker's thread. After a failure (a signal is none) no further
+        one is started, but for those that could have been started with it."""
         if task.fatal and self._batch is not None and not isinstance(task.error, GraphBubbleUp):
             wants_out = isinstance(task.error, (KeyboardInterrupt, SystemExit))
             self._dropped += self._batch.cancel() if wants_out else self._batch.stop()
         self._ended.put(task)
 
     def _collect(self, effect: RunTasks) -> None:
-        """Wait for one task, or for all if nobody waits for single ones; take along what else has ended."""
+        """Wait for one task, or for all if nobody waits for single ones; take along what else has
+        ended."""
         ended, run = self._ended, self._run
         gathers = self._limit is None and run.records_early
         latest = 0.0
         finished: list[Task] = []
-        while self._open > len(self._dropped) and (not run.watched or not finished or gathers or not ended.empty()):
+        while self._open > len(self._dropped) and (
+            not run.watched or not finished or gathers or not ended.empty()
+        ):
             if finished and gathers:
                 try:
                     task = ended.get(timeout=TOGETHER)
@@ -185,7 +195,8 @@ class Driver:
         """What has ended next.
 
         Raises:
-            StepTimeoutError: nothing has until the superstep's limit. Nobody waits for its tasks any longer.
+            StepTimeoutError: nothing has until the superstep's limit. Nobody waits for its tasks
+                any longer.
         """
         while True:
             try:
@@ -200,7 +211,8 @@ class Driver:
             return None if copy is None else limit.admit(copy)
 
     def abort(self, loop: Effects, error: BaseException) -> None:
-        """Let running tasks end, then let the loop keep what was done. Its own end is not our concern."""
+        """Let running tasks end, then let the loop keep what was done. Its own end is not our
+        concern."""
         self._run.dropped = True
         if self._batch is not None:
             self._dropped += self._batch.cancel()
@@ -228,13 +240,15 @@ class Driver:
 
 
 def note_loss(error: BaseException, end: BaseException) -> None:
-    """A loop that was thrown `error` ended with `end`. The caller raises the first cause; if keeping what was done
-    has failed as well, that is noted on it."""
+    """A loop that was thrown `error` ended with `end`. The caller raises the first cause; if
+    keeping what was done has failed as well, that is noted on it."""
     if end is not error and isinstance(end, Exception) and not isinstance(end, StopIteration):
         error.add_note(f"Storing what was done by then failed as well: {end!r}")
 
 
-def side_by_side(jobs: Sequence[Callable[[], Any]], limit: int | None, keep_errors: bool) -> list[Any]:
+def side_by_side(
+    jobs: Sequence[Callable[[], Any]], limit: int | None, keep_errors: bool
+) -> list[Any]:
     """Call independent jobs on worker threads, at most `limit` at once; results in order.
 
     Args:

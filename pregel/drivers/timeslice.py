@@ -1,7 +1,9 @@
-"""Sharing the event loop: when an async run that never waits lets the loop's other tasks have their turn.
+"""Sharing the event loop: when an async run that never waits lets the loop's other tasks have their
+turn.
 
-Coroutines that return at once, and functions that run inline, never suspend a run, so it would hold the loop to its
-end: no timeout could fire, no cancellation arrive. So the async driver looks at the clock between pieces of work.
+Coroutines that return at once, and functions that run inline, never suspend a run, so it would hold
+the loop to its end: no timeout could fire, no cancellation arrive. So the async driver looks at the
+clock between pieces of work.
 """
 
 from __future__ import annotations
@@ -12,7 +14,8 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 HOLD: Final = 0.005
-"""Seconds that all runs of a loop together may hold it in one turn of the loop, plus one piece of work of each."""
+"""Seconds that all runs of a loop together may hold it in one turn of the loop, plus one piece of
+work of each."""
 
 
 class TimeSlices:
@@ -29,15 +32,18 @@ class TimeSlices:
     def end(self) -> float:
         """Until when (`monotonic`) a run that begins now may hold the loop.
 
-        How long the loop has been held by others is unknown, so after a while without runs this lies in the past:
+        How long the loop has been held by others is unknown, so after a while without runs this
+        lies in the past:
         a run gives way once too often rather than never, as a loop of short calls would.
         """
         return min(monotonic() + self._length, self._ends)
 
     async def give_way(self) -> float:
-        """Let everything that is ready have its turn. Returns until when the run may then hold the loop."""
+        """Let everything that is ready have its turn. Returns until when the run may then hold the
+        loop."""
         if not self._takers:
-            # Ahead of all that give way in this turn: the first to come back finds a new slice, shared by them.
+            # Ahead of all that give way in this turn: the first to come back finds a new slice,
+            # shared by them.
             asyncio.get_running_loop().call_soon(self._renew)
         self._takers += 1
         self._yielding = me = asyncio.current_task()

@@ -1,4 +1,5 @@
-"""Running one task on this thread, and all that it may have to wait for there. `awaits` is the same for asyncio."""
+"""Running one task on this thread, and all that it may have to wait for there. `awaits` is the same
+for asyncio."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ from .steps import run_steps
 
 
 def run_task(task: Task) -> None:
-    """Run a task to its end, retries included. Call it in a context of its own; it does not raise."""
+    """Run a task to its end, retries included. Call it in a context of its own; it does not
+    raise."""
     RUNNING.set(task)
     timed = task.run.saver is not None
     began = perf_counter() if timed else 0.0
@@ -143,7 +145,8 @@ class ThreadWaits:
             pass
 
     def nested_runs(self, task: Task) -> None:
-        """Graphs that a plain function runs have ended before it, on an event loop of their own too."""
+        """Graphs that a plain function runs have ended before it, on an event loop of their own
+        too."""
 
     def record(self, journal: Any, record: Any) -> None:
         journal.record(record)

@@ -94,9 +94,11 @@ class TaskContext(Protocol[TaskT]):
         parent: the task that runs this graph, or None.
         deadline: that of the attempt that runs this graph, or None.
         saver: where checkpoints go, or None.
-        dropped: the run was cut short: what can be ended ends. A task that was told to exit sets it.
+        dropped: the run was cut short: what can be ended ends. A task that was told to exit sets
+            it.
         payload_cache: what executors keep for all tasks of the run, by executor.
-        executor: where `@task` calls run that name none of their own; None for the driver's threads.
+        executor: where `@task` calls run that name none of their own; None for the driver's
+            threads.
         out: chunks for the reader that were not handed over yet.
         epoch: what makes seconds since the epoch of `perf_counter`; only there for a saver.
     """

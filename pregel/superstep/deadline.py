@@ -1,4 +1,5 @@
-"""How long an attempt may still take, and whether it was abandoned. Pure but for the clock it is given."""
+"""How long an attempt may still take, and whether it was abandoned. Pure but for the clock it is
+given."""
 
 from __future__ import annotations
 
@@ -41,8 +42,8 @@ class Deadline:
 
     @property
     def abandoned(self) -> bool:
-        """Whether nobody waits for this attempt any longer, or for one around it. What it still says
-        and stores is dropped."""
+        """Whether nobody waits for this attempt any longer, or for one around it. What it still
+        says and stores is dropped."""
         return self._abandoned or (self._above is not None and self._above.abandoned)
 
     def abandon(self) -> None:
@@ -100,8 +101,8 @@ class Deadline:
 
 
 class ChildDeadline(Deadline):
-    """That of a call made by a timed attempt: its signs of life reach the caller, but it is a task of
-    its own and is not abandoned with it, for the caller's next attempt may find it."""
+    """That of a call made by a timed attempt: its signs of life reach the caller, but it is a task
+    of its own and is not abandoned with it, for the caller's next attempt may find it."""
 
     __slots__ = ()
 

@@ -27,15 +27,16 @@ FullKey = tuple[tuple[str, ...], str]
 
 
 def accept_command(task: Task, signal: ParentCommand) -> Command[Any]:
-    """The command that a nested graph sent to its parent, which this task's graph is; a mid-task call hands it on to
-    its caller."""
+    """The command that a nested graph sent to its parent, which this task's graph is; a mid-task
+    call hands it on to its caller."""
     if task.path[-1] is True:
         raise signal
     return Command(update=signal.command.update, goto=signal.command.goto)
 
 
 def failure_of(task: Task, error: BaseException) -> BaseException:
-    """An asyncio.CancelledError that nobody asked for is the node's own failure. By name: asyncio may not be loaded."""
+    """An asyncio.CancelledError that nobody asked for is the node's own failure. By name: asyncio
+    may not be loaded."""
     if type(error).__name__ != "CancelledError" or isinstance(error, Exception):
         return error
     mine = NodeCancelledError(task.name)
@@ -69,19 +70,24 @@ def end_with_error(task: Task, error: BaseException) -> None:
     if isinstance(error, KeyError) and isinstance(task.input, dict) and error.args:
         key = error.args[0]
         if key not in task.input and key in run.program.channels:
-            error.add_note(f"State key {key!r} has no value yet: nothing has written it, and it has no reducer")
+            error.add_note(
+                f"State key {key!r} has no value yet: nothing has written it, and it has no reducer"
+            )
     thread = "" if run.thread_id is None else f" of thread {run.thread_id!r}"
-    error.add_note(f"During task with name {task.name!r} and id {task.id!r}, in step {run.machine.step}{thread}")
+    step = run.machine.step
+    error.add_note(f"During task with name {task.name!r} and id {task.id!r}, in step {step}{thread}")
     task.error = error
 
 
-# -- inputs that must not be changed ----------------------------------------------------------------------------
+# -- inputs that must not be changed ---------------------------------------------------------------
 
 
 def snapshot_input(task: Task) -> dict[str, Any]:
     """What a task's input looks like, key by key; what cannot be encoded is left out."""
     value = task.input
-    fields = value if isinstance(value, dict) else getattr(value, "__dict__", None) or {"input": value}
+    fields = value
+    if not isinstance(value, dict):
+        fields = getattr(value, "__dict__", None) or {"input": value}
     image = {}
     for key, part in fields.items():
         try:
@@ -103,7 +109,7 @@ def check_untouched(task: Task, before: dict[str, Any]) -> None:
         raise InPlaceEditError(task.name, changed)
 
 
-# -- attempts that may be abandoned ---------------------------------------------------------------------------
+# -- attempts that may be abandoned ----------------------------------------------------------------
 
 
 def timeout_of(task: Task) -> TimeoutPolicy | None:
@@ -112,7 +118,8 @@ def timeout_of(task: Task) -> TimeoutPolicy | None:
 
 
 def detach(task: Task) -> Task:
-    """A copy for an attempt that may have to be abandoned: nothing it does later reaches the task."""
+    """A copy for an attempt that may have to be abandoned: nothing it does later reaches the
+    task."""
     # Both are made on demand: the copy must find the task's, not make its own.
     task.known_answers()
     task.first_attempt_time()
@@ -124,15 +131,19 @@ def detach(task: Task) -> Task:
 
 def merge_back(task: Task, copy: Task) -> None:
     """Make what a detached copy has done the task's own."""
-    task.writes, task.finished, task.answers = copy.writes, copy.finished, copy.answers
-    task.asked, task.keys, task.raised, task.passed_on = copy.asked, copy.keys, copy.raised, copy.passed_on
-    task.children, task.calls, task.rejected_inside = copy.children, copy.calls, copy.rejected_inside
-    task.questions = copy.questions
+    for name in _DONE_BY_ATTEMPT:
+        setattr(task, name, getattr(copy, name))
+
+
+_DONE_BY_ATTEMPT = (
+    "answers", "asked", "calls", "children", "finished", "keys", "passed_on", "questions",
+    "raised", "rejected_inside", "writes",
+)  # fmt: skip
 
 
 class StepLimit:
-    """The limit on a whole superstep: its tasks run as detached copies, and what a copy has done counts
-    if it ends in time.
+    """The limit on a whole superstep: its tasks run as detached copies, and what a copy has done
+    counts if it ends in time.
 
     Args:
         seconds: how long a superstep may take, error handlers included.
@@ -181,12 +192,12 @@ class StepLimit:
 
 
 _OUTCOME = (
-    "answers", "attempt", "error", "finished", "interrupts", "passed_on", "paused", "raised", "rejected",
-    "restored", "spans", "writes",
+    "answers", "attempt", "error", "finished", "interrupts", "passed_on", "paused", "raised",
+    "rejected", "restored", "spans", "writes",
 )  # fmt: skip
 
 
-# -- results that may be reused -------------------------------------------------------------------------------
+# -- results that may be reused --------------------------------------------------------------------
 
 
 def cache_key(task: Task) -> FullKey | None:
@@ -222,11 +233,13 @@ def cache_namespace(node: CompiledNode) -> tuple[str, ...]:
     """The part of a cache that belongs to one node.
 
     Raises:
-        TypeError: the node's function cannot be told from others, and its policy has no `key_func` to do so.
+        TypeError: the node's function cannot be told from others, and its policy has no `key_func`
+            to do so.
     """
     if node.cache_policy is None or node.cache_policy.key_func is None:
         return (CACHED_WRITES, function_identity(node.source), node.name)
-    if node.cached_as is None:  # once: what the function holds may change, and the keys are not made from that
+    # Once: what the function holds may change, and the keys are not made from that.
+    if node.cached_as is None:
         try:
             node.cached_as = function_identity(node.source)
         except TypeError:

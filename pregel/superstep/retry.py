@@ -9,10 +9,13 @@ from typing import Any
 from ..types import RetryPolicy
 
 
-def wait_before_retry(policies: Sequence[RetryPolicy], failures: dict[int, int], error: BaseException) -> float | None:
+def wait_before_retry(
+    policies: Sequence[RetryPolicy], failures: dict[int, int], error: BaseException
+) -> float | None:
     """Seconds to wait before the next attempt, or None to give up.
 
-    The first policy whose `retry_on` fits the error decides, and counts only the failures it was asked about.
+    The first policy whose `retry_on` fits the error decides, and counts only the failures it was
+    asked about.
 
     Args:
         failures: how often each policy (by position) was asked so far; updated.
@@ -31,8 +34,11 @@ def wait_before_retry(policies: Sequence[RetryPolicy], failures: dict[int, int],
 
 
 def interval(policy: RetryPolicy, failures: int) -> float:
-    """The wait after so many failures: grows by the factor, never above the maximum, jitter only shortens it."""
-    wait = min(policy.max_interval, policy.initial_interval * policy.backoff_factor ** (failures - 1))
+    """The wait after so many failures: grows by the factor, never above the maximum, jitter only
+    shortens it."""
+    wait = min(
+        policy.max_interval, policy.initial_interval * policy.backoff_factor ** (failures - 1)
+    )
     return wait * random.uniform(0.5, 1.0) if policy.jitter else wait
 
 
@@ -45,5 +51,6 @@ def _fits(policy: RetryPolicy, error: Exception) -> bool:
     if callable(rule):
         return bool(rule(error))
     raise TypeError(
-        f"RetryPolicy(retry_on=...) takes an exception class, several, or a function, not {type(rule).__name__}"
+        "RetryPolicy(retry_on=...) takes an exception class, several, or a function, "
+        f"not {type(rule).__name__}"
     ) from error

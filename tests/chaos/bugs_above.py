@@ -136,7 +136,7 @@ def fork_reuses_keys(stack: ExitStack) -> None:
 def retry_repeats_children(stack: ExitStack) -> None:
     """A retried function does not find the tasks that it had called."""
     swap(stack, calls.Calls, "_made_before", lambda self, child: None)
-    swap(stack, calls.Calls, "_recorded", lambda self, child: None)
+    swap(stack, calls.Calls, "_find_recorded", lambda self, child: None)
 
 
 @bug("any_order_of_ends", 6)
