@@ -1,0 +1,104 @@
+"""Procedures that wait, written once: run on this thread, and on an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+from stategraph.pregel.drivers.steps import arun_steps, run_steps
+
+Steps = Generator[Any, Any, Any]
+
+
+def test_on_a_thread_a_step_is_resumed_with_what_it_has_yielded() -> None:
+    def steps() -> Steps:
+        return [(yield 1), (yield 2)]
+
+    assert run_steps(steps()) == [1, 2]
+
+
+def test_on_an_event_loop_a_step_is_resumed_with_what_its_awaitable_gives() -> None:
+    async def double(value: int) -> int:
+        await asyncio.sleep(0)
+        return 2 * value
+
+    def steps() -> Steps:
+        return [(yield double(1)), (yield double(2))]
+
+    assert asyncio.run(arun_steps(steps())) == [2, 4]
+
+
+def test_what_an_awaitable_raises_is_raised_where_the_step_waits() -> None:
+    async def fail() -> None:
+        raise KeyError("lost")
+
+    async def work() -> str:
+        return "mended"
+
+    def steps() -> Steps:
+        try:
+            yield fail()
+        except KeyError:
+            return (yield work())
+
+    assert asyncio.run(arun_steps(steps())) == "mended"
+
+
+def test_what_steps_raise_reaches_their_caller() -> None:
+    def steps() -> Steps:
+        raise KeyError("lost")
+        yield
+
+    with pytest.raises(KeyError):
+        run_steps(steps())
+    with pytest.raises(KeyError):
+        asyncio.run(arun_steps(steps()))
+
+
+def test_a_cancellation_is_raised_where_the_step_waits() -> None:
+    """So a procedure can clean up, and may wait for that."""
+    cleaned: list[str] = []
+
+    async def clean() -> None:
+        cleaned.append("up")
+
+    def steps() -> Steps:
+        try:
+            yield asyncio.Event().wait()
+        except asyncio.CancelledError:
+            yield clean()
+            raise
+
+    async def main() -> None:
+        waiting = asyncio.ensure_future(arun_steps(steps()))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+
+    asyncio.run(main())
+    assert cleaned == ["up"]
+
+
+def test_a_coroutine_that_is_closed_closes_its_steps() -> None:
+    """Nobody runs it any more: its steps end where they wait, and wait for nothing else."""
+    ends: list[str] = []
+
+    class Forever:
+        def __await__(self) -> Generator[None, None, None]:
+            yield
+
+    def steps() -> Steps:
+        try:
+            yield Forever()
+        except GeneratorExit:
+            ends.append("closed")
+            raise
+
+    waiting = arun_steps(steps())
+    waiting.send(None)
+    waiting.close()
+    assert ends == ["closed"]
