@@ -1,4 +1,5 @@
-"""Building graphs: declare a typed state, nodes and edges; `compile` makes a Pregel of them. Nothing here runs."""
+"""Building graphs: declare a typed state, nodes and edges; `compile` makes a Pregel of them.
+Nothing here runs."""
 
 from ..pregel.errors import GraphWarning
 from ..pregel.names import END, START

@@ -1,4 +1,5 @@
-"""A conditional edge: a router reads the state with its own node's fresh writes and says where to go.
+"""A conditional edge: a router reads the state with its own node's fresh writes and says where to
+go.
 
 It runs inside its node's task, as the last of the node's writers.
 """
@@ -86,7 +87,9 @@ def sends(hint: Any) -> typing.Literal["no", "some", "only"]:
     """Whether a router's return annotation speaks of `Send`s, and of nothing else."""
     if hint is Send:
         return "only"
-    parts = [arg for arg in typing.get_args(hint) if arg is not Ellipsis and not isinstance(arg, str)]
+    parts = [
+        arg for arg in typing.get_args(hint) if arg is not Ellipsis and not isinstance(arg, str)
+    ]
     if typing.get_origin(hint) is typing.Literal or not parts:
         return "no"
     found = {sends(part) for part in parts}
@@ -94,7 +97,8 @@ def sends(hint: Any) -> typing.Literal["no", "some", "only"]:
 
 
 def sends_anywhere(ends: Ends | None, hint: Any) -> bool:
-    """Whether a router's `Send`s may go anywhere: all its declared ends are those that its `Literal` names."""
+    """Whether a router's `Send`s may go anywhere: all its declared ends are those that its
+    `Literal` names."""
     return ends is not None and sends(hint) == "some" and set(ends) <= set(literals(hint))
 
 
@@ -106,7 +110,8 @@ class BranchWriter(Writer):
         spec: as declared.
         reads: the keys its router reads, and how they become what it gets.
         scope: the graph's nodes.
-        passthrough: show the router what the node returned under keys the state doesn't have, below the state's own.
+        passthrough: show the router what the node returned under keys the state doesn't have, below
+            the state's own.
     """
 
     def __init__(
@@ -131,9 +136,17 @@ class BranchWriter(Writer):
 
     def _plain_answers(self, scope: WriteScope) -> dict[str, str | None]:
         """The plain names a router may answer with → the trigger to write; None for END."""
-        ends = self.ends if self.ends is not None else {**{node: node for node in scope.triggers}, END: END}
+        ends = (
+            self.ends
+            if self.ends is not None
+            else {**{node: node for node in scope.triggers}, END: END}
+        )
         known = {**scope.triggers, END: None}
-        return {answer: known[node] for answer, node in ends.items() if isinstance(answer, str) and node in known}
+        return {
+            answer: known[node]
+            for answer, node in ends.items()
+            if isinstance(answer, str) and node in known
+        }
 
     def bind(self, pool: ReaderPool) -> None:
         """Share the read of these keys with whoever else reads them."""
@@ -143,7 +156,9 @@ class BranchWriter(Writer):
         """Ask the router, and write what makes its choice run."""
         call = self.body.sync
         if call is None:
-            raise TypeError(f"router {self.name!r} is async: run the graph with ainvoke, astream or abatch")
+            raise TypeError(
+                f"router {self.name!r} is async: run the graph with ainvoke, astream or abatch"
+            )
         state = self._state(result, task)
         if self._inject is None:
             self.follow(call(state), task)

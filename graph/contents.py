@@ -1,4 +1,5 @@
-"""The contents of messages in the form that OpenAI's API takes. Pure; everything else about a message is kept."""
+"""The contents of messages in the form that OpenAI's API takes. Pure; everything else about a
+message is kept."""
 
 from __future__ import annotations
 
@@ -91,9 +92,7 @@ def _is_tool_use(block: Any) -> bool:
 def _tool_calls(blocks: Iterable[Any], known: Sequence[Any]) -> list[Any]:
     """The known calls, and those that stand among the blocks of a content."""
     ids = {call.get("id") for call in known if isinstance(call, Mapping)}
-    fresh = [
-        block for block in blocks if _is_tool_use(block) and block.get("id") not in ids
-    ]
+    fresh = [block for block in blocks if _is_tool_use(block) and block.get("id") not in ids]
     return [*known, *map(_tool_call, fresh)]
 
 

@@ -1,7 +1,8 @@
 """The functional API: `@entrypoint` makes a graph of one function, `@task` makes its calls durable.
 
-The body of an entrypoint runs again from the top on every resume; tasks that have finished return at once what they
-returned before, if they are called with the same arguments. The order of the calls does not matter.
+The body of an entrypoint runs again from the top on every resume; tasks that have finished return
+at once what they returned before, if they are called with the same arguments. The order of the
+calls does not matter.
 """
 
 from __future__ import annotations
@@ -11,7 +12,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial, update_wrapper
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeAlias, TypeVar, cast, get_args, get_origin, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    ParamSpec,
+    TypeAlias,
+    TypeVar,
+    cast,
+    get_args,
+    get_origin,
+    overload,
+)
 
 from ..channels import EphemeralValue, LastValue
 from ..checkpoint.base import BaseCheckpointSaver
@@ -44,11 +56,16 @@ S = TypeVar("S")
 class TaskFunction(Generic[P, T]):
     """A function whose calls, made inside an entrypoint or a node, are tasks of their own.
 
-    Calling it starts it at once and returns a future: `.result()` in sync code, `await` in async code.
+    Calling it starts it at once and returns a future: `.result()` in sync code, `await` in async
+    code.
     """
 
     def __init__(
-        self, function: Callable[P, Any], name: str | None, policies: dict[str, Any], executor: Any = None
+        self,
+        function: Callable[P, Any],
+        name: str | None,
+        policies: dict[str, Any],
+        executor: Any = None,
     ) -> None:
         self.function = function
         self.name = name or infer_name(function)
@@ -119,22 +136,26 @@ def task(
     timeout: float | timedelta | TimeoutPolicy | None = None,
     executor: Any = None,
 ) -> Any:
-    """Make the calls of a function tasks: run side by side, kept when they finish, not repeated on a resume.
+    """Make the calls of a function tasks: run side by side, kept when they finish, not repeated on
+    a resume.
 
-    With a checkpointer, what it returns is stored; the types that its return annotation names are registered for that.
+    With a checkpointer, what it returns is stored; the types that its return annotation names are
+    registered for that.
 
-    When its caller runs again, a call is known by its function (module, qualified name and `name`), its arguments and
-    how many equal calls came before it in that run: what has finished returns what it returned then, in whatever order
-    the calls are made; a call with other arguments runs. The `runtime.idempotency_key` of a call is the same each time.
-    An argument that has no canonical form (a lock, a client, an array) counts by its type alone, so calls that differ
-    only in such arguments are known by their order. Functions that one factory makes need a `name` each.
+    When its caller runs again, a call is known by its function (module, qualified name and `name`),
+    its arguments and how many equal calls came before it in that run: what has finished returns
+    what it returned then, in whatever order the calls are made; a call with other arguments runs.
+    The `runtime.idempotency_key` of a call is the same each time. An argument that has no canonical
+    form (a lock, a client, an array) counts by its type alone, so calls that differ only in such
+    arguments are known by their order. Functions that one factory makes need a `name` each.
 
     Args:
         name: shown in streams and part of what a call is known by; the function's own by default.
         retry_policy: when to try again.
         cache_policy: reuse results for equal arguments; needs a cache on the entrypoint.
         timeout: seconds, timedelta or `TimeoutPolicy` for one attempt.
-        executor: where its calls run; by default where the run's nodes do. See `StateGraph.compile`.
+        executor: where its calls run; by default where the run's nodes do. See
+            `StateGraph.compile`.
 
     >>> @task
     ... def double(x: int) -> int:
@@ -159,7 +180,9 @@ def task(
 def _task_node(name: str, function: Callable[..., Any], policies: dict[str, Any]) -> CompiledNode:
     """A node that calls the function with the arguments that are its input."""
     read = read_callable(function, name, first=False)
-    for cls in classes_in(read.returns):  # for every saver: a task is of no graph, and what it returned is loaded first
+    for cls in classes_in(
+        read.returns
+    ):  # for every saver: a task is of no graph, and what it returned is loaded first
         if DEFAULT.find(cls) is None:
             DEFAULT.register(cls)
     positional = _positional(function)
@@ -167,7 +190,9 @@ def _task_node(name: str, function: Callable[..., Any], policies: dict[str, Any]
     sync = None if read.sync is None else partial(_filled, read.sync, positional)
     coro = None if read.coro is None else partial(_filled, read.coro, positional)
     body = Body(name, sync, coro, read.inject, None, None, function)
-    declared = PregelNode(channels=(), triggers=(), bound=(body,), writers=(ReturnWriter(),), **policies)
+    declared = PregelNode(
+        channels=(), triggers=(), bound=(body,), writers=(ReturnWriter(),), **policies
+    )
     node = CompiledNode(name, declared, "", ())
     node.identity = function_name(function)
     return node
@@ -204,13 +229,14 @@ class final(Generic[R, S]):
 class entrypoint:
     """Make a graph of a function; `invoke` calls it with its input.
 
-    The function's first parameter is the input. It may also take `config`, `runtime`, `writer`, `store` and
-    `previous`: what its last run on this thread returned (or saved with `entrypoint.final`).
+    The function's first parameter is the input. It may also take `config`, `runtime`, `writer`,
+    `store` and `previous`: what its last run on this thread returned (or saved with
+    `entrypoint.final`).
 
     Args:
         checkpointer, store, cache: as in `StateGraph.compile`.
-        executor: where the `@task`s run that have none of their own; see `StateGraph.compile`. The function itself runs
-            here.
+        executor: where the `@task`s run that have none of their own; see `StateGraph.compile`. The
+            function itself runs here.
         context_schema: the class of `runtime.context`.
         retry_policy, cache_policy, timeout: for the function as a whole.
 
@@ -254,12 +280,21 @@ class entrypoint:
         """
         name = infer_name(function)
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-            raise NotImplementedError(f"entrypoint {name!r}: it is a generator; use the stream writer instead of yield")
+            raise NotImplementedError(
+                f"entrypoint {name!r}: it is a generator; use the stream writer instead of yield"
+            )
         if not _positional(function):
-            raise InvalidGraphError(f"entrypoint {name!r} must take its input as its first parameter")
+            raise InvalidGraphError(
+                f"entrypoint {name!r} must take its input as its first parameter"
+            )
         body = read_callable(function, name)
         node = PregelNode(
-            channels=START, triggers=(START,), bound=(body,), writers=(EntryWriter(),), executor=LOCAL, **self._policies
+            channels=START,
+            triggers=(START,),
+            bound=(body,),
+            writers=(EntryWriter(),),
+            executor=LOCAL,
+            **self._policies,
         )
         app = Pregel(
             nodes={name: node},

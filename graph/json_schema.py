@@ -15,7 +15,8 @@ from .schema import Schema, read_schema
 
 
 def json_schema(schema: Schema) -> dict[str, Any]:
-    """What the values of a schema look like, without managed keys. A type that JSON has no word for may be anything.
+    """What the values of a schema look like, without managed keys. A type that JSON has no word for
+    may be anything.
 
     >>> class State(typing.TypedDict):
     ...     topic: str
@@ -39,8 +40,11 @@ def context_json_schema(context_schema: Any) -> dict[str, Any] | None:
 
 
 def _optional(cls: Any) -> Mapping[str, dict[str, Any]]:
-    """Keys that may be left out, with their default where somebody says it, as pydantic's Field takes it."""
-    found: dict[str, dict[str, Any]] = {key: {"default_factory": str} for key in getattr(cls, "__optional_keys__", ())}
+    """Keys that may be left out, with their default where somebody says it, as pydantic's Field
+    takes it."""
+    found: dict[str, dict[str, Any]] = {
+        key: {"default_factory": str} for key in getattr(cls, "__optional_keys__", ())
+    }
     for field in fields(cls) if is_dataclass(cls) else ():
         if field.default is not MISSING:
             found[field.name] = {"default": field.default}
@@ -48,5 +52,10 @@ def _optional(cls: Any) -> Mapping[str, dict[str, Any]]:
             found[field.name] = {"default_factory": field.default_factory}
     for name, item in getattr(cls, "model_fields", {}).items():
         if not item.is_required():
-            found[name] = {"default_factory": str} if item.default_factory else {"default": item.default}
-    return {**found, **{key: {"default": value} for key, value in getattr(cls, "_field_defaults", {}).items()}}
+            found[name] = (
+                {"default_factory": str} if item.default_factory else {"default": item.default}
+            )
+    return {
+        **found,
+        **{key: {"default": value} for key, value in getattr(cls, "_field_defaults", {}).items()},
+    }

@@ -56,7 +56,7 @@ class _Unset:
 _UNSET = _Unset()
 
 
-# -- the reducer ----------------------------------------------------------------------------------------------
+# -- the reducer -----------------------------------------------------------------------------------
 
 
 @overload
@@ -212,7 +212,7 @@ def message_types(channels: Iterable[Any]) -> Any:
     return getattr(sys.modules.get("langchain_core.messages"), "AnyMessage", None)
 
 
-# -- one message ----------------------------------------------------------------------------------------------
+# -- one message -----------------------------------------------------------------------------------
 
 
 def _listed(side: Any) -> list[Any]:
@@ -274,7 +274,7 @@ def _shown(value: Any) -> str:
     return f"{type(value).__name__}: {text if len(text) <= 80 else text[:77] + '...'}"
 
 
-# -- said while a node runs -----------------------------------------------------------------------------------
+# -- said while a node runs ------------------------------------------------------------------------
 
 
 def push_message(message: Any, *, state_key: str | None = "messages") -> AnyMessage:

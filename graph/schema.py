@@ -1,4 +1,5 @@
-"""From a schema's annotations to channels, and from channel values back to an instance of the schema.
+"""From a schema's annotations to channels, and from channel values back to an instance of the
+schema.
 
 Reads types only. Nothing here knows nodes or edges.
 """
@@ -36,7 +37,8 @@ class Schema:
         source: what the user gave.
         channels: key → channel, in declaration order; `__root__` alone for a state without keys.
         managed: keys that the engine computes.
-        coerce: makes an instance of the class from a dict of values; None where a dict is what nodes get.
+        coerce: makes an instance of the class from a dict of values; None where a dict is what
+            nodes get.
     """
 
     source: Any
@@ -56,11 +58,12 @@ class Schema:
 
 
 def read_schema(schema: Any) -> Schema:
-    """Read a TypedDict, dataclass, pydantic model, NamedTuple or any annotated class: one channel per key. Any other
-    type is the whole state in one channel.
+    """Read a TypedDict, dataclass, pydantic model, NamedTuple or any annotated class: one channel
+    per key. Any other type is the whole state in one channel.
 
     Raises:
-        InvalidGraphError: it is no type, declares no keys, or one of its annotations cannot be used.
+        InvalidGraphError: it is no type, declares no keys, or one of its annotations cannot be
+            used.
     """
     cls = typing.get_origin(schema) or schema
     if _has_keys(cls):
@@ -69,13 +72,17 @@ def read_schema(schema: Any) -> Schema:
     if not _is_type(schema):
         raise InvalidGraphError(not_a_schema(schema))
     if is_managed(schema) is not None:
-        raise InvalidGraphError(f"{schema!r} is a managed value; it can be a key of a state, not the state itself")
+        raise InvalidGraphError(
+            f"{schema!r} is a managed value; it can be a key of a state, not the state itself"
+        )
     return Schema(schema, {ROOT: channel_of(ROOT, schema)}, {}, None)
 
 
 def not_a_schema(schema: Any) -> str:
     """The sentence for something that cannot be a schema."""
-    return f"{schema!r} is not a state schema: expected a TypedDict, dataclass, pydantic model or type"
+    return (
+        f"{schema!r} is not a state schema: expected a TypedDict, dataclass, pydantic model or type"
+    )
 
 
 def _has_keys(cls: Any) -> bool:
@@ -96,7 +103,8 @@ def _is_type(schema: Any) -> bool:
 
 
 def _is_bare(cls: type) -> bool:
-    """A class that declares no fields and whose instances take no value: its annotations were forgotten."""
+    """A class that declares no fields and whose instances take no value: its annotations were
+    forgotten."""
     return not any(name in vars(c) for c in cls.__mro__[:-1] for name in ("__init__", "__new__"))
 
 
@@ -116,7 +124,7 @@ def _keyed(schema: Any, cls: type, hints: Mapping[str, Any]) -> Schema:
     return Schema(schema, channels, managed, _coercer(cls))
 
 
-# -- annotations ----------------------------------------------------------------------------------------------
+# -- annotations -----------------------------------------------------------------------------------
 
 
 def channel_of(key: str, hint: Any) -> Channel:
@@ -157,7 +165,8 @@ def describe_declaration(channel: Channel) -> str:
 
 
 def _keyed_copy(channel: Channel, key: str) -> Channel:
-    """A copy, so that one instance in two annotations does not become one channel with two names."""
+    """A copy, so that one instance in two annotations does not become one channel with two
+    names."""
     mine = channel.copy()
     mine.key = key
     return mine
@@ -174,7 +183,9 @@ def _reducer(key: str, metadata: tuple[Any, ...]) -> Callable[[Any, Any], Any] |
     candidates = [item for item in metadata if callable(item)]
     fitting = [item for item in candidates if _takes_two(item)]
     if len(fitting) > 1:
-        raise InvalidGraphError(f"key {key!r} has several reducers: {', '.join(map(repr, fitting))}; keep one")
+        raise InvalidGraphError(
+            f"key {key!r} has several reducers: {', '.join(map(repr, fitting))}; keep one"
+        )
     if not fitting and candidates and candidates[-1] is metadata[-1]:
         raise InvalidGraphError(
             f"key {key!r}: the reducer {candidates[-1]!r} must take exactly two positional arguments (value, update)"
@@ -220,16 +231,24 @@ def _resolve(cls: type) -> dict[str, Any]:
         return typing_extensions.get_type_hints(cls, include_extras=True)
     except NameError:
         pass
-    except Exception as error:  # an annotation may be any text, and evaluating it may raise anything
-        raise InvalidGraphError(f"schema {cls.__name__}: an annotation cannot be resolved: {error!r}") from error
+    except (
+        Exception
+    ) as error:  # an annotation may be any text, and evaluating it may raise anything
+        raise InvalidGraphError(
+            f"schema {cls.__name__}: an annotation cannot be resolved: {error!r}"
+        ) from error
     # A class made inside a function may name things that only live there: look in the callers' frames.
     frame = sys._getframe()
     while (frame := frame.f_back) is not None:  # type: ignore[assignment]
         try:
-            return typing_extensions.get_type_hints(cls, localns=dict(frame.f_locals), include_extras=True)
+            return typing_extensions.get_type_hints(
+                cls, localns=dict(frame.f_locals), include_extras=True
+            )
         except NameError as error:
             missing = error
-    raise InvalidGraphError(f"schema {cls.__name__}: an annotation cannot be resolved: {missing}") from missing
+    raise InvalidGraphError(
+        f"schema {cls.__name__}: an annotation cannot be resolved: {missing}"
+    ) from missing
 
 
 def _substitute(hint: Any, arguments: Mapping[Any, Any]) -> Any:
@@ -241,11 +260,12 @@ def _substitute(hint: Any, arguments: Mapping[Any, Any]) -> Any:
     return hint[tuple(arguments.get(p, p) for p in parameters)] if parameters else hint
 
 
-# -- instances ------------------------------------------------------------------------------------------------
+# -- instances -------------------------------------------------------------------------------------
 
 
 def _coercer(cls: type) -> Callable[[dict[str, Any]], Any] | None:
-    """How nodes get this schema: pydantic validates at every node's entry, a dataclass or NamedTuple only binds."""
+    """How nodes get this schema: pydantic validates at every node's entry, a dataclass or
+    NamedTuple only binds."""
     if hasattr(cls, "model_fields"):
         aliases = _aliases(cls)
         return partial(_renamed, cls, aliases) if aliases else partial(_bound, cls)

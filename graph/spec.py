@@ -108,9 +108,7 @@ class GraphSpec:
 
     def handler_ends(self) -> dict[str, Mapping[str, str]]:
         """Of each error handler: where its `Command`s may go, as its annotation says."""
-        return {
-            name: read_destinations(name, None, body) for name, body in self.handlers().items()
-        }
+        return {name: read_destinations(name, None, body) for name, body in self.handlers().items()}
 
     def command_ends(self) -> dict[str, Mapping[str, str]]:
         """Of each node and error handler: where its `Command`s may go, with labels."""

@@ -1,6 +1,8 @@
-"""A callable's signature, read once when a graph is built: how to call it, in which worlds, and what to inject.
+"""A callable's signature, read once when a graph is built: how to call it, in which worlds, and
+what to inject.
 
-Nothing here knows a graph or a channel. What cannot work is refused here, not when the node first runs.
+Nothing here knows a graph or a channel. What cannot work is refused here, not when the node first
+runs.
 """
 
 from __future__ import annotations
@@ -102,8 +104,11 @@ def read_callable(
 
 
 def _is_marked_async(obj: Any) -> bool:
-    """Whether an object says itself that it is async, as an `AsyncMock` does whose `__call__` is not."""
-    marker = getattr(sys.modules.get("asyncio.coroutines"), "_is_coroutine", None)  # of Python before 3.12
+    """Whether an object says itself that it is async, as an `AsyncMock` does whose `__call__` is
+    not."""
+    marker = getattr(
+        sys.modules.get("asyncio.coroutines"), "_is_coroutine", None
+    )  # of Python before 3.12
     if marker is not None and getattr(obj, "_is_coroutine", None) is marker:
         return True
     try:
@@ -119,18 +124,22 @@ def infer_name(obj: Any) -> str:
         if callable(get_name):
             return str(get_name())
         return str(getattr(obj, "name", None) or type(obj).__name__)
-    while isinstance(obj, functools.partial) and not hasattr(obj, "__name__"):  # `update_wrapper` may have named it
+    while isinstance(obj, functools.partial) and not hasattr(
+        obj, "__name__"
+    ):  # `update_wrapper` may have named it
         obj = obj.func
     named = getattr(obj, "__name__", None)
     return named if isinstance(named, str) else type(obj).__name__
 
 
 def _is_runnable(obj: Any) -> bool:
-    """An object whose class has `.invoke` or `.ainvoke`. What only the object has does not count: a `Mock` has any
-    attribute, and is called."""
+    """An object whose class has `.invoke` or `.ainvoke`. What only the object has does not count: a
+    `Mock` has any attribute, and is called."""
     if isinstance(obj, (FunctionType, MethodType, type, functools.partial)):
         return False
-    cls = obj.__class__  # not `type`: a proxy, or a mock with a `spec`, says here what it stands for
+    cls = (
+        obj.__class__
+    )  # not `type`: a proxy, or a mock with a `spec`, says here what it stands for
     return callable(getattr(cls, "invoke", None)) or callable(getattr(cls, "ainvoke", None))
 
 
@@ -149,7 +158,9 @@ def _function_of(obj: Any) -> Any:
     """The function whose signature counts: under partials, behind `__call__`."""
     while isinstance(obj, functools.partial):
         obj = obj.func
-    if issubclass(type(obj), (FunctionType, MethodType, type)) or inspect.isbuiltin(obj):  # a mock may claim to be one
+    if issubclass(type(obj), (FunctionType, MethodType, type)) or inspect.isbuiltin(
+        obj
+    ):  # a mock may claim to be one
         return obj
     call = getattr(type(obj), "__call__", None)  # noqa: B004  # not a test: its signature is wanted
     return MethodType(call, obj) if isinstance(call, FunctionType) else obj
@@ -158,7 +169,8 @@ def _function_of(obj: Any) -> Any:
 def _read_parameters(
     signature: inspect.Signature | None, hints: _Hints, what: str, first: bool
 ) -> tuple[Injected, Any, str | None]:
-    """What to inject, the annotation of the state parameter, and its name if it must be passed by name."""
+    """What to inject, the annotation of the state parameter, and its name if it must be passed by
+    name."""
     if signature is None:
         return (), None, None
     parameters = [
@@ -218,12 +230,15 @@ def _getter(parameter: inspect.Parameter, hint: Any, what: str) -> Getter | None
 
 
 def _members(hint: Any) -> tuple[Any, ...]:
-    """The members of a union without None; any other hint alone. `Annotated` and `Required` are looked through."""
+    """The members of a union without None; any other hint alone. `Annotated` and `Required` are
+    looked through."""
     origin = typing.get_origin(hint)
     if origin is typing.Annotated:
         return _members(typing.get_args(hint)[0])
     if origin is typing.Union or origin is UnionType:
-        return tuple(m for arg in typing.get_args(hint) if arg is not type(None) for m in _members(arg))
+        return tuple(
+            m for arg in typing.get_args(hint) if arg is not type(None) for m in _members(arg)
+        )
     return (hint,)
 
 
@@ -243,7 +258,8 @@ def _injectable(hint: Any) -> str | None:
 
 
 def _fits(hint: Any, name: str) -> bool:
-    """Whether an annotation that names none of our types still suits a parameter with a reserved name."""
+    """Whether an annotation that names none of our types still suits a parameter with a reserved
+    name."""
     says_nothing = any(hint is each for each in (None, Any, object))
     says_nothing = says_nothing or isinstance(hint, (str, typing.TypeVar))
     if says_nothing or name in ("previous", "error", "store", "runtime"):
@@ -261,7 +277,8 @@ def _is_config(cls: Any) -> bool:
 
 
 def _takes_one(obj: Any) -> bool:
-    """Whether this is a plain function of one parameter, as most nodes are: `inspect` need not be asked."""
+    """Whether this is a plain function of one parameter, as most nodes are: `inspect` need not be
+    asked."""
     if type(obj) is not FunctionType or obj.__dict__:
         return False
     code = obj.__code__
@@ -270,7 +287,9 @@ def _takes_one(obj: Any) -> bool:
 
 
 # From Python 3.14 on annotations are evaluated when somebody asks, and may name what only type checkers see.
-_AS_FAR_AS_KNOWN: dict[str, Any] = {"annotation_format": Format.FORWARDREF} if sys.version_info >= (3, 14) else {}
+_AS_FAR_AS_KNOWN: dict[str, Any] = (
+    {"annotation_format": Format.FORWARDREF} if sys.version_info >= (3, 14) else {}
+)
 
 
 def signature_of(obj: Any) -> inspect.Signature | None:
@@ -289,7 +308,8 @@ def _annotations(function: Any) -> Mapping[str, Any]:
 
 
 class _Hints:
-    """The annotations of a function, each resolved on its own: one that cannot be does not spoil the others."""
+    """The annotations of a function, each resolved on its own: one that cannot be does not spoil
+    the others."""
 
     def __init__(self, target: Any) -> None:
         function = inspect.unwrap(target.__func__ if isinstance(target, MethodType) else target)
@@ -321,8 +341,8 @@ class _Hints:
         return None
 
     def _scopes(self) -> Iterator[Mapping[str, Any]]:
-        """Where a name may be found: the closure, then the functions being called that stand in the same module, for
-        a function that builds a graph often defines its schemas too."""
+        """Where a name may be found: the closure, then the functions being called that stand in the
+        same module, for a function that builds a graph often defines its schemas too."""
         yield self._locals
         frame = sys._getframe().f_back
         while frame is not None:
@@ -359,7 +379,9 @@ def _collect(function: Callable[..., Iterator[Any]], /, *args: Any, **kwargs: An
     return Updates(function(*args, **kwargs))
 
 
-async def _acollect(function: Callable[..., AsyncIterator[Any]], /, *args: Any, **kwargs: Any) -> Updates:
+async def _acollect(
+    function: Callable[..., AsyncIterator[Any]], /, *args: Any, **kwargs: Any
+) -> Updates:
     return Updates([item async for item in function(*args, **kwargs)])
 
 

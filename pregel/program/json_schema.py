@@ -24,11 +24,14 @@ def type_schema(hint: Any) -> dict[str, Any] | None:
         return None
 
 
-def object_schema(name: str, hints: Mapping[str, Any], fields: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def object_schema(
+    name: str, hints: Mapping[str, Any], fields: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
     """An object with these keys. A type that JSON has no word for may be anything.
 
     Args:
-        fields: key → what pydantic's `Field` takes besides; a key is required unless a default stands here.
+        fields: key → what pydantic's `Field` takes besides; a key is required unless a default
+            stands here.
     """
     from pydantic import Field, create_model
 
@@ -43,7 +46,8 @@ def object_schema(name: str, hints: Mapping[str, Any], fields: Mapping[str, Mapp
 
 
 def input_schema(name: str, keys: str | Sequence[str], channels: Channels) -> dict[str, Any]:
-    """What these channels take: one of them its bare value, several a dict in which any may be missing."""
+    """What these channels take: one of them its bare value, several a dict in which any may be
+    missing."""
     return _selection(name, keys, {key: channels[key].UpdateType for key in _list_names(keys)})
 
 
@@ -55,7 +59,9 @@ def output_schema(name: str, keys: str | Sequence[str], channels: Channels) -> d
 def _selection(name: str, keys: str | Sequence[str], hints: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(keys, str):
         return type_schema(hints[keys]) or {}
-    return object_schema(name, hints, {key: {"default_factory": str} for key in keys})  # a factory is not shown
+    return object_schema(
+        name, hints, {key: {"default_factory": str} for key in keys}
+    )  # a factory is not shown
 
 
 def _list_names(keys: str | Sequence[str]) -> Sequence[str]:

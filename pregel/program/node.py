@@ -22,18 +22,22 @@ class PregelNode:
     """One node of a graph.
 
     Args:
-        channels: what it reads: a name (its input is that channel's value) or several (its input is a dict of
-            those that hold a value).
+        channels: what it reads: a name (its input is that channel's value) or several (its input is
+            a dict of those that hold a value).
         triggers: the channels whose change makes it run.
-        bound: what it calls: one thing or several in a row, each given the result of the one before; empty
-            passes the input on to the writers.
-        writers: what makes writes of the result; more may be appended until the node goes into a `Pregel`.
+        bound: what it calls: one thing or several in a row, each given the result of the one
+            before; empty passes the input on to the writers.
+        writers: what makes writes of the result; more may be appended until the node goes into a
+            `Pregel`.
         mapper: applied to the input before the call; must be pure.
         tags, metadata: added to the config of its tasks.
-        retry_policy, cache_policy, timeout: see their classes; the graph's own are used where these are empty.
-        error_handler: the node that takes over, in the same superstep, when the last attempt has failed.
+        retry_policy, cache_policy, timeout: see their classes; the graph's own are used where these
+            are empty.
+        error_handler: the node that takes over, in the same superstep, when the last attempt has
+            failed.
         executor: where it runs; None leaves that to the run.
-        defer: whether it waits until nothing else can run (for drawings; its trigger channels make it so).
+        defer: whether it waits until nothing else can run (for drawings; its trigger channels make
+            it so).
     """
 
     channels: str | Sequence[str]
@@ -104,7 +108,9 @@ class NodeBuilder:
             ValueError: `subscribe_only` was called before.
         """
         if self._only is not None and read:
-            raise InvalidGraphError(f"subscribe_to: the node reads {self._only!r} only (subscribe_only)")
+            raise InvalidGraphError(
+                f"subscribe_to: the node reads {self._only!r} only (subscribe_only)"
+            )
         for channel in channels:
             self._add_trigger(channel)
             if read and channel not in self._reads:
@@ -118,7 +124,9 @@ class NodeBuilder:
             ValueError: `subscribe_only` was called before.
         """
         if self._only is not None:
-            raise InvalidGraphError(f"read_from: the node reads {self._only!r} only (subscribe_only)")
+            raise InvalidGraphError(
+                f"read_from: the node reads {self._only!r} only (subscribe_only)"
+            )
         self._reads.extend(c for c in channels if c not in self._reads)
         return self
 
@@ -130,13 +138,15 @@ class NodeBuilder:
     def write_to(
         self, *channels: str | ChannelWriteEntry | ChannelWriteTupleEntry, **mappers: Any
     ) -> Self:
-        """Write the result to `channels`; a keyword names a channel and gives a function of the result, or a
-        constant."""
+        """Write the result to `channels`; a keyword names a channel and gives a function of the
+        result, or a constant."""
         for channel in channels:
             self._writes.append(ChannelWriteEntry(channel) if isinstance(channel, str) else channel)
         for name, value in mappers.items():
             entry = (
-                ChannelWriteEntry(name, mapper=value) if callable(value) else ChannelWriteEntry(name, value)
+                ChannelWriteEntry(name, mapper=value)
+                if callable(value)
+                else ChannelWriteEntry(name, value)
             )
             self._writes.append(entry)
         return self
@@ -191,7 +201,11 @@ def with_defaults(
     node: PregelNode, retry: RetryPolicy | Sequence[RetryPolicy], cache: CachePolicy | None
 ) -> PregelNode:
     """A node that takes the graph's policies where it has none."""
-    if not isinstance(node, PregelNode) or ((node.retry_policy or not retry) and (node.cache_policy or not cache)):
+    if not isinstance(node, PregelNode) or (
+        (node.retry_policy or not retry) and (node.cache_policy or not cache)
+    ):
         return node
     policies = (retry,) if isinstance(retry, RetryPolicy) else tuple(retry)
-    return replace(node, retry_policy=node.retry_policy or policies, cache_policy=node.cache_policy or cache)
+    return replace(
+        node, retry_policy=node.retry_policy or policies, cache_policy=node.cache_policy or cache
+    )

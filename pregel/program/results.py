@@ -1,5 +1,6 @@
-"""What an object is that a node, a router or a caller has brought: a record of state keys, or something that was
-mistaken for one. Looks at types and names only; libraries that are not loaded are not loaded for it.
+"""What an object is that a node, a router or a caller has brought: a record of state keys, or
+something that was mistaken for one. Looks at types and names only; libraries that are not loaded
+are not loaded for it.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ _SHAPES: Final = {
     "Interrupt": ("value", "id"),
     "Overwrite": ("value", "type"),
 }
-"""The control objects that a class of the same name in another library is taken for, if it has these attributes."""
+"""The control objects that a class of the same name in another library is taken for, if it has
+these attributes."""
 
 _OURS: Final = {"Command": Command, "Send": Send, "Interrupt": Interrupt, "Overwrite": Overwrite}
 
@@ -64,7 +66,13 @@ def record_fields(cls: type) -> Iterable[str]:
         return [field.name for field in fields(cls)]
     if hasattr(cls, "_fields"):
         return list(cls._fields)
-    return list({n: None for c in reversed(cls.__mro__) for n in get_annotations(c, format=Format.FORWARDREF)})
+    return list(
+        {
+            n: None
+            for c in reversed(cls.__mro__)
+            for n in get_annotations(c, format=Format.FORWARDREF)
+        }
+    )
 
 
 def record_items(value: Any) -> list[tuple[str, Any]]:
@@ -76,7 +84,8 @@ def record_items(value: Any) -> list[tuple[str, Any]]:
 
 
 def find_lookalike(value: Any) -> str | None:
-    """Where a control object comes from that another library has under the same name; None for anything else.
+    """Where a control object comes from that another library has under the same name; None for
+    anything else.
 
     >>> find_lookalike(Command(goto="a")) is None
     True
@@ -84,7 +93,11 @@ def find_lookalike(value: Any) -> str | None:
     cls = type(value)
     for base in cls.__mro__:
         shape = _SHAPES.get(base.__name__)
-        if shape is not None and base is not _OURS[base.__name__] and all(hasattr(value, name) for name in shape):
+        if (
+            shape is not None
+            and base is not _OURS[base.__name__]
+            and all(hasattr(value, name) for name in shape)
+        ):
             return f"{cls.__module__}.{cls.__qualname__}; import {base.__name__} from stategraph instead"
     return None
 
@@ -113,7 +126,11 @@ def misplaced_classes() -> frozenset[type]:
     """The classes whose instances, found as the value of a state key, are most likely a mistake."""
     # One look-up, no import: if LangGraph was not loaded, nobody can have made an object of it.
     theirs = vars(sys.modules.get("langgraph.types", object))
-    others = [theirs[name] for name in ("Command", "Send", "Overwrite") if isinstance(theirs.get(name), type)]
+    others = [
+        theirs[name]
+        for name in ("Command", "Send", "Overwrite")
+        if isinstance(theirs.get(name), type)
+    ]
     return frozenset((Command, Send, CoroutineType, *others)) - {Overwrite}
 
 

@@ -1,5 +1,5 @@
-"""What a graph looked like when it stored a checkpoint, so that a thread can be told from another graph's: one number
-for each node and key. Pure functions; nothing is loaded or stored here."""
+"""What a graph looked like when it stored a checkpoint, so that a thread can be told from another
+graph's: one number for each node and key. Pure functions; nothing is loaded or stored here."""
 
 from __future__ import annotations
 
@@ -17,12 +17,16 @@ Fingerprint = dict[str, int]
 """`node NAME` and `key NAME` → a number that changes with what it is"""
 
 Migrate = Callable[[Checkpoint, Sequence[str]], Checkpoint]
-"""Given a checkpoint that another version of the graph has cut, and what has changed since: that of this version."""
+"""Given a checkpoint that another version of the graph has cut, and what has changed since: that of
+this version."""
 
 
-def fingerprint(nodes: Mapping[str, Any], channels: Mapping[str, BaseChannel[Any, Any, Any]]) -> Fingerprint:
-    """A graph's nodes, by what they read and whether they are graphs; its keys, by channel, kind of type and reducer.
-    A function may change its code and a list what it holds: that is no other graph."""
+def fingerprint(
+    nodes: Mapping[str, Any], channels: Mapping[str, BaseChannel[Any, Any, Any]]
+) -> Fingerprint:
+    """A graph's nodes, by what they read and whether they are graphs; its keys, by channel, kind of
+    type and reducer. A function may change its code and a list what it holds: that is no other
+    graph."""
     found = {}
     for name, node in nodes.items():
         if name != START:
@@ -41,7 +45,9 @@ def _kind(channel: BaseChannel[Any, Any, Any]) -> str:
 
 
 def _name(thing: Any) -> str:
-    return str(getattr(thing, "__qualname__", "") or getattr(thing, "__name__", "") or type(thing).__name__)
+    return str(
+        getattr(thing, "__qualname__", "") or getattr(thing, "__name__", "") or type(thing).__name__
+    )
 
 
 def changes(old: Mapping[str, int], new: Mapping[str, int]) -> Iterator[str]:
@@ -60,7 +66,9 @@ def find_retyped(old: Mapping[str, int], new: Mapping[str, int]) -> set[str]:
     return {name for name in old.keys() & new.keys() if old[name] != new[name]}
 
 
-def apply_migration(found: CheckpointTuple, mine: Mapping[str, int], migrate: Migrate | None) -> CheckpointTuple:
+def apply_migration(
+    found: CheckpointTuple, mine: Mapping[str, int], migrate: Migrate | None
+) -> CheckpointTuple:
     """A checkpoint that another graph has cut, as `migrate` makes it; else the same."""
     old = found.checkpoint["versions_seen"].get(GRAPH)
     changed = sorted(changes(old, mine)) if old is not None else []
@@ -72,8 +80,9 @@ def apply_migration(found: CheckpointTuple, mine: Mapping[str, int], migrate: Mi
 
 
 def rename_node(checkpoint: Checkpoint, old: str, new: str) -> Checkpoint:
-    """The checkpoint as it would be if a node had had another name, for `compile(migrate=...)`: work that waited for
-    the old name waits for the new one. The node starts over: questions it had asked are asked again.
+    """The checkpoint as it would be if a node had had another name, for `compile(migrate=...)`:
+    work that waited for the old name waits for the new one. The node starts over: questions it had
+    asked are asked again.
 
     >>> old = {"channel_values": {"branch:to:a": None}, "channel_versions": {"branch:to:a": 2}, "versions_seen": {}}
     >>> rename_node(old, "a", "b")["channel_values"]

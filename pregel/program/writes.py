@@ -1,6 +1,8 @@
-"""What a node returned becomes (channel, value) pairs on its task. Every rule about return values is here.
+"""What a node returned becomes (channel, value) pairs on its task. Every rule about return values
+is here.
 
-A writer is told the result and the running task and appends to `task.writes`; it never touches a channel.
+A writer is told the result and the running task and appends to `task.writes`; it never touches a
+channel.
 """
 
 from __future__ import annotations
@@ -75,7 +77,7 @@ class Writer:
         return ()
 
 
-# -- raw Pregel -------------------------------------------------------------------------------------------
+# -- raw Pregel ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,13 +169,17 @@ def check_send(send: Any, task: Any) -> None:
         InvalidUpdateError: naming the node that wrote it.
     """
     if not isinstance(send, Send):
-        raise InvalidUpdateError(f"node {task.name!r} wrote {_shown(send)} to {TASKS!r}, which takes Sends only")
+        raise InvalidUpdateError(
+            f"node {task.name!r} wrote {_shown(send)} to {TASKS!r}, which takes Sends only"
+        )
     nodes = task.known_nodes()
     if send.node not in nodes:
-        raise InvalidRouteError(f"node {task.name!r} sends to {send.node!r}; {nearest(send.node, nodes)}")
+        raise InvalidRouteError(
+            f"node {task.name!r} sends to {send.node!r}; {nearest(send.node, nodes)}"
+        )
 
 
-# -- StateGraph -------------------------------------------------------------------------------------------
+# -- StateGraph ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,13 +187,15 @@ class WriteScope:
     """The names that the results of one graph's nodes may use.
 
     Attributes:
-        keys: the state's keys that can be written; `{"__root__"}` for a graph whose state is one value.
+        keys: the state's keys that can be written; `{"__root__"}` for a graph whose state is one
+            value.
         triggers: node name → the channel that makes it run.
         strict: refuse unknown keys instead of dropping them.
         nested: the node is a graph. Its whole output may have keys of its own, which are dropped;
             its commands may not.
         hints: key → its annotation.
-        misplaced: the classes whose instances are looked at twice before they become the value of a key.
+        misplaced: the classes whose instances are looked at twice before they become the value of a
+            key.
     """
 
     keys: frozenset[str]
@@ -255,10 +263,13 @@ class StateWriter(Writer):
         self._update(result, task)
 
     def _is_value(self, result: Any) -> bool:
-        """A list is the value itself in a root graph, unless it holds a Command or a Send; a NamedTuple is a record."""
+        """A list is the value itself in a root graph, unless it holds a Command or a Send; a
+        NamedTuple is a record."""
         if is_record(result):
             return True
-        return self.root and not any(isinstance(part, (Command, Send)) or find_lookalike(part) for part in result)
+        return self.root and not any(
+            isinstance(part, (Command, Send)) or find_lookalike(part) for part in result
+        )
 
     def _part(self, part: Any, task: Any) -> None:
         if isinstance(part, Send):
@@ -307,7 +318,8 @@ class StateWriter(Writer):
             )
 
     def _record(self, record: Any, task: Any) -> None:
-        """The fields that are state keys. A record has none of them by mistake: it was to go under a key."""
+        """The fields that are state keys. A record has none of them by mistake: it was to go under
+        a key."""
         found = [(key, value) for key, value in record_items(record) if key in self.keys]
         for key, value in found:
             self._pair(key, value, task)
@@ -323,7 +335,9 @@ class StateWriter(Writer):
             text += f": its fields are {_list_names(record_fields(type(record)))}; known: {_list_names(self.keys)}"
         if self.scope.strict or other is not None:
             raise InvalidUpdateError(text)
-        warn(f"node {task.name!r} returned a {type(record).__name__}, which has none of the state's keys; dropped")
+        warn(
+            f"node {task.name!r} returned a {type(record).__name__}, which has none of the state's keys; dropped"
+        )
 
     def _pair(self, key: Any, value: Any, task: Any) -> None:
         if isinstance(key, str) and key in self.keys:
@@ -334,8 +348,8 @@ class StateWriter(Writer):
             self._unknown_key(key, task)
 
     def _look_at(self, key: str, value: Any, task: Any) -> None:
-        """Something that steers the graph, or was not awaited, became the value of a key. It is legal where the key's
-        annotation names its class."""
+        """Something that steers the graph, or was not awaited, became the value of a key. It is
+        legal where the key's annotation names its class."""
         kind = value.__class__
         if kind in (Command, Send):
             if not mentions(self.scope.hints.get(key), kind):
@@ -375,12 +389,18 @@ class StateWriter(Writer):
         """
         if send.node.__class__ is not str or send.node not in self.scope.triggers:
             self._trigger(send.node, task)
-            send.node = str.__str__(send.node)  # of a string enum, whose members a saver would not know
+            send.node = str.__str__(
+                send.node
+            )  # of a string enum, whose members a saver would not know
 
     def _trigger(self, node: str, task: Any) -> str:
         channel = self.scope.triggers.get(node) if isinstance(node, str) else None
         if channel is None:
-            why = "that is not a node to run" if node in (START, END) else nearest(node, self.scope.triggers)
+            why = (
+                "that is not a node to run"
+                if node in (START, END)
+                else nearest(node, self.scope.triggers)
+            )
             why = "the end is END, without quotes" if node == "END" else why
             raise InvalidRouteError(f"node {task.name!r} goes to {node!r}; {why}")
         return channel
@@ -408,7 +428,8 @@ def _update_pairs(update: Any) -> Iterable[Pair]:
 
 
 def _merge_parent_commands(parts: Iterable[Any]) -> Command[Any] | None:
-    """The PARENT commands of one return as one, or None. What is meant for this graph is lost with it."""
+    """The PARENT commands of one return as one, or None. What is meant for this graph is lost with
+    it."""
     commands = [p for p in parts if isinstance(p, Command) and p.graph == Command.PARENT]
     if len(commands) < 2:
         return commands[0] if commands else None
