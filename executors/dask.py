@@ -72,7 +72,7 @@ class DaskExecutor(Executor):
 
     def _check_open(self) -> None:
         if self.given.status in ("closing", "closed"):
-            raise RuntimeError("executor must be an open distributed.Client, got a closed one")
+            raise RuntimeError("executor must be connected, but this distributed.Client is closed")
 
     def hold_until_done(self, future: Any) -> None:
         """Hold an abandoned call until it ends: Dask cancels what nobody holds."""
