@@ -203,7 +203,8 @@ def join_calls(task: Task, waits: Waits) -> Steps[None]:
     """
     ends = []
     for call in task.calls or ():
-        yield waits.call(call)
+        if not call.done():
+            yield waits.call(call)
         seen = _was_seen(call)  # before `failure` looks
         ends.append((failure(call), seen))
     pauses = [error for error, _ in ends if isinstance(error, GraphInterrupt)]
@@ -222,7 +223,8 @@ def collect_questions(task: Task, signal: GraphBubbleUp, waits: Waits) -> Steps[
     once."""
     ends = []
     for call in task.calls or ():
-        yield waits.call(call)
+        if not call.done():
+            yield waits.call(call)
         ends.append(failure(call))
     if isinstance(signal, GraphInterrupt):
         merge_questions(signal, ends)
@@ -244,7 +246,8 @@ def abandon_calls(calls: Sequence[Any], error: BaseException | None, waits: Wait
         # A thread cannot be cancelled. Who is cancelled in an event loop must not wait for one.
         on_thread = isinstance(call, CallFuture) and call.coroutine is None
         if not (cancelled and on_thread):
-            yield waits.call(call)
+            if not call.done():
+                yield waits.call(call)
             failure(call)
 
 

@@ -119,8 +119,6 @@ class AsyncioWaits:
         return cache.aset(entries)
 
     async def call(self, future: Any) -> None:
-        if future.done():
-            return
         if isinstance(future, asyncio.Future):
             await asyncio.wait([future])
             return
