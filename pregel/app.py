@@ -307,20 +307,17 @@ class Pregel(Portable, StoredThreads):
         call = read_options(options)
         run = self._run(input, config, call)
         if call.output_keys is None:
-            run.show(self.program.stream)
+            run.output.select(self.program.stream)
         modes = call.stream_mode
         if modes is None:
             modes = "values" if run.parent is not None else self.stream_mode
-        run.read_by(call, modes)
+        run.output.attach_reader(call, modes)
         return run
 
     def _result(self, run: Run, call: Call) -> Any:
         """What `invoke` returns."""
         pause_parent(run)
-        value = run.last_view if run.shown else run.machine.output(run.output_keys)
-        if value == {} and not isinstance(run.output_keys, str):
-            value = None  # none of several channels holds a value
-        questions = run.paused or ()
+        value, questions = run.output.result(run.machine), run.output.questions or ()
         if call.version == "v2":
             whole = not questions and call.output_keys is None
             return GraphOutput(self.coerce_output(value, whole=whole), questions)

@@ -260,7 +260,7 @@ class StoredThreads:
         steps = read_supersteps(supersteps)
         run = self._editing(config)
         threads.drive(run, edits(run, steps))
-        return run.config_of(run.saved_id)
+        return run.thread.config_of(run.position.saved_id)
 
     async def abulk_update_state(
         self, config: RunnableConfig, supersteps: Sequence[Sequence[StateUpdate]]
@@ -271,7 +271,7 @@ class StoredThreads:
         steps = read_supersteps(supersteps)
         run = self._editing(config)
         await aio.drive(run, edits(run, steps))
-        return run.config_of(run.saved_id)
+        return run.thread.config_of(run.position.saved_id)
 
     def _editing(self, config: RunnableConfig) -> Run:
         """A run that changes the thread without running nodes."""
@@ -281,11 +281,7 @@ class StoredThreads:
         if not ns:
             return Run(graph, None, config, Call())
         graph = graph.copy({"checkpointer": saver, "serde": saver.serde})
-        run = Run(
-            graph, None, {"configurable": {**where["configurable"], "checkpoint_ns": ""}}, Call()
-        )
-        run.ns = ns
-        return run
+        return Run(graph, None, {"configurable": {**where["configurable"], "checkpoint_ns": ""}}, Call(), ns)
 
     def _thread(self, config: RunnableConfig) -> tuple[BaseCheckpointSaver, RunnableConfig]:
         if not isinstance(self.checkpointer, BaseCheckpointSaver):

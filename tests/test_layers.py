@@ -40,15 +40,18 @@ PREGEL = """
     superstep.deadline superstep.retry
     superstep.context
     superstep.task_answers
-    superstep.task superstep.state
-    run.answers
-    superstep.interrupts superstep.machine run.config
+    superstep.task superstep.state superstep.question_ids
+    superstep.interrupts superstep.machine
+    run.config run.claims
     run.tokens
     run.stream
-    run.snapshots
-    run.commits
+    run.task_records
+    run.graph_changes
+    run.position run.settings
+    run.answers run.commits run.output run.replay
     run.run
     run.effects
+    run.snapshots
     run.nested
     run.resume
     run.start
@@ -106,9 +109,6 @@ FOR_CHECKERS = {
     (".pregel.app", ".visualize.drawing"): "a graph can draw itself, though drawing sits above the engine",
     (".pregel.thread_api", ".pregel.run.explain"): "loaded when somebody asks",
     (".pregel.run.config", ".pregel.run.stream"): "an observer is a stream",
-    (".pregel.run.run", ".pregel.run.snapshots"): "what a run knows of its stored tasks",
-    (".pregel.run.snapshots", ".pregel.run.run"): "reads the run whose thread it shows",
-    (".pregel.run.commits", ".pregel.run.run"): "builds the commits of a run",
 }
 MOST_LINES = 450  # the fence; the compass is 400
 

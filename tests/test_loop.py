@@ -77,17 +77,17 @@ class Hand:
         return run
 
     def answer(self, run: Run, effect: Any) -> None:
-        saver = run.saver
+        saver = run.thread.saver
         if isinstance(effect, Load):
             self.notes.append("load")
-            effect.found = saver.get_tuple(run.config)
+            effect.found = saver.get_tuple(run.settings.config)
             effect.head = saver.head(CONFIG)
         elif isinstance(effect, Save) and effect.commit is not None:
             self.notes.append(f"commit {effect.commit.metadata['source']} {effect.commit.metadata['step']}")
             saver.commit(effect.commit)
         elif isinstance(effect, Save):
             self.notes.append("record " + " ".join(sorted({c for w in effect.writes for c, _ in w[2]})))
-            saver.commit_writes(run.thread_id, run.ns, effect.checkpoint_id, effect.writes)
+            saver.commit_writes(run.thread.thread_id, run.ns, effect.checkpoint_id, effect.writes)
         else:
             self.tasks(effect, together=self.together or not run.watched)
 
@@ -206,9 +206,9 @@ def stops(app: Pregel, **options: Any) -> list[list[str]]:
         run = hand.run(app, given, **options)
         found.append(ran(hand))
         given = None
-        if run.paused is None:
+        if run.output.questions is None:
             return found
-        assert run.paused == ()
+        assert run.output.questions == ()
 
 
 @pytest.mark.parametrize(
@@ -239,7 +239,7 @@ def test_breakpoints_of_the_graph_hold_and_a_call_may_switch_them_off() -> None:
 def test_breakpoints_hold_without_a_saver_too() -> None:
     hand = Hand()
     run = hand.run(chain(), 1, None, interrupt_before=["n2"])
-    assert (ran(hand), run.paused) == (["n1"], ())
+    assert (ran(hand), run.output.questions) == (["n1"], ())
 
 
 def test_a_breakpoint_before_one_node_holds_back_its_whole_superstep() -> None:
@@ -251,7 +251,7 @@ def test_a_breakpoint_before_one_node_holds_back_its_whole_superstep() -> None:
 def test_a_stop_after_a_node_that_wrote_nothing() -> None:
     hand = Hand(lambda task: [])
     run = hand.run(chain(InMemorySaver()), 1, interrupt_after=["n1"])
-    assert (ran(hand), run.paused) == (["n1"], ())
+    assert (ran(hand), run.output.questions) == (["n1"], ())
 
 
 def test_new_input_stops_again() -> None:
@@ -278,7 +278,7 @@ def test_a_drain_in_the_last_superstep_changes_nothing() -> None:
     control = RunControl()
     hand = Hand(lambda task: control.request_drain() if task.name == "n3" else None)
     run = hand.run(chain(InMemorySaver()), 1, control=control)
-    assert (ran(hand), run.paused) == (["n1", "n2", "n3"], None)
+    assert (ran(hand), run.output.questions) == (["n1", "n2", "n3"], None)
 
 
 # -- failure --------------------------------------------------------------------------------------------------

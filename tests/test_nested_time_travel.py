@@ -131,7 +131,7 @@ def test_a_fork_that_was_left_before_it_went_inside_goes_there_when_it_goes_on(
     (found, *_) = nested(drive, app, "t")
     ran.clear()
     with monkeypatch.context() as patch:
-        patch.setattr(start, "take_seed", lost)
+        patch.setattr(start, "load_seed", lost)
         with pytest.raises(OSError, match="killed"):
             drive.invoke(app, None, found.config)
     assert drive.invoke(app, None, CFG) == whole and ran == ["t"]

@@ -51,7 +51,7 @@ class AsyncCalls(Calls):
 
     async def _awork(self, parent: Task, child: Task) -> Any:
         """Run a call on the loop, and return or raise what it did."""
-        limit = self.run.config.get("max_concurrency")
+        limit = self.run.settings.config.get("max_concurrency")
         if limit:
             async with self._semaphores.setdefault(parent.id, asyncio.Semaphore(limit)):
                 await arun_steps(self._run_call(child, AWAITS))

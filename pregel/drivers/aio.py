@@ -85,8 +85,8 @@ async def stream(run: Run) -> AsyncGenerator[Any, None]:
     loop = supersteps(run)
     driver = AsyncDriver(run)
     run.open_calls = driver.open_calls
-    out = run.out
-    run.wake = driver.wake
+    out = run.output.chunks
+    run.output.wake_by(driver.wake)
     slices = time_slices()
     slice_end = slices.end()
     try:
@@ -138,7 +138,7 @@ class AsyncDriver:
         self._ended: deque[Task] = deque()
         self._waiter: asyncio.Future[None] | None = None
         self._journal = run.journal = AsyncJournal(run, self._loop)
-        self._limit = None if run.step_timeout is None else StepLimit(run.step_timeout)
+        self._limit = None if run.settings.step_timeout is None else StepLimit(run.settings.step_timeout)
 
     def open_calls(self, run: Run) -> AsyncCalls:
         """The mid-task calls of the run; may be asked for from any thread."""
@@ -162,13 +162,13 @@ class AsyncDriver:
         """Load or save."""
         if isinstance(effect, Save):
             try:
-                if self._run.lags:
+                if self._run.saves_in_background:
                     await self._journal.aflush()  # one step at most is unsaved
                     self._journal.post(effect)
                 else:
                     await self._journal.astore(effect)
             except BaseException:
-                self._run.out.clear()  # nobody is shown a step that could not be stored
+                self._run.output.chunks.clear()  # nobody is shown a step that could not be stored
                 raise
         elif isinstance(effect, Claim):
             await self._journal.astore(effect)
@@ -184,15 +184,16 @@ class AsyncDriver:
         """Start the tasks, or wait for more of them."""
         tasks = effect.tasks
         if self._batch is None:
-            self._journal.check()
-            if len(tasks) == 1 and not self._run.live:
+            if self._journal.unreported is not None:
+                self._journal.check()
+            if len(tasks) == 1 and not self._run.output.live:
                 # One task needs no asyncio task of its own (P2-async, P3).
                 await in_context(copy_context(), arun_task(tasks[0]))
                 effect.finished = tasks
                 return
             if self._limit is not None:
                 tasks = self._limit.detach(tasks)
-            limit = self._run.config.get("max_concurrency") or width(tasks)
+            limit = self._run.settings.config.get("max_concurrency") or width(tasks)
             self._batch = AsyncBatch(tasks, arun_task, limit, self._end)
             self._batch.start()
         await self._collect(effect, self._batch)
@@ -216,7 +217,7 @@ class AsyncDriver:
         """Wait for one task, or for all if nobody waits for single ones; take along what else has
         ended."""
         watched, ended = self._run.watched, self._ended
-        while batch.open and not (watched and (ended or self._run.out)):
+        while batch.open and not (watched and (ended or self._run.output.chunks)):
             self._waiter = self._loop.create_future()
             if self._limit is None:
                 await self._waiter
@@ -246,7 +247,7 @@ class AsyncDriver:
     async def abort(self, loop: Effects, error: BaseException) -> None:
         """Cancel running tasks, then let the loop keep what was done, even if this task is being
         cancelled."""
-        self._run.dropped = True
+        self._run.cancel()
         if self._batch is not None:
             self._batch.cancel()
         keeping = asyncio.ensure_future(self._keep(loop, error))

@@ -25,7 +25,7 @@ class AsyncJournal(Journal):
         """`Journal.record`, from a worker thread of an async run: the loop's own saver methods
         store it."""
         entry.of_call = True
-        if self._run.lags:
+        if self._run.saves_in_background:
             self._loop.call_soon_threadsafe(self.post, entry)
         else:
             self._wait(asyncio.run_coroutine_threadsafe(self.astore(entry), self._loop))
@@ -52,7 +52,7 @@ class AsyncJournal(Journal):
     async def arecord(self, entry: Save) -> None:
         """`record`, on the loop's thread."""
         entry.of_call = True
-        if self._run.lags:
+        if self._run.saves_in_background:
             self.post(entry)
         else:
             await self.astore(entry)
@@ -60,7 +60,7 @@ class AsyncJournal(Journal):
     async def astore(self, entry: Entry) -> None:
         """`store` for coroutines."""
         self._queue.append(entry)
-        if self._run.saver.in_memory:  # type: ignore[union-attr]
+        if self._run.thread.saver.in_memory:  # type: ignore[union-attr]
             async with self._turn:  # quick: not worth a task of its own
                 while not entry.done:
                     await self._astore_next()
@@ -91,7 +91,7 @@ class AsyncJournal(Journal):
             if self.broken is not None:
                 raise self.broken
             if entry.commit is not None:
-                await self._run.saver.acommit(entry.commit)  # type: ignore[union-attr]
+                await self._run.thread.saver.acommit(entry.commit)  # type: ignore[union-attr]
                 self._position.move(entry.commit)
             else:
                 await self._arecord(entry)
@@ -103,15 +103,15 @@ class AsyncJournal(Journal):
 
     async def _arecord(self, entry: Any) -> None:
         run, position = self._run, self._position
-        saver = run.saver
+        saver = run.thread.saver
         assert saver is not None
         if entry.__class__ is Claim:
-            await saver.aclaim(run.config_of(run.head), entry.revision, entry.writes)
+            await saver.aclaim(run.thread.config_of(run.position.head), entry.revision, entry.writes)
         elif position.is_past(entry):
             return
         else:
             with position.guard(entry):
                 await saver.acommit_writes(
-                    run.thread_id or "", run.ns, entry.checkpoint_id, entry.writes
+                    run.thread.thread_id or "", run.ns, entry.checkpoint_id, entry.writes
                 )
         position.count()

@@ -68,8 +68,8 @@ def recover(task: Task, error: BaseException, waits: Waits) -> Steps[None]:
         except BaseException as again:
             error = again
         finally:
-            if task.run.saver is not None:
-                task.spans = (*task.spans, began + task.run.epoch, perf_counter() - began)
+            if task.run.thread.saver is not None:
+                task.spans = (*task.spans, began + task.run.thread.epoch, perf_counter() - began)
     # Only now: the next attempt finds the calls of the last one again and goes on with them.
     yield from abandon_calls(earlier, task.error, waits)
 
@@ -80,7 +80,7 @@ def attempt_with_policies(task: Task, waits: Waits) -> Steps[None]:
     if key is None:
         yield from _attempt_and_check(task, waits)
         return
-    cache = task.run.cache
+    cache = task.run.settings.cache
     # One at a time: equal tasks wait for the first to finish, and then find its result.
     with waits.lock((id(cache), key)) as lock:
         yield lock.acquire()

@@ -25,10 +25,9 @@ from ..names import PUSH
 from ..program.program import CompiledNode
 from ..program.results import refuse_coroutine
 from ..program.writes import Writer
-from ..run.commits import encode_marks, marks_of_unfinished
 from ..run.effects import Save
 from ..run.run import Run
-from ..run.snapshots import given_answers, still_asked
+from ..run.task_records import given_answers
 from ..superstep.deadline import ChildDeadline
 from ..superstep.task import Task, call_id
 from ..types import Interrupt
@@ -82,7 +81,7 @@ class Calls:
             if parent.calls is None:
                 parent.calls = []
             child = Task(node, (PUSH, parent.path, len(parent.calls), True), arguments)
-            child.run, child.beside = self.run, self.run.saved_id
+            child.run, child.beside = self.run, self.run.position.saved_id
             deadline = parent.nearest_deadline
             if deadline is not None:
                 deadline.check()
@@ -114,18 +113,18 @@ class Calls:
     def _find_recorded(self, child: Task) -> Any:
         """A future that ends as the record of this very call says: with what it returned, or with
         questions that got no answer. None if the call is to be made."""
-        stored = self.run.stored
+        stored = self.run.position.records
         known = stored.get(child.id) if stored else None
         if known is None:
             return None
         if known.finished:
             result = dict(known.writes).get(RETURN)
-            for stream in self.run.streams:
+            for stream in self.run.output.streams:
                 stream.known((result,))
             return self._resolve(result, None)
         if self._given[0] is not stored:
             self._given = stored, given_answers(stored)
-        open_ = still_asked(self.run, known, self._given[1])
+        open_ = self.run.answers.still_asked(known, self._given[1])
         return self._resolve(None, pausing(open_)) if open_ else None
 
     def _resolve(self, value: Any, error: BaseException | None) -> Any:
@@ -135,7 +134,7 @@ class Calls:
     def _limiter(self, parent: Task) -> Callable[[Callable[[], None]], None]:
         """How a call is let in: `max_concurrency` counts the calls of one parent, so that none can
         wait for its own."""
-        limit = self.run.config.get("max_concurrency")
+        limit = self.run.settings.config.get("max_concurrency")
         if not limit:
             return POOL.submit
         return self._limiters.setdefault(parent.id, Limiter(limit)).submit
@@ -143,13 +142,13 @@ class Calls:
     def _run_call(self, child: Task, waits: Waits) -> Steps[None]:
         """Run a call to its end; show and record it."""
         step = self.run.machine.step
-        for stream in self.run.streams:
+        for stream in self.run.output.streams:
             stream.started(child, step)
         yield waits.run_task(child)
         record = build_record(self.run, child)
         if record is not None:
             yield waits.record(self.run.journal, record)
-        for stream in self.run.streams:
+        for stream in self.run.output.streams:
             stream.ended(child, step)
 
     def _work(self, child: Task, future: CallFuture) -> None:
@@ -233,7 +232,7 @@ def runs_once(parent: Task) -> bool:
     again, nor is anything around it. Then the work of telling its calls apart is saved."""
     run = parent.run
     return (
-        run.saver is None
+        run.thread.saver is None
         and run.parent is None
         and not parent.node.retry
         and parent.path[-1] is not True
@@ -293,17 +292,17 @@ def build_record(run: Run, child: Task) -> Save | None:
         if child.answers:
             marks[RESUME] = child.answers
     else:
-        marks = marks_of_unfinished(run, child)
-    if not marks or run.saver is None:
+        marks = run.commits.marks_of_unfinished(child)
+    if not marks or run.thread.saver is None:
         return None
-    if run.durability == "exit":
-        run.late.append(encode_marks(run, child, marks))
+    if run.settings.durability == "exit":
+        run.commits.exit_records.append(run.commits.encode_marks(child, marks))
         return None
     if child.beside is None:
         return None
-    return Save(None, [encode_marks(run, child, marks)], child.beside)
+    return Save(None, [run.commits.encode_marks(child, marks)], child.beside)
 
 
 def _forget_error(run: Run, child: Task) -> Mapping[str, Any]:
-    known = run.stored.get(child.id) if run.stored else None
+    known = run.position.records.get(child.id) if run.position.records else None
     return {ERROR: None} if known is not None and known.error is not None else {}

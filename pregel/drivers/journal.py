@@ -34,7 +34,7 @@ class Journal:
         self._queue: deque[Entry] = deque()
         self._lane = threading.Lock()
         # Why an entry was not stored of which the loop does not know.
-        self._unseen: BaseException | None = None
+        self.unreported: BaseException | None = None
         self._position = Position(run)
         self.broken: BaseException | None = None
 
@@ -62,7 +62,7 @@ class Journal:
         """Store what a `@task` call left, from the thread that made the call: as the run's
         durability says."""
         entry.of_call = True
-        if self._run.lags:
+        if self._run.saves_in_background:
             self.post(entry)
         else:
             self.store(entry)
@@ -81,7 +81,7 @@ class Journal:
     def check(self) -> None:
         """Raise what the saver has raised for an entry of which the loop does not know; do not
         wait."""
-        error, self._unseen = self._unseen, None
+        error, self.unreported = self.unreported, None
         if error is not None:
             raise error
 
@@ -99,7 +99,7 @@ class Journal:
             if self.broken is not None:
                 raise self.broken
             if entry.commit is not None:
-                self._run.saver.commit(entry.commit)  # type: ignore[union-attr]
+                self._run.thread.saver.commit(entry.commit)  # type: ignore[union-attr]
                 self._position.move(entry.commit)
             else:
                 self._record(entry)
@@ -113,23 +113,23 @@ class Journal:
 
     def _record(self, entry: Any) -> None:
         run, position = self._run, self._position
-        saver = run.saver
+        saver = run.thread.saver
         assert saver is not None
         if entry.__class__ is Claim:
-            saver.claim(run.config_of(run.head), entry.revision, entry.writes)
+            saver.claim(run.thread.config_of(run.position.head), entry.revision, entry.writes)
         elif position.is_past(entry):
             return
         else:
             with position.guard(entry):
-                saver.commit_writes(run.thread_id or "", run.ns, entry.checkpoint_id, entry.writes)
+                saver.commit_writes(run.thread.thread_id or "", run.ns, entry.checkpoint_id, entry.writes)
         position.count()
 
     def _fail(self, entry: Entry, error: BaseException) -> None:
         entry.error = error
         if isinstance(entry, Save) and entry.commit is not None and self.broken is None:
             self.broken = error
-        if (entry.posted or entry.of_call) and self._unseen is None:
-            self._unseen = error
+        if (entry.posted or entry.of_call) and self.unreported is None:
+            self.unreported = error
 
 
 class Position:
@@ -160,10 +160,10 @@ class Position:
         if (
             self.revision is None
             or entry.checkpoint_id != self.checkpoint_id
-            or not records_at_once(self._run.saver)
+            or not records_at_once(self._run.thread.saver)
         ):
             return _UNGUARDED
-        return expecting(self._run.saver, self._run.config_of(entry.checkpoint_id), self.revision)
+        return expecting(self._run.thread.saver, self._run.thread.config_of(entry.checkpoint_id), self.revision)
 
     def move(self, commit: Commit) -> None:
         """A checkpoint has been stored."""
@@ -180,13 +180,13 @@ class Position:
     def _take_up(self) -> None:
         """Begin at what was loaded, if nothing was stored before."""
         run = self._run
-        found = run.found
+        found = run.position.found
         if (
             self.checkpoint_id is None
             and found is not None
-            and run.saved_id == run.head == found.checkpoint["id"]
+            and run.position.saved_id == run.position.head == found.checkpoint["id"]
         ):
-            self.checkpoint_id, self.revision = run.saved_id, found.revision
+            self.checkpoint_id, self.revision = run.position.saved_id, found.revision
 
 
 _UNGUARDED: AbstractContextManager[None] = nullcontext()

@@ -12,7 +12,8 @@ from .steps import Steps, Waits
 
 def load(run: Run, effect: Load, waits: Waits) -> Steps[None]:
     """Find what an effect names, and fill it in."""
-    saver, config = run.saver, effect.at or _start_config(run)
+    thread = run.thread
+    saver, config = thread.saver, effect.at or thread.config_of(thread.checkpoint_id)
     assert saver is not None
     if effect.made_by is not None:
         effect.found = yield waits.run_of(saver, config, effect.made_by)
@@ -27,13 +28,6 @@ def load(run: Run, effect: Load, waits: Waits) -> Steps[None]:
         older = yield waits.ids_before(effect.saver, whole, effect.before)
         effect.found = yield waits.first_of(saver, config, lambda each: _made_under(each) in older)
         effect.head = yield waits.head(saver, config)
-
-
-def _start_config(run: Run) -> Any:
-    """The config that names what this run starts from."""
-    if run.parent is not None:
-        return run.config_of(None)
-    return run.config_of((run.config.get("configurable") or {}).get("checkpoint_id"))
 
 
 def _made_under(found: Any) -> str | None:

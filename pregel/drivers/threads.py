@@ -55,8 +55,8 @@ def stream(run: Run) -> Iterator[Any]:
     loop = supersteps(run)
     driver = Driver(run)
     run.open_calls = Calls
-    out = run.out
-    run.wake = driver.wake
+    out = run.output.chunks
+    run.output.wake_by(driver.wake)
     try:
         for effect in loop:
             if effect.__class__ is not RunTasks:
@@ -94,7 +94,7 @@ class Driver:
         self._dropped: list[Task] = []
         self._open = 0
         self._journal = run.journal = Journal(run)
-        self._limit = None if run.step_timeout is None else StepLimit(run.step_timeout)
+        self._limit = None if run.settings.step_timeout is None else StepLimit(run.settings.step_timeout)
 
     def wake(self) -> None:
         """A chunk is waiting for the reader."""
@@ -105,13 +105,13 @@ class Driver:
         """Load or save; threads give way by themselves."""
         if isinstance(effect, Save):
             try:
-                if self._run.lags:
+                if self._run.saves_in_background:
                     self._journal.flush()  # one step at most is unsaved
                     self._journal.post(effect)
                 else:
                     self._journal.store(effect)
             except BaseException:
-                self._run.out.clear()  # nobody is shown a step that could not be stored
+                self._run.output.chunks.clear()  # nobody is shown a step that could not be stored
                 raise
         elif isinstance(effect, Claim):
             self._journal.store(effect)
@@ -130,8 +130,9 @@ class Driver:
         """Start the tasks, or wait for more of them."""
         tasks = effect.tasks
         if self._batch is None:
-            self._journal.check()
-            if len(tasks) == 1 and not self._run.live:
+            if self._journal.unreported is not None:
+                self._journal.check()
+            if len(tasks) == 1 and not self._run.output.live:
                 # One task needs no batch, no worker and no queue (P1, P2).
                 copy_context().run(run_task, tasks[0])
                 effect.finished = tasks
@@ -147,7 +148,7 @@ class Driver:
         self._open = len(tasks)
         self._dropped = []
         self._batch = Batch(
-            tasks, run_task, run.config.get("max_concurrency") or MAX_THREADS, self._end
+            tasks, run_task, run.settings.config.get("max_concurrency") or MAX_THREADS, self._end
         )
         if run.watched:
             self._batch.start()
@@ -186,7 +187,7 @@ class Driver:
             if task is not None:
                 self._open -= 1
                 finished.append(task)
-            elif run.watched and run.out:
+            elif run.watched and run.output.chunks:
                 break
         effect.finished = finished
         effect.open = self._open - len(self._dropped)
@@ -213,7 +214,7 @@ class Driver:
     def abort(self, loop: Effects, error: BaseException) -> None:
         """Let running tasks end, then let the loop keep what was done. Its own end is not our
         concern."""
-        self._run.dropped = True
+        self._run.cancel()
         if self._batch is not None:
             self._dropped += self._batch.cancel()
             while self._open > len(self._dropped):

@@ -26,7 +26,7 @@ def run_task(task: Task) -> None:
     """Run a task to its end, retries included. Call it in a context of its own; it does not
     raise."""
     RUNNING.set(task)
-    timed = task.run.saver is not None
+    timed = task.run.thread.saver is not None
     began = perf_counter() if timed else 0.0
     error: BaseException | None = None
     try:
@@ -38,7 +38,7 @@ def run_task(task: Task) -> None:
     except BaseException as raised:
         error = raised
     if timed:
-        task.spans = (*task.spans, began + task.run.epoch, perf_counter() - began)
+        task.spans = (*task.spans, began + task.run.thread.epoch, perf_counter() - began)
     if error is not None:
         run_steps(recover(task, error, WAITS))
         error = None  # its traceback holds this frame: no circle for the garbage collector

@@ -1,135 +1,113 @@
-"""Answers on their way to the questions they are for.
-
-A call brings answers; before any node runs they are stored as a *claim* beside the checkpoint whose
-tasks asked, so that of several calls one goes on, and what a person has said outlives the process.
-A claim stays open until each of its answers has reached the record of the task that asked, or that
-task has finished.
-"""
+"""Answers on their way to the questions they are for: what one call brings, until the questions take it."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Mapping, Sequence
-from hashlib import blake2b
+from collections.abc import Collection, Container, Mapping, Sequence
 from threading import Lock
 from typing import Any
 
 from ...channels.base import MISSING
-from ...store.keys import canonical_key
-from ..superstep.context import TaskContext
 from ..superstep.task import Task
+from ..types import Interrupt
+from .claims import FIRST
+from .position import Position
+from .task_records import TaskRecord
 
-FIRST = ""
-"""In a claim, in place of a question's id: the first question that is asked."""
-
-TASK, PLACE = slice(0, 16), slice(0, 20)
-"""The digits of a question's id that name its task, and its task and place."""
-_KEYED = "ffff"
-_LAST_PLACE = 0xFFFE
-_NO_PLACE = (_KEYED, f"{_LAST_PLACE:04x}")  # the last stands for all places from there on
-
-
-def question_id(ns: str, place: int, value: Any) -> str:
-    """32 hex digits for a question without a key: 16 for its task, 4 for its place among the
-    questions of that task, 12 for the place and what is asked. So an answer can never reach another
-    question than the one that was shown."""
-    content = blake2b(f"{place}\0{_content(value)}".encode(), digest_size=6).hexdigest()
-    return f"{task_digits(ns)}{min(place, _LAST_PLACE):04x}{content}"
-
-
-def keyed_id(ns: str, key: str) -> str:
-    """32 hex digits for the question of this key, whatever its place and its words."""
-    return f"{task_digits(ns)}{_KEYED}{blake2b(key.encode(), digest_size=6).hexdigest()}"
-
-
-def unworded_id(ns: str, place: int) -> str:
-    """The id of a question as it was before ids knew what is asked. Threads that were stored then
-    have it."""
-    return blake2b(f"{ns}\0{place}".encode(), digest_size=16).hexdigest()
-
-
-def task_digits(ns: str) -> str:
-    """The digits by which the ids of all questions of one task begin."""
-    return blake2b(ns.encode(), digest_size=8).hexdigest()
-
-
-def moved_id(question: str, ns: str) -> str:
-    """The id of the same question in a task with another namespace."""
-    return task_digits(ns) + question[TASK.stop :]
-
-
-def _content(value: Any) -> str:
-    try:
-        return canonical_key(value)
-    except TypeError:  # nothing in it tells it from others of its kind
-        return f"{type(value).__module__}.{type(value).__qualname__}"
-
-
-def at_place(ids: Iterable[str], question: str) -> str | None:
-    """One of these ids that is of the same task and place as a question's. A question with a key
-    has no place."""
-    if question[TASK.stop : PLACE.stop] in _NO_PLACE:
-        return None
-    return next((each for each in ids if each[PLACE] == question[PLACE]), None)
-
-
-_FIRST = Lock()
+_first_lock = Lock()
 
 
 class Answers:
-    """What a call brings, until the questions take it.
+    """What a call brings. Nested runs take answers from the runs around them.
 
     Attributes:
         by_id: by question.
-        first: for the first question that is asked; MISSING if there is none such. `renewed`: it is
-            of a call that died, so it may have been taken by a nested graph already; then only a
-            task that was given no answer yet takes it.
-        only_in: the task in which the only pending question was asked, if its answer was given
-            without an id; and that question.
+        first: for the first question that is asked; MISSING if there is none such.
         brought_any: this call, or one around it, has brought answers.
-        claimed: what the claim of this call, or the one that it goes on with, holds; None if there
-            is none, or it has ended. It stands beside the checkpoint `beside`.
+        claimed: what the claim of this call, or the one that it goes on with, holds; None if there is none, or it has
+            ended.
+        beside: the checkpoint beside which that claim stands.
     """
 
-    __slots__ = ("_run", "beside", "brought_any", "by_id", "claimed", "first", "only_in", "renewed")
+    __slots__ = ("_only", "_parent", "_position", "_renewed", "beside", "brought_any", "by_id", "claimed", "first")
 
-    def __init__(self, run: TaskContext[Task]) -> None:
-        self._run = run
+    def __init__(self, parent: Task | None, position: Position) -> None:
+        self._parent = parent
+        self._position = position
         self.by_id: dict[str, Any] = {}
         self.first: Any = MISSING
-        self.renewed = False
-        self.only_in: tuple[str, str] | None = None
-        self.brought_any: bool = run.parent is not None and run.parent.run.answers.brought_any
+        self._renewed = False
+        self._only: tuple[str, str] | None = None
+        self.brought_any: bool = parent is not None and parent.run.answers.brought_any
         self.claimed: dict[str, Any] | None = None
         self.beside: str | None = None
 
-    def take(self, question: str, by: Task, inside: tuple[Any, ...] = ()) -> tuple[Any, ...]:
-        """The answer to this question as a one-item tuple, empty if there is none; it can be taken
-        once.
+    # -- brought by a call --------------------------------------------------------------------------------------
+
+    def bring(self, by_id: Mapping[str, Any], only: tuple[str, str] | None = None) -> None:
+        """Answers have come.
+
+        Args:
+            only: task and id of the only question that is open, if its answer came without an id.
+        """
+        self.by_id, self._only, self.brought_any = dict(by_id), only, True
+
+    def bring_first(self, answer: Any) -> None:
+        """An answer has come for the first question that is asked."""
+        self.first, self.brought_any = answer, True
+
+    def bring_again(self, left: Mapping[str, Any], beside: str | None) -> None:
+        """Go on with what is left of the claim of a call that did not come to its end. A nested graph may have taken
+        the answer to the first question already: so only a task that has been given no answer yet takes it."""
+        self.claimed, self.beside = dict(left), beside
+        self.by_id = {question: answer for question, answer in left.items() if question != FIRST}
+        if FIRST in left:
+            self.first, self._renewed = left[FIRST], True
+        self.brought_any = self.brought_any or bool(left)
+
+    def claim(self, beside: str | None) -> None:
+        """All that was brought is claimed, beside this checkpoint."""
+        self.claimed, self.beside = dict(self.by_id), beside
+        if self.first is not MISSING:
+            self.claimed[FIRST] = self.first
+
+    def end_claim(self) -> dict[str, Any] | None:
+        """The claim ends; what it holds, or None if there is none."""
+        claimed, self.claimed = self.claimed, None
+        return claimed
+
+    # -- taken by questions -------------------------------------------------------------------------------------
+
+    def take(self, question: str, by: Task, inside: tuple[Answers, ...] = ()) -> tuple[Any, ...]:
+        """The answer to this question as a one-item tuple, empty if there is none; it can be taken once.
 
         Args:
             by: the task of this run that asks, or in which a nested graph asks.
-            inside: the nested runs between that task and the question.
+            inside: those of the nested runs between that task and the question.
         """
         taken = self._take(question, fresh=not by.known_answers())
-        if not taken and inside and self.only_in is not None and self.only_in[0] == by.id:
-            # Was the nested graph changed by hand, so that it does not know the question? Then its
-            # next one is meant.
-            only = self.only_in[1]
-            if only in self.by_id and not any(run.answers.has_asked((only,)) for run in inside):
+        if not taken and inside and self._only is not None and self._only[0] == by.id:
+            # Was the nested graph changed by hand, so that it does not know the question? Then its next one is meant.
+            only = self._only[1]
+            if only in self.by_id and not any(answers.has_asked((only,)) for answers in inside):
                 taken = (self.by_id.pop(only),)
-        around = self._run.parent
+        around = self._around
         if not taken and around is not None:
-            taken = around.run.answers.take(question, around, (*inside, self._run))
+            taken = around.take(question, self._parent, (*inside, self))
         if taken and inside:
             by.passed_on = {**by.passed_on, question: taken[0]}
         return taken
 
+    @property
+    def _around(self) -> Any:
+        """The answers of the run around this one, or None."""
+        return self._parent.run.answers if self._parent is not None else None
+
     def _take(self, question: str, *, fresh: bool) -> tuple[Any, ...]:
         if question in self.by_id:
             return (self.by_id.pop(question),)
-        if self.first is MISSING or (self.renewed and not fresh):
+        if self.first is MISSING or (self._renewed and not fresh):
             return ()
-        with _FIRST:  # of questions asked at once on several threads one is the first
+        with _first_lock:  # of questions asked at once on several threads one is the first
             answer, self.first = self.first, MISSING
         if answer is MISSING:
             return ()
@@ -142,63 +120,50 @@ class Answers:
         """An answer did not fit its question: no later call takes it up."""
         if self.claimed is not None:
             self.claimed.pop(question, None)
-        if self._run.parent is not None:
-            self._run.parent.run.answers.reject(question)
+        if self._around is not None:
+            self._around.reject(question)
+
+    # -- looked at ----------------------------------------------------------------------------------------------
 
     def may_reach(self, questions: Collection[str]) -> bool:
         """Whether this call, or one around it, brings an answer to one of these questions."""
         if self.first is not MISSING or not self.by_id.keys().isdisjoint(questions):
             return True
-        return self._run.parent is not None and self._run.parent.run.answers.may_reach(questions)
+        return self._around is not None and bool(self._around.may_reach(questions))
 
     def brought(self, task: Task) -> dict[str, Any]:
-        """The answers that this call, or one around it, brings for the questions that a task has
-        asked."""
-        known = self._run.stored.get(task.id)
-        asked = {question.id for question in known.interrupts} if known is not None else set()
+        """The answers that this call, or one around it, brings for the questions that a task has asked."""
+        record = self._position.records.get(task.id)
         found: dict[str, Any] = {}
-        run: TaskContext[Task] | None = self._run if asked else None
-        while run is not None:
-            found.update((each, run.answers.by_id[each]) for each in asked if each in run.answers.by_id)
-            run = run.parent.run if run.parent is not None else None
+        if record is None:
+            return found
+        asked = [question.id for question in record.interrupts]
+        answers: Answers | None = self
+        while answers is not None:
+            found.update((each, answers.by_id[each]) for each in asked if each in answers.by_id)
+            answers = answers._around
         return found
+
+    def still_asked(self, record: TaskRecord, given: Collection[str]) -> tuple[Interrupt, ...]:
+        """The questions for which a task need not run to ask them again: answers have come, but none of them for what
+        it asks. None if it must run.
+
+        Args:
+            given: the questions whose answers are recorded beside the checkpoint.
+        """
+        must_run = record.raised or record.edited or record.error is not None or not record.waiting
+        if must_run or not self.brought_any or self.may_reach([question.id for question in record.interrupts]):
+            return ()
+        return tuple(question for question in record.waiting if question.id not in given)
 
     def has_asked(self, ids: Container[str]) -> bool:
         """Whether one of these questions was pending when this run was loaded."""
-        return any(question.id in ids for known in self._run.stored.values() for question in known.interrupts)
+        records = self._position.records.values()
+        return any(question.id in ids for record in records for question in record.interrupts)
 
-    def shown(self, task: Task, question: str) -> Any:
+    def find_asked(self, task: Task, question: str) -> Interrupt | None:
         """What a task had asked under this id, if it is recorded."""
-        known = self._run.stored.get(task.id)
-        return next((each for each in known.interrupts if each.id == question), None) if known is not None else None
+        record = self._position.records.get(task.id)
+        asked: Sequence[Interrupt] = record.interrupts if record is not None else ()
+        return next((each for each in asked if each.id == question), None)
 
-
-def claim_record(answers: Mapping[str, Any], run_id: str | None, taken: Sequence[str], before: Iterable[str]) -> Any:
-    """A claim as it is stored by a run that goes on.
-
-    Args:
-        taken: the runs whose commands were taken beside this checkpoint.
-        before: the questions whose answers were recorded by then.
-    """
-    return {"answers": dict(answers), "run_id": run_id, "taken": [*taken], "before": [*before], "live": True}
-
-
-def undelivered(claim: Mapping[str, Any] | None, open_ids: Collection[str], given: Collection[str]) -> dict[str, Any]:
-    """The answers of a claim that have not reached the record of a task.
-
-    Args:
-        open_ids: the questions that are recorded and wait.
-        given: the questions whose answers are recorded beside this checkpoint.
-    """
-    if claim is None:
-        return {}
-    left = {q: answer for q, answer in claim["answers"].items() if q in open_ids and q not in given}
-    if FIRST in claim["answers"] and set(given) <= set(claim.get("before", ())):
-        left[FIRST] = claim["answers"][FIRST]
-    return left
-
-
-def locked(claim: Mapping[str, Any] | None) -> bool:
-    """Whether the run that brought these answers has not ended, as far as is recorded: it may be at
-    work, or dead."""
-    return claim is not None and bool(claim.get("live", True))

@@ -7,169 +7,290 @@ value can reach the history.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...channels.base import MISSING
 from ...channels.last_value import LastValue
 from ...checkpoint.base import (
+    CLAIM,
     ERROR,
     ERROR_SOURCE,
     INTERRUPT,
     NO_WRITES,
+    NULL_TASK_ID,
     RAISED,
     RESUME,
     Checkpoint,
+    CheckpointTuple,
     Commit,
     TaskWrites,
 )
 from ...checkpoint.overrides import stores_by_put
 from ...checkpoint.records import iso
 from ...checkpoint.serde import Blob
-from ..superstep.task import Task, uuid_text
+from ..names import BY_COMMAND, has_task_ids
+from ..program.writes import Pair
+from ..superstep.machine import Machine
+from ..superstep.task import Task, new_checkpoint_id, uuid_text
+from ..types import Command
+from .config import scalars
+from .position import Position
+from .settings import Settings, Thread
 
-if TYPE_CHECKING:
-    from .run import Run
+_MARKS = {
+    ERROR: "the error",
+    ERROR_SOURCE: "the error",
+    INTERRUPT: "what interrupt() asks",
+    RESUME: "the answers",
+}
 
 
-def encode(run: Run, task: Task) -> TaskWrites:
-    """A finished task's writes as a saver takes them."""
-    dumps = run.saver.serde.dumps  # type: ignore[union-attr]
-    skip, known_blobs = run.program.untracked, run.blobs
-    writes = []
-    for name, value in task.writes:
-        if name not in skip:
+class Commits:
+    """Builds the commits and records of one run.
+
+    Attributes:
+        metadata: what each checkpoint of the run says of itself; see `build`.
+        parents: namespace → the checkpoint from which each graph around this one runs.
+        last: the last checkpoint built by this run, or the one from which it goes on, until readers have seen it.
+        exit_records: with durability "exit": records of `@task` calls and failures, stored at the end of the call.
+        inner: with durability "exit": namespace → task and commit of nested graphs that have run to their end. It is
+            stored if that task is to go on later.
+    """
+
+    __slots__ = (
+        "_applying", "_blobs", "_exit_source", "_position", "_settings", "_thread", "exit_records", "inner", "last",
+        "metadata", "parents",
+    )  # fmt: skip
+
+    def __init__(self, settings: Settings, thread: Thread, position: Position, *, nested: bool) -> None:
+        self._settings = settings
+        self._thread = thread
+        self._position = position
+        self._blobs: dict[str, tuple[Any, Blob]] = {}  # key → what a task of this superstep wrote last, and encoded
+        self._applying = False  # a superstep is half applied that is not stored at once: no state counts
+        self._exit_source = "loop"
+        self.metadata: dict[str, Any] = {}
+        if thread.saver is not None:
+            self.metadata = scalars(settings.config, thread.run_id)
+            if thread.run_id is not None and not nested and isinstance(settings.given, Command):
+                self.metadata[BY_COMMAND] = True
+        self.parents = thread.parents
+        self.last: Commit | CheckpointTuple | None = None
+        self.exit_records: list[TaskWrites] = []
+        self.inner: dict[str, tuple[Task, Commit]] = {}
+
+    # -- tasks ------------------------------------------------------------------------------------------------
+
+    def encode_writes(self, task: Task) -> TaskWrites:
+        """A finished task's writes as a saver takes them.
+
+        Raises:
+            UnserializableError: it wrote what cannot be stored; its notes name key, task and thread.
+        """
+        dumps = self._thread.saver.serde.dumps  # type: ignore[union-attr]
+        skip, blobs = self._settings.program.untracked, self._blobs
+        writes = []
+        for name, value in task.writes:
+            if name not in skip:
+                try:
+                    blob = dumps(value)
+                    writes.append((name, blob))
+                    blobs[name] = (value, blob)
+                except Exception as error:
+                    error.add_note(f"while storing key {name!r} written by task {task.name!r} of {self._thread}")
+                    raise
+        record = self._position.records.get(task.id) if self._position.records else None
+        if record is not None and record.error is not None:
+            writes.append((ERROR, dumps(None)))  # it failed before and has now succeeded
+        writes = writes or [(NO_WRITES, dumps(None))]
+        if task.answers or task.passed_on:
+            writes.append((RESUME, dumps({**(task.answers or {}), **task.passed_on})))
+        spans, task.spans = task.spans, ()
+        return TaskWrites(task.id, task.path_text, writes, spans)
+
+    def encode_marks(self, task: Task, marks: Mapping[str, Any]) -> TaskWrites:
+        """Control writes of a task that failed or paused.
+
+        Raises:
+            UnserializableError: its question, result or answers cannot be stored; its notes say whose.
+        """
+        encoded = self._encode(marks.items(), _MARKS, f"of task {task.name!r} of {self._thread}")
+        spans, task.spans = task.spans, ()
+        return TaskWrites(task.id, task.path_text, encoded, spans)
+
+    def encode_command(self, pairs: Sequence[Pair]) -> TaskWrites:
+        """What a `Command` brings beside a checkpoint, as the writes of no task.
+
+        Raises:
+            UnserializableError: part of it cannot be stored; its notes say which.
+        """
+        what = {name: f"key {name!r} of the Command" for name, _ in pairs}
+        what[CLAIM] = "the answer in Command(resume=...)"
+        return TaskWrites(NULL_TASK_ID, "", self._encode(pairs, what, f"to {self._thread}"))
+
+    def _encode(self, pairs: Iterable[Pair], what: Mapping[str, str], where: str) -> list[tuple[str, Blob]]:
+        dumps = self._thread.saver.serde.dumps  # type: ignore[union-attr]
+        encoded = []
+        for name, value in pairs:
             try:
-                blob = dumps(value)
-                writes.append((name, blob))
-                known_blobs[name] = (value, blob)
+                encoded.append((name, dumps(value)))
             except Exception as error:
-                error.add_note(f"while storing key {name!r} written by task {task.name!r} of thread {run.thread_id!r}")
+                error.add_note(f"while storing {what.get(name, 'the result')} {where}")
                 raise
-    known = run.stored.get(task.id) if run.stored else None
-    if known is not None and known.error is not None:
-        writes.append((ERROR, dumps(None)))  # it failed before and has now succeeded
-    writes = writes or [(NO_WRITES, dumps(None))]
-    if task.answers or task.passed_on:
-        writes.append((RESUME, dumps({**(task.answers or {}), **task.passed_on})))
-    spans, task.spans = task.spans, ()
-    return TaskWrites(task.id, task.path_text, writes, spans)
+        return encoded
 
+    def marks_of_unfinished(self, task: Task) -> dict[str, Any]:
+        """What a task leaves that has failed or paused, as control writes: its error or questions, and the answers
+        that it has been given. An answer that was recorded and has been rejected since is no longer among them."""
+        record = self._position.records.get(task.id) if self._position.records else None
+        marks: dict[str, Any] = {}
+        if isinstance(task.error, Exception):
+            marks[ERROR] = task.error
+        if task.interrupts:
+            marks[INTERRUPT] = list(task.interrupts)
+            if task.raised or (record is not None and record.raised):
+                marks[RAISED] = task.raised
+        if task.answers or (task.answers is not None and record is not None and record.answers):
+            marks[RESUME] = task.answers
+        return marks
 
-def encode_marks(run: Run, task: Task, marks: Mapping[str, Any]) -> TaskWrites:
-    """Control writes of a task that failed or paused.
+    # -- supersteps -------------------------------------------------------------------------------------------
 
-    Raises:
-        UnserializableError: its question, result or answers cannot be stored; the notes say whose.
-    """
-    dumps = run.saver.serde.dumps  # type: ignore[union-attr]
-    encoded = []
-    for name, value in marks.items():
+    def build(self, machine: Machine, source: str, writes: list[TaskWrites]) -> Commit:
+        """The checkpoint of the superstep just applied, ready to be stored.
+
+        Its id is the machine's; or, if it may be stored late, one that can be found again.
+
+        Raises:
+            UnserializableError: a channel holds what cannot be stored; its notes name key, step and thread.
+        """
+        thread, position = self._thread, self._position
+        assert thread.saver is not None and thread.thread_id is not None
+        values, changed, seen = self._encode_changes(machine)
+        late = self._settings.durability == "async"
+        if late and (source == "loop" or (source == "input" and (thread.ns or thread.run_id))):
+            origin = position.saved_id or ""
+            if source == "input":
+                origin = f"{position.saved_id}\0{thread.ns}\0{thread.run_id}"
+            machine.checkpoint_id = successor_id(origin, values)
+        now = time.time()
+        self.last = commit = Commit(
+            thread.thread_id,
+            thread.ns,
+            machine.checkpoint_id,
+            position.head,
+            position.saved_id,
+            now,
+            {**self.metadata, "source": source, "step": machine.step - 1, "parents": self.parents},
+            values,
+            changed,
+            seen,
+            None if machine.changed is None else sorted(machine.changed),
+            writes,
+            lambda: machine.checkpoint(iso(now)),
+        )
+        if late and not thread.saver.in_memory and (commit.head != commit.parent_id or stores_by_put(thread.saver)):
+            self.freeze(commit)  # it may be asked for the whole state when the run has gone on
+        machine.unsaved = set()
+        machine.unsaved_seen = set()
+        self._blobs.clear()
+        position.advance(machine.checkpoint_id)
+        return commit
+
+    def _encode_changes(
+        self, machine: Machine
+    ) -> tuple[dict[str, Blob | None], dict[str, int], dict[str, dict[str, int]]]:
+        """What has changed since the last checkpoint: values, their versions, and what nodes have seen.
+
+        Loops where comprehensions would do: until Python 3.12 each of those is a call (benchmarks P4, P5).
+        """
+        dumps = self._thread.saver.serde.dumps  # type: ignore[union-attr]
+        channels, versions, blobs = machine.channels, machine.versions, self._blobs
+        values: dict[str, Blob | None] = {}
+        changed: dict[str, int] = {}
+        seen: dict[str, dict[str, int]] = {}
+        for name in machine.unsaved_seen:
+            seen[name] = machine.seen[name]
+        for name in machine.unsaved:
+            changed[name] = versions[name]
+            channel = channels.get(name)
+            stored = channel.checkpoint() if channel is not None else MISSING
+            known = blobs.get(name)
+            try:
+                if known is not None and stored is known[0] and channel.__class__ is LastValue:
+                    values[name] = known[1]  # just encoded as a task's write; no reducer has touched it since
+                else:
+                    values[name] = None if stored is MISSING else dumps(stored)
+            except Exception as error:
+                error.add_note(f"while storing key {name!r} after step {machine.step - 1} of {self._thread}")
+                raise
+        return values, changed, seen
+
+    def freeze(self, commit: Commit) -> None:
+        """Make the whole checkpoint of a commit now, sharing nothing with the live state: it is stored later."""
+        serde, checkpoint = self._settings.serde, commit.whole()
+        values = {name: serde.loads(serde.dumps(value)) for name, value in checkpoint["channel_values"].items()}
+        copied = Checkpoint(**{**checkpoint, "channel_values": values})
+        commit.whole = lambda: copied
+
+    def stay_inside(self, found: CheckpointTuple) -> None:
+        """What is built on this checkpoint of a nested graph is in the same ones of the graphs around it, so that these
+        find it."""
+        self.parents = found.metadata.get("parents", {})
+
+    def go_on_from(self, found: CheckpointTuple | None) -> None:
+        """Nothing was built before the first superstep: readers are shown the checkpoint from which the run goes on."""
+        self.last = self.last or found
+
+    def take_last(self) -> None:
+        """Readers have seen it."""
+        self.last = None
+
+    # -- durability "exit" ------------------------------------------------------------------------------------
+
+    def postpone(self, machine: Machine, source: str) -> None:
+        """A checkpoint is due, but all storing waits for the end of the call."""
+        machine.checkpoint_id = new_checkpoint_id()
+        self._exit_source = source
+
+    def apply_unstored(self, machine: Machine, tasks: Sequence[Task]) -> None:
+        """Apply a superstep that is not stored at once. Ctrl-C may come in between: half of it must not be stored."""
+        self._applying = True
         try:
-            encoded.append((name, dumps(value)))
-        except Exception as error:
-            what = _MARKS.get(name, "the result")
-            error.add_note(f"while storing {what} of task {task.name!r} of thread {run.thread_id!r}")
+            machine.apply(tasks)
+        except Exception:
+            self._applying = False  # nothing has happened
             raise
-    spans, task.spans = task.spans, ()
-    return TaskWrites(task.id, task.path_text, encoded, spans)
+        self.postpone(machine, "loop")
+        self.exit_records.clear()
+        self._applying = False
 
+    def build_at_exit(self, machine: Machine) -> Commit | None:
+        """The one checkpoint of this call, if it changed anything and is not half-way through a change."""
+        changed = machine.unsaved or machine.unsaved_seen or self._exit_source == "fork"
+        if self._applying or not changed:
+            return None
+        source, self._exit_source = self._exit_source, "loop"
+        return self.build(machine, source, [])
 
-def marks_of_unfinished(run: Run, task: Task) -> dict[str, Any]:
-    """What a task leaves that has failed or paused, as control writes: its error or questions, and the answers that it
-    has been given. An answer that was recorded and has been rejected since is no longer among them."""
-    known = run.stored.get(task.id) if run.stored else None
-    marks: dict[str, Any] = {}
-    if isinstance(task.error, Exception):
-        marks[ERROR] = task.error
-    if task.interrupts:
-        marks[INTERRUPT] = list(task.interrupts)
-        if task.raised or (known is not None and known.raised):
-            marks[RAISED] = task.raised
-    if task.answers or (task.answers is not None and known is not None and known.answers):
-        marks[RESUME] = task.answers
-    return marks
-
-
-_MARKS = {ERROR: "the error", ERROR_SOURCE: "the error", INTERRUPT: "what interrupt() asks", RESUME: "the answers"}
-
-
-def cut(run: Run, source: str, writes: list[TaskWrites]) -> Commit:
-    """The checkpoint of the superstep just applied, under the id the machine has for it (or, if it may be stored late,
-    one that can be found again), ready to be stored.
-
-    Raises:
-        UnserializableError: a channel holds what cannot be stored, with key, step and thread in its notes.
-    """
-    machine = run.machine
-    assert run.saver is not None and run.thread_id is not None
-    dumps, channels, versions = run.saver.serde.dumps, machine.channels, machine.versions
-    # Loops here and in `sql/rows` where a comprehension would do: until Python 3.12 that is a call.
-    values: dict[str, Blob | None] = {}
-    changed: dict[str, int] = {}
-    seen: dict[str, dict[str, int]] = {}
-    for name in machine.unsaved_seen:
-        seen[name] = machine.seen[name]
-    for name in machine.unsaved:
-        changed[name] = versions[name]
-        channel = channels.get(name)
-        stored = channel.checkpoint() if channel is not None else MISSING
-        known = run.blobs.get(name)
-        try:
-            if known is not None and stored is known[0] and channel.__class__ is LastValue:
-                values[name] = known[1]  # just encoded as a task's write; no reducer has touched it since
-            else:
-                values[name] = None if stored is MISSING else dumps(stored)
-        except Exception as error:
-            error.add_note(f"while storing key {name!r} after step {machine.step - 1} of thread {run.thread_id!r}")
-            raise
-    if run.durability == "async" and (source == "loop" or (source == "input" and (run.ns or run.run_id))):
-        origin = run.saved_id if source == "loop" else f"{run.saved_id}\0{run.ns}\0{run.run_id}"
-        machine.checkpoint_id = successor_id(origin or "", values)
-    now = time.time()
-    run.committed = commit = Commit(
-        run.thread_id,
-        run.ns,
-        machine.checkpoint_id,
-        run.head,
-        run.saved_id,
-        now,
-        {**run.metadata, "source": source, "step": machine.step - 1, "parents": run.parents},
-        values,
-        changed,
-        seen,
-        None if machine.changed is None else sorted(machine.changed),
-        writes,
-        lambda: machine.checkpoint(iso(now)),
-    )
-    # Written out, as a call less for every superstep: `run.lags`.
-    if (
-        run.durability == "async"
-        and not run.saver.in_memory
-        and (commit.head != commit.parent_id or stores_by_put(run.saver))
-    ):
-        freeze(run, commit)  # it may be asked for the whole state when the run has gone on
-    machine.unsaved = set()
-    machine.unsaved_seen = set()
-    run.blobs.clear()
-    run.head = run.saved_id = machine.checkpoint_id
-    return commit
+    def leave_to(self, around: Commits, task: Task, commit: Commit) -> bool:
+        """Leave the checkpoint of a nested graph that has finished to the run around it, if it is needed only until
+        the task that ran it is done: that run stores in the same place at its own end, and no later task goes on from
+        there, as from a history."""
+        same_end = around._thread.saver is self._thread.saver and around._settings.durability == "exit"
+        if not same_end or not has_task_ids(self._thread.ns):
+            return False
+        around.inner[self._thread.ns] = task, commit
+        return True
 
 
 def successor_id(origin: str, values: Mapping[str, Blob | None]) -> str:
     """The id of a checkpoint by what it continues and what has changed. The superstep after it may run before it is
-    stored; if it is lost and comes out the same again, the ids of that superstep's tasks are the same, too (R3)."""
+    stored; if it is lost and comes out the same again, the ids of that superstep's tasks are the same, too."""
     digest = blake2b(origin.encode(), digest_size=16)
     for name in sorted(values):
         form, payload = values[name] or ("", b"")
         digest.update(f"\0{name}\0{form}\0{len(payload)}\0".encode() + payload)
     return uuid_text(digest.hexdigest())
-
-
-def freeze(run: Run, commit: Commit) -> None:
-    """Make the whole checkpoint of a commit now, sharing nothing with the live state: it is stored later."""
-    serde, checkpoint = run.saver.serde, commit.whole()  # type: ignore[union-attr]
-    values = {name: serde.loads(serde.dumps(value)) for name, value in checkpoint["channel_values"].items()}
-    copied = Checkpoint(**{**checkpoint, "channel_values": values})
-    commit.whole = lambda: copied

@@ -59,7 +59,7 @@ def _explain_node(node: CompiledNode, seen: View) -> NodeStatus:
 
 def _explain_tasks(task_ids: Sequence[str], seen: View) -> NodeStatus:
     """The status of a node that is part of the open superstep."""
-    stored = [seen.stored[task_id] for task_id in task_ids if task_id in seen.stored]
+    stored = [seen.records[task_id] for task_id in task_ids if task_id in seen.records]
     unfinished = [record for record in stored if not record.finished]
     for record in unfinished:
         if record.interrupts:
@@ -76,7 +76,7 @@ def _explain_tasks(task_ids: Sequence[str], seen: View) -> NodeStatus:
 
 
 def _have_finished(task_ids: Sequence[str], seen: View) -> bool:
-    return all(task_id in seen.stored and seen.stored[task_id].finished for task_id in task_ids)
+    return all(task_id in seen.records and seen.records[task_id].finished for task_id in task_ids)
 
 
 def _explain_trigger(name: str, status: ChannelStatus, is_join: bool, was_written: bool) -> str:

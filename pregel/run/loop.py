@@ -8,61 +8,68 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 
-from ...checkpoint.base import (
-    ERROR,
-    ERROR_SOURCE,
-    CheckpointTuple,
-)
+from ...checkpoint.base import ERROR, ERROR_SOURCE
 from ..errors import GraphDrained, GraphRecursionError, ParentCommand
-from ..names import has_task_ids
-from ..superstep.interrupts import listed, questions
+from ..superstep.interrupts import is_listed, questions
 from ..superstep.machine import Machine
 from ..superstep.task import Task, handler_of, in_path_order, new_checkpoint_id
-from .commits import cut, encode, encode_marks, marks_of_unfinished
 from .effects import Effect, Effects, GiveWay, RunTasks, Save
-from .resume import claim_end, end_claim
+from .resume import claim_end, end_claim, upcoming
 from .run import Run, run_of
-from .snapshots import given_answers, live_snapshot, still_asked, upcoming
-from .start import first_phase, load_checkpoint, load_machine, show_values
+from .snapshots import live_snapshot
+from .start import Loaded, begin, load_checkpoint, load_machine
+from .task_records import given_answers
 
 WIDE = 256
 """After so many tasks at a stretch a driver may give way: each may take the loop some microseconds."""
 
 
 def supersteps(run: Run) -> Effects:
-    """All of one call. Afterwards `run.machine` holds the final state and `run.paused` the open questions."""
-    found: CheckpointTuple | None = None
-    if run.saver is not None:
-        found = yield from load_checkpoint(run)
+    """All of one call. Afterwards `run.machine` holds the final state and `run.output` the open questions."""
+    loaded = Loaded()
+    if run.thread.saver is not None:
+        loaded = yield from load_checkpoint(run)
     if run.deadline is not None:
         run.deadline.check()
-    machine = run.machine = load_machine(run, found)
-    yield from first_phase(run, machine, found)
-    if run.repeated:
+    machine = load_machine(run, loaded)
+    passed = yield from begin(run, machine, followed=loaded.followed)
+    if passed is None:
         return
     try:
-        yield from _loop(run, machine)
+        yield from _loop(run, machine, passed)
     except GeneratorExit:
         raise  # closed by hand: nobody is there to save
     except BaseException:
         # Whatever ends the run, the last finished superstep is kept.
-        yield from _save_at_exit(run)
-        yield from end_claim(run)
+        if run.thread.saver is not None:
+            yield from _end(run, finished=False)
         raise
-    yield from _save_at_exit(run, finished=run.paused is None)
+    if run.thread.saver is not None:
+        yield from _end(run, finished=run.output.questions is None)
+
+
+def _end(run: Run, *, finished: bool) -> Effects:
+    """Store what was put off, and say that the run is over."""
+    if run.settings.durability == "exit":
+        yield from _save_at_exit(run, finished=finished)
     yield from end_claim(run)
 
 
 # -- the loop -------------------------------------------------------------------------------------------------
 
 
-def _loop(run: Run, machine: Machine) -> Effects:
-    """Superstep after superstep, until nothing is left, a question is open, or the limit is reached."""
-    effect, taken, streams = RunTasks(), 0, run.streams
-    unsaved = run.saver is None and not streams and not run.keep_view
-    seen, watched = bool(streams) or run.live, run.watched
+def _loop(run: Run, machine: Machine, passed: int) -> Effects:
+    """Superstep after superstep, until nothing is left, a question is open, or the limit is reached.
+
+    Args:
+        passed: the machine's tick up to which breakpoints count as passed.
+    """
+    settings, output, position = run.settings, run.output, run.position
+    effect, taken, streams = RunTasks(), 0, output.streams
+    unsaved = run.thread.saver is None and not streams and not output.keeps_view
+    seen, watched = bool(streams) or output.live, run.watched
     while True:
-        machine.remaining = run.limit - taken
+        machine.remaining = settings.limit - taken
         tasks = machine.plan()
         for task in tasks:
             task.run = run
@@ -71,16 +78,17 @@ def _loop(run: Run, machine: Machine) -> Effects:
         if not tasks:
             return
         if len(tasks) > 1 or not tasks[0].node.hidden:
-            if taken >= run.limit:
+            if taken >= settings.limit:
                 raise _limit_reached(run, tasks)
             taken += 1
-        if (run.before or run.control.drain_reason is not None) and _held_back(run, machine, tasks):
-            run.paused = ()
+        may_stop = settings.interrupt_before or settings.control.drain_reason is not None
+        if may_stop and _stops_before(run, tasks, new=machine.tick > passed):
+            output.pause()
             return
-        if run.stored:
+        if position.records:
             _restore(run, tasks)
         try:
-            if seen or run.stored or (watched and len(tasks) > 1):
+            if seen or position.records or (watched and len(tasks) > 1):
                 yield from _run_tasks(run, tasks, effect)
             else:
                 effect.tasks = tasks  # nobody looks until all have ended
@@ -99,7 +107,7 @@ def _loop(run: Run, machine: Machine) -> Effects:
             if _all_finished(tasks) and not run.abandoned:
                 yield from _end_superstep(run, machine, tasks)
             else:
-                yield from _keep_ends(run, tasks)
+                yield from _record_unfinished(run, tasks)
             raise
         if not ended:
             yield from _end_badly(run, machine, tasks)
@@ -108,13 +116,8 @@ def _loop(run: Run, machine: Machine) -> Effects:
             machine.apply(tasks)
         else:
             yield from _end_superstep(run, machine, tasks)
-        if run.after and listed(tasks, run.after):
-            if streams:
-                following = upcoming(run, machine)
-                _show_checkpoint(run, following)
-                for stream in streams:
-                    stream.breakpoint(following)
-            run.paused = ()
+        if settings.interrupt_after and is_listed(tasks, settings.interrupt_after):
+            _stop_after(run, machine)
             return
         if len(tasks) > WIDE:
             yield GiveWay()
@@ -129,54 +132,73 @@ def _all_finished(tasks: Sequence[Task]) -> bool:
 
 def _show_checkpoint(run: Run, tasks: Sequence[Task]) -> None:
     """The checkpoint just made, or from which the run goes on, now that the tasks that follow it are known."""
-    if run.committed is not None and any(s.wants("checkpoints", "debug") for s in run.streams):
+    streams = run.output.streams
+    if run.commits.last is not None and any(s.wants("checkpoints", "debug") for s in streams):
         state = live_snapshot(run, tasks)
-        for stream in run.streams:
+        for stream in streams:
             stream.checkpoint(state)
-        run.committed = None
+        run.commits.take_last()
 
 
 def _limit_reached(run: Run, tasks: Sequence[Task]) -> GraphRecursionError:
     names = ", ".join(sorted({t.name for t in tasks}))
     return GraphRecursionError(
-        f"{run.program.name}: recursion limit of {run.limit} supersteps reached with work left: {names}. "
+        f"{run.program.name}: recursion limit of {run.settings.limit} supersteps reached with work left: {names}. "
         'Raise it with config={"recursion_limit": ...}, or invoke(None) on the thread to go on '
         "(GRAPH_RECURSION_LIMIT)"
     )
 
 
-def _held_back(run: Run, machine: Machine, tasks: Sequence[Task]) -> bool:
-    """Whether a breakpoint stops this superstep before it starts; or a drain, which raises."""
-    if run.before and machine.tick > run.passed and listed(tasks, run.before):
-        for stream in run.streams:
+def _stops_before(run: Run, tasks: Sequence[Task], *, new: bool) -> bool:
+    """Whether a breakpoint stops this superstep before it starts; or a drain, which raises.
+
+    Args:
+        new: the run has not stopped here before.
+    """
+    before, control = run.settings.interrupt_before, run.settings.control
+    if before and new and is_listed(tasks, before):
+        for stream in run.output.streams:
             stream.breakpoint(tasks)
         return True
-    if run.control.drain_requested:
-        raise GraphDrained(run.control.drain_reason or "")
+    if control.drain_requested:
+        raise GraphDrained(control.drain_reason or "")
     return False
+
+
+def _stop_after(run: Run, machine: Machine) -> None:
+    """A breakpoint stops the run after this superstep."""
+    streams = run.output.streams
+    if streams:
+        following = upcoming(run, machine)
+        _show_checkpoint(run, following)
+        for stream in streams:
+            stream.breakpoint(following)
+    run.output.pause()
 
 
 def _restore(run: Run, tasks: Sequence[Task]) -> None:
     """Give tasks that had finished before, in an earlier attempt at this superstep, what they wrote then."""
-    given = given_answers(run.stored)
+    records = run.position.records
+    given = given_answers(records)
     for task in tasks:
-        known = run.stored.get(task.id)
-        if known is None:
+        record = records.get(task.id)
+        if record is None:
             continue
-        if known.finished:
-            task.writes = known.writes
+        if record.finished:
+            task.writes = record.writes
             task.finished = task.restored = task.recorded = True
-        elif known.error is not None:
-            if known.routed and task.node.handler is not None and isinstance(known.error, Exception):
-                task.error, task.restored = known.error, True  # its handler had taken over
+        elif record.error is not None:
+            if record.routed and task.node.handler is not None and isinstance(record.error, Exception):
+                task.error, task.restored = record.error, True  # its handler had taken over
         else:
-            task.interrupts = still_asked(run, known, given)
-            task.paused = task.restored = bool(task.interrupts)
+            questions = run.answers.still_asked(record, given)
+            if questions:
+                task.interrupts, task.paused, task.restored = questions, True, True
 
 
 def _run_tasks(run: Run, tasks: Sequence[Task], effect: RunTasks) -> Effects:
     """Run what has not been run before, showing and recording each task as it ends."""
-    streams, step = run.streams, run.machine.step
+    streams, step = run.output.streams, run.machine.step
     for stream in streams:
         for number, task in enumerate(tasks, 1):
             stream.started(task, step)
@@ -220,14 +242,10 @@ def _handle_errors(run: Run, tasks: Sequence[Task], effect: RunTasks) -> Generat
     failed = [t for t in tasks if t.error is not None and not t.fatal]
     if not failed:
         return list(tasks)
-    if run.saver is not None:
-        marks = [encode_marks(run, t, {ERROR: t.error, ERROR_SOURCE: t.name}) for t in failed if not t.restored]
-        if run.durability == "exit":
-            run.late += marks
-        elif marks and run.saved_id is not None:
-            yield Save(None, marks, run.saved_id)
+    if run.thread.saver is not None:
+        yield from _record_failures(run, [task for task in failed if not task.restored])
     handlers = [handler_of(task) for task in failed]
-    if run.stored:
+    if run.position.records:
         _restore(run, handlers)
     yield from _run_tasks(run, handlers, effect)
     for handler in handlers:
@@ -236,51 +254,54 @@ def _handle_errors(run: Run, tasks: Sequence[Task], effect: RunTasks) -> Generat
     return [*(t for t in tasks if t not in failed), *handlers]
 
 
+def _record_failures(run: Run, failed: Sequence[Task]) -> Effects:
+    """Keep that handlers have taken over from these tasks."""
+    commits, saved_id = run.commits, run.position.saved_id
+    marks = [commits.encode_marks(task, {ERROR: task.error, ERROR_SOURCE: task.name}) for task in failed]
+    if run.settings.durability == "exit":
+        commits.exit_records += marks
+    elif marks and saved_id is not None:
+        yield Save(None, marks, saved_id)
+
+
 def _record(run: Run, tasks: Sequence[Task]) -> Effects:
     """Keep what early finishers of a superstep wrote while the others still run."""
-    if tasks and run.saved_id is not None:
-        yield Save(None, [encode(run, t) for t in tasks], run.saved_id)
+    saved_id = run.position.saved_id
+    if tasks and saved_id is not None:
+        yield Save(None, [run.commits.encode_writes(task) for task in tasks], saved_id)
         for task in tasks:
             task.recorded = True
 
 
 def _end_superstep(run: Run, machine: Machine, tasks: Sequence[Task]) -> Effects:
     """The barrier: apply all writes, store the step, show the state."""
-    run.inner_commits.clear()  # the tasks that ran those graphs are done
-    if run.saver is None:
+    commits, output = run.commits, run.output
+    commits.inner.clear()  # the tasks that ran those graphs are done
+    if run.thread.saver is None:
         machine.apply(tasks)
-    elif run.durability == "exit":
-        run.torn = True  # until all of it is done: Ctrl-C may come in between
-        try:
-            machine.apply(tasks)
-        except Exception:
-            run.torn = False  # nothing has happened
-            raise
-        machine.checkpoint_id = new_checkpoint_id()
-        run.source = "loop"
-        run.late.clear()
-        run.torn = False
+    elif run.settings.durability == "exit":
+        commits.apply_unstored(machine, tasks)
     else:
         # Encoded before they are applied: a reducer that works in place must not reach the history.
-        writes = [encode(run, t) for t in tasks if not t.recorded]
+        writes = [commits.encode_writes(task) for task in tasks if not task.recorded]
         try:
             machine.apply(tasks)
         except Exception as error:
             yield from _disown(run, tasks, error)
             raise
         machine.checkpoint_id = new_checkpoint_id()
-        yield Save(cut(run, "loop", writes))
-    if run.streams or run.keep_view:
-        show_values(run, machine)
+        yield Save(commits.build(machine, "loop", writes))
+    if output.streams or output.keeps_view:
+        output.show_values(machine)
 
 
 def _disown(run: Run, tasks: Sequence[Task], error: Exception) -> Effects:
     """The writes could not be applied together: no task of the superstep counts as finished, so a resume runs them
     again instead of meeting the same writes for ever."""
-    error.add_note(f"Thread {run.thread_id!r} is as it was before this superstep.")
-    known = [t for t in tasks if t.recorded]
-    if known and run.saved_id is not None:
-        yield Save(None, [encode_marks(run, t, {ERROR: error}) for t in known], run.saved_id)
+    error.add_note(f"Thread {run.thread.thread_id!r} is as it was before this superstep.")
+    recorded, saved_id = [task for task in tasks if task.recorded], run.position.saved_id
+    if recorded and saved_id is not None:
+        yield Save(None, [run.commits.encode_marks(task, {ERROR: error}) for task in recorded], saved_id)
 
 
 # -- when a superstep does not reach its barrier --------------------------------------------------------------
@@ -290,7 +311,7 @@ def _end_badly(run: Run, machine: Machine, tasks: Sequence[Task]) -> Effects:
     """Nothing is applied. Finished siblings are kept, errors and questions recorded; then raise, or pause."""
     tasks = in_path_order(tasks)
     failed = [t for t in tasks if t.error is not None]
-    yield from _keep_ends(run, tasks)
+    yield from _record_unfinished(run, tasks)
     if failed:
         raise _loudest(failed)
     rejected = next((task.rejected for task in tasks if task.rejected is not None), None)
@@ -298,34 +319,30 @@ def _end_badly(run: Run, machine: Machine, tasks: Sequence[Task]) -> Effects:
         if run.parent is None:
             raise rejected
         run.parent.rejected_inside = rejected  # told at the end of the outermost run, when all is recorded
-    run.paused, run.only_asked = questions(tasks), not any(task.raised for task in tasks)
-    finished = [pair for t in tasks if t.finished for pair in t.writes]
-    for stream in run.streams:
-        stream.preview(machine, finished)
-    run.last_view, run.shown, run.keep_view = machine.output_with(run.output_keys, finished), True, True
+    run.output.pause(questions(tasks), only_asked=not any(task.raised for task in tasks))
+    run.output.keep_preview(machine, [pair for t in tasks if t.finished for pair in t.writes])
 
 
-def _keep_ends(run: Run, tasks: Sequence[Task]) -> Effects:
+def _record_unfinished(run: Run, tasks: Sequence[Task]) -> Effects:
     """Record how far each task of an unfinished superstep has come."""
-    if run.saver is None or run.abandoned:
+    if run.thread.saver is None or run.abandoned:
         return
     yield from _save_at_exit(run)
-    for task, commit in [*run.inner_commits.values()]:
+    commits, saved_id = run.commits, run.position.saved_id
+    for task, commit in [*commits.inner.values()]:
         if not task.finished:
             yield Save(commit)
-    records = list(run.late)
+    records = list(commits.exit_records)
     for task in tasks:
         if task.finished:
             if not task.recorded:
-                records.append(encode(run, task))
-            continue
-        if task.restored and task.paused:
-            continue
-        marks = marks_of_unfinished(run, task)
-        if marks:
-            records.append(encode_marks(run, task, marks))
-    if records and run.saved_id is not None:
-        yield Save(None, [*records, *claim_end(run, tasks)], run.saved_id)
+                records.append(commits.encode_writes(task))
+        elif not (task.restored and task.paused):
+            marks = commits.marks_of_unfinished(task)
+            if marks:
+                records.append(commits.encode_marks(task, marks))
+    if records and saved_id is not None:
+        yield Save(None, [*records, *claim_end(run, tasks)], saved_id)
 
 
 def _loudest(failed: Sequence[Task]) -> BaseException:
@@ -352,23 +369,16 @@ def _is_cancelled(task: Task) -> bool:
 
 
 def _save_at_exit(run: Run, *, finished: bool = False) -> Effects:
-    """With durability "exit": the one checkpoint of this call, if it changed anything. That of a nested graph which has
-    finished is left to the run around it."""
-    machine = run.machine
-    if run.saver is None or run.durability != "exit" or run.abandoned or run.torn:
+    """With durability "exit": the one checkpoint of this call. That of a nested graph which has finished is left to the
+    run around it, where that is enough."""
+    if run.settings.durability != "exit" or run.abandoned:
         return
-    if machine.unsaved or machine.unsaved_seen or run.source == "fork":
-        source, run.source = run.source, "loop"
-        commit = cut(run, source, [])
-        if finished and run.parent is not None and _lasts_with_its_task(run, run_of(run.parent)):
-            run_of(run.parent).inner_commits[run.ns] = run.parent, commit
-            return
-        yield Save(commit)
-        if run.streams:
-            _show_checkpoint(run, upcoming(run, machine))
-
-
-def _lasts_with_its_task(run: Run, around: Run) -> bool:
-    """Whether a nested graph that has finished needs its checkpoint only until the task that ran it is done: the run
-    around it stores in the same place at its own end, and no later task goes on from there, as from a history."""
-    return around.saver is run.saver and around.durability == "exit" and has_task_ids(run.ns)
+    commit = run.commits.build_at_exit(run.machine)
+    if commit is None:
+        return
+    parent = run.parent
+    if finished and parent is not None and run.commits.leave_to(run_of(parent).commits, parent, commit):
+        return
+    yield Save(commit)
+    if run.output.streams:
+        _show_checkpoint(run, upcoming(run, run.machine))

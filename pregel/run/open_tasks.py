@@ -14,8 +14,9 @@ from ..program.program import path_text
 from ..program.writes import Pair
 from ..superstep.machine import Machine
 from ..superstep.task import Task
+from .resume import upcoming
 from .run import Run
-from .snapshots import Stored, upcoming, with_handlers
+from .task_records import TaskRecord, with_handlers
 
 
 def match(run: Run, old: Sequence[Task], new: Sequence[Task]) -> list[tuple[Task, Task]]:
@@ -35,7 +36,7 @@ def _is_same(run: Run, old: Task, new: Task) -> bool:
         return old.send is new.send
     if old.send is new.send:
         return True
-    dumps = run.serde.dumps
+    dumps = run.settings.serde.dumps
     try:
         return dumps(old.send.arg) == dumps(new.send.arg)
     except Exception:  # it could not be stored either
@@ -52,12 +53,12 @@ class OpenWork:
     """
 
     def __init__(self, run: Run, pending: Sequence[Task], again: Sequence[Task]) -> None:
-        known = run.stored
+        known = run.position.records
         planned = {NULL_TASK_ID}
-        self.tasks: list[tuple[Task, Stored]] = []
+        self.tasks: list[tuple[Task, TaskRecord]] = []
         for task in with_handlers(pending, known):
             planned.add(task.id)
-            before = known.get(task.id, Stored())
+            before = known.get(task.id, TaskRecord())
             if task.cause is None and task in again:
                 self.tasks.append((task, before))
             elif task.cause in again and before.finished:  # its handler has dealt with its failure
@@ -71,23 +72,25 @@ class OpenWork:
         before = {id(task): known for task, known in self.tasks}
         kept = match(run, [task for task, _ in self.tasks], upcoming(run, machine))
         machine.carried_ids = {new.path: old.id for old, new in kept}
-        run.stored = {old.id: _going_on(before[id(old)], new.path) for old, new in kept}
+        records = {old.id: _going_on(before[id(old)], new.path) for old, new in kept}
         if kept:
-            run.stored.update((task_id, _going_on(known, None)) for task_id, known in self.calls.items())
+            records.update((task_id, _going_on(known, None)) for task_id, known in self.calls.items())
             if self.claim is not None:
-                run.stored[NULL_TASK_ID] = Stored(claim={**self.claim, "live": False})
-        return [_record(run, task_id, known) for task_id, known in run.stored.items()]
+                records[NULL_TASK_ID] = TaskRecord(claim={**self.claim, "live": False})
+        run.position.replace_records(records)
+        return [_record(run, task_id, known) for task_id, known in records.items()]
 
 
-def _going_on(before: Stored, path: tuple[Any, ...] | None) -> Stored:
+def _going_on(before: TaskRecord, path: tuple[Any, ...] | None) -> TaskRecord:
     """What is known of a task in the checkpoint in which it goes on: what it has done, not how it failed."""
     if before.error is not None:
         before = replace(before, writes=[], wrote=False, error=None, routed=False)
     return replace(before, kept={"path": path})
 
 
-def _record(run: Run, task_id: str, known: Stored) -> TaskWrites:
-    assert run.saver is not None
+def _record(run: Run, task_id: str, known: TaskRecord) -> TaskWrites:
+    saver = run.thread.saver
+    assert saver is not None
     pairs: list[Pair] = [*known.writes] or ([(NO_WRITES, None)] if known.wrote else [])
     if not known.finished and known.interrupts:
         pairs += [(INTERRUPT, list(known.interrupts)), (RAISED, known.raised)]
@@ -98,4 +101,4 @@ def _record(run: Run, task_id: str, known: Stored) -> TaskWrites:
     if known.claim is not None:
         pairs.append((CLAIM, dict(known.claim)))
     path = path_text(known.kept["path"]) if known.kept is not None and known.kept["path"] else ""
-    return TaskWrites(task_id, path, [(name, run.saver.serde.dumps(value)) for name, value in pairs])
+    return TaskWrites(task_id, path, [(name, saver.serde.dumps(value)) for name, value in pairs])

@@ -8,110 +8,119 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...channels.base import MISSING
 from ...checkpoint.base import CLAIM, NULL_TASK_ID, TaskWrites
 from ..errors import InvalidUpdateError, UnknownInterruptError
 from ..names import BY_COMMAND, DELIVERED, START
 from ..program.writes import Pair, StateWriter
 from ..superstep.interrupts import looks_like_answers
 from ..superstep.machine import Machine
+from ..superstep.question_ids import TASK, moved_id, task_digits
 from ..superstep.task import Task
 from ..types import Command, Interrupt
-from .answers import FIRST, TASK, Answers, claim_record, locked, moved_id, task_digits
+from .answers import Answers
+from .claims import FIRST, ClaimRecord, is_live
 from .effects import Claim, Effects, Save
-from .nested import is_time_travel
 from .run import Run
-from .snapshots import Stored, given_answers, undelivered_answers, upcoming, waiting_questions, with_handlers
+from .task_records import TaskRecord, given_answers, undelivered_answers, waiting_questions, with_handlers
 
 MOST_DELIVERED = 64
 """So many runs are remembered that brought an answer and made no checkpoint of their own."""
 
 
-def take_answers(run: Run, machine: Machine, answer: Any) -> None:
+def take_answers(run: Run, tasks: Sequence[Task], answer: Any, *, branches: bool) -> None:
     """Bind an answer, or a map of answers, to the questions that wait for one.
+
+    Args:
+        tasks: those that are pending.
+        branches: they run anew on a branch of their own, so what was answered is open again.
 
     Raises:
         UnknownInterruptError: it fits none of them; or another call has brought answers, and has not ended.
     """
-    if run.saver is None:
+    if run.thread.saver is None:
         raise RuntimeError("Command(resume=...) needs a checkpointer: without one no run can be resumed")
-    tasks = pending_tasks(run, machine)
     if not tasks:
         raise UnknownInterruptError("not_pending", (), ())
-    # Its tasks run anew, so what was answered is open again.
-    superseded = run.saved_id != run.head or is_time_travel(run)
-    pending = _all_asked(tasks, run.stored) if superseded else waiting_questions(tasks, run.stored)
-    inside = run.way if superseded else None
-    if inside is not None:  # there, others were asked than those that the whole graph has seen last
-        pending = {question: task for question, task in pending.items() if question[TASK] == task_digits(task.ns)}
-        pending.update((question, task) for task in tasks if task.path_text == inside.task for question in inside.asked)
-    left = {} if superseded else undelivered_answers(run.stored)
-    if left and locked(claim_of(run)):
+    position, answers = run.position, run.answers
+    pending = _asked_on_branch(run, tasks) if branches else waiting_questions(tasks, position.records)
+    left = {} if branches else undelivered_answers(position.records)
+    if left and is_live(claim_of(run)):
         raise UnknownInterruptError("answered", [q for q in left if q != FIRST], pending)
     left.pop(FIRST, None)
-    found = run.answers
     if isinstance(answer, dict) and answer and pending.keys() >= answer.keys():
-        nested = [q for q in answer if q[TASK] != task_digits(pending[q].ns)]
-        if superseded and inside is None and len(answer) > 1 and nested:
-            raise UnknownInterruptError("nested", nested, pending)
-        found.by_id = {**left, **answer}
+        if branches and len(answer) > 1 and run.replay.route is None:
+            _refuse_several_nested(answer, pending)
+        answers.bring({**left, **answer})
     elif looks_like_answers(answer):
         raise UnknownInterruptError("not_pending", [key for key in answer if key not in pending], pending)
     else:
-        _bind_single(found, answer, pending, left)
-    if not superseded and run.saved_id is not None:
-        found.beside = run.saved_id
-        found.claimed = {**found.by_id, **({FIRST: found.first} if found.first is not MISSING else {})}
-    found.brought_any = True
+        _bind_single(answers, answer, pending, left)
+    if not branches and position.saved_id is not None:
+        answers.claim(position.saved_id)
 
 
-def _bind_single(found: Answers, answer: Any, pending: dict[str, Task], left: dict[str, Any]) -> None:
+def _asked_on_branch(run: Run, tasks: Sequence[Task]) -> dict[str, Task]:
+    """The questions of tasks that run anew. Inside a nested checkpoint that the caller has named, others were asked
+    than those that the whole graph has seen last."""
+    records, route = run.position.records, run.replay.route
+    asked = {question.id: task for task in tasks for question in records.get(task.id, TaskRecord()).interrupts}
+    if route is not None:
+        asked = {question: task for question, task in asked.items() if question[TASK] == task_digits(task.ns)}
+        asked.update((question, task) for task in tasks if task.path_text == route.task for question in route.asked)
+    return asked
+
+
+def _refuse_several_nested(answer: Mapping[str, Any], pending: Mapping[str, Task]) -> None:
+    """Nested graphs start over on a branch: only one answer can find its question there."""
+    nested = [question for question in answer if question[TASK] != task_digits(pending[question].ns)]
+    if nested:
+        raise UnknownInterruptError("nested", nested, pending)
+
+
+def _bind_single(answers: Answers, answer: Any, pending: Mapping[str, Task], left: dict[str, Any]) -> None:
     """An answer without an id is for the only question that is open, or for the first that is asked."""
     open_ = [question for question in pending if question not in left] or [*pending]
     if len(open_) > 1:
         raise UnknownInterruptError("ambiguous", (), pending)
-    found.by_id = dict(left)
     if open_:
-        found.by_id[open_[0]] = answer
-        found.only_in = pending[open_[0]].id, open_[0]
+        question = open_[0]
+        answers.bring({**left, question: answer}, only=(pending[question].id, question))
     else:
-        found.first = answer
+        answers.bring(left)
+        answers.bring_first(answer)
 
 
-def take_over(run: Run, machine: Machine) -> None:
+def take_over(run: Run) -> None:
     """Go on with the answers of a call that did not come to its end."""
-    claim = claim_of(run)
-    if claim is None or run.saved_id != run.head:
-        return
-    left = undelivered_answers(run.stored)
-    found = run.answers
-    found.claimed, found.beside = dict(left), run.saved_id
-    if FIRST in left:
-        found.first, found.renewed = left.pop(FIRST), True
-    found.by_id = left
-    found.brought_any = bool(claim_of(run)) and (bool(left) or found.renewed)
-
-
-def _all_asked(tasks: Sequence[Task], stored: Mapping[str, Stored]) -> dict[str, Task]:
-    return {question.id: task for task in tasks for question in stored.get(task.id, Stored()).interrupts}
+    if claim_of(run) is not None and run.position.at_head:
+        run.answers.bring_again(undelivered_answers(run.position.records), run.position.saved_id)
 
 
 def pending_tasks(run: Run, machine: Machine) -> list[Task]:
     """The tasks of the superstep that is open, with those of error handlers that had taken over."""
-    return with_handlers(upcoming(run, machine), run.stored)
+    return with_handlers(upcoming(run, machine), run.position.records)
+
+
+def upcoming(run: Run, machine: Machine) -> list[Task]:
+    """The tasks of the next superstep, to be looked at: their input is not coerced."""
+    tasks = machine.plan(coerce=False)
+    for task in tasks:
+        task.run = run
+    return tasks
 
 
 def open_questions(run: Run, machine: Machine) -> tuple[Interrupt, ...]:
     """The questions that wait for an answer, as they were asked."""
-    waiting = waiting_questions(pending_tasks(run, machine), run.stored)
-    asked = {question.id: question for known in run.stored.values() for question in known.waiting}
+    records = run.position.records
+    waiting = waiting_questions(pending_tasks(run, machine), records)
+    asked = {question.id: question for record in records.values() for question in record.waiting}
     return tuple(asked[question] for question in waiting)
 
 
-def claim_of(run: Run) -> Any:
+def claim_of(run: Run) -> ClaimRecord | None:
     """The claim that is stored beside the checkpoint, or None."""
-    null = run.stored.get(NULL_TASK_ID)
-    return null.claim if null is not None else None
+    command = run.position.command
+    return command.claim if command is not None else None
 
 
 # -- what is recorded of it -------------------------------------------------------------------------------------
@@ -119,12 +128,13 @@ def claim_of(run: Run) -> Any:
 
 def was_taken(run: Run) -> bool:
     """Whether the command of this run was taken before: it is delivered once more."""
-    if run.run_id is None or run.found is None:
+    run_id, found = run.thread.run_id, run.position.found
+    if run_id is None or found is None:
         return False
     claim = claim_of(run)
-    if claim is not None and run.run_id in claim["taken"]:
+    if claim is not None and run_id in claim["taken"]:
         return True
-    return run.found.metadata.get("run_id") == run.run_id and BY_COMMAND in run.found.metadata
+    return found.metadata.get("run_id") == run_id and BY_COMMAND in found.metadata
 
 
 def command_writes(run: Run, command: Command[Any]) -> list[Pair]:
@@ -157,35 +167,32 @@ def record_command(run: Run, writes: Sequence[Pair]) -> Effects:
     Args:
         writes: of its update and goto.
     """
-    claimed, null = run.answers.claimed, run.stored.setdefault(NULL_TASK_ID, Stored())
-    if claimed is None and not writes:
+    position, run_id = run.position, run.thread.run_id
+    claimed, found = run.answers.claimed, position.found
+    if (claimed is None and not writes) or found is None:
         return
+    null = position.records.setdefault(NULL_TASK_ID, TaskRecord())
     null.writes = [*null.writes, *writes]
     pairs: list[Pair] = list(null.writes)
-    if claimed is not None or run.run_id is not None:
-        before = claim_of(run) or {"answers": {}, "taken": ()}
-        taken = [*before["taken"], *([run.run_id] if run.run_id is not None else ())]
-        held = before["answers"] if claimed is None else claimed
-        null.claim = {**claim_record(held, run.run_id, taken, given_answers(run.stored)), "live": claimed is not None}
+    if claimed is not None or run_id is not None:
+        before = claim_of(run)
+        taken = [*(before["taken"] if before is not None else ()), *([run_id] if run_id is not None else ())]
+        held = claimed
+        if held is None:
+            held = before["answers"] if before is not None else {}
+        null.claim = ClaimRecord(
+            answers=dict(held),
+            run_id=run_id,
+            taken=taken,
+            before=[*given_answers(position.records)],
+            live=claimed is not None,
+        )
         pairs.append((CLAIM, null.claim))
-    record = _encode(run, pairs)
+    record = run.commits.encode_command(pairs)
     if claimed is not None:
-        yield Claim([record], run.found.revision)
+        yield Claim([record], found.revision)
     else:
-        yield Save(None, [record], run.saved_id or "")
-
-
-def _encode(run: Run, pairs: Sequence[Pair]) -> TaskWrites:
-    assert run.saver is not None
-    encoded = []
-    for name, value in pairs:
-        try:
-            encoded.append((name, run.saver.serde.dumps(value)))
-        except Exception as error:
-            what = "the answer in Command(resume=...)" if name == CLAIM else f"key {name!r} of the Command"
-            error.add_note(f"while storing {what} to thread {run.thread_id!r}")
-            raise
-    return TaskWrites(NULL_TASK_ID, "", encoded)
+        yield Save(None, [record], position.saved_id or "")
 
 
 def claim_end(run: Run, tasks: Sequence[Task] = ()) -> list[TaskWrites]:
@@ -197,55 +204,58 @@ def claim_end(run: Run, tasks: Sequence[Task] = ()) -> list[TaskWrites]:
         tasks: how they ended. What they ask in spite of an answer cannot be answered (a signal raised by hand), or the
             answer did not fit: it is dropped.
     """
-    answers = run.answers
-    claimed, answers.claimed = answers.claimed, None
-    if claimed is None or answers.beside != run.saved_id or run.abandoned:
+    claimed, claim = run.answers.end_claim(), claim_of(run)
+    if claimed is None or claim is None or run.answers.beside != run.position.saved_id or run.abandoned:
         return []
     asked = {question.id for task in tasks if not task.restored for question in task.interrupts}
     left = {question: answer for question, answer in claimed.items() if question != FIRST and question not in asked}
-    return [_encode(run, [(CLAIM, {**claim_of(run), "answers": left, "live": False})])]
+    return [run.commits.encode_command([(CLAIM, {**claim, "answers": left, "live": False})])]
 
 
 def end_claim(run: Run) -> Effects:
     """Record what `claim_end` says, if it was not recorded with any task."""
     ended = claim_end(run)
     if ended:
-        yield Save(None, ended, run.saved_id or "")
+        yield Save(None, ended, run.position.saved_id or "")
 
 
 def note_deliveries(run: Run) -> None:
     """Let the next checkpoints tell which runs brought an answer here and made no checkpoint of their own, so that
     these are known if they are delivered again."""
-    assert run.found is not None
-    claim = claim_of(run)
-    before = run.found.metadata.get(DELIVERED, ())
-    taken = [run_id for run_id in (claim["taken"] if claim is not None else ()) if run_id != run.run_id]
+    found, claim = run.position.found, claim_of(run)
+    assert found is not None
+    before: Any = found.metadata.get(DELIVERED, ())
+    taken = [run_id for run_id in (claim["taken"] if claim is not None else ()) if run_id != run.thread.run_id]
     if before or taken:
-        run.metadata[DELIVERED] = [*dict.fromkeys([*before, *taken])][-MOST_DELIVERED:]
+        run.commits.metadata[DELIVERED] = [*dict.fromkeys([*before, *taken])][-MOST_DELIVERED:]
 
 
 # -- on another branch ------------------------------------------------------------------------------------------
 
 
-def move_answers(run: Run, answers: Answers, before: Sequence[tuple[Stored, str]], tasks: Sequence[Task]) -> None:
+def move_answers(
+    run: Run, answers: Answers, before: Sequence[tuple[TaskRecord, str]], tasks: Sequence[Task]
+) -> None:
     """Bind answers to the same questions of the same tasks in a fork, whose ids differ.
 
     Args:
         answers: those that the call has brought.
-        before: what was stored of each task, and its namespace then.
+        before: what was recorded of each task, and its namespace then.
         tasks: the same tasks in the fork.
     """
     given, moved = answers.by_id, {}
-    for (known, old_ns), task in zip(before, tasks, strict=True):
+    records: dict[str, TaskRecord] = {}
+    for (record, old_ns), task in zip(before, tasks, strict=True):
         task.run = run
-        digits, shown = task_digits(old_ns), {question.id for question in known.interrupts}
-        kept = {q: answer for q, answer in known.answers.items() if q[TASK] == digits and q not in shown}
+        digits, shown = task_digits(old_ns), {question.id for question in record.interrupts}
+        kept = {q: answer for q, answer in record.answers.items() if q[TASK] == digits and q not in shown}
         if kept:
-            run.stored[task.id] = Stored(answers={moved_id(q, task.ns): answer for q, answer in kept.items()})
+            records[task.id] = TaskRecord(answers={moved_id(q, task.ns): answer for q, answer in kept.items()})
         for question in [q for q in given if q[TASK] == digits]:
             moved[moved_id(question, task.ns)] = given.pop(question)
-    way = run.way
-    left = [q for q in given if way is None or (not way.stages and q in way.asked)]
+    run.position.replace_records(records)
+    route = run.replay.route
+    left = [q for q in given if route is None or (not route.stages and q in route.asked)]
     if left:  # a nested graph's questions: that starts over, and takes the answer when it asks
-        answers.first = next(given.pop(question) for question in left)
+        answers.bring_first(next(given.pop(question) for question in left))
     given.update(moved)

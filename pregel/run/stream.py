@@ -234,8 +234,8 @@ class Stream:
 
 def task_metadata(task: Task) -> dict[str, Any]:
     """The user's own metadata and tags of a task."""
-    metadata = {**task.run.config.get("metadata", {}), **task.node.metadata}
-    tags = [*task.run.config.get("tags", ()), *task.node.tags]
+    metadata = {**task.run.settings.config.get("metadata", {}), **task.node.metadata}
+    tags = [*task.run.settings.config.get("tags", ()), *task.node.tags]
     return {**metadata, "tags": tags} if tags else metadata
 
 

@@ -9,19 +9,20 @@ from collections.abc import Sequence
 from copy import copy
 from typing import Any
 
-from ...checkpoint.base import CONTINUES, NULL_TASK_ID, TaskWrites
+from ...checkpoint.base import CONTINUES, TaskWrites
 from ..errors import GraphChangedError, InvalidUpdateError, nearest, warn
 from ..names import COPY, END, INPUT
 from ..program.program import CompiledNode
 from ..superstep.machine import Machine
 from ..superstep.task import Task, in_path_order, new_checkpoint_id
 from ..types import StateUpdate
-from .commits import cut, encode, freeze
 from .effects import Effects, Load, RunTasks, Save
+from .graph_changes import lost_triggers, lost_work
 from .open_tasks import OpenWork, match
+from .resume import upcoming
 from .run import Run
-from .snapshots import Stored, known_only, lost_triggers, lost_work, upcoming, with_handlers
-from .start import input_writes, load_machine
+from .start import Loaded, input_writes, load_machine
+from .task_records import TaskRecord, known_only, with_handlers
 
 ALONE = (END, INPUT, COPY)
 """What `as_node` may say besides a node's name; such an update is the only one of its superstep."""
@@ -29,31 +30,31 @@ ALONE = (END, INPUT, COPY)
 
 def edits(run: Run, supersteps: Sequence[Sequence[StateUpdate]]) -> Effects:
     """Each list of updates becomes one checkpoint on top of the one before; nothing is stored before all of them have
-    been made. Afterwards `run.saved_id` is the last."""
+    been made. Afterwards the run's position is at the last."""
     load = Load()
     yield load
-    run.head = load.head
     if run.ns and load.found is not None:
-        run.parents = load.found.metadata.get("parents", {})  # so that the enclosing run finds it again
-    machine = run.machine = load_machine(run, load.found)
-    lost = lost_work(machine, run.found, run.stored) if run.found is not None else []
-    null = run.stored.get(NULL_TASK_ID)
+        run.commits.stay_inside(load.found)
+    machine = load_machine(run, Loaded(load.found, load.head))
+    position = run.position
+    lost = lost_work(machine, position.found, position.records) if position.found is not None else []
+    null = position.command
     if null is not None:
         machine.apply_writes(known_only(null.writes, machine))
     saves = []
     for updates in supersteps:
         if updates[0].as_node in (END, INPUT):
-            if lost:
-                machine.forget(lost_triggers(machine, run.found))
+            if lost and position.found is not None:
+                machine.forget(lost_triggers(machine, position.found))
             lost = []
         elif lost:
-            raise GraphChangedError(f"thread {run.thread_id!r}", lost)
+            raise GraphChangedError(str(run.thread), lost)
         for effect in _superstep(run, machine, updates):
             if not isinstance(effect, Save):
                 yield effect
                 continue
             if effect.commit is not None and len(supersteps) > 1:
-                freeze(run, effect.commit)
+                run.commits.freeze(effect.commit)
             saves.append(effect)
     yield from saves
 
@@ -115,18 +116,18 @@ def _cut(run: Run, source: str, writes: list[TaskWrites], left: OpenWork | None 
     Args:
         left: what goes on in it; None: nothing does.
     """
-    machine = run.machine
+    machine, metadata, found = run.machine, run.commits.metadata, run.position.found
     machine.checkpoint_id = new_checkpoint_id()
     carried: list[TaskWrites] = []
-    run.metadata.pop(CONTINUES, None)
+    metadata.pop(CONTINUES, None)
     if left is None:
-        run.stored = {}
+        run.position.replace_records({})
     else:
         carried = left.carry(run, machine)
-    if carried:
-        continued: Any = run.found.metadata.get(CONTINUES, ())
-        run.metadata[CONTINUES] = [*continued, run.found.checkpoint["id"]]
-    commit = cut(run, source, writes)
+    if carried and found is not None:
+        continued: Any = found.metadata.get(CONTINUES, ())
+        metadata[CONTINUES] = [*continued, found.checkpoint["id"]]
+    commit = run.commits.build(machine, source, writes)
     commit.carried = carried
     yield Save(commit)
 
@@ -137,7 +138,7 @@ def _cut(run: Run, source: str, writes: list[TaskWrites], left: OpenWork | None 
 def _update(run: Run, machine: Machine, updates: Sequence[StateUpdate]) -> Effects:
     """The named nodes' writers run over the values. What the open superstep has done so far is kept: a task to which
     the update leads again goes on as it is, with its questions and results; what others had finished is applied."""
-    if run.found is None and machine.step < 0:
+    if run.position.found is None and machine.step < 0:
         machine.step = 0  # a thread that begins with an update has no input step
     pending = upcoming(run, machine)
     finished = _finished(run, pending)
@@ -155,12 +156,12 @@ def _update(run: Run, machine: Machine, updates: Sequence[StateUpdate]) -> Effec
     rest = [task for task in pending if task.path not in _paths(mine)]
     # Acting for a pending node leaves the others pending; acting for another node replaces what it had led to.
     others = [task for task in rest if task not in finished] if all(t.path[0] != INPUT for t in mine) else []
-    again = _led_to(run, machine, mine, others, rest) if run.saved_id == run.head else []
+    again = _led_to(run, machine, mine, others, rest) if run.position.at_head else []
     lost = [task for task in rest if task not in again and task not in finished]
     _tell_closed(run, mine, lost, named=updates[0].as_node is not None)
     done = [task for task in finished if (task.cause or task) not in again and task not in again]
     # History shows the update as the tasks' result, unless the checkpoint has a future of its own already.
-    writes = [encode(run, task) for task in mine if task.path[0] != INPUT] if run.saved_id == run.head else []
+    writes = [run.commits.encode_writes(task) for task in mine if task.path[0] != INPUT] if run.position.at_head else []
     left = OpenWork(run, pending, again)
     machine.apply_edit(_in_turn(done, mine), keep=others)
     yield from _cut(run, "update", writes, left)
@@ -176,8 +177,9 @@ def _tell_closed(run: Run, mine: Sequence[Task], lost: Sequence[Task], *, named:
     Raises:
         InvalidUpdateError: it does not say so.
     """
-    asking = sorted({task.name for task in lost if run.stored.get(task.id, Stored()).waiting})
-    if not asking or run.saved_id != run.head:
+    records = run.position.records
+    asking = sorted({task.name for task in lost if records.get(task.id, TaskRecord()).waiting})
+    if not asking or not run.position.at_head:
         return
     actors, names = ", ".join(repr(task.name) for task in mine), ", ".join(map(repr, asking))
     if not named:
@@ -186,7 +188,7 @@ def _tell_closed(run: Run, mine: Sequence[Task], lost: Sequence[Task], *, named:
             "specify as_node"
         )
     warn(
-        f"thread {run.thread_id!r}: the update as {actors} closes the questions of {names}, to which it does not "
+        f"{run.thread}: the update as {actors} closes the questions of {names}, to which it does not "
         f"lead; answer them first, or act in the place of the asking node: as_node={asking[0]!r}"
     )
 
@@ -213,9 +215,9 @@ def _in_turn(finished: Sequence[Task], mine: Sequence[Task]) -> list[Task]:
 def _finished(run: Run, pending: Sequence[Task]) -> list[Task]:
     """Tasks of the open superstep whose writes are stored already, if they are shown: at the thread's head."""
     found: list[Task] = []
-    for task in with_handlers(pending, run.stored):
-        known = run.stored.get(task.id, Stored())
-        if known.finished and run.saved_id == run.head:
+    for task in with_handlers(pending, run.position.records):
+        known = run.position.records.get(task.id, TaskRecord())
+        if known.finished and run.position.at_head:
             task.writes = known_only(known.writes, run.machine)
             found.append(task)
             if task.cause is not None:
@@ -288,7 +290,7 @@ def infer_node(machine: Machine) -> str:
 
 def _clear(run: Run, machine: Machine) -> None:
     """Keep what is done, drop what is pending."""
-    if run.found is None and machine.step < 0:
+    if run.position.found is None and machine.step < 0:
         machine.step = 0
         machine.apply_edit((), keep=())
         return
@@ -311,24 +313,23 @@ def _feed(run: Run, machine: Machine, values: Any) -> None:
 
 def _duplicate(run: Run, machine: Machine, values: Any) -> Effects:
     """Clone the checkpoint as a sibling; `values` may be (values, as_node) pairs to apply to the clone."""
-    if run.found is None:
+    if run.position.found is None:
         raise InvalidUpdateError(f"as_node={COPY!r}: the thread has no checkpoint to copy")
     finished = _finished(run, upcoming(run, machine))
-    parent = run.found.parent_config
-    run.saved_id = parent["configurable"]["checkpoint_id"] if parent is not None else None
+    run.position.build_beside()
     machine.mark_all_unsaved()
     machine.step += 1
     machine.checkpoint_id, machine.carried_ids = new_checkpoint_id(), {}
     # What `get_state` showed as done stays done; in the clone the same tasks have other ids.
     done = {task.path: task.writes for task in finished}
     clones = [task for task in upcoming(run, machine) if task.path in done]
-    run.stored = {}
+    run.position.replace_records({})
     for task in clones:
         task.writes = done[task.path]
-    carried = [encode(run, task) for task in clones]
-    commit = cut(run, "fork", [])
+    carried = [run.commits.encode_writes(task) for task in clones]
+    commit = run.commits.build(machine, "fork", [])
     commit.carried = carried
     yield Save(commit)
-    run.stored = {task.id: Stored(writes=task.writes, wrote=True) for task in clones}
+    run.position.replace_records({task.id: TaskRecord(writes=task.writes, wrote=True) for task in clones})
     if values:
         yield from _update(run, machine, [StateUpdate(*pair) for pair in values])

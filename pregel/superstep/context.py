@@ -42,8 +42,8 @@ class SuperstepView(Protocol):
         """The state as it will be with these writes alone."""
 
 
-class TaskRecord(Protocol):
-    """What is stored of a task."""
+class StoredTask(Protocol):
+    """What is stored of a task; `run.task_records` has the whole."""
 
     @property
     def answers(self) -> Mapping[str, Any]:
@@ -65,8 +65,11 @@ class AnswerSource(Protocol[TaskT_contra]):
         by_id: by question. `brought_any`: there are, or were, some.
     """
 
-    brought_any: bool
-    by_id: dict[str, Any]
+    @property
+    def brought_any(self) -> bool: ...
+
+    @property
+    def by_id(self) -> Mapping[str, Any]: ...
 
     def take(
         self, question: str, by: TaskT_contra, inside: tuple[Any, ...] = ()
@@ -82,8 +85,75 @@ class AnswerSource(Protocol[TaskT_contra]):
     def brought(self, task: TaskT_contra) -> dict[str, Any]:
         """The answers to what a task has asked."""
 
-    def shown(self, task: TaskT_contra, question: str) -> Any:
-        """What a task had asked under this id, if it is recorded."""
+    def find_asked(self, task: TaskT_contra, question: str) -> Any: ...
+
+
+class Surroundings(Protocol):
+    """What the call runs with, as far as tasks use it."""
+
+    @property
+    def config(self) -> RunnableConfig: ...
+
+    @property
+    def context(self) -> Any: ...
+
+    @property
+    def control(self) -> RunControl: ...
+
+    @property
+    def cache(self) -> Any: ...
+
+    @property
+    def serde(self) -> Serializer: ...
+
+    @property
+    def store(self) -> Any: ...
+
+    @property
+    def executor(self) -> Any: ...
+
+
+class ThreadPart(Protocol):
+    """Where the call's checkpoints go.
+
+    Attributes:
+        saver: None if it keeps none.
+        epoch: the time of day at which `perf_counter` was zero; only there for a saver.
+    """
+
+    @property
+    def saver(self) -> Any: ...
+
+    @property
+    def thread_id(self) -> str | None: ...
+
+    @property
+    def run_id(self) -> str | None: ...
+
+    @property
+    def epoch(self) -> float: ...
+
+
+class Readers(Protocol):
+    """Who reads the call.
+
+    Attributes:
+        streams: where chunks go; empty if nobody reads.
+        chunks: those that were not handed over yet.
+    """
+
+    @property
+    def streams(self) -> Sequence[Any]: ...
+
+    @property
+    def chunks(self) -> Any: ...
+
+
+class Records(Protocol):
+    """What is stored beside the checkpoint from which the call goes on, by task id."""
+
+    @property
+    def records(self) -> Mapping[str, StoredTask]: ...
 
 
 class TaskContext(Protocol[TaskT]):
@@ -93,54 +163,57 @@ class TaskContext(Protocol[TaskT]):
         ns: "" for a root graph, else the namespace of the task that called it.
         parent: the task that runs this graph, or None.
         deadline: that of the attempt that runs this graph, or None.
-        saver: where checkpoints go, or None.
-        dropped: the run was cut short: what can be ended ends. A task that was told to exit sets
-            it.
+        cancelled: the run was cut short: what can be ended ends.
         payload_cache: what executors keep for all tasks of the run, by executor.
-        executor: where `@task` calls run that name none of their own; None for the driver's
-            threads.
-        out: chunks for the reader that were not handed over yet.
-        epoch: what makes seconds since the epoch of `perf_counter`; only there for a saver.
     """
 
-    config: RunnableConfig
-    context: Any
-    control: RunControl
-    deadline: Deadline | None
-    cache: Any
-    dropped: bool
-    epoch: float
-    executor: Any
-    ns: str
-    payload_cache: dict[Any, Any]
-    out: Any
-    parent: TaskT | None
-    program: Program
-    run_id: str | None
-    saver: Any
-    serde: Serializer
-    store: Any
-    thread_id: str | None
+    @property
+    def ns(self) -> str: ...
+
+    @property
+    def program(self) -> Program: ...
+
+    @property
+    def parent(self) -> TaskT | None: ...
+
+    @property
+    def deadline(self) -> Deadline | None: ...
+
+    @property
+    def cancelled(self) -> bool: ...
+
+    @property
+    def payload_cache(self) -> dict[Any, Any]: ...
+
+    @property
+    def stores(self) -> bool:
+        """Whether anything is stored, so that questions can be answered later."""
+
+    @property
+    def settings(self) -> Surroundings: ...
+
+    @property
+    def thread(self) -> ThreadPart: ...
+
+    @property
+    def output(self) -> Readers: ...
+
+    @property
+    def position(self) -> Records: ...
 
     @property
     def machine(self) -> SuperstepView:
         """The superstep that runs now."""
 
     @property
-    def stored(self) -> Mapping[str, TaskRecord]:
-        """Per task id, what the loaded checkpoint knows of the task."""
-
-    @property
-    def answers(self) -> AnswerSource[TaskT]:
-        """What the call brings."""
-
-    @property
-    def streams(self) -> Sequence[Any]:
-        """Where chunks go; empty if nobody reads."""
+    def answers(self) -> AnswerSource[TaskT]: ...
 
     @property
     def calls(self) -> Any:
         """Starts `@task` calls, and finds those made before."""
+
+    def cancel(self) -> None:
+        """The caller wants out: the run is cut short."""
 
     def previous(self) -> Any:
         """What an entrypoint saved on this thread."""

@@ -10,9 +10,9 @@ from typing import Any
 
 from ...channels.base import MISSING
 from ..errors import GraphAbandoned, GraphBubbleUp, GraphDrained, GraphInterrupt
-from ..run.answers import at_place, keyed_id, question_id, unworded_id
 from ..runtime import AnswerLookup, Running, running
 from ..types import Interrupt
+from .question_ids import at_place, keyed_id, question_id, unworded_id
 from .task import Task
 
 
@@ -284,7 +284,7 @@ class AnswerRejected(GraphInterrupt):
         self.by_hand = False
 
 
-def listed(tasks: Iterable[Task], names: Sequence[str] | str) -> bool:
+def is_listed(tasks: Iterable[Task], names: Sequence[str] | str) -> bool:
     """Whether a breakpoint names one of these tasks; "*" names all that are not hidden."""
     if names == "*":
         return any(not task.node.hidden for task in tasks)

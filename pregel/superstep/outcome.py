@@ -66,14 +66,14 @@ def end_with_error(task: Task, error: BaseException) -> None:
         error.__cause__ = stop
     run = task.run
     if isinstance(error, (KeyboardInterrupt, SystemExit)):  # the caller wants out
-        run.dropped = True
+        run.cancel()
     if isinstance(error, KeyError) and isinstance(task.input, dict) and error.args:
         key = error.args[0]
         if key not in task.input and key in run.program.channels:
             error.add_note(
                 f"State key {key!r} has no value yet: nothing has written it, and it has no reducer"
             )
-    thread = "" if run.thread_id is None else f" of thread {run.thread_id!r}"
+    thread = "" if run.thread.thread_id is None else f" of thread {run.thread.thread_id!r}"
     step = run.machine.step
     error.add_note(f"During task with name {task.name!r} and id {task.id!r}, in step {step}{thread}")
     task.error = error
@@ -91,7 +91,7 @@ def snapshot_input(task: Task) -> dict[str, Any]:
     image = {}
     for key, part in fields.items():
         try:
-            image[str(key)] = task.run.serde.dumps(part)
+            image[str(key)] = task.run.settings.serde.dumps(part)
         except Exception:  # a client or a lock: no state to keep an eye on
             continue
     return image
@@ -207,7 +207,7 @@ def cache_key(task: Task) -> FullKey | None:
         TypeError: the node's function or input has no stable identity; says to give a `key_func`.
     """
     policy = task.node.cache_policy
-    if policy is None or task.run.cache is None:
+    if policy is None or task.run.settings.cache is None:
         return None
     if policy.key_func is None:
         plain, namespace = canonical_key(task.input), cache_namespace(task.node)
@@ -224,7 +224,7 @@ def _watch_keys(task: Task, function: str, key: str) -> None:
     if watch is None:
         watch = node.key_watch = KeyWatch(node.name)
     if not watch.done:
-        told = watch.look(function, node.source, key, task.input, task.run.out)
+        told = watch.look(function, node.source, key, task.input, task.run.output.chunks)
         if told is not None:
             warnings.warn(told, RuntimeWarning, stacklevel=2)
 
@@ -249,7 +249,7 @@ def cache_namespace(node: CompiledNode) -> tuple[str, ...]:
 
 def restore_result(task: Task, blob: Any) -> None:
     """Take a cached result as the task's own."""
-    task.writes = [tuple(pair) for pair in task.run.serde.loads(blob)]
+    task.writes = [tuple(pair) for pair in task.run.settings.serde.loads(blob)]
     task.finished = task.restored = True
 
 
@@ -257,7 +257,7 @@ def encode_result(task: Task, key: FullKey) -> dict[FullKey, Any]:
     """A finished task's result as a cache takes it; nothing if it cannot be stored."""
     assert task.node.cache_policy is not None
     try:
-        blob = task.run.serde.dumps([tuple(pair) for pair in task.writes])
+        blob = task.run.settings.serde.dumps([tuple(pair) for pair in task.writes])
     except Exception as error:
         warnings.warn(f"node {task.name!r}: its result is not cached: {error}", stacklevel=2)
         return {}

@@ -192,9 +192,9 @@ class Task:
     def config(self) -> RunnableConfig:
         """The run's config with this task's tags, metadata and namespace."""
         run, node = self.run, self.node
-        own, path = run.config.get("configurable", {}), self.path
+        own, path = run.settings.config.get("configurable", {}), self.path
         metadata = {
-            **run.config.get("metadata", {}),
+            **run.settings.config.get("metadata", {}),
             **({"thread_id": own["thread_id"]} if "thread_id" in own else {}),
             **node.metadata,
             STEP: run.machine.step,
@@ -204,11 +204,11 @@ class Task:
             CHECKPOINT_NS: self.ns,
         }
         config: RunnableConfig = {
-            **run.config,
+            **run.settings.config,
             "metadata": metadata,
             "tags": [
-                *run.config.get("tags", ()),
-                *(t for t in node.tags if t not in run.config.get("tags", ())),
+                *run.settings.config.get("tags", ()),
+                *(t for t in node.tags if t not in run.settings.config.get("tags", ())),
             ],
             "run_name": self.name,
             "configurable": {**own, "checkpoint_ns": self.ns},
@@ -224,7 +224,7 @@ class Task:
     @property
     def store(self) -> Any:
         """The run's store."""
-        return self.run.store
+        return self.run.settings.store
 
     @property
     def previous(self) -> Any:
@@ -263,19 +263,19 @@ class Task:
         if self._runtime is None:
             run = self.run
             self._runtime = Runtime(
-                context=run.context,
-                store=run.store,
+                context=run.settings.context,
+                store=run.settings.store,
                 stream_writer=self.writer,
                 previous=self.previous,
-                control=run.control,
+                control=run.settings.control,
                 heartbeat=self.heartbeat,
                 idempotency_key=self.id,
                 execution_info=ExecutionInfo(
                     checkpoint_id=run.machine.checkpoint_id,
                     checkpoint_ns=self.ns,
                     task_id=self.id,
-                    thread_id=run.thread_id,
-                    run_id=run.run_id,
+                    thread_id=run.thread.thread_id,
+                    run_id=run.thread.run_id,
                     node_attempt=self.attempt,
                     node_first_attempt_time=self.first_attempt_time(),
                 ),
@@ -292,7 +292,7 @@ class Task:
         """The answers this task was given, by interrupt id; those of graphs inside it that save
         nothing included."""
         if self.answers is None:
-            known = self.run.stored.get(self.id)
+            known = self.run.position.records.get(self.id)
             self.answers = dict(known.answers) if known is not None else {}
         return self.answers
 
@@ -303,22 +303,22 @@ class Task:
     @property
     def edited(self) -> bool:
         """Whether the thread was edited since its questions were shown."""
-        known = self.run.stored.get(self.id) if self.run.stored else None
+        known = self.run.position.records.get(self.id) if self.run.position.records else None
         return known is not None and known.edited
 
     def listens(self, mode: StreamMode) -> bool:
         """Whether somebody reads this stream mode of the run."""
-        return any(stream.wants(mode) for stream in self.run.streams)
+        return any(stream.wants(mode) for stream in self.run.output.streams)
 
     def emit(self, mode: StreamMode, data: Any) -> None:
         """Send one chunk to all who read this stream mode."""
-        for stream in self.run.streams:
+        for stream in self.run.output.streams:
             stream.emit(mode, data)
 
     @property
     def executor(self) -> Any:
         """Where its `@task` calls run that name no executor; None for the driver's threads."""
-        return self.run.executor
+        return self.run.settings.executor
 
     def call(self, node: CompiledNode, arguments: Any) -> Any:
         """Start a `@task` call; its future."""
@@ -348,7 +348,7 @@ class Task:
         """Whether its run, or one around it, was cut short: then nobody waits for it."""
         task: Task | None = self
         while task is not None:
-            if task.run.dropped:
+            if task.run.cancelled:
                 return True
             task = task.run.parent
         return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from .context import TaskContext
+from .context import AnswerSource, TaskContext
 
 
 class Asker(Protocol):
@@ -21,12 +21,12 @@ class TaskAnswers:
 
     Args:
         holder: the task that keeps them: this one, or the nearest one around it whose graph saves.
-        inside: the runs between the holder and the task, the innermost first.
+        inside: those of the runs between the holder and the task, the innermost first.
     """
 
     __slots__ = ("_holder", "_inside")
 
-    def __init__(self, holder: Asker, inside: tuple[TaskContext[Any], ...]) -> None:
+    def __init__(self, holder: Asker, inside: tuple[AnswerSource[Any], ...]) -> None:
         self._holder = holder
         self._inside = inside
 
@@ -44,8 +44,8 @@ class TaskAnswers:
         return self._holder.run.answers.brought(self._holder)
 
     def shown(self, question: str) -> Any:
-        """See `Answers.shown`."""
-        return self._holder.run.answers.shown(self._holder, question)
+        """See `Answers.find_asked`."""
+        return self._holder.run.answers.find_asked(self._holder, question)
 
     def reject(self, question: str) -> None:
         """See `Answers.reject`."""
@@ -55,14 +55,14 @@ class TaskAnswers:
 def find_answers(task: Asker) -> TaskAnswers | None:
     """Those of a task; None if no graph around it saves, or the outermost does not: then nobody can
     resume the run."""
-    inside: list[TaskContext[Any]] = []
+    inside: list[AnswerSource[Any]] = []
     holder = task
-    while holder.run.saver is None:
-        inside.append(holder.run)
+    while not holder.run.stores:
+        inside.append(holder.run.answers)
         if holder.run.parent is None:
             return None
         holder = holder.run.parent
     root = holder
     while root.run.parent is not None:
         root = root.run.parent
-    return None if root.run.saver is None else TaskAnswers(holder, tuple(inside))
+    return None if not root.run.stores else TaskAnswers(holder, tuple(inside))

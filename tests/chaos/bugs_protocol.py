@@ -9,10 +9,11 @@ import stategraph.checkpoint.memory as memory
 import stategraph.checkpoint.sql.saver as sql
 import stategraph.pregel.drivers.ajournal as ajournal
 import stategraph.pregel.drivers.journal as journal
-import stategraph.pregel.run.open_tasks as open_work
+import stategraph.pregel.run.open_tasks as open_tasks
 import stategraph.pregel.run.resume as resume
-import stategraph.pregel.run.snapshots as history
+import stategraph.pregel.run.snapshots as snapshots
 import stategraph.pregel.run.start as start
+import stategraph.pregel.run.task_records as task_records
 import stategraph.pregel.run.update_state as update_state
 from stategraph.pregel.run.answers import Answers
 from stategraph.pregel.superstep.task import in_path_order
@@ -37,12 +38,12 @@ def records_past_the_journal(stack: ExitStack) -> None:
 
 def _record_at_once(self: Any, entry: Any) -> None:
     run = self._run
-    run.saver.commit_writes(run.thread_id or "", run.ns, entry.checkpoint_id, entry.writes)
+    run.thread.saver.commit_writes(run.thread.thread_id or "", run.ns, entry.checkpoint_id, entry.writes)
 
 
 async def _arecord_at_once(self: Any, entry: Any) -> None:
     run = self._run
-    await run.saver.acommit_writes(run.thread_id or "", run.ns, entry.checkpoint_id, entry.writes)
+    await run.thread.saver.acommit_writes(run.thread.thread_id or "", run.ns, entry.checkpoint_id, entry.writes)
 
 
 @bug("exhaustive", 5)
@@ -50,10 +51,10 @@ def failures_of_calls_not_told(stack: ExitStack) -> None:
     """Whether the result of a `@task` call could be stored is told to its caller only, who may not look."""
 
     def fail(self: Any, entry: Any, error: BaseException) -> None:
-        seen = self._unseen
+        seen = self.unreported
         real(self, entry, error)
         if not entry.posted:
-            self._unseen = seen
+            self.unreported = seen
 
     real = journal.Journal._fail
     swap(stack, journal.Journal, "_fail", fail)
@@ -79,9 +80,9 @@ def claim_outlives_its_question(stack: ExitStack) -> None:
     def undelivered(claim: Any, open_ids: Any, given: Any) -> Any:
         return dict(claim["answers"]) if claim is not None else {}
 
-    swap(stack, history, "undelivered", undelivered)
-    for owner in (history, resume):
-        swap(stack, owner, "locked", lambda claim: claim is not None)
+    swap(stack, task_records, "find_undelivered", undelivered)
+    for owner in (snapshots, resume):
+        swap(stack, owner, "is_live", lambda claim: claim is not None)
 
 
 @bug("exhaustive", 5)
@@ -100,19 +101,19 @@ def deliveries_forgotten(stack: ExitStack) -> None:
 @bug("edits_while_paused", 20)
 def siblings_run_again(stack: ExitStack) -> None:
     """Finished siblings to which an edit leads again are run again."""
-    real = open_work.OpenWork.__init__
+    real = open_tasks.OpenWork.__init__
 
     def init(self: Any, run: Any, pending: Any, again: Any) -> None:
         real(self, run, pending, again)
         self.tasks = [(task, known) for task, known in self.tasks if not known.finished]
 
-    swap(stack, open_work.OpenWork, "__init__", init)
+    swap(stack, open_tasks.OpenWork, "__init__", init)
 
 
 @bug("edits_while_paused", 20)
 def questions_dropped(stack: ExitStack) -> None:
     """An edit of a paused thread drops the questions that are open, and what their tasks had done."""
-    swap(stack, open_work.OpenWork, "carry", lambda self, run, machine: [])
+    swap(stack, open_tasks.OpenWork, "carry", lambda self, run, machine: [])
 
 
 @bug("pending_twice", 3)

@@ -12,7 +12,9 @@ from typing import NamedTuple
 
 from ...checkpoint.base import NULL_TASK_ID, CheckpointTuple
 from ...pregel.program.program import Program
-from ...pregel.run.snapshots import Stored, View, lost_kinds, lost_work, view
+from ...pregel.run.graph_changes import lost_kinds, lost_work
+from ...pregel.run.snapshots import View, view
+from ...pregel.run.task_records import TaskRecord
 
 _NODE = "node "
 
@@ -26,13 +28,13 @@ class Orphans(NamedTuple):
     """
 
     remarks: tuple[str, ...] = ()
-    tasks: tuple[tuple[str, str, Stored], ...] = ()
+    tasks: tuple[tuple[str, str, TaskRecord], ...] = ()
 
 
 def find_orphans(program: Program, found: CheckpointTuple) -> Orphans:
     """What of a checkpoint, and of what led to it, this program has no place for."""
     seen = view(program, found, live=True)
-    lost = [*lost_work(seen.machine, found, seen.stored), *lost_kinds(seen.machine, found)]
+    lost = [*lost_work(seen.machine, found, seen.records), *lost_kinds(seen.machine, found)]
     remarks = []
     if lost:
         remarks.append(
@@ -54,7 +56,7 @@ def find_orphans(program: Program, found: CheckpointTuple) -> Orphans:
     return Orphans(tuple(remarks), tuple(_list_tasks(seen, lost)) if lost else ())
 
 
-def _list_tasks(seen: View, lost: list[str]) -> Iterator[tuple[str, str, Stored]]:
+def _list_tasks(seen: View, lost: list[str]) -> Iterator[tuple[str, str, TaskRecord]]:
     """Stored tasks that nothing here plans; only their ids are stored, so that a name may stand for
     one of several."""
     planned = {task.id for task in seen.tasks}
@@ -63,14 +65,14 @@ def _list_tasks(seen: View, lost: list[str]) -> Iterator[tuple[str, str, Stored]
     names = [name for name in lost_nodes if name not in planned_names]
     known = [
         (id, stored)
-        for id, stored in seen.stored.items()
+        for id, stored in seen.records.items()
         if id not in planned and id != NULL_TASK_ID and _has_begun(stored)
     ]
     for id, stored in known:
         yield " or ".join(names) or "another graph's node", id, stored
     if not known:
-        yield from ((name, f"left {name}", Stored()) for name in names)
+        yield from ((name, f"left {name}", TaskRecord()) for name in names)
 
 
-def _has_begun(stored: Stored) -> bool:
+def _has_begun(stored: TaskRecord) -> bool:
     return stored.error is not None or bool(stored.interrupts) or bool(stored.spans)

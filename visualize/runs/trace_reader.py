@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from ...checkpoint.base import BaseCheckpointSaver, RunnableConfig, address, coordinates
 from ...pregel.app import Pregel
 from ...pregel.names import NS_END, START, child_ns, handled_node, numbered_ns, split_number
-from ...pregel.run.snapshots import Stored
+from ...pregel.run.task_records import TaskRecord
 from ...pregel.thread_api import StoredThreads
 from ...pregel.types import PregelTask, StateSnapshot
 from .orphans import Orphans, find_orphans
@@ -272,7 +272,7 @@ def _list_transitions(
         yield _Transition(None, after, False)
 
 
-def _build_orphan(name: str, id: str, stored: Stored) -> TraceTask:
+def _build_orphan(name: str, id: str, stored: TaskRecord) -> TraceTask:
     """A task of a node that this graph does not have."""
     state: TaskState = "waiting"
     if stored.error is not None:

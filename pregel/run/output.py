@@ -1,0 +1,97 @@
+"""What a call gives back: chunks for its readers while it runs, and its result."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..program.program import Program
+from ..superstep.machine import Machine
+from ..types import Interrupt, StreamMode
+from .config import Call, check_keys
+from .stream import Envelope, Stream, read_modes
+
+
+class Output:
+    """Readers of a run, and the view of its state that `invoke` returns.
+
+    Attributes:
+        keys: the channels that make up the result.
+        streams: where chunks go; empty if nobody reads.
+        chunks: what the driver has not handed over yet.
+        wake: tells a driver that waits for tasks that a chunk is there.
+        live: chunks may come while a node runs, so no node may hold up the reader's thread.
+        questions: what the run has paused for, `()` at a breakpoint; None if it has not paused.
+        only_asked: nothing but `interrupt()` asked them.
+    """
+
+    __slots__ = (
+        "_key_set", "_program", "_view", "chunks", "keeps_view", "keys", "live", "only_asked", "questions",
+        "streams", "viewed", "wake",
+    )  # fmt: skip
+
+    def __init__(self, program: Program, call: Call, streams: tuple[Stream, ...], *, live: bool) -> None:
+        self._program = program
+        self.keys: str | Sequence[str] = program.outputs
+        self._key_set = program.output_set
+        self.keeps_view = not program.outputs_settle
+        if call.output_keys is not None:
+            self.select(check_keys(program, call.output_keys))
+        self.streams = streams if call.observer is None else (*streams, call.observer)
+        self.chunks: deque[Any] = deque()
+        self.wake: Callable[[], None] = _nobody_waits
+        self.live = live
+        self.questions: tuple[Interrupt, ...] | None = None
+        self.only_asked = False
+        self.viewed = False
+        self._view: Any = None
+
+    def select(self, keys: str | Sequence[str]) -> None:
+        """Choose the channels that make up the result."""
+        self.keys = keys
+        self._key_set = frozenset((keys,) if isinstance(keys, str) else keys)
+        self.keeps_view = not self._program.settles(keys)
+
+    def attach_reader(self, call: Call, modes: StreamMode | Sequence[StreamMode]) -> None:
+        """Stream what the call has asked for."""
+        envelope = Envelope(not isinstance(modes, str), call.subgraphs, call.version == "v2")
+        own = Stream(read_modes(modes), envelope, self._hand_over, self.keys)
+        self.streams = (*self.streams, own)
+        self.live = self.live or own.live or self._program.eager
+
+    def wake_by(self, wake: Callable[[], None]) -> None:
+        """Let this be called whenever a chunk is there."""
+        self.wake = wake
+
+    def _hand_over(self, chunk: Any) -> None:
+        self.chunks.append(chunk)
+        self.wake()
+
+    def show_values(self, machine: Machine) -> None:
+        """Show the state to readers; keep it if the result may be gone by the end of the call."""
+        for stream in self.streams:
+            stream.values(machine)
+        if self.keeps_view and not self._key_set.isdisjoint(machine.changed or ()):
+            self._view, self.viewed = machine.output(self.keys), True
+
+    def pause(self, questions: tuple[Interrupt, ...] = (), *, only_asked: bool = False) -> None:
+        """The run ends here: at a breakpoint, or with questions."""
+        self.questions, self.only_asked = questions, only_asked
+
+    def keep_preview(self, machine: Machine, writes: Sequence[tuple[str, Any]]) -> None:
+        """The result is the state with what finished tasks of a superstep wrote that did not reach its end."""
+        for stream in self.streams:
+            stream.preview(machine, writes)
+        self._view, self.viewed = machine.output_with(self.keys, writes), True
+
+    def result(self, machine: Machine) -> Any:
+        """The last view of the state that came up in this call, or else the channels as they stand."""
+        value = self._view if self.viewed else machine.output(self.keys)
+        if value == {} and not isinstance(self.keys, str):
+            return None  # none of several channels holds a value
+        return value
+
+
+def _nobody_waits() -> None:
+    """No driver waits for chunks."""

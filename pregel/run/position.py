@@ -1,0 +1,66 @@
+"""Where a run stands in its thread: what it was loaded from, and the newest checkpoint it knows of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ...checkpoint.base import NULL_TASK_ID, CheckpointTuple
+from .task_records import TaskRecord
+
+
+class Position:
+    """Moved by loading, by each commit that is built, and by edits of the thread; read by everybody.
+
+    Attributes:
+        found: the checkpoint from which the run goes on, as this version of the graph sees it; None on a new thread.
+        records: task id → what is recorded beside that checkpoint.
+        saved_id: the checkpoint on which the next one is built; None before the first.
+        head: the newest checkpoint of this part of the thread that the run knows of.
+    """
+
+    __slots__ = ("found", "head", "records", "saved_id")
+
+    def __init__(self) -> None:
+        self.found: CheckpointTuple | None = None
+        self.records: dict[str, TaskRecord] = {}
+        self.saved_id: str | None = None
+        self.head: str | None = None
+
+    @property
+    def at_head(self) -> bool:
+        """Whether nothing has been stored after the checkpoint on which the run builds."""
+        return self.saved_id == self.head
+
+    @property
+    def command(self) -> TaskRecord | None:
+        """What earlier calls have brought by `Command` beside the checkpoint."""
+        return self.records.get(NULL_TASK_ID)
+
+    def load(
+        self, found: CheckpointTuple, records: Mapping[str, TaskRecord], head: str | None, *, in_place: bool
+    ) -> None:
+        """Stand at a stored checkpoint.
+
+        Args:
+            in_place: it is of the run's own namespace. Else the run goes on in a namespace where nothing is stored.
+        """
+        self.found, self.records, self.head = found, dict(records), head
+        self.saved_id = found.checkpoint["id"] if in_place else None
+
+    def find_head(self, head: str | None) -> None:
+        """Nothing is loaded; this is the newest checkpoint all the same, if there is one."""
+        self.head = head
+
+    def advance(self, checkpoint_id: str) -> None:
+        """A checkpoint was built; the next one builds on it."""
+        self.head = self.saved_id = checkpoint_id
+
+    def build_beside(self) -> None:
+        """Build the next checkpoint on what the loaded one was built on: as its sibling."""
+        assert self.found is not None
+        parent = self.found.parent_config
+        self.saved_id = parent["configurable"]["checkpoint_id"] if parent is not None else None
+
+    def replace_records(self, records: Mapping[str, TaskRecord]) -> None:
+        """These are the records that count from now on."""
+        self.records = dict(records)

@@ -1,0 +1,109 @@
+"""Where nested graphs go on when a checkpoint around them, or inside them, is done anew: plain records."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from threading import Lock
+
+from ...checkpoint.base import BaseCheckpointSaver
+from ..superstep.task import Task
+from ..types import RunnableConfig
+from .settings import Thread
+
+_claiming = Lock()
+
+
+@dataclass(slots=True)
+class Route:
+    """How a run leads to a checkpoint inside a nested graph.
+
+    Attributes:
+        stages: the graphs below this run down to that checkpoint: namespace and checkpoint of each. Empty in the run
+            that has started from it.
+        task: the path of the task of this run in which it lies; None if that is not known, as in a `@task` call.
+        asked: the questions beside that checkpoint, answered ones too.
+        waits: the run waits for some of them now.
+        step: the superstep of that task.
+        stored: it was found with the fork that another call has made, so graphs inside may have gone on since.
+    """
+
+    stages: Sequence[tuple[str, str]]
+    task: str | None = None
+    asked: tuple[str, ...] = ()
+    waits: bool = False
+    step: int = -1
+    stored: bool = False
+
+
+@dataclass(slots=True)
+class Rewind:
+    """Where graphs with a history of their own start when checkpoints around them are done anew.
+
+    Attributes:
+        points: namespace without ids → the checkpoint of that graph which is done anew, and the saver that keeps it:
+            what is inside goes back to its newest checkpoint before that.
+        entered: the histories that have gone back since; they go on.
+    """
+
+    points: dict[str, tuple[RunnableConfig, BaseCheckpointSaver]] = field(default_factory=dict)
+    entered: set[str] = field(default_factory=set)
+
+
+class Replay:
+    """What of a run is done anew.
+
+    Attributes:
+        route: how it leads to a nested checkpoint from which the graph inside is to go on, or None.
+        rewind: where graphs with a history of their own go back to, or None; shared with nested runs.
+        seeded: it goes on from a checkpoint that was made under another checkpoint of the run around it.
+    """
+
+    __slots__ = ("_histories", "rewind", "route", "seeded")
+
+    def __init__(self, around: Replay | None, thread: Thread) -> None:
+        self.rewind: Rewind | None = around.rewind if around is not None else None
+        self.route: Route | None = Route([thread.nested]) if thread.nested is not None else None
+        self.seeded = False
+        self._histories: dict[str, tuple[str, str]] | None = None
+
+    def begin_rewind(self) -> Rewind:
+        """Graphs with a history of their own go back from here on."""
+        if self.rewind is None:
+            self.rewind = Rewind()
+        return self.rewind
+
+    def rewind_to(self, place: str, point: tuple[RunnableConfig, BaseCheckpointSaver]) -> None:
+        """The graph at this place goes back to this checkpoint, and with it those inside."""
+        self.begin_rewind().points[place] = point
+
+    def seed(self, seeded: bool) -> None:
+        """Start from a checkpoint that lies on the route; see `seeded`."""
+        self.seeded = seeded
+
+    def enter(self, step: int) -> None:
+        """This is the superstep whose task leads further."""
+        if self.route is not None:
+            self.route.step = step
+
+    def follow(self, route: Route | None) -> None:
+        """Go this way from here; None: nowhere in particular."""
+        self.route = route
+
+    def claim_history(self, ns: str, task: Task) -> None:
+        """Note that a task of this run runs the graph that keeps a history of its own (`checkpointer=True`) there.
+
+        Raises:
+            RuntimeError: another task of the same superstep does so too: each would take the other's steps for its own.
+        """
+        mine = (task.run.machine.checkpoint_id, task.id)
+        with _claiming:
+            if self._histories is None:
+                self._histories = {}
+            last = self._histories.setdefault(ns, mine)
+            self._histories[ns] = mine
+        if last[0] == mine[0] and last != mine:
+            raise RuntimeError(
+                f"two tasks of one superstep run the graph of {ns!r}, which keeps one history (checkpointer=True): "
+                "compile it with checkpointer=None, or run it in nodes of different names"
+            )

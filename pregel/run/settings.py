@@ -1,0 +1,179 @@
+"""What is settled before a call starts, and never changes while it runs."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+from ...channels.base import MISSING
+from ...checkpoint.base import BaseCheckpointSaver, Checkpoint, address
+from ...checkpoint.serde import Serializer
+from ..program.program import Program
+from ..runtime import RunControl
+from ..types import LOCAL, All, Durability, RunnableConfig
+from .config import (
+    Call,
+    check_breakpoints,
+    check_durability,
+    inheritable,
+    merge_configs,
+    place_program,
+    recursion_limit,
+    resolve_executor,
+    warn_of_context,
+)
+
+
+class Graph(Protocol):
+    """The parts of a compiled graph that a run needs."""
+
+    program: Program
+    checkpointer: BaseCheckpointSaver | bool | None
+    store: Any
+    cache: Any
+    serde: Serializer
+    config: RunnableConfig
+    check_input: Callable[[Any], None]
+    interrupt_before: All | Sequence[str]
+    interrupt_after: All | Sequence[str]
+    step_timeout: float | None
+    executor: Any
+    context_schema: Any
+    migrate: Callable[[Checkpoint, Sequence[str]], Checkpoint] | None
+
+    def coerce_context(self, context: Any) -> Any: ...
+
+
+NO_PARENTS: Mapping[str, str] = {}
+
+
+class Thread:
+    """Which thread a run works on, and which part of it.
+
+    Attributes:
+        saver: where checkpoints go, or None.
+        thread_id: None without a saver, if the caller has named none.
+        ns: "" for a whole graph, else the namespace of the task that runs it.
+        run_id: the name by which the caller would deliver the same call again, or None.
+        checkpoint_id: the checkpoint that the caller has named, or None.
+        nested: namespace and checkpoint, if that is one of a nested graph.
+        parents: namespace → the checkpoint from which each graph around this one runs.
+        epoch: the time of day, in seconds, at which `perf_counter` was zero: spans of tasks are told by it. Only kept
+            for a saver.
+    """
+
+    __slots__ = ("checkpoint_id", "epoch", "nested", "ns", "parents", "run_id", "saver", "thread_id")
+
+    def __init__(
+        self,
+        saver: BaseCheckpointSaver | None,
+        thread_id: str | None,
+        ns: str,
+        run_id: str | None,
+        checkpoint_id: str | None = None,
+        nested: tuple[str, str] | None = None,
+        parents: Mapping[str, str] = NO_PARENTS,
+    ) -> None:
+        self.saver: Final = saver
+        self.thread_id: Final = thread_id
+        self.ns: Final = ns
+        self.run_id: Final = run_id
+        self.checkpoint_id: Final = checkpoint_id
+        self.nested: Final = nested
+        self.parents: Final = parents
+        self.epoch: Final = 0.0 if saver is None else time.time() - time.perf_counter()
+
+    @property
+    def names_checkpoint(self) -> bool:
+        """Whether the caller has named a checkpoint."""
+        return self.checkpoint_id is not None or self.nested is not None
+
+    def config_of(self, checkpoint_id: str | None) -> RunnableConfig:
+        """The config that names one of the checkpoints of this part of the thread."""
+        return address(self.thread_id or "", self.ns, checkpoint_id)
+
+    def __str__(self) -> str:
+        return f"thread {self.thread_id!r}" if self.saver is not None else "a graph without a checkpointer"
+
+
+def find_run_id(config: RunnableConfig) -> str | None:
+    """The name of the run: from `run_id`, or from the metadata or `configurable`."""
+    found = config.get("run_id") or config.get("metadata", {}).get("run_id")
+    found = found or config.get("configurable", {}).get("run_id")
+    return None if found is None else str(found)
+
+
+class Settings:
+    """What a call runs with: the call's own choice, else the graph's, else that of the run around it.
+
+    Attributes:
+        given: the input, as the caller gave it.
+        config: the caller's, merged with the graph's and with that of the run around it.
+        limit: how many supersteps of user nodes this call may take.
+        executor: where nodes run that have no executor of their own; None for the driver's threads.
+        interrupt_before, interrupt_after: the nodes at which a run stops, or "*".
+        serde: the saver's, or the graph's own without a saver.
+        migrate: makes a checkpoint of an earlier version of the graph one of this version.
+    """
+
+    __slots__ = (
+        "cache", "check_input", "config", "context", "control", "durability", "executor", "given",
+        "interrupt_after", "interrupt_before", "limit", "migrate", "program", "serde", "step_timeout", "store",
+    )  # fmt: skip
+
+    def __init__(
+        self, graph: Graph, given: Any, config: RunnableConfig, call: Call, thread: Thread, around: Settings | None
+    ) -> None:
+        executor: Any = resolve_executor(call.executor) if call.executor is not None else graph.executor
+        if executor is None and around is not None:
+            executor = around.executor
+        program = graph.program
+        if executor not in (None, LOCAL):
+            program = place_program(program, executor, graph.store)
+        self.given: Final = given
+        self.config: Final = config
+        self.program: Final = program
+        self.executor: Final[Any] = executor
+        self.limit: Final = recursion_limit(config)
+        before, after = call.interrupt_before, call.interrupt_after
+        self.interrupt_before: Final = graph.interrupt_before if before is None else check_breakpoints(before, program)
+        self.interrupt_after: Final = graph.interrupt_after if after is None else check_breakpoints(after, program)
+        self.step_timeout: Final = graph.step_timeout
+        self.check_input: Final = graph.check_input
+        self.migrate: Final = graph.migrate
+        self.serde: Final = graph.serde if thread.saver is None else thread.saver.serde
+        context: Any = None
+        durability: Durability = "sync"
+        store, cache, control = graph.store, graph.cache, call.control
+        if around is not None:
+            context, durability = around.context, around.durability
+            store = around.store if store is None else store
+            cache = around.cache if cache is None else cache
+            control = control or around.control
+        if call.context is not MISSING:
+            context = graph.coerce_context(call.context)
+        elif around is None and graph.context_schema is not None:
+            warn_of_context(config)
+        if call.durability is not None:
+            durability = _check_durability(call.durability, thread)
+        self.durability: Final[Durability] = durability
+        self.context: Final[Any] = context
+        self.store: Final[Any] = store
+        self.cache: Final[Any] = cache
+        self.control: Final[RunControl] = control or RunControl()
+
+
+def merge_around(graph: Graph, config: RunnableConfig, around: Settings | None) -> RunnableConfig:
+    """The config of a call: the caller's over the graph's over that of the run around it."""
+    if around is not None:
+        return merge_configs(inheritable(around.config), graph.config, config)
+    return merge_configs(graph.config, config) if graph.config else config
+
+
+def _check_durability(asked: Durability, thread: Thread) -> Durability:
+    check_durability(asked)
+    if thread.saver is None:
+        warnings.warn("durability has no effect: the graph has no checkpointer", UserWarning, stacklevel=6)
+    return asked

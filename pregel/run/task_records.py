@@ -1,0 +1,147 @@
+"""What is recorded beside a checkpoint of the tasks that follow it: read back from what a saver found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...checkpoint.base import (
+    CLAIM,
+    DIGEST,
+    ERROR,
+    ERROR_SOURCE,
+    INTERRUPT,
+    KEPT,
+    NO_WRITES,
+    NULL_TASK_ID,
+    RAISED,
+    RESUME,
+    PendingWrite,
+    Span,
+)
+from ..program.writes import Pair
+from ..superstep.machine import Machine
+from ..superstep.task import Task, handler_of
+from ..types import Interrupt
+from .claims import ClaimRecord, find_undelivered
+
+
+@dataclass(slots=True)
+class TaskRecord:
+    """What a checkpoint's pending writes tell of one task.
+
+    A task has finished if it left output and no error: a failed attempt's output is never kept, and a later success
+    clears the error.
+
+    Attributes:
+        claim: of the null task, the answers that a run has brought.
+        raised: `Task.raised`.
+        kept: the task was begun beside an earlier checkpoint and goes on here, after an edit of the thread, under its
+            `path` here (None for a call of such a task).
+    """
+
+    writes: list[Pair] = field(default_factory=list)
+    wrote: bool = False
+    error: BaseException | None = None
+    routed: bool = False
+    interrupts: tuple[Interrupt, ...] = ()
+    answers: Mapping[str, Any] = field(default_factory=dict)
+    spans: tuple[Span, ...] = ()
+    claim: ClaimRecord | None = None
+    raised: bool = False
+    kept: Mapping[str, Any] | None = None
+
+    @property
+    def finished(self) -> bool:
+        """Whether its writes count."""
+        return self.wrote and self.error is None
+
+    @property
+    def waiting(self) -> tuple[Interrupt, ...]:
+        """Its questions that have no answer in its record."""
+        return () if self.finished else tuple(q for q in self.interrupts if q.id not in self.answers)
+
+    @property
+    def edited(self) -> bool:
+        """Whether the thread was edited since its questions were shown."""
+        return self.kept is not None
+
+
+def read_records(pending: Iterable[PendingWrite]) -> dict[str, TaskRecord]:
+    """Pending writes by task id. Those of the null task are a `Command`'s, not a task's."""
+    found: dict[str, TaskRecord] = {}
+    for task_id, channel, value in pending:
+        stored = found.setdefault(task_id, TaskRecord())
+        if channel == ERROR:
+            stored.error = value
+        elif channel == DIGEST:
+            continue
+        elif channel == ERROR_SOURCE:
+            stored.routed = True
+        elif channel == INTERRUPT:
+            stored.interrupts = tuple(value)
+        elif channel == RESUME:
+            stored.answers = value
+        elif channel == CLAIM:
+            stored.claim = value
+        elif channel == RAISED:
+            stored.raised = bool(value)
+        elif channel == KEPT:
+            stored.kept = value
+        else:
+            stored.wrote = True
+            if channel != NO_WRITES:
+                stored.writes.append((channel, value))
+    return found
+
+
+def kept_ids(stored: Mapping[str, TaskRecord]) -> dict[tuple[Any, ...], str]:
+    """path → id of the tasks that go on beside this checkpoint after an edit."""
+    return {
+        tuple(known.kept["path"]): task_id for task_id, known in stored.items() if known.kept and known.kept["path"]
+    }
+
+
+def known_only(writes: Iterable[Pair], machine: Machine) -> list[Pair]:
+    """The writes to channels that the machine has."""
+    return [pair for pair in writes if pair[0] in machine.channels]
+
+
+def with_handlers(tasks: Iterable[Task], stored: Mapping[str, TaskRecord]) -> list[Task]:
+    """These tasks, and behind each that failed and whose error handler had taken over, that handler's."""
+    found: list[Task] = []
+    for task in tasks:
+        found.append(task)
+        known = stored.get(task.id)
+        if known is not None and known.routed and known.error is not None and task.node.handler is not None:
+            found.append(handler_of(task))
+    return found
+
+
+def given_answers(stored: Mapping[str, TaskRecord]) -> set[str]:
+    """The questions whose answers are recorded beside a checkpoint, by whichever task."""
+    return {question for known in stored.values() for question in known.answers}
+
+
+def waiting_questions(tasks: Iterable[Task], stored: Mapping[str, TaskRecord]) -> dict[str, Task]:
+    """The recorded questions that wait for an answer, each with its task."""
+    given = given_answers(stored)
+    found: dict[str, Task] = {}
+    for task in tasks:
+        known = stored.get(task.id)
+        if known is not None:
+            found.update((question.id, task) for question in known.waiting if question.id not in given)
+    return found
+
+
+def undelivered_answers(stored: Mapping[str, TaskRecord]) -> dict[str, Any]:
+    """What a call has brought, and no task's record shows yet. Also for questions that only the record of a `@task`
+    call tells of: when its caller paused anew, it had failed before it came to them."""
+    null = stored.get(NULL_TASK_ID)
+    if null is None or null.claim is None:
+        return {}
+    open_ = {question.id for known in stored.values() for question in known.waiting}
+    return find_undelivered(null.claim, open_, given_answers(stored))
+
+
