@@ -204,7 +204,7 @@ def _root_thread(graph: Graph, config: RunnableConfig, ns: str | None) -> Thread
             "checkpointer=True means 'a history of its own inside the parent graph'; a graph that is run "
             "by itself needs a saver, e.g. compile(checkpointer=InMemorySaver())"
         )
-    run_id = find_run_id(config)
+    run_id = find_run_id(config) if config else None
     if not saver:
         named = (config.get("configurable") or {}).get("thread_id")
         return Thread(None, None if named is None else str(named), ns or "", run_id)

@@ -12,7 +12,7 @@ from ...checkpoint.base import BaseCheckpointSaver, Checkpoint, address
 from ...checkpoint.serde import Serializer
 from ..program.program import Program
 from ..runtime import RunControl
-from ..types import LOCAL, All, Durability, RunnableConfig
+from ..types import DEFAULT_RECURSION_LIMIT, LOCAL, All, Durability, RunnableConfig
 from .config import (
     Call,
     check_breakpoints,
@@ -136,7 +136,7 @@ class Settings:
         self.config: Final = config
         self.program: Final = program
         self.executor: Final[Any] = executor
-        self.limit: Final = recursion_limit(config)
+        self.limit: Final = recursion_limit(config) if config else DEFAULT_RECURSION_LIMIT
         before, after = call.interrupt_before, call.interrupt_after
         self.interrupt_before: Final = graph.interrupt_before if before is None else check_breakpoints(before, program)
         self.interrupt_after: Final = graph.interrupt_after if after is None else check_breakpoints(after, program)

@@ -423,5 +423,6 @@ def save(run: Run, machine: Machine, source: str) -> Effects:
         else:
             machine.checkpoint_id = new_checkpoint_id()
             yield Save(run.commits.build(machine, source, []))
-    if source == "input":
-        run.output.show_values(machine)
+    output = run.output
+    if source == "input" and (output.streams or output.keeps_view):
+        output.show_values(machine)
