@@ -130,7 +130,7 @@ def test_what_retry_on_may_be(rule: Any, yes: Exception, no: Exception) -> None:
 @pytest.mark.parametrize("rule", [3, (3,), "KeyError"])
 def test_retry_on_of_another_kind_is_an_error_where_it_is_given(rule: Any) -> None:
     for given in (lambda p: app_of(Fails(Oops()), retry_policy=p), lambda p: task(retry_policy=p)(Fails(Oops()))):
-        with pytest.raises(TypeError, match="exception class, several, or a function of the error, not"):
+        with pytest.raises(TypeError, match="retry_on must be an exception class, several of them, or a function of the error, got "):
             given(RetryPolicy(retry_on=rule))
 
 

@@ -43,8 +43,8 @@ class Drawing:
         model: what all forms are made from.
 
     >>> from stategraph import START, StateGraph
-    >>> drawing = StateGraph(int).add_node("twice", lambda n: 2 * n).add_edge(START,
-    "twice").compile().get_graph()
+    >>> builder = StateGraph(int).add_node("twice", lambda n: 2 * n).add_edge(START, "twice")
+    >>> drawing = builder.compile().get_graph()
     >>> drawing
     Drawing('StateGraph', 3 nodes, 2 edges)
     >>> [edge[:2] for edge in drawing.edges]

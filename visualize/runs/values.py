@@ -61,10 +61,9 @@ def block(value: Any, limit: int = 4000) -> str:
     """A value over several lines where one is not enough, of at most about `limit` characters;
     texts line by line.
 
-    >>> print(block({"name": "n" * 60, "log": [{"text": "t" * 60}, {"text": "done"}]}))
+    >>> print(block({"name": "n" * 60, "log": [{"text": "t" * 50}, {"text": "done"}]}))
     name: 'nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn'
-    log: [{'text': 'tttttttttttttttttttttttttttttttttttttttttttttttttttttttttttt'}, {'text':
-    'done'}]
+    log: [{'text': 'tttttttttttttttttttttttttttttttttttttttttttttttttt'}, {'text': 'done'}]
     """
     lines: list[str] = []
     room = limit
@@ -110,8 +109,9 @@ def _is_flat(value: Any) -> bool:
 def display_name(node: str) -> str:
     """A node's name as people say it; of a nested one the last part.
 
-    >>> [display_name(name) for name in ("plan", "holder:plan", "__start__",
-    "__error_handler__plan")] ['plan', 'plan', 'input', 'on error of plan']
+    >>> names = ("plan", "holder:plan", "__start__", "__error_handler__plan")
+    >>> [display_name(name) for name in names]
+    ['plan', 'plan', 'input', 'on error of plan']
     """
     name = sanitize(node.rpartition(NS_END)[2], 200)
     for start, words in _SPOKEN.items():
