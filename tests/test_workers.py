@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
@@ -25,7 +25,7 @@ import pytest
 from fleet import Fleet, State, all_ended, counting, judged, looped, until, working
 from psycopg_pool import ConnectionPool
 
-from stategraph import END, START, Command, InMemorySaver, StateGraph
+from stategraph import END, START, Command, InMemorySaver, Pregel, StateGraph
 from stategraph.__main__ import main
 from stategraph.checkpoint import DamagedError, StorageError, UnserializableError
 from stategraph.checkpoint.encryption import Encryption
@@ -599,6 +599,60 @@ def test_an_update_is_applied_once_however_often_its_job_is_begun() -> None:
     assert runs.run(replace(job, attempt=2)).status == "done"
     assert runs.run(replace(job, attempt=3)).status == "done"
     assert app.get_state(config).values["log"] == ["step", "update", "step"]
+
+
+def disturbed(*events: Callable[[Pregel, Any], None]) -> tuple[Pregel, JobRunner, Job, Any]:
+    """A thread with one step on it, and a job with an update for it. Its node meets these events,
+    one each time it runs."""
+    form, ahead = JobCodec(Serializer(), Integrity()), [*events]
+
+    def step(state: State) -> Any:
+        if ahead and state["log"]:
+            ahead.pop(0)(app, config)
+        return {"log": ["step"]}
+
+    app = looped(step).copy({"checkpointer": InMemorySaver()})
+    config: Any = {"configurable": {"thread_id": "t"}}
+    app.invoke({"log": [], "left": 1}, config)
+    job = job_of(form, Command(update={"log": ["update"], "left": 6}, goto="step"))
+    return app, JobRunner(app, form, lambda job, task: None), job, config
+
+
+def lose_the_database(app: Pregel, config: Any) -> None:
+    raise StorageError("the database is out of reach")
+
+
+def take_the_thread(app: Pregel, config: Any) -> None:
+    """Another run takes the thread: this one can commit nothing any more."""
+    app.update_state(config, {"log": ["other"]}, as_node="step")
+
+
+def run_undisturbed(app: Pregel, config: Any) -> None:
+    """Nothing happens."""
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        # The second try finds the update beside the checkpoint. The third does not: another run has
+        # gone on from there, with the update.
+        (lose_the_database, take_the_thread),
+        (run_undisturbed, take_the_thread),  # a superstep of the run is stored
+    ],
+)
+def test_an_update_is_applied_once_whatever_its_run_meets(events: Any) -> None:
+    app, runs, job, config = disturbed(*events)
+    assert runs.run(job).status == "done"
+    log = app.get_state(config).values["log"]
+    assert log.count("update") == log.count("other") == 1, log
+
+
+def test_an_update_is_applied_once_if_others_ran_since_its_worker_died() -> None:
+    app, runs, job, config = disturbed()
+    assert runs.run(job).status == "done"
+    take_the_thread(app, config)
+    assert runs.run(replace(job, attempt=2)).status == "done"
+    assert app.get_state(config).values["log"].count("update") == 1
 
 
 # -- workers that are stopped -----------------------------------------------------------------------------------
