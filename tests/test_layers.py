@@ -54,7 +54,8 @@ PREGEL = """
     run.snapshots
     run.nested
     run.resume
-    run.start
+    run.start run.load
+    run.begin
     run.open_tasks
     run.update_state
     run.loop

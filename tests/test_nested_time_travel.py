@@ -9,7 +9,7 @@ import pytest
 from nested_travel import CALLS, KEEPS, Nest, travel
 from paused import CFG, Ran, State, asks, graph, says
 
-import stategraph.pregel.run.start as start
+import stategraph.pregel.run.load as load
 from stategraph import END, START, Command, InMemorySaver, Send, StateGraph
 
 
@@ -131,7 +131,7 @@ def test_a_fork_that_was_left_before_it_went_inside_goes_there_when_it_goes_on(
     (found, *_) = nested(drive, app, "t")
     ran.clear()
     with monkeypatch.context() as patch:
-        patch.setattr(start, "load_seed", lost)
+        patch.setattr(load, "load_seed", lost)
         with pytest.raises(OSError, match="killed"):
             drive.invoke(app, None, found.config)
     assert drive.invoke(app, None, CFG) == whole and ran == ["t"]

@@ -13,11 +13,12 @@ from ..errors import GraphDrained, GraphRecursionError, ParentCommand
 from ..superstep.interrupts import is_listed, questions
 from ..superstep.machine import Machine
 from ..superstep.task import Task, handler_of, in_path_order, new_checkpoint_id
+from .begin import begin
 from .effects import Effect, Effects, GiveWay, RunTasks, Save
+from .load import Loaded, load_checkpoint, load_machine
 from .resume import claim_end, end_claim, upcoming
 from .run import Run, run_of
 from .snapshots import live_snapshot
-from .start import Loaded, begin, load_checkpoint, load_machine
 from .task_records import given_answers
 
 WIDE = 256
@@ -102,12 +103,7 @@ def _loop(run: Run, machine: Machine, passed: int) -> Effects:
         except GeneratorExit:
             raise
         except BaseException:
-            # The reader left or the driver failed: what had finished by then is not run again. If that is everything,
-            # the superstep has ended: left half-way, nothing would be seen to come next, though its writes may lead on.
-            if _all_finished(tasks) and not run.abandoned:
-                yield from _end_superstep(run, machine, tasks)
-            else:
-                yield from _record_unfinished(run, tasks)
+            yield from _end_by_force(run, machine, tasks)
             raise
         if not ended:
             yield from _end_badly(run, machine, tasks)
@@ -121,6 +117,18 @@ def _loop(run: Run, machine: Machine, passed: int) -> Effects:
             return
         if len(tasks) > WIDE:
             yield GiveWay()
+
+
+def _end_by_force(run: Run, machine: Machine, tasks: Sequence[Task]) -> Effects:
+    """The reader left or the driver failed amid a superstep: what had finished by then is not run again.
+
+    If that is everything, the superstep has ended: left half-way, nothing would be seen to come next, though its writes
+    may lead on.
+    """
+    if _all_finished(tasks) and not run.abandoned:
+        yield from _end_superstep(run, machine, tasks)
+    else:
+        yield from _record_unfinished(run, tasks)
 
 
 def _all_finished(tasks: Sequence[Task]) -> bool:
@@ -198,43 +206,47 @@ def _restore(run: Run, tasks: Sequence[Task]) -> None:
 
 def _run_tasks(run: Run, tasks: Sequence[Task], effect: RunTasks) -> Effects:
     """Run what has not been run before, showing and recording each task as it ends."""
-    streams, step = run.output.streams, run.machine.step
-    for stream in streams:
-        for number, task in enumerate(tasks, 1):
-            stream.started(task, step)
-            if number % WIDE == 0:
-                yield GiveWay()
-        for task in tasks:
-            if task.restored:
-                stream.ended(task, step)
-                if task.interrupts:
-                    stream.question(run.machine, task.interrupts)
+    if run.output.streams:
+        yield from _show_starts(run, tasks)
+        _show_ends(run, [task for task in tasks if task.restored])
     effect.tasks = [t for t in tasks if not t.restored]
     effect.batch = None
     if not effect.tasks:
         return
-    early = run.records_early
-    unseen = set(effect.tasks) if streams else set()
+    unseen = set(effect.tasks) if run.output.streams else set()
     while True:
         try:
             yield effect
         except BaseException:
             # Cut short, perhaps by a failure in the graph around: what has ended is kept, so it is shown now or never.
-            for stream in streams:
-                for task in effect.tasks:
-                    if task.finished and task in unseen:
-                        stream.ended(task, step)
+            _show_ends(run, [task for task in effect.tasks if task.finished and task in unseen])
             raise
         unseen.difference_update(effect.finished)
-        for stream in streams:
-            for task in effect.finished:
-                stream.ended(task, step)
-                if task.interrupts:
-                    stream.question(run.machine, task.interrupts)
+        _show_ends(run, effect.finished)
         if not effect.open:
             return
-        if early:
+        if run.records_early:
             yield from _record(run, [t for t in effect.finished if t.finished])
+
+
+def _show_starts(run: Run, tasks: Sequence[Task]) -> Effects:
+    """Tell the readers which tasks are about to run."""
+    step = run.machine.step
+    for stream in run.output.streams:
+        for number, task in enumerate(tasks, 1):
+            stream.started(task, step)
+            if number % WIDE == 0:
+                yield GiveWay()
+
+
+def _show_ends(run: Run, tasks: Sequence[Task]) -> None:
+    """Tell the readers how tasks have ended, and what they ask."""
+    machine = run.machine
+    for stream in run.output.streams:
+        for task in tasks:
+            stream.ended(task, machine.step)
+            if task.interrupts:
+                stream.question(machine, task.interrupts)
 
 
 def _handle_errors(run: Run, tasks: Sequence[Task], effect: RunTasks) -> Generator[Effect, None, list[Task]]:

@@ -16,12 +16,13 @@ from ..program.program import CompiledNode
 from ..superstep.machine import Machine
 from ..superstep.task import Task, in_path_order, new_checkpoint_id
 from ..types import StateUpdate
+from .begin import input_writes
 from .effects import Effects, Load, RunTasks, Save
 from .graph_changes import lost_triggers, lost_work
+from .load import Loaded, load_machine
 from .open_tasks import OpenWork, match
 from .resume import upcoming
 from .run import Run
-from .start import Loaded, input_writes, load_machine
 from .task_records import TaskRecord, known_only, with_handlers
 
 ALONE = (END, INPUT, COPY)
@@ -140,31 +141,56 @@ def _update(run: Run, machine: Machine, updates: Sequence[StateUpdate]) -> Effec
     the update leads again goes on as it is, with its questions and results; what others had finished is applied."""
     if run.position.found is None and machine.step < 0:
         machine.step = 0  # a thread that begins with an update has no input step
+    at_head = run.position.at_head
     pending = upcoming(run, machine)
     finished = _finished(run, pending)
-    mine: list[Task] = []
-    for place, update in enumerate(updates):
-        open_ = [task for task in pending if task not in finished]
-        free = [task for task in open_ if task.path not in _paths(mine)]
-        mine.append(_task(run, machine, update, place, [*free, *open_, *pending]))
-    effect = RunTasks()
-    for task in mine:
-        effect.tasks, effect.batch = (task,), None
-        yield effect
-        if task.error is not None:
-            raise task.error
+    mine = _make_tasks(run, machine, updates, pending, finished)
+    yield from _run_writers(mine)
     rest = [task for task in pending if task.path not in _paths(mine)]
     # Acting for a pending node leaves the others pending; acting for another node replaces what it had led to.
-    others = [task for task in rest if task not in finished] if all(t.path[0] != INPUT for t in mine) else []
-    again = _led_to(run, machine, mine, others, rest) if run.position.at_head else []
+    others = [] if any(_is_outside(task) for task in mine) else [task for task in rest if task not in finished]
+    again = _led_to(run, machine, mine, others, rest) if at_head else []
     lost = [task for task in rest if task not in again and task not in finished]
     _tell_closed(run, mine, lost, named=updates[0].as_node is not None)
     done = [task for task in finished if (task.cause or task) not in again and task not in again]
     # History shows the update as the tasks' result, unless the checkpoint has a future of its own already.
-    writes = [run.commits.encode_writes(task) for task in mine if task.path[0] != INPUT] if run.position.at_head else []
+    shown = [task for task in mine if at_head and not _is_outside(task)]
+    writes = [run.commits.encode_writes(task) for task in shown]
     left = OpenWork(run, pending, again)
     machine.apply_edit(_in_turn(done, mine), keep=others)
     yield from _cut(run, "update", writes, left)
+
+
+def _make_tasks(
+    run: Run, machine: Machine, updates: Sequence[StateUpdate], pending: Sequence[Task], finished: Sequence[Task]
+) -> list[Task]:
+    """A task for each update; it stands for a pending one of its node if there is one: first of all for one that is
+    open and that no other update stands for."""
+    open_ = [task for task in pending if task not in finished]
+    mine: list[Task] = []
+    for place, update in enumerate(updates):
+        free = [task for task in open_ if task.path not in _paths(mine)]
+        mine.append(_task(run, machine, update, place, [*free, *open_, *pending]))
+    return mine
+
+
+def _run_writers(tasks: Sequence[Task]) -> Effects:
+    """Let the updates be written, one after the other.
+
+    Raises:
+        Exception: what a writer or router has raised.
+    """
+    effect = RunTasks()
+    for task in tasks:
+        effect.tasks, effect.batch = (task,), None
+        yield effect
+        if task.error is not None:
+            raise task.error
+
+
+def _is_outside(task: Task) -> bool:
+    """Whether an update stands for no pending task."""
+    return bool(task.path[0] == INPUT)
 
 
 def _tell_closed(run: Run, mine: Sequence[Task], lost: Sequence[Task], *, named: bool) -> None:

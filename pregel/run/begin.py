@@ -1,0 +1,202 @@
+"""The part of a call before its first superstep: carrying out what `start` has decided.
+
+Part of the loop: generators that ask for effects and perform none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+from ...channels.base import MISSING
+from ...checkpoint.base import CONTINUES
+from ..errors import EmptyInputError, GraphChangedError
+from ..program.results import refuse_lookalike
+from ..program.writes import Pair
+from ..superstep.machine import Machine
+from ..superstep.task import new_checkpoint_id
+from ..types import Command
+from .effects import Effect, Effects, Save
+from .graph_changes import lost_kinds, lost_triggers, lost_work
+from .nested import find_route, note_route, ns_of, rewind_point
+from .resume import (
+    command_writes,
+    move_answers,
+    note_deliveries,
+    open_questions,
+    pending_tasks,
+    record_command,
+    take_answers,
+    take_over,
+)
+from .run import Run
+from .snapshots import plan_to_look
+from .start import Meaning, Start, classify_call
+from .task_records import TaskRecord, known_only
+
+
+def begin(run: Run, machine: Machine, *, followed: bool) -> Generator[Effect, None, int | None]:
+    """Take the input, or make ready to go on.
+
+    Returns:
+        The machine's tick up to which breakpoints count as passed; None if there is nothing to do.
+    """
+    found = run.position.found
+    if found is not None and not followed:
+        null = run.position.command
+        if null is not None:
+            machine.apply_writes(known_only(null.writes, machine))
+        find_route(run, machine)
+    start = classify_call(run, followed=followed)
+    if start.meaning is Meaning.SHOW_AGAIN:
+        _show_again(run, machine)
+        return None
+    if start.branches and found is not None and not run.ns:
+        run.replay.rewind_to("", rewind_point(run, found))
+    if start.meaning is Meaning.NEW_INPUT:
+        yield from _take_input(run, machine)
+        return -1
+    if start.meaning is Meaning.START_BY_COMMAND:
+        machine.apply_input(command_writes(run, run.settings.given), ())
+        yield from save(run, machine, "input")
+        return -1
+    if start.meaning is Meaning.REFUSE:
+        _refuse(run)
+    yield from _go_on(run, machine, start)
+    return machine.tick
+
+
+def _show_again(run: Run, machine: Machine) -> None:
+    if run.position.at_head:
+        questions = open_questions(run, machine)
+        if questions:
+            run.output.pause(questions)
+    for stream in run.output.streams:
+        stream.values(machine, always=True)
+
+
+def _refuse(run: Run) -> None:
+    """Say why there is nothing to go on with."""
+    if run.settings.given is None:
+        raise EmptyInputError(f"nothing to do: the input is None and {run.thread} has nothing stored to go on with")
+    take_answers(run, (), run.settings.given.resume, branches=False)
+
+
+def _go_on(run: Run, machine: Machine, start: Start) -> Effects:
+    """Go on from what is stored; on a branch, if what follows it is done anew."""
+    position, replay = run.position, run.replay
+    assert position.found is not None
+    check_unchanged(run, machine)
+    if start.meaning is Meaning.TAKE_COMMAND:
+        yield from _take_command(run, machine, run.settings.given, branches=start.branches)
+    elif not replay.seeded:
+        take_over(run)
+    if not run.ns:
+        note_deliveries(run)
+    if start.branches:
+        yield from _fork(run, machine)
+    replay.enter(machine.step)
+    run.commits.go_on_from(position.found)
+    for stream in run.output.streams:
+        stream.resumed(machine)
+
+
+def check_unchanged(run: Run, machine: Machine) -> None:
+    """Refuse to go on with what another graph has left and this one cannot do.
+
+    Raises:
+        GraphChangedError: naming it.
+    """
+    found = run.position.found
+    if found is not None:
+        lost = [*lost_work(machine, found, run.position.records), *lost_kinds(machine, found)]
+        if lost:
+            raise GraphChangedError(str(run.thread), lost)
+
+
+def _fork(run: Run, machine: Machine) -> Effects:
+    """Do anew what follows a checkpoint, on a branch of its own: nothing is written beside the old one, and what its
+    tasks had left counts no more. Answers that are brought along reach the questions they name, in the branch; those
+    given before the open questions stay."""
+    position = run.position
+    assert position.found is not None
+    tasks = plan_to_look(machine, ns_of(position.found.config))
+    nothing_new = not machine.unsaved and not run.replay.seeded
+    if nothing_new and (not tasks or _made_for_this(run)):
+        return
+    before = [(position.records.get(task.id, TaskRecord()), task.ns) for task in tasks]
+    position.replace_records({})
+    machine.step += 1
+    machine.carried_ids = {}
+    with note_route(run):
+        yield from save(run, machine, "fork")
+    whole = run.outermost
+    if isinstance(whole.settings.given, Command) and whole.settings.given.resume is not MISSING:
+        move_answers(run, whole.answers, before, machine.plan(coerce=False))
+
+
+def _made_for_this(run: Run) -> bool:
+    """Whether the checkpoint is the head, made by an update or a fork to go on from, and nothing was recorded beside it
+    but what an update has carried over."""
+    position = run.position
+    found = position.found
+    assert found is not None
+    if not position.at_head or found.metadata.get("source") not in ("update", "fork"):
+        return False
+    return not position.records or (bool(found.metadata.get(CONTINUES)) and found.revision == 1)
+
+
+def _take_input(run: Run, machine: Machine) -> Effects:
+    """Start over: what was pending is dropped, the input becomes a checkpoint of its own."""
+    given, found = run.settings.given, run.position.found
+    writes = input_writes(run, given)
+    if not writes:
+        raise EmptyInputError(f"the input holds none of the input channels {run.program.inputs!r}: {given!r}")
+    if found is not None:
+        run.position.replace_records({})
+        run.replay.follow(None)
+        lost = [name for name in lost_kinds(machine, found) if name.startswith("key ")]
+        if lost:
+            raise GraphChangedError(str(run.thread), lost)
+        machine.forget(lost_triggers(machine, found))
+    machine.apply_input(writes, machine.plan(coerce=False) if found is not None else ())
+    yield from save(run, machine, "input")
+
+
+def input_writes(run: Run, given: Any) -> list[Pair]:
+    """The input as writes to the input channels.
+
+    Raises:
+        TypeError: several input channels want a dict and it is none.
+    """
+    inputs = run.program.inputs
+    if isinstance(inputs, str):
+        run.settings.check_input(given)
+        return [(inputs, given)]
+    if not isinstance(given, dict):
+        refuse_lookalike(given)
+        raise TypeError(f"expected a dict with the input channels {list(inputs)}, got {type(given).__name__}")
+    return [(key, value) for key, value in given.items() if key in inputs]
+
+
+def _take_command(run: Run, machine: Machine, command: Command[Any], *, branches: bool) -> Effects:
+    """Apply a command's update and goto at once, and keep its answer for the task that asks."""
+    if command.resume is not MISSING:
+        take_answers(run, pending_tasks(run, machine), command.resume, branches=branches)
+    writes = command_writes(run, command)
+    machine.apply_writes(writes)
+    if not branches:
+        yield from record_command(run, writes)
+
+
+def save(run: Run, machine: Machine, source: str) -> Effects:
+    """Make a checkpoint before the first superstep, unless all saving waits for the end of the call."""
+    if run.thread.saver is not None:
+        if run.settings.durability == "exit":
+            run.commits.postpone(machine, source)
+        else:
+            machine.checkpoint_id = new_checkpoint_id()
+            yield Save(run.commits.build(machine, source, []))
+    output = run.output
+    if source == "input" and (output.streams or output.keeps_view):
+        output.show_values(machine)

@@ -1,0 +1,100 @@
+"""Finding the checkpoint from which a call starts, and bringing it to life.
+
+Part of the loop: generators that ask for effects and perform none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any
+
+from ...checkpoint.base import CheckpointTuple
+from ..names import DELIVERED, GRAPH
+from ..program.version import apply_migration
+from ..superstep.machine import Machine
+from .effects import Effect, Load, Save
+from .nested import load_around, load_seed, ns_of, starts_from
+from .run import Run, run_of
+from .task_records import kept_ids, read_records
+
+
+@dataclass(slots=True)
+class Loaded:
+    """What was found in the thread.
+
+    Attributes:
+        head: the newest checkpoint of this part of the thread.
+        followed: the call came before, and others have followed; `found` is where it had come to.
+    """
+
+    found: CheckpointTuple | None = None
+    head: str | None = None
+    followed: bool = False
+
+
+def load_checkpoint(run: Run) -> Generator[Effect, None, Loaded]:
+    """Find what the run starts from, and the newest checkpoint of its namespace."""
+    around: Any = None
+    if run.thread.nested is not None:
+        around = yield from load_around(run)
+    if run.parent is not None:
+        done = run_of(run.parent).commits.inner.pop(run.thread.ns, None)
+        if done is not None:  # the task tries again, and finds what this graph has done
+            yield Save(done[1])
+        seed = yield from load_seed(run)
+        if seed is not None:
+            return Loaded(seed.found, seed.head)
+    load = starts_from(run) if around is None else Load(at=around)
+    yield load
+    if load.found is None or not _may_have_followed(run, load.found):
+        return Loaded(load.found, load.head)
+    delivered: Any = load.found.metadata.get(DELIVERED, ())
+    if run.thread.run_id in delivered:
+        return Loaded(load.found, load.head, followed=True)
+    again = Load(made_by=run.thread.run_id)
+    yield again
+    return Loaded(again.found or load.found, load.head, followed=again.found is not None)
+
+
+def _may_have_followed(run: Run, head: CheckpointTuple) -> bool:
+    """Whether the call may be one that came before, and that others have followed since."""
+    thread = run.thread
+    if thread.run_id is None or run.settings.given is None or thread.ns:
+        return False
+    return not thread.names_checkpoint and head.metadata.get("run_id") != thread.run_id
+
+
+def load_machine(run: Run, loaded: Loaded) -> Machine:
+    """The state that the run starts from; the run's position is there from now on."""
+    found, program = loaded.found, run.program
+    if found is None:
+        if loaded.head is not None:
+            run.position.find_head(loaded.head)
+        machine = Machine(program)
+        sign(machine)
+        if run.thread.saver is None and run.ns:
+            machine.checkpoint_id = run.ns  # the same when the task around it runs again, so ids are the same too
+        run.start(machine)
+        return machine
+    mine = apply_migration(found, program.fingerprint, run.settings.migrate)
+    records = read_records(mine.pending_writes or ())
+    machine = Machine(program, mine.checkpoint, mine.metadata["step"] + 1)
+    machine.carried_ids = kept_ids(records)
+    in_place = ns_of(mine.config) == run.ns
+    if not in_place:  # it goes on in a namespace of its own, where nothing is stored yet
+        machine.mark_all_unsaved()
+    if mine is not found:
+        machine.replace(found.checkpoint)
+    sign(machine)
+    run.position.load(mine, records, loaded.head, in_place=in_place)
+    run.start(machine)
+    return machine
+
+
+def sign(machine: Machine) -> None:
+    """Let the next checkpoint say which graph has cut it, unless the one before has said so."""
+    mine = machine.program.fingerprint
+    if mine and machine.seen.get(GRAPH) != mine:
+        machine.seen[GRAPH] = dict(mine)
+        machine.unsaved_seen.add(GRAPH)
