@@ -17,7 +17,7 @@ from ..pregel.errors import InvalidGraphError
 from ..pregel.names import END, START
 from ..pregel.program.callables import Body, read_callable
 from ..pregel.program.join import Join
-from ..pregel.run.config import check_context_schema, resolve_executor
+from ..pregel.run.checks import check_context_schema, resolve_executor
 from ..pregel.types import All, CachePolicy, RetryPolicy, TimeoutPolicy
 from .arguments import (
     check_join,

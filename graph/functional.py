@@ -38,7 +38,7 @@ from ..pregel.program.node import PregelNode
 from ..pregel.program.program import CompiledNode
 from ..pregel.program.results import refuse_coroutine
 from ..pregel.program.writes import Writer
-from ..pregel.run.config import place_node, resolve_executor
+from ..pregel.run.checks import place_node, resolve_executor
 from ..pregel.runtime import Running, running
 from ..pregel.superstep.outcome import cache_namespace
 from ..pregel.types import LOCAL, CachePolicy, RetryPolicy, TimeoutPolicy

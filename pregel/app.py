@@ -20,21 +20,15 @@ from .program.node import NodeBuilder, PregelNode, with_defaults
 from .program.program import Program, freeze, with_debug
 from .program.results import refuse_lookalike
 from .program.writes import WriteScope
-from .run.config import (
-    Call,
-    Options,
+from .run.checks import (
     check_breakpoints,
     check_checkpointer,
     check_context_schema,
     check_lent,
-    concurrency,
-    merge_configs,
-    normalize,
     place_program,
-    read_options,
     resolve_executor,
-    spread,
 )
+from .run.config import Call, Options, concurrency, merge_configs, normalize, read_options, spread
 from .run.nested import in_parent, pause_parent
 from .run.run import Run
 from .runtime import ManagedValue
@@ -138,7 +132,9 @@ class Pregel(Portable, StoredThreads):
         if any(node.executor not in (None, LOCAL) for node in self.program.nodes.values()):
             self.program = place_program(self.program, LOCAL, store)
         if self.executor not in (None, LOCAL):
-            place_program(self.program, self.executor, store)  # what cannot run there is refused now
+            place_program(
+                self.program, self.executor, store
+            )  # what cannot run there is refused now
         self.channels = {**self.program.channels, **self.program.managed}
         self.input_channels = input_channels
         self.output_channels = output_channels

@@ -18,7 +18,6 @@ from .run.config import Call, merge_configs, normalize
 from .run.nested import ns_of, saver_of
 from .run.run import Run
 from .run.snapshots import empty_snapshot, snapshot_of
-from .run.update_state import edits, read_supersteps
 from .types import RunnableConfig, StateSnapshot, StateUpdate
 
 if TYPE_CHECKING:
@@ -257,6 +256,8 @@ class StoredThreads:
             ValueError: there are no updates.
             InvalidUpdateError: as `update_state`; or one of several updates has no `as_node`.
         """
+        from .run.update_state import edits, read_supersteps
+
         steps = read_supersteps(supersteps)
         run = self._editing(config)
         threads.drive(run, edits(run, steps))
@@ -267,6 +268,7 @@ class StoredThreads:
     ) -> RunnableConfig:
         """`bulk_update_state` for coroutines."""
         from .drivers import aio
+        from .run.update_state import edits, read_supersteps
 
         steps = read_supersteps(supersteps)
         run = self._editing(config)

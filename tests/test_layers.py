@@ -42,7 +42,7 @@ PREGEL = """
     superstep.task_answers
     superstep.task superstep.state superstep.question_ids
     superstep.interrupts superstep.machine
-    run.config run.claims
+    run.config run.checks run.claims
     run.tokens
     run.stream
     run.task_records
@@ -87,13 +87,14 @@ DEFERRED = {
     ("*", "IPython*"): "an optional extra: loaded when somebody watches a run in a notebook",
     ("*", "pydantic*"): "heavy: loaded when a schema is a pydantic model",
     ("*", "cloudpickle"): "optional: sends lambdas and closures to workers",
-    (".pregel.run.config", ".executors*"): "loaded when an executor is given, though executors sit above the engine",
+    (".pregel.run.checks", ".executors*"): "loaded when an executor is given, though executors sit above the engine",
     (".executors.placement", ".executors.*"): "extras: Dask and Ray, loaded when one of them is given",
     (".checkpoint.serde.msgpack", "concurrent.interpreters"): "Python 3.14 has it; wanted where ormsgpack does not load",
     (".executors.interpreters", "sys"): "travels as code, without this module's names",
     (".executors.interpreters", "importlib"): "travels as code, without this module's names",
     (".executors.worker", "asyncio"): "asyncio is loaded by those who await",
     (".pregel.app", ".pregel.drivers.aio"): "asyncio is loaded by those who await",
+    (".pregel.thread_api", ".pregel.run.update_state"): "loaded by those who edit a thread",
     (".pregel.thread_api", ".pregel.drivers.aio"): "asyncio is loaded by those who await",
     (".pregel.app", ".pregel.drivers.abatch"): "asyncio is loaded by those who await",
     (".pregel.thread_api", ".pregel.run.explain"): "loaded when somebody asks why a node did not run",

@@ -28,7 +28,17 @@ class Answers:
         beside: the checkpoint beside which that claim stands.
     """
 
-    __slots__ = ("_only", "_parent", "_position", "_renewed", "beside", "brought_any", "by_id", "claimed", "first")
+    __slots__ = (
+        "_only",
+        "_parent",
+        "_position",
+        "_renewed",
+        "beside",
+        "brought_any",
+        "by_id",
+        "claimed",
+        "first",
+    )
 
     def __init__(self, parent: Task | None, position: Position) -> None:
         self._parent = parent
@@ -152,7 +162,11 @@ class Answers:
             given: the questions whose answers are recorded beside the checkpoint.
         """
         must_run = record.raised or record.edited or record.error is not None or not record.waiting
-        if must_run or not self.brought_any or self.may_reach([question.id for question in record.interrupts]):
+        if (
+            must_run
+            or not self.brought_any
+            or self.may_reach([question.id for question in record.interrupts])
+        ):
             return ()
         return tuple(question for question in record.waiting if question.id not in given)
 
@@ -166,4 +180,3 @@ class Answers:
         record = self._position.records.get(task.id)
         asked: Sequence[Interrupt] = record.interrupts if record is not None else ()
         return next((each for each in asked if each.id == question), None)
-

@@ -78,7 +78,9 @@ def _show_again(run: Run, machine: Machine) -> None:
 def _refuse(run: Run) -> None:
     """Say why there is nothing to go on with."""
     if run.settings.given is None:
-        raise EmptyInputError(f"nothing to do: the input is None and {run.thread} has nothing stored to go on with")
+        raise EmptyInputError(
+            f"nothing to do: the input is None and {run.thread} has nothing stored to go on with"
+        )
     take_answers(run, (), run.settings.given.resume, branches=False)
 
 
@@ -151,7 +153,9 @@ def _take_input(run: Run, machine: Machine) -> Effects:
     given, found = run.settings.given, run.position.found
     writes = input_writes(run, given)
     if not writes:
-        raise EmptyInputError(f"the input holds none of the input channels {run.program.inputs!r}: {given!r}")
+        raise EmptyInputError(
+            f"the input holds none of the input channels {run.program.inputs!r}: {given!r}"
+        )
     if found is not None:
         run.position.replace_records({})
         run.replay.follow(None)
@@ -175,7 +179,9 @@ def input_writes(run: Run, given: Any) -> list[Pair]:
         return [(inputs, given)]
     if not isinstance(given, dict):
         refuse_lookalike(given)
-        raise TypeError(f"expected a dict with the input channels {list(inputs)}, got {type(given).__name__}")
+        raise TypeError(
+            f"expected a dict with the input channels {list(inputs)}, got {type(given).__name__}"
+        )
     return [(key, value) for key, value in given.items() if key in inputs]
 
 

@@ -64,12 +64,18 @@ class Commits:
         "metadata", "parents",
     )  # fmt: skip
 
-    def __init__(self, settings: Settings, thread: Thread, position: Position, *, nested: bool) -> None:
+    def __init__(
+        self, settings: Settings, thread: Thread, position: Position, *, nested: bool
+    ) -> None:
         self._settings = settings
         self._thread = thread
         self._position = position
-        self._blobs: dict[str, tuple[Any, Blob]] = {}  # key → what a task of this superstep wrote last, and encoded
-        self._applying = False  # a superstep is half applied that is not stored at once: no state counts
+        self._blobs: dict[
+            str, tuple[Any, Blob]
+        ] = {}  # key → what a task of this superstep wrote last, and encoded
+        self._applying = (
+            False  # a superstep is half applied that is not stored at once: no state counts
+        )
         self._exit_source = "loop"
         self.metadata: dict[str, Any] = {}
         if thread.saver is not None:
@@ -99,7 +105,9 @@ class Commits:
                     writes.append((name, blob))
                     blobs[name] = (value, blob)
                 except Exception as error:
-                    error.add_note(f"while storing key {name!r} written by task {task.name!r} of {self._thread}")
+                    error.add_note(
+                        f"while storing key {name!r} written by task {task.name!r} of {self._thread}"
+                    )
                     raise
         record = self._position.records.get(task.id) if self._position.records else None
         if record is not None and record.error is not None:
@@ -130,7 +138,9 @@ class Commits:
         what[CLAIM] = "the answer in Command(resume=...)"
         return TaskWrites(NULL_TASK_ID, "", self._encode(pairs, what, f"to {self._thread}"))
 
-    def _encode(self, pairs: Iterable[Pair], what: Mapping[str, str], where: str) -> list[tuple[str, Blob]]:
+    def _encode(
+        self, pairs: Iterable[Pair], what: Mapping[str, str], where: str
+    ) -> list[tuple[str, Blob]]:
         dumps = self._thread.saver.serde.dumps  # type: ignore[union-attr]
         encoded = []
         for name, value in pairs:
@@ -191,7 +201,11 @@ class Commits:
             writes,
             lambda: machine.checkpoint(iso(now)),
         )
-        if late and not thread.saver.in_memory and (commit.head != commit.parent_id or stores_by_put(thread.saver)):
+        if (
+            late
+            and not thread.saver.in_memory
+            and (commit.head != commit.parent_id or stores_by_put(thread.saver))
+        ):
             self.freeze(commit)  # it may be asked for the whole state when the run has gone on
         machine.unsaved = set()
         machine.unsaved_seen = set()
@@ -220,18 +234,25 @@ class Commits:
             known = blobs.get(name)
             try:
                 if known is not None and stored is known[0] and channel.__class__ is LastValue:
-                    values[name] = known[1]  # just encoded as a task's write; no reducer has touched it since
+                    values[name] = known[
+                        1
+                    ]  # just encoded as a task's write; no reducer has touched it since
                 else:
                     values[name] = None if stored is MISSING else dumps(stored)
             except Exception as error:
-                error.add_note(f"while storing key {name!r} after step {machine.step - 1} of {self._thread}")
+                error.add_note(
+                    f"while storing key {name!r} after step {machine.step - 1} of {self._thread}"
+                )
                 raise
         return values, changed, seen
 
     def freeze(self, commit: Commit) -> None:
         """Make the whole checkpoint of a commit now, sharing nothing with the live state: it is stored later."""
         serde, checkpoint = self._settings.serde, commit.whole()
-        values = {name: serde.loads(serde.dumps(value)) for name, value in checkpoint["channel_values"].items()}
+        values = {
+            name: serde.loads(serde.dumps(value))
+            for name, value in checkpoint["channel_values"].items()
+        }
         copied = Checkpoint(**{**checkpoint, "channel_values": values})
         commit.whole = lambda: copied
 
@@ -279,7 +300,9 @@ class Commits:
         """Leave the checkpoint of a nested graph that has finished to the run around it, if it is needed only until
         the task that ran it is done: that run stores in the same place at its own end, and no later task goes on from
         there, as from a history."""
-        same_end = around._thread.saver is self._thread.saver and around._settings.durability == "exit"
+        same_end = (
+            around._thread.saver is self._thread.saver and around._settings.durability == "exit"
+        )
         if not same_end or not has_task_ids(self._thread.ns):
             return False
         around.inner[self._thread.ns] = task, commit

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
-from types import UnionType
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal
 from uuid import UUID
 
 from typing_extensions import TypedDict
 
 from ...channels.base import MISSING
-from ...checkpoint.base import BaseCheckpointSaver
-from ..errors import InvalidGraphError, nearest, warn
-from ..program.program import CompiledNode, Program
+from ..errors import nearest, warn
 from ..runtime import RunControl
-from ..types import DEFAULT_RECURSION_LIMIT, LOCAL, All, Durability, RunnableConfig, StreamMode
+from ..types import DEFAULT_RECURSION_LIMIT, All, Durability, RunnableConfig, StreamMode
 
 if TYPE_CHECKING:
     from .stream import Stream
@@ -28,7 +24,14 @@ _NOT_METADATA = frozenset((*COORDINATES, "run_id"))
 _CONFIG_KEYS = frozenset(RunnableConfig.__annotations__)
 _CONFIGURABLE = frozenset((*COORDINATES, "run_id"))
 """What the engine itself reads in `configurable`."""
-_TELLING_OPTIONS = ("durability", "stream_mode", "output_keys", "interrupt_before", "interrupt_after", "subgraphs")
+_TELLING_OPTIONS = (
+    "durability",
+    "stream_mode",
+    "output_keys",
+    "interrupt_before",
+    "interrupt_after",
+    "subgraphs",
+)
 """Options of a call whose names nobody gives to a key of their own in `configurable`."""
 NO_CONFIG: RunnableConfig = {}
 _KINDS: dict[str, tuple[type | tuple[type, ...], str]] = {
@@ -121,7 +124,6 @@ def read_options(options: Mapping[str, Any]) -> Call:
         raise TypeError(f"unknown option {name!r} of invoke or stream; {meant}") from None
 
 
-
 def names_thread(config: RunnableConfig) -> bool:
     """Whether a config says where to store, and so starts a lineage of its own."""
     configurable = config.get("configurable")
@@ -150,7 +152,9 @@ def normalize(config: RunnableConfig | None) -> RunnableConfig:
         inside: Mapping[str, Any] = known.get("configurable", {})  # type: ignore[assignment]
         for key in rest:
             if key in COORDINATES and inside.get(key, rest[key]) != rest[key]:
-                raise ValueError(f"config: {key} is {rest[key]!r} and, in configurable, {inside[key]!r}; give it once")
+                raise ValueError(
+                    f"config: {key} is {rest[key]!r} and, in configurable, {inside[key]!r}; give it once"
+                )
         both = {**rest, **inside}
         known["configurable"] = both
         _warn_of_slips(rest, both, flat=True)
@@ -164,7 +168,9 @@ def _check_kinds(config: RunnableConfig) -> bool:
         TypeError, ValueError: see `normalize`.
     """
     if not isinstance(config, Mapping):
-        raise TypeError(f'config is a dict such as {{"configurable": {{"thread_id": "1"}}}}, not {config!r}')
+        raise TypeError(
+            f'config is a dict such as {{"configurable": {{"thread_id": "1"}}}}, not {config!r}'
+        )
     plain = _CONFIG_KEYS.issuperset(config)
     for key, value in config.items():
         if value is None:
@@ -176,7 +182,9 @@ def _check_kinds(config: RunnableConfig) -> bool:
     return plain
 
 
-def _warn_of_slips(given: Iterable[Any], configurable: Mapping[Any, Any], *, flat: bool = False) -> None:
+def _warn_of_slips(
+    given: Iterable[Any], configurable: Mapping[Any, Any], *, flat: bool = False
+) -> None:
     """Warn of keys of the user's own that look like a setting which has been misspelt or misplaced: it would set
     nothing.
 
@@ -191,7 +199,11 @@ def _warn_of_slips(given: Iterable[Any], configurable: Mapping[Any, Any], *, fla
             meant = key
         if meant is None or (meant in COORDINATES and meant in configurable):
             continue
-        why = "is no setting" if meant != key else "sets nothing " + ("here" if flat else "inside `configurable`")
+        why = (
+            "is no setting"
+            if meant != key
+            else "sets nothing " + ("here" if flat else "inside `configurable`")
+        )
         warn(f"config: {key!r} {why}; did you mean {_way_to_set(meant)}?")
 
 
@@ -208,7 +220,9 @@ def _way_to_set(name: str) -> str:
 def _meant(key: str) -> str | None:
     """The setting or option that a key is nearly spelt like, or None."""
     plain = "".join(f"_{c.lower()}" if c.isupper() else c for c in key).replace("-", "_").strip("_")
-    close = get_close_matches(plain, [*_CONFIG_KEYS, *COORDINATES, *_TELLING_OPTIONS], n=1, cutoff=0.85)
+    close = get_close_matches(
+        plain, [*_CONFIG_KEYS, *COORDINATES, *_TELLING_OPTIONS], n=1, cutoff=0.85
+    )
     return close[0] if close else None
 
 
@@ -217,13 +231,17 @@ def warn_of_coordinates(config: RunnableConfig) -> None:
     `configurable` it may be meant for others: traces are found by `thread_id`."""
     for key in COORDINATES:
         if config.get(key) is not None:
-            warn(f"config: {key!r} sets nothing: the graph has no checkpointer; compile(checkpointer=...)")
+            warn(
+                f"config: {key!r} sets nothing: the graph has no checkpointer; compile(checkpointer=...)"
+            )
 
 
 def warn_of_context(config: RunnableConfig) -> None:
     """Warn of a context inside `configurable`, for a graph with a context schema whose call brings none."""
     if "context" in config.get("configurable", ()):
-        warn(f"config: 'context' sets nothing inside `configurable`; did you mean {_way_to_set('context')}?")
+        warn(
+            f"config: 'context' sets nothing inside `configurable`; did you mean {_way_to_set('context')}?"
+        )
 
 
 def merge_configs(*configs: RunnableConfig | None) -> RunnableConfig:
@@ -307,129 +325,3 @@ def scalars(config: RunnableConfig, run_id: str | None) -> dict[str, Any]:
     if run_id is not None:
         found["run_id"] = run_id
     return found
-
-
-def check_durability(durability: Durability) -> Durability:
-    """One of the three.
-
-    Raises:
-        ValueError: it is none of them.
-    """
-    if durability not in get_args(Durability):
-        raise ValueError(f"unknown durability {durability!r}; there are {', '.join(get_args(Durability))}")
-    return durability
-
-
-def resolve_executor(given: Any) -> Any:
-    """The executor that this means; None for nothing given, `LOCAL` for the driver's own threads.
-
-    Raises:
-        TypeError, ValueError: it means none.
-    """
-    if given is None or (isinstance(given, str) and given == LOCAL):
-        return given
-    from ...executors import placement
-
-    return placement.resolve_executor(given)
-
-
-def place_program(program: Program, executor: Any, store: Any) -> Program:
-    """The same program with its nodes there, but for those that have executors of their own.
-
-    Args:
-        store: the graph's own.
-
-    Raises:
-        InvalidGraphError: with a sentence for every node that cannot run there.
-    """
-    from ...executors import placement
-
-    return placement.place_program(program, None if executor == LOCAL else executor, store)
-
-
-def place_node(node: CompiledNode, executor: Any) -> CompiledNode:
-    """One node, there.
-
-    Raises:
-        InvalidGraphError: it cannot run there.
-    """
-    from ...executors import placement
-
-    return placement.place_node(node, executor)
-
-
-def check_keys(program: Program, keys: str | Sequence[str]) -> str | tuple[str, ...]:
-    """Output keys that exist.
-
-    Raises:
-        ValueError: naming one that does not.
-    """
-    if not isinstance(keys, (str, Iterable)):
-        raise TypeError(f"output_keys is a key or a list of keys, not {keys!r}")
-    keys = keys if isinstance(keys, str) else tuple(keys)
-    for key in (keys,) if isinstance(keys, str) else keys:
-        if not isinstance(key, str) or key not in program.channels:
-            shown = (program.stream,) if isinstance(program.stream, str) else program.stream
-            raise ValueError(f"output key {key!r} does not exist; {nearest(key, shown)}")
-    return keys
-
-
-def check_checkpointer(checkpointer: Any) -> BaseCheckpointSaver | bool | None:
-    """A saver, True, False or None.
-
-    Raises:
-        TypeError: anything else, a saver's class included.
-    """
-    if checkpointer in (None, True, False) or isinstance(checkpointer, BaseCheckpointSaver):
-        return checkpointer  # type: ignore[no-any-return]
-    raise TypeError(f"checkpointer is a saver, True, False or None, not {checkpointer!r}{_instead(checkpointer)}")
-
-
-def check_context_schema(schema: Any) -> Any:
-    """A class, or None.
-
-    Raises:
-        TypeError: anything else.
-    """
-    cls = get_origin(schema) or schema
-    if cls is None or (isinstance(cls, type) and cls is not UnionType):
-        return cls
-    raise TypeError(f"context_schema is a class (dataclass, pydantic model, TypedDict), not {schema!r}")
-
-
-def check_lent(name: str, thing: Any, method: str) -> Any:
-    """A store or a cache, known by a method that it has, or None.
-
-    Raises:
-        TypeError: anything else, a class included.
-    """
-    if thing is None or (not isinstance(thing, type) and callable(getattr(thing, method, None))):
-        return thing
-    raise TypeError(f"{name} is a {name} or None, not {thing!r}{_instead(thing)}")
-
-
-def _instead(thing: Any) -> str:
-    """What was probably meant."""
-    if isinstance(thing, type):
-        return "; an instance, not the class"
-    if isinstance(thing, (AbstractContextManager, AbstractAsyncContextManager)):
-        return "; open it: `with ...from_conn_string(...) as it:`"
-    return ""
-
-
-def check_breakpoints(names: All | Sequence[str], program: Program) -> All | Sequence[str]:
-    """Breakpoints that name nodes.
-
-    Raises:
-        InvalidGraphError: naming those that do not.
-    """
-    if names == "*":
-        return "*"
-    if not isinstance(names, (str, Iterable)):
-        raise TypeError(f'a breakpoint is "*", the name of a node or a list of names, not {names!r}')
-    listed = (names,) if isinstance(names, str) else tuple(names)
-    nodes = [n for n in program.nodes if not program.nodes[n].hidden]
-    unknown = [n for n in listed if n not in nodes]
-    if unknown:
-        raise InvalidGraphError([f"interrupt at unknown node {n!r}; {nearest(n, nodes)}" for n in unknown])
-    return listed

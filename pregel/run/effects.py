@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import Any
 
-from ...checkpoint.base import BaseCheckpointSaver, CheckpointTuple, Commit, RunnableConfig, TaskWrites
+from ...checkpoint.base import (
+    BaseCheckpointSaver,
+    CheckpointTuple,
+    Commit,
+    RunnableConfig,
+    TaskWrites,
+)
 from ..superstep.task import Task
 
 
@@ -71,7 +77,9 @@ class Save(Entry):
 
     __slots__ = ("checkpoint_id",)
 
-    def __init__(self, commit: Commit | None, writes: Sequence[TaskWrites] = (), checkpoint_id: str = "") -> None:
+    def __init__(
+        self, commit: Commit | None, writes: Sequence[TaskWrites] = (), checkpoint_id: str = ""
+    ) -> None:
         super().__init__(commit, writes)
         self.checkpoint_id = checkpoint_id
 

@@ -12,7 +12,9 @@ from ..superstep.machine import Machine
 from .task_records import TaskRecord
 
 
-def lost_work(machine: Machine, found: CheckpointTuple, stored: Mapping[str, TaskRecord]) -> list[str]:
+def lost_work(
+    machine: Machine, found: CheckpointTuple, stored: Mapping[str, TaskRecord]
+) -> list[str]:
     """What a checkpoint would go on with and the machine's program lacks, because another graph has made it."""
     program = machine.program
     names = set(lost_triggers(machine, found))
@@ -26,7 +28,9 @@ def lost_work(machine: Machine, found: CheckpointTuple, stored: Mapping[str, Tas
 def lost_kinds(machine: Machine, found: CheckpointTuple) -> list[str]:
     """What a checkpoint holds or would go on with that is of another kind in the machine's program: keys with a value,
     nodes that are to run."""
-    changed = find_retyped(found.checkpoint["versions_seen"].get(GRAPH, {}), machine.program.fingerprint)
+    changed = find_retyped(
+        found.checkpoint["versions_seen"].get(GRAPH, {}), machine.program.fingerprint
+    )
     if not changed:
         return []
     held = {f"key {name!r}" for name in found.checkpoint["channel_values"]}

@@ -74,7 +74,9 @@ def load_machine(run: Run, loaded: Loaded) -> Machine:
         machine = Machine(program)
         sign(machine)
         if run.thread.saver is None and run.ns:
-            machine.checkpoint_id = run.ns  # the same when the task around it runs again, so ids are the same too
+            machine.checkpoint_id = (
+                run.ns
+            )  # the same when the task around it runs again, so ids are the same too
         run.start(machine)
         return machine
     mine = apply_migration(found, program.fingerprint, run.settings.migrate)

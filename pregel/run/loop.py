@@ -196,7 +196,11 @@ def _restore(run: Run, tasks: Sequence[Task]) -> None:
             task.writes = record.writes
             task.finished = task.restored = task.recorded = True
         elif record.error is not None:
-            if record.routed and task.node.handler is not None and isinstance(record.error, Exception):
+            if (
+                record.routed
+                and task.node.handler is not None
+                and isinstance(record.error, Exception)
+            ):
                 task.error, task.restored = record.error, True  # its handler had taken over
         else:
             questions = run.answers.still_asked(record, given)
@@ -249,7 +253,9 @@ def _show_ends(run: Run, tasks: Sequence[Task]) -> None:
                 stream.question(machine, task.interrupts)
 
 
-def _handle_errors(run: Run, tasks: Sequence[Task], effect: RunTasks) -> Generator[Effect, None, list[Task]]:
+def _handle_errors(
+    run: Run, tasks: Sequence[Task], effect: RunTasks
+) -> Generator[Effect, None, list[Task]]:
     """Let error handlers take the places of the tasks that failed, in the same superstep; returns its tasks."""
     failed = [t for t in tasks if t.error is not None and not t.fatal]
     if not failed:
@@ -261,7 +267,11 @@ def _handle_errors(run: Run, tasks: Sequence[Task], effect: RunTasks) -> Generat
         _restore(run, handlers)
     yield from _run_tasks(run, handlers, effect)
     for handler in handlers:
-        if handler.error is not None and handler.cause is not None and handler.error is not handler.cause.error:
+        if (
+            handler.error is not None
+            and handler.cause is not None
+            and handler.error is not handler.cause.error
+        ):
             handler.error.__cause__ = handler.error.__cause__ or handler.cause.error
     return [*(t for t in tasks if t not in failed), *handlers]
 
@@ -269,7 +279,9 @@ def _handle_errors(run: Run, tasks: Sequence[Task], effect: RunTasks) -> Generat
 def _record_failures(run: Run, failed: Sequence[Task]) -> Effects:
     """Keep that handlers have taken over from these tasks."""
     commits, saved_id = run.commits, run.position.saved_id
-    marks = [commits.encode_marks(task, {ERROR: task.error, ERROR_SOURCE: task.name}) for task in failed]
+    marks = [
+        commits.encode_marks(task, {ERROR: task.error, ERROR_SOURCE: task.name}) for task in failed
+    ]
     if run.settings.durability == "exit":
         commits.exit_records += marks
     elif marks and saved_id is not None:
@@ -313,7 +325,9 @@ def _disown(run: Run, tasks: Sequence[Task], error: Exception) -> Effects:
     error.add_note(f"Thread {run.thread.thread_id!r} is as it was before this superstep.")
     recorded, saved_id = [task for task in tasks if task.recorded], run.position.saved_id
     if recorded and saved_id is not None:
-        yield Save(None, [run.commits.encode_marks(task, {ERROR: error}) for task in recorded], saved_id)
+        yield Save(
+            None, [run.commits.encode_marks(task, {ERROR: error}) for task in recorded], saved_id
+        )
 
 
 # -- when a superstep does not reach its barrier --------------------------------------------------------------
@@ -330,7 +344,9 @@ def _end_badly(run: Run, machine: Machine, tasks: Sequence[Task]) -> Effects:
     if rejected is not None:
         if run.parent is None:
             raise rejected
-        run.parent.rejected_inside = rejected  # told at the end of the outermost run, when all is recorded
+        run.parent.rejected_inside = (
+            rejected  # told at the end of the outermost run, when all is recorded
+        )
     run.output.pause(questions(tasks), only_asked=not any(task.raised for task in tasks))
     run.output.keep_preview(machine, [pair for t in tasks if t.finished for pair in t.writes])
 
@@ -360,12 +376,16 @@ def _record_unfinished(run: Run, tasks: Sequence[Task]) -> Effects:
 def _loudest(failed: Sequence[Task]) -> BaseException:
     """The error to raise: the first in path order that is a failure, with the others named in its notes."""
     errors = [t for t in failed if isinstance(t.error, Exception)]
-    signals = [t for t in failed if not isinstance(t.error, (Exception, ParentCommand, GraphDrained))]
+    signals = [
+        t for t in failed if not isinstance(t.error, (Exception, ParentCommand, GraphDrained))
+    ]
     first, *others = [*(t for t in signals if not _is_cancelled(t)), *errors, *failed]
     assert first.error is not None
     named = {t.path: t for t in others if t in errors and t is not first}
     for task in named.values():
-        first.error.add_note(f"Task {task.name!r} of the same superstep failed as well: {_shown(task.error)}")
+        first.error.add_note(
+            f"Task {task.name!r} of the same superstep failed as well: {_shown(task.error)}"
+        )
     return first.error
 
 
@@ -389,7 +409,11 @@ def _save_at_exit(run: Run, *, finished: bool = False) -> Effects:
     if commit is None:
         return
     parent = run.parent
-    if finished and parent is not None and run.commits.leave_to(run_of(parent).commits, parent, commit):
+    if (
+        finished
+        and parent is not None
+        and run.commits.leave_to(run_of(parent).commits, parent, commit)
+    ):
         return
     yield Save(commit)
     if run.output.streams:

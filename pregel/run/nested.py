@@ -68,7 +68,10 @@ def load_around(run: Run) -> Generator[Effect, None, RunnableConfig]:
             f"{checkpoint_id!r} is a checkpoint of a nested graph and takes no new "
             "input: go on from it with None or a Command, or give the input to a checkpoint of the whole graph"
         )
-    load = Load(at=address(thread.thread_id, ns, checkpoint_id), saver=saver_of(run.program, thread.saver, ns))
+    load = Load(
+        at=address(thread.thread_id, ns, checkpoint_id),
+        saver=saver_of(run.program, thread.saver, ns),
+    )
     yield load
     assert load.found is not None  # the driver has refused an unknown one
     parents = load.found.metadata.get("parents", {})
@@ -93,7 +96,9 @@ def find_route(run: Run, machine: Machine) -> None:
     if route is None:
         noted: Any = found.metadata.get(INSIDE)
         if noted is not None:
-            run.replay.follow(Route([(ns, id) for ns, id in noted["stages"]], noted["task"], stored=True))
+            run.replay.follow(
+                Route([(ns, id) for ns, id in noted["stages"]], noted["task"], stored=True)
+            )
         return
     if not route.stages:
         return
@@ -115,7 +120,10 @@ def note_route(run: Run) -> Iterator[None]:
     if route is None or not route.stages:
         yield
         return
-    run.commits.metadata[INSIDE] = {"stages": [[*stage] for stage in route.stages], "task": route.task}
+    run.commits.metadata[INSIDE] = {
+        "stages": [[*stage] for stage in route.stages],
+        "task": route.task,
+    }
     try:
         yield
     finally:
@@ -135,7 +143,11 @@ def load_seed(run: Run) -> Generator[Effect, None, Load | None]:
         return None
     ns, checkpoint_id = route.stages[0]
     (place, wanted), (here, number) = split_number(ns), split_number(thread.ns)
-    if route.task not in (None, parent.path_text) or without_ids(here) != without_ids(place) or number > wanted:
+    if (
+        route.task not in (None, parent.path_text)
+        or without_ids(here) != without_ids(place)
+        or number > wanted
+    ):
         return None
     assert thread.thread_id is not None
     last = number == wanted
@@ -151,7 +163,10 @@ def load_seed(run: Run) -> Generator[Effect, None, Load | None]:
         load = Load(at=address(thread.thread_id, ns, checkpoint_id))
     else:
         ns = numbered_ns(place, number)
-        load = Load(address(thread.thread_id, route.stages[0][0], checkpoint_id), address(thread.thread_id, ns))
+        load = Load(
+            address(thread.thread_id, route.stages[0][0], checkpoint_id),
+            address(thread.thread_id, ns),
+        )
     yield load
     if load.found is None:
         return None

@@ -9,7 +9,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ...checkpoint.base import CLAIM, INTERRUPT, KEPT, NO_WRITES, NULL_TASK_ID, RAISED, RESUME, TaskWrites
+from ...checkpoint.base import (
+    CLAIM,
+    INTERRUPT,
+    KEPT,
+    NO_WRITES,
+    NULL_TASK_ID,
+    RAISED,
+    RESUME,
+    TaskWrites,
+)
 from ..program.program import path_text
 from ..program.writes import Pair
 from ..superstep.machine import Machine
@@ -63,7 +72,9 @@ class OpenWork:
                 self.tasks.append((task, before))
             elif task.cause in again and before.finished:  # its handler has dealt with its failure
                 self.tasks[-1] = (task.cause, before)  # type: ignore[assignment]
-        self.calls = {task_id: before for task_id, before in known.items() if task_id not in planned}
+        self.calls = {
+            task_id: before for task_id, before in known.items() if task_id not in planned
+        }
         null = known.get(NULL_TASK_ID)
         self.claim = null.claim if null is not None else None
 
@@ -74,7 +85,9 @@ class OpenWork:
         machine.carried_ids = {new.path: old.id for old, new in kept}
         records = {old.id: _going_on(before[id(old)], new.path) for old, new in kept}
         if kept:
-            records.update((task_id, _going_on(known, None)) for task_id, known in self.calls.items())
+            records.update(
+                (task_id, _going_on(known, None)) for task_id, known in self.calls.items()
+            )
             if self.claim is not None:
                 records[NULL_TASK_ID] = TaskRecord(claim={**self.claim, "live": False})
         run.position.replace_records(records)

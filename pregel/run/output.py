@@ -9,7 +9,8 @@ from typing import Any
 from ..program.program import Program
 from ..superstep.machine import Machine
 from ..types import Interrupt, StreamMode
-from .config import Call, check_keys
+from .checks import check_keys
+from .config import Call
 from .stream import Envelope, Stream, read_modes
 
 
@@ -31,7 +32,9 @@ class Output:
         "streams", "viewed", "wake",
     )  # fmt: skip
 
-    def __init__(self, program: Program, call: Call, streams: tuple[Stream, ...], *, live: bool) -> None:
+    def __init__(
+        self, program: Program, call: Call, streams: tuple[Stream, ...], *, live: bool
+    ) -> None:
         self._program = program
         self.keys: str | Sequence[str] = program.outputs
         self._key_set = program.output_set

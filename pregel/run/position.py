@@ -37,7 +37,12 @@ class Position:
         return self.records.get(NULL_TASK_ID)
 
     def load(
-        self, found: CheckpointTuple, records: Mapping[str, TaskRecord], head: str | None, *, in_place: bool
+        self,
+        found: CheckpointTuple,
+        records: Mapping[str, TaskRecord],
+        head: str | None,
+        *,
+        in_place: bool,
     ) -> None:
         """Stand at a stored checkpoint.
 

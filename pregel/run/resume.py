@@ -21,7 +21,13 @@ from .answers import Answers
 from .claims import FIRST, ClaimRecord, is_live
 from .effects import Claim, Effects, Save
 from .run import Run
-from .task_records import TaskRecord, given_answers, undelivered_answers, waiting_questions, with_handlers
+from .task_records import (
+    TaskRecord,
+    given_answers,
+    undelivered_answers,
+    waiting_questions,
+    with_handlers,
+)
 
 MOST_DELIVERED = 64
 """So many runs are remembered that brought an answer and made no checkpoint of their own."""
@@ -38,11 +44,15 @@ def take_answers(run: Run, tasks: Sequence[Task], answer: Any, *, branches: bool
         UnknownInterruptError: it fits none of them; or another call has brought answers, and has not ended.
     """
     if run.thread.saver is None:
-        raise RuntimeError("Command(resume=...) needs a checkpointer: without one no run can be resumed")
+        raise RuntimeError(
+            "Command(resume=...) needs a checkpointer: without one no run can be resumed"
+        )
     if not tasks:
         raise UnknownInterruptError("not_pending", (), ())
     position, answers = run.position, run.answers
-    pending = _asked_on_branch(run, tasks) if branches else waiting_questions(tasks, position.records)
+    pending = (
+        _asked_on_branch(run, tasks) if branches else waiting_questions(tasks, position.records)
+    )
     left = {} if branches else undelivered_answers(position.records)
     if left and is_live(claim_of(run)):
         raise UnknownInterruptError("answered", [q for q in left if q != FIRST], pending)
@@ -52,7 +62,9 @@ def take_answers(run: Run, tasks: Sequence[Task], answer: Any, *, branches: bool
             _refuse_several_nested(answer, pending)
         answers.bring({**left, **answer})
     elif looks_like_answers(answer):
-        raise UnknownInterruptError("not_pending", [key for key in answer if key not in pending], pending)
+        raise UnknownInterruptError(
+            "not_pending", [key for key in answer if key not in pending], pending
+        )
     else:
         _bind_single(answers, answer, pending, left)
     if not branches and position.saved_id is not None:
@@ -63,21 +75,38 @@ def _asked_on_branch(run: Run, tasks: Sequence[Task]) -> dict[str, Task]:
     """The questions of tasks that run anew. Inside a nested checkpoint that the caller has named, others were asked
     than those that the whole graph has seen last."""
     records, route = run.position.records, run.replay.route
-    asked = {question.id: task for task in tasks for question in records.get(task.id, TaskRecord()).interrupts}
+    asked = {
+        question.id: task
+        for task in tasks
+        for question in records.get(task.id, TaskRecord()).interrupts
+    }
     if route is not None:
-        asked = {question: task for question, task in asked.items() if question[TASK] == task_digits(task.ns)}
-        asked.update((question, task) for task in tasks if task.path_text == route.task for question in route.asked)
+        asked = {
+            question: task
+            for question, task in asked.items()
+            if question[TASK] == task_digits(task.ns)
+        }
+        asked.update(
+            (question, task)
+            for task in tasks
+            if task.path_text == route.task
+            for question in route.asked
+        )
     return asked
 
 
 def _refuse_several_nested(answer: Mapping[str, Any], pending: Mapping[str, Task]) -> None:
     """Nested graphs start over on a branch: only one answer can find its question there."""
-    nested = [question for question in answer if question[TASK] != task_digits(pending[question].ns)]
+    nested = [
+        question for question in answer if question[TASK] != task_digits(pending[question].ns)
+    ]
     if nested:
         raise UnknownInterruptError("nested", nested, pending)
 
 
-def _bind_single(answers: Answers, answer: Any, pending: Mapping[str, Task], left: dict[str, Any]) -> None:
+def _bind_single(
+    answers: Answers, answer: Any, pending: Mapping[str, Task], left: dict[str, Any]
+) -> None:
     """An answer without an id is for the only question that is open, or for the first that is asked."""
     open_ = [question for question in pending if question not in left] or [*pending]
     if len(open_) > 1:
@@ -145,7 +174,9 @@ def command_writes(run: Run, command: Command[Any]) -> list[Pair]:
     """
     target = _CommandTask()
     try:
-        StateWriter(run.program.scope).write(Command(update=command.update, goto=command.goto), target)
+        StateWriter(run.program.scope).write(
+            Command(update=command.update, goto=command.goto), target
+        )
     except InvalidUpdateError as error:
         error.add_note("in the Command given as input")
         raise
@@ -176,7 +207,10 @@ def record_command(run: Run, writes: Sequence[Pair]) -> Effects:
     pairs: list[Pair] = list(null.writes)
     if claimed is not None or run_id is not None:
         before = claim_of(run)
-        taken = [*(before["taken"] if before is not None else ()), *([run_id] if run_id is not None else ())]
+        taken = [
+            *(before["taken"] if before is not None else ()),
+            *([run_id] if run_id is not None else ()),
+        ]
         held = claimed
         if held is None:
             held = before["answers"] if before is not None else {}
@@ -205,10 +239,19 @@ def claim_end(run: Run, tasks: Sequence[Task] = ()) -> list[TaskWrites]:
             answer did not fit: it is dropped.
     """
     claimed, claim = run.answers.end_claim(), claim_of(run)
-    if claimed is None or claim is None or run.answers.beside != run.position.saved_id or run.abandoned:
+    if (
+        claimed is None
+        or claim is None
+        or run.answers.beside != run.position.saved_id
+        or run.abandoned
+    ):
         return []
     asked = {question.id for task in tasks if not task.restored for question in task.interrupts}
-    left = {question: answer for question, answer in claimed.items() if question != FIRST and question not in asked}
+    left = {
+        question: answer
+        for question, answer in claimed.items()
+        if question != FIRST and question not in asked
+    }
     return [run.commits.encode_command([(CLAIM, {**claim, "answers": left, "live": False})])]
 
 
@@ -225,7 +268,11 @@ def note_deliveries(run: Run) -> None:
     found, claim = run.position.found, claim_of(run)
     assert found is not None
     before: Any = found.metadata.get(DELIVERED, ())
-    taken = [run_id for run_id in (claim["taken"] if claim is not None else ()) if run_id != run.thread.run_id]
+    taken = [
+        run_id
+        for run_id in (claim["taken"] if claim is not None else ())
+        if run_id != run.thread.run_id
+    ]
     if before or taken:
         run.commits.metadata[DELIVERED] = [*dict.fromkeys([*before, *taken])][-MOST_DELIVERED:]
 
@@ -248,9 +295,15 @@ def move_answers(
     for (record, old_ns), task in zip(before, tasks, strict=True):
         task.run = run
         digits, shown = task_digits(old_ns), {question.id for question in record.interrupts}
-        kept = {q: answer for q, answer in record.answers.items() if q[TASK] == digits and q not in shown}
+        kept = {
+            q: answer
+            for q, answer in record.answers.items()
+            if q[TASK] == digits and q not in shown
+        }
         if kept:
-            records[task.id] = TaskRecord(answers={moved_id(q, task.ns): answer for q, answer in kept.items()})
+            records[task.id] = TaskRecord(
+                answers={moved_id(q, task.ns): answer for q, answer in kept.items()}
+            )
         for question in [q for q in given if q[TASK] == digits]:
             moved[moved_id(question, task.ns)] = given.pop(question)
     run.position.replace_records(records)

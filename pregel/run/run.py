@@ -69,7 +69,12 @@ class Run:
     )  # fmt: skip
 
     def __init__(
-        self, graph: Graph, given: Any, config: RunnableConfig | None, call: Call, ns: str | None = None
+        self,
+        graph: Graph,
+        given: Any,
+        config: RunnableConfig | None,
+        call: Call,
+        ns: str | None = None,
     ) -> None:
         """Settle a call.
 
@@ -88,23 +93,37 @@ class Run:
         around = run_of(parent) if parent is not None else None
         around_settings = around.settings if around is not None else None
         merged = merge_around(graph, config, around_settings)
-        thread = _root_thread(graph, merged, ns) if parent is None else _nested_thread(graph, merged, parent)
+        thread = (
+            _root_thread(graph, merged, ns)
+            if parent is None
+            else _nested_thread(graph, merged, parent)
+        )
         self.thread: Final[Thread] = thread
         self.ns: Final = self.thread.ns
         if asked and parent is None and self.thread.saver is None:
             warn_of_coordinates(asked)
-        self.settings: Final[Settings] = Settings(graph, given, merged, call, self.thread, around_settings)
+        self.settings: Final[Settings] = Settings(
+            graph, given, merged, call, self.thread, around_settings
+        )
         self.program: Final = self.settings.program
         saver = self.thread.saver
         slow = saver is not None and not saver.in_memory
         self.saves_in_background: Final = slow and self.settings.durability == "async"
         self.records_early: Final = slow and self.settings.durability != "exit"
         self.position: Final = Position()
-        self.commits: Final = Commits(self.settings, self.thread, self.position, nested=parent is not None)
+        self.commits: Final = Commits(
+            self.settings, self.thread, self.position, nested=parent is not None
+        )
         self.answers: Final[Answers] = Answers(parent, self.position)
-        self.replay: Final[Replay] = Replay(around.replay if around is not None else None, self.thread)
-        streams = self._streams_around(around) if around is not None and around.output.streams else ()
-        self.output: Final[Output] = Output(self.program, call, streams, live=graph.step_timeout is not None)
+        self.replay: Final[Replay] = Replay(
+            around.replay if around is not None else None, self.thread
+        )
+        streams = (
+            self._streams_around(around) if around is not None and around.output.streams else ()
+        )
+        self.output: Final[Output] = Output(
+            self.program, call, streams, live=graph.step_timeout is not None
+        )
         self.machine: Machine = None  # type: ignore[assignment]  # the loop loads it
         self.journal: Any = None
         self._calls: Any = None
@@ -115,7 +134,10 @@ class Run:
     def _streams_around(self, around: Run) -> tuple[Stream, ...]:
         """The readers of the enclosing run see this one, too."""
         own, shown = last_level(self.ns), self.program.stream
-        below = (stream.below(shown, (*stream.ns, *own), self.deadline) for stream in around.output.streams)
+        below = (
+            stream.below(shown, (*stream.ns, *own), self.deadline)
+            for stream in around.output.streams
+        )
         return tuple(filter(None, below))
 
     # -- how it stands ----------------------------------------------------------------------------------------
@@ -239,7 +261,11 @@ def is_own(config: RunnableConfig, task: Task) -> bool:
     configurable = config["configurable"]
     thread_id = configurable.get("thread_id")
     same_thread = thread_id is None or str(thread_id) == run_of(task).thread.thread_id
-    return same_thread and configurable.get("checkpoint_ns") == task.ns and "checkpoint_id" not in configurable
+    return (
+        same_thread
+        and configurable.get("checkpoint_ns") == task.ns
+        and "checkpoint_id" not in configurable
+    )
 
 
 def _nobody_listens(_: Any) -> None:

@@ -13,17 +13,8 @@ from ...checkpoint.serde import Serializer
 from ..program.program import Program
 from ..runtime import RunControl
 from ..types import DEFAULT_RECURSION_LIMIT, LOCAL, All, Durability, RunnableConfig
-from .config import (
-    Call,
-    check_breakpoints,
-    check_durability,
-    inheritable,
-    merge_configs,
-    place_program,
-    recursion_limit,
-    resolve_executor,
-    warn_of_context,
-)
+from .checks import check_breakpoints, check_durability, place_program, resolve_executor
+from .config import Call, inheritable, merge_configs, recursion_limit, warn_of_context
 
 
 class Graph(Protocol):
@@ -64,7 +55,16 @@ class Thread:
             for a saver.
     """
 
-    __slots__ = ("checkpoint_id", "epoch", "nested", "ns", "parents", "run_id", "saver", "thread_id")
+    __slots__ = (
+        "checkpoint_id",
+        "epoch",
+        "nested",
+        "ns",
+        "parents",
+        "run_id",
+        "saver",
+        "thread_id",
+    )
 
     def __init__(
         self,
@@ -95,7 +95,11 @@ class Thread:
         return address(self.thread_id or "", self.ns, checkpoint_id)
 
     def __str__(self) -> str:
-        return f"thread {self.thread_id!r}" if self.saver is not None else "a graph without a checkpointer"
+        return (
+            f"thread {self.thread_id!r}"
+            if self.saver is not None
+            else "a graph without a checkpointer"
+        )
 
 
 def find_run_id(config: RunnableConfig) -> str | None:
@@ -124,9 +128,17 @@ class Settings:
     )  # fmt: skip
 
     def __init__(
-        self, graph: Graph, given: Any, config: RunnableConfig, call: Call, thread: Thread, around: Settings | None
+        self,
+        graph: Graph,
+        given: Any,
+        config: RunnableConfig,
+        call: Call,
+        thread: Thread,
+        around: Settings | None,
     ) -> None:
-        executor: Any = resolve_executor(call.executor) if call.executor is not None else graph.executor
+        executor: Any = (
+            resolve_executor(call.executor) if call.executor is not None else graph.executor
+        )
         if executor is None and around is not None:
             executor = around.executor
         program = graph.program
@@ -138,8 +150,12 @@ class Settings:
         self.executor: Final[Any] = executor
         self.limit: Final = recursion_limit(config) if config else DEFAULT_RECURSION_LIMIT
         before, after = call.interrupt_before, call.interrupt_after
-        self.interrupt_before: Final = graph.interrupt_before if before is None else check_breakpoints(before, program)
-        self.interrupt_after: Final = graph.interrupt_after if after is None else check_breakpoints(after, program)
+        self.interrupt_before: Final = (
+            graph.interrupt_before if before is None else check_breakpoints(before, program)
+        )
+        self.interrupt_after: Final = (
+            graph.interrupt_after if after is None else check_breakpoints(after, program)
+        )
         self.step_timeout: Final = graph.step_timeout
         self.check_input: Final = graph.check_input
         self.migrate: Final = graph.migrate
@@ -175,5 +191,7 @@ def merge_around(graph: Graph, config: RunnableConfig, around: Settings | None) 
 def _check_durability(asked: Durability, thread: Thread) -> Durability:
     check_durability(asked)
     if thread.saver is None:
-        warnings.warn("durability has no effect: the graph has no checkpointer", UserWarning, stacklevel=6)
+        warnings.warn(
+            "durability has no effect: the graph has no checkpointer", UserWarning, stacklevel=6
+        )
     return asked

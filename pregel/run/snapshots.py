@@ -130,7 +130,9 @@ def _finished(seen: View, task_id: str) -> bool:
 def _values(program: Program, seen: View) -> Any:
     """The state; in the live view with what finished tasks wrote, as far as that can be applied."""
     if seen.live:
-        writes = [pair for t in seen.tasks if _finished(seen, t.id) for pair in seen.records[t.id].writes]
+        writes = [
+            pair for t in seen.tasks if _finished(seen, t.id) for pair in seen.records[t.id].writes
+        ]
         try:
             return seen.machine.output_with(program.stream, known_only(writes, seen.machine))
         except Exception:  # looking at a thread must work however badly its writes fit together
@@ -139,7 +141,10 @@ def _values(program: Program, seen: View) -> Any:
 
 
 def describe(
-    task: Task, known: TaskRecord | None, where: tuple[Program, str, str], shown: Collection[str] | None = None
+    task: Task,
+    known: TaskRecord | None,
+    where: tuple[Program, str, str],
+    shown: Collection[str] | None = None,
 ) -> PregelTask:
     """A task with what is stored of it.
 
@@ -153,7 +158,9 @@ def describe(
         name=task.name,
         path=task.path,
         error=known.error,
-        interrupts=known.interrupts if shown is None else tuple(q for q in known.interrupts if q.id in shown),
+        interrupts=known.interrupts
+        if shown is None
+        else tuple(q for q in known.interrupts if q.id in shown),
         state=_nested_config(task, *where),
         result=_result(known, where[0]) if known.finished else None,
         spans=known.spans,

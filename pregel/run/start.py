@@ -44,7 +44,9 @@ class Delivery(Enum):
 class Meaning(Enum):
     """What a call means."""
 
-    NEW_INPUT = "what is pending is dropped; the input makes a checkpoint, from which the graph starts"
+    NEW_INPUT = (
+        "what is pending is dropped; the input makes a checkpoint, from which the graph starts"
+    )
     GO_ON = "what is pending runs; answers of a call that did not come to its end are still used"
     TAKE_COMMAND = "answers are bound to the questions that wait, updates are applied; then what is pending runs"
     START_BY_COMMAND = "its update and goto make the first checkpoint, from which the graph starts"
@@ -113,11 +115,15 @@ def _given(run: Run) -> Given:
     if not isinstance(given, Command):
         return Given.INPUT
     if given.graph is not None:
-        raise InvalidUpdateError("Command(graph=Command.PARENT) was given as input, but there is no parent graph")
+        raise InvalidUpdateError(
+            "Command(graph=Command.PARENT) was given as input, but there is no parent graph"
+        )
     if given.resume is not MISSING:
         return Given.ANSWERS
     if given.update is None and not given.steps():
-        raise EmptyInputError("the Command given as input is empty: it has no update, no goto and no resume")
+        raise EmptyInputError(
+            "the Command given as input is empty: it has no update, no goto and no resume"
+        )
     return Given.COMMAND
 
 

@@ -100,14 +100,18 @@ class Stream:
         """Whether chunks may come while a node runs."""
         return self._envelope.subgraphs or not LIVE.isdisjoint(self.modes)
 
-    def below(self, keys: str | Sequence[str], ns: tuple[str, ...], deadline: Any = None) -> Stream | None:
+    def below(
+        self, keys: str | Sequence[str], ns: tuple[str, ...], deadline: Any = None
+    ) -> Stream | None:
         """The stream of a nested run that reports here; None without `subgraphs`: then only what the node around that
         run returns is shown. With a `deadline`, nothing once that is abandoned."""
         if not self._envelope.subgraphs:
             return None
         put = self._put if deadline is None else deadline.fence(self._put)
         stream = Stream(self.modes, self._envelope, put, keys, ns)
-        stream._sent = self._sent  # a message shown inside is not shown again when the parent returns it
+        stream._sent = (
+            self._sent
+        )  # a message shown inside is not shown again when the parent returns it
         return stream
 
     def emit(self, mode: StreamMode, data: Any) -> None:
@@ -127,7 +131,9 @@ class Stream:
         """Messages in these written values have been shown when they came, perhaps to the reader of an earlier call:
         they are not shown again when somebody returns them."""
         if "messages" in self.modes:
-            self._sent.update(message_id(message) for value in values for message in messages_in(value))
+            self._sent.update(
+                message_id(message) for value in values for message in messages_in(value)
+            )
 
     def resumed(self, machine: Machine) -> None:
         """A run goes on from this state."""
@@ -151,7 +157,10 @@ class Stream:
         """The state with the questions that a task has just asked."""
         if "values" in self.modes:
             state = snapshot(machine.output(self.keys))
-            self.emit("values", {**(state if isinstance(state, dict) else {}), INTERRUPT: tuple(interrupts)})
+            self.emit(
+                "values",
+                {**(state if isinstance(state, dict) else {}), INTERRUPT: tuple(interrupts)},
+            )
 
     def preview(self, machine: Machine, writes: Sequence[tuple[str, Any]]) -> None:
         """The state with the writes of tasks that finished beside a paused one."""
@@ -174,7 +183,9 @@ class Stream:
     def ended(self, task: Task, step: int) -> None:
         """A task has finished, failed, paused, or was restored."""
         if task.paused and task.path[-1] is not True:  # a call's question is its parent's to ask
-            self.emit("updates", {INTERRUPT: task.interrupts})  # none at a breakpoint of a nested graph
+            self.emit(
+                "updates", {INTERRUPT: task.interrupts}
+            )  # none at a breakpoint of a nested graph
         elif task.finished and not task.node.hidden:
             self._returned(task)
         if task.node.hidden or not self.wants("tasks", "debug"):
@@ -194,7 +205,9 @@ class Stream:
         if "messages" in self.modes:
             self._messages(task)
         if "updates" in self.modes:
-            chunk = {task.name: updates_of(task.writes, self._shown, bare=isinstance(self.keys, str))}
+            chunk = {
+                task.name: updates_of(task.writes, self._shown, bare=isinstance(self.keys, str))
+            }
             if task.restored:
                 chunk[METADATA] = {"cached": True}
             self.emit("updates", chunk)
@@ -206,7 +219,9 @@ class Stream:
         if not task.restored:
             for message in unstreamed(task.input, task.writes, self._sent):
                 self.emit("messages", (message, task.config["metadata"]))
-        elif task.recorded:  # by an earlier call, which has shown them; what a cache had was not shown
+        elif (
+            task.recorded
+        ):  # by an earlier call, which has shown them; what a cache had was not shown
             self.known(written)
 
     def breakpoint(self, following: Sequence[Task]) -> None:
@@ -239,7 +254,9 @@ def task_metadata(task: Task) -> dict[str, Any]:
     return {**metadata, "tags": tags} if tags else metadata
 
 
-def updates_of(writes: Iterable[tuple[str, Any]], shown: Container[str], *, bare: bool = False) -> Any:
+def updates_of(
+    writes: Iterable[tuple[str, Any]], shown: Container[str], *, bare: bool = False
+) -> Any:
     """What a task wrote, as `updates` shows it: a dict; one dict per write if a key was written twice; None for
     nothing. With `bare`, values without their key."""
     returned = [snapshot(value) for key, value in writes if key == RETURN]
@@ -259,7 +276,9 @@ def result_of(writes: Iterable[tuple[str, Any]], shown: Container[str]) -> dict[
     for key, value in writes:
         if key in shown or key == RETURN:
             found.setdefault(key, []).append(snapshot(value))
-    return {key: values[0] if len(values) == 1 else {"$writes": values} for key, values in found.items()}
+    return {
+        key: values[0] if len(values) == 1 else {"$writes": values} for key, values in found.items()
+    }
 
 
 def snapshot(value: Any) -> Any:

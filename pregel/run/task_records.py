@@ -60,7 +60,9 @@ class TaskRecord:
     @property
     def waiting(self) -> tuple[Interrupt, ...]:
         """Its questions that have no answer in its record."""
-        return () if self.finished else tuple(q for q in self.interrupts if q.id not in self.answers)
+        return (
+            () if self.finished else tuple(q for q in self.interrupts if q.id not in self.answers)
+        )
 
     @property
     def edited(self) -> bool:
@@ -99,7 +101,9 @@ def read_records(pending: Iterable[PendingWrite]) -> dict[str, TaskRecord]:
 def kept_ids(stored: Mapping[str, TaskRecord]) -> dict[tuple[Any, ...], str]:
     """path → id of the tasks that go on beside this checkpoint after an edit."""
     return {
-        tuple(known.kept["path"]): task_id for task_id, known in stored.items() if known.kept and known.kept["path"]
+        tuple(known.kept["path"]): task_id
+        for task_id, known in stored.items()
+        if known.kept and known.kept["path"]
     }
 
 
@@ -114,7 +118,12 @@ def with_handlers(tasks: Iterable[Task], stored: Mapping[str, TaskRecord]) -> li
     for task in tasks:
         found.append(task)
         known = stored.get(task.id)
-        if known is not None and known.routed and known.error is not None and task.node.handler is not None:
+        if (
+            known is not None
+            and known.routed
+            and known.error is not None
+            and task.node.handler is not None
+        ):
             found.append(handler_of(task))
     return found
 
@@ -131,7 +140,9 @@ def waiting_questions(tasks: Iterable[Task], stored: Mapping[str, TaskRecord]) -
     for task in tasks:
         known = stored.get(task.id)
         if known is not None:
-            found.update((question.id, task) for question in known.waiting if question.id not in given)
+            found.update(
+                (question.id, task) for question in known.waiting if question.id not in given
+            )
     return found
 
 
@@ -143,5 +154,3 @@ def undelivered_answers(stored: Mapping[str, TaskRecord]) -> dict[str, Any]:
         return {}
     open_ = {question.id for known in stored.values() for question in known.waiting}
     return find_undelivered(null.claim, open_, given_answers(stored))
-
-

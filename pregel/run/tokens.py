@@ -34,7 +34,9 @@ def is_message(value: Any) -> bool:
         shaped = "content" in value and isinstance(value.get("role"), str)
     else:
         shaped = hasattr(value, "content") and hasattr(value, "id") and not isinstance(value, type)
-    return shaped and isinstance(message_id(value), (str, int, type(None))) and not is_removal(value)
+    return (
+        shaped and isinstance(message_id(value), (str, int, type(None))) and not is_removal(value)
+    )
 
 
 def is_removal(value: Any) -> bool:

@@ -38,7 +38,9 @@ def edits(run: Run, supersteps: Sequence[Sequence[StateUpdate]]) -> Effects:
         run.commits.stay_inside(load.found)
     machine = load_machine(run, Loaded(load.found, load.head))
     position = run.position
-    lost = lost_work(machine, position.found, position.records) if position.found is not None else []
+    lost = (
+        lost_work(machine, position.found, position.records) if position.found is not None else []
+    )
     null = position.command
     if null is not None:
         machine.apply_writes(known_only(null.writes, machine))
@@ -83,18 +85,24 @@ def read_supersteps(supersteps: Sequence[Sequence[Any]]) -> list[list[StateUpdat
             which node.
     """
     if not supersteps:
-        raise ValueError("no supersteps given: bulk_update_state takes a list of lists of StateUpdate")
+        raise ValueError(
+            "no supersteps given: bulk_update_state takes a list of lists of StateUpdate"
+        )
     read = [[_read_update(update) for update in updates] for updates in supersteps]
     for number, updates in enumerate(read):
         if not updates:
             raise ValueError(f"superstep {number} of the bulk update has no updates")
         for update in updates:
             if len(updates) > 1 and update.as_node in ALONE:
-                raise InvalidUpdateError(f"an update with as_node={update.as_node!r} must be alone in its superstep")
+                raise InvalidUpdateError(
+                    f"an update with as_node={update.as_node!r} must be alone in its superstep"
+                )
             if len(updates) > 1 and update.as_node is None:
                 raise InvalidUpdateError("as_node is required when a superstep has several updates")
         if updates[0].as_node == END and updates[0].values is not None:
-            raise InvalidUpdateError("as_node=END drops what is pending; it takes no values, only None")
+            raise InvalidUpdateError(
+                "as_node=END drops what is pending; it takes no values, only None"
+            )
     return read
 
 
@@ -108,7 +116,9 @@ def _read_update(given: Any) -> StateUpdate:
     fits = isinstance(given, (tuple, list)) and 0 < len(given) <= len(names)
     if fits and tuple(getattr(given, "_fields", names)) == names:
         return StateUpdate(*given)
-    raise InvalidUpdateError(f"an update must be StateUpdate(values, as_node), got {type(given).__name__}: {given!r}")
+    raise InvalidUpdateError(
+        f"an update must be StateUpdate(values, as_node), got {type(given).__name__}: {given!r}"
+    )
 
 
 def _cut(run: Run, source: str, writes: list[TaskWrites], left: OpenWork | None = None) -> Effects:
@@ -148,7 +158,11 @@ def _update(run: Run, machine: Machine, updates: Sequence[StateUpdate]) -> Effec
     yield from _run_writers(mine)
     rest = [task for task in pending if task.path not in _paths(mine)]
     # Acting for a pending node leaves the others pending; acting for another node replaces what it had led to.
-    others = [] if any(_is_outside(task) for task in mine) else [task for task in rest if task not in finished]
+    others = (
+        []
+        if any(_is_outside(task) for task in mine)
+        else [task for task in rest if task not in finished]
+    )
     again = _led_to(run, machine, mine, others, rest) if at_head else []
     lost = [task for task in rest if task not in again and task not in finished]
     _tell_closed(run, mine, lost, named=updates[0].as_node is not None)
@@ -162,7 +176,11 @@ def _update(run: Run, machine: Machine, updates: Sequence[StateUpdate]) -> Effec
 
 
 def _make_tasks(
-    run: Run, machine: Machine, updates: Sequence[StateUpdate], pending: Sequence[Task], finished: Sequence[Task]
+    run: Run,
+    machine: Machine,
+    updates: Sequence[StateUpdate],
+    pending: Sequence[Task],
+    finished: Sequence[Task],
 ) -> list[Task]:
     """A task for each update; it stands for a pending one of its node if there is one: first of all for one that is
     open and that no other update stands for."""
@@ -235,7 +253,9 @@ def _led_to(
 def _in_turn(finished: Sequence[Task], mine: Sequence[Task]) -> list[Task]:
     """Path order, as in any superstep; the updates among themselves in the order they were given."""
     given, updates = iter(mine), {id(task) for task in mine}
-    return [next(given) if id(task) in updates else task for task in in_path_order([*finished, *mine])]
+    return [
+        next(given) if id(task) in updates else task for task in in_path_order([*finished, *mine])
+    ]
 
 
 def _finished(run: Run, pending: Sequence[Task]) -> list[Task]:
@@ -251,7 +271,9 @@ def _finished(run: Run, pending: Sequence[Task]) -> list[Task]:
     return found
 
 
-def _task(run: Run, machine: Machine, update: StateUpdate, place: int, pending: Sequence[Task]) -> Task:
+def _task(
+    run: Run, machine: Machine, update: StateUpdate, place: int, pending: Sequence[Task]
+) -> Task:
     """A task that does nothing but write `update.values` as its node would.
 
     Args:
@@ -268,12 +290,22 @@ def _task(run: Run, machine: Machine, update: StateUpdate, place: int, pending: 
         known = [n for n in machine.program.nodes if not machine.program.nodes[n].hidden]
         raise InvalidUpdateError(f"as_node: node {name!r} does not exist; {nearest(name, known)}")
     if not node.writers:
-        raise InvalidUpdateError(f"as_node: node {name!r} has no writers, so it cannot write an update")
-    here = next((task for task in pending if task.name == name), None) if update.as_node is not None else None
-    task = Task(_writers_only(node), here.path if here is not None else (INPUT, place), update.values)
+        raise InvalidUpdateError(
+            f"as_node: node {name!r} has no writers, so it cannot write an update"
+        )
+    here = (
+        next((task for task in pending if task.name == name), None)
+        if update.as_node is not None
+        else None
+    )
+    task = Task(
+        _writers_only(node), here.path if here is not None else (INPUT, place), update.values
+    )
     task.run = run
     if here is not None:
-        task.send = here.send  # then the node has not seen what triggers it, by which it may be pending as well
+        task.send = (
+            here.send
+        )  # then the node has not seen what triggers it, by which it may be pending as well
     task._id = update.task_id or (here.id if here is not None else None)
     return task
 
@@ -281,7 +313,13 @@ def _task(run: Run, machine: Machine, update: StateUpdate, place: int, pending: 
 def _writers_only(node: CompiledNode) -> CompiledNode:
     """The node with a body that returns its input."""
     stand_in = copy(node)
-    stand_in.sync, stand_in.coro, stand_in.inject, stand_in.inline, stand_in.retry = _same, None, None, True, ()
+    stand_in.sync, stand_in.coro, stand_in.inject, stand_in.inline, stand_in.retry = (
+        _same,
+        None,
+        None,
+        True,
+        (),
+    )
     return stand_in
 
 
@@ -297,7 +335,9 @@ def infer_node(machine: Machine) -> str:
     """
     nodes = machine.program.nodes
     visible = [name for name in nodes if not nodes[name].hidden]
-    ran = {name: max(seen.values()) for name, seen in machine.seen.items() if seen and name in nodes}
+    ran = {
+        name: max(seen.values()) for name, seen in machine.seen.items() if seen and name in nodes
+    }
     if not ran:
         if len(visible) == 1:
             return visible[0]
@@ -307,7 +347,9 @@ def infer_node(machine: Machine) -> str:
         raise InvalidUpdateError("nothing has run on this thread yet: specify as_node")
     last = [name for name, version in ran.items() if version == max(ran.values())]
     if len(last) > 1:
-        raise InvalidUpdateError(f"ambiguous update, specify as_node: {', '.join(sorted(last))} ran last together")
+        raise InvalidUpdateError(
+            f"ambiguous update, specify as_node: {', '.join(sorted(last))} ran last together"
+        )
     return last[0]
 
 
@@ -333,7 +375,9 @@ def _feed(run: Run, machine: Machine, values: Any) -> None:
     """Take values as the input of a run that has not started."""
     writes = input_writes(run, values) if values is not None else []
     if not writes:
-        raise InvalidUpdateError(f"as_node={INPUT!r} needs a value for the input channels {run.program.inputs!r}")
+        raise InvalidUpdateError(
+            f"as_node={INPUT!r} needs a value for the input channels {run.program.inputs!r}"
+        )
     machine.apply_input(writes, machine.plan(coerce=False))
 
 
@@ -356,6 +400,8 @@ def _duplicate(run: Run, machine: Machine, values: Any) -> Effects:
     commit = run.commits.build(machine, "fork", [])
     commit.carried = carried
     yield Save(commit)
-    run.position.replace_records({task.id: TaskRecord(writes=task.writes, wrote=True) for task in clones})
+    run.position.replace_records(
+        {task.id: TaskRecord(writes=task.writes, wrote=True) for task in clones}
+    )
     if values:
         yield from _update(run, machine, [StateUpdate(*pair) for pair in values])

@@ -1,0 +1,149 @@
+"""Checks of what a call or a compiled graph is given: known durability, keys, nodes, executors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from types import UnionType
+from typing import Any, get_args, get_origin
+
+from ...checkpoint.base import BaseCheckpointSaver
+from ..errors import InvalidGraphError, nearest
+from ..program.program import CompiledNode, Program
+from ..types import LOCAL, All, Durability
+
+
+def check_durability(durability: Durability) -> Durability:
+    """One of the three.
+
+    Raises:
+        ValueError: it is none of them.
+    """
+    if durability not in get_args(Durability):
+        raise ValueError(
+            f"unknown durability {durability!r}; there are {', '.join(get_args(Durability))}"
+        )
+    return durability
+
+
+def resolve_executor(given: Any) -> Any:
+    """The executor that this means; None for nothing given, `LOCAL` for the driver's own threads.
+
+    Raises:
+        TypeError, ValueError: it means none.
+    """
+    if given is None or (isinstance(given, str) and given == LOCAL):
+        return given
+    from ...executors import placement
+
+    return placement.resolve_executor(given)
+
+
+def place_program(program: Program, executor: Any, store: Any) -> Program:
+    """The same program with its nodes there, but for those that have executors of their own.
+
+    Args:
+        store: the graph's own.
+
+    Raises:
+        InvalidGraphError: with a sentence for every node that cannot run there.
+    """
+    from ...executors import placement
+
+    return placement.place_program(program, None if executor == LOCAL else executor, store)
+
+
+def place_node(node: CompiledNode, executor: Any) -> CompiledNode:
+    """One node, there.
+
+    Raises:
+        InvalidGraphError: it cannot run there.
+    """
+    from ...executors import placement
+
+    return placement.place_node(node, executor)
+
+
+def check_keys(program: Program, keys: str | Sequence[str]) -> str | tuple[str, ...]:
+    """Output keys that exist.
+
+    Raises:
+        ValueError: naming one that does not.
+    """
+    if not isinstance(keys, (str, Iterable)):
+        raise TypeError(f"output_keys is a key or a list of keys, not {keys!r}")
+    keys = keys if isinstance(keys, str) else tuple(keys)
+    for key in (keys,) if isinstance(keys, str) else keys:
+        if not isinstance(key, str) or key not in program.channels:
+            shown = (program.stream,) if isinstance(program.stream, str) else program.stream
+            raise ValueError(f"output key {key!r} does not exist; {nearest(key, shown)}")
+    return keys
+
+
+def check_checkpointer(checkpointer: Any) -> BaseCheckpointSaver | bool | None:
+    """A saver, True, False or None.
+
+    Raises:
+        TypeError: anything else, a saver's class included.
+    """
+    if checkpointer in (None, True, False) or isinstance(checkpointer, BaseCheckpointSaver):
+        return checkpointer  # type: ignore[no-any-return]
+    raise TypeError(
+        f"checkpointer is a saver, True, False or None, not {checkpointer!r}{_instead(checkpointer)}"
+    )
+
+
+def check_context_schema(schema: Any) -> Any:
+    """A class, or None.
+
+    Raises:
+        TypeError: anything else.
+    """
+    cls = get_origin(schema) or schema
+    if cls is None or (isinstance(cls, type) and cls is not UnionType):
+        return cls
+    raise TypeError(
+        f"context_schema is a class (dataclass, pydantic model, TypedDict), not {schema!r}"
+    )
+
+
+def check_lent(name: str, thing: Any, method: str) -> Any:
+    """A store or a cache, known by a method that it has, or None.
+
+    Raises:
+        TypeError: anything else, a class included.
+    """
+    if thing is None or (not isinstance(thing, type) and callable(getattr(thing, method, None))):
+        return thing
+    raise TypeError(f"{name} is a {name} or None, not {thing!r}{_instead(thing)}")
+
+
+def _instead(thing: Any) -> str:
+    """What was probably meant."""
+    if isinstance(thing, type):
+        return "; an instance, not the class"
+    if isinstance(thing, (AbstractContextManager, AbstractAsyncContextManager)):
+        return "; open it: `with ...from_conn_string(...) as it:`"
+    return ""
+
+
+def check_breakpoints(names: All | Sequence[str], program: Program) -> All | Sequence[str]:
+    """Breakpoints that name nodes.
+
+    Raises:
+        InvalidGraphError: naming those that do not.
+    """
+    if names == "*":
+        return "*"
+    if not isinstance(names, (str, Iterable)):
+        raise TypeError(
+            f'a breakpoint is "*", the name of a node or a list of names, not {names!r}'
+        )
+    listed = (names,) if isinstance(names, str) else tuple(names)
+    nodes = [n for n in program.nodes if not program.nodes[n].hidden]
+    unknown = [n for n in listed if n not in nodes]
+    if unknown:
+        raise InvalidGraphError(
+            [f"interrupt at unknown node {n!r}; {nearest(n, nodes)}" for n in unknown]
+        )
+    return listed
