@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 from chaos import bugs_above, bugs_below, bugs_protocol, bugs_savers, rooms  # noqa: F401  # these fill BUGS and TRIALS
@@ -17,6 +18,14 @@ from stategraph.testing import Processes
 def processes() -> Iterator[Processes]:
     with Processes() as found:
         yield found
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_every_planted_bug_finds_its_place(name: str) -> None:
+    """What it replaces is there, under that name; the trials, which take long, would notice no sooner than at night."""
+    with ExitStack() as stack:
+        BUGS[name].plant(stack)
+    assert BUGS[name].caught_by in TRIALS
 
 
 @pytest.mark.trial

@@ -15,6 +15,8 @@ import stategraph.pregel.drivers.futures as calls
 import stategraph.pregel.drivers.journal as journal
 import stategraph.pregel.drivers.threads as threads
 import stategraph.pregel.drivers.timeslice as timeslice
+import stategraph.pregel.run.begin as begin
+import stategraph.pregel.run.load as load
 import stategraph.pregel.run.loop as loop
 import stategraph.pregel.run.start as start
 import stategraph.pregel.run.stream as stream
@@ -51,11 +53,11 @@ def recorded_work_repeated(stack: ExitStack) -> None:
 def nested_replay_starts_over(stack: ExitStack) -> None:
     """A graph inside does not go on from the checkpoint that was named, but takes its input anew."""
 
-    def take_seed(run: Any) -> Any:
+    def load_seed(run: Any) -> Any:
         return None
         yield
 
-    swap(stack, start, "take_seed", take_seed)
+    swap(stack, load, "load_seed", load_seed)
 
 
 @bug("answers_in_sqlite", 4)
@@ -86,14 +88,14 @@ def answers_kept_for_later(stack: ExitStack) -> None:
 @bug("delivered_again", 6)
 def run_ids_ignored(stack: ExitStack) -> None:
     """A call that is delivered twice is applied twice."""
-    swap(stack, start, "_is_reconnect", lambda run, found: False)
-    swap(stack, start, "_may_repeat", lambda run, head: False)
+    swap(stack, start, "_was_delivered", lambda run, given: False)
+    swap(stack, load, "_may_have_followed", lambda run, head: False)
 
 
 @bug("delivered_again", 12)
 def late_deliveries_applied(stack: ExitStack) -> None:
     """A call that comes again after others is applied again."""
-    swap(stack, start, "_may_repeat", lambda run, head: False)
+    swap(stack, load, "_may_have_followed", lambda run, head: False)
 
 
 @bug("failing_saves", 4)
@@ -159,7 +161,7 @@ def order_of_arrival(stack: ExitStack) -> None:
 @bug("changed_graphs", 10)
 def changes_not_looked_at(stack: ExitStack) -> None:
     """A stored run goes on whatever the graph has become."""
-    swap(stack, start, "check_unchanged", lambda run, machine: None)
+    swap(stack, begin, "check_unchanged", lambda run, machine: None)
 
 
 @bug("shared_loops", 12)
@@ -216,7 +218,13 @@ def questions_by_place(stack: ExitStack) -> None:
 @bug("swapped_calls_and_questions", 30)
 def unanswered_calls_run(stack: ExitStack) -> None:
     """A call runs again though nobody has answered what it asks."""
-    swap(stack, calls, "still_asked", lambda run, known, given: ())
+    real = calls.Calls._find_recorded
+
+    def find_recorded(self: Any, child: Any) -> Any:
+        record = self.run.position.records.get(child.id)
+        return real(self, child) if record is not None and record.finished else None
+
+    swap(stack, calls.Calls, "_find_recorded", find_recorded)
 
 
 @bug("swapped_calls_and_questions", 30)
