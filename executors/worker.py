@@ -5,16 +5,14 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 import threading
-import traceback
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import copy_context
-from types import NoneType
-from typing import Any, NoReturn
+from typing import Any
 
+from ..pregel.drivers.forks import end_child
 from ..pregel.errors import GraphInterrupt, ShippingError
 from ..pregel.program.callables import GETTERS
 from ..pregel.runtime import RUNNING, Running
@@ -103,23 +101,10 @@ def _end_forked_child() -> Iterator[None]:
         yield
     except BaseException as error:
         if os.getpid() != here:
-            _exit_child(error)
+            end_child(error)
         raise
     if os.getpid() != here:
-        os._exit(0)
-
-
-def _exit_child(error: BaseException) -> NoReturn:
-    code = 1
-    try:
-        if not isinstance(error, SystemExit):
-            traceback.print_exception(error)
-        elif isinstance(error.code, int | NoneType):
-            code = error.code or 0
-        else:
-            print(error.code, file=sys.stderr)
-    finally:  # even if nothing can be printed any more
-        os._exit(code)
+        end_child(None)
 
 
 def _dump_result(node: str, result: CallResult) -> bytes:

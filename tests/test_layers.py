@@ -59,7 +59,7 @@ PREGEL = """
     run.open_tasks
     run.update_state
     run.loop
-    drivers.pool drivers.timeslice drivers.steps
+    drivers.pool drivers.forks drivers.timeslice drivers.steps
     drivers.journal
     drivers.ajournal
     superstep.outcome

@@ -4,6 +4,7 @@ same for threads."""
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import aclosing
 from contextvars import Context, copy_context
@@ -12,10 +13,12 @@ from types import coroutine
 from typing import Any
 
 from ..errors import GraphBubbleUp
+from ..program.program import CompiledNode
 from ..runtime import RUNNING
 from ..superstep.outcome import failure_of
 from ..superstep.task import Task
 from .attempt import attempt_with_policies, join_calls, receive_signal, recover
+from .forks import FORKS, end_child
 from .pool import POOL
 from .steps import arun_steps
 from .waits import KeyLocks
@@ -43,7 +46,7 @@ async def arun_task(task: Task) -> None:
 
 async def aattempt(task: Task) -> None:
     """Call the node once and write what it returned."""
-    node = task.node
+    node, forks = task.node, FORKS.count
     try:
         given = {name: get(task) for name, get in node.inject} if node.inject is not None else {}
         if node.coro is not None:
@@ -51,9 +54,12 @@ async def aattempt(task: Task) -> None:
         elif node.inline:
             result = node.sync(task.input, **given)
         else:
-            result = await in_thread(lambda: node.sync(task.input, **given))
+            result = await in_thread(lambda: _call(node, task.input, given))
     except (GraphBubbleUp, BaseExceptionGroup) as raised:
         result = await arun_steps(receive_signal(task, raised, AWAITS))
+    finally:
+        if FORKS.count != forks:  # a child of the node: only its parent goes on
+            end_child(sys.exc_info()[1])
     for writer in node.writers:
         if writer.is_async:
             await writer.awrite(result, task)
@@ -62,6 +68,16 @@ async def aattempt(task: Task) -> None:
     if task.calls:
         await arun_steps(join_calls(task, AWAITS))
     task.finished = True
+
+
+def _call(node: CompiledNode, value: Any, given: dict[str, Any]) -> Any:
+    """Call a node's function on a worker thread: a child that it forks must not leave that."""
+    forks = FORKS.count
+    try:
+        return node.sync(value, **given)
+    finally:
+        if FORKS.count != forks:
+            end_child(sys.exc_info()[1])
 
 
 class _AsTask:

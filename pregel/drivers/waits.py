@@ -3,6 +3,7 @@ for asyncio."""
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from ..runtime import RUNNING
 from ..superstep.outcome import failure_of
 from ..superstep.task import Task
 from .attempt import attempt_with_policies, join_calls, receive_signal, recover
+from .forks import FORKS, end_child
 from .pool import POOL
 from .steps import run_steps
 
@@ -46,7 +48,7 @@ def run_task(task: Task) -> None:
 
 def attempt(task: Task) -> None:
     """Call the node once and write what it returned."""
-    node = task.node
+    node, forks = task.node, FORKS.count
     try:
         if node.inject is None:
             result = node.sync(task.input)
@@ -54,6 +56,9 @@ def attempt(task: Task) -> None:
             result = node.sync(task.input, **{name: get(task) for name, get in node.inject})
     except (GraphBubbleUp, BaseExceptionGroup) as raised:
         result = run_steps(receive_signal(task, raised, WAITS))
+    finally:
+        if FORKS.count != forks:  # a child of the node: only its parent goes on
+            end_child(sys.exc_info()[1])
     for writer in node.writers:
         writer.write(result, task)
     if task.calls:
