@@ -1,16 +1,20 @@
-"""What can be chosen by name has a row in the docs: every channel, stream mode and kind of join, and no row is left over."""
+"""What has a name has a row in the docs: every channel, stream mode and kind of join, and all that is stored beside a
+checkpoint or in its metadata. No row is left over."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
 import stategraph.channels
 from stategraph.channels import BaseChannel
+from stategraph.checkpoint import records
+from stategraph.checkpoint.records import CheckpointMetadata
+from stategraph.pregel import names as reserved
 from stategraph.pregel.program.join import JOIN_KINDS
 from stategraph.pregel.types import StreamMode
 
@@ -31,14 +35,27 @@ def channel_names() -> list[str]:
     return [name for name, kind in public if isinstance(kind, type) and issubclass(kind, BaseChannel)]
 
 
+def constants(module: Any, begin: str) -> set[str]:
+    """The texts of a module's constants that begin so."""
+    values = [value for name, value in vars(module).items() if name.isupper()]
+    return {value for value in values if isinstance(value, str) and value.startswith(begin)}
+
+
+# In the metadata of a task's config, which is not stored.
+OF_TASKS = {reserved.STEP, reserved.NODE, reserved.TRIGGERS, reserved.PATH, reserved.CHECKPOINT_NS}
+METADATA = {*CheckpointMetadata.__annotations__, *constants(records, "stategraph_"), *constants(reserved, "stategraph_")}
+
+
 @pytest.mark.parametrize(
     ("page", "title", "names"),
     [
         ("channels.md", "Channels", set(channel_names()) - {"BaseChannel"}),
         ("channels.md", "Joins", set(JOIN_KINDS)),
         ("streaming.md", "Which mode for what", set(get_args(StreamMode))),
+        ("architecture.md", "Task records", constants(records, "__")),
+        ("architecture.md", "Metadata of a checkpoint", METADATA - OF_TASKS),
     ],
-    ids=["channels", "joins", "stream modes"],
+    ids=["channels", "joins", "stream modes", "control writes", "metadata"],
 )
 def test_each_has_one_row_and_no_row_is_left_over(page: str, title: str, names: Collection[str]) -> None:
     found = rows(page, title)
