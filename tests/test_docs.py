@@ -1,9 +1,12 @@
-"""The pages that users read: their python runs, as one program each, and their links lead somewhere."""
+"""The pages that users read: their python runs, as one program each, their links lead somewhere, and the code that they
+name is there."""
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -11,6 +14,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PROGRAMS = ["README.md", "docs/channels.md", "docs/streaming.md", "docs/time-travel.md", "docs/questions.md", "docs/memory.md", "docs/security.md"]
+PRODUCT = ["channels", "checkpoint", "store", "pregel", "executors", "graph", "visualize", "workers", "testing"]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
@@ -34,3 +38,45 @@ def test_the_python_of_a_page_runs_top_to_bottom_as_one_program(
 def test_links_between_pages_lead_somewhere(page: Path) -> None:
     targets = re.findall(r"\]\((?!https?://|#)([^)#]+)", page.read_text())
     assert not [target for target in targets if not (page.parent / target).exists()]
+
+
+def words_of(code: str) -> Iterator[str]:
+    """Every name that code defines or uses, and every text in it that could be one."""
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Name):
+            yield node.id
+        elif isinstance(node, ast.Attribute):
+            yield node.attr
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            yield node.name
+        elif isinstance(node, ast.arg):
+            yield node.arg
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+def test_the_architecture_page_names_code_that_is_there() -> None:
+    text = re.sub(r"^```.*?^```", "", (ROOT / "docs/architecture.md").read_text(), flags=re.MULTILINE | re.DOTALL)
+    named = set(re.findall(r"`([^`\n]+)`", text))
+    files = [str(path.relative_to(ROOT)) for room in [*PRODUCT, "tests"] for path in (ROOT / room).rglob("*.py")]
+    paths = {name for name in named if name.endswith(".py")}
+    assert not {name for name in paths if not any(f"/{file}".endswith(f"/{name}") for file in files)}
+    words = {word for room in PRODUCT for path in (ROOT / room).rglob("*.py") for word in words_of(path.read_text())}
+    modules = {part for file in files for part in Path(file).with_suffix("").parts}
+    unknown = {
+        name
+        for name in named - paths
+        if re.fullmatch(r"[A-Za-z_][\w.]*", name) and not {*name.split(".")} <= words | modules | {"stategraph", "drive"}
+    }
+    assert not unknown, f"docs/architecture.md names what is not there: {sorted(unknown)}"
+
+
+def test_the_performance_page_names_functions_that_are_there() -> None:
+    rows = re.findall(r"^\| `([\w/]+\.py)` ([\w.]+) \|", (ROOT / "docs/performance.md").read_text(), re.MULTILINE)
+    assert rows
+    for file, name in rows:
+        body: list[ast.stmt] = ast.parse((ROOT / file).read_text()).body
+        for part in name.split("."):
+            found = [node for node in body if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name == part]
+            assert found, f"docs/performance.md: {file} has no {name}"
+            body = found[0].body
