@@ -5,9 +5,10 @@ Subclass `SaverChecks` for pytest, call `check_saver`, or `python -m stategraph.
 MODULE:NAME`. README.md says what each check means. Only names are gathered here.
 """
 
+from .asserts import CheckFailed, assert_same, difference
 from .channels import CHANNEL_RULES, Example, check_channel
 from .concurrency import Attempt, check_race
-from .conformance import CHECKS, Check, CheckFailed, assert_same, difference
+from .conformance import CHECKS, Check
 from .damage import damage_sqlite
 from .harness import Commits, Harness, Mode
 from .processes import CannotStart, KillAt, Ledger, ProcessEnd, Processes, kill

@@ -20,7 +20,7 @@ from ..channels import (
     Overwrite,
 )
 from ..checkpoint.serde.serializer import Serializer
-from .conformance import CheckFailed, difference
+from .asserts import CheckFailed, difference
 
 Channel = BaseChannel[Any, Any, Any]
 

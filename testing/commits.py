@@ -6,7 +6,8 @@ import threading
 from typing import Any
 
 from ..checkpoint.base import ERROR, CheckpointConflictError, TaskWrites, coordinates
-from .conformance import assert_raises, assert_same, register_check
+from .asserts import assert_raises, assert_same
+from .conformance import register_check
 from .harness import Harness, checkpoint, long_run
 
 

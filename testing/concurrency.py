@@ -11,18 +11,16 @@ from functools import partial
 from itertools import count, pairwise
 from pathlib import Path
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from ..checkpoint.base import BaseCheckpointSaver, CheckpointConflictError, address
 from ..checkpoint.serde import Blob
 from ..pregel.types import Command
-from .conformance import ASYNC, SYNC, CheckFailed, assert_same, register_check
+from .asserts import ASYNC, SYNC, CheckFailed, assert_same
+from .conformance import register_check
 from .graphs import Note, appending, asking, thread
-from .harness import Commits, Harness, checkpoint
+from .harness import Commits, Harness, SaverSource, checkpoint
 from .processes import Ledger, Processes
-
-if TYPE_CHECKING:
-    from .suite import SaverChecks
 
 
 class Attempt(NamedTuple):
@@ -173,7 +171,7 @@ def one_of_many_processes_wins_each_head(harness: Harness) -> None:
     _raced(harness, [attempt for each in ended for attempt in each.result])
 
 
-def racing(suite: SaverChecks, folder: Path, name: str, rounds: int) -> list[Attempt]:
+def racing(suite: SaverSource, folder: Path, name: str, rounds: int) -> list[Attempt]:
     """What each racing process does."""
     with Harness(suite, folder, SYNC) as harness:
         return race(harness.saver, name, rounds)
@@ -425,7 +423,7 @@ def an_answer_is_taken_once_by_many_processes(harness: Harness) -> None:
             )
 
 
-def answering(suite: SaverChecks, folder: Path, name: str) -> bool:
+def answering(suite: SaverSource, folder: Path, name: str) -> bool:
     """What each answering process does; they meet by their lines in a file."""
     met = Ledger(folder.with_suffix(".met"))
 

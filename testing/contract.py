@@ -17,7 +17,8 @@ from ..checkpoint.base import (
     RESUME,
     coordinates,
 )
-from .conformance import assert_raises, assert_same, register_check
+from .asserts import assert_raises, assert_same
+from .conformance import register_check
 from .harness import Harness, checkpoint
 
 VALUES: dict[str, Any] = {

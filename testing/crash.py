@@ -4,16 +4,14 @@ resume ends as an unbroken run. For savers that outlive their process."""
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..checkpoint.memory import InMemorySaver
-from .conformance import SYNC, CheckFailed, assert_same, assert_that, register_check
+from .asserts import SYNC, CheckFailed, assert_same, assert_that
+from .conformance import register_check
 from .graphs import looping, shown, thread
-from .harness import Commits, Harness
+from .harness import Commits, Harness, SaverSource
 from .processes import KillAt, Ledger, ProcessEnd, Processes
-
-if TYPE_CHECKING:
-    from .suite import SaverChecks
 
 STEPS = 8
 LANES = 3
@@ -37,7 +35,7 @@ def _writes(step: int) -> list[tuple[str, list[tuple[str, Any]]]]:
     return [(f"task {n}", [("a", step), ("long", (step, n))]) for n in range(2)]
 
 
-def committing(suite: SaverChecks, folder: Path, at: int | None) -> int:
+def committing(suite: SaverSource, folder: Path, at: int | None) -> int:
     """Commit the script's steps, noting each that was acknowledged; killed at a call inside the
     saver. How many calls there were."""
     ledger = Ledger(folder.parent / f"{folder.name}.ledger")
@@ -113,7 +111,7 @@ def _whole(harness: Harness, acknowledged: int, where: str) -> None:
     assert_same(harness.need().checkpoint, model.expected["more"], f"{where}: the step after it")
 
 
-def tidying(suite: SaverChecks, folder: Path, method: str, given: Any, at: int | None) -> int:
+def tidying(suite: SaverSource, folder: Path, method: str, given: Any, at: int | None) -> int:
     """Forget or copy; killed at a call inside the saver. How many calls there were."""
     with Harness(suite, folder, SYNC) as harness, KillAt(at) as kill:
         getattr(harness.saver, method)(*given)
@@ -153,7 +151,7 @@ def forgetting_and_copying_are_whole_when_killed(harness: Harness) -> None:
                         one.reads_back(run, ids, thread_id)
 
 
-def _tidied(suite: SaverChecks, folder: Path, method: str, given: Any) -> int:
+def _tidied(suite: SaverSource, folder: Path, method: str, given: Any) -> int:
     with Harness(suite, folder, SYNC) as harness:
         script(harness.run())
     return tidying(suite, folder, method, given, None)
@@ -162,7 +160,7 @@ def _tidied(suite: SaverChecks, folder: Path, method: str, given: Any) -> int:
 # -- runs ------------------------------------------------------------------------------------------
 
 
-def running(suite: SaverChecks, folder: Path, durability: Any, at: int | None) -> int:
+def running(suite: SaverSource, folder: Path, durability: Any, at: int | None) -> int:
     """Run a graph, noting each effect before it is returned; killed at a call inside the saver. How
     many calls there were."""
     ledger = Ledger(folder.parent / f"{folder.name}.ledger")

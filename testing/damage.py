@@ -13,7 +13,8 @@ from typing import Any
 
 from ..checkpoint.base import CheckpointTuple
 from ..checkpoint.errors import DamagedError, StorageError
-from .conformance import SYNC, CheckFailed, assert_same, register_check
+from .asserts import SYNC, CheckFailed, assert_same
+from .conformance import register_check
 from .graphs import asking, looping, thread
 from .harness import Harness
 

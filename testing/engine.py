@@ -11,7 +11,8 @@ from ..checkpoint.memory import InMemorySaver
 from ..graph import START, StateGraph
 from ..pregel.superstep.interrupts import interrupt
 from ..pregel.types import Command
-from .conformance import SYNC, assert_raises, assert_same, assert_that, register_check
+from .asserts import SYNC, assert_raises, assert_same, assert_that
+from .conformance import register_check
 from .graphs import LogState, answers, appending, asking, looping, shown, thread
 from .harness import Harness
 

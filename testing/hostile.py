@@ -13,7 +13,8 @@ from typing import Any
 from ..channels.base import StateGraphError
 from ..checkpoint.base import BaseCheckpointSaver
 from ..checkpoint.memory import InMemorySaver
-from .conformance import CheckFailed, assert_same, difference, register_check
+from .asserts import CheckFailed, assert_same, difference
+from .conformance import register_check
 from .harness import Harness, checkpoint
 
 ATTACKS = (

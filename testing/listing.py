@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .conformance import SYNC, assert_raises, assert_same, register_check
+from .asserts import SYNC, assert_raises, assert_same
+from .conformance import register_check
 from .harness import Harness
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from .conformance import assert_raises, assert_same, register_check
+from .asserts import assert_raises, assert_same
+from .conformance import register_check
 from .harness import Harness, long_run
 from .listing import ROOT, shelf
 

@@ -10,7 +10,8 @@ from random import Random
 from typing import Any
 
 from ..channels.base import StateGraphError
-from .conformance import SYNC, CheckFailed, assert_same, assert_that, register_check
+from .asserts import SYNC, CheckFailed, assert_same, assert_that
+from .conformance import register_check
 from .graphs import appending, looping, thread
 from .harness import Harness
 

@@ -32,7 +32,8 @@ from . import (
     pruning,
     storage,
 )
-from .conformance import CHECKS, GROUPS, MODES, SYNC, Check, CheckFailed, explain_missing
+from .asserts import MODES, SYNC, CheckFailed
+from .conformance import CHECKS, GROUPS, Check, explain_missing
 from .harness import Harness
 from .processes import CannotStart
 

@@ -1,4 +1,4 @@
-"""When everything in a thread ran, as plain records: bars, calls and the gaps between them; from
+"""When everything in a thread ran: bars, calls and the gaps between them, read from a trace; from
 stored times alone.
 
 Nothing is drawn here but a few lines of text; `timeline_svg` makes the picture.
@@ -7,11 +7,10 @@ Nothing is drawn here but a few lines of text; `timeline_svg` makes the picture.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from ...checkpoint.base import RunnableConfig
 from ...pregel.app import Pregel
@@ -19,15 +18,18 @@ from ...pregel.names import NS_END, START
 from ..image import as_image
 from ..theme import Theme
 from . import timeline_svg, timeline_text
-from .trace import TaskState, Trace, TraceBranch, TraceStep, TraceTask
+from .timeline_model import (
+    Bar,
+    CallSource,
+    Gap,
+    GapKind,
+    ThreadCall,
+    TimelineModel,
+    list_spans,
+    merge_spans,
+)
+from .trace import Trace, TraceStep
 from .trace_reader import read_trace
-from .values import count_noun, duration
-
-GapKind = Literal["answer", "idle", "retry"]
-"""Why nothing ran: it waited for an answer to a question; nobody ran it; all that was left waited
-for its next try."""
-
-CallSource = Literal["input", "resume", "update", "fork"]
 
 IDLE = 1.0
 """Seconds between two supersteps after which they belong to two calls; nothing that is stored says
@@ -37,130 +39,9 @@ LATE = 0.5
 """Seconds by which a retry may come later than its policy says."""
 
 
-class Bar(NamedTuple):
-    """One attempt of a task.
-
-    Attributes:
-        row: the node's id.
-        step: the place of its step in `Timeline.steps`.
-        began: seconds since the epoch; in a timeline without times the place of its step.
-        took: seconds.
-        attempt, attempts: the first is 1; 0 of 0 if no time is known, as for a task that has not
-            begun.
-        task: its id.
-    """
-
-    row: str
-    step: int
-    began: float
-    took: float
-    state: TaskState
-    attempt: int
-    attempts: int
-    task: str
-
-    @property
-    def ended(self) -> float:
-        """When it ended."""
-        return self.began + self.took
-
-
-class Gap(NamedTuple):
-    """A time in which nothing ran. `step` is the place of the step that goes on after it."""
-
-    step: int
-    began: float
-    ended: float
-    kind: GapKind
-
-    @property
-    def took(self) -> float:
-        """Seconds."""
-        return self.ended - self.began
-
-
-class ThreadCall(NamedTuple):
-    """What set the thread going: from this step on, or from the time within it at which an answer
-    came."""
-
-    source: CallSource
-    step: int
-    began: float
-
-
 @dataclass(frozen=True)
-class Timeline:
-    """A thread's run through time.
-
-    Attributes:
-        rows: the ids of the nodes, in the order in which they first ran; below a node those of its
-            nested graph.
-        timed: whether times are stored; if not, every step is one unit wide.
-        branches: what is beside the line that is shown.
-        labels: of rows that are not called as their ids are: error handlers.
-        remarks: what a reader must know first: that the graph is not the one that made the thread.
-    """
-
-    name: str
-    thread: str
-    state: str
-    steps: tuple[TraceStep, ...]
-    rows: tuple[str, ...]
-    bars: tuple[Bar, ...]
-    gaps: tuple[Gap, ...]
-    calls: tuple[ThreadCall, ...]
-    branches: tuple[TraceBranch, ...]
-    timed: bool
-    remarks: tuple[str, ...] = ()
-    labels: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def ran(self) -> float:
-        """Seconds in which something ran, or waited for a retry."""
-        blocks = _merge_spans(bar for bar in self.bars if bar.attempts)
-        return sum(stop - start for start, stop in blocks) + self._sum("retry")
-
-    @property
-    def waited(self) -> float:
-        """Seconds spent waiting for answers."""
-        return self._sum("answer")
-
-    def _sum(self, kind: GapKind) -> float:
-        return sum(gap.took for gap in self.gaps if gap.kind == kind)
-
-    def took(self, step: int) -> float | None:
-        """Seconds that the step at a place in `steps` took; None if it is not known, or it stopped
-        midway."""
-        spans = _spans(self.steps[step].tasks)
-        if not spans or step in self._stopped:
-            return None
-        return max(stop for _, stop in spans) - min(spans)[0]
-
-    @cached_property
-    def _stopped(self) -> frozenset[int]:
-        """The places of the steps that stopped midway, to go on in another call."""
-        return frozenset(
-            gap.step
-            for gap in self.gaps
-            if gap.kind != "retry"
-            and any(began <= gap.began for began, _ in _spans(self.steps[gap.step].tasks))
-        )
-
-    @property
-    def summary(self) -> str:
-        """The run in one line."""
-        parts = [count_noun(len(self.steps), "step"), count_noun(len(self.calls), "call")]
-        if self.timed:
-            parts.append(f"ran {duration(self.ran)}")
-        if self.waited:
-            parts.append(f"waited {duration(self.waited)} for answers")
-        if not self.timed and self.bars:
-            parts.append("times not stored: every step is drawn equally wide")
-        if self.branches:
-            parts.append(
-                f"{count_noun(len(self.branches), 'other branch', 'other branches')} not shown"
-            )
-        return " · ".join(parts)
+class Timeline(TimelineModel):
+    """A thread's run through time, which can be drawn; see `TimelineModel`."""
 
     def draw_svg(self, *, theme: Theme = "auto", width: int | None = None) -> str:
         """The picture as SVG.
@@ -278,7 +159,7 @@ class _Clock:
     def measure(self, steps: Iterable[TraceStep]) -> tuple[tuple[Gap, ...], tuple[ThreadCall, ...]]:
         """The gaps and calls of all steps."""
         for place, step in enumerate(steps):
-            blocks = _merge_spans(_spans(step.tasks)) if self.timed else []
+            blocks = merge_spans(list_spans(step.tasks)) if self.timed else []
             began = step.at if self.timed else None
             if blocks:
                 began = blocks[0][0]
@@ -328,23 +209,6 @@ class _Clock:
         if self.timed:
             when = began if began is not None else self.ended or 0.0
         self.calls.append(ThreadCall(source, place, when))
-
-
-def _spans(tasks: Iterable[TraceTask]) -> list[tuple[float, float]]:
-    return [(began, began + took) for task in tasks for began, took in task.spans]
-
-
-def _merge_spans(spans: Iterable[Any]) -> list[tuple[float, float]]:
-    """The times in which something ran, put together where they meet; bars or (began, ended)
-    pairs."""
-    pairs = sorted((s.began, s.ended) if isinstance(s, Bar) else s for s in spans)
-    found: list[tuple[float, float]] = []
-    for start, stop in pairs:
-        if found and start <= found[-1][1]:
-            found[-1] = found[-1][0], max(found[-1][1], stop)
-        else:
-            found.append((start, stop))
-    return found
 
 
 class _LaterAttempt(NamedTuple):

@@ -10,10 +10,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from .timeline import Bar, Gap, Timeline
+from .timeline_model import Bar, Gap, TimelineModel
 
 
 class Stretch(NamedTuple):
@@ -67,7 +66,7 @@ class Scale:
         )
 
 
-def build_scale(timeline: Timeline, room: ScaleRoom) -> Scale:
+def build_scale(timeline: TimelineModel, room: ScaleRoom) -> Scale:
     """Share the room between the steps of a timeline, in proportion to the time they took."""
     windows = _list_windows(timeline)
     short = _find_shortened(timeline, windows)
@@ -91,7 +90,7 @@ def build_scale(timeline: Timeline, room: ScaleRoom) -> Scale:
     return Scale(tuple(steps), x)
 
 
-def _list_windows(timeline: Timeline) -> list[tuple[float, float]]:
+def _list_windows(timeline: TimelineModel) -> list[tuple[float, float]]:
     """When each step began and ended; one without times stands where the one before it ended."""
     bars: dict[int, list[Bar]] = {}
     for bar in timeline.bars:
@@ -110,7 +109,7 @@ def _list_windows(timeline: Timeline) -> list[tuple[float, float]]:
 
 
 def _find_shortened(
-    timeline: Timeline, windows: Sequence[tuple[float, float]]
+    timeline: TimelineModel, windows: Sequence[tuple[float, float]]
 ) -> dict[int, list[Gap]]:
     """The gaps that are not drawn at their length, by step: between calls all of them, of others
     the longest."""

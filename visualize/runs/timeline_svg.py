@@ -8,17 +8,15 @@ from collections.abc import Iterator, Mapping
 from html import escape
 from itertools import groupby
 from textwrap import wrap
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ...pregel.names import NS_END
 from ..labels import TIMES, drop_illegal
 from ..layout.geometry import Box
 from ..theme import FONTS, Theme, style_sheet
+from .timeline_model import Bar, Gap, ThreadCall, TimelineModel
 from .timeline_scale import Scale, ScaleRoom, build_scale
 from .values import count_noun, display_name, duration, sanitize
-
-if TYPE_CHECKING:
-    from .timeline import Bar, Gap, ThreadCall, Timeline
 
 LANES = 6
 """Tasks of one node that are drawn below each other; more become one bar with their number."""
@@ -66,8 +64,8 @@ class _Row(NamedTuple):
     crowded: frozenset[int]
 
 
-def draw_svg(timeline: Timeline, *, theme: Theme = "auto", width: int | None = None) -> str:
-    """The picture; see `Timeline.draw_svg`.
+def draw_svg(timeline: TimelineModel, *, theme: Theme = "auto", width: int | None = None) -> str:
+    """The picture; see `TimelineModel.draw_svg`.
 
     Raises:
         ValueError: the theme is not known.
@@ -101,7 +99,7 @@ def draw_svg(timeline: Timeline, *, theme: Theme = "auto", width: int | None = N
         *_legend(timeline, bottom + 16, left),
     ]
     moved = [part.replace("<g>", f'<g transform="translate({left:.0f} 0)">', 1) for part in body]
-    title = f"Timeline of {timeline.name}, thread {timeline.thread}: {timeline.summary}"
+    title = f"TimelineModel of {timeline.name}, thread {timeline.thread}: {timeline.summary}"
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="{style.name}" role="img" '
         f'width="{total:.0f}" height="{height:.0f}" viewBox="0 0 {total:.0f} {height:.0f}">'
@@ -149,7 +147,7 @@ def _columns(scale: Scale) -> list[tuple[int, int]]:
 
 
 def _bands(
-    timeline: Timeline, scale: Scale, columns: list[tuple[int, int]], bottom: float
+    timeline: TimelineModel, scale: Scale, columns: list[tuple[int, int]], bottom: float
 ) -> Iterator[str]:
     """A column per step."""
     for shade, (first, last) in enumerate(columns):
@@ -163,7 +161,9 @@ def _bands(
         )
 
 
-def _numbers(timeline: Timeline, scale: Scale, columns: list[tuple[int, int]]) -> Iterator[str]:
+def _numbers(
+    timeline: TimelineModel, scale: Scale, columns: list[tuple[int, int]]
+) -> Iterator[str]:
     """Above the columns the numbers of the steps and how long they took, where there is room."""
     free = 0.0
     for first, last in columns:
@@ -187,7 +187,7 @@ def _numbers(timeline: Timeline, scale: Scale, columns: list[tuple[int, int]]) -
         free = start + len(label) * 6.5 + 10
 
 
-def _step_title(timeline: Timeline, first: int, last: int) -> str:
+def _step_title(timeline: TimelineModel, first: int, last: int) -> str:
     one, other = timeline.steps[first], timeline.steps[last]
     if first != last:
         return f"steps {one.number} to {other.number}"
@@ -195,7 +195,7 @@ def _step_title(timeline: Timeline, first: int, last: int) -> str:
     return f"step {one.number}: {count_noun(len(one.tasks), 'task')}{', ' if took else ''}{took}"
 
 
-def _took(timeline: Timeline, place: int) -> str:
+def _took(timeline: TimelineModel, place: int) -> str:
     took = timeline.took(place)
     return "" if took is None else duration(took)
 
@@ -214,7 +214,7 @@ def _gap(gap: Gap, x: float, bottom: float) -> str:
     )
 
 
-def _calls(timeline: Timeline, scale: Scale) -> Iterator[str]:
+def _calls(timeline: TimelineModel, scale: Scale) -> Iterator[str]:
     """What set the thread going, above the steps; names that would run into each other are left
     out."""
     free = -1.0
@@ -236,7 +236,7 @@ def _began(call: ThreadCall, scale: Scale) -> float:
     return max(scale.place(call.step, call.began), scale.span(call.step)[0])
 
 
-def _legend(timeline: Timeline, y: float, left: float) -> Iterator[str]:
+def _legend(timeline: TimelineModel, y: float, left: float) -> Iterator[str]:
     found = {bar.state for bar in timeline.bars}
     x = 12.0
     for state in ("done", "failed", "paused", "waiting"):
@@ -253,7 +253,7 @@ def _legend(timeline: Timeline, y: float, left: float) -> Iterator[str]:
 # -- the bars --------------------------------------------------------------------------------------
 
 
-def _rows(timeline: Timeline) -> dict[str, _Row]:
+def _rows(timeline: TimelineModel) -> dict[str, _Row]:
     """Each node's row, with a lane for every task that ran beside another."""
     lanes: dict[str, dict[tuple[int, str], int]] = {row: {} for row in timeline.rows}
     crowded: dict[str, set[int]] = {row: set() for row in timeline.rows}
@@ -291,7 +291,7 @@ def _lanes(bars: list[Bar]) -> dict[str, int]:
 
 
 def _bars(
-    timeline: Timeline, scale: Scale, columns: list[tuple[int, int]], rows: dict[str, _Row]
+    timeline: TimelineModel, scale: Scale, columns: list[tuple[int, int]], rows: dict[str, _Row]
 ) -> Iterator[str]:
     titles = len(timeline.bars) <= 2000
     column = {

@@ -5,15 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from textwrap import wrap
-from typing import TYPE_CHECKING
 
 from ...pregel.names import NS_END
 from ..labels import TIMES
+from .timeline_model import Bar, TimelineModel
 from .timeline_scale import Scale, ScaleRoom, build_scale
 from .values import display_name, duration, sanitize
-
-if TYPE_CHECKING:
-    from .timeline import Bar, Timeline
 
 _MARKS = {"done": "█", "failed": "✗", "paused": "?", "waiting": "░"}
 _WORDS = {
@@ -31,8 +28,8 @@ MOST_GAPS = 8
 """So many gaps are listed."""
 
 
-def draw_text(timeline: Timeline, width: int) -> str:
-    """The picture; see `Timeline.draw_text`."""
+def draw_text(timeline: TimelineModel, width: int) -> str:
+    """The picture; see `TimelineModel.draw_text`."""
     labels = {row: _label(timeline, row) for row in timeline.rows}
     left = max(map(len, labels.values()), default=0)
     left = max(left, 4) + 2
@@ -56,12 +53,12 @@ def draw_text(timeline: Timeline, width: int) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-def _label(timeline: Timeline, row: str) -> str:
+def _label(timeline: TimelineModel, row: str) -> str:
     name = timeline.labels.get(row) or display_name(row)
     return "  " * row.count(NS_END) + name[:24]
 
 
-def _draw_head(timeline: Timeline, scale: Scale, left: int) -> Iterator[str]:
+def _draw_head(timeline: TimelineModel, scale: Scale, left: int) -> Iterator[str]:
     """The lines with calls and with the numbers of steps."""
     columns = int(scale.width) + 2
     calls, steps = [" "] * columns, [" "] * columns

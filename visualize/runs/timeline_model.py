@@ -1,0 +1,160 @@
+"""A thread's run through time, as records: who ran when, what it waited for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
+
+from .trace import TaskState, TraceBranch, TraceStep, TraceTask
+from .values import count_noun, duration
+
+GapKind = Literal["answer", "idle", "retry"]
+"""Why nothing ran: it waited for an answer to a question; nobody ran it; all that was left waited
+for its next try."""
+
+CallSource = Literal["input", "resume", "update", "fork"]
+
+
+class Bar(NamedTuple):
+    """One attempt of a task.
+
+    Attributes:
+        row: the node's id.
+        step: the place of its step in `Timeline.steps`.
+        began: seconds since the epoch; in a timeline without times the place of its step.
+        took: seconds.
+        attempt, attempts: the first is 1; 0 of 0 if no time is known, as for a task that has not
+            begun.
+        task: its id.
+    """
+
+    row: str
+    step: int
+    began: float
+    took: float
+    state: TaskState
+    attempt: int
+    attempts: int
+    task: str
+
+    @property
+    def ended(self) -> float:
+        """When it ended."""
+        return self.began + self.took
+
+
+class Gap(NamedTuple):
+    """A time in which nothing ran. `step` is the place of the step that goes on after it."""
+
+    step: int
+    began: float
+    ended: float
+    kind: GapKind
+
+    @property
+    def took(self) -> float:
+        """Seconds."""
+        return self.ended - self.began
+
+
+class ThreadCall(NamedTuple):
+    """What set the thread going: from this step on, or from the time within it at which an answer
+    came."""
+
+    source: CallSource
+    step: int
+    began: float
+
+
+@dataclass(frozen=True)
+class TimelineModel:
+    """A thread's run through time.
+
+    Attributes:
+        rows: the ids of the nodes, in the order in which they first ran; below a node those of its
+            nested graph.
+        timed: whether times are stored; if not, every step is one unit wide.
+        branches: what is beside the line that is shown.
+        labels: of rows that are not called as their ids are: error handlers.
+        remarks: what a reader must know first: that the graph is not the one that made the thread.
+    """
+
+    name: str
+    thread: str
+    state: str
+    steps: tuple[TraceStep, ...]
+    rows: tuple[str, ...]
+    bars: tuple[Bar, ...]
+    gaps: tuple[Gap, ...]
+    calls: tuple[ThreadCall, ...]
+    branches: tuple[TraceBranch, ...]
+    timed: bool
+    remarks: tuple[str, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def ran(self) -> float:
+        """Seconds in which something ran, or waited for a retry."""
+        blocks = merge_spans(bar for bar in self.bars if bar.attempts)
+        return sum(stop - start for start, stop in blocks) + self._sum("retry")
+
+    @property
+    def waited(self) -> float:
+        """Seconds spent waiting for answers."""
+        return self._sum("answer")
+
+    def _sum(self, kind: GapKind) -> float:
+        return sum(gap.took for gap in self.gaps if gap.kind == kind)
+
+    def took(self, step: int) -> float | None:
+        """Seconds that the step at a place in `steps` took; None if it is not known, or it stopped
+        midway."""
+        spans = list_spans(self.steps[step].tasks)
+        if not spans or step in self._stopped:
+            return None
+        return max(stop for _, stop in spans) - min(spans)[0]
+
+    @cached_property
+    def _stopped(self) -> frozenset[int]:
+        """The places of the steps that stopped midway, to go on in another call."""
+        return frozenset(
+            gap.step
+            for gap in self.gaps
+            if gap.kind != "retry"
+            and any(began <= gap.began for began, _ in list_spans(self.steps[gap.step].tasks))
+        )
+
+    @property
+    def summary(self) -> str:
+        """The run in one line."""
+        parts = [count_noun(len(self.steps), "step"), count_noun(len(self.calls), "call")]
+        if self.timed:
+            parts.append(f"ran {duration(self.ran)}")
+        if self.waited:
+            parts.append(f"waited {duration(self.waited)} for answers")
+        if not self.timed and self.bars:
+            parts.append("times not stored: every step is drawn equally wide")
+        if self.branches:
+            parts.append(
+                f"{count_noun(len(self.branches), 'other branch', 'other branches')} not shown"
+            )
+        return " · ".join(parts)
+
+
+def list_spans(tasks: Iterable[TraceTask]) -> list[tuple[float, float]]:
+    return [(began, began + took) for task in tasks for began, took in task.spans]
+
+
+def merge_spans(spans: Iterable[Any]) -> list[tuple[float, float]]:
+    """The times in which something ran, put together where they meet; bars or (began, ended)
+    pairs."""
+    pairs = sorted((s.began, s.ended) if isinstance(s, Bar) else s for s in spans)
+    found: list[tuple[float, float]] = []
+    for start, stop in pairs:
+        if found and start <= found[-1][1]:
+            found[-1] = found[-1][0], max(found[-1][1], stop)
+        else:
+            found.append((start, stop))
+    return found
