@@ -1,14 +1,14 @@
 """stategraph: typed-state graphs, compiled to Pregel supersteps.
 
-channels/    the cells that hold the state between supersteps
-checkpoint/  keeping a thread of checkpoints, and finding it again
-store/       memory that outlives threads
+channels/    what holds the state between supersteps
+checkpoint/  storing threads: savers and the serializer
+store/       data that outlives threads, and cached task results
 pregel/      the engine: program -> tasks -> writes -> channels -> checkpoint -> events
 executors/   where the functions of nodes run: processes, pools, Dask, Ray
-graph/       building: StateGraph, compiled to a Pregel
-visualize/   looking at graphs, and at what ran
-workers/     many processes that run one queue of threads, on Postgres
-testing/     checks for savers of your own
+graph/       building graphs: StateGraph, entrypoint, task
+visualize/   drawing graphs and runs
+workers/     many processes that run jobs from a queue on Postgres
+testing/     conformance suites for savers and channels of your own
 """
 
 from importlib import import_module as _load

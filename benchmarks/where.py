@@ -73,7 +73,7 @@ def case(name: str, folder: str) -> Callable[[], Any]:
 
 
 def shown(where: Where) -> str:
-    """A function by its file in the house, or by its module's name elsewhere."""
+    """A function by its file in this repository, or by its module's name elsewhere."""
     path = Path(where[0])
     inside = path.is_relative_to(ROOT) and ".venv" not in path.parts
     return f"`{path.relative_to(ROOT) if inside else path.stem}` {where[1]}"
