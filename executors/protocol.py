@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from ..pregel.runtime import ExecutionInfo, Running
 from ..pregel.superstep.deadline import Deadline
+from ..pregel.superstep.task import AttemptState
 from ..pregel.types import Interrupt, RunnableConfig, StreamMode
 from .pickling import PackedError
 
@@ -21,10 +22,10 @@ class DriverTask(Running, Protocol):
     use. Not its run.
 
     Attributes:
-        asked: how many questions without a key the attempt has come to.
+        current: what the current attempt has done so far.
     """
 
-    asked: int
+    current: AttemptState
 
     @property
     def ns(self) -> str: ...

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 from ..pregel.errors import ShippingError, StateGraphError
 from ..pregel.runtime import RunControl, Runtime
+from ..pregel.superstep.task import AttemptState
 from ..pregel.types import RunnableConfig, StreamMode, StreamWriter
 from .pickling import dumps, find_culprit, loads
 from .protocol import Resources, Unsendable
@@ -33,9 +34,7 @@ class TaskProxy:
         self.ns = resources.ns
         self.attempt = resources.attempt
         self.edited = resources.edited
-        self.asked = 0
-        self.keys: tuple[str, ...] = ()
-        self.questions: list[Any] = []
+        self.current = AttemptState()
         self.writes: list[tuple[str, Any]] = []
         self.answers = AnswersProxy(resources.given, resources.brought)
         self.control = RunControl()

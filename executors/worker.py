@@ -62,7 +62,8 @@ def serve(
             result.error = pack_error(_explain_interpreter(node, cause))
     finally:
         task.end()
-    result.writes, result.asked, result.questions = task.writes, task.asked, task.questions
+    result.writes, result.asked = task.writes, task.current.asked
+    result.questions = [*task.current.questions]
     result.given, result.taken = task.answers.given, task.answers.taken
     result.drain_reason = task.control.drain_reason
     return _dump_result(node, result)

@@ -14,7 +14,9 @@ from stategraph.channels import LastValue
 from stategraph.checkpoint import InMemorySaver
 from stategraph.pregel import ChannelWriteTupleEntry, NodeBuilder, Pregel, Send
 from stategraph.pregel.names import TASKS
-from stategraph.pregel.superstep.task import Task, in_path_order, path_text, task_id
+from stategraph.pregel.program.program import path_text
+from stategraph.pregel.superstep.ids import task_id
+from stategraph.pregel.superstep.task import Task, in_path_order
 
 
 def node(name: str = "n", triggers: tuple[str, ...] = ("a",)) -> Any:
@@ -136,9 +138,9 @@ def test_ids_without_a_saver_differ_between_runs(drive: Any) -> None:
 
 def test_a_failed_attempt_leaves_no_writes_and_no_counters() -> None:
     task = pull("n")
-    task.writes, task.asked, task.children = [("a", 1)], 2, 3
+    task.writes, task.current.asked, task.children = [("a", 1)], 2, 3
     task.begin_attempt()
-    assert (task.writes, task.asked, task.children, task.attempt) == ([], 0, 0, 2)
+    assert (task.writes, task.current.asked, task.children, task.attempt) == ([], 0, 0, 2)
 
 
 @pytest.mark.parametrize(("task", "triggers"), [(pull("n", ("a", "b")), ("a", "b")), (push(0), ("__pregel_push",))])

@@ -76,7 +76,8 @@ def _end_quietly(error: BaseException) -> None:
 def note_nested_run(task: Task) -> asyncio.Future[None]:
     """Note on a task that it runs a graph; the future is done when that has ended."""
     ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    task.inside = (*(each for each in task.inside if not each.done()), ended)
+    current = task.current
+    current.inside = (*(each for each in current.inside if not each.done()), ended)
     return ended
 
 

@@ -47,7 +47,7 @@ def recover(task: Task, error: BaseException, waits: Waits) -> Steps[None]:
         task.finished = False
         retry = task.node.retry
         pause = wait_before_retry(retry, failures, error) if retry else None
-        earlier += tuple(task.calls or ())
+        earlier += tuple(task.current.calls or ())
         if pause is None:
             end_with_error(task, error)
             break
@@ -126,12 +126,12 @@ def _attempt_in_time(task: Task, policy: TimeoutPolicy, waits: Waits) -> Steps[N
     except BaseException:  # Ctrl-C, or the task itself is cancelled
         yield running.stop()
         deadline.abandon()
-        task.calls = cancel_calls(copy)
+        task.current.calls = cancel_calls(copy)
         raise
     if not running.done:
         deadline.abandon()
         running.cancel()
-        task.calls = cancel_calls(copy)
+        task.current.calls = cancel_calls(copy)
         raise deadline.error(task.name)
     merge_back(task, copy)
     if running.error is not None:
@@ -151,9 +151,9 @@ def receive_signal(task: Task, raised: BaseException, waits: Waits) -> Steps[Any
     signal = unwrap_signals(task, raised)
     if isinstance(signal, ParentCommand):
         return accept_command(task, signal)
-    if isinstance(signal, GraphBubbleUp) and task.calls:
+    if isinstance(signal, GraphBubbleUp) and task.current.calls:
         yield from collect_questions(task, signal, waits)
-    if isinstance(signal, GraphInterrupt) and task.inside:
+    if isinstance(signal, GraphInterrupt) and task.current.inside:
         # What graphs beside the one that paused ask, or have done with an answer, is recorded with
         # it.
         yield waits.nested_runs(task)
@@ -202,7 +202,7 @@ def join_calls(task: Task, waits: Waits) -> Steps[None]:
         BaseException: one failed and nobody has looked at how it ended.
     """
     ends = []
-    for call in task.calls or ():
+    for call in task.current.calls or ():
         if not call.done():
             yield waits.call(call)
         seen = _was_seen(call)  # before `failure` looks
@@ -222,7 +222,7 @@ def collect_questions(task: Task, signal: GraphBubbleUp, waits: Waits) -> Steps[
     """The body stops with a signal: let its calls end. If it pauses, ask all their questions at
     once."""
     ends = []
-    for call in task.calls or ():
+    for call in task.current.calls or ():
         if not call.done():
             yield waits.call(call)
         ends.append(failure(call))
@@ -257,7 +257,7 @@ def cancel_calls(copy: Task) -> list[Any]:
     Returns:
         The others: they are cancelled when their task ends, unless the next attempt finds them.
     """
-    calls = copy.calls or ()
+    calls = copy.current.calls or ()
     for call in calls:
         if isinstance(call, CallFuture):
             call.cancel()

@@ -65,7 +65,7 @@ async def aattempt(task: Task) -> None:
             await writer.awrite(result, task)
         else:
             writer.write(result, task)
-    if task.calls:
+    if task.current.calls:
         await arun_steps(join_calls(task, AWAITS))
     task.finished = True
 
@@ -153,7 +153,7 @@ class AsyncioWaits:
     async def nested_runs(self, task: Task) -> None:
         """Those that the body runs side by side (`asyncio.gather`): one of them has paused it."""
         loop = asyncio.get_running_loop()
-        while running := [e for e in task.inside if not e.done() and e.get_loop() is loop]:
+        while running := [e for e in task.current.inside if not e.done() and e.get_loop() is loop]:
             await asyncio.wait(running)
 
     def record(self, journal: Any, record: Any) -> Any:

@@ -29,7 +29,8 @@ from ..run.effects import Save
 from ..run.run import Run
 from ..run.task_records import given_answers
 from ..superstep.deadline import ChildDeadline
-from ..superstep.task import Task, call_id
+from ..superstep.ids import call_id
+from ..superstep.task import Task
 from ..types import Interrupt
 from .attempt import CallFuture
 from .pool import POOL
@@ -78,9 +79,10 @@ class Calls:
         # May take long, so not under the lock.
         digest = None if runs_once(parent) else arguments_digest(node, arguments)
         with self._lock:
-            if parent.calls is None:
-                parent.calls = []
-            child = Task(node, (PUSH, parent.path, len(parent.calls), True), arguments)
+            current = parent.current
+            if current.calls is None:
+                current.calls = []
+            child = Task(node, (PUSH, parent.path, len(current.calls), True), arguments)
             child.run, child.beside = self.run, self.run.position.saved_id
             deadline = parent.nearest_deadline
             if deadline is not None:
@@ -91,12 +93,12 @@ class Calls:
                 child.identify(call_id(parent, node, digest))
                 made = child.id in self._made
                 future = self._made_before(child) if made else self._find_recorded(child)
-            parent.calls.append(future)
+            current.calls.append(future)
         return child, future
 
     def _admit(self, parent: Task, child: Task, future: Any) -> None:
-        assert parent.calls is not None
-        parent.calls[child.path[2]] = future
+        assert parent.current.calls is not None
+        parent.current.calls[child.path[2]] = future
         if not runs_once(parent):
             self._made[child.id] = child, future
 

@@ -61,7 +61,7 @@ def attempt(task: Task) -> None:
             end_child(sys.exc_info()[1])
     for writer in node.writers:
         writer.write(result, task)
-    if task.calls:
+    if task.current.calls:
         run_steps(join_calls(task, WAITS))
     task.finished = True
 

@@ -13,8 +13,8 @@ from ...checkpoint.base import CONTINUES
 from ..errors import EmptyInputError, GraphChangedError
 from ..program.results import refuse_lookalike
 from ..program.writes import Pair
+from ..superstep.ids import new_checkpoint_id
 from ..superstep.machine import Machine
-from ..superstep.task import new_checkpoint_id
 from ..types import Command
 from .effects import Effect, Effects, Save
 from .graph_changes import lost_kinds, lost_triggers, lost_work

@@ -32,8 +32,9 @@ from ...checkpoint.records import iso
 from ...checkpoint.serde import Blob
 from ..names import BY_COMMAND, has_task_ids
 from ..program.writes import Pair
+from ..superstep.ids import new_checkpoint_id, uuid_text
 from ..superstep.machine import Machine
-from ..superstep.task import Task, new_checkpoint_id, uuid_text
+from ..superstep.task import Task
 from ..types import Command
 from .config import scalars
 from .position import Position

@@ -10,9 +10,10 @@ from collections.abc import Generator, Sequence
 
 from ...checkpoint.base import ERROR, ERROR_SOURCE
 from ..errors import GraphDrained, GraphRecursionError, ParentCommand
+from ..superstep.ids import new_checkpoint_id
 from ..superstep.interrupts import is_listed, questions
 from ..superstep.machine import Machine
-from ..superstep.task import Task, handler_of, in_path_order, new_checkpoint_id
+from ..superstep.task import Task, handler_of, in_path_order
 from .begin import begin
 from .effects import Effect, Effects, GiveWay, RunTasks, Save
 from .load import Loaded, load_checkpoint, load_machine

@@ -13,8 +13,9 @@ from ...checkpoint.base import CONTINUES, TaskWrites
 from ..errors import GraphChangedError, InvalidUpdateError, nearest, warn
 from ..names import COPY, END, INPUT
 from ..program.program import CompiledNode
+from ..superstep.ids import new_checkpoint_id
 from ..superstep.machine import Machine
-from ..superstep.task import Task, in_path_order, new_checkpoint_id
+from ..superstep.task import Task, in_path_order
 from ..types import StateUpdate
 from .begin import input_writes
 from .effects import Effects, Load, RunTasks, Save

@@ -81,19 +81,20 @@ def _identify(task: Task, value: Any, key: str | None) -> tuple[str, Order]:
     """The id of a question, and where it is shown among others."""
     if key is None:
         with _numbering:
-            place = task.asked
-            task.asked += 1
+            place = task.current.asked
+            task.current.asked += 1
         return question_id(task.ns, place, value), (0, place, 0)
     if not isinstance(key, str) or not key:
         raise TypeError(f"interrupt(key=...) must be a text that is not empty, got {key!r}")
     with _numbering:
-        if key in task.keys:
+        current = task.current
+        if key in current.keys:
             raise ValueError(
                 f"node {task.name!r} asked two questions under the key {key!r}: each needs a key "
                 "of its own, for example with the item it is about"
             )
-        task.keys = (*task.keys, key)
-    return keyed_id(task.ns, key), (0, task.asked - 1, len(task.keys))
+        current.keys = (*current.keys, key)
+    return keyed_id(task.ns, key), (0, current.asked - 1, len(current.keys))
 
 
 def _known(task: Task, source: AnswerLookup, question: str, order: Order) -> str:
@@ -140,7 +141,8 @@ def asking(task: Any, questions: Sequence[Interrupt], order: Order) -> GraphInte
     """The signal by which a task pauses with these questions. They are noted on the task as well:
     of several that are asked side by side (`asyncio.gather`, threads) only one signal leaves the
     node, but all are shown."""
-    task.questions = [*task.questions, *((order, question) for question in questions)]
+    noted = task.current.questions
+    task.current.questions = [*noted, *((order, question) for question in questions)]
     signal = GraphInterrupt(questions)
     signal.by_hand = False
     return signal
@@ -152,7 +154,7 @@ def questions_of(task: Any, signal: GraphInterrupt) -> tuple[Interrupt, ...]:
         return signal.interrupts
     return (
         *signal.interrupts,
-        Interrupt(signal.value, question_id(task.ns, task.asked, signal.value)),
+        Interrupt(signal.value, question_id(task.ns, task.current.asked, signal.value)),
     )
 
 

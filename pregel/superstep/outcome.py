@@ -21,7 +21,7 @@ from ..program.program import CompiledNode
 from ..types import Command, TimeoutPolicy
 from .deadline import Deadline
 from .interrupts import questions_of
-from .task import Task, in_path_order
+from .task import AttemptState, Task, in_path_order
 
 FullKey = tuple[tuple[str, ...], str]
 
@@ -49,7 +49,7 @@ def end_with_signal(task: Task, signal: GraphBubbleUp) -> None:
     task.writes = []
     task.finished = False
     if isinstance(signal, GraphInterrupt):
-        noted = sorted(task.questions, key=lambda note: note[0])
+        noted = sorted(task.current.questions, key=lambda note: note[0])
         asked = (*(question for _, question in noted), *questions_of(task, signal))
         task.interrupts = tuple({question.id: question for question in asked}.values())
         task.paused = True
@@ -125,6 +125,7 @@ def detach(task: Task) -> Task:
     task.first_attempt_time()
     copy = task.copy()
     copy.writes = []
+    copy.current = AttemptState()
     copy.answers = dict(task.known_answers())
     return copy
 
@@ -136,8 +137,8 @@ def merge_back(task: Task, copy: Task) -> None:
 
 
 _DONE_BY_ATTEMPT = (
-    "answers", "asked", "calls", "children", "finished", "keys", "passed_on", "questions",
-    "raised", "rejected_inside", "writes",
+    "answers", "children", "current", "finished", "passed_on", "raised", "rejected_inside",
+    "writes",
 )  # fmt: skip
 
 

@@ -6,14 +6,10 @@ A task is a plain record. Ids, config and runtime are built only when somebody l
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
-from hashlib import blake2b
-from itertools import count
 from operator import attrgetter
-from time import time_ns
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -33,10 +29,37 @@ from ..runtime import ExecutionInfo, NodeError, Runtime
 from ..types import RunnableConfig, StreamMode, StreamWriter
 from .context import TaskContext
 from .deadline import Deadline
+from .ids import new_checkpoint_id, task_id
 from .task_answers import TaskAnswers, find_answers
 
 PUSH_TRIGGERS = (PUSH,)
 NO_ANSWERS: Mapping[str, Any] = MappingProxyType({})
+
+
+class AttemptState:
+    """What one attempt of a task has done so far: a retry begins with a new one, so that it finds
+    its finished calls and answered questions again.
+
+    Attributes:
+        asked, keys: how many questions without a key, and under which keys, it has come to.
+        questions: (order, question) of what it has asked without an answer.
+        calls: what it has called with `@task`.
+        equal_calls: how many calls of each kind it has made.
+        inside: a future for each graph that it runs as a coroutine.
+        runtime: made when it is first asked for.
+    """
+
+    # Every task has one, and few attempts do any of this: the defaults stand here, and an attempt
+    # has a dict of its own only once one of them is set (benchmark P8).
+    __slots__ = ("__dict__",)
+
+    asked: int = 0
+    keys: tuple[str, ...] = ()
+    questions: Sequence[Any] = ()
+    calls: list[Any] | None = None
+    equal_calls: dict[str, int] | None = None
+    inside: tuple[Any, ...] = ()
+    runtime: Runtime[Any] | None = None
 
 
 class Task:
@@ -57,19 +80,15 @@ class Task:
         restored: its outcome was found in store or cache, so it was not executed.
         cause: for an error handler, the task that failed.
         deadline: that of the current attempt, or None.
-        calls: what the current attempt has called with `@task`.
-        questions: (order, question) of what the current attempt has asked without an answer.
+        current: what the current attempt has done so far.
         rejected: why the answer to its question was not taken.
         rejected_inside: the same, of a graph that it runs.
-        inside: a future for each graph that it runs as a coroutine.
         raised: what it waits for was not (only) asked by `interrupt`: a signal raised by hand, a
             breakpoint in a graph inside it. Only running it again shows whether it still waits.
         beside: of a `@task` call, the checkpoint from which its superstep runs.
         passed_on: answers that graphs inside it took. They keep these; once the task has finished
             so does its record.
-        asked, keys: how many questions without a key, and under which keys, the current attempt has
-            come to.
-        equal_calls: how many calls of each kind the current attempt has made.
+        children: how many graphs the current attempt has run.
         attempt: which try this is, from 1.
         spans: began, took, began, took, ... of the attempts that are not recorded yet; only kept
             for a saver.
@@ -80,7 +99,7 @@ class Task:
     __slots__ = (
         "__dict__",
         "_id",
-        "calls",
+        "current",
         "error",
         "finished",
         "input",
@@ -94,24 +113,18 @@ class Task:
     )
 
     answers: dict[str, Any] | None = None
-    asked: int = 0
     attempt: int = 1
     beside: str | None = None
     cause: Task | None = None
     children: int = 0
     deadline: Deadline | None = None
-    equal_calls: dict[str, int] | None = None
-    inside: tuple[Any, ...] = ()
     interrupts: tuple[Any, ...] = ()
-    keys: tuple[str, ...] = ()
     passed_on: Mapping[str, Any] = NO_ANSWERS
     paused: bool = False
-    questions: Sequence[Any] = ()
     raised: bool = False
     rejected: Exception | None = None
     rejected_inside: Exception | None = None
     restored: bool = False
-    _runtime: Runtime[Any] | None = None
     _started: float | None = None
 
     def __init__(self, node: CompiledNode, order: tuple[Any, ...] | int, value: Any) -> None:
@@ -124,7 +137,7 @@ class Task:
         self.recorded = False
         self.run: TaskContext[Task] = None  # type: ignore[assignment]  # the loop sets it before the task runs
         self.send: Any = None
-        self.calls: list[Any] | None = None
+        self.current = AttemptState()
         self.spans: tuple[float, ...] = ()
         self._id: str | None = None
 
@@ -260,9 +273,10 @@ class Task:
     @property
     def runtime(self) -> Runtime[Any]:
         """All of it in one object; the same object for the whole attempt."""
-        if self._runtime is None:
+        current = self.current
+        if current.runtime is None:
             run = self.run
-            self._runtime = Runtime(
+            current.runtime = Runtime(
                 context=run.settings.context,
                 store=run.settings.store,
                 stream_writer=self.writer,
@@ -280,7 +294,7 @@ class Task:
                     node_first_attempt_time=self.first_attempt_time(),
                 ),
             )
-        return self._runtime
+        return current.runtime
 
     def first_attempt_time(self) -> float:
         """Seconds since the epoch, noted when first asked for."""
@@ -324,6 +338,14 @@ class Task:
         """Start a `@task` call; its future."""
         return self.run.calls.start(self, node, arguments)
 
+    def count_call(self, kind: str) -> int:
+        """How many equal calls the attempt has made before. Counts this one."""
+        current = self.current
+        if current.equal_calls is None:
+            current.equal_calls = {}
+        number = current.equal_calls[kind] = current.equal_calls.get(kind, -1) + 1
+        return number
+
     # -- what an executor wants to know ------------------------------------------------------------
 
     @property
@@ -357,14 +379,8 @@ class Task:
         """Forget what a failed attempt did: its writes, and how far its counters had come."""
         self.attempt += 1
         self.writes = []
-        self.asked = 0
-        self.keys = ()
-        self.inside = ()
+        self.current = AttemptState()
         self.children = 0
-        self.calls = None
-        self.equal_calls = None
-        self.questions = ()
-        self._runtime = None
 
     def __repr__(self) -> str:
         return f"Task({self.name!r}, path={self.path!r})"
@@ -393,55 +409,3 @@ def in_path_order(tasks: Sequence[Task]) -> list[Task]:
 _path = attrgetter("path")
 # The same order where all are paths, or all are indexes; no path has to be made (benchmark P8).
 _order = attrgetter("order")
-
-
-def task_id(checkpoint_id: str, ns: str, step: int, task: Task) -> str:
-    """A hash of everything that tells this task from others, as 8-4-4-4-12 hex digits.
-
-    The parts are joined with NUL so that no two lists of parts give the same text.
-    """
-    node, path = task.node, task.path
-    kind = node.identity if path == node.path else "\0".join((path[0], path_text(path[1:])))
-    text = f"{checkpoint_id}\0{ns}\0{step}\0{node.name}\0{kind}"
-    return uuid_text(blake2b(text.encode(), digest_size=16).hexdigest())
-
-
-def call_id(parent: Task, node: CompiledNode, digest: str) -> str:
-    """The id of the next call of a function that an attempt of `parent` makes with these arguments:
-    a hash of the parent's id, the function, the arguments and how many equal calls came before.
-    Counts the call."""
-    kind = f"{node.name}\0{node.identity}\0{digest}"
-    if parent.equal_calls is None:
-        parent.equal_calls = {}
-    number = parent.equal_calls[kind] = parent.equal_calls.get(kind, -1) + 1
-    return uuid_text(blake2b(f"{parent.id}\0{kind}\0{number}".encode(), digest_size=16).hexdigest())
-
-
-def uuid_text(digest: str) -> str:
-    """32 hex digits as 8-4-4-4-12."""
-    return f"{digest[:8]}-{digest[8:12]}-{digest[12:16]}-{digest[16:20]}-{digest[20:]}"
-
-
-class _Ids:
-    """What checkpoint ids made in this process have in common, and the number that tells them
-    apart."""
-
-    def __init__(self) -> None:
-        self.renew()
-
-    def renew(self) -> None:
-        """Begin anew: a process that forked must not make the ids of its parent."""
-        bits = os.urandom(9).hex()
-        self.common = f"-7{bits[:3]}-8{bits[3:6]}-"
-        self.numbers = count(int(bits[6:], 16) >> 1)
-
-
-_ids = _Ids()
-os.register_at_fork(after_in_child=_ids.renew)
-
-
-def new_checkpoint_id() -> str:
-    """A UUID of version 7: sorts by time for the eye, unique without it. Nothing relies on the
-    order."""
-    millis = f"{time_ns() // 1_000_000:012x}"
-    return f"{millis[:8]}-{millis[8:]}{_ids.common}{next(_ids.numbers):012x}"

@@ -20,6 +20,7 @@ import stategraph.pregel.run.load as load
 import stategraph.pregel.run.loop as loop
 import stategraph.pregel.run.start as start
 import stategraph.pregel.run.stream as stream
+import stategraph.pregel.superstep.ids as ids
 import stategraph.pregel.superstep.interrupts as interrupts
 import stategraph.pregel.superstep.machine as machine
 import stategraph.pregel.superstep.task as task
@@ -203,7 +204,7 @@ def calls_by_place(stack: ExitStack) -> None:
     """A call is known by its name and its place among its caller's calls, whatever it was called with."""
 
     def call_id(parent: Any, node: Any, digest: str) -> str:
-        return task.uuid_text(blake2b(f"{parent.id} {node.name} {len(parent.calls)}".encode(), digest_size=16).hexdigest())
+        return ids.uuid_text(blake2b(f"{parent.id} {node.name} {len(parent.current.calls)}".encode(), digest_size=16).hexdigest())
 
     swap(stack, calls, "call_id", call_id)
 

@@ -1,0 +1,89 @@
+"""Ids of tasks, of `@task` calls and of checkpoints, as texts in the form of a UUID.
+
+Ids of tasks and calls are hashes of what they stand for, so that a resumed run finds them again.
+"""
+
+from __future__ import annotations
+
+import os
+from hashlib import blake2b
+from itertools import count
+from time import time_ns
+from typing import Any, Protocol
+
+from ..program.program import CompiledNode, path_text
+
+
+class Scheduled(Protocol):
+    """The part of a task that its id is made of."""
+
+    node: CompiledNode
+
+    @property
+    def path(self) -> tuple[Any, ...]: ...
+
+
+class Caller(Protocol):
+    """The part of a task that the ids of its calls are made of."""
+
+    @property
+    def id(self) -> str: ...
+
+    def count_call(self, kind: str) -> int:
+        """How many equal calls the attempt has made before. Counts this one."""
+
+
+def task_id(checkpoint_id: str, ns: str, step: int, task: Scheduled) -> str:
+    """A hash of everything that tells this task from others.
+
+    The parts are joined with NUL so that no two lists of parts give the same text.
+    """
+    node, path = task.node, task.path
+    kind = node.identity if path == node.path else "\0".join((path[0], path_text(path[1:])))
+    return _hash(f"{checkpoint_id}\0{ns}\0{step}\0{node.name}\0{kind}")
+
+
+def call_id(parent: Caller, node: CompiledNode, digest: str) -> str:
+    """The id of the next `@task` call that an attempt of `parent` makes with these arguments: a
+    hash of the parent's id, the function, the arguments and how many equal calls came before.
+    Counts the call.
+
+    Args:
+        digest: of the arguments.
+    """
+    kind = f"{node.name}\0{node.identity}\0{digest}"
+    return _hash(f"{parent.id}\0{kind}\0{parent.count_call(kind)}")
+
+
+def _hash(text: str) -> str:
+    return uuid_text(blake2b(text.encode(), digest_size=16).hexdigest())
+
+
+def uuid_text(digest: str) -> str:
+    """32 hex digits as 8-4-4-4-12."""
+    return f"{digest[:8]}-{digest[8:12]}-{digest[12:16]}-{digest[16:20]}-{digest[20:]}"
+
+
+class _CheckpointIds:
+    """What checkpoint ids made in this process have in common, and the number that tells them
+    apart."""
+
+    def __init__(self) -> None:
+        self.renew()
+
+    def renew(self) -> None:
+        """Begin anew: a process that forked must not make the ids of its parent."""
+        bits = os.urandom(9).hex()
+        self.common = f"-7{bits[:3]}-8{bits[3:6]}-"
+        self.numbers = count(int(bits[6:], 16) >> 1)
+
+
+_ids = _CheckpointIds()
+os.register_at_fork(after_in_child=_ids.renew)
+
+
+def new_checkpoint_id() -> str:
+    """A UUID of version 7: sorts by time for the eye, unique without it. Nothing relies on the
+    order."""
+    millis = f"{time_ns() // 1_000_000:012x}"
+    return f"{millis[:8]}-{millis[8:]}{_ids.common}{next(_ids.numbers):012x}"
