@@ -214,7 +214,7 @@ def test_a_thread_that_waits_for_a_node_that_is_gone_says_so(drive: Any, given: 
     drive.invoke(two("old", saver), {"a": 1}, CFG)
     changed = two("new", saver)
     then = drive.history(changed, CFG)
-    with pytest.raises(GraphChangedError, match="thread '1' was left with work .* node 'old'") as caught:
+    with pytest.raises(GraphChangedError, match="thread '1' has pending work .* node 'old'") as caught:
         drive.invoke(changed, given, CFG)
     assert caught.value.lost == ("node 'old'",)
     assert drive.history(changed, CFG) == then

@@ -217,7 +217,7 @@ def test_nothing_runs_if_one_of_many_sends_goes_nowhere(drive: Any) -> None:
 
 
 def test_a_send_is_no_input(drive: Any) -> None:
-    with pytest.raises(InvalidUpdateError, match="not Send"):
+    with pytest.raises(InvalidUpdateError, match="got Send"):
         drive.invoke(map_reduce().compile(), Send("work", 1))
 
 

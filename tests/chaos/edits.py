@@ -333,13 +333,13 @@ def pending_twice(round: Round) -> None:
     graph.add_edge(START, "a").add_edge("a", "w")
     graph.add_conditional_edges("a", lambda _: [Send("w", {"done": [str(number)]}) for number in range(sends)], ["w"])
     left = ["w"] * (sends + 1 - len(spoken))
-    with World(random.choice(["sync", "async"])) as world, sqlite(round).open() as saver:
+    with Mode(random.choice(["sync", "async"])) as world, sqlite(round).open() as saver:
         app = graph.compile(checkpointer=random.choice([saver, InMemorySaver()]), interrupt_before=["w"])
         world.call(app, "invoke", {"log": []}, config())
         world.call(app, "bulk_update_state", config(), [[StateUpdate({"log": [entry]}, "w") for entry in spoken]])
-        same(list(world.call(app, "get_state", config()).next), left, f"{sends} Sends, {len(spoken)} updates: next")
+        assert_same(list(world.call(app, "get_state", config()).next), left, f"{sends} Sends, {len(spoken)} updates: next")
         if left:
             world.call(app, "invoke", None, config())
         log = world.call(app, "get_state", config()).values["log"]
-    same(sorted(log), sorted(["a", *spoken, *("ran" for _ in left)]), f"{sends} Sends, {len(spoken)} updates: log")
+    assert_same(sorted(log), sorted(["a", *spoken, *("ran" for _ in left)]), f"{sends} Sends, {len(spoken)} updates: log")
     round.count("updates", len(spoken))
