@@ -22,7 +22,7 @@ from stategraph.checkpoint import StorageError
 from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.checkpoint.sql.postgres_server import ConnectionLostError
 from stategraph.store.postgres import PostgresStore
-from stategraph.workers import Queue, listener
+from stategraph.workers import JobResult, Queue, listener
 
 NOTICED = 25
 """Seconds after which TCP tells either side that the other one is gone."""
