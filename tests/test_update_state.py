@@ -432,6 +432,21 @@ def test_a_bulk_update_of_the_wrong_shape_is_refused(drive: Any, steps: Any, err
     assert drive.history(app, CFG) == []
 
 
+def test_a_bulk_update_keeps_on_a_new_thread_too_what_its_first_step_has_led_to(drive: Any) -> None:
+    ran: list[str] = []
+    builder = StateGraph(State)
+    for name in "abcd":
+        builder.add_node(name, says(name, ran))
+    for name in "bc":
+        builder.add_edge("a", name)
+    builder.add_edge(START, "a").add_edge("b", "d")
+    app = builder.compile(checkpointer=InMemorySaver())
+    first, second = [StateUpdate({"log": ["A"]}, "a")], [StateUpdate({"log": ["B"]}, "b")]
+    drive.call(app, "bulk_update_state", CFG, [first, second])
+    assert drive.get_state(app, CFG).next == ("c", "d")
+    assert drive.invoke(app, None, CFG)["log"] == ["A", "B", "c", "d"] and sorted(ran) == ["c", "d"]
+
+
 def test_a_bulk_update_that_fails_in_its_second_step_stores_nothing(drive: Any) -> None:
     """Nothing is half applied."""
     app = chain()
