@@ -45,13 +45,13 @@ class Meaning(Enum):
     """What a call means."""
 
     NEW_INPUT = (
-        "what is pending is dropped; the input makes a checkpoint, from which the graph starts"
+        "pending work is dropped; the input is stored as a checkpoint, and the graph starts from it"
     )
-    GO_ON = "what is pending runs; answers of a call that did not come to its end are still used"
-    TAKE_COMMAND = "answers are bound to the questions that wait, updates are applied; then what is pending runs"
-    START_BY_COMMAND = "its update and goto make the first checkpoint, from which the graph starts"
-    SHOW_AGAIN = "nothing is done; the result that the call had is shown again"
-    REFUSE = "there is nothing to go on with: an error"
+    GO_ON = "pending tasks run; they get the answers that an unfinished call has claimed"
+    TAKE_COMMAND = "answers are bound to open questions, updates are applied; then pending tasks run"
+    START_BY_COMMAND = "update and goto are stored as the first checkpoint; the graph starts from it"
+    SHOW_AGAIN = "nothing runs; the call returns the result that it had"
+    REFUSE = "an error: there is nothing to go on with"
 
 
 @dataclass(frozen=True, slots=True)
