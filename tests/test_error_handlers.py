@@ -103,6 +103,26 @@ def test_a_join_on_the_failed_node_waits_on(drive: Drive) -> None:
     assert drive.invoke(graph.compile(), {"n": 1})["log"] == ["handled", "other"]
 
 
+def test_a_node_that_waited_for_others_has_run_once_its_failure_is_handled(drive: Drive) -> None:
+    """What had triggered it is used up: the thread is at rest, and the join waits for all of its nodes again."""
+    graph = StateGraph(State).add_node("node", fail, error_handler=say("handled"))
+    graph.add_node("one", say("one")).add_node("two", say("two")).add_edge(["one", "two"], "node")
+    graph.add_edge(START, "one").add_edge(START, "two")
+    app = graph.compile(checkpointer=InMemorySaver())
+    assert drive.invoke(app, {"n": 1}, ONE)["log"] == ["one", "two", "handled"]
+    assert drive.get_state(app, ONE).next == ()
+    assert drive.invoke(app, None, ONE)["log"] == ["one", "two", "handled"]
+    drive.update_state(app, ONE, {"log": ["one again"]}, as_node="one")
+    assert drive.get_state(app, ONE).next == ()
+
+
+def test_an_update_of_no_named_node_is_from_the_node_whose_failure_was_handled(drive: Drive) -> None:
+    app = app_of(say("handled"), saver=InMemorySaver())
+    drive.invoke(app, {"n": 1}, ONE)
+    drive.update_state(app, ONE, {"log": ["edited"]})
+    assert drive.get_state(app, ONE).next == ("after",)
+
+
 def test_in_streams_it_goes_by_a_name_of_its_own(drive: Drive) -> None:
     app = app_of(say("handled"))
     assert drive.stream(app, {"n": 1}) == [{"__error_handler__node": {"log": ["handled"]}}]

@@ -145,6 +145,7 @@ class LiveState(StateView):
         """Tell the channels that want to know, such as joins, that their nodes ran: which moved."""
         moved: list[str] = []
         for task in tasks:
+            task = task.cause or task  # an error handler ran in the place of the task that failed
             for name in task.node.consumes:
                 if name not in fresh and task.send is None:  # a Send waits for no channel
                     channel = self.channels[name].copy()
@@ -244,6 +245,8 @@ class LiveState(StateView):
                 if trigger in versions:
                     mine[trigger] = versions[trigger]
             self.unsaved_seen.add(name)
+            if task.cause is not None:  # so has the node whose error this one handles
+                self._mark_seen((task.cause,))
 
     def _swap(self, fresh: Mapping[str, Channel], moved: Sequence[str], changed: set[str]) -> None:
         """Make the updated channels the live ones, with a new version for those that moved.
