@@ -15,6 +15,7 @@ from stategraph import (
     Command,
     GraphDrained,
     InMemorySaver,
+    InvalidUpdateError,
     NodeError,
     RetryPolicy,
     RunControl,
@@ -121,6 +122,16 @@ def test_an_update_of_no_named_node_is_from_the_node_whose_failure_was_handled(d
     drive.invoke(app, {"n": 1}, ONE)
     drive.update_state(app, ONE, {"log": ["edited"]})
     assert drive.get_state(app, ONE).next == ("after",)
+
+
+def test_it_is_no_node_that_an_update_may_be_meant_to_be_from(drive: Drive) -> None:
+    graph = StateGraph(State).add_node("node", fail, error_handler=say("handled")).add_edge(START, "node")
+    app = graph.compile(checkpointer=InMemorySaver())
+    drive.update_state(app, ONE, {"log": ["from the only node"]})
+    assert drive.get_state(app, ONE).next == ()
+    with pytest.raises(InvalidUpdateError) as caught:
+        drive.update_state(app, ONE, {"log": []}, as_node="other")
+    assert "known: 'node'" in str(caught.value)
 
 
 def test_in_streams_it_goes_by_a_name_of_its_own(drive: Drive) -> None:

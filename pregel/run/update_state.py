@@ -288,7 +288,7 @@ def _task(
         )
     node = machine.program.nodes.get(name)
     if node is None:
-        known = [n for n in machine.program.nodes if not machine.program.nodes[n].hidden]
+        known = _find_own_nodes(machine)
         raise InvalidUpdateError(f"as_node: node {name!r} does not exist; {nearest(name, known)}")
     if not node.writers:
         raise InvalidUpdateError(
@@ -335,13 +335,13 @@ def infer_node(machine: Machine) -> str:
         InvalidUpdateError: several ran last, or none has run and the input is not a node's.
     """
     nodes = machine.program.nodes
-    visible = [name for name in nodes if not nodes[name].hidden]
+    own = _find_own_nodes(machine)
     ran = {
         name: max(seen.values()) for name, seen in machine.seen.items() if seen and name in nodes
     }
     if not ran:
-        if len(visible) == 1:
-            return visible[0]
+        if len(own) == 1:
+            return own[0]
         inputs = machine.program.inputs
         if isinstance(inputs, str) and inputs in nodes:
             return inputs
@@ -352,6 +352,13 @@ def infer_node(machine: Machine) -> str:
             f"ambiguous update, specify as_node: {', '.join(sorted(last))} ran last together"
         )
     return last[0]
+
+
+def _find_own_nodes(machine: Machine) -> list[str]:
+    """The nodes that the graph's author has named: no hidden ones, no error handlers."""
+    nodes = machine.program.nodes
+    handlers = {node.handler.name for node in nodes.values() if node.handler is not None}
+    return [name for name, node in nodes.items() if not node.hidden and name not in handlers]
 
 
 # -- the special ones -----------------------------------------------------------------------------------------
