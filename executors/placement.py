@@ -176,7 +176,6 @@ def place_node(node: CompiledNode, executor: Executor | None) -> CompiledNode:
         raise InvalidGraphError(_explain_unpicklable(node, error, executor)) from None
     there.coro = None  # even an async function: a thread of the driver waits for the call
     there.sync_missing = False
-    there.is_async = any(writer.is_async for writer in node.writers)
     there.inject = (("task", _get_task),)
     return there
 

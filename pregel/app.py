@@ -367,9 +367,7 @@ class Pregel(Portable, StoredThreads):
         for name in (names := list(known if names is None else names)):
             if name not in known:
                 raise ValueError(f"clear_cache: there is no node {name!r}; {nearest(name, known)}")
-        return [
-            cache_namespace(known[name]) for name in names if known[name].cache_policy is not None
-        ]
+        return [cache_namespace(known[name]) for name in names if known[name].cache is not None]
 
     # -- look --------------------------------------------------------------------------------------
 

@@ -241,8 +241,8 @@ def test_sync_nodes_take_limits_at_every_place() -> None:
     graph = StateGraph(State).set_node_defaults(timeout=1).add_node("a", lambda s: None)
     graph.add_node("b", lambda s: None, timeout=2).add_edge(START, "a").add_edge(START, "b")
     nodes = graph.compile().program.nodes
-    assert nodes["a"].timeout == TimeoutPolicy(run_timeout=1)
-    assert nodes["b"].timeout == TimeoutPolicy(run_timeout=2)
+    assert nodes["a"].policies.timeout == TimeoutPolicy(run_timeout=1)
+    assert nodes["b"].policies.timeout == TimeoutPolicy(run_timeout=2)
     assert NodeBuilder().subscribe_only("a").set_timeout(3).build().timeout == TimeoutPolicy(run_timeout=3)
 
 

@@ -97,7 +97,8 @@ def attempt_with_policies(task: Task, waits: Waits) -> Steps[None]:
 
 def _attempt_and_check(task: Task, waits: Waits) -> Steps[None]:
     """With `debug`, an attempt fails if it edits its input, and so before anything is cached."""
-    before = snapshot_input(task) if task.node.debug else None
+    policies = task.node.policies
+    before = snapshot_input(task) if policies is not None and policies.debug else None
     policy = timeout_of(task)
     try:
         if policy is None:

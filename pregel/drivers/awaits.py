@@ -32,7 +32,8 @@ async def arun_task(task: Task) -> None:
     began = perf_counter() if timed else 0.0
     error: BaseException | None = None
     try:
-        if task.node.guarded or (task.send is not None and task.send.timeout is not None):
+        send = task.send
+        if task.node.policies is not None or (send is not None and send.timeout is not None):
             await arun_steps(attempt_with_policies(task, AWAITS))
         else:
             await aattempt(task)

@@ -33,7 +33,8 @@ def run_task(task: Task) -> None:
     error: BaseException | None = None
     try:
         # Without policies no generator is made, nor a function called that only looks (P1, P3, P8).
-        if task.node.guarded or (task.send is not None and task.send.timeout is not None):
+        send = task.send
+        if task.node.policies is not None or (send is not None and send.timeout is not None):
             run_steps(attempt_with_policies(task, WAITS))
         else:
             attempt(task)

@@ -5,9 +5,10 @@ Declarations only: `program` turns them into the table that runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import partial
 from typing import Any, Self
 
 from ..errors import InvalidGraphError
@@ -209,3 +210,50 @@ def with_defaults(
     return replace(
         node, retry_policy=node.retry_policy or policies, cache_policy=node.cache_policy or cache
     )
+
+
+def chain(bodies: Sequence[Body], node: str) -> Body:
+    """Several bodies as one: each is given the result of the one before. Injected parameters go to
+    the first."""
+    if not bodies:
+        return Body("pass", _same, None, (), None, None, None)
+    if len(bodies) == 1:
+        return bodies[0]
+    first, *rest = bodies
+    if any(body.inject for body in rest):
+        raise InvalidGraphError(
+            f"node {node!r}: in a chain of do() calls only the first may take config, runtime, "
+            "writer or store"
+        )
+    steps = tuple((b.sync, b.coro) for b in bodies)
+    is_async = any(b.coro is not None and b.sync is None for b in bodies)
+    if is_async:
+        coro = partial(_acall_chain, steps)
+        return Body(first.name, None, coro, first.inject, None, None, bodies)
+    sync = partial(_call_chain, steps)
+    return Body(first.name, sync, None, first.inject, None, None, bodies)
+
+
+Steps = tuple[tuple[Callable[..., Any] | None, Callable[..., Awaitable[Any]] | None], ...]
+
+
+def _call_chain(steps: Steps, value: Any, /, **given: Any) -> Any:
+    for call, _ in steps:
+        assert call is not None
+        value, given = call(value, **given), {}
+    return value
+
+
+async def _acall_chain(steps: Steps, value: Any, /, **given: Any) -> Any:
+    for call, acall in steps:
+        if acall is not None:
+            value = await acall(value, **given)
+        else:
+            assert call is not None
+            value = call(value, **given)
+        given = {}
+    return value
+
+
+def _same(value: Any) -> Any:
+    return value

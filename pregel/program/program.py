@@ -6,7 +6,7 @@ Made once per compile. It holds no state of any run, so any number of runs may s
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -19,10 +19,10 @@ from ..errors import InvalidGraphError
 from ..names import PULL, TASKS
 from ..runtime import ManagedValue
 from ..types import CachePolicy, RetryPolicy, Send, TimeoutPolicy
-from .callables import Body, Injected
+from .callables import Injected
 from .checks import find_mistakes, list_names
 from .join import Join
-from .node import PregelNode
+from .node import PregelNode, chain
 from .version import fingerprint
 from .writes import Writer, WriteScope
 
@@ -61,37 +61,76 @@ def _part_text(part: Any) -> str:
     return f"{part:010d}" if isinstance(part, int) else str(part)
 
 
+class NodeCache:
+    """How the results of a node are cached.
+
+    Attributes:
+        policy: as it was declared.
+        identity: what the namespace of its keys calls the function; None until it is first needed.
+        key_watch: notices if the key is another one at every call; None until the first call.
+    """
+
+    __slots__ = ("identity", "key_watch", "policy")
+
+    def __init__(self, policy: CachePolicy) -> None:
+        self.policy = policy
+        self.identity: str | None = None
+        self.key_watch: KeyWatch | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptPolicies:
+    """What surrounds each attempt of a node. Retries are no part of it: they are asked for only
+    once an attempt has failed.
+
+    Attributes:
+        timeout: its time limits, or None.
+        cache: how its results are cached, or None.
+        debug: its input is watched for changes.
+    """
+
+    timeout: TimeoutPolicy | None
+    cache: NodeCache | None
+    debug: bool = False
+
+    def needed(self) -> AttemptPolicies | None:
+        """Itself, or None if there is nothing to do."""
+        return self if self.debug or self.timeout is not None or self.cache is not None else None
+
+
 class CompiledNode:
-    """A node as it runs: everything looked up that can be looked up before a run."""
+    """A node as it runs: everything looked up that can be looked up before a run.
+
+    What runs for each task stands here and not in records of its own (`sync`, `coro`, `inject`,
+    `inline`): each further look-up would be paid by every `Send` (benchmark P8).
+
+    Attributes:
+        policies: what surrounds each attempt; None if nothing does, so that an attempt then costs
+            the call alone (benchmarks P1, P3, P8).
+    """
 
     __slots__ = (
-        "cache_policy",
-        "cached_as",
         "consumes",
         "coro",
-        "debug",
         "defer",
         "executor",
-        "guarded",
         "handler",
         "hidden",
         "identity",
         "inject",
         "inline",
-        "is_async",
-        "key_watch",
         "mapper",
         "metadata",
         "name",
         "path",
         "path_text",
+        "policies",
         "reads",
         "retry",
         "source",
         "sync",
         "sync_missing",
         "tags",
-        "timeout",
         "triggers",
         "writers",
     )
@@ -117,21 +156,40 @@ class CompiledNode:
         self.inject: Injected | None = body.inject or None
         self.writers: tuple[Writer, ...] = tuple(declared.writers)
         self.source = body.source
-        self.guarded = declared.timeout is not None or declared.cache_policy is not None
         self.handler: CompiledNode | None = None
-        self.debug = False
         self.inline = not bodies
-        self.is_async = body.coro is not None or any(w.is_async for w in self.writers)
         self.retry: tuple[RetryPolicy, ...] = tuple(declared.retry_policy)
-        self.cache_policy: CachePolicy | None = declared.cache_policy
-        self.cached_as: str | None = None
-        self.key_watch: KeyWatch | None = None
-        self.timeout: TimeoutPolicy | None = declared.timeout
+        cached = declared.cache_policy
+        cache = None if cached is None else NodeCache(cached)
+        self.policies = AttemptPolicies(declared.timeout, cache).needed()
         self.hidden = declared.hidden
         self.tags = tuple(declared.tags)
         self.metadata = declared.metadata
         self.defer = declared.defer
         self.executor = declared.executor
+
+    @property
+    def cache(self) -> NodeCache | None:
+        """How its results are cached, or None."""
+        return None if self.policies is None else self.policies.cache
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelKinds:
+    """The channels of a program that need care, by what they need.
+
+    Attributes:
+        finishers: those that react when nothing is left to run.
+        step_scoped: those that react to a superstep without writes.
+        blank: templates that a run may use as they are while they are empty: the engine updates
+            copies only.
+        unshared: the others, of which each run makes its own.
+    """
+
+    finishers: tuple[str, ...]
+    step_scoped: frozenset[str]
+    blank: Mapping[str, BaseChannel[Any, Any, Any]]
+    unshared: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,13 +201,9 @@ class Program:
         managed: state keys that are computed, by name.
         triggers: channel → names of the nodes it makes run, sorted.
         readers: channel → the selections it is part of.
-        finishers: the channels that react when nothing is left to run.
+        kinds: the channels that need care.
         untracked: the channels that are never stored.
-        blank: templates that a run may use as they are while they are empty: the engine updates
-            copies only.
-        unshared: the others, of which each run makes its own.
         consuming: some node's trigger wants to know when the node has run.
-        step_scoped: the channels that react to a superstep without writes.
         inputs, outputs, stream: channel selections; a str means that channel's bare value.
         nested: the graphs that its nodes hold or have been seen to run, by node name; for drawings.
         eager: chunks may come while a node runs, whatever their mode.
@@ -167,11 +221,8 @@ class Program:
     managed: Mapping[str, type[ManagedValue]]
     triggers: Mapping[str, tuple[str, ...]]
     readers: Mapping[str, tuple[Reader, ...]]
-    finishers: tuple[str, ...]
+    kinds: ChannelKinds
     consuming: bool
-    blank: Mapping[str, BaseChannel[Any, Any, Any]]
-    unshared: tuple[str, ...]
-    step_scoped: frozenset[str]
     untracked: frozenset[str]
     inputs: str | tuple[str, ...]
     outputs: str | tuple[str, ...]
@@ -256,20 +307,19 @@ def freeze(
         output_set=frozenset(list_names(outputs)),
         outputs_settle=_settle(templates, outputs),
         joins=tuple(joins),
-        **_sort_channels(templates),
+        kinds=_sort_channels(templates),
+        untracked=frozenset(name for name, channel in templates.items() if not channel.stored),
     )
 
 
-def _sort_channels(templates: Mapping[str, BaseChannel[Any, Any, Any]]) -> dict[str, Any]:
-    """The fields of a Program that say which channels need which care."""
+def _sort_channels(templates: Mapping[str, BaseChannel[Any, Any, Any]]) -> ChannelKinds:
     items = templates.items()
-    return {
-        "untracked": frozenset(name for name, channel in items if not channel.stored),
-        "blank": {name: channel for name, channel in items if channel.shares_blank},
-        "unshared": tuple(name for name, channel in items if not channel.shares_blank),
-        "step_scoped": frozenset(name for name, channel in items if channel.step_scoped),
-        "finishers": tuple(name for name, c in items if type(c).finish is not BaseChannel.finish),
-    }
+    return ChannelKinds(
+        finishers=tuple(name for name, c in items if type(c).finish is not BaseChannel.finish),
+        step_scoped=frozenset(name for name, channel in items if channel.step_scoped),
+        blank={name: channel for name, channel in items if channel.shares_blank},
+        unshared=tuple(name for name, channel in items if not channel.shares_blank),
+    )
 
 
 def _connect(
@@ -306,8 +356,8 @@ def with_debug(program: Program, debug: bool) -> Program:
     if known is None:
         table = {name: copy(node) for name, node in program.nodes.items()}
         for node in table.values():
-            node.debug = debug
-            node.guarded = debug or node.timeout is not None or node.cache_policy is not None
+            policies = node.policies or AttemptPolicies(None, None)
+            node.policies = replace(policies, debug=debug).needed()
             node.handler = None if node.handler is None else table[node.handler.name]
         known = program.variants["debug", debug] = replace(program, nodes=table, variants={})
     return known
@@ -350,53 +400,6 @@ def _node(
         t for t in sorted(declared.triggers) if type(channels[t]).consume is not BaseChannel.consume
     )
     return CompiledNode(name, declared, reads, consumes)
-
-
-def chain(bodies: Sequence[Body], node: str) -> Body:
-    """Several bodies as one: each is given the result of the one before. Injected parameters go to
-    the first."""
-    if not bodies:
-        return Body("pass", _same, None, (), None, None, None)
-    if len(bodies) == 1:
-        return bodies[0]
-    first, *rest = bodies
-    if any(body.inject for body in rest):
-        raise InvalidGraphError(
-            f"node {node!r}: in a chain of do() calls only the first may take config, runtime, "
-            "writer or store"
-        )
-    steps = tuple((b.sync, b.coro) for b in bodies)
-    is_async = any(b.coro is not None and b.sync is None for b in bodies)
-    if is_async:
-        coro = partial(_acall_chain, steps)
-        return Body(first.name, None, coro, first.inject, None, None, bodies)
-    sync = partial(_call_chain, steps)
-    return Body(first.name, sync, None, first.inject, None, None, bodies)
-
-
-Steps = tuple[tuple[Callable[..., Any] | None, Callable[..., Awaitable[Any]] | None], ...]
-
-
-def _call_chain(steps: Steps, value: Any, /, **given: Any) -> Any:
-    for call, _ in steps:
-        assert call is not None
-        value, given = call(value, **given), {}
-    return value
-
-
-async def _acall_chain(steps: Steps, value: Any, /, **given: Any) -> Any:
-    for call, acall in steps:
-        if acall is not None:
-            value = await acall(value, **given)
-        else:
-            assert call is not None
-            value = call(value, **given)
-        given = {}
-    return value
-
-
-def _same(value: Any) -> Any:
-    return value
 
 
 def _async_only(name: str, /, *_: Any, **__: Any) -> Any:

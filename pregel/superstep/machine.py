@@ -59,12 +59,13 @@ class Machine(LiveState):
         # thread holds, not how large the graph is (benchmark P2, and the curves of nodes and keys
         # that rest).
         self.channels = channels = dict(program.channels)
-        made = [name for name in dict.fromkeys((*program.unshared, *stored)) if name in channels]
+        kinds = program.kinds
+        made = [name for name in dict.fromkeys((*kinds.unshared, *stored)) if name in channels]
         for name in made:
             channels[name] = channels[name].from_checkpoint(stored.get(name, MISSING))
         # The only channels that `apply` must look at though nobody wrote to them.
         self.expiring = {
-            name for name in made if name in program.step_scoped and channels[name].is_available()
+            name for name in made if name in kinds.step_scoped and channels[name].is_available()
         }
 
     def copy(self) -> Machine:
@@ -190,10 +191,10 @@ class Machine(LiveState):
         moved = self._consume(tasks, fresh, changed) if self.program.consuming else []
         writes = group_by_channel(tasks[0].writes) if len(tasks) == 1 else collect_writes(tasks)
         self._update(writes, fresh, (moved, changed), tasks)
-        if self.program.finishers and not self._has_work(fresh, changed):
+        if self.program.kinds.finishers and not self._has_work(fresh, changed):
             # Deferred nodes run when nothing else can, so this is decided with the writes folded
             # in.
-            self._finish(fresh, moved, changed, self.program.finishers)
+            self._finish(fresh, moved, changed, self.program.kinds.finishers)
         # From here on no code of the user's runs, and nothing can fail.
         self._mark_seen(tasks)
         self._swap(fresh, moved, changed)
@@ -231,7 +232,7 @@ class Machine(LiveState):
         """
         fresh: dict[str, Channel] = {}
         changed: set[str] = set()
-        awake = [name for name in self.program.finishers if self.channels[name].is_available()]
+        awake = [name for name in self.program.kinds.finishers if self.channels[name].is_available()]
         moved = self._consume(tasks, fresh, changed)
         writes = collect_writes(tasks)
         # The Sends that stay come before new ones: a Send's index is part of its task's id.
@@ -250,10 +251,10 @@ class Machine(LiveState):
         # What is pending from before did not change just now: `plan` has to look at all that has a
         # version.
         self.changed = None
-        if self.program.finishers:
+        if self.program.kinds.finishers:
             # If nothing else can run, all deferred nodes are woken. Else only those stay awake that
             # had been woken before: the update's writes have put them back to sleep.
-            due = awake if keep or self.plan(coerce=False) else self.program.finishers
+            due = awake if keep or self.plan(coerce=False) else self.program.kinds.finishers
             woken: tuple[dict[str, Channel], list[str], set[str]] = {}, [], set()
             self._finish(*woken, due)
             self._swap(*woken)

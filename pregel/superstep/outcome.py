@@ -17,7 +17,7 @@ from ..errors import (
     StepTimeoutError,
 )
 from ..names import CACHED_WRITES
-from ..program.program import CompiledNode
+from ..program.program import CompiledNode, NodeCache
 from ..types import Command, TimeoutPolicy
 from .deadline import Deadline
 from .interrupts import questions_of
@@ -114,7 +114,9 @@ def check_untouched(task: Task, before: dict[str, Any]) -> None:
 
 def timeout_of(task: Task) -> TimeoutPolicy | None:
     """The time limits of a task: its Send's, else its node's."""
-    return (task.send.timeout if task.send is not None else None) or task.node.timeout
+    own = None if task.send is None else task.send.timeout
+    policies = task.node.policies
+    return own or (None if policies is None else policies.timeout)
 
 
 def detach(task: Task) -> Task:
@@ -207,23 +209,23 @@ def cache_key(task: Task) -> FullKey | None:
     Raises:
         TypeError: the node's function or input has no stable identity; says to give a `key_func`.
     """
-    policy = task.node.cache_policy
-    if policy is None or task.run.settings.cache is None:
+    cached = task.node.cache
+    if cached is None or task.run.settings.cache is None:
         return None
-    if policy.key_func is None:
+    if cached.policy.key_func is None:
         plain, namespace = canonical_key(task.input), cache_namespace(task.node)
-        _watch_keys(task, namespace[1], plain)
+        _watch_keys(task, cached, namespace[1], plain)
         return namespace, plain
-    key = policy.key_func(task.input)
+    key = cached.policy.key_func(task.input)
     return cache_namespace(task.node), key.hex() if isinstance(key, bytes) else str(key)
 
 
-def _watch_keys(task: Task, function: str, key: str) -> None:
+def _watch_keys(task: Task, cached: NodeCache, function: str, key: str) -> None:
     """Tell once if a node's key is another one at every call, so that its cache never helps."""
     node = task.node
-    watch = node.key_watch
+    watch = cached.key_watch
     if watch is None:
-        watch = node.key_watch = KeyWatch(node.name)
+        watch = cached.key_watch = KeyWatch(node.name)
     if not watch.done:
         told = watch.look(function, node.source, key, task.input, task.run.output.chunks)
         if told is not None:
@@ -237,15 +239,16 @@ def cache_namespace(node: CompiledNode) -> tuple[str, ...]:
         TypeError: the node's function cannot be told from others, and its policy has no `key_func`
             to do so.
     """
-    if node.cache_policy is None or node.cache_policy.key_func is None:
+    cached = node.cache
+    if cached is None or cached.policy.key_func is None:
         return (CACHED_WRITES, function_identity(node.source), node.name)
     # Once: what the function holds may change, and the keys are not made from that.
-    if node.cached_as is None:
+    if cached.identity is None:
         try:
-            node.cached_as = function_identity(node.source)
+            cached.identity = function_identity(node.source)
         except TypeError:
-            node.cached_as = "key_func"  # whoever makes the keys tells apart what has the same name
-    return (CACHED_WRITES, node.cached_as, node.name)
+            cached.identity = "key_func"  # whoever makes the keys tells apart what has the same name
+    return (CACHED_WRITES, cached.identity, node.name)
 
 
 def restore_result(task: Task, blob: Any) -> None:
@@ -256,10 +259,11 @@ def restore_result(task: Task, blob: Any) -> None:
 
 def encode_result(task: Task, key: FullKey) -> dict[FullKey, Any]:
     """A finished task's result as a cache takes it; nothing if it cannot be stored."""
-    assert task.node.cache_policy is not None
+    cached = task.node.cache
+    assert cached is not None
     try:
         blob = task.run.settings.serde.dumps([tuple(pair) for pair in task.writes])
     except Exception as error:
         warnings.warn(f"node {task.name!r}: its result is not cached: {error}", stacklevel=2)
         return {}
-    return {key: (blob, task.node.cache_policy.ttl)}
+    return {key: (blob, cached.policy.ttl)}

@@ -207,7 +207,7 @@ class LiveState(StateView):
     def _expire(self, writes: Grouped, fresh: Channels, noted: Noted) -> None:
         """Give channels that live for one step, and got no writes in this one, an empty update."""
         moved, changed = noted
-        blank = self.program.blank
+        blank = self.program.kinds.blank
         for name in self.expiring:
             if name in writes:
                 continue
@@ -260,7 +260,7 @@ class LiveState(StateView):
             return
         tick = self.tick = self.tick + 1
         versions, expiring = self.versions, self.expiring
-        scoped, readers = self.program.step_scoped, self.program.readers
+        scoped, readers = self.program.kinds.step_scoped, self.program.readers
         for name in moved:
             versions[name] = tick
             holds = name in changed
