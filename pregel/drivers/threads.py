@@ -169,18 +169,19 @@ class Driver:
         """Wait for one task, or for all if nobody waits for single ones; take along what else has
         ended."""
         ended, run = self._ended, self._run
+        # Tasks that end at almost the same time are recorded together.
         gathers = self._limit is None and run.records_early
         latest = 0.0
         finished: list[Task] = []
-        while self._open > len(self._dropped) and (
-            not run.watched or not finished or gathers or not ended.empty()
-        ):
+        while self._open > len(self._dropped):
             if finished and gathers:
                 try:
                     task = ended.get(timeout=TOGETHER)
                 except Empty:
                     break
                 gathers = time.monotonic() < latest
+            elif finished and run.watched and ended.empty():
+                break  # somebody waits for single tasks: this one is not held back for the next
             else:
                 task = ended.get() if self._limit is None else self._in_time(self._limit)
                 latest = time.monotonic() + AT_MOST

@@ -272,12 +272,7 @@ def freeze(
     Raises:
         InvalidGraphError: naming every mistake.
     """
-    managed = {
-        name: channel
-        for name, channel in channels.items()
-        if isinstance(channel, type) and issubclass(channel, ManagedValue)
-    }
-    own: dict[str, Any] = {name: c for name, c in channels.items() if name not in managed}
+    managed, own = _split_managed(channels)
     inputs, outputs, stream = selections
     if stream is None:
         stream = tuple(name for name in own if name != TASKS)
@@ -310,6 +305,20 @@ def freeze(
         kinds=_sort_channels(templates),
         untracked=frozenset(name for name, channel in templates.items() if not channel.stored),
     )
+
+
+def _split_managed(
+    channels: Mapping[str, BaseChannel[Any, Any, Any] | type[ManagedValue]],
+) -> tuple[dict[str, type[ManagedValue]], dict[str, BaseChannel[Any, Any, Any]]]:
+    """The keys that are computed, and those that are channels."""
+    managed: dict[str, type[ManagedValue]] = {}
+    own: dict[str, Any] = {}
+    for name, channel in channels.items():
+        if isinstance(channel, type) and issubclass(channel, ManagedValue):
+            managed[name] = channel
+        else:
+            own[name] = channel
+    return managed, own
 
 
 def _sort_channels(templates: Mapping[str, BaseChannel[Any, Any, Any]]) -> ChannelKinds:
