@@ -77,7 +77,9 @@ class InMemorySaver(BuiltinSaver):
         self._sequence = 0
 
     async def _acall(self, function: Callable[..., Result], *args: Any) -> Result:
-        return function(*args)  # it never waits, so it is called where it is
+        if self.in_memory:
+            return function(*args)  # it never waits, so it is called where it is
+        return await super()._acall(function, *args)  # a subclass says that it may wait
 
     # -- read ---------------------------------------------------------------------------------
 

@@ -138,7 +138,9 @@ class AsyncDriver:
         self._batch: AsyncBatch[Task] | None = None
         self._ended: deque[Task] = deque()
         self._waiter: asyncio.Future[None] | None = None
-        self._journal = run.journal = AsyncJournal(run, self._loop)
+        self._journal: AsyncJournal | None = None
+        if run.thread.saver is not None:
+            self._journal = run.journal = AsyncJournal(run, self._loop)
         self._limit = None if run.settings.step_timeout is None else StepLimit(run.settings.step_timeout)
 
     def open_calls(self, run: Run) -> AsyncCalls:
@@ -161,32 +163,37 @@ class AsyncDriver:
 
     async def perform(self, effect: Any) -> None:
         """Load or save."""
+        journal = self._journal
+        if journal is None:
+            return  # nothing is stored
         if isinstance(effect, Save):
             try:
                 if self._run.saves_in_background:
-                    await self._journal.aflush()  # one step at most is unsaved
-                    self._journal.post(effect)
+                    await journal.aflush()  # one step at most is unsaved
+                    journal.post(effect)
                 else:
-                    await self._journal.astore(effect)
+                    await journal.astore(effect)
             except BaseException:
                 self._run.output.chunks.clear()  # nobody is shown a step that could not be stored
                 raise
         elif isinstance(effect, Claim):
-            await self._journal.astore(effect)
+            await journal.astore(effect)
         elif isinstance(effect, Load):
             await arun_steps(load(self._run, effect, AWAITS))
 
     async def settle(self) -> None:
         """Wait for what is still being saved, and raise what that raised. A cancelled wait does not
         cut it short."""
-        await self._journal.aflush()
+        if self._journal is not None:
+            await self._journal.aflush()
 
     async def run_tasks(self, effect: RunTasks) -> None:
         """Start the tasks, or wait for more of them."""
         tasks = effect.tasks
         if self._batch is None:
-            if self._journal.unreported is not None:
-                self._journal.check()
+            journal = self._journal
+            if journal is not None and journal.unreported is not None:
+                journal.check()
             if len(tasks) == 1 and not self._run.output.live:
                 # One task needs no asyncio task of its own (P2-async, P3).
                 await in_context(copy_context(), arun_task(tasks[0]))

@@ -93,7 +93,9 @@ class Driver:
         self._ended: SimpleQueue[Task | None] = SimpleQueue()
         self._dropped: list[Task] = []
         self._open = 0
-        self._journal = run.journal = Journal(run)
+        self._journal: Journal | None = None
+        if run.thread.saver is not None:
+            self._journal = run.journal = Journal(run)
         self._limit = None if run.settings.step_timeout is None else StepLimit(run.settings.step_timeout)
 
     def wake(self) -> None:
@@ -103,18 +105,21 @@ class Driver:
 
     def perform(self, effect: Any) -> None:
         """Load or save; threads give way by themselves."""
+        journal = self._journal
+        if journal is None:
+            return  # nothing is stored
         if isinstance(effect, Save):
             try:
                 if self._run.saves_in_background:
-                    self._journal.flush()  # one step at most is unsaved
-                    self._journal.post(effect)
+                    journal.flush()  # one step at most is unsaved
+                    journal.post(effect)
                 else:
-                    self._journal.store(effect)
+                    journal.store(effect)
             except BaseException:
                 self._run.output.chunks.clear()  # nobody is shown a step that could not be stored
                 raise
         elif isinstance(effect, Claim):
-            self._journal.store(effect)
+            journal.store(effect)
         elif isinstance(effect, Load):
             run_steps(load(self._run, effect, WAITS))
 
@@ -124,14 +129,16 @@ class Driver:
         Raises:
             Exception: whatever the save raised.
         """
-        self._journal.flush()
+        if self._journal is not None:
+            self._journal.flush()
 
     def run_tasks(self, effect: RunTasks) -> None:
         """Start the tasks, or wait for more of them."""
         tasks = effect.tasks
         if self._batch is None:
-            if self._journal.unreported is not None:
-                self._journal.check()
+            journal = self._journal
+            if journal is not None and journal.unreported is not None:
+                journal.check()
             if len(tasks) == 1 and not self._run.output.live:
                 # One task needs no batch, no worker and no queue (P1, P2).
                 copy_context().run(run_task, tasks[0])
