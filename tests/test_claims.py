@@ -214,6 +214,21 @@ def test_an_update_delivered_twice_is_applied_once(drive: Any, saver: Any) -> No
         assert [question.value for question in paused["__interrupt__"]] == ["y?"]
 
 
+def test_an_update_delivered_again_after_an_edit_is_applied_once(drive: Any, saver: Any) -> None:
+    """The run that brought it had stored no superstep when the thread was edited."""
+    nodes = {"x": says("x"), "y": fails("y", 1)}
+    app = graph(nodes, (START, "x"), ("x", "y"), checkpointer=saver)
+    with pytest.raises(ValueError, match="y failed"):
+        drive.invoke(app, {"log": []}, CFG)
+    failing = graph({**nodes, "y": fails("y", 1)}, (START, "x"), ("x", "y"), checkpointer=saver)
+    update = Command(update={"log": ["u"]})
+    with pytest.raises(ValueError, match="y failed"):
+        drive.invoke(failing, update, run("r2"))
+    drive.update_state(failing, CFG, {"log": ["edit"]}, as_node="x")
+    done = drive.invoke(failing, update, run("r2"))
+    assert done["log"] == ["x", "u", "edit", "y"]
+
+
 def test_update_state_is_applied_each_time_whatever_run_id_its_config_names(drive: Any, saver: Any) -> None:
     app = one(asks("q"), saver)
     drive.invoke(app, {"log": []}, run("r1"))

@@ -23,6 +23,7 @@ from ..program.program import path_text
 from ..program.writes import Pair
 from ..superstep.machine import Machine
 from ..superstep.task import Task
+from .claims import ClaimRecord
 from .resume import upcoming
 from .run import Run
 from .task_records import TaskRecord, with_handlers
@@ -88,8 +89,12 @@ class OpenWork:
             records.update(
                 (task_id, _going_on(known, None)) for task_id, known in self.calls.items()
             )
-            if self.claim is not None:
-                records[NULL_TASK_ID] = TaskRecord(claim={**self.claim, "live": False})
+        if self.claim is not None:
+            # What it brought has no questions here unless their tasks go on; but which calls were
+            # taken stays known, so that a call which comes once more is not taken again.
+            answers = self.claim["answers"] if kept else {}
+            claim: ClaimRecord = {**self.claim, "answers": answers, "live": False}
+            records[NULL_TASK_ID] = TaskRecord(claim=claim)
         run.position.replace_records(records)
         return [_record(run, task_id, known) for task_id, known in records.items()]
 
