@@ -182,6 +182,16 @@ def test_one_history_for_two_tasks_of_a_superstep_is_an_error(drive: Any) -> Non
         drive.invoke(builder.compile(checkpointer=InMemorySaver()), {}, CFG)
 
 
+def test_one_history_inside_two_tasks_of_a_superstep_is_an_error_too(drive: Any) -> None:
+    """The graph that keeps it stands in one that does not, so that both find the same history."""
+    child = plain(checkpointer=True)
+    middle = graph({"own": child}, (START, "own"), checkpointer=None)
+    builder = StateGraph(State).add_node("mid", middle)
+    builder.add_conditional_edges(START, lambda s: [Send("mid", {"log": [n]}) for n in range(2)], ["mid"])
+    with pytest.raises(RuntimeError, match="keeps one history"):
+        drive.invoke(builder.compile(checkpointer=InMemorySaver()), {}, {**CFG, "max_concurrency": 1})
+
+
 def test_a_history_of_its_own_needs_a_saver_above_to_be_kept(drive: Any) -> None:
     app = graph({"n": calls(plain(checkpointer=True))}, (START, "n"), checkpointer=None)
     assert drive.invoke(app, {})["log"] == drive.invoke(app, {})["log"] == [["s"]]

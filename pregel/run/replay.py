@@ -65,7 +65,7 @@ class Replay:
         self.rewind: Rewind | None = around.rewind if around is not None else None
         self.route: Route | None = Route([thread.nested]) if thread.nested is not None else None
         self.seeded = False
-        self._histories: dict[str, tuple[str, str]] | None = None
+        self._histories: dict[str, list[tuple[str, str]]] | None = None
 
     def begin_rewind(self) -> Rewind:
         """Graphs with a history of their own go back from here on."""
@@ -91,19 +91,35 @@ class Replay:
         self.route = route
 
     def claim_history(self, ns: str, task: Task) -> None:
-        """Note that a task of this run runs the graph that keeps a history of its own (`checkpointer=True`) there.
+        """Note that a task runs the graph that keeps a history of its own there
+        (`checkpointer=True`). Kept by the whole graph's run for all that run inside it.
 
         Raises:
-            RuntimeError: another task of the same superstep does so too: each would take the other's steps for its own.
+            RuntimeError: another task of the same superstep does so too, or both run inside such
+                tasks: each would take the other's steps for its own.
         """
-        mine = (task.run.machine.checkpoint_id, task.id)
+        mine = _trace_from_top(task)
         with _claiming:
             if self._histories is None:
                 self._histories = {}
             last = self._histories.setdefault(ns, mine)
             self._histories[ns] = mine
-        if last[0] == mine[0] and last != mine:
+        apart = next((pair for pair in zip(last, mine, strict=False) if pair[0] != pair[1]), None)
+        # Tasks of one superstep have its checkpoint in common; later ones start from another.
+        if apart is not None and apart[0][0] == apart[1][0]:
             raise RuntimeError(
                 f"two tasks of one superstep run the graph of {ns!r}, which keeps one history (checkpointer=True): "
                 "compile it with checkpointer=None, or run it in nodes of different names"
             )
+
+
+def _trace_from_top(task: Task) -> list[tuple[str, str]]:
+    """The tasks around a task and itself, the outermost first: from which checkpoint each runs, and
+    its id."""
+    found: list[tuple[str, str]] = []
+    around: Task | None = task
+    while around is not None:
+        task_id = around.id  # first: it makes sure that the checkpoint has an id
+        found.append((around.run.machine.checkpoint_id, task_id))
+        around = around.run.parent
+    return found[::-1]

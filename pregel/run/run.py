@@ -251,7 +251,7 @@ def _nested_thread(graph: Graph, config: RunnableConfig, parent: Task) -> Thread
         return Thread(None, around.thread.thread_id, ns, run_id)
     saver.serde.learn(graph.serde)  # a graph that a function runs names types of its own
     if own is True:
-        around.replay.claim_history(ns, parent)
+        around.outermost.replay.claim_history(ns, parent)
     parents = {**around.thread.parents, around.ns: around.machine.checkpoint_id}
     return Thread(saver, around.thread.thread_id, ns, run_id, parents=parents)
 
