@@ -19,13 +19,12 @@ from .pickling import PackedError
 
 class DriverTask(Running, Protocol):
     """What the driver's side of an executor knows of a task, besides what the function in it may
-    use. Not its run.
+    use. Not its run."""
 
-    Attributes:
-        current: what the current attempt has done so far.
-    """
 
-    current: AttemptState
+    @property
+    def current(self) -> AttemptState:
+        """What the current attempt has done so far."""
 
     @property
     def ns(self) -> str: ...

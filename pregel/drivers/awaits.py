@@ -66,7 +66,7 @@ async def aattempt(task: Task) -> None:
             await writer.awrite(result, task)
         else:
             writer.write(result, task)
-    if task.current.calls:
+    if task.noted is not None and task.noted.calls:
         await arun_steps(join_calls(task, AWAITS))
     task.finished = True
 

@@ -62,7 +62,7 @@ def attempt(task: Task) -> None:
             end_child(sys.exc_info()[1])
     for writer in node.writers:
         writer.write(result, task)
-    if task.current.calls:
+    if task.noted is not None and task.noted.calls:
         run_steps(join_calls(task, WAITS))
     task.finished = True
 

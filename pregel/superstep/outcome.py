@@ -21,7 +21,7 @@ from ..program.program import CompiledNode, NodeCache
 from ..types import Command, TimeoutPolicy
 from .deadline import Deadline
 from .interrupts import questions_of
-from .task import AttemptState, Task, in_path_order
+from .task import Task, in_path_order
 
 FullKey = tuple[tuple[str, ...], str]
 
@@ -127,7 +127,7 @@ def detach(task: Task) -> Task:
     task.first_attempt_time()
     copy = task.copy()
     copy.writes = []
-    copy.current = AttemptState()
+    copy.noted = None
     copy.answers = dict(task.known_answers())
     return copy
 
@@ -139,7 +139,7 @@ def merge_back(task: Task, copy: Task) -> None:
 
 
 _DONE_BY_ATTEMPT = (
-    "answers", "children", "current", "finished", "passed_on", "raised", "rejected_inside",
+    "answers", "children", "finished", "noted", "passed_on", "raised", "rejected_inside",
     "writes",
 )  # fmt: skip
 

@@ -49,8 +49,7 @@ class AttemptState:
         runtime: made when it is first asked for.
     """
 
-    # Every task has one, and few attempts do any of this: the defaults stand here, and an attempt
-    # has a dict of its own only once one of them is set (benchmark P8).
+    # Few attempts do more than one of these: the defaults stand here (benchmark P8).
     __slots__ = ("__dict__",)
 
     asked: int = 0
@@ -80,7 +79,8 @@ class Task:
         restored: its outcome was found in store or cache, so it was not executed.
         cause: for an error handler, the task that failed.
         deadline: that of the current attempt, or None.
-        current: what the current attempt has done so far.
+        noted: `current`, or None as long as nobody has asked for it: few attempts need one, and a
+            superstep may have a hundred thousand tasks.
         rejected: why the answer to its question was not taken.
         rejected_inside: the same, of a graph that it runs.
         raised: what it waits for was not (only) asked by `interrupt`: a signal raised by hand, a
@@ -99,11 +99,11 @@ class Task:
     __slots__ = (
         "__dict__",
         "_id",
-        "current",
         "error",
         "finished",
         "input",
         "node",
+        "noted",
         "order",
         "recorded",
         "run",
@@ -137,7 +137,7 @@ class Task:
         self.recorded = False
         self.run: TaskContext[Task] = None  # type: ignore[assignment]  # the loop sets it before the task runs
         self.send: Any = None
-        self.current = AttemptState()
+        self.noted: AttemptState | None = None
         self.spans: tuple[float, ...] = ()
         self._id: str | None = None
 
@@ -375,11 +375,18 @@ class Task:
             task = task.run.parent
         return False
 
+    @property
+    def current(self) -> AttemptState:
+        """What the current attempt has done so far."""
+        if self.noted is None:
+            self.noted = AttemptState()
+        return self.noted
+
     def begin_attempt(self) -> None:
         """Forget what a failed attempt did: its writes, and how far its counters had come."""
         self.attempt += 1
         self.writes = []
-        self.current = AttemptState()
+        self.noted = None
         self.children = 0
 
     def __repr__(self) -> str:
