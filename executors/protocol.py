@@ -21,7 +21,6 @@ class DriverTask(Running, Protocol):
     """What the driver's side of an executor knows of a task, besides what the function in it may
     use. Not its run."""
 
-
     @property
     def current(self) -> AttemptState:
         """What the current attempt has done so far."""
