@@ -13,7 +13,7 @@ RUN = "pregel/run/"
 # The parts of a run: where each is defined, and how it is called wherever it is held.
 PARTS = {
     "settings": "Settings", "thread": "Thread", "position": "Position", "answers": "Answers",
-    "commits": "Commits", "output": "Output", "replay": "Replay",
+    "commits": "CommitBuilder", "output": "Output", "replay": "Replay",
 }  # fmt: skip
 HOME = {
     "settings": "settings.py", "thread": "settings.py", "position": "position.py", "answers": "answers.py",

@@ -35,7 +35,7 @@ class Journal:
         self._lane = threading.Lock()
         # Why an entry was not stored of which the loop does not know.
         self.unreported: BaseException | None = None
-        self._position = Position(run)
+        self._position = LanePosition(run)
         self.broken: BaseException | None = None
 
     def store(self, entry: Entry) -> None:
@@ -132,7 +132,7 @@ class Journal:
             self.unreported = error
 
 
-class Position:
+class LanePosition:
     """Where the lane stands: the checkpoint that it has stored last, or goes on from, and how often
     something was recorded beside it. If another run records there as well, this one is told: it
     works from what is no longer so."""

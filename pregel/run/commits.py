@@ -48,7 +48,7 @@ _MARKS = {
 }
 
 
-class Commits:
+class CommitBuilder:
     """Builds the commits and records of one run.
 
     Attributes:
@@ -297,7 +297,7 @@ class Commits:
         source, self._exit_source = self._exit_source, "loop"
         return self.build(machine, source, [])
 
-    def leave_to(self, around: Commits, task: Task, commit: Commit) -> bool:
+    def leave_to(self, around: CommitBuilder, task: Task, commit: Commit) -> bool:
         """Leave the checkpoint of a nested graph that has finished to the run around it, if it is needed only until
         the task that ran it is done: that run stores in the same place at its own end, and no later task goes on from
         there, as from a history."""

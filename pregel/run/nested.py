@@ -28,7 +28,7 @@ from ..superstep.interrupts import asking
 from ..superstep.machine import Machine
 from ..types import Command, RunnableConfig
 from .effects import Effect, Load
-from .replay import Route
+from .replay import ReplayRoute
 from .run import Run, run_of
 from .snapshots import plan_to_look
 from .task_records import read_records, waiting_questions, with_handlers
@@ -84,7 +84,7 @@ def load_around(run: Run) -> Generator[Effect, None, RunnableConfig]:
     records = read_records(load.found.pending_writes or ())
     stages = [(each, chain[each]) for each in sorted(chain, key=depth_of) if each]
     asked = tuple(question.id for record in records.values() for question in record.interrupts)
-    run.replay.follow(Route(stages, asked=asked))
+    run.replay.follow(ReplayRoute(stages, asked=asked))
     run.replay.begin_rewind()
     return address(thread.thread_id, "", parents[""])
 
@@ -97,7 +97,7 @@ def find_route(run: Run, machine: Machine) -> None:
         noted: Any = found.metadata.get(INSIDE)
         if noted is not None:
             run.replay.follow(
-                Route([(ns, id) for ns, id in noted["stages"]], noted["task"], stored=True)
+                ReplayRoute([(ns, id) for ns, id in noted["stages"]], noted["task"], stored=True)
             )
         return
     if not route.stages:
@@ -159,7 +159,7 @@ def load_seed(run: Run) -> Generator[Effect, None, Load | None]:
             return own
     if last:
         around.replay.follow(None)
-        run.replay.follow(Route(route.stages[1:], asked=route.asked))
+        run.replay.follow(ReplayRoute(route.stages[1:], asked=route.asked))
         load = Load(at=address(thread.thread_id, ns, checkpoint_id))
     else:
         ns = numbered_ns(place, number)

@@ -15,7 +15,7 @@ _claiming = Lock()
 
 
 @dataclass(slots=True)
-class Route:
+class ReplayRoute:
     """How a run leads to a checkpoint inside a nested graph.
 
     Attributes:
@@ -63,7 +63,9 @@ class Replay:
 
     def __init__(self, around: Replay | None, thread: Thread) -> None:
         self.rewind: Rewind | None = around.rewind if around is not None else None
-        self.route: Route | None = Route([thread.nested]) if thread.nested is not None else None
+        self.route: ReplayRoute | None = (
+            ReplayRoute([thread.nested]) if thread.nested is not None else None
+        )
         self.seeded = False
         self._histories: dict[str, list[tuple[str, str]]] | None = None
 
@@ -86,7 +88,7 @@ class Replay:
         if self.route is not None:
             self.route.step = step
 
-    def follow(self, route: Route | None) -> None:
+    def follow(self, route: ReplayRoute | None) -> None:
         """Go this way from here; None: nowhere in particular."""
         self.route = route
 

@@ -16,7 +16,7 @@ from ..superstep.machine import Machine
 from ..superstep.task import Task
 from ..types import RunnableConfig, StreamWriter
 from .answers import Answers
-from .commits import Commits
+from .commits import CommitBuilder
 from .config import Call, inheritable, names_thread, normalize, warn_of_coordinates
 from .output import Output
 from .position import Position
@@ -111,7 +111,7 @@ class Run:
         self.saves_in_background: Final = slow and self.settings.durability == "async"
         self.records_early: Final = slow and self.settings.durability != "exit"
         self.position: Final = Position()
-        self.commits: Final = Commits(
+        self.commits: Final = CommitBuilder(
             self.settings, self.thread, self.position, nested=parent is not None
         )
         self.answers: Final[Answers] = Answers(parent, self.position)

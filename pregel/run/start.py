@@ -48,8 +48,12 @@ class Meaning(Enum):
         "pending work is dropped; the input is stored as a checkpoint, and the graph starts from it"
     )
     GO_ON = "pending tasks run; they get the answers that an unfinished call has claimed"
-    TAKE_COMMAND = "answers are bound to open questions, updates are applied; then pending tasks run"
-    START_BY_COMMAND = "update and goto are stored as the first checkpoint; the graph starts from it"
+    TAKE_COMMAND = (
+        "answers are bound to open questions, updates are applied; then pending tasks run"
+    )
+    START_BY_COMMAND = (
+        "update and goto are stored as the first checkpoint; the graph starts from it"
+    )
     SHOW_AGAIN = "nothing runs; the call returns the result that it had"
     REFUSE = "an error: there is nothing to go on with"
 
