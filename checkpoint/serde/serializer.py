@@ -13,26 +13,15 @@ from functools import cache, partial
 from typing import Any
 from weakref import WeakSet
 
-from ..errors import DamagedError, StoredError, UnknownTypeError, UnserializableError
+from ..errors import DamagedError, UnknownTypeError, UnserializableError
 from .class_codecs import is_bare_text
 from .codec import ERROR, FREE_OBJECTS, MAX_NESTING, MAX_OBJECTS, OBJECT, Codec, key_of
 from .error_codec import BUILTIN_ERRORS, ErrorChain, describe, parts_of, restore
 from .library_codecs import find_codec, find_codec_named
 from .msgpack import OPTIONS, Ext, packb, unpackb
-from .registry import DEFAULT, AnyClass, Encode, Registry, register
+from .registry import DEFAULT, AnyClass, Encode, Registry
 from .schema_types import classes_in
 from .strict import TOO_DEEP, StrictEncoder
-
-__all__ = [
-    "Blob",
-    "DamagedError",
-    "Registry",
-    "Serializer",
-    "StoredError",
-    "UnknownTypeError",
-    "UnserializableError",
-    "register",
-]
 
 Blob = tuple[str, bytes]
 """(format, payload)"""

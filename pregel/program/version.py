@@ -17,7 +17,7 @@ Fingerprint = dict[str, int]
 """`node NAME` and `key NAME` → a number that changes with what it is"""
 
 Migrate = Callable[[Checkpoint, Sequence[str]], Checkpoint]
-"""Given a checkpoint that another version of the graph has cut, and what has changed since: that of
+"""Given a checkpoint that another version of the graph has made, and what has changed since: that of
 this version."""
 
 
@@ -69,7 +69,7 @@ def find_retyped(old: Mapping[str, int], new: Mapping[str, int]) -> set[str]:
 def apply_migration(
     found: CheckpointTuple, mine: Mapping[str, int], migrate: Migrate | None
 ) -> CheckpointTuple:
-    """A checkpoint that another graph has cut, as `migrate` makes it; else the same."""
+    """A checkpoint that another graph has made, as `migrate` makes it; else the same."""
     old = found.checkpoint["versions_seen"].get(GRAPH)
     changed = sorted(changes(old, mine)) if old is not None else []
     if not changed or migrate is None:

@@ -95,7 +95,7 @@ def load_machine(run: Run, loaded: Loaded) -> Machine:
 
 
 def sign(machine: Machine) -> None:
-    """Let the next checkpoint say which graph has cut it, unless the one before has said so."""
+    """Let the next checkpoint say which graph has made it, unless the one before has said so."""
     mine = machine.program.fingerprint
     if mine and machine.seen.get(GRAPH) != mine:
         machine.seen[GRAPH] = dict(mine)

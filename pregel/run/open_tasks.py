@@ -80,7 +80,8 @@ class OpenWork:
         self.claim = null.claim if null is not None else None
 
     def carry(self, run: Run, machine: Machine) -> list[TaskWrites]:
-        """Their records for the checkpoint of the edit, which has been applied. From then on they are the run's."""
+        """Their records for the checkpoint of the edit, which has been applied. From then on they
+        are the run's."""
         before = {id(task): known for task, known in self.tasks}
         kept = match(run, [task for task, _ in self.tasks], upcoming(run, machine))
         machine.carried_ids = {new.path: old.id for old, new in kept}
