@@ -423,13 +423,13 @@ class StateGraph:
         """
         from ..visualize.draft import make_draft
 
-        return make_draft(self, xray)
+        return make_draft(self.snapshot(), xray)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         """How Jupyter shows it: as its drawing, with the mistakes that it still has."""
         from ..visualize.draft import show
 
-        return show(self, include, exclude)
+        return show(self.snapshot(), include, exclude)
 
     if not TYPE_CHECKING:  # or type checkers would take any name
 

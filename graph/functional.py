@@ -318,6 +318,8 @@ class entrypoint:
 class EntryWriter(Writer):
     """The result is the output, and what the next run on the thread sees as `previous`."""
 
+    writes_output = True
+
     def write(self, result: Any, task: Any) -> None:
         """Write both; `entrypoint.final` tells them apart."""
         refuse_coroutine(result, f"entrypoint {task.name!r}")

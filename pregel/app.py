@@ -89,6 +89,7 @@ class Pregel(Portable, StoredThreads):
     """
 
     is_stategraph = True
+    spec: Any = None  # what a `StateGraph` was compiled from
 
     def __init__(
         self,

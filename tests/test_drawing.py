@@ -167,7 +167,7 @@ def test_a_graph_and_its_builder_and_its_drawing_show_alike() -> None:
 
 def test_a_builder_has_a_drawing_of_what_there_is_so_far() -> None:
     builder = joined(graph("a", "b"), ("a", "b"))
-    assert builder.get_graph().model == make_draft(builder).model
+    assert builder.get_graph().model == make_draft(builder.snapshot()).model
     assert {"c"} == {node.id for node in joined(builder, ("b", "c")).get_graph().model.nodes if node.kind == "unknown"}
     assert len(nested().get_graph(xray=True).clusters) == len(nested().compile().get_graph(xray=True).clusters) > 0
 
@@ -211,13 +211,13 @@ def test_mistakes_are_told_with_a_picture_of_what_there_is() -> None:
     for sentence in ("'a' -> 'bee' leads to an unknown node", "its router 'r' leads to unknown node 'sea'"):
         assert sentence in shown[PLAIN] and sentence.replace("'", "&#x27;").replace(">", "&gt;") in shown[HTML]
     assert "< bee? >" in shown[PLAIN] and "<img" in shown[HTML]
-    assert [n.id for n in make_draft(builder).model.nodes if n.kind == "unknown"] == ["bee", "sea"]
-    assert len(find_mistakes(builder)) == 2
+    assert [n.id for n in make_draft(builder.snapshot()).model.nodes if n.kind == "unknown"] == ["bee", "sea"]
+    assert len(find_mistakes(builder.snapshot())) == 2
 
 
 def test_an_empty_builder_can_be_shown() -> None:
     assert "the graph has no entry point" in StateGraph(State)._repr_mimebundle_()[PLAIN]
-    assert [edge.target for edge in make_draft(StateGraph(State).add_node("a", node)).edges] == [END]
+    assert [edge.target for edge in make_draft(StateGraph(State).add_node("a", node).snapshot()).edges] == [END]
 
 
 def test_a_builder_of_which_nothing_can_be_drawn_shows_its_mistakes() -> None:

@@ -1,5 +1,4 @@
-"""A builder that is not compiled yet → its drawing, so far as one can be made, and its mistakes. It
-stays as it is."""
+"""What a builder was told → its drawing, so far as one can be made, and its mistakes."""
 
 from __future__ import annotations
 
@@ -7,10 +6,9 @@ import warnings
 from collections.abc import Collection
 from dataclasses import replace
 
-from ..graph.builder import StateGraph
 from ..graph.compile import compile_graph
-from ..graph.spec import NodeSpec
-from ..graph.validate import ANYWHERE, find_successors
+from ..graph.spec import GraphSpec, NodeSpec
+from ..graph.validate import ANYWHERE, check_graph, find_successors
 from ..pregel.errors import InvalidGraphError
 from ..pregel.names import END, START
 from ..pregel.program.callables import read_callable
@@ -18,18 +16,18 @@ from .drawing import Drawing, bundle
 from .extract import extract
 
 
-def find_mistakes(builder: StateGraph) -> tuple[str, ...]:
+def find_mistakes(spec: GraphSpec) -> tuple[str, ...]:
     """What is wrong with it as a whole, in sentences."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # advice is for those who compile
-            builder.validate()
+            check_graph(spec, ())
     except InvalidGraphError as error:
         return error.mistakes
     return ()
 
 
-def make_draft(builder: StateGraph, xray: bool | int = False) -> Drawing:
+def make_draft(spec: GraphSpec, xray: bool | int = False) -> Drawing:
     """Its drawing. Names that edges speak of and that are no nodes are drawn as unknown, with a
     question mark.
 
@@ -39,7 +37,6 @@ def make_draft(builder: StateGraph, xray: bool | int = False) -> Drawing:
     Raises:
         InvalidGraphError: it is so wrong that nothing can be drawn.
     """
-    spec = builder.snapshot()
     leads = find_successors(spec)
     named = {*leads, *(end for ends in leads.values() for end in ends)} - {START, END, ANYWHERE}
     missing = sorted(named - spec.nodes.keys() - spec.handlers().keys())
@@ -60,13 +57,13 @@ def make_draft(builder: StateGraph, xray: bool | int = False) -> Drawing:
 
 
 def show(
-    builder: StateGraph,
+    spec: GraphSpec,
     include: Collection[str] | None = None,
     exclude: Collection[str] | None = None,
 ) -> dict[str, str]:
     """How notebooks show it: its drawing, under its mistakes if it has any. Never raises."""
-    wrong = find_mistakes(builder)
+    wrong = find_mistakes(spec)
     remark = "\n".join(
         ["This graph cannot be compiled yet:", *(f"  - {sentence}" for sentence in wrong)]
     )
-    return bundle(lambda: make_draft(builder), include, exclude, remark if wrong else "")
+    return bundle(lambda: make_draft(spec), include, exclude, remark if wrong else "")

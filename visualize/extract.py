@@ -8,26 +8,43 @@ kind `unknown`.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from ..graph.branch import BranchWriter, literals, sends, sends_anywhere
-from ..graph.compile import CompiledStateGraph
-from ..graph.functional import EntryWriter
-from ..pregel.app import Pregel
+from ..graph.spec import GraphSpec
 from ..pregel.names import END, NS_END, NS_SEP, START, TASKS, split_number, triggered_node
-from ..pregel.program.program import CompiledNode
+from ..pregel.program.program import CompiledNode, Program
 from ..pregel.program.writes import (
     ChannelWrite,
     ChannelWriteEntry,
     ChannelWriteTupleEntry,
     StateWriter,
 )
-from ..pregel.types import Send
+from ..pregel.types import All, Send
 from .labels import ANY_NODE, PERHAPS, visible
 from .model import EdgeKind, GraphEdge, GraphModel, GraphNode
 
 
-def extract(app: Pregel, xray: bool | int = False) -> GraphModel:
+class CompiledGraph(Protocol):
+    """What a drawing reads of a compiled graph.
+
+    Attributes:
+        program: the table that runs.
+        spec: what a `StateGraph` was compiled from; None of other graphs.
+        interrupt_before, interrupt_after: the nodes to stop at, or "*".
+    """
+
+    @property
+    def program(self) -> Program: ...
+    @property
+    def spec(self) -> GraphSpec | None: ...
+    @property
+    def interrupt_before(self) -> All | Sequence[str]: ...
+    @property
+    def interrupt_after(self) -> All | Sequence[str]: ...
+
+
+def extract(app: CompiledGraph, xray: bool | int = False) -> GraphModel:
     """What a drawing of this graph shows.
 
     Args:
@@ -65,7 +82,9 @@ class _Extraction:
         self.nodes: list[GraphNode] = []
         self.edges: list[GraphEdge] = []
 
-    def add_graph(self, app: Pregel, inside: str, levels: int, above: tuple[Any, ...]) -> None:
+    def add_graph(
+        self, app: CompiledGraph, inside: str, levels: int, above: tuple[Any, ...]
+    ) -> None:
         """Add one graph, and the graphs inside it.
 
         Args:
@@ -88,7 +107,7 @@ class _Extraction:
         for edge in edges:
             self._add_edge(edge, inside, holders)
 
-    def _add_others(self, app: Pregel, inside: str, ends: Collection[str]) -> None:
+    def _add_others(self, app: CompiledGraph, inside: str, ends: Collection[str]) -> None:
         """Add the ends of edges that are no nodes of the program: joins, anywhere, and END."""
         joins = {join.channel: join.kind for join in app.program.joins}
         for name in ends:
@@ -112,7 +131,11 @@ class _Extraction:
         self.edges += [GraphEdge(a, b, *edge[2:]) for a in sources for b in targets]
 
     def _add_node(
-        self, app: Pregel, node: CompiledNode, inside: str, nested: list[tuple[str, Pregel]]
+        self,
+        app: CompiledGraph,
+        node: CompiledNode,
+        inside: str,
+        nested: list[tuple[str, CompiledGraph]],
     ) -> list[str]:
         """Add a node, as a cluster if it shows graphs; returns the ids of the clusters that hold
         them."""
@@ -147,7 +170,7 @@ class _Extraction:
         return found
 
 
-def _build_node(app: Pregel, node: CompiledNode, inside: str) -> GraphNode:
+def _build_node(app: CompiledGraph, node: CompiledNode, inside: str) -> GraphNode:
     return GraphNode(
         _id(inside, node.name),
         _handler_label(node) if _handles(node) else node.name,
@@ -175,7 +198,9 @@ def _is_listed(name: str, names: str | Sequence[str]) -> bool:
     return names == "*" or name in names
 
 
-def _list_nested(app: Pregel, name: str, above: tuple[Any, ...]) -> list[tuple[str, Pregel]]:
+def _list_nested(
+    app: CompiledGraph, name: str, above: tuple[Any, ...]
+) -> list[tuple[str, CompiledGraph]]:
     """The graphs that a node holds, or has been seen to run, by key; not those around it."""
     return [
         (key, graph)
@@ -226,27 +251,27 @@ def _merge(edges: Iterable[GraphEdge]) -> list[GraphEdge]:
 # -- the edges of one graph ------------------------------------------------------------------------
 
 
-def _list_edges(app: Pregel) -> Iterator[GraphEdge]:
-    if isinstance(app, CompiledStateGraph):
-        yield from _list_state_edges(app)
+def _list_edges(app: CompiledGraph) -> Iterator[GraphEdge]:
+    if app.spec is not None:
+        yield from _list_state_edges(app.program, app.spec)
     else:
-        yield from _list_raw_edges(app)
+        yield from _list_raw_edges(app.program)
     for node in app.program.nodes.values():
         if node.handler is not None:
             yield GraphEdge(node.name, node.handler.name, "error")
 
 
-def _list_state_edges(app: CompiledStateGraph) -> Iterator[GraphEdge]:
+def _list_state_edges(program: Program, spec: GraphSpec) -> Iterator[GraphEdge]:
     """In the order of the nodes; of each node plain edges first, in that order, too, then those of
     joins and routers as declared, and last where its commands go."""
-    to_end, destinations = app.spec.ending_nodes(), app.spec.command_ends()
-    joins = app.program.joins
-    order = {name: place for place, name in enumerate(app.program.nodes)}
+    to_end, destinations = spec.ending_nodes(), spec.command_ends()
+    joins = program.joins
+    order = {name: place for place, name in enumerate(program.nodes)}
 
     def place(edge: GraphEdge) -> int:
         return order[edge.target] if edge.kind == "plain" else len(order)
 
-    for name, node in app.program.nodes.items():
+    for name, node in program.nodes.items():
         mine = sorted(_list_written(node), key=place)
         goes_to = destinations.get(name, {})
         mine += [GraphEdge(name, end, "goto", label) for end, label in goes_to.items()]
@@ -299,26 +324,25 @@ def _list_routed(source: str, router: BranchWriter) -> Iterator[GraphEdge]:
 # -- the edges of a raw Pregel ---------------------------------------------------------------------
 
 
-def _list_raw_edges(app: Pregel) -> Iterator[GraphEdge]:
+def _list_raw_edges(program: Program) -> Iterator[GraphEdge]:
     """Through channels, whose names they bear: from the input, between nodes, to the output."""
-    program = app.program
     for channel in _as_tuple(program.inputs):
         label = "" if channel == START else channel
         yield from (GraphEdge(START, end, label=label) for end in program.triggers.get(channel, ()))
     outputs = set(_as_tuple(program.outputs))
     for node in program.nodes.values():
         for writer in node.writers:
-            if isinstance(writer, EntryWriter):
+            if writer.writes_output:
                 yield GraphEdge(node.name, END)
             elif isinstance(writer, ChannelWrite):
                 for entry in writer.writes:
-                    yield from _list_entry_edges(app, node, entry, outputs)
+                    yield from _list_entry_edges(program, node, entry, outputs)
             else:
                 yield GraphEdge(node.name, _anywhere(node.name), "conditional")
 
 
 def _list_entry_edges(
-    app: Pregel, node: CompiledNode, entry: object, outputs: set[str]
+    program: Program, node: CompiledNode, entry: object, outputs: set[str]
 ) -> Iterator[GraphEdge]:
     """Where one entry of a node's `ChannelWrite` leads."""
     if isinstance(entry, Send):
@@ -326,14 +350,14 @@ def _list_entry_edges(
     elif isinstance(entry, ChannelWriteTupleEntry):
         yield GraphEdge(node.name, _anywhere(node.name), "conditional")
     elif isinstance(entry, ChannelWriteEntry) and entry.channel != TASKS:
-        yield from _list_subscribers(app, node, entry, outputs)
+        yield from _list_subscribers(program, node, entry, outputs)
 
 
 def _list_subscribers(
-    app: Pregel, node: CompiledNode, entry: ChannelWriteEntry, outputs: set[str]
+    program: Program, node: CompiledNode, entry: ChannelWriteEntry, outputs: set[str]
 ) -> Iterator[GraphEdge]:
     kind: EdgeKind = "conditional" if entry.skip_none or entry.mapper is not None else "plain"
-    for end in app.program.triggers.get(entry.channel, ()):
+    for end in program.triggers.get(entry.channel, ()):
         yield GraphEdge(node.name, end, kind, entry.channel)
     if entry.channel in outputs:
         yield GraphEdge(node.name, END, kind, entry.channel)

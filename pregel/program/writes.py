@@ -56,9 +56,15 @@ class Writing(Protocol):
 
 
 class Writer:
-    """Turns a node's result into writes. `awrite` is used in async runs if `is_async`."""
+    """Turns a node's result into writes.
+
+    Attributes:
+        is_async: whether async runs use `awrite`.
+        writes_output: whether all it writes is the output of the graph.
+    """
 
     is_async = False
+    writes_output = False
 
     def write(self, result: Any, task: Any) -> None:
         """Append the writes that `result` stands for to `task.writes`.
