@@ -96,7 +96,7 @@ def _check_breakpoints(graph: GraphSpec, interrupt: All | Sequence[str]) -> Iter
         return
     for name in (interrupt,) if isinstance(interrupt, str) else interrupt:
         if name not in graph.nodes:
-            yield f"interrupt at unknown node {name!r}; {nearest(name, graph.nodes)}"
+            yield f"a breakpoint names the unknown node {name!r}; {nearest(name, graph.nodes)}"
 
 
 # -- what only looks wrong ------------------------------------------------------------------------

@@ -359,7 +359,9 @@ class Pregel(Portable, StoredThreads):
 
     def _cache(self) -> Any:
         if self.cache is None:
-            raise ValueError(f"{self.name!r} has no cache: compile(cache=InMemoryCache())")
+            raise ValueError(
+                f"graph {self.name!r} has no cache: give it one by compile(cache=InMemoryCache())"
+            )
         return self.cache
 
     def _cached(self, names: Iterable[str] | None) -> list[tuple[str, ...]]:

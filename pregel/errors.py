@@ -76,8 +76,8 @@ class GraphChangedError(StateGraphError):
 
     def __init__(self, where: str, lost: Sequence[str]) -> None:
         super().__init__(
-            f"{where} has pending work that this graph lacks, or has as another kind: "
-            f"{', '.join(lost)}. Restore that part of the graph, or convert the thread with "
+            f"{where} has pending work for parts of the graph that are gone or have changed their "
+            f"kind: {', '.join(lost)}. Restore those parts, or convert the thread with "
             "compile(migrate=...), or drop the pending work with "
             "update_state(config, None, as_node=END)"
         )
@@ -208,15 +208,15 @@ class UnknownInterruptError(StateGraphError, RuntimeError):
         text = {
             "ambiguous": "several questions are pending: answer by id with "
             "Command(resume={id: answer})",
-            "answered": f"{', '.join(self.interrupt_ids)} got an answer already, and the run that "
-            "brought it has not ended: wait for that run; if its process died, invoke(None) goes on "
-            "with that answer",
-            "nested": "nested graphs start over when an old checkpoint runs again, so their "
-            "questions get new ids: run it with None, then answer",
+            "answered": f"{', '.join(self.interrupt_ids)} already has an answer, and the run that "
+            "brought it has not ended: wait for that run; if its process has died, "
+            "invoke(None, config) goes on with that answer",
+            "nested": "when an old checkpoint runs again, its nested graphs start over and their "
+            "questions get new ids: first invoke(None, config), then answer the new questions",
         }.get(reason, f"no question is pending under {', '.join(self.interrupt_ids)}")
         if not self.interrupt_ids and not self.pending_ids:
             super().__init__(
-                "nothing is asked on this thread: it is not paused, or was answered already"
+                "this thread has no open question: it is not paused, or has already been answered"
             )
         else:
             super().__init__(f"{text}; pending: {pending}")

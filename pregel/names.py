@@ -167,8 +167,8 @@ def child_ns(ns: str, node: str, task_id: str, *, stable: bool = False) -> str:
     """The namespace of the first graph that a task runs; with `stable`, the same in every run.
 
     Raises:
-        ValueError: a node below the outermost graph is named like a number, and `stable` would take it
-            for one.
+        ValueError: a node below the outermost graph has a number as its name; a stable namespace
+            could not tell it from the number of a task.
 
     >>> child_ns("outer:1d44", "inner", "46e4"), child_ns("outer:1d44", "inner", "46e4", stable=True)
     ('outer:1d44|inner:46e4', 'outer|inner')
@@ -180,9 +180,9 @@ def child_ns(ns: str, node: str, task_id: str, *, stable: bool = False) -> str:
     for name in names[1:]:
         if _is_number(name):
             raise ValueError(
-                f"node {name!r} must not be named like a number: it leads to a graph with checkpointer=True, whose "
-                "history is found by the names of its nodes; rename the node, or compile that graph with "
-                "checkpointer=None"
+                f"the name of node {name!r} must not be a number: it runs a graph with "
+                "checkpointer=True, whose history is found by the names of the nodes around it; "
+                "rename the node, or compile that graph with checkpointer=None"
             )
     return NS_SEP.join(names)
 

@@ -19,7 +19,9 @@ LENT = ("checkpointer", "store", "cache", "executor")
 """What a graph only uses: copies share it."""
 
 _FUNCTIONS = "define functions and classes at the top of a module, or use cloudpickle"
-_LENT = "compile the graph without it, or take app.copy({%r: None}), and give it where the graph is loaded"
+_LENT = (
+    "compile the graph without it, or pickle app.copy({%r: None}), and set it again after loading"
+)
 
 
 class Portable:

@@ -201,8 +201,8 @@ def running(what: str) -> Any:
     task = RUNNING.get()
     if task is None:
         raise RuntimeError(
-            f"{what} was called outside of a running node. In a thread of your own, run "
-            "the call in a contextvars.copy_context() that was taken inside the node."
+            f"{what} must be called inside a running node. In a thread of your own, run the call "
+            "in a contextvars.copy_context() that was taken inside the node."
         )
     return task
 

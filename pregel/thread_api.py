@@ -203,7 +203,8 @@ class StoredThreads:
             if name not in known:
                 level, _ = split_number(name)
                 raise ValueError(
-                    f"subgraph {level!r} of namespace {ns!r} not found; {nearest(level, known)}"
+                    f"namespace {ns!r} names the unknown subgraph {level!r}; "
+                    f"{nearest(level, known)}"
                 )
             graph = known[name]
         return graph
@@ -288,7 +289,7 @@ class StoredThreads:
     def _thread(self, config: RunnableConfig) -> tuple[BaseCheckpointSaver, RunnableConfig]:
         if not isinstance(self.checkpointer, BaseCheckpointSaver):
             raise ValueError(
-                "no checkpointer set: compile(checkpointer=...) to keep and inspect threads"
+                "no checkpointer set: compile(checkpointer=...) to store and inspect threads"
             )
         where = address(*coordinates(merge_configs(self.config, normalize(config))))
         return self._saver_at(self.checkpointer, where), where

@@ -184,7 +184,7 @@ def test_a_result_can_be_waited_for_with_a_limit(drive: Drive) -> None:
 
 
 def test_outside_of_a_run_a_task_cannot_be_called() -> None:
-    with pytest.raises(RuntimeError, match="'double'.*outside of a running node"):
+    with pytest.raises(RuntimeError, match="'double'.*inside a running node"):
         double(1)
 
 

@@ -143,12 +143,12 @@ def test_an_empty_command_is_an_error(drive: Any, before: list[Any], command: An
 
 
 WRONG: dict[str, tuple[Command[Any], type[Exception], str]] = {
-    "goto": (Command(goto="zz"), InvalidRouteError, "goes to 'zz'"),
-    "goto START": (Command(goto=START), InvalidRouteError, "not a node to run"),
-    "one of several": (Command(goto=["o", "zz"]), InvalidRouteError, "goes to 'zz'"),
+    "goto": (Command(goto="zz"), InvalidRouteError, "goes to the unknown node 'zz'"),
+    "goto START": (Command(goto=START), InvalidRouteError, "neither START nor END can be run"),
+    "one of several": (Command(goto=["o", "zz"]), InvalidRouteError, "goes to the unknown node 'zz'"),
     "near miss": (Command(goto=["x_"]), InvalidRouteError, "did you mean 'x'"),
     "Send": (Command(goto=Send("zz", 1)), InvalidRouteError, "'zz'"),
-    "Send to END": (Command(goto=Send(END, 1)), InvalidRouteError, "not a node to run"),
+    "Send to END": (Command(goto=Send(END, 1)), InvalidRouteError, "neither START nor END can be run"),
     "key": (Command(update={"lgo": ["u"]}), InvalidUpdateError, "unknown key 'lgo'; did you mean 'log'"),
     "pair": (Command(update=[("lgo", 1)]), InvalidUpdateError, "'lgo'"),
     "shape": (Command(update="abc"), InvalidUpdateError, "'abc'"),

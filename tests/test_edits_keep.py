@@ -253,7 +253,7 @@ def test_an_update_that_leads_elsewhere_closes_what_it_replaces(drive: Any, save
     builder.add_edge(START, "a").add_conditional_edges("a", lambda s: "q" if s.get("text") else "p", ["p", "q"])
     app = builder.compile(checkpointer=saver)
     drive.invoke(app, {}, CFG)
-    with pytest.warns(GraphWarning, match="as 'a' closes the questions of 'p', to which .* act in the place .*as_node='p'"):
+    with pytest.warns(GraphWarning, match="as 'a' does not lead to 'p', and so closes the questions .* act as the node .*as_node='p'"):
         drive.update_state(app, CFG, {"text": "now"}, as_node="a")
     assert drive.get_state(app, CFG).next == ("q",) and not drive.get_state(app, CFG).interrupts
     assert drive.invoke(app, None, CFG)["log"] == ["a", "q"]
@@ -334,7 +334,7 @@ def test_an_edit_of_a_paused_entrypoint_must_say_as_whom(drive: Any, saver: Any)
         return interrupt("ok?")
 
     drive.invoke(flow, 1, CFG)
-    with pytest.raises(InvalidUpdateError, match="say as_node='flow'"):
+    with pytest.raises(InvalidUpdateError, match="specify as_node='flow'"):
         drive.update_state(flow, CFG, None)
     assert drive.invoke(flow, Command(resume="yes"), CFG) == "yes"
 

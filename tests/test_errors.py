@@ -96,7 +96,7 @@ AT_ONCE: dict[str, tuple[Build, type[Exception], str]] = {
     "bar in a name": (lambda g: g.add_node("a|b", logs), ValueError, r"'a\|b': '\|'"),
     "no action": (lambda g: g.add_node("y"), TypeError, "node 'y' has no action"),
     "None alone": (lambda g: g.add_node(None), TypeError, "needs an action"),
-    "number as an action": (lambda g: g.add_node("y", 3), TypeError, "node 'y': expected a function.*int: 3"),
+    "number as an action": (lambda g: g.add_node("y", 3), TypeError, "node 'y' must be a function.*int: 3"),
     "two actions": (lambda g: g.add_node(logs, logs), TypeError, "a name and an action"),
     "unknown keyword": (lambda g: g.add_node("y", logs, foo=1), TypeError, "foo"),
     "metadata": (lambda g: g.add_node("y", logs, metadata="m"), TypeError, "node 'y': metadata must be a dict, got 'm'"),
@@ -250,12 +250,12 @@ COMPILE: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "breakpoint at None": ({"interrupt_before": [None]}, ValueError, "interrupt_before names None"),
     "breakpoint in a list": ({"interrupt_before": [["x"]]}, ValueError, r"interrupt_before names \['x'\]"),
     "breakpoint of no kind": ({"interrupt_after": 3}, ValueError, "interrupt_after names 3"),
-    "checkpointer": ({"checkpointer": object()}, TypeError, "checkpointer is a saver"),
+    "checkpointer": ({"checkpointer": object()}, TypeError, "checkpointer must be a saver"),
     "checkpointer's class": ({"checkpointer": InMemorySaver}, TypeError, "an instance, not the class"),
     "checkpointer as text": ({"checkpointer": "memory"}, TypeError, "'memory'"),
     "checkpointer not opened": ({"checkpointer": SqliteSaver.from_conn_string(":memory:")}, TypeError, "open it: `with"),
-    "store": ({"store": 3}, TypeError, "store.* not 3"),
-    "cache": ({"cache": True}, TypeError, "cache.* not True"),
+    "store": ({"store": 3}, TypeError, "store.* got 3"),
+    "cache": ({"cache": True}, TypeError, "cache.* got True"),
     "store's class": ({"store": dict}, TypeError, "an instance, not the class"),
     "name": ({"name": 3}, TypeError, "name.* got 3"),
     "unknown keyword": ({"foo": 1}, TypeError, "foo"),
@@ -336,7 +336,7 @@ def test_two_writes_where_one_is_allowed_name_key_step_writers_and_thread(
     with pytest.raises(InvalidUpdateError) as caught:
         drive.invoke(app, {"log": ["in"]}, THREAD)
     text = told(caught.value)
-    for part in (f"key {key}", advice, "step 1", "p, q", "'t-1'", "Nothing of this superstep was applied"):
+    for part in (f"key {key}", advice, "step 1", "p, q", "'t-1'", "No write of this superstep was applied"):
         assert part in text
     state = drive.get_state(app, THREAD)
     assert state.values == {"log": ["in"]}, "all or nothing"
@@ -503,7 +503,7 @@ RAW: dict[str, tuple[Callable[[], Any], str]] = {
     "unknown output": (lambda: raw(output_channels=["b", "q"]), "output channel 'q'"),
     "unknown trigger": (lambda: raw(NodeBuilder().subscribe_only("q")), "node 'n'.*'q'"),
     "unknown read": (lambda: raw(NodeBuilder().subscribe_to("a").read_from("q")), "node 'n' reads unknown channel 'q'"),
-    "unknown write": (lambda: raw(NodeBuilder().subscribe_only("a").write_to("q")), "node 'n' writes to unknown channel 'q'"),
+    "unknown write": (lambda: raw(NodeBuilder().subscribe_only("a").write_to("q")), "node 'n' writes to the unknown channel 'q'"),
     "write to the tasks": (
         lambda: raw(NodeBuilder().subscribe_only("a").write_to(ChannelWriteEntry("__pregel_tasks"))), "node 'n'.*reserved"
     ),
@@ -511,8 +511,8 @@ RAW: dict[str, tuple[Callable[[], Any], str]] = {
     "reserved channel": (
         lambda: raw(channels={"a": EphemeralValue(str), "b": LastValue(str), "__input__": LastValue(str)}), "'__input__'.*reserved"
     ),
-    "no channel": (lambda: raw(channels={"a": EphemeralValue(str), "b": str}), "channel 'b': must be a channel"),
-    "no node": (lambda: raw(nodes={"n": logs}), "node 'n': must be a PregelNode"),
+    "no channel": (lambda: raw(channels={"a": EphemeralValue(str), "b": str}), "channel 'b' must be a channel"),
+    "no node": (lambda: raw(nodes={"n": logs}), "node 'n' must be a PregelNode"),
     "nobody listens": (lambda: raw(input_channels="b"), "no node subscribes"),
     "breakpoint": (lambda: raw(interrupt_before_nodes=["q"]), "unknown node 'q'"),
 }  # fmt: skip
@@ -534,7 +534,7 @@ def test_several_input_channels_want_a_dict_that_holds_one_of_them(drive: Any) -
 
 def test_a_raw_write_to_nowhere_names_node_and_channel(drive: Any) -> None:
     writes = ChannelWriteTupleEntry(lambda value: [("q", value)])
-    with pytest.raises(InvalidUpdateError, match="node 'n' wrote to unknown channel 'q'"):
+    with pytest.raises(InvalidUpdateError, match="node 'n' wrote to the unknown channel 'q'"):
         drive.invoke(raw(NodeBuilder().subscribe_only("a").write_to(writes)), "x")
 
 

@@ -68,7 +68,7 @@ def test_newton_finds_the_root(tmp_path: Path) -> None:
 def test_newton_gives_up_where_there_is_no_root(tmp_path: Path) -> None:
     *guesses, last = run("newton", "-3", cwd=tmp_path).splitlines()
     assert len(guesses) == 20
-    assert last.startswith("gave up: StateGraph: recursion limit of 20 supersteps reached with work left: improve")
+    assert last.startswith("gave up: StateGraph: the recursion limit of 20 supersteps was reached with work left: improve")
 
 
 # -- approval -------------------------------------------------------------------------------------------------

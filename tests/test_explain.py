@@ -65,8 +65,8 @@ def test_every_visible_node_gets_a_status_and_a_sentence(drive: Any) -> None:
     found = explain(drive, app)
     assert states(found) == {"x": "idle", "y": "next", "z": "idle"}
     assert found["y"].why == "it runs in the next superstep"
-    assert found["z"].why == "nothing has led to it yet"
-    assert found["x"].why == "nothing leads to it now"
+    assert found["z"].why == "nothing has triggered it yet"
+    assert found["x"].why == "nothing triggers it now"
 
 
 def test_a_half_full_join_names_who_is_missing(drive: Any) -> None:
@@ -97,8 +97,8 @@ def test_a_question_and_a_finished_sibling_are_told_apart(drive: Any) -> None:
     app = graph({"ok": says("ok"), "q": asks("q")}, (START, "ok"), (START, "q"))
     drive.invoke(app, {}, CFG)
     found = explain(drive, app)
-    assert found["q"] == ("next", "paused: it asked 'q?' and waits for the answer", ())
-    assert found["ok"] == ("waiting", "it has finished; its superstep waits for the others", ())
+    assert found["q"] == ("next", "it is paused: it asked 'q?' and waits for the answer", ())
+    assert found["ok"] == ("waiting", "it has finished; its superstep waits for the other nodes", ())
 
 
 def test_a_failed_node_shows_its_error(drive: Any) -> None:
@@ -125,7 +125,7 @@ def test_a_deferred_join_that_is_complete_waits_for_the_end(drive: Any) -> None:
     builder.add_edge(START, "p").add_edge(START, "q").add_edge(START, "r1").add_edge("r1", "r2")
     app = builder.compile(checkpointer=InMemorySaver(), interrupt_before=["r2"])
     drive.invoke(app, {}, CFG)
-    assert explain(drive, app)["late"] == ("waiting", "nothing has led to it yet; the join 'join:p+q:late' is complete and waits until nothing else can run", ())
+    assert explain(drive, app)["late"] == ("waiting", "nothing has triggered it yet; the join 'join:p+q:late' is complete and waits until nothing else can run", ())
 
 
 def test_a_deferred_node_that_has_run_waits_no_more(drive: Any) -> None:
@@ -133,7 +133,7 @@ def test_a_deferred_node_that_has_run_waits_no_more(drive: Any) -> None:
     builder.add_edge(START, "a1").add_edge(START, "late")
     app = builder.compile(checkpointer=InMemorySaver())
     drive.invoke(app, {}, CFG)
-    assert explain(drive, app)["late"] == ("idle", "nothing leads to it now", ())
+    assert explain(drive, app)["late"] == ("idle", "nothing triggers it now", ())
 
 
 def test_a_channel_of_one_s_own_says_what_its_node_waits_for(drive: Any) -> None:
@@ -170,7 +170,7 @@ def test_an_error_handler_is_triggered_by_nobody(drive: Any) -> None:
     app = builder.compile(checkpointer=InMemorySaver())
     drive.invoke(app, {}, CFG)
     handlers = [status for name, status in explain(drive, app).items() if name != "n"]
-    assert all(status.state == "idle" and "takes over when" in status.why for status in handlers)
+    assert all(status.state == "idle" and "whose errors it handles" in status.why for status in handlers)
 
 
 def test_an_old_checkpoint_and_a_nested_graph_are_explained_too(drive: Any) -> None:

@@ -139,7 +139,7 @@ def observed(world: World, step: Any, known: dict[str, str]) -> Any:
         return world.result(Command(resume={"f" * 32: what, **dict.fromkeys(known.values(), what)}), config)
     with warnings.catch_warnings():
         # Such updates are drawn on purpose, and the model says what becomes of the questions.
-        warnings.filterwarnings("ignore", "thread .* closes the questions of", GraphWarning)
+        warnings.filterwarnings("ignore", "thread .* closes the questions", GraphWarning)
         world.call("update_state", config, None if what in (END, "__copy__") else {"log": [f"as {what}"]}, what)
     return None
 

@@ -303,7 +303,7 @@ def test_the_id_of_an_answered_question_does_not_answer_the_next(drive: Any) -> 
 def test_an_answer_to_a_finished_thread_is_an_error(drive: Any, wrong: Any) -> None:
     app = graph({"n": says("n")}, (START, "n"))
     drive.invoke(app, {}, CFG)
-    with pytest.raises(UnknownInterruptError, match="nothing is asked|no question is pending"):
+    with pytest.raises(UnknownInterruptError, match="no open question|no question is pending"):
         drive.invoke(app, Command(resume=wrong), CFG)
 
 
@@ -594,7 +594,7 @@ def test_several_answers_for_nested_questions_of_an_old_checkpoint_are_refused_w
     assert drive.invoke(app, answers, CFG)["log"] == ["P", "Q"]
     then = at(drive, app, 0)
     before = len(drive.history(app, CFG))
-    with pytest.raises(UnknownInterruptError, match="run it with None, then answer"):
+    with pytest.raises(UnknownInterruptError, match="then answer the new questions"):
         drive.invoke(app, answers, then)
     assert len(drive.history(app, CFG)) == before
     anew = drive.invoke(app, None, then)

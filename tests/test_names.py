@@ -115,7 +115,7 @@ def test_a_name_like_a_number_that_would_be_taken_for_one_is_refused(drive: Any)
     inner: Any = StateGraph(Count).add_node("a", lambda state: None).add_edge(START, "a").compile(checkpointer=True)
     middle: Any = StateGraph(Count).add_node("7", inner).add_edge(START, "7").compile(checkpointer=True)
     app = StateGraph(Count).add_node("m", middle).add_edge(START, "m").compile(checkpointer=InMemorySaver())
-    with pytest.raises(ValueError, match="node '7' must not be named like a number"):
+    with pytest.raises(ValueError, match="the name of node '7' must not be a number"):
         drive.invoke(app, {"n": 1}, {"configurable": {"thread_id": "1"}})
 
 

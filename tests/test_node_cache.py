@@ -462,7 +462,7 @@ def test_what_cannot_be_stored_is_not_and_a_warning_says_so(drive: Drive) -> Non
 
     app = app_of(give)
     for _ in range(2):
-        with pytest.warns(UserWarning, match="'node': its result is not cached"):
+        with pytest.warns(UserWarning, match="'node': the result was not cached"):
             drive.invoke(app, {"n": 1})
     assert CALLS == [1, 1]
 

@@ -300,7 +300,7 @@ def test_without_a_store_none_is_given(drive: Any) -> None:
 def test_a_reserved_name_with_a_foreign_annotation_is_refused() -> None:
     def node(state: State, config: int) -> None: ...
 
-    with pytest.raises(TypeError, match="node 'n': parameter 'config' is annotated"):
+    with pytest.raises(TypeError, match="node 'n': the parameter 'config' is annotated"):
         StateGraph(State).add_node("n", node)
 
 

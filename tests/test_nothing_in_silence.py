@@ -173,28 +173,28 @@ WRONG_RETURNS: dict[str, tuple[Any, str]] = {
     "a mock": (Mock(), "Mock: <"),
     "a mock that does magic": (MagicMock(), "MagicMock: <"),
     # objects of ours in the wrong place
-    "a Command inside a Command": (Command(update=Command(update={"x": 1})), "return them as a list"),
-    "a Command with an answer": (Command(update={"x": 1}, resume=1), "an answer is brought by the caller"),
+    "a Command inside a Command": (Command(update=Command(update={"x": 1})), "return both in a list"),
+    "a Command with an answer": (Command(update={"x": 1}, resume=1), "only the caller can answer"),
     "a Command for a parent that is not there": (Command(graph=Command.PARENT), "there is no parent graph"),
-    "a Send inside a Command's update": (Command(update=Send("b", 1)), r"Sends go into Command\(goto="),
-    "an Interrupt": (Interrupt("?", "1"), r"to ask, call interrupt\(value\)"),
-    "a list of Interrupts": ([Interrupt("?", "1")], r"to ask, call interrupt\(value\)"),
+    "a Send inside a Command's update": (Command(update=Send("b", 1)), r"put Sends into Command\(goto="),
+    "an Interrupt": (Interrupt("?", "1"), r"to ask a question, call interrupt\(value\)"),
+    "a list of Interrupts": ([Interrupt("?", "1")], r"to ask a question, call interrupt\(value\)"),
     "an Overwrite without a key": (Overwrite({"x": 1}), r'under the key .*: \{"key": Overwrite\(value\)\}'),
-    "a snapshot": (StateSnapshot({}, (), {}, None, None, None, (), ()), r"its values are in \.values"),
+    "a snapshot": (StateSnapshot({}, (), {}, None, None, None, (), ()), r"the values of a snapshot are in \.values"),
     "a task of a snapshot": (PregelTask("1", "a", ()), "PregelTask"),
     "a StateUpdate": (StateUpdate({"x": 1}), "for bulk_update_state"),
     "a retry policy": (RetryPolicy(), "RetryPolicy"),
     "a timeout policy": (TimeoutPolicy(), "TimeoutPolicy"),
     "a builder of nodes": (NodeBuilder(), "NodeBuilder"),
-    "a task that was not called": (task(plain), "is it to be called"),
+    "a task that was not called": (task(plain), "should it be called"),
     # classes and functions
     "a class": (Record, "an instance, not the class"),
     "a model's class": (Model, "an instance, not the class"),
     "the class Send": (Send, "an instance, not the class"),
     "the class Command": (Command, "an instance, not the class"),
     "the class dict": (dict, "an instance, not the class"),
-    "a bound method": ([].append, "is it to be called"),
-    "a function": (lambda: plain, "is it to be called"),
+    "a bound method": ([].append, "should it be called"),
+    "a function": (lambda: plain, "should it be called"),
     "a module": (types, "module"),
     # not awaited, not collected
     "a coroutine": (lambda: coroutine(), "is an await missing"),
@@ -207,8 +207,8 @@ WRONG_RETURNS: dict[str, tuple[Any, str]] = {
     "a zip": (lambda: zip("x", [1], strict=True), "`yield` each update in the node itself"),
     "a future": (Future(), r"take its \.result\(\)"),
     # errors that are not raised
-    "an error": (ValueError("x"), "errors are raised, not returned"),
-    "an error in a list": ([ValueError("x")], "errors are raised, not returned"),
+    "an error": (ValueError("x"), "raise errors, do not return them"),
+    "an error in a list": ([ValueError("x")], "raise errors, do not return them"),
     "the class of an error": (ValueError, "an instance, not the class"),
     # plain values
     "a number": (5, "int: 5"),
@@ -220,12 +220,12 @@ WRONG_RETURNS: dict[str, tuple[Any, str]] = {
     "bytes": (b"x", "bytes: b'x'"),
     "text": ("done", "str: 'done'"),
     "no text": ("", "str: ''"),
-    "the name of a node": ("b", r'to go there: Command\(goto="b"\)'),
-    "the end": (END, r'to go there: Command\(goto="__end__"\)'),
-    "a dict and the name of a node": ([{"x": 1}, "b"], r'to go there: Command\(goto="b"\)'),
+    "the name of a node": ("b", r'to go there, return Command\(goto="b"\)'),
+    "the end": (END, r'to go there, return Command\(goto="__end__"\)'),
+    "a dict and the name of a node": ([{"x": 1}, "b"], r'to go there, return Command\(goto="b"\)'),
     "a set": ({"x"}, "a set has no keys"),
     "a pair": (("x", 1), "str: 'x'"),
-    "a list of pairs": ([("x", 1), ("xs", [1])], r"a pair goes into a dict: \{'x': \.\.\.\}"),
+    "a list of pairs": ([("x", 1), ("xs", [1])], r"put the pair into a dict: \{'x': \.\.\.\}"),
     "items": ({"x": 1}.items(), "dict_items"),
     "keys": ({"x": 1}.keys(), "dict_keys"),
     "a list in a list": ([[{"x": 1}]], "list: "),
@@ -235,11 +235,11 @@ WRONG_RETURNS: dict[str, tuple[Any, str]] = {
     "a key that is a number": ({1: 2}, "unknown key 1"),
     "a key that is None": ({None: 1}, "unknown key None"),
     "a Command as a dict": ({"goto": "b", "update": {"x": 1}}, "unknown key 'goto'"),
-    "a way to nowhere": (Command(goto="c"), "goes to 'c'; known: 'a', 'b'"),
-    "the end in quotes": (Command(goto="END"), "goes to 'END'; the end is END, without quotes"),
-    "a way back to the start": (Command(goto=START), "not a node to run"),
-    "a Send to nowhere": ([Send("c", 1)], "goes to 'c'"),
-    "a Send to the end": ([Send(END, 1)], "not a node to run"),
+    "a way to nowhere": (Command(goto="c"), "goes to the unknown node 'c'; known: 'a', 'b'"),
+    "the end in quotes": (Command(goto="END"), "goes to the unknown node 'END'; write END, without quotes"),
+    "a way back to the start": (Command(goto=START), "neither START nor END can be run"),
+    "a Send to nowhere": ([Send("c", 1)], "goes to the unknown node 'c'"),
+    "a Send to the end": ([Send(END, 1)], "neither START nor END can be run"),
     "triples as update": (Command(update=[("x", 1, 2)]), r"\(key, value\) pairs"),
     "text as update": (Command(update="x"), "str: 'x'"),
 }
@@ -274,13 +274,13 @@ def test_a_key_that_is_declared_to_hold_a_send_may(drive: Any) -> None:
 
 def test_a_message_is_told_where_it_belongs(drive: Any) -> None:
     graph = StateGraph(MessagesState).add_node("a", lambda state: Message()).add_edge(START, "a")
-    with pytest.raises(InvalidUpdateError, match=r'a message goes into \{"messages": \[message\]\}'):
+    with pytest.raises(InvalidUpdateError, match=r'return \{"messages": \[message\]\}'):
         drive.invoke(graph.compile(), {"messages": []})
 
 
 def test_where_extra_keys_are_ignored_a_record_of_nothing_but_them_is_told_once(drive: Any) -> None:
     app = returning(Record(), extra_keys="ignore")
-    with pytest.warns(GraphWarning, match="node 'a' returned a Record.*none of the state's keys; dropped"):
+    with pytest.warns(GraphWarning, match="node 'a' returned a Record.*none of the state's keys; it was dropped"):
         assert drive.invoke(app, {"x": 0}) == {"x": 0, "xs": []}
     with pytest.raises(InvalidUpdateError, match=COMMAND):
         drive.invoke(returning(command(), extra_keys="ignore"), {"x": 0})
@@ -292,7 +292,7 @@ def test_a_state_that_is_one_value_takes_any_but_a_command_of_another_library(dr
 
     for value in (Record(), ValueError, {1: 2}, [Row(1, 2)]):
         assert drive.invoke(app_of(value), 0) == value
-    for value, text in ((command(), COMMAND), ([1, OtherSend()], SEND), (Command(update=Command()), "as a list")):
+    for value, text in ((command(), COMMAND), ([1, OtherSend()], SEND), (Command(update=Command()), "both in a list")):
         with pytest.raises(InvalidUpdateError, match=text):
             drive.invoke(app_of(value), 0)
 
@@ -337,10 +337,10 @@ WRONG_ROUTES: dict[str, tuple[Any, str]] = {
     "another library's Send": (OtherSend(), SEND),
     "another library's Sends": ([OtherSend()], SEND),
     "a coroutine": (lambda: coroutine(), "is an await missing"),
-    "a name that is misspelt": ("aa", "goes to 'aa'; did you mean 'a'"),
+    "a name that is misspelt": ("aa", "goes to the unknown node 'aa'; did you mean 'a'"),
     "a set": ({"a"}, "a set has no keys"),
     "a generator": (lambda: generator(), "expected a node name"),
-    "a function": (lambda: plain, "is it to be called"),
+    "a function": (lambda: plain, "should it be called"),
 }
 
 
@@ -431,28 +431,28 @@ def test_raw_graphs_refuse_another_librarys_command_too(drive: Any) -> None:
 # -- settings -------------------------------------------------------------------------------------------------------
 
 WRONG_SETTINGS: dict[str, tuple[Any, str]] = {
-    "misspelt": ({"recursion_limt": 3}, "'recursion_limt' is no setting.*\"recursion_limit\""),
+    "misspelt": ({"recursion_limt": 3}, "'recursion_limt' is not a setting.*\"recursion_limit\""),
     "in camels": ({"recursionLimit": 3}, '"recursion_limit"'),
     "with a dash": ({"max-concurrency": 3}, '"max_concurrency"'),
     "configurable misspelt": ({"configurables": {"thread_id": 1}}, '"configurable"'),
-    "a limit inside configurable": ({"configurable": {"recursion_limit": 3}}, "sets nothing inside `configurable`"),
-    "a bound inside configurable": ({"configurable": {"max_concurrency": 3}}, "sets nothing inside `configurable`"),
-    "tags inside configurable": ({"configurable": {"tags": ["a"]}}, "sets nothing inside `configurable`"),
-    "callbacks inside configurable": ({"configurable": {"callbacks": []}}, "sets nothing inside `configurable`"),
+    "a limit inside configurable": ({"configurable": {"recursion_limit": 3}}, "has no effect inside `configurable`"),
+    "a bound inside configurable": ({"configurable": {"max_concurrency": 3}}, "has no effect inside `configurable`"),
+    "tags inside configurable": ({"configurable": {"tags": ["a"]}}, "has no effect inside `configurable`"),
+    "callbacks inside configurable": ({"configurable": {"callbacks": []}}, "has no effect inside `configurable`"),
     "a thread misspelt": ({"configurable": {"threadId": 1}}, "did you mean.*\"configurable\": {\"thread_id\""),
     "a checkpoint misspelt": ({"configurable": {"thread_id": 1, "checkpointid": 2}}, '"checkpoint_id"'),
     "a flat thread misspelt": ({"threadid": 1}, "\"configurable\": {\"thread_id\""),
-    "a flat thread without a saver": ({"thread_id": 1}, "'thread_id' sets nothing: the graph has no checkpointer"),
-    "a flat checkpoint without a saver": ({"checkpoint_id": "c"}, "'checkpoint_id' sets nothing: .* no checkpointer"),
-    "a run misspelt": ({"runId": "r"}, "'runId' is no setting.*config = {\"run_id\""),
-    "an option misspelt": ({"durabilty": "exit"}, r"'durabilty' is no setting.*invoke\(input, config, durability=...\)"),
+    "a flat thread without a saver": ({"thread_id": 1}, "'thread_id' has no effect: the graph has no checkpointer"),
+    "a flat checkpoint without a saver": ({"checkpoint_id": "c"}, "'checkpoint_id' has no effect: .* no checkpointer"),
+    "a run misspelt": ({"runId": "r"}, "'runId' is not a setting.*config = {\"run_id\""),
+    "an option misspelt": ({"durabilty": "exit"}, r"'durabilty' is not a setting.*invoke\(input, config, durability=...\)"),
     "an option misspelt inside configurable": ({"configurable": {"streamMode": "updates"}}, r"config, stream_mode=...\)"),
     **{
-        f"{option} as a setting": ({option: None}, rf"'{option}' sets nothing here.*invoke\(input, config, {option}=...\)")
+        f"{option} as a setting": ({option: None}, rf"'{option}' has no effect here.*invoke\(input, config, {option}=...\)")
         for option in Options.__annotations__
     },
     **{
-        f"{option} inside configurable": ({"configurable": {option: 1}}, rf"sets nothing inside .*, {option}=...\)")
+        f"{option} inside configurable": ({"configurable": {option: 1}}, rf"has no effect inside .*, {option}=...\)")
         for option in ("durability", "stream_mode", "output_keys", "interrupt_before", "interrupt_after", "subgraphs")
     },
 }
@@ -473,20 +473,20 @@ class Context:
 def test_a_context_inside_configurable_is_told_where_the_graph_has_one(drive: Any) -> None:
     builder = StateGraph(State, context_schema=Context).add_node("a", plain).add_edge(START, "a")
     config: Any = {"configurable": {"context": {"user": "u"}}}
-    with pytest.warns(GraphWarning, match=r"'context' sets nothing inside .*invoke\(input, config, context=...\)"):
+    with pytest.warns(GraphWarning, match=r"'context' has no effect inside .*invoke\(input, config, context=...\)"):
         drive.invoke(builder.compile(), {"x": 0}, config)
     assert drive.invoke(builder.compile(), {"x": 0}, config, context={"user": "u"})["x"] == 1
 
 
 def test_a_setting_that_sets_nothing_is_told_once(drive: Any) -> None:
     builder = StateGraph(State).add_node("a", plain).add_edge(START, "a")
-    with pytest.warns(GraphWarning, match="'recursion_limt' is no setting") as told:
+    with pytest.warns(GraphWarning, match="'recursion_limt' is not a setting") as told:
         app = builder.compile(checkpointer=InMemorySaver()).with_config({"recursion_limt": 3}, configurable={"thread_id": 1})
         drive.invoke(app, {"x": 0})
         drive.get_state(app, None)
         drive.batch(app, [{"x": 0}], {"tags": ["t"]})
     assert len(told) == 1
-    with pytest.warns(GraphWarning, match="'recursion_limt' is no setting") as told:
+    with pytest.warns(GraphWarning, match="'recursion_limt' is not a setting") as told:
         drive.batch(builder.compile(), [{"x": 0}], {"recursion_limt": 3})
     assert len(told) == 1
 
@@ -531,13 +531,13 @@ def test_keys_of_ones_own_and_flat_coordinates_are_no_slips(drive: Any) -> None:
 
 def test_a_thread_that_is_named_twice_is_named_alike(drive: Any) -> None:
     app = StateGraph(State).add_node("a", plain).add_edge(START, "a").compile(checkpointer=InMemorySaver())
-    with pytest.raises(ValueError, match="thread_id is '1' and, in configurable, '2'; give it once"):
+    with pytest.raises(ValueError, match="thread_id must be given once, got '1' and, inside `configurable`, '2'"):
         drive.invoke(app, {"x": 0}, {"thread_id": "1", "configurable": {"thread_id": "2"}})
 
 
 @pytest.mark.parametrize(
     ("option", "text"),
-    [("recursion_limit", r'into the config: \{"recursion_limit"'), ("thread_id", r'\{"configurable": \{"thread_id"')],
+    [("recursion_limit", r'in the config: \{"recursion_limit"'), ("thread_id", r'\{"configurable": \{"thread_id"')],
 )
 def test_a_setting_given_as_an_option_is_told_where_it_belongs(option: str, text: str, drive: Any) -> None:
     app = StateGraph(State).add_node("a", plain).add_edge(START, "a").compile()
@@ -605,7 +605,7 @@ def test_an_async_mock_is_awaited(make: Any) -> None:
 
 def test_an_invoke_that_only_the_object_has_does_not_make_it_a_node() -> None:
     for node in (types.SimpleNamespace(invoke=plain), NonCallableMock()):
-        with pytest.raises(TypeError, match=r"node 'a': expected a function, or an object whose class has invoke\(\)"):
+        with pytest.raises(TypeError, match=r"node 'a' must be a function, or an object whose class has invoke\(\)"):
             StateGraph(State).add_node("a", node)
 
 

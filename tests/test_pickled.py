@@ -145,8 +145,8 @@ def test_a_deep_copy_shares_what_the_graph_was_lent(drive: Any) -> None:
     ("app", "text"),
     [
         (app_of(lambda state: None), "node 'a': .*<lambda>.*; define functions and classes at the top of a module, or use"),
-        (app_of(checkpointer=InMemorySaver()), r"checkpointer InMemorySaver: .*take app\.copy\(\{'checkpointer': None\}\)"),
-        (app_of(store=InMemoryStore()), "store InMemoryStore: .*give it where the graph is loaded"),
+        (app_of(checkpointer=InMemorySaver()), r"checkpointer InMemorySaver: .*pickle app\.copy\(\{'checkpointer': None\}\)"),
+        (app_of(store=InMemoryStore()), "store InMemoryStore: .*set it again after loading"),
         (app_of(app_of(lambda state: None)), "node 'a': graph 'StateGraph' cannot be pickled: node 'a': .*<lambda>"),
         (StateGraph(State).add_node("a", plain).add_conditional_edges(START, lambda state: "a", ["a"]).compile(),
          "what follows node '__start__': .*<lambda>"),

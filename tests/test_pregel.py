@@ -280,13 +280,13 @@ def mistakes(**kwargs: Any) -> str:
         ({"nodes": {"n": on("a", "x")}}, "node 'n' subscribes to unknown channel 'x'"),
         ({"nodes": {"n": on("a").read_from("x")}}, "node 'n' reads unknown channel 'x'"),
         ({"nodes": {"n": PregelNode(channels="x", triggers=["a"])}}, "node 'n' reads 'x', which is not a channel"),
-        ({"nodes": {"n": only("a").write_to("x")}}, "node 'n' writes to unknown channel 'x'"),
+        ({"nodes": {"n": only("a").write_to("x")}}, "node 'n' writes to the unknown channel 'x'"),
         ({"nodes": {"n": only("a").write_to(TASKS)}}, "reserved channel '__pregel_tasks'"),
-        ({"nodes": {"n": lambda x: x}}, "node 'n': must be a PregelNode or NodeBuilder, got function"),
+        ({"nodes": {"n": lambda x: x}}, "node 'n' must be a PregelNode or NodeBuilder, got function"),
         ({"nodes": {}}, "no node subscribes to the input channels ['a']"),
         ({"nodes": {"__interrupt__": only("a")}}, "node '__interrupt__' has a reserved name"),
-        ({"nodes": {"x|y": only("a")}}, "separate namespaces"),
-        ({"nodes": {"x:y": only("a")}}, "separate namespaces"),
+        ({"nodes": {"x|y": only("a")}}, "separators in namespaces"),
+        ({"nodes": {"x:y": only("a")}}, "separators in namespaces"),
         ({"nodes": {"n": PregelNode(channels="a", triggers=["a"], writers=[ChannelWriteEntry("o")])}}, "ChannelWrite"),
         ({"inputs": "x"}, "input channel 'x' does not exist"),
         ({"inputs": "o"}, "no node subscribes to the input channels ['o']"),
@@ -295,11 +295,11 @@ def mistakes(**kwargs: Any) -> str:
         ({"outputs": ["o", "x"]}, "output channel 'x' does not exist"),
         ({"stream_channels": ["x"]}, "stream channel 'x' does not exist"),
         ({"channels": {**cells("ao"), "__input__": LastValue(int)}}, "channel '__input__': the name is reserved"),
-        ({"channels": {**cells("ao"), "b": int}}, "channel 'b': must be a channel instance, got type"),
-        ({"channels": {**cells("ao"), "b": LastValue}}, "channel 'b': must be a channel instance, got type"),
+        ({"channels": {**cells("ao"), "b": int}}, "channel 'b' must be a channel instance, got type"),
+        ({"channels": {**cells("ao"), "b": LastValue}}, "channel 'b' must be a channel instance, got type"),
         ({"channels": {**cells("ao"), TASKS: LastValue(int)}}, "must be a Topic"),
-        ({"interrupt_before_nodes": ["x"]}, "interrupt at unknown node 'x'"),
-        ({"interrupt_after_nodes": ["x"]}, "interrupt at unknown node 'x'"),
+        ({"interrupt_before_nodes": ["x"]}, "a breakpoint names the unknown node 'x'"),
+        ({"interrupt_after_nodes": ["x"]}, "a breakpoint names the unknown node 'x'"),
     ],
 )
 def test_each_mistake_gets_a_sentence(change: dict[str, Any], sentence: str) -> None:
@@ -319,7 +319,7 @@ def test_a_mistake_names_the_nearest_name() -> None:
 
 @pytest.mark.parametrize("wrong", ["memory", InMemorySaver, 1.5, object()])
 def test_a_checkpointer_of_the_wrong_type_is_named(wrong: Any) -> None:
-    with pytest.raises(TypeError, match="checkpointer is a saver"):
+    with pytest.raises(TypeError, match="checkpointer must be a saver"):
         app({"n": only("a")}, cells("ao"), checkpointer=wrong)
 
 
@@ -329,7 +329,7 @@ def test_checkpointer_true_is_for_nested_graphs(drive: Any) -> None:
 
 
 def test_a_body_that_cannot_be_called_names_its_node() -> None:
-    with pytest.raises(TypeError, match="node 'n': expected a function"):
+    with pytest.raises(TypeError, match="node 'n' must be a function"):
         app({"n": only("a").do(5)}, cells("ao"))
 
 
@@ -372,7 +372,7 @@ def test_an_input_without_an_input_channel_is_refused(drive: Any, empty: Any) ->
 
 
 def test_several_input_channels_want_a_dict(drive: Any) -> None:
-    with pytest.raises(TypeError, match=r"expected a dict.*'a'.*got int"):
+    with pytest.raises(TypeError, match=r"must be a dict.*'a'.*got int"):
         drive.invoke(app({"n": on("a", "b")}, cells("abo"), ["a", "b"]), 5)
 
 
@@ -419,7 +419,7 @@ def test_unknown_values_of_options_are_refused(drive: Any) -> None:
 
 @pytest.mark.parametrize("limit", [0, -1])
 def test_a_recursion_limit_below_one_is_refused(drive: Any, limit: int) -> None:
-    with pytest.raises(ValueError, match="recursion_limit must be at least 1"):
+    with pytest.raises(ValueError, match="recursion_limit must be an integer >= 1"):
         drive.invoke(app({"n": only("a")}, cells("ao")), 1, {"recursion_limit": limit})
 
 

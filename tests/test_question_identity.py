@@ -141,7 +141,7 @@ def test_a_key_is_used_once(drive: Drive, place: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize("key", ["", 1, ("a",)])
 def test_a_key_is_a_text(drive: Drive, key: Any) -> None:
     app = app_of(lambda _: {"got": {"a": interrupt("?", key=key)}}, None)
-    with pytest.raises(TypeError, match="must be a text that is not empty"):
+    with pytest.raises(TypeError, match="must be a non-empty string"):
         drive.invoke(app, {"got": {}}, ONE)
 
 

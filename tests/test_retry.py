@@ -137,7 +137,7 @@ def test_retry_on_of_another_kind_is_an_error_where_it_is_given(rule: Any) -> No
 def test_a_raw_graph_tells_of_a_wrong_retry_on_when_something_fails(drive: Drive) -> None:
     node = NodeBuilder().subscribe_only("a").do(lambda a: 1 / 0).add_retry_policies(RetryPolicy(retry_on=3))  # type: ignore[arg-type]
     app = Pregel(nodes={"n": node}, channels={"a": LastValue(int)}, input_channels="a", output_channels="a")
-    with pytest.raises(TypeError, match="exception class, several, or a function, not int") as caught:
+    with pytest.raises(TypeError, match="exception class, a sequence of them, or a function of the error, got int") as caught:
         drive.invoke(app, 1)
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
 

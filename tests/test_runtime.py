@@ -130,7 +130,7 @@ GETTERS = [get_config, get_store, get_stream_writer, get_runtime]
 
 @pytest.mark.parametrize("getter", GETTERS)
 def test_outside_of_a_run_there_is_nothing_to_get(getter: Any) -> None:
-    with pytest.raises(RuntimeError, match=rf"{getter.__name__}\(\) was called outside"):
+    with pytest.raises(RuntimeError, match=rf"{getter.__name__}\(\) must be called inside"):
         getter()
 
 
@@ -434,7 +434,7 @@ def test_a_calls_settings_win_over_bound_ones_and_tags_add_up(drive: Drive) -> N
     assert {k: found["configurable"][k] for k in "xy"} == {"x": 1, "y": 2}
 
 
-@pytest.mark.filterwarnings("ignore:config. 'thread_id' sets nothing:stategraph.GraphWarning")
+@pytest.mark.filterwarnings("ignore:config. 'thread_id' has no effect:stategraph.GraphWarning")
 def test_unknown_settings_land_in_configurable(drive: Drive) -> None:
     assert config_in(drive, {"thread_id": "flat", "foo": "bar"})["configurable"]["foo"] == "bar"
 

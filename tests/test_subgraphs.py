@@ -383,7 +383,7 @@ def test_a_command_to_the_parent_ends_the_function_that_ran_the_graph(drive: Any
 
 @pytest.mark.parametrize(
     ("command", "text"),
-    [(Command(graph=Command.PARENT, goto="zz"), "goes to 'zz'"), (Command(graph=Command.PARENT, update={"lgo": 1}), "unknown key 'lgo'")],
+    [(Command(graph=Command.PARENT, goto="zz"), "goes to the unknown node 'zz'"), (Command(graph=Command.PARENT, update={"lgo": 1}), "unknown key 'lgo'")],
     ids=["node", "key"],
 )
 def test_a_command_to_the_parent_that_names_something_unknown_is_an_error_there(drive: Any, command: Any, text: str) -> None:
@@ -500,7 +500,7 @@ def test_an_unknown_namespace_is_empty_and_cannot_be_changed(drive: Any) -> None
     drive.invoke(app, {}, CFG)
     where = {"configurable": {"thread_id": "1", "checkpoint_ns": "sbu:1"}}
     assert (drive.get_state(app, where).values, drive.history(app, where)) == ({}, [])
-    with pytest.raises(ValueError, match="subgraph 'sbu' .* not found; did you mean 'sub'"):
+    with pytest.raises(ValueError, match="unknown subgraph 'sbu'; did you mean 'sub'"):
         drive.update_state(app, where, {"a": 1})
 
 
@@ -511,7 +511,7 @@ def test_a_nested_thread_of_a_graph_that_is_not_known_cannot_be_shown(drive: Any
     fresh = graph({"n": calls(child)}, (START, "n"), checkpointer=saver)
     task = drive.get_state(fresh, CFG, subgraphs=True).tasks[0]
     where = {"configurable": {"thread_id": "1", "checkpoint_ns": f"n:{task.id}"}}
-    with pytest.raises(ValueError, match="subgraph 'n' .* not found"):
+    with pytest.raises(ValueError, match="unknown subgraph 'n'"):
         drive.get_state(fresh, where)
     assert asked(drive.invoke(fresh, None, CFG)) == ["i?"]
     assert drive.get_state(fresh, where).next == ("i",)

@@ -152,7 +152,7 @@ def test_an_unknown_checkpoint_is_an_error_that_names_it(drive: Any, given: Any)
 
 
 def test_none_on_a_thread_that_does_not_exist_is_an_error(drive: Any) -> None:
-    with pytest.raises(EmptyInputError, match="thread '1' has nothing stored"):
+    with pytest.raises(EmptyInputError, match="thread '1' has no pending work"):
         drive.invoke(chain(), None, CFG)
 
 

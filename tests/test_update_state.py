@@ -85,8 +85,8 @@ UNKNOWN: dict[str, tuple[Any, Any, str]] = {
     "hidden": ({"a": 1}, "__nope__", "does not exist; known: 'x', 'y', 'z'"),
     "key": ({"aa": 1}, "x", "unknown key 'aa'; did you mean 'a'"),
     "value": (3, "x", "int: 3"),
-    "goto": (Command(goto="w"), "x", "goes to 'w'"),
-    "END with values": ({"a": 1}, END, "takes no values"),
+    "goto": (Command(goto="w"), "x", "goes to the unknown node 'w'"),
+    "END with values": ({"a": 1}, END, "values must be None"),
     "input": ({"b": 1}, "__input__", ""),
     "input of nothing": (None, "__input__", "needs a value"),
     "wrong input": (3, "__input__", "dict of state keys"),
@@ -150,7 +150,7 @@ def test_a_raw_graph_that_never_ran_wants_a_name(drive: Any) -> None:
     nodes = {n: NodeBuilder().subscribe_only("a").write_to("o") for n in "nm"}
     app = Pregel(nodes=nodes, channels={k: LastValue(int) for k in "ao"}, input_channels="a", output_channels="o",
                  checkpointer=InMemorySaver())  # fmt: skip
-    with pytest.raises(InvalidUpdateError, match="nothing has run on this thread yet: specify as_node"):
+    with pytest.raises(InvalidUpdateError, match="no node has run on this thread yet: specify as_node"):
         drive.update_state(app, CFG, 1)
 
 
@@ -220,7 +220,7 @@ def test_what_finished_siblings_wrote_is_kept(drive: Any) -> None:
 def test_what_a_finished_sibling_wrote_is_kept_by_an_update_as_somebody_else(drive: Any) -> None:
     app = parallel(c=asks("c"))
     drive.invoke(app, {}, CFG)
-    with pytest.warns(GraphWarning, match="the update as 'd' closes the questions of 'c'"):
+    with pytest.warns(GraphWarning, match="the update as 'd' does not lead to 'c', and so closes the questions"):
         drive.update_state(app, CFG, {"a": 1}, as_node="d")
     assert drive.get_state(app, CFG).values == {"a": 1, "log": ["b"]}
 
@@ -315,7 +315,7 @@ def test_after_end_the_thread_takes_new_input(drive: Any) -> None:
     app = graph({"n": asks("n")}, (START, "n"))
     drive.invoke(app, {}, CFG)
     drive.update_state(app, CFG, None, as_node=END)
-    with pytest.raises(RuntimeError, match="nothing is asked"):
+    with pytest.raises(RuntimeError, match="no open question"):
         drive.invoke(app, Command(resume="late"), CFG)
     assert asked(drive.invoke(app, {}, CFG)) == ["n?"]
 
@@ -415,7 +415,7 @@ def test_a_bulk_update_after_clearing_starts_clean(drive: Any) -> None:
 
 
 BULK: dict[str, tuple[Any, type[Exception], str]] = {
-    "nothing": ([], ValueError, "no supersteps given"),
+    "nothing": ([], ValueError, "supersteps must be a list"),
     "an empty step": ([[]], ValueError, "superstep 0 of the bulk update has no updates"),
     "no name among several": ([[({"a": 1}, "x"), ({"a": 2},)]], InvalidUpdateError, "as_node is required"),
     "END beside others": ([[(None, END), ({"a": 2}, "x")]], InvalidUpdateError, "must be alone"),

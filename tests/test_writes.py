@@ -92,9 +92,9 @@ def test_sends_go_to_the_topic_of_tasks() -> None:
 @pytest.mark.parametrize(
     ("entry", "text"),
     [
-        ("xx", r"'n' wrote to unknown channel 'xx'; did you mean 'x'\?"),
-        (Send("c", 1), "'n' sends to 'c'; known: 'a', 'b'"),
-        (ChannelWriteTupleEntry(lambda _: [(TASKS, "a")]), "'n' wrote str: 'a' to '__pregel_tasks'"),
+        ("xx", r"'n' wrote to the unknown channel 'xx'; did you mean 'x'\?"),
+        (Send("c", 1), "'n' sends to the unknown node 'c'; known: 'a', 'b'"),
+        (ChannelWriteTupleEntry(lambda _: [(TASKS, "a")]), "'n': a write to '__pregel_tasks' must be a Send, got str: 'a'"),
     ],
 )
 def test_a_raw_write_that_cannot_be_taken_names_node_and_name(entry: Any, text: str) -> None:
@@ -180,7 +180,7 @@ def test_fixed_edges_follow_whatever_was_returned() -> None:
 @pytest.mark.parametrize(
     ("result", "text"),
     [
-        (5, "'n': expected a dict of state keys.*int: 5"),
+        (5, "'n' must return a dict of state keys.*int: 5"),
         ("x", "str: 'x'"),
         (["x"], "str: 'x'"),
         ([1, {"x": 1}], "int: 1"),
@@ -202,10 +202,10 @@ def test_what_a_state_node_may_not_return(result: Any, text: str) -> None:
 @pytest.mark.parametrize(
     ("result", "text"),
     [
-        (Command(goto="aa"), r"'n' goes to 'aa'; did you mean 'a'\?"),
-        (Send("c", 1), "'n' goes to 'c'"),
-        ([Send("__end__", 1)], "not a node to run"),
-        (Command(goto="__start__"), "not a node to run"),
+        (Command(goto="aa"), r"'n' goes to the unknown node 'aa'; did you mean 'a'\?"),
+        (Send("c", 1), "'n' goes to the unknown node 'c'"),
+        ([Send("__end__", 1)], "neither START nor END can be run"),
+        (Command(goto="__start__"), "neither START nor END can be run"),
     ],
 )
 def test_a_way_that_leads_nowhere_names_both_ends(result: Any, text: str) -> None:

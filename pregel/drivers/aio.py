@@ -65,11 +65,11 @@ def _end_quietly(error: BaseException) -> None:
     asyncio would report any other error of a task in the background.
 
     Raises:
-        CancelledError: it was given up.
+        CancelledError: it was abandoned.
     """
     if isinstance(error, GraphAbandoned):
         raise asyncio.CancelledError(
-            "the attempt of the node that runs this graph was given up"
+            "the attempt of the node that runs this graph was abandoned"
         ) from None
 
 

@@ -40,7 +40,7 @@ class AsyncJournal(Journal):
                 # The run was given up, and its loop with it: nobody will answer.
                 if self._loop.is_closed():
                     raise RuntimeError(
-                        "the event loop of the run was closed before this could be stored"
+                        "the event loop of the run was closed before this write was stored"
                     ) from None
 
     def post(self, entry: Entry) -> None:

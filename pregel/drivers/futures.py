@@ -64,8 +64,8 @@ class Calls:
         parent."""
         if node.sync_missing:
             raise RuntimeError(
-                f"task {node.name!r} is async and was called from a sync run: use ainvoke or "
-                "astream, or make it sync"
+                f"task {node.name!r} is async and was called in a sync run: run the graph with "
+                "ainvoke or astream, or make the task a plain function"
             )
         child, future = self._find(parent, node, arguments)
         if future is None:

@@ -252,7 +252,7 @@ def note_loss(error: BaseException, end: BaseException) -> None:
     """A loop that was thrown `error` ended with `end`. The caller raises the first cause; if
     keeping what was done has failed as well, that is noted on it."""
     if end is not error and isinstance(end, Exception) and not isinstance(end, StopIteration):
-        error.add_note(f"Storing what was done by then failed as well: {end!r}")
+        error.add_note(f"Storing the work that was done by then failed as well: {end!r}")
 
 
 def side_by_side(

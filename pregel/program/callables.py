@@ -79,7 +79,7 @@ def read_callable(
         return _read_runnable(obj, name)
     if not callable(obj):
         raise TypeError(
-            f"{what}: expected a function, or an object whose class has invoke() or ainvoke(), "
+            f"{what} must be a function, or an object whose class has invoke() or ainvoke(), "
             f"got {type(obj).__name__}: {obj!r}"
         )
     target = _function_of(obj)
@@ -197,8 +197,8 @@ def _read_injected(
             found.append((parameter.name, getter))
         elif first and parameter.default is parameter.empty:
             raise TypeError(
-                f"{what}: nothing can fill its parameter {parameter.name!r}; besides the state it "
-                f"may take {', '.join(GETTERS)}, or give it a default"
+                f"{what}: nothing can fill the parameter {parameter.name!r}; besides the state a "
+                f"function may take {', '.join(GETTERS)}; give any other parameter a default"
             )
     return tuple(found)
 
@@ -224,8 +224,8 @@ def _getter(parameter: inspect.Parameter, hint: Any, what: str) -> Getter | None
     if parameter.default is not parameter.empty:
         return None
     raise TypeError(
-        f"{what}: parameter {parameter.name!r} is annotated {hint!r}, which is not what a node gets "
-        "under that name; rename the parameter or drop the annotation"
+        f"{what}: the parameter {parameter.name!r} is annotated {hint!r}, but a node is given "
+        "something else under that name; rename the parameter or drop the annotation"
     )
 
 

@@ -38,15 +38,15 @@ def find_mistakes(
             yield from (f"node {name!r} {mistake}" for mistake in mistakes)
         else:
             got = type(node).__name__
-            yield f"node {name!r}: must be a PregelNode or NodeBuilder, got {got}"
+            yield f"node {name!r} must be a PregelNode or NodeBuilder, got {got}"
     yield from _check_selections(nodes, channels, selections)
 
 
 def _check_channel(name: str, channel: Any) -> Iterator[str]:
     if "\0" in name:
-        yield f"channel {name!r} has a NUL character in its name, which no database takes"
+        yield f"channel {name!r} has a NUL character in its name, which no database can store"
     elif not isinstance(channel, BaseChannel):
-        yield f"channel {name!r}: must be a channel instance, got {type(channel).__name__}"
+        yield f"channel {name!r} must be a channel instance, got {type(channel).__name__}"
     elif name == TASKS:
         if not isinstance(channel, Topic):
             yield f"channel {TASKS!r} is the engine's own and must be a Topic of Send"
@@ -58,9 +58,9 @@ def _check_name(name: str) -> Iterator[str]:
     if is_reserved(name):
         yield "has a reserved name"
     elif "\0" in name:
-        yield "has a NUL character in its name, which no database takes"
+        yield "has a NUL character in its name, which no database can store"
     elif NS_SEP in name or NS_END in name:
-        yield f"has {NS_SEP!r} or {NS_END!r} in its name; both separate namespaces"
+        yield f"has {NS_SEP!r} or {NS_END!r} in its name; both are separators in namespaces"
 
 
 def _check_node(
@@ -83,7 +83,7 @@ def _check_node(
             yield from writer.check(channels)
         else:
             got = type(writer).__name__
-            yield f"has {got} among its writers; entries go into a ChannelWrite([...])"
+            yield f"must have only Writers, got {got}; put entries into a ChannelWrite([...])"
 
 
 def _check_selections(

@@ -110,7 +110,7 @@ class NodeBuilder:
         """
         if self._only is not None and read:
             raise InvalidGraphError(
-                f"subscribe_to: the node reads {self._only!r} only (subscribe_only)"
+                f"subscribe_to: the node already reads {self._only!r} alone (subscribe_only)"
             )
         for channel in channels:
             self._add_trigger(channel)
@@ -126,7 +126,7 @@ class NodeBuilder:
         """
         if self._only is not None:
             raise InvalidGraphError(
-                f"read_from: the node reads {self._only!r} only (subscribe_only)"
+                f"read_from: the node already reads {self._only!r} alone (subscribe_only)"
             )
         self._reads.extend(c for c in channels if c not in self._reads)
         return self

@@ -98,7 +98,8 @@ def find_lookalike(value: Any) -> str | None:
             and base is not _OURS[base.__name__]
             and all(hasattr(value, name) for name in shape)
         ):
-            return f"{cls.__module__}.{cls.__qualname__}; import {base.__name__} from stategraph instead"
+            path = f"{cls.__module__}.{cls.__qualname__}"
+            return f"{path}; import {base.__name__} from stategraph instead"
     return None
 
 
@@ -149,34 +150,34 @@ def advice(value: Any, nodes: Iterable[str] = ()) -> str:
     if other is not None:
         return f"; it is {other}"
     if inspect.iscoroutine(value):
-        value.close()  # or it would warn that it was never awaited, as if that were the user's to see
-        return "; is an await missing, or the function not async?"
+        value.close()  # or Python would warn, a second time, that it was never awaited
+        return "; is an await missing, or should the function be async?"
     if isinstance(value, type):
-        return "; an instance, not the class"
+        return "; return an instance, not the class"
     if isinstance(value, str):
-        return f'; to go there: Command(goto="{value}")' if value in nodes else ""
+        return f'; to go there, return Command(goto="{value}")' if value in nodes else ""
     for kinds, text in _ADVICE:
         if isinstance(value, kinds):
             return text
     if inspect.isasyncgen(value) or hasattr(type(value), "__next__"):
         return "; `yield` each update in the node itself, or collect them in a list"
     if inspect.isawaitable(value):
-        return "; is an await missing, or the function not async?"
+        return "; is an await missing, or should the function be async?"
     if callable(value):
-        return "; is it to be called?"
+        return "; should it be called?"
     if isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], str):
-        return f"; a pair goes into a dict: {{{value[0]!r}: ...}}"
+        return f"; put the pair into a dict: {{{value[0]!r}: ...}}"
     return ""
 
 
 _ADVICE: Final[tuple[tuple[Any, str], ...]] = (
-    (Command, "; a Command does not go inside another: return them as a list"),
-    (Send, "; Sends go into Command(goto=[...])"),
-    (Interrupt, "; to ask, call interrupt(value)"),
-    (Overwrite, '; it goes under the key whose value it replaces: {"key": Overwrite(value)}'),
-    (StateSnapshot, "; its values are in .values"),
-    (StateUpdate, "; it is for bulk_update_state"),
-    (BaseException, "; errors are raised, not returned"),
+    (Command, "; a Command cannot contain another: return both in a list"),
+    (Send, "; put Sends into Command(goto=[...])"),
+    (Interrupt, "; to ask a question, call interrupt(value)"),
+    (Overwrite, '; put it under the key whose value it replaces: {"key": Overwrite(value)}'),
+    (StateSnapshot, "; the values of a snapshot are in .values"),
+    (StateUpdate, "; a StateUpdate is for bulk_update_state"),
+    (BaseException, "; raise errors, do not return them"),
     (Future, "; take its .result(), or await it"),
     ((set, frozenset), "; a set has no keys"),
 )

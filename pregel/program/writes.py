@@ -152,7 +152,8 @@ class ChannelWrite(Writer):
             for channel, value in entry.pairs(result):
                 if channel not in known:
                     raise InvalidUpdateError(
-                        f"node {task.name!r} wrote to unknown channel {channel!r}; {nearest(channel, known)}"
+                        f"node {task.name!r} wrote to the unknown channel {channel!r}; "
+                        f"{nearest(channel, known)}"
                     )
                 if channel == TASKS:
                     check_send(value, task)
@@ -163,9 +164,10 @@ class ChannelWrite(Writer):
         for entry in self.writes:
             if isinstance(entry, ChannelWriteEntry):
                 if entry.channel == TASKS:
-                    yield f"writes to the reserved channel {TASKS!r}; write a Send instead"
+                    yield f"writes to the reserved channel {TASKS!r}; add a Send instead"
                 elif entry.channel not in channels:
-                    yield f"writes to unknown channel {entry.channel!r}; {nearest(entry.channel, channels)}"
+                    near = nearest(entry.channel, channels)
+                    yield f"writes to the unknown channel {entry.channel!r}; {near}"
 
 
 def check_send(send: Any, task: Any) -> None:
@@ -176,12 +178,13 @@ def check_send(send: Any, task: Any) -> None:
     """
     if not isinstance(send, Send):
         raise InvalidUpdateError(
-            f"node {task.name!r} wrote {_shown(send)} to {TASKS!r}, which takes Sends only"
+            f"node {task.name!r}: a write to {TASKS!r} must be a Send, got {_shown(send)}"
         )
     nodes = task.known_nodes()
     if send.node not in nodes:
         raise InvalidRouteError(
-            f"node {task.name!r} sends to {send.node!r}; {nearest(send.node, nodes)}"
+            f"node {task.name!r} sends to the unknown node {send.node!r}; "
+            f"{nearest(send.node, nodes)}"
         )
 
 
@@ -285,8 +288,8 @@ class StateWriter(Writer):
                 raise ParentCommand(part)
             if part.resume is not MISSING and part.resume is not None:
                 raise InvalidUpdateError(
-                    f"node {task.name!r} returned a Command with resume={_shown(part.resume)}; an answer is brought by "
-                    "the caller: invoke(Command(resume=...), config)"
+                    f"node {task.name!r} returned a Command with resume={_shown(part.resume)}; "
+                    "only the caller can answer: invoke(Command(resume=...), config)"
                 )
             if part.update is not None:
                 self._command_update(part.update, task)
@@ -300,8 +303,8 @@ class StateWriter(Writer):
         if isinstance(update, (list, tuple)) and not self.root and not is_record(update):
             if not all(isinstance(p, (list, tuple)) and len(p) == 2 for p in update):
                 raise InvalidUpdateError(
-                    f"node {task.name!r}: Command(update=...) takes a dict, a schema instance or (key, value) "
-                    f"pairs, not {_shown(update)}"
+                    f"node {task.name!r}: Command(update=...) must be a dict, a schema instance or "
+                    f"(key, value) pairs, got {_shown(update)}"
                 )
             for key, value in update:
                 self._pair(key, value, task)
@@ -318,9 +321,9 @@ class StateWriter(Writer):
             self._record(update, task)
         else:
             raise InvalidUpdateError(
-                f"node {task.name!r}: expected a dict of state keys, a schema instance, a Command, a Send or a list "
-                f"of these, got {_shown(update)}{advice(update, (*self.scope.triggers, END))} "
-                "(INVALID_GRAPH_NODE_RETURN_VALUE)"
+                f"node {task.name!r} must return a dict of state keys, a schema instance, "
+                f"a Command, a Send or a list of these, got {_shown(update)}"
+                f"{advice(update, (*self.scope.triggers, END))} (INVALID_GRAPH_NODE_RETURN_VALUE)"
             )
 
     def _record(self, record: Any, task: Any) -> None:
@@ -336,13 +339,15 @@ class StateWriter(Writer):
         if other is not None:
             text += f"; it is {other}"
         elif "messages" in self.keys and hasattr(record, "content"):
-            text += '; a message goes into {"messages": [message]}'
+            text += '; return {"messages": [message]}'
         else:
-            text += f": its fields are {_list_names(record_fields(type(record)))}; known: {_list_names(self.keys)}"
+            fields = _list_names(record_fields(type(record)))
+            text += f": its fields are {fields}; known: {_list_names(self.keys)}"
         if self.scope.strict or other is not None:
             raise InvalidUpdateError(text)
         warn(
-            f"node {task.name!r} returned a {type(record).__name__}, which has none of the state's keys; dropped"
+            f"node {task.name!r} returned a {type(record).__name__}, which has none of the state's "
+            "keys; it was dropped"
         )
 
     def _pair(self, key: Any, value: Any, task: Any) -> None:
@@ -360,9 +365,9 @@ class StateWriter(Writer):
         if kind in (Command, Send):
             if not mentions(self.scope.hints.get(key), kind):
                 warn(
-                    f"node {task.name!r} wrote a {kind.__name__} to the key {key!r}, where it is a value like any "
-                    f"other and leads nowhere. Return it beside the dict, in a list; or annotate the "
-                    f"key with {kind.__name__} if it is meant to be stored"
+                    f"node {task.name!r} wrote a {kind.__name__} to the key {key!r}, where it is "
+                    "stored like any other value and leads nowhere. Return it beside the dict, in "
+                    f"a list; or annotate the key with {kind.__name__} if it is meant to be stored"
                 )
             return
         raise InvalidUpdateError(
@@ -403,12 +408,12 @@ class StateWriter(Writer):
         channel = self.scope.triggers.get(node) if isinstance(node, str) else None
         if channel is None:
             why = (
-                "that is not a node to run"
+                "neither START nor END can be run"
                 if node in (START, END)
                 else nearest(node, self.scope.triggers)
             )
-            why = "the end is END, without quotes" if node == "END" else why
-            raise InvalidRouteError(f"node {task.name!r} goes to {node!r}; {why}")
+            why = "write END, without quotes" if node == "END" else why
+            raise InvalidRouteError(f"node {task.name!r} goes to the unknown node {node!r}; {why}")
         return channel
 
 

@@ -79,7 +79,7 @@ def _refuse(run: Run) -> None:
     """Say why there is nothing to go on with."""
     if run.settings.given is None:
         raise EmptyInputError(
-            f"nothing to do: the input is None and {run.thread} has nothing stored to go on with"
+            f"nothing to do: the input is None, and {run.thread} has no pending work to go on with"
         )
     take_answers(run, (), run.settings.given.resume, branches=False)
 
@@ -154,7 +154,8 @@ def _take_input(run: Run, machine: Machine) -> Effects:
     writes = input_writes(run, given)
     if not writes:
         raise EmptyInputError(
-            f"the input holds none of the input channels {run.program.inputs!r}: {given!r}"
+            f"the input must have a value for an input channel, {run.program.inputs!r}, "
+            f"got {given!r}"
         )
     if found is not None:
         run.position.replace_records({})
@@ -171,7 +172,7 @@ def input_writes(run: Run, given: Any) -> list[Pair]:
     """The input as writes to the input channels.
 
     Raises:
-        TypeError: several input channels want a dict and it is none.
+        TypeError: there are several input channels, and the input is not a dict.
     """
     inputs = run.program.inputs
     if isinstance(inputs, str):
@@ -180,7 +181,8 @@ def input_writes(run: Run, given: Any) -> list[Pair]:
     if not isinstance(given, dict):
         refuse_lookalike(given)
         raise TypeError(
-            f"expected a dict with the input channels {list(inputs)}, got {type(given).__name__}"
+            f"the input must be a dict with the input channels {list(inputs)}, "
+            f"got {type(given).__name__}"
         )
     return [(key, value) for key, value in given.items() if key in inputs]
 

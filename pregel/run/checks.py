@@ -14,15 +14,14 @@ from ..types import LOCAL, All, Durability
 
 
 def check_durability(durability: Durability) -> Durability:
-    """One of the three.
+    """The same durability, once it is known to be one of the three.
 
     Raises:
         ValueError: it is none of them.
     """
     if durability not in get_args(Durability):
-        raise ValueError(
-            f"unknown durability {durability!r}; there are {', '.join(get_args(Durability))}"
-        )
+        choices = ", ".join(map(repr, get_args(Durability)))
+        raise ValueError(f"durability must be one of {choices}, got {durability!r}")
     return durability
 
 
@@ -71,7 +70,7 @@ def check_keys(program: Program, keys: str | Sequence[str]) -> str | tuple[str, 
         ValueError: naming one that does not.
     """
     if not isinstance(keys, (str, Iterable)):
-        raise TypeError(f"output_keys is a key or a list of keys, not {keys!r}")
+        raise TypeError(f"output_keys must be a key or a list of keys, got {keys!r}")
     keys = keys if isinstance(keys, str) else tuple(keys)
     for key in (keys,) if isinstance(keys, str) else keys:
         if not isinstance(key, str) or key not in program.channels:
@@ -89,7 +88,8 @@ def check_checkpointer(checkpointer: Any) -> BaseCheckpointSaver | bool | None:
     if checkpointer in (None, True, False) or isinstance(checkpointer, BaseCheckpointSaver):
         return checkpointer  # type: ignore[no-any-return]
     raise TypeError(
-        f"checkpointer is a saver, True, False or None, not {checkpointer!r}{_instead(checkpointer)}"
+        "checkpointer must be a saver, True, False or None, "
+        f"got {checkpointer!r}{_instead(checkpointer)}"
     )
 
 
@@ -103,7 +103,7 @@ def check_context_schema(schema: Any) -> Any:
     if cls is None or (isinstance(cls, type) and cls is not UnionType):
         return cls
     raise TypeError(
-        f"context_schema is a class (dataclass, pydantic model, TypedDict), not {schema!r}"
+        f"context_schema must be a class (dataclass, pydantic model, TypedDict), got {schema!r}"
     )
 
 
@@ -115,13 +115,13 @@ def check_lent(name: str, thing: Any, method: str) -> Any:
     """
     if thing is None or (not isinstance(thing, type) and callable(getattr(thing, method, None))):
         return thing
-    raise TypeError(f"{name} is a {name} or None, not {thing!r}{_instead(thing)}")
+    raise TypeError(f"{name} must be a {name} or None, got {thing!r}{_instead(thing)}")
 
 
 def _instead(thing: Any) -> str:
     """What was probably meant."""
     if isinstance(thing, type):
-        return "; an instance, not the class"
+        return "; pass an instance, not the class"
     if isinstance(thing, (AbstractContextManager, AbstractAsyncContextManager)):
         return "; open it: `with ...from_conn_string(...) as it:`"
     return ""
@@ -137,13 +137,13 @@ def check_breakpoints(names: All | Sequence[str], program: Program) -> All | Seq
         return "*"
     if not isinstance(names, (str, Iterable)):
         raise TypeError(
-            f'a breakpoint is "*", the name of a node or a list of names, not {names!r}'
+            f'breakpoints must be "*", the name of a node or a list of names, got {names!r}'
         )
     listed = (names,) if isinstance(names, str) else tuple(names)
     nodes = [n for n in program.nodes if not program.nodes[n].hidden]
     unknown = [n for n in listed if n not in nodes]
     if unknown:
         raise InvalidGraphError(
-            [f"interrupt at unknown node {n!r}; {nearest(n, nodes)}" for n in unknown]
+            [f"a breakpoint names the unknown node {n!r}; {nearest(n, nodes)}" for n in unknown]
         )
     return listed

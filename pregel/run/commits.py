@@ -107,7 +107,8 @@ class CommitBuilder:
                     blobs[name] = (value, blob)
                 except Exception as error:
                     error.add_note(
-                        f"while storing key {name!r} written by task {task.name!r} of {self._thread}"
+                        f"while storing key {name!r}, written by task {task.name!r} of "
+                        f"{self._thread}"
                     )
                     raise
         record = self._position.records.get(task.id) if self._position.records else None
@@ -123,7 +124,8 @@ class CommitBuilder:
         """Control writes of a task that failed or paused.
 
         Raises:
-            UnserializableError: its question, result or answers cannot be stored; its notes say whose.
+            UnserializableError: its question, result or answers cannot be stored; the notes name
+                the task.
         """
         encoded = self._encode(marks.items(), _MARKS, f"of task {task.name!r} of {self._thread}")
         spans, task.spans = task.spans, ()

@@ -38,8 +38,8 @@ _KINDS: dict[str, tuple[type | tuple[type, ...], str]] = {
     "configurable": (Mapping, "a dict"),
     "metadata": (Mapping, "a dict"),
     "tags": ((list, tuple, set, frozenset), "a list of strings"),
-    "recursion_limit": (int, "a number of supersteps"),
-    "max_concurrency": (int, "a number of tasks"),
+    "recursion_limit": (int, "an integer, the number of supersteps"),
+    "max_concurrency": (int, "an integer, the number of tasks"),
     "run_name": (str, "a string"),
     "run_id": ((str, UUID), "a string or UUID"),
 }
@@ -98,9 +98,9 @@ class Call:
 
     def __post_init__(self) -> None:
         if self.version not in ("v1", "v2"):
-            raise ValueError(f'version is "v1" or "v2", not {self.version!r}')
+            raise ValueError(f'version must be "v1" or "v2", got {self.version!r}')
         if self.control is not None and not isinstance(self.control, RunControl):
-            raise TypeError(f"control is a RunControl, not {self.control!r}")
+            raise TypeError(f"control must be a RunControl, got {self.control!r}")
 
 
 _NO_OPTIONS = Call()
@@ -123,9 +123,9 @@ def read_options(options: Mapping[str, Any]) -> Call:
         name = unknown[0]
         meant = nearest(name, Options.__annotations__)
         if name in _CONFIG_KEYS:
-            meant = f'it belongs into the config: {{"{name}": ...}}'
+            meant = f'set it in the config: {{"{name}": ...}}'
         elif name in COORDINATES:
-            meant = f'it belongs into the config: {{"configurable": {{"{name}": ...}}}}'
+            meant = f'set it in the config: {{"configurable": {{"{name}": ...}}}}'
         raise TypeError(f"unknown option {name!r} of invoke or stream; {meant}") from None
 
 
@@ -158,7 +158,8 @@ def normalize(config: RunnableConfig | None) -> RunnableConfig:
         for key in rest:
             if key in COORDINATES and inside.get(key, rest[key]) != rest[key]:
                 raise ValueError(
-                    f"config: {key} is {rest[key]!r} and, in configurable, {inside[key]!r}; give it once"
+                    f"config: {key} must be given once, got {rest[key]!r} and, inside "
+                    f"`configurable`, {inside[key]!r}"
                 )
         both = {**rest, **inside}
         known["configurable"] = both
@@ -174,27 +175,27 @@ def _check_kinds(config: RunnableConfig) -> bool:
     """
     if not isinstance(config, Mapping):
         raise TypeError(
-            f'config is a dict such as {{"configurable": {{"thread_id": "1"}}}}, not {config!r}'
+            'config must be a dict such as {"configurable": {"thread_id": "1"}}, '
+            f"got {config!r}"
         )
     plain = _CONFIG_KEYS.issuperset(config)
     for key, value in config.items():
         if value is None:
             plain = False
         elif key in _KINDS and not isinstance(value, _KINDS[key][0]):
-            raise TypeError(f"config: {key} is {_KINDS[key][1]}, not {value!r}")
+            raise TypeError(f"config: {key} must be {_KINDS[key][1]}, got {value!r}")
         elif key == "max_concurrency" and value < 1:  # type: ignore[operator]
-            raise ValueError(f"config: max_concurrency must be at least 1, not {value!r}")
+            raise ValueError(f"config: max_concurrency must be an integer >= 1, got {value!r}")
     return plain
 
 
 def _warn_of_slips(
     given: Iterable[Any], configurable: Mapping[Any, Any], *, flat: bool = False
 ) -> None:
-    """Warn of keys of the user's own that look like a setting which has been misspelt or misplaced: it would set
-    nothing.
+    """Warn of a user's key that looks like a misspelt or misplaced setting: it sets nothing.
 
     Args:
-        flat: they stand beside the settings, where hardly anyone puts keys of their own.
+        flat: the keys stand beside the settings, where users rarely put keys of their own.
     """
     for key in given:
         if not isinstance(key, str) or key in _CONFIGURABLE:
@@ -205,9 +206,9 @@ def _warn_of_slips(
         if meant is None or (meant in COORDINATES and meant in configurable):
             continue
         why = (
-            "is no setting"
+            "is not a setting"
             if meant != key
-            else "sets nothing " + ("here" if flat else "inside `configurable`")
+            else "has no effect " + ("here" if flat else "inside `configurable`")
         )
         warn(f"config: {key!r} {why}; did you mean {_way_to_set(meant)}?")
 
@@ -232,20 +233,25 @@ def _meant(key: str) -> str | None:
 
 
 def warn_of_coordinates(config: RunnableConfig) -> None:
-    """Warn of a place to store that stands beside the settings, for a graph that stores nothing. Inside
-    `configurable` it may be meant for others: traces are found by `thread_id`."""
+    """Warn of a thread or checkpoint named beside the settings of a graph that stores nothing.
+
+    Inside `configurable` it may be meant for others: traces are found by `thread_id`.
+    """
     for key in COORDINATES:
         if config.get(key) is not None:
             warn(
-                f"config: {key!r} sets nothing: the graph has no checkpointer; compile(checkpointer=...)"
+                f"config: {key!r} has no effect: the graph has no checkpointer; give it one by "
+                "compile(checkpointer=...)"
             )
 
 
 def warn_of_context(config: RunnableConfig) -> None:
-    """Warn of a context inside `configurable`, for a graph with a context schema whose call brings none."""
+    """Warn of a context inside `configurable` if the call brings no context for a graph that takes
+    one."""
     if "context" in config.get("configurable", ()):
         warn(
-            f"config: 'context' sets nothing inside `configurable`; did you mean {_way_to_set('context')}?"
+            "config: 'context' has no effect inside `configurable`; did you mean "
+            f"{_way_to_set('context')}?"
         )
 
 
@@ -291,7 +297,9 @@ def spread(
     if config is None or isinstance(config, Mapping):
         return [config or {}] * count
     if len(config) != count:
-        raise ValueError(f"batch got {count} inputs but {len(config)} configs")
+        raise ValueError(
+            f"batch must get one config, or one for each of its {count} inputs, got {len(config)}"
+        )
     return list(config)
 
 
@@ -315,7 +323,7 @@ def recursion_limit(config: RunnableConfig) -> int:
     if limit is None:
         return DEFAULT_RECURSION_LIMIT
     if limit < 1:
-        raise ValueError(f"recursion_limit must be at least 1, not {limit!r}")
+        raise ValueError(f"recursion_limit must be an integer >= 1, got {limit!r}")
     return limit
 
 

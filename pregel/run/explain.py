@@ -41,7 +41,7 @@ def _explain_node(node: CompiledNode, seen: View) -> NodeStatus:
     if task_ids:
         return _explain_tasks(task_ids, seen)
     if not node.triggers:
-        why = "nothing triggers it: it takes over when the node it handles fails"
+        why = "it runs only when the node whose errors it handles fails"
         return NodeStatus("idle", why)
     machine = seen.machine
     joins = {join.channel for join in machine.program.joins}
@@ -64,15 +64,15 @@ def _explain_tasks(task_ids: Sequence[str], seen: View) -> NodeStatus:
     for record in unfinished:
         if record.interrupts:
             asked = record.interrupts[0].value
-            return NodeStatus("next", f"paused: it asked {asked!r} and waits for the answer")
+            return NodeStatus("next", f"it is paused: it asked {asked!r} and waits for the answer")
     for record in unfinished:
         if record.error is not None:
             return NodeStatus("next", f"it failed with {record.error!r} and runs again on resume")
     if not _have_finished(task_ids, seen):
         return NodeStatus("next", "it runs in the next superstep")
     if _have_finished([task.id for task in seen.tasks], seen):
-        return NodeStatus("idle", "it has run; what it wrote is part of the next checkpoint")
-    return NodeStatus("waiting", "it has finished; its superstep waits for the others")
+        return NodeStatus("idle", "it has run; its writes are part of the next checkpoint")
+    return NodeStatus("waiting", "it has finished; its superstep waits for the other nodes")
 
 
 def _have_finished(task_ids: Sequence[str], seen: View) -> bool:
@@ -85,8 +85,8 @@ def _explain_trigger(name: str, status: ChannelStatus, is_join: bool, was_writte
         return f"the join {name!r} {status.text}"
     if triggered_node(name) is not None:
         if status.state == "waiting":
-            return "it was led to and waits until nothing else can run"
-        return "nothing leads to it now" if was_written else "nothing has led to it yet"
+            return "it was triggered and waits until nothing else can run"
+        return "nothing triggers it now" if was_written else "nothing has triggered it yet"
     if status.state == "available":
         return f"it has run since its trigger {name!r} last changed"
     if not was_written and not status.missing:

@@ -1,4 +1,5 @@
-"""What a stored thread holds that another version of the graph has left, and this one has no place for."""
+"""What a thread holds that was stored by another version of the graph, and that this version has no
+place for."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from .task_records import TaskRecord
 def lost_work(
     machine: Machine, found: CheckpointTuple, stored: Mapping[str, TaskRecord]
 ) -> list[str]:
-    """What a checkpoint would go on with and the machine's program lacks, because another graph has made it."""
+    """The pending work of a checkpoint that the machine's program lacks: another graph made it."""
     program = machine.program
     names = set(lost_triggers(machine, found))
     for known in stored.values():
@@ -26,8 +27,8 @@ def lost_work(
 
 
 def lost_kinds(machine: Machine, found: CheckpointTuple) -> list[str]:
-    """What a checkpoint holds or would go on with that is of another kind in the machine's program: keys with a value,
-    nodes that are to run."""
+    """The keys with a value and the pending nodes of a checkpoint that are of another kind in the
+    machine's program."""
     changed = find_retyped(
         found.checkpoint["versions_seen"].get(GRAPH, {}), machine.program.fingerprint
     )
@@ -39,7 +40,8 @@ def lost_kinds(machine: Machine, found: CheckpointTuple) -> list[str]:
 
 
 def lost_triggers(machine: Machine, found: CheckpointTuple) -> list[str]:
-    """The channels that hold what makes a node run, in a graph that is not the machine's program."""
+    """The channels that trigger a node in the graph that made the checkpoint, and that the
+    machine's program lacks."""
     left = [name for name in found.checkpoint["channel_values"] if name not in machine.channels]
     if machine.program.scope.triggers:
         return [name for name in left if is_routing(name)]

@@ -152,9 +152,9 @@ def _show_checkpoint(run: Run, tasks: Sequence[Task]) -> None:
 def _limit_reached(run: Run, tasks: Sequence[Task]) -> GraphRecursionError:
     names = ", ".join(sorted({t.name for t in tasks}))
     return GraphRecursionError(
-        f"{run.program.name}: recursion limit of {run.settings.limit} supersteps reached with work left: {names}. "
-        'Raise it with config={"recursion_limit": ...}, or invoke(None) on the thread to go on '
-        "(GRAPH_RECURSION_LIMIT)"
+        f"{run.program.name}: the recursion limit of {run.settings.limit} supersteps was reached "
+        f'with work left: {names}. Raise it with config={{"recursion_limit": ...}}, or go on with '
+        "invoke(None, config) (GRAPH_RECURSION_LIMIT)"
     )
 
 
@@ -324,8 +324,8 @@ def _end_superstep(run: Run, machine: Machine, tasks: Sequence[Task]) -> Effects
 
 
 def _disown(run: Run, tasks: Sequence[Task], error: Exception) -> Effects:
-    """The writes could not be applied together: no task of the superstep counts as finished, so a resume runs them
-    again instead of meeting the same writes for ever."""
+    """The writes could not be applied together: no task of the superstep counts as finished, so a
+    resume runs them again instead of failing on the same writes for ever."""
     error.add_note(f"Thread {run.thread.thread_id!r} is as it was before this superstep.")
     recorded, saved_id = [task for task in tasks if task.recorded], run.position.saved_id
     if recorded and saved_id is not None:

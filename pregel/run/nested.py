@@ -65,8 +65,9 @@ def load_around(run: Run) -> Generator[Effect, None, RunnableConfig]:
     ns, checkpoint_id = thread.nested
     if given is not None and not isinstance(given, Command):
         raise ValueError(
-            f"{checkpoint_id!r} is a checkpoint of a nested graph and takes no new "
-            "input: go on from it with None or a Command, or give the input to a checkpoint of the whole graph"
+            f"checkpoint {checkpoint_id!r} belongs to a nested graph, which takes no new input: "
+            "go on from it with None or a Command, or give the input to a checkpoint of the whole "
+            "graph"
         )
     load = Load(
         at=address(thread.thread_id, ns, checkpoint_id),
@@ -77,8 +78,9 @@ def load_around(run: Run) -> Generator[Effect, None, RunnableConfig]:
     parents = load.found.metadata.get("parents", {})
     if "" not in parents:
         raise ValueError(
-            f"nested checkpoint {checkpoint_id!r} does not say in which checkpoint of the whole graph it is nested: a "
-            "graph around it keeps none (checkpointer=False)"
+            f"checkpoint {checkpoint_id!r} of a nested graph has no checkpoint of the whole graph: "
+            "a graph around it stores none (checkpointer=False). Go on from a checkpoint of the "
+            "whole graph, or let that graph store its own"
         )
     chain = {**parents, ns: checkpoint_id}
     records = read_records(load.found.pending_writes or ())

@@ -110,8 +110,9 @@ class Replay:
         # Tasks of one superstep have its checkpoint in common; later ones start from another.
         if apart is not None and apart[0][0] == apart[1][0]:
             raise RuntimeError(
-                f"two tasks of one superstep run the graph of {ns!r}, which keeps one history (checkpointer=True): "
-                "compile it with checkpointer=None, or run it in nodes of different names"
+                f"two tasks of one superstep run the graph of {ns!r}, which keeps one history "
+                "(checkpointer=True): compile it with checkpointer=None, or run it in nodes of "
+                "different names"
             )
 
 

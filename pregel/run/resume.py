@@ -45,7 +45,8 @@ def take_answers(run: Run, tasks: Sequence[Task], answer: Any, *, branches: bool
     """
     if run.thread.saver is None:
         raise RuntimeError(
-            "Command(resume=...) needs a checkpointer: without one no run can be resumed"
+            "Command(resume=...) needs a checkpointer: without one no run can be resumed; "
+            "compile(checkpointer=...)"
         )
     if not tasks:
         raise UnknownInterruptError("not_pending", (), ())

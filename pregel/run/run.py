@@ -223,8 +223,8 @@ def _root_thread(graph: Graph, config: RunnableConfig, ns: str | None) -> Thread
     saver = graph.checkpointer
     if saver is True:
         raise RuntimeError(
-            "checkpointer=True means 'a history of its own inside the parent graph'; a graph that is run "
-            "by itself needs a saver, e.g. compile(checkpointer=InMemorySaver())"
+            "checkpointer=True means 'a history of its own inside the parent graph'; a graph that "
+            "is run by itself needs a saver, e.g. compile(checkpointer=InMemorySaver())"
         )
     run_id = find_run_id(config) if config else None
     if not saver:

@@ -29,11 +29,12 @@ def read_modes(stream_mode: StreamMode | Sequence[StreamMode]) -> tuple[StreamMo
         ValueError: naming a mode that does not exist.
     """
     if not isinstance(stream_mode, (str, Iterable)):
-        raise TypeError(f"stream_mode is a mode or a list of modes, not {stream_mode!r}")
+        raise TypeError(f"stream_mode must be a mode or a list of modes, got {stream_mode!r}")
     modes = (stream_mode,) if isinstance(stream_mode, str) else tuple(stream_mode)
     for mode in modes:
         if mode not in MODES:
-            raise ValueError(f"unknown stream_mode {mode!r}; there are {', '.join(sorted(MODES))}")
+            choices = ", ".join(map(repr, sorted(MODES)))
+            raise ValueError(f"stream_mode must be one of {choices}, got {mode!r}")
     return modes
 
 

@@ -91,7 +91,8 @@ def changed(message: Any, changes: Mapping[str, Any]) -> Any:
         if is_dataclass(message):  # a frozen one
             return replace(message, **changes)  # type: ignore[type-var]
         raise TypeError(
-            f"a message of type {type(message).__name__} cannot be given {', '.join(changes)}: {error}"
+            f"a message must have writable attributes {', '.join(changes)}, "
+            f"got a {type(message).__name__}: {error}"
         ) from error
     return twin
 

@@ -82,12 +82,12 @@ def read_supersteps(supersteps: Sequence[Sequence[Any]]) -> list[list[StateUpdat
 
     Raises:
         ValueError: there is nothing in it.
-        InvalidUpdateError: something is no update; one that must be alone in its superstep is not, or does not say as
-            which node.
+        InvalidUpdateError: something is not an update; or an update lacks its `as_node`, or must be
+            alone in its superstep and is not.
     """
     if not supersteps:
         raise ValueError(
-            "no supersteps given: bulk_update_state takes a list of lists of StateUpdate"
+            "supersteps must be a list of lists of StateUpdate, got none: give at least one update"
         )
     read = [[_read_update(update) for update in updates] for updates in supersteps]
     for number, updates in enumerate(read):
@@ -102,7 +102,8 @@ def read_supersteps(supersteps: Sequence[Sequence[Any]]) -> list[list[StateUpdat
                 raise InvalidUpdateError("as_node is required when a superstep has several updates")
         if updates[0].as_node == END and updates[0].values is not None:
             raise InvalidUpdateError(
-                "as_node=END drops what is pending; it takes no values, only None"
+                "with as_node=END, which drops all pending work, values must be None, "
+                f"got {updates[0].values!r}"
             )
     return read
 
@@ -229,12 +230,13 @@ def _tell_closed(run: Run, mine: Sequence[Task], lost: Sequence[Task], *, named:
     actors, names = ", ".join(repr(task.name) for task in mine), ", ".join(map(repr, asking))
     if not named:
         raise InvalidUpdateError(
-            f"the update would act as {actors}, and close the questions of {names}, to which that does not lead: "
-            "specify as_node"
+            f"the update would act as {actors}, which does not lead to {names}, and so close the "
+            "questions asked there: specify as_node"
         )
     warn(
-        f"{run.thread}: the update as {actors} closes the questions of {names}, to which it does not "
-        f"lead; answer them first, or act in the place of the asking node: as_node={asking[0]!r}"
+        f"{run.thread}: the update as {actors} does not lead to {names}, and so closes the "
+        f"questions asked there; answer them first, or act as the node that asks: "
+        f"as_node={asking[0]!r}"
     )
 
 
@@ -283,8 +285,8 @@ def _task(
     name = update.as_node if update.as_node is not None else infer_node(machine)
     if update.as_node is None and pending and machine.program.inputs not in machine.program.nodes:
         raise InvalidUpdateError(  # a graph made by hand, an entrypoint: no node stands for the input
-            f"{name!r} is still to run, and no node brings the input: say as_node={name!r} to act in its place, or "
-            "answer it"
+            f"node {name!r} has not run yet, and no node brings the input: specify "
+            f"as_node={name!r} to act in its place, or let it run first"
         )
     node = machine.program.nodes.get(name)
     if node is None:
@@ -345,11 +347,11 @@ def infer_node(machine: Machine) -> str:
         inputs = machine.program.inputs
         if isinstance(inputs, str) and inputs in nodes:
             return inputs
-        raise InvalidUpdateError("nothing has run on this thread yet: specify as_node")
+        raise InvalidUpdateError("no node has run on this thread yet: specify as_node")
     last = [name for name, version in ran.items() if version == max(ran.values())]
     if len(last) > 1:
         raise InvalidUpdateError(
-            f"ambiguous update, specify as_node: {', '.join(sorted(last))} ran last together"
+            f"the update is ambiguous, specify as_node: {', '.join(sorted(last))} ran last together"
         )
     return last[0]
 
@@ -390,7 +392,11 @@ def _feed(run: Run, machine: Machine, values: Any) -> None:
 
 
 def _duplicate(run: Run, machine: Machine, values: Any) -> Effects:
-    """Clone the checkpoint as a sibling; `values` may be (values, as_node) pairs to apply to the clone."""
+    """Clone the checkpoint as a sibling.
+
+    Args:
+        values: (values, as_node) pairs to apply to the clone, if any.
+    """
     if run.position.found is None:
         raise InvalidUpdateError(f"as_node={COPY!r}: the thread has no checkpoint to copy")
     finished = _finished(run, upcoming(run, machine))

@@ -71,8 +71,8 @@ def _source(task: Running) -> AnswerLookup:
     source = task.find_answers()
     if source is None:
         raise RuntimeError(
-            f"node {task.name!r} called interrupt(), but the graph has no checkpointer, so the run could never be "
-            "resumed: compile(checkpointer=InMemorySaver()) and pass a thread_id"
+            f"node {task.name!r} called interrupt(), but the graph has no checkpointer, so the run "
+            "could never be resumed: compile(checkpointer=InMemorySaver()) and pass a thread_id"
         )
     return source
 
@@ -85,13 +85,13 @@ def _identify(task: Task, value: Any, key: str | None) -> tuple[str, Order]:
             task.current.asked += 1
         return question_id(task.ns, place, value), (0, place, 0)
     if not isinstance(key, str) or not key:
-        raise TypeError(f"interrupt(key=...) must be a text that is not empty, got {key!r}")
+        raise TypeError(f"interrupt(key=...) must be a non-empty string, got {key!r}")
     with _numbering:
         current = task.current
         if key in current.keys:
             raise ValueError(
-                f"node {task.name!r} asked two questions under the key {key!r}: each needs a key "
-                "of its own, for example with the item it is about"
+                f"node {task.name!r} asked two questions under the key {key!r}: give each a key of "
+                "its own, for example one that contains the item it is about"
             )
         current.keys = (*current.keys, key)
     return keyed_id(task.ns, key), (0, current.asked - 1, len(current.keys))
@@ -111,7 +111,7 @@ def _known(task: Task, source: AnswerLookup, question: str, order: Order) -> str
 
 
 def _warn_of_change(task: Task, source: AnswerLookup, question: str, value: Any) -> None:
-    """Warn of an answer that is not delivered, because another question stands in its place."""
+    """Warn of an answer that is not delivered, because another question is asked at its place."""
     before = at_place([*source.given, *source.brought()], question)
     if before is None or before == question:
         return
@@ -120,10 +120,10 @@ def _warn_of_change(task: Task, source: AnswerLookup, question: str, value: Any)
     if shown is not None:
         change = f", from {shown.value!r:.200} to {value!r:.200}"
     warnings.warn(
-        f"node {task.name!r}: question {int(question[16:20], 16) + 1} of the task changed since it "
-        f"was answered{change}. The answer was not delivered; the question is asked anew. If its "
-        "words may change from run to run, or several are asked side by side, give it a name: "
-        "interrupt(value, key=...)",
+        f"node {task.name!r}: question {int(question[16:20], 16) + 1} of the task has changed "
+        f"since it was answered{change}. The answer was not delivered; the question is asked "
+        "again. If its text may change from run to run, or several questions are asked side by "
+        "side, give it a name: interrupt(value, key=...)",
         UserWarning,
         stacklevel=4,
     )

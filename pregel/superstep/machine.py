@@ -100,7 +100,7 @@ class Machine(LiveState):
                         # thread.
                         continue
                     raise InvalidUpdateError(
-                        f"step {self.step}: a Send goes to unknown node {send.node!r}; "
+                        f"step {self.step}: a Send goes to the unknown node {send.node!r}; "
                         f"{nearest(send.node, nodes)}"
                     )
                 task = Task(node, index, send.arg)

@@ -65,7 +65,7 @@ def end_with_error(task: Task, error: BaseException) -> None:
         stop, error = error, RuntimeError(f"node {task.name!r} raised StopIteration")
         error.__cause__ = stop
     run = task.run
-    if isinstance(error, (KeyboardInterrupt, SystemExit)):  # the caller wants out
+    if isinstance(error, (KeyboardInterrupt, SystemExit)):  # the caller wants to leave
         run.cancel()
     if isinstance(error, KeyError) and isinstance(task.input, dict) and error.args:
         key = error.args[0]
@@ -264,6 +264,6 @@ def encode_result(task: Task, key: FullKey) -> dict[FullKey, Any]:
     try:
         blob = task.run.settings.serde.dumps([tuple(pair) for pair in task.writes])
     except Exception as error:
-        warnings.warn(f"node {task.name!r}: its result is not cached: {error}", stacklevel=2)
+        warnings.warn(f"node {task.name!r}: the result was not cached: {error}", stacklevel=2)
         return {}
     return {key: (blob, cached.policy.ttl)}

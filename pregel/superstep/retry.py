@@ -34,7 +34,7 @@ def wait_before_retry(
 
 
 def interval(policy: RetryPolicy, failures: int) -> float:
-    """The wait after so many failures: grows by the factor, never above the maximum, jitter only
+    """Seconds to wait after so many failures: grows by the factor up to the maximum; jitter only
     shortens it."""
     wait = min(
         policy.max_interval, policy.initial_interval * policy.backoff_factor ** (failures - 1)
@@ -51,6 +51,6 @@ def _fits(policy: RetryPolicy, error: Exception) -> bool:
     if callable(rule):
         return bool(rule(error))
     raise TypeError(
-        "RetryPolicy(retry_on=...) takes an exception class, several, or a function, "
-        f"not {type(rule).__name__}"
+        "RetryPolicy(retry_on=...) must be an exception class, a sequence of them, or a function "
+        f"of the error, got {type(rule).__name__}: {rule!r}"
     ) from error

@@ -182,7 +182,7 @@ class LiveState(StateView):
                 try:
                     channel = channels[name].copy()
                 except KeyError:
-                    where = f"step {self.step}: write to unknown channel {name!r}"
+                    where = f"step {self.step}: a write to the unknown channel {name!r}"
                     raise InternalError(where) from None
             try:
                 if channel.update(values):
@@ -195,7 +195,8 @@ class LiveState(StateView):
                 writers = ", ".join(writers_of(name, tasks))
                 by = f", written by {writers}" if writers else ""
                 error.add_note(
-                    f"At step {self.step}, key {name!r}{by}. Nothing of this superstep was applied."
+                    f"At step {self.step}, key {name!r}{by}. No write of this superstep was "
+                    "applied."
                 )
                 raise
             if channel.dropped:
@@ -322,8 +323,8 @@ def overwrite_warning(key: str, tasks: Sequence[Task]) -> str:
     writers = ", ".join(map(repr, writers_of(key, tasks)))
     by = f"; they came from {writers}" if writers else ""
     return (
-        f"key {key!r}: an Overwrite replaced the value, and the other writes of its superstep were "
-        f"dropped{by}. Overwrite it in a superstep of its own"
+        f"key {key!r}: an Overwrite replaced the value, and the other writes of the superstep were "
+        f"dropped{by}. Overwrite the key in a superstep of its own"
     )
 
 
