@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import (
     AsyncIterator,
-    Callable,
     Collection,
     Iterable,
     Iterator,
@@ -19,7 +18,7 @@ from collections.abc import (
 )
 from datetime import timedelta
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from .errors import CheckpointConflictError
 from .opening import Closable
@@ -92,14 +91,11 @@ __all__ = [
 ]
 
 
-Result = TypeVar("Result")
-
-
 class BaseCheckpointSaver(Closable):
     """Keeps threads and finds them again. Subclass it to keep them elsewhere.
 
     A saver of your own needs `get_tuple`, `list`, `put`, `put_writes` and `delete_thread`; the
-    async twins then call these on a worker thread. Override `commit` as well to get one transaction
+    async twins then call these on threads of the saver's own. Override `commit` as well to get one transaction
     per superstep and one writer per thread; the inherited one looks at the head, then calls
     `put_writes` and `put`.
 
@@ -289,12 +285,6 @@ class BaseCheckpointSaver(Closable):
         raise NotImplementedError(f"{type(self).__name__} must define copy_thread()")
 
     # -- the same, async ---------------------------------------------------------------------------
-
-    async def _acall(self, function: Callable[..., Result], *args: Any) -> Result:
-        """Call a sync method from a coroutine: on a worker thread, unless a saver never waits."""
-        import asyncio  # deferred: whoever awaits this has it already
-
-        return await asyncio.to_thread(function, *args)
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """`get_tuple` for coroutines."""

@@ -16,7 +16,6 @@ from operator import attrgetter
 from typing import Any, cast
 
 from ..channels.base import MISSING
-from .base import Result
 from .builtin import BuiltinSaver
 from .diff import complete_commit, diff_checkpoint
 from .errors import CheckpointConflictError
@@ -48,6 +47,7 @@ from .records import (
 )
 from .retention import EVERY, Retention, RetentionLimits, add_continued, check_several
 from .serde import Serializer
+from .threads import Result
 
 _Found = tuple[str, str, ChainRecord]
 """(thread id, namespace, record)"""

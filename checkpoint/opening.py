@@ -6,8 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Generic, Protocol, Self, TypeVar
 
+from .threads import AsyncCaller, call_on_thread
 
-class Closable:
+
+class Closable(AsyncCaller):
     """Closes itself at the end of a `with` or `async with` block."""
 
     def close(self) -> None:
@@ -23,9 +25,8 @@ class Closable:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        import asyncio  # deferred: whoever awaits this has it already
-
-        await asyncio.to_thread(self.close)
+        await self._acall(self.close)
+        self._end_threads()
 
 
 class _HasClose(Protocol):
@@ -51,11 +52,7 @@ class Opening(Generic[Opened]):
         self._opened.pop().close()
 
     async def __aenter__(self) -> Opened:
-        import asyncio  # deferred: whoever awaits this has it already
-
-        return await asyncio.to_thread(self.__enter__)
+        return await call_on_thread(self.__enter__)
 
     async def __aexit__(self, *_: object) -> None:
-        import asyncio  # deferred: whoever awaits this has it already
-
-        await asyncio.to_thread(self.__exit__)
+        await call_on_thread(self.__exit__)

@@ -50,7 +50,8 @@ class PostgresSaver(SqlSaver):
     """Keeps threads in a Postgres database, shared by any number of machines.
 
     A superstep is one statement, one round trip. The tables are made on first use; several programs
-    may start at once. The async methods wait on a worker thread. A step that was stored is as safe
+    may start at once. The async methods wait on threads of the saver's own, as many as
+    there are connections. A step that was stored is as safe
     as the server's `synchronous_commit` says. A server that was restarted is found again.
 
     Args:
@@ -104,6 +105,10 @@ class PostgresSaver(SqlSaver):
     def close(self) -> None:
         """Close the connections, unless they were handed in."""
         self._server.close()
+        self._end_threads()
+
+    def _max_threads(self) -> int:
+        return self._server.size
 
     @contextmanager
     def _session(self, *, write: bool) -> Iterator[_PostgresSession]:

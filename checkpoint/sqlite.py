@@ -31,6 +31,10 @@ from .sql.write_rows import CommitRows
 
 __all__ = ["SqliteSaver"]
 
+SQLITE_THREADS = 4
+"""How many async calls are made at once. They take turns at the one connection; a call that reads
+or prunes much lets others between."""
+
 # `seq` orders all checkpoints of the file. A value belongs to the checkpoint that wrote it
 # (`owner`), and stays as long as any checkpoint builds on it. `link` and `base` are what a row is a
 # change to; NULL where it is whole.
@@ -195,7 +199,7 @@ _STATEMENTS = {
 class SqliteSaver(SqlSaver):
     """Keeps threads in an SQLite file, shared by threads, event loops and processes of one machine.
 
-    The tables are made when it is opened. The async methods wait on a worker thread.
+    The tables are made when it is opened. The async methods wait on threads of the saver's own.
 
     Args:
         conn: what to open: a file name, `":memory:"`, a `file:` URI; or an open connection that
@@ -263,6 +267,10 @@ class SqliteSaver(SqlSaver):
         """Close the connection, unless it was handed in."""
         with self._lock:
             self._database.close()
+        self._end_threads()
+
+    def _max_threads(self) -> int:
+        return SQLITE_THREADS
 
     def _append(self, state: MaterializedState, rows: CommitRows) -> int | None:
         space, database, execute = state.namespace_id, self._database, self._cursor.execute

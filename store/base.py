@@ -6,7 +6,6 @@ every method is one op in a batch. How anything is kept, matched or ranked must 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -170,7 +169,7 @@ class BaseStore(Closable):
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
         """`batch` for coroutines."""
-        return await asyncio.to_thread(self.batch, list(ops))
+        return await self._acall(self.batch, list(ops))
 
     def reopen(self) -> Callable[[], BaseStore] | None:
         """How another process opens this store; None, the default, if it cannot, for what it keeps

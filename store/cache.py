@@ -7,7 +7,6 @@ result.
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from collections import OrderedDict
@@ -15,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from ..checkpoint.sql.sqlite_database import Database, Target
+from ..checkpoint.threads import AsyncCaller
 from .base import Namespace
 from .keys import canonical_key, function_identity
 from .namespaces import encode_namespace
@@ -37,11 +37,11 @@ Blob = tuple[str, bytes]
 """An encoded value: the name of its encoding, and the bytes."""
 
 
-class BaseCache:
+class BaseCache(AsyncCaller):
     """Keeps blobs for a while. Subclass it and define `get`, `set` and `clear` to keep them
     elsewhere.
 
-    The async twins call these on a worker thread, unless overridden.
+    The async twins call these on threads of the cache's own, unless overridden.
     """
 
     def get(self, keys: Sequence[FullKey]) -> dict[FullKey, Blob]:
@@ -58,15 +58,15 @@ class BaseCache:
 
     async def aget(self, keys: Sequence[FullKey]) -> dict[FullKey, Blob]:
         """`get` for coroutines."""
-        return await asyncio.to_thread(self.get, keys)
+        return await self._acall(self.get, keys)
 
     async def aset(self, pairs: Mapping[FullKey, tuple[Blob, float | None]]) -> None:
         """`set` for coroutines."""
-        await asyncio.to_thread(self.set, pairs)
+        await self._acall(self.set, pairs)
 
     async def aclear(self, namespaces: Sequence[Namespace] | None = None) -> None:
         """`clear` for coroutines."""
-        await asyncio.to_thread(self.clear, namespaces)
+        await self._acall(self.clear, namespaces)
 
 
 class InMemoryCache(BaseCache):
@@ -237,6 +237,10 @@ class SqliteCache(BaseCache):
         """Close the connection, unless it was handed in."""
         with self._lock:
             self._database.close()
+        self._end_threads()
+
+    def _max_threads(self) -> int:
+        return 1  # there is one connection
 
     @contextmanager
     def _transaction(self, write: bool) -> Iterator[None]:

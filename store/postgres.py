@@ -6,7 +6,6 @@ filters are met by the same functions as everywhere, not in SQL.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import threading
 import time
@@ -128,7 +127,8 @@ _SWEEP = """
 class PostgresStore(LocalStore):
     """A store in a Postgres database, shared by any number of machines.
 
-    The table is made on first use. The async methods wait on a worker thread.
+    The table is made on first use. The async methods wait on threads of the store's
+    own, as many as there are connections.
 
     Args:
         conn: a connection string or URL; or an open psycopg `Connection`, which then serves this
@@ -185,6 +185,10 @@ class PostgresStore(LocalStore):
         """Close the connections, unless they were handed in."""
         self.stop_ttl_sweeper()
         self._server.close()
+        self._end_threads()
+
+    def _max_threads(self) -> int:
+        return self._server.size
 
     def reopen(self) -> Callable[[], PostgresStore]:
         """How another process opens the same tables: by the connection string, with all that the
@@ -199,7 +203,7 @@ class PostgresStore(LocalStore):
         return self._tables
 
     async def _aexecute(self, plan: Plan, vectors: Vectors) -> list[Result]:
-        return await asyncio.to_thread(self._execute, plan, vectors)
+        return await self._acall(self._execute, plan, vectors)
 
     def _execute(self, plan: Plan, vectors: Vectors) -> list[Result]:
         """Done again if two batches stood in each other's way, or if it only reads and the

@@ -6,7 +6,6 @@ filters are met by the same functions as everywhere, not in SQL.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 from collections.abc import Callable, Generator, Iterable
@@ -78,7 +77,7 @@ _SWEEP = "DELETE FROM store_items WHERE expires <= ?"
 class SqliteStore(LocalStore):
     """A store in an SQLite file, shared by threads and by processes of one machine.
 
-    The async methods wait on a worker thread. A connection that is handed in must serve this store
+    The async methods wait on a thread of the store's own. A connection that is handed in must serve this store
     alone, be opened with `check_same_thread=False`, and stays open after `close`.
 
     Args:
@@ -120,6 +119,10 @@ class SqliteStore(LocalStore):
         self.stop_ttl_sweeper()
         with self._lock:
             self._database.close()
+        self._end_threads()
+
+    def _max_threads(self) -> int:
+        return 1  # there is one connection
 
     def reopen(self) -> Callable[[], SqliteStore] | None:
         """How another process on this machine opens the same file; None for a database in memory. A
@@ -138,7 +141,7 @@ class SqliteStore(LocalStore):
         return _File(type(self), path, this_machine(), inode, self._options)
 
     async def _aexecute(self, plan: Plan, vectors: Vectors) -> list[Result]:
-        return await asyncio.to_thread(self._execute, plan, vectors)
+        return await self._acall(self._execute, plan, vectors)
 
     def _transaction(self, write: bool, alone: bool = False) -> AbstractContextManager[Any]:
         return self._database.session(write)

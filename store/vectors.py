@@ -20,6 +20,7 @@ from itertools import chain
 from operator import mul
 from typing import Any, NamedTuple
 
+from ..checkpoint.threads import AsyncCaller
 from .base import IndexConfig
 from .paths import Path, parse, walk
 from .values import to_json
@@ -57,7 +58,7 @@ def _check_config(config: IndexConfig) -> None:
         raise ValueError(f"fields and text_fields mean the same, got {fields} and {text_fields}")
 
 
-class Index:
+class Index(AsyncCaller):
     """A checked `IndexConfig`.
 
     Attributes:
@@ -96,11 +97,18 @@ class Index:
         return Vectors(self._check(texts, found), self._check(asked, wanted))
 
     async def aembed(self, documents: Iterable[str], queries: Iterable[str]) -> Vectors:
-        """`embed` for coroutines; a plain function runs on a worker thread."""
+        """`embed` for coroutines; a plain function runs on a thread of the index's own."""
         texts, asked = list(dict.fromkeys(documents)), list(dict.fromkeys(queries))
-        found = await _call(self._documents, texts) if texts else []
-        wanted = await _call(self._queries, asked) if asked else []
+        found = await self._call(self._documents, texts) if texts else []
+        wanted = await self._call(self._queries, asked) if asked else []
         return Vectors(self._check(texts, found), self._check(asked, wanted))
+
+    async def _call(self, embed: _Embed, texts: list[str]) -> Any:
+        is_async = inspect.iscoroutinefunction(embed) or inspect.iscoroutinefunction(
+            type(embed).__call__
+        )
+        result = embed(texts) if is_async else await self._acall(embed, texts)
+        return await result if inspect.isawaitable(result) else result
 
     def _check(self, texts: list[str], vectors: Sequence[Sequence[float]]) -> dict[str, Vector]:
         if len(vectors) != len(texts):
@@ -184,14 +192,6 @@ def _run(coroutine: Coroutine[Any, Any, Any]) -> Any:
 
 async def _wait_for(result: Awaitable[Any]) -> Any:
     return await result
-
-
-async def _call(embed: _Embed, texts: list[str]) -> Any:
-    is_async = inspect.iscoroutinefunction(embed) or inspect.iscoroutinefunction(
-        type(embed).__call__
-    )
-    result = embed(texts) if is_async else await asyncio.to_thread(embed, texts)
-    return await result if inspect.isawaitable(result) else result
 
 
 # -- arithmetic ------------------------------------------------------------------------------------

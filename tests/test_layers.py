@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 MAY_IMPORT = {
     "channels": [],
     "checkpoint": [".channels"],
-    "store": [".channels", ".checkpoint.serde", ".checkpoint.sql.sqlite_database", ".checkpoint.sql.postgres_server", ".checkpoint.errors", ".checkpoint.opening"],
+    "store": [".channels", ".checkpoint.serde", ".checkpoint.sql.sqlite_database", ".checkpoint.sql.postgres_server", ".checkpoint.errors", ".checkpoint.opening", ".checkpoint.threads"],
     "pregel": [".channels", ".checkpoint", ".store"],
     "executors": [".pregel"],
     "graph": [".channels", ".checkpoint", ".store", ".pregel"],
@@ -100,8 +100,7 @@ DEFERRED = {
     (".pregel.app", ".pregel.drivers.abatch"): "asyncio is loaded by those who await",
     (".pregel.thread_api", ".pregel.run.explain"): "loaded when somebody asks why a node did not run",
     (".pregel.thread_api", ".pregel.drivers.timeslice"): "asyncio is loaded by those who await",
-    (".checkpoint.base", "asyncio"): "asyncio is loaded by those who await",
-    (".checkpoint.opening", "asyncio"): "asyncio is loaded by those who await",
+    (".checkpoint.threads", "asyncio"): "asyncio is loaded by those who await",
     (".checkpoint.serde.serializer", ".checkpoint.serde.builtin_codecs"): "a dozen standard modules, loaded with the first Serializer",
     (".checkpoint.sql.sqlite_database", "sqlite3"): "loaded when somebody opens a database",
     (".pregel.app", ".visualize*"): "a graph can draw itself, though drawing sits above the engine",

@@ -18,6 +18,7 @@ from ..checkpoint.integrity import Integrity
 from ..checkpoint.records import check_names
 from ..checkpoint.serde import Serializer
 from ..checkpoint.sql.postgres_server import POOL_SIZE, SECONDS, ConnectionLostError, Server, Target
+from ..checkpoint.threads import AsyncCaller
 from ..pregel.app import Pregel
 from ..pregel.errors import nearest
 from ..pregel.types import RunnableConfig
@@ -43,7 +44,7 @@ POLL = 1.0
 """Seconds after which `result` looks again, even without a notice."""
 
 
-class Queue:
+class Queue(AsyncCaller):
     """The jobs of one graph, in a Postgres database that its workers share.
 
     Submit inputs to threads here; workers (`python -m stategraph work`) run them on any machines.
@@ -112,6 +113,7 @@ class Queue:
         """Close the connections, unless they were handed in."""
         self._listener.close()
         self._server.close()
+        self._end_threads()
 
     # -- submit jobs -------------------------------------------------------------------------------
 
@@ -193,7 +195,7 @@ class Queue:
 
     async def asubmit(self, thread_id: str, input: Any, **options: Any) -> str:
         """`submit` for coroutines."""
-        return await asyncio.to_thread(self.submit, thread_id, input, **options)
+        return await self._acall(partial(self.submit, thread_id, input, **options))
 
     def _insert(self, rows: list[tuple[Any, ...]]) -> None:
         """Store jobs and notify workers. The notice has a transaction of its own: Postgres commits
@@ -291,17 +293,14 @@ class Queue:
     ) -> JobResult:
         """`result` for coroutines: no thread is held while it waits."""
         deadline = None if wait is None else time.monotonic() + wait
-
-        async def look(run_id: str | None) -> tuple[int, JobResult]:
-            return await asyncio.to_thread(self._look, thread_id, run_id)
-
+        look = partial(self._acall, self._look, thread_id)
         id, found = await look(run_id)
         if not found.open or wait == 0:
             return found
         ended, loop = asyncio.Event(), asyncio.get_running_loop()
         add_waiter = partial(self._run, "add_waiter", id)
         with self._listener.notify(id, lambda: loop.call_soon_threadsafe(ended.set)):
-            await asyncio.to_thread(self._retry_once, add_waiter)
+            await self._acall(self._retry_once, add_waiter)
             id, found = await look(found.run_id)
             while found.open and (left := _seconds_left(deadline)) > 0:
                 try:

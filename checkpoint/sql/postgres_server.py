@@ -293,6 +293,12 @@ class Server:
         assert found is not None
         return found
 
+    @property
+    def size(self) -> int:
+        """How many connections may be in use at once."""
+        pool = self._own or self._pool
+        return 1 if pool is None else pool.max_size
+
     def address(self) -> tuple[str, bool]:
         """The connection string by which another process reaches the same tables, password and all;
         and whether it is one of this machine only.
