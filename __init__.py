@@ -87,22 +87,30 @@ __all__ = [
     # say in a node
     "Send", "Command", "interrupt", "Interrupt", "Overwrite", "IsLastStep", "RemainingSteps",
     # ask in a node
-    "Runtime", "RunControl", "NodeError", "StreamWriter", "get_config", "get_runtime", "get_store", "get_stream_writer",
+    "Runtime", "RunControl", "NodeError", "StreamWriter",
+    "get_config", "get_runtime", "get_store", "get_stream_writer",
     # set
-    "RunnableConfig", "RetryPolicy", "CachePolicy", "TimeoutPolicy", "InMemorySaver", "InMemoryStore", "InMemoryCache",
+    "RunnableConfig", "RetryPolicy", "CachePolicy", "TimeoutPolicy",
+    "InMemorySaver", "InMemoryStore", "InMemoryCache",
     # see
     "StateSnapshot", "StateUpdate", "PregelTask",
     # errors and signals
-    "StateGraphError", "InvalidGraphError", "InvalidUpdateError", "InvalidRouteError", "EmptyInputError",
-    "EmptyChannelError", "GraphRecursionError", "CheckpointConflictError", "UnknownInterruptError",
+    "StateGraphError", "InvalidGraphError", "InvalidUpdateError", "InvalidRouteError",
+    "EmptyInputError", "EmptyChannelError",
+    "GraphRecursionError", "CheckpointConflictError", "UnknownInterruptError",
     "NodeTimeoutError", "NodeCancelledError", "InPlaceEditError", "GraphChangedError",
     "GraphBubbleUp", "GraphInterrupt", "GraphDrained", "ParentCommand",
 ]  # fmt: skip
 
 
 _LAZY = dict.fromkeys(("InMemoryCache", "InMemoryStore"), "stategraph.store")
-_LAZY |= dict.fromkeys(("Drawing", "awatch", "changes", "report", "timeline", "watch"), "stategraph.visualize")
-_LAZY |= {"SqliteSaver": "stategraph.checkpoint.sqlite", "PostgresSaver": "stategraph.checkpoint.postgres"}
+_LAZY |= dict.fromkeys(
+    ("Drawing", "awatch", "changes", "report", "timeline", "watch"), "stategraph.visualize"
+)
+_LAZY |= {
+    "SqliteSaver": "stategraph.checkpoint.sqlite",
+    "PostgresSaver": "stategraph.checkpoint.postgres",
+}
 _LAZY |= {"SqliteStore": "stategraph.store.sqlite", "PostgresStore": "stategraph.store.postgres"}
 _LAZY |= {"ProcessExecutor": "stategraph.executors", "WorkerLostError": "stategraph.pregel"}
 _LAZY |= {"MemorySaver": "stategraph.checkpoint"}
@@ -110,7 +118,8 @@ _LAZY |= {"Retention": "stategraph.checkpoint", "Encryption": "stategraph.checkp
 
 
 def __getattr__(name: str) -> Any:
-    """Load what this package does not itself need, from its own place, when it is first asked for."""
+    """Load what this package does not itself need, from its own place, when it is first asked
+    for."""
     if name in _LAZY:
         return getattr(_load(_LAZY[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,5 @@
-"""`python -m stategraph COMMAND`: reads the command line and calls who does the work. Nothing else lives here."""
+"""`python -m stategraph COMMAND`: reads the command line and calls what does the work. Nothing else
+belongs here."""
 
 import argparse
 import sys
@@ -22,15 +23,24 @@ class Parser(argparse.ArgumentParser):
 
 
 def main(given: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit code: 0 done, 2 the command line asks for what cannot be."""
+    """Run one command; returns the exit code: 0 for success, 2 for a mistake in the command
+    line."""
     parser = Parser(prog="python -m stategraph", description="Typed-state graphs.")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    demo = commands.add_parser("demo", help="index a folder of Python with a graph", description="Index a folder.")
+    demo = commands.add_parser(
+        "demo",
+        help="index a folder of Python files with a graph",
+        description="Index a folder of Python files.",
+    )
     index_library.add_arguments(demo).set_defaults(parser=demo, run=index_library.main)
     draw = commands.add_parser("draw", help="draw a graph", description="Draw a graph.")
     draw_command.add_arguments(draw).set_defaults(parser=draw, run=draw_command.main)
-    told = commands.add_parser("report", help="a stored thread as one HTML page", description="Tell a thread's run.")
-    report_command.add_arguments(told).set_defaults(parser=told, run=report_command.main)
+    report = commands.add_parser(
+        "report",
+        help="write a stored thread as one HTML page",
+        description="Write a stored thread as one HTML page.",
+    )
+    report_command.add_arguments(report).set_defaults(parser=report, run=report_command.main)
     threads_command.add_commands(commands)
     workers_command.add_commands(commands)
     asked = parser.parse_args(given)

@@ -69,9 +69,7 @@ def serve(
     return _dump_result(node, result)
 
 
-def _call(
-    task: TaskProxy, function: Callable[..., Any], request: CallRequest, value: Any
-) -> Any:
+def _call(task: TaskProxy, function: Callable[..., Any], request: CallRequest, value: Any) -> Any:
     """Call the function as its task. Runs in a context of its own, so that nothing it sets outlives
     the call."""
     running: Running = task

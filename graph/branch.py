@@ -210,13 +210,14 @@ class BranchWriter(Writer):
             except (KeyError, TypeError):
                 allowed = ", ".join(repr(key) for key in self.ends)
                 raise InvalidRouteError(
-                    f"node {task.name!r}: its router {self.name!r} returned {step!r}, which its path map does not "
-                    f"have; it has {allowed}{_advice(step)}"
+                    f"node {task.name!r}: the result of its router {self.name!r} must be a key of "
+                    f"its path map ({allowed}), got {step!r}{_advice(step)}"
                 ) from None
         if step is None or step == START or not isinstance(step, str):
             raise InvalidRouteError(
-                f"node {task.name!r}: its router {self.name!r} returned {step!r}; expected a node name, END, a Send "
-                f"or a list of these; {nearest(step, self._goto.scope.triggers)}{_advice(step)}"
+                f"node {task.name!r}: its router {self.name!r} must return a node name, END, "
+                f"a Send or a list of these, got {step!r}; "
+                f"{nearest(step, self._goto.scope.triggers)}{_advice(step)}"
             )
         return step
 

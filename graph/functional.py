@@ -261,9 +261,12 @@ class entrypoint:
         executor: Any = None,
     ) -> None:
         self._graph = {
-            "checkpointer": checkpointer, "store": store, "cache": cache, "context_schema": context_schema,
+            "checkpointer": checkpointer,
+            "store": store,
+            "cache": cache,
+            "context_schema": context_schema,
             "executor": executor,
-        }  # fmt: skip
+        }
         self._policies: dict[str, Any] = {
             "cache_policy": cache_policy,
             "retry_policy": read_policies("entrypoint", retry_policy),

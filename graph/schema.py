@@ -151,7 +151,8 @@ def _made(key: str, cls: type[Channel], typ: Any) -> Channel:
         return cls(typ)
     except TypeError as error:
         raise InvalidGraphError(
-            f"key {key!r}: {cls.__name__} cannot be made of a type alone ({error}); put an instance into the annotation"
+            f"key {key!r}: {cls.__name__} cannot be made of a type alone ({error}); "
+            "put an instance into the annotation"
         ) from None
 
 
@@ -188,7 +189,8 @@ def _reducer(key: str, metadata: tuple[Any, ...]) -> Callable[[Any, Any], Any] |
         )
     if not fitting and candidates and candidates[-1] is metadata[-1]:
         raise InvalidGraphError(
-            f"key {key!r}: the reducer {candidates[-1]!r} must take exactly two positional arguments (value, update)"
+            f"key {key!r}: the reducer {candidates[-1]!r} must take exactly two positional "
+            "arguments (value, update)"
         )
     return fitting[0] if fitting else None
 
@@ -237,7 +239,8 @@ def _resolve(cls: type) -> dict[str, Any]:
         raise InvalidGraphError(
             f"schema {cls.__name__}: an annotation cannot be resolved: {error!r}"
         ) from error
-    # A class made inside a function may name things that only live there: look in the callers' frames.
+    # A class made inside a function may name things that only live there: look in the callers'
+    # frames.
     frame = sys._getframe()
     while (frame := frame.f_back) is not None:  # type: ignore[assignment]
         try:

@@ -1,4 +1,5 @@
-"""Every name that the engine reserves and every namespace: made and parsed here, spelled nowhere else.
+"""Every name that the engine reserves and every namespace: made and parsed here, spelled nowhere
+else.
 
 The texts are part of what is stored and of what users see, so they never change. Rooms below define
 those that they need themselves: `checkpoint` the writes that describe a task, how a trigger's name
@@ -109,7 +110,8 @@ def join_name(sources: Iterable[str], separator: str, target: str) -> str:
 
 
 def split_join(channel: str) -> tuple[str, str] | None:
-    """The sources, with what separates them, and the target of a channel of `join_name`; None of any other.
+    """The sources, with what separates them, and the target of a channel of `join_name`; None of
+    any other.
 
     >>> split_join("join:a+b:c")
     ('a+b', 'c')
@@ -136,10 +138,11 @@ GRAPH: Final = "__graph__"
 BY_COMMAND: Final = "stategraph_command"
 """In a checkpoint's metadata: a call with a `run_id` made it that brought a `Command`."""
 DELIVERED: Final = "stategraph_delivered"
-"""In a checkpoint's metadata: the calls with a `run_id` that brought answers earlier on the thread and
-made no checkpoint of their own."""
+"""In a checkpoint's metadata: the calls with a `run_id` that brought answers earlier on the thread
+and made no checkpoint of their own."""
 INSIDE: Final = "stategraph_inside"
-"""In the metadata of a fork made to go on inside a nested graph: which task leads there, to what."""
+"""In the metadata of a fork made to go on inside a nested graph: which task leads there, to
+what."""
 
 STEP: Final = "stategraph_step"
 NODE: Final = "stategraph_node"
@@ -149,18 +152,20 @@ CHECKPOINT_NS: Final = "stategraph_checkpoint_ns"
 """In the metadata of a task's config, like the four above: where in the run it stands."""
 
 METADATA: Final = "__metadata__"
-"""In a chunk of "updates": what is said of the update itself, such as that it came from the cache."""
+"""In a chunk of "updates": what is said of the update itself, such as that it came from the
+cache."""
 CACHED_WRITES: Final = "__pregel_ns_writes"
 """The first part of every namespace in the cache of task results."""
 
 # -- namespaces ------------------------------------------------------------------------------------
-# A nested graph keeps its checkpoints in a namespace: the levels from the outermost graph down, joined
-# by "|". A level is `node:task id`, so that each task has a namespace of its own, or the bare name of
-# the node where the graph keeps one history (checkpointer=True). A number after a level counts the
-# graphs that the same task runs, from the second on: `node:task id|1`.
+# A nested graph keeps its checkpoints in a namespace: the levels from the outermost graph down,
+# joined by "|". A level is `node:task id`, so that each task has a namespace of its own, or the
+# bare name of the node where the graph keeps one history (checkpointer=True). A number after a
+# level counts the graphs that the same task runs, from the second on: `node:task id|1`.
 
 NS_SEP: Final = "|"
-"""Between the levels of a namespace; inside one, NS_END between the node's name and the task's id."""
+"""Between the levels of a namespace; inside one, NS_END between the node's name and the task's
+id."""
 
 
 def child_ns(ns: str, node: str, task_id: str, *, stable: bool = False) -> str:
@@ -170,8 +175,10 @@ def child_ns(ns: str, node: str, task_id: str, *, stable: bool = False) -> str:
         ValueError: a node below the outermost graph has a number as its name; a stable namespace
             could not tell it from the number of a task.
 
-    >>> child_ns("outer:1d44", "inner", "46e4"), child_ns("outer:1d44", "inner", "46e4", stable=True)
-    ('outer:1d44|inner:46e4', 'outer|inner')
+    >>> child_ns("outer:1d44", "inner", "46e4")
+    'outer:1d44|inner:46e4'
+    >>> child_ns("outer:1d44", "inner", "46e4", stable=True)
+    'outer|inner'
     """
     child = join_ns(ns, f"{node}{NS_END}{task_id}")
     if not stable:
@@ -216,7 +223,8 @@ def split_number(ns: str) -> tuple[str, int]:
 
 
 def last_level(ns: str) -> tuple[str, ...]:
-    """The parts of a namespace that belong to its innermost graph: its level, and its number if it has one.
+    """The parts of a namespace that belong to its innermost graph: its level, and its number if it
+    has one.
 
     >>> last_level("outer:1d44|inner:46e4"), last_level("outer:1d44|inner:46e4|1")
     (('inner:46e4',), ('inner:46e4', '1'))
@@ -283,8 +291,8 @@ def _is_number(level: str) -> bool:
 _ENGINE: Final = "__pregel_"
 RESERVED: Final = frozenset(
     {
-        INPUT, INTERRUPT, RESUME, ERROR, ERROR_SOURCE, NO_WRITES, RETURN, COPY, METADATA, TAG_HIDDEN,
-        "__scheduled__", "__snapshot_bumps__", Overwrite(None).type,
+        INPUT, INTERRUPT, RESUME, ERROR, ERROR_SOURCE, NO_WRITES, RETURN, COPY, METADATA,
+        TAG_HIDDEN, "__scheduled__", "__snapshot_bumps__", Overwrite(None).type,
         "configurable", "checkpoint_id", "checkpoint_ns", "checkpoint_map", NS_SEP, NS_END,
     }
 )  # fmt: skip

@@ -1,4 +1,5 @@
-"""How a compiled graph is pickled and copied: what it was lent stays where it is, and what cannot be pickled is named.
+"""How a compiled graph is pickled and copied: what it was lent stays where it is, and what cannot
+be pickled is named.
 
 Nothing here runs a graph.
 """
@@ -43,7 +44,8 @@ class Portable:
         self.types = ()
 
     def register_types(self, *hints: Any) -> None:
-        """Let its threads store the types that these annotations name, and those that its nested graphs store."""
+        """Let its threads store the types that these annotations name, and those that its nested
+        graphs store."""
         self.types = (*self.types, *hints)
         for hint in hints:
             self.serde.register_schema(hint)
@@ -82,9 +84,11 @@ def _state_of(app: Any) -> dict[str, Any]:
     """What is pickled of a graph. Its serializer is made anew where it is loaded.
 
     Raises:
-        pickle.PicklingError: naming what cannot be pickled. Not to cloudpickle, which can do more than is tried here.
+        pickle.PicklingError: naming what cannot be pickled. Not to cloudpickle, which can do more
+        than is tried here.
     """
-    caller = sys._getframe(2).f_globals.get("__name__", "")  # of `__getstate__`; a pickler in C has no frame
+    # Frame 2 is the caller of `__getstate__`; a pickler in C has no frame.
+    caller = sys._getframe(2).f_globals.get("__name__", "")
     if "cloudpickle" not in caller and "dill" not in caller:
         for what, part, advice in _parts(app):
             try:

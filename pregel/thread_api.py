@@ -188,7 +188,11 @@ class StoredThreads:
 
     def _as_mine(self, found: Found) -> Found:
         """A checkpoint as this version of the graph would go on with it."""
-        return found if found is None else apply_migration(found, self.program.fingerprint, self.migrate)
+        return (
+            found
+            if found is None
+            else apply_migration(found, self.program.fingerprint, self.migrate)
+        )
 
     def nested(self, ns: str) -> StoredThreads:
         """The graph that runs under a namespace: this one, or one that it has run, or holds as a
@@ -284,7 +288,13 @@ class StoredThreads:
         if not ns:
             return Run(graph, None, config, Call())
         graph = graph.copy({"checkpointer": saver, "serde": saver.serde})
-        return Run(graph, None, {"configurable": {**where["configurable"], "checkpoint_ns": ""}}, Call(), ns)
+        return Run(
+            graph,
+            None,
+            {"configurable": {**where["configurable"], "checkpoint_ns": ""}},
+            Call(),
+            ns,
+        )
 
     def _thread(self, config: RunnableConfig) -> tuple[BaseCheckpointSaver, RunnableConfig]:
         if not isinstance(self.checkpointer, BaseCheckpointSaver):

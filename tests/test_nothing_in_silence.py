@@ -330,16 +330,16 @@ def test_what_a_function_did_not_await_is_no_result(drive: Any) -> None:
 
 
 WRONG_ROUTES: dict[str, tuple[Any, str]] = {
-    "nothing": (None, "expected a node name, END, a Send"),
-    "a truth": (True, "returned True"),
-    "a dict": ({"goto": "a"}, "returned {'goto': 'a'}"),
+    "nothing": (None, "must return a node name, END, a Send"),
+    "a truth": (True, "got True"),
+    "a dict": ({"goto": "a"}, "got {'goto': 'a'}"),
     "a Command": (Command(goto="a"), "a Command is returned by a node, not by its router"),
     "another library's Send": (OtherSend(), SEND),
     "another library's Sends": ([OtherSend()], SEND),
     "a coroutine": (lambda: coroutine(), "is an await missing"),
     "a name that is misspelt": ("aa", "goes to the unknown node 'aa'; did you mean 'a'"),
     "a set": ({"a"}, "a set has no keys"),
-    "a generator": (lambda: generator(), "expected a node name"),
+    "a generator": (lambda: generator(), "must return a node name"),
     "a function": (lambda: plain, "should it be called"),
 }
 
@@ -353,7 +353,7 @@ def test_what_a_router_returns_by_mistake_is_told(answer: Any, text: str, mapped
         "a", lambda state: answer() if isinstance(answer, types.FunctionType) else answer, ["a", END] if mapped else None
     )
     if mapped and "its path map" not in text and not text.startswith(("it is", "is ", "a Command", "a set")):
-        text = "which its path map does not have; it has 'a', '__end__'"
+        text = r"must be a key of its path map \('a', '__end__'\), got"
     with pytest.raises(InvalidUpdateError, match=text):
         drive.invoke(graph.compile(), {"x": 0})
 

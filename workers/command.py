@@ -60,9 +60,7 @@ _WORK = (
     "Run jobs of a graph from a Postgres queue, until SIGTERM or SIGINT: then each run ends with "
     "its superstep, and its job goes back to the queue. A second signal ends the worker at once."
 )
-_QUEUE = (
-    "Show workers and jobs, or change them. Needs no key: it opens nothing that is encrypted."
-)
+_QUEUE = "Show workers and jobs, or change them. Needs no key: it opens nothing that is encrypted."
 
 
 def _work(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:

@@ -282,4 +282,3 @@ def check_priority(priority: Any) -> None:
     """
     if not isinstance(priority, int) or abs(priority) >= PRIORITY_LIMIT:
         raise ValueError(f"priority must be an integer between -2**31 and 2**31, got {priority!r}")
-

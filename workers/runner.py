@@ -49,9 +49,7 @@ class JobRunner:
         self._graph, self._saver = graph, graph.checkpointer
         self._codec, self._store_task = codec, store_task
         self._loop = asyncio.new_event_loop() if is_async(graph.program) else None
-        self._thread = threading.Thread(
-            target=self._run_loop, name="stategraph-loop", daemon=True
-        )
+        self._thread = threading.Thread(target=self._run_loop, name="stategraph-loop", daemon=True)
         if self._loop is not None:
             self._thread.start()
 
@@ -108,9 +106,7 @@ class JobRunner:
         outcome = self._codec.write("outcome", job.name, (output.value, questions, None))
         return JobEnd(job.id, job.attempt, "paused" if questions else "done", outcome)
 
-    def _try(
-        self, job: Job, task: dict[str, Any], config: RunnableConfig, was_begun: bool
-    ) -> Any:
+    def _try(self, job: Job, task: dict[str, Any], config: RunnableConfig, was_begun: bool) -> Any:
         """Run a job once: what `invoke` returns, or None if the run was asked to stop.
 
         Args:

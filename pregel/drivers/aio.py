@@ -141,7 +141,9 @@ class AsyncDriver:
         self._journal: AsyncJournal | None = None
         if run.thread.saver is not None:
             self._journal = run.journal = AsyncJournal(run, self._loop)
-        self._limit = None if run.settings.step_timeout is None else StepLimit(run.settings.step_timeout)
+        self._limit = (
+            None if run.settings.step_timeout is None else StepLimit(run.settings.step_timeout)
+        )
 
     def open_calls(self, run: Run) -> AsyncCalls:
         """The mid-task calls of the run; may be asked for from any thread."""

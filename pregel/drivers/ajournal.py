@@ -106,7 +106,9 @@ class AsyncJournal(Journal):
         saver = run.thread.saver
         assert saver is not None
         if entry.__class__ is Claim:
-            await saver.aclaim(run.thread.config_of(run.position.head), entry.revision, entry.writes)
+            await saver.aclaim(
+                run.thread.config_of(run.position.head), entry.revision, entry.writes
+            )
         elif position.is_past(entry):
             return
         else:

@@ -121,7 +121,9 @@ class Journal:
             return
         else:
             with position.guard(entry):
-                saver.commit_writes(run.thread.thread_id or "", run.ns, entry.checkpoint_id, entry.writes)
+                saver.commit_writes(
+                    run.thread.thread_id or "", run.ns, entry.checkpoint_id, entry.writes
+                )
         position.count()
 
     def _fail(self, entry: Entry, error: BaseException) -> None:
@@ -163,7 +165,9 @@ class LanePosition:
             or not records_at_once(self._run.thread.saver)
         ):
             return _UNGUARDED
-        return expecting(self._run.thread.saver, self._run.thread.config_of(entry.checkpoint_id), self.revision)
+        return expecting(
+            self._run.thread.saver, self._run.thread.config_of(entry.checkpoint_id), self.revision
+        )
 
     def move(self, commit: Commit) -> None:
         """A checkpoint has been stored."""

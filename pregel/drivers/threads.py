@@ -96,7 +96,9 @@ class Driver:
         self._journal: Journal | None = None
         if run.thread.saver is not None:
             self._journal = run.journal = Journal(run)
-        self._limit = None if run.settings.step_timeout is None else StepLimit(run.settings.step_timeout)
+        self._limit = (
+            None if run.settings.step_timeout is None else StepLimit(run.settings.step_timeout)
+        )
 
     def wake(self) -> None:
         """A chunk is waiting for the reader."""

@@ -286,7 +286,8 @@ def _takes_one(obj: Any) -> bool:
     return bare and code.co_argcount == 1 and code.co_kwonlyargcount == 0
 
 
-# From Python 3.14 on annotations are evaluated when somebody asks, and may name what only type checkers see.
+# From Python 3.14 on annotations are evaluated when somebody asks, and may name what only type
+# checkers see.
 _AS_FAR_AS_KNOWN: dict[str, Any] = (
     {"annotation_format": Format.FORWARDREF} if sys.version_info >= (3, 14) else {}
 )

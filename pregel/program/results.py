@@ -42,8 +42,8 @@ these attributes."""
 _OURS: Final = {"Command": Command, "Send": Send, "Interrupt": Interrupt, "Overwrite": Overwrite}
 
 NO_UPDATES: Final = (
-    Command, Send, Interrupt, Overwrite, StateSnapshot, StateUpdate, PregelTask, GraphOutput, RetryPolicy, CachePolicy,
-    TimeoutPolicy,
+    Command, Send, Interrupt, Overwrite, StateSnapshot, StateUpdate, PregelTask, GraphOutput,
+    RetryPolicy, CachePolicy, TimeoutPolicy,
 )  # fmt: skip
 """Records of ours that are never an update of the state, whatever their fields are called."""
 

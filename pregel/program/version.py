@@ -17,8 +17,8 @@ Fingerprint = dict[str, int]
 """`node NAME` and `key NAME` → a number that changes with what it is"""
 
 Migrate = Callable[[Checkpoint, Sequence[str]], Checkpoint]
-"""Given a checkpoint that another version of the graph has made, and what has changed since: that of
-this version."""
+"""Given a checkpoint that another version of the graph has made, and what has changed since: that
+of this version."""
 
 
 def fingerprint(
@@ -84,7 +84,8 @@ def rename_node(checkpoint: Checkpoint, old: str, new: str) -> Checkpoint:
     work that waited for the old name waits for the new one. The node starts over: questions it had
     asked are asked again.
 
-    >>> old = {"channel_values": {"branch:to:a": None}, "channel_versions": {"branch:to:a": 2}, "versions_seen": {}}
+    >>> old = {"channel_values": {"branch:to:a": None}, "versions_seen": {}}
+    >>> old["channel_versions"] = {"branch:to:a": 2}
     >>> rename_node(old, "a", "b")["channel_values"]
     {'branch:to:b': None}
     """

@@ -1,4 +1,5 @@
-"""Answers on their way to the questions they are for: what one call brings, until the questions take it."""
+"""Answers on their way to the questions they are for: what one call brings, until the questions
+take it."""
 
 from __future__ import annotations
 
@@ -23,8 +24,8 @@ class Answers:
         by_id: by question.
         first: for the first question that is asked; MISSING if there is none such.
         brought_any: this call, or one around it, has brought answers.
-        claimed: what the claim of this call, or the one that it goes on with, holds; None if there is none, or it has
-            ended.
+        claimed: what the claim of this call, or the one that it goes on with, holds; None if there
+            is none, or it has ended.
         beside: the checkpoint beside which that claim stands.
     """
 
@@ -51,7 +52,7 @@ class Answers:
         self.claimed: dict[str, Any] | None = None
         self.beside: str | None = None
 
-    # -- brought by a call --------------------------------------------------------------------------------------
+    # -- brought by a call -------------------------------------------------------------------------
 
     def bring(self, by_id: Mapping[str, Any], only: tuple[str, str] | None = None) -> None:
         """Answers have come.
@@ -66,8 +67,9 @@ class Answers:
         self.first, self.brought_any = answer, True
 
     def bring_again(self, left: Mapping[str, Any], beside: str | None) -> None:
-        """Go on with what is left of the claim of a call that did not come to its end. A nested graph may have taken
-        the answer to the first question already: so only a task that has been given no answer yet takes it."""
+        """Go on with what is left of the claim of a call that did not come to its end. A nested
+        graph may have taken the answer to the first question already: so only a task that has been
+        given no answer yet takes it."""
         self.claimed, self.beside = dict(left), beside
         self.by_id = {question: answer for question, answer in left.items() if question != FIRST}
         if FIRST in left:
@@ -85,10 +87,11 @@ class Answers:
         claimed, self.claimed = self.claimed, None
         return claimed
 
-    # -- taken by questions -------------------------------------------------------------------------------------
+    # -- taken by questions ------------------------------------------------------------------------
 
     def take(self, question: str, by: Task, inside: tuple[Answers, ...] = ()) -> tuple[Any, ...]:
-        """The answer to this question as a one-item tuple, empty if there is none; it can be taken once.
+        """The answer to this question as a one-item tuple, empty if there is none; it can be taken
+        once.
 
         Args:
             by: the task of this run that asks, or in which a nested graph asks.
@@ -96,7 +99,8 @@ class Answers:
         """
         taken = self._take(question, fresh=not by.known_answers())
         if not taken and inside and self._only is not None and self._only[0] == by.id:
-            # Was the nested graph changed by hand, so that it does not know the question? Then its next one is meant.
+            # Was the nested graph changed by hand, so that it does not know the question? Then its
+            # next one is meant.
             only = self._only[1]
             if only in self.by_id and not any(answers.has_asked((only,)) for answers in inside):
                 taken = (self.by_id.pop(only),)
@@ -133,7 +137,7 @@ class Answers:
         if self._around is not None:
             self._around.reject(question)
 
-    # -- looked at ----------------------------------------------------------------------------------------------
+    # -- looked at ---------------------------------------------------------------------------------
 
     def may_reach(self, questions: Collection[str]) -> bool:
         """Whether this call, or one around it, brings an answer to one of these questions."""
@@ -142,7 +146,8 @@ class Answers:
         return self._around is not None and bool(self._around.may_reach(questions))
 
     def brought(self, task: Task) -> dict[str, Any]:
-        """The answers that this call, or one around it, brings for the questions that a task has asked."""
+        """The answers that this call, or one around it, brings for the questions that a task has
+        asked."""
         record = self._position.records.get(task.id)
         found: dict[str, Any] = {}
         if record is None:
@@ -155,8 +160,8 @@ class Answers:
         return found
 
     def still_asked(self, record: TaskRecord, given: Collection[str]) -> tuple[Interrupt, ...]:
-        """The questions for which a task need not run to ask them again: answers have come, but none of them for what
-        it asks. None if it must run.
+        """The questions for which a task need not run to ask them again: answers have come, but
+        none of them for what it asks. None if it must run.
 
         Args:
             given: the questions whose answers are recorded beside the checkpoint.

@@ -117,9 +117,9 @@ def check_unchanged(run: Run, machine: Machine) -> None:
 
 
 def _fork(run: Run, machine: Machine) -> Effects:
-    """Do anew what follows a checkpoint, on a branch of its own: nothing is written beside the old one, and what its
-    tasks had left counts no more. Answers that are brought along reach the questions they name, in the branch; those
-    given before the open questions stay."""
+    """Do anew what follows a checkpoint, on a branch of its own: nothing is written beside the old
+    one, and what its tasks had left counts no more. Answers that are brought along reach the
+    questions they name, in the branch; those given before the open questions stay."""
     position = run.position
     assert position.found is not None
     tasks = plan_to_look(machine, ns_of(position.found.config))
@@ -138,8 +138,8 @@ def _fork(run: Run, machine: Machine) -> Effects:
 
 
 def _made_for_this(run: Run) -> bool:
-    """Whether the checkpoint is the head, made by an update or a fork to go on from, and nothing was recorded beside it
-    but what an update has carried over."""
+    """Whether the checkpoint is the head, made by an update or a fork to go on from, and nothing
+    was recorded beside it but what an update has carried over."""
     position = run.position
     found = position.found
     assert found is not None
@@ -198,7 +198,8 @@ def _take_command(run: Run, machine: Machine, command: Command[Any], *, branches
 
 
 def save(run: Run, machine: Machine, source: str) -> Effects:
-    """Make a checkpoint before the first superstep, unless all saving waits for the end of the call."""
+    """Make a checkpoint before the first superstep, unless all saving waits for the end of the
+    call."""
     if run.thread.saver is not None:
         if run.settings.durability == "exit":
             run.commits.postpone(machine, source)

@@ -1,8 +1,9 @@
 """Claims: the answers that a call has brought, stored beside the checkpoint whose tasks asked.
 
-A claim is stored before any node runs, so that of several calls one goes on, and what a person has said outlives the
-process. It stays open until each of its answers has reached the record of the task that asked, or that task has
-finished. It is live as long as the run that stored it may be at work.
+A claim is stored before any node runs, so that of several calls one goes on, and what a person has
+said outlives the process. It stays open until each of its answers has reached the record of the
+task that asked, or that task has finished. It is live as long as the run that stored it may be at
+work.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a run hands to its saver: finished tasks and supersteps, encoded the moment they are done.
 
-Encoding happens here, before anything is applied or goes on running, so that nothing that later changes a live
-value can reach the history.
+Encoding happens here, before anything is applied or goes on running, so that nothing that later
+changes a live value can reach the history.
 """
 
 from __future__ import annotations
@@ -54,15 +54,17 @@ class CommitBuilder:
     Attributes:
         metadata: what each checkpoint of the run says of itself; see `build`.
         parents: namespace → the checkpoint from which each graph around this one runs.
-        last: the last checkpoint built by this run, or the one from which it goes on, until readers have seen it.
-        exit_records: with durability "exit": records of `@task` calls and failures, stored at the end of the call.
-        inner: with durability "exit": namespace → task and commit of nested graphs that have run to their end. It is
-            stored if that task is to go on later.
+        last: the last checkpoint built by this run, or the one from which it goes on, until readers
+            have seen it.
+        exit_records: with durability "exit": records of `@task` calls and failures, stored at the
+            end of the call.
+        inner: with durability "exit": namespace → task and commit of nested graphs that have run to
+            their end. It is stored if that task is to go on later.
     """
 
     __slots__ = (
-        "_applying", "_blobs", "_exit_source", "_position", "_settings", "_thread", "exit_records", "inner", "last",
-        "metadata", "parents",
+        "_applying", "_blobs", "_exit_source", "_position", "_settings", "_thread",
+        "exit_records", "inner", "last", "metadata", "parents",
     )  # fmt: skip
 
     def __init__(
@@ -88,13 +90,14 @@ class CommitBuilder:
         self.exit_records: list[TaskWrites] = []
         self.inner: dict[str, tuple[Task, Commit]] = {}
 
-    # -- tasks ------------------------------------------------------------------------------------------------
+    # -- tasks -------------------------------------------------------------------------------------
 
     def encode_writes(self, task: Task) -> TaskWrites:
         """A finished task's writes as a saver takes them.
 
         Raises:
-            UnserializableError: it wrote what cannot be stored; its notes name key, task and thread.
+            UnserializableError: it wrote what cannot be stored; its notes name key, task and
+                thread.
         """
         dumps = self._thread.saver.serde.dumps  # type: ignore[union-attr]
         skip, blobs = self._settings.program.untracked, self._blobs
@@ -155,8 +158,9 @@ class CommitBuilder:
         return encoded
 
     def marks_of_unfinished(self, task: Task) -> dict[str, Any]:
-        """What a task leaves that has failed or paused, as control writes: its error or questions, and the answers
-        that it has been given. An answer that was recorded and has been rejected since is no longer among them."""
+        """What a task leaves that has failed or paused, as control writes: its error or questions,
+        and the answers that it has been given. An answer that was recorded and has been rejected
+        since is no longer among them."""
         record = self._position.records.get(task.id) if self._position.records else None
         marks: dict[str, Any] = {}
         if isinstance(task.error, Exception):
@@ -169,7 +173,7 @@ class CommitBuilder:
             marks[RESUME] = task.answers
         return marks
 
-    # -- supersteps -------------------------------------------------------------------------------------------
+    # -- supersteps --------------------------------------------------------------------------------
 
     def build(self, machine: Machine, source: str, writes: list[TaskWrites]) -> Commit:
         """The checkpoint of the superstep just applied, ready to be stored.
@@ -177,7 +181,8 @@ class CommitBuilder:
         Its id is the machine's; or, if it may be stored late, one that can be found again.
 
         Raises:
-            UnserializableError: a channel holds what cannot be stored; its notes name key, step and thread.
+            UnserializableError: a channel holds what cannot be stored; its notes name key, step and
+                thread.
         """
         thread, position = self._thread, self._position
         assert thread.saver is not None and thread.thread_id is not None
@@ -219,9 +224,11 @@ class CommitBuilder:
     def _encode_changes(
         self, machine: Machine
     ) -> tuple[dict[str, Blob | None], dict[str, int], dict[str, dict[str, int]]]:
-        """What has changed since the last checkpoint: values, their versions, and what nodes have seen.
+        """What has changed since the last checkpoint: values, their versions, and what nodes have
+        seen.
 
-        Loops where comprehensions would do: until Python 3.12 each of those is a call (benchmarks P4, P5).
+        Loops where comprehensions would do: until Python 3.12 each of those is a call (benchmarks
+        P4, P5).
         """
         dumps = self._thread.saver.serde.dumps  # type: ignore[union-attr]
         channels, versions, blobs = machine.channels, machine.versions, self._blobs
@@ -250,7 +257,8 @@ class CommitBuilder:
         return values, changed, seen
 
     def freeze(self, commit: Commit) -> None:
-        """Make the whole checkpoint of a commit now, sharing nothing with the live state: it is stored later."""
+        """Make the whole checkpoint of a commit now, sharing nothing with the live state: it is
+        stored later."""
         serde, checkpoint = self._settings.serde, commit.whole()
         values = {
             name: serde.loads(serde.dumps(value))
@@ -260,19 +268,20 @@ class CommitBuilder:
         commit.whole = lambda: copied
 
     def stay_inside(self, found: CheckpointTuple) -> None:
-        """What is built on this checkpoint of a nested graph is in the same ones of the graphs around it, so that these
-        find it."""
+        """What is built on this checkpoint of a nested graph is in the same ones of the graphs
+        around it, so that these find it."""
         self.parents = found.metadata.get("parents", {})
 
     def go_on_from(self, found: CheckpointTuple | None) -> None:
-        """Nothing was built before the first superstep: readers are shown the checkpoint from which the run goes on."""
+        """Nothing was built before the first superstep: readers are shown the checkpoint from which
+        the run goes on."""
         self.last = self.last or found
 
     def take_last(self) -> None:
         """Readers have seen it."""
         self.last = None
 
-    # -- durability "exit" ------------------------------------------------------------------------------------
+    # -- durability "exit" -------------------------------------------------------------------------
 
     def postpone(self, machine: Machine, source: str) -> None:
         """A checkpoint is due, but all storing waits for the end of the call."""
@@ -280,7 +289,8 @@ class CommitBuilder:
         self._exit_source = source
 
     def apply_unstored(self, machine: Machine, tasks: Sequence[Task]) -> None:
-        """Apply a superstep that is not stored at once. Ctrl-C may come in between: half of it must not be stored."""
+        """Apply a superstep that is not stored at once. Ctrl-C may come in between: half of it must
+        not be stored."""
         self._applying = True
         try:
             machine.apply(tasks)
@@ -292,7 +302,8 @@ class CommitBuilder:
         self._applying = False
 
     def build_at_exit(self, machine: Machine) -> Commit | None:
-        """The one checkpoint of this call, if it changed anything and is not half-way through a change."""
+        """The one checkpoint of this call, if it changed anything and is not half-way through a
+        change."""
         changed = machine.unsaved or machine.unsaved_seen or self._exit_source == "fork"
         if self._applying or not changed:
             return None
@@ -300,9 +311,9 @@ class CommitBuilder:
         return self.build(machine, source, [])
 
     def leave_to(self, around: CommitBuilder, task: Task, commit: Commit) -> bool:
-        """Leave the checkpoint of a nested graph that has finished to the run around it, if it is needed only until
-        the task that ran it is done: that run stores in the same place at its own end, and no later task goes on from
-        there, as from a history."""
+        """Leave the checkpoint of a nested graph that has finished to the run around it, if it is
+        needed only until the task that ran it is done: that run stores in the same place at its own
+        end, and no later task goes on from there, as from a history."""
         same_end = (
             around._thread.saver is self._thread.saver and around._settings.durability == "exit"
         )
@@ -313,8 +324,9 @@ class CommitBuilder:
 
 
 def successor_id(origin: str, values: Mapping[str, Blob | None]) -> str:
-    """The id of a checkpoint by what it continues and what has changed. The superstep after it may run before it is
-    stored; if it is lost and comes out the same again, the ids of that superstep's tasks are the same, too."""
+    """The id of a checkpoint by what it continues and what has changed. The superstep after it may
+    run before it is stored; if it is lost and comes out the same again, the ids of that superstep's
+    tasks are the same, too."""
     digest = blake2b(origin.encode(), digest_size=16)
     for name in sorted(values):
         form, payload = values[name] or ("", b"")

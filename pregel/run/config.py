@@ -1,4 +1,5 @@
-"""What a caller may set, and how settings from several places become one. Pure functions of configs and options."""
+"""What a caller may set, and how settings from several places become one. Pure functions of configs
+and options."""
 
 from __future__ import annotations
 
@@ -53,16 +54,20 @@ class Options(TypedDict, total=False):
         context: handed to nodes as `runtime.context`; a dict becomes the graph's context schema.
         stream_mode: one mode or several; see `StreamMode`.
         output_keys: the channels to show: a name for its bare value, or several for a dict.
-        interrupt_before, interrupt_after: names of nodes to stop at, or "*"; None means those of `compile`,
+        interrupt_before, interrupt_after: names of nodes to stop at, or "*"; None means those of
+        `compile`,
             an empty list none.
         durability: "sync" (default), "async" or "exit": when each superstep is stored.
         control: a `RunControl`, to ask for a drain from outside.
         subgraphs: show the chunks of nested graphs too; each chunk then comes with its namespace.
-        version: "v2" makes every chunk a dict of type, ns and data, and `invoke` return a `GraphOutput`.
-        executor: where the functions of nodes run that have no executor of their own; see `StateGraph.compile`.
-        observer: one more reader, called as each task starts and ends, on the thread where that happens; it must not
-            raise. It takes no chunks, so it fits `invoke` too. What `visualize.watch` shows comes from one.
-        debug: refuse nodes that change their input in place, or do not; None as `compile(debug=)` says.
+        version: "v2" makes every chunk a dict of type, ns and data, and `invoke` return a
+        `GraphOutput`. executor: where the functions of nodes run that have no executor of their
+        own; see `StateGraph.compile`. observer: one more reader, called as each task starts and
+        ends, on the thread where that happens; it must not
+            raise. It takes no chunks, so it fits `invoke` too. What `visualize.watch` shows comes
+            from one.
+        debug: refuse nodes that change their input in place, or do not; None as `compile(debug=)`
+        says.
     """
 
     context: Any
@@ -136,8 +141,9 @@ def names_thread(config: RunnableConfig) -> bool:
 
 
 def normalize(config: RunnableConfig | None) -> RunnableConfig:
-    """What a caller gave as a config, once it is known to be of the right kinds. Unknown top-level keys have moved
-    into `configurable`, settings of None are gone. Warns of settings that would set nothing.
+    """What a caller gave as a config, once it is known to be of the right kinds. Unknown top-level
+    keys have moved into `configurable`, settings of None are gone. Warns of settings that would set
+    nothing.
 
     Raises:
         TypeError: it is no dict, or a setting is of a kind that it cannot be.
@@ -328,7 +334,8 @@ def recursion_limit(config: RunnableConfig) -> int:
 
 
 def scalars(config: RunnableConfig, run_id: str | None) -> dict[str, Any]:
-    """The part of a config that is kept in every checkpoint's metadata: plain values under plain names."""
+    """The part of a config that is kept in every checkpoint's metadata: plain values under plain
+    names."""
     found: dict[str, Any] = {}
     for source in (config.get("configurable"), config.get("metadata")):
         for key, value in (source or {}).items():

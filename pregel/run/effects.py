@@ -1,4 +1,5 @@
-"""What the loop asks of a driver. Plain records: the driver fills in the answers and resumes the loop."""
+"""What the loop asks of a driver. Plain records: the driver fills in the answers and resumes the
+loop."""
 
 from __future__ import annotations
 
@@ -16,10 +17,11 @@ from ..superstep.task import Task
 
 
 class Load:
-    """Find the checkpoint that `at`, or else the run's config, names; or the newest that is older than the one
-    `before` names, or the newest that the run `made_by` made. Fills `found`, and `head` with the newest id of that
-    thread and namespace. With `saver`, that is asked instead of the run's own; with `before`, it is the one that keeps
-    that checkpoint, and what is older is told by the checkpoint of the whole graph under which it was made."""
+    """Find the checkpoint that `at`, or else the run's config, names; or the newest that is older
+    than the one `before` names, or the newest that the run `made_by` made. Fills `found`, and
+    `head` with the newest id of that thread and namespace. With `saver`, that is asked instead of
+    the run's own; with `before`, it is the one that keeps that checkpoint, and what is older is
+    told by the checkpoint of the whole graph under which it was made."""
 
     __slots__ = ("at", "before", "found", "head", "made_by", "saver")
 
@@ -41,8 +43,9 @@ class Load:
 class RunTasks:
     """Run tasks. Asked the first time, the driver starts them; asked again, it waits for more.
 
-    Each time it fills `finished` with the tasks that have ended since, at least one of them unless chunks are
-    waiting for the reader, and `open` with how many have not. Outcomes are kept on the tasks.
+    Each time it fills `finished` with the tasks that have ended since, at least one of them unless
+    chunks are waiting for the reader, and `open` with how many have not. Outcomes are kept on the
+    tasks.
     """
 
     __slots__ = ("batch", "finished", "open", "tasks")
@@ -60,7 +63,8 @@ class Entry:
     Attributes:
         commit: the checkpoint; None if it is only writes beside one.
         done: the saver has answered; `error` is what it raised, or None.
-        posted: nobody waits for it. `of_call`: a `@task` call left it; should that fail, the whole run does.
+        posted: nobody waits for it. `of_call`: a `@task` call left it; should that fail, the whole
+            run does.
     """
 
     __slots__ = ("commit", "done", "error", "of_call", "posted", "writes")
@@ -85,7 +89,8 @@ class Save(Entry):
 
 
 class Claim(Entry):
-    """Record that this run brings answers to the head, if nobody else has recorded anything since it was loaded."""
+    """Record that this run brings answers to the head, if nobody else has recorded anything since
+    it was loaded."""
 
     __slots__ = ("revision",)
 

@@ -1,7 +1,8 @@
 """ONE generator that owns the order of effects: load, plan, run, keep, apply, save, emit.
 
-It asks for effects and never performs one: no await, no thread, no I/O. A driver fills each effect's answer slots
-and resumes it; a driver that fails throws the exception in here, so that what was done is still kept.
+It asks for effects and never performs one: no await, no thread, no I/O. A driver fills each
+effect's answer slots and resumes it; a driver that fails throws the exception in here, so that what
+was done is still kept.
 """
 
 from __future__ import annotations
@@ -23,11 +24,13 @@ from .snapshots import live_snapshot
 from .task_records import given_answers
 
 WIDE = 256
-"""After so many tasks at a stretch a driver may give way: each may take the loop some microseconds."""
+"""After so many tasks at a stretch a driver may give way: each may take the loop some
+microseconds."""
 
 
 def supersteps(run: Run) -> Effects:
-    """All of one call. Afterwards `run.machine` holds the final state and `run.output` the open questions."""
+    """All of one call. Afterwards `run.machine` holds the final state and `run.output` the open
+    questions."""
     loaded = Loaded()
     if run.thread.saver is not None:
         loaded = yield from load_checkpoint(run)
@@ -57,11 +60,12 @@ def _end(run: Run, *, finished: bool) -> Effects:
     yield from end_claim(run)
 
 
-# -- the loop -------------------------------------------------------------------------------------------------
+# -- the loop --------------------------------------------------------------------------------------
 
 
 def _loop(run: Run, machine: Machine, passed: int) -> Effects:
-    """Superstep after superstep, until nothing is left, a question is open, or the limit is reached.
+    """Superstep after superstep, until nothing is left, a question is open, or the limit is
+    reached.
 
     Args:
         passed: the machine's tick up to which breakpoints count as passed.
@@ -121,10 +125,11 @@ def _loop(run: Run, machine: Machine, passed: int) -> Effects:
 
 
 def _end_by_force(run: Run, machine: Machine, tasks: Sequence[Task]) -> Effects:
-    """The reader left or the driver failed amid a superstep: what had finished by then is not run again.
+    """The reader left or the driver failed amid a superstep: what had finished by then is not run
+    again.
 
-    If that is everything, the superstep has ended: left half-way, nothing would be seen to come next, though its writes
-    may lead on.
+    If that is everything, the superstep has ended: left half-way, nothing would be seen to come
+    next, though its writes may lead on.
     """
     if _all_finished(tasks) and not run.abandoned:
         yield from _end_superstep(run, machine, tasks)
@@ -140,7 +145,8 @@ def _all_finished(tasks: Sequence[Task]) -> bool:
 
 
 def _show_checkpoint(run: Run, tasks: Sequence[Task]) -> None:
-    """The checkpoint just made, or from which the run goes on, now that the tasks that follow it are known."""
+    """The checkpoint just made, or from which the run goes on, now that the tasks that follow it
+    are known."""
     streams = run.output.streams
     if run.commits.last is not None and any(s.wants("checkpoints", "debug") for s in streams):
         state = live_snapshot(run, tasks)
@@ -186,7 +192,8 @@ def _stop_after(run: Run, machine: Machine) -> None:
 
 
 def _restore(run: Run, tasks: Sequence[Task]) -> None:
-    """Give tasks that had finished before, in an earlier attempt at this superstep, what they wrote then."""
+    """Give tasks that had finished before, in an earlier attempt at this superstep, what they wrote
+    then."""
     records = run.position.records
     given = given_answers(records)
     for task in tasks:
@@ -223,7 +230,8 @@ def _run_tasks(run: Run, tasks: Sequence[Task], effect: RunTasks) -> Effects:
         try:
             yield effect
         except BaseException:
-            # Cut short, perhaps by a failure in the graph around: what has ended is kept, so it is shown now or never.
+            # Cut short, perhaps by a failure in the graph around: what has ended is kept, so it is
+            # shown now or never.
             _show_ends(run, [task for task in effect.tasks if task.finished and task in unseen])
             raise
         unseen.difference_update(effect.finished)
@@ -257,7 +265,8 @@ def _show_ends(run: Run, tasks: Sequence[Task]) -> None:
 def _handle_errors(
     run: Run, tasks: Sequence[Task], effect: RunTasks
 ) -> Generator[Effect, None, list[Task]]:
-    """Let error handlers take the places of the tasks that failed, in the same superstep; returns its tasks."""
+    """Let error handlers take the places of the tasks that failed, in the same superstep; returns
+    its tasks."""
     failed = [t for t in tasks if t.error is not None and not t.fatal]
     if not failed:
         return list(tasks)
@@ -334,11 +343,12 @@ def _disown(run: Run, tasks: Sequence[Task], error: Exception) -> Effects:
         )
 
 
-# -- when a superstep does not reach its barrier --------------------------------------------------------------
+# -- when a superstep does not reach its barrier ---------------------------------------------------
 
 
 def _end_badly(run: Run, machine: Machine, tasks: Sequence[Task]) -> Effects:
-    """Nothing is applied. Finished siblings are kept, errors and questions recorded; then raise, or pause."""
+    """Nothing is applied. Finished siblings are kept, errors and questions recorded; then raise, or
+    pause."""
     tasks = in_path_order(tasks)
     failed = [t for t in tasks if t.error is not None]
     yield from _record_unfinished(run, tasks)
@@ -378,7 +388,8 @@ def _record_unfinished(run: Run, tasks: Sequence[Task]) -> Effects:
 
 
 def _loudest(failed: Sequence[Task]) -> BaseException:
-    """The error to raise: the first in path order that is a failure, with the others named in its notes."""
+    """The error to raise: the first in path order that is a failure, with the others named in its
+    notes."""
     errors = [t for t in failed if isinstance(t.error, Exception)]
     signals = [
         t for t in failed if not isinstance(t.error, (Exception, ParentCommand, GraphDrained))
@@ -405,8 +416,8 @@ def _is_cancelled(task: Task) -> bool:
 
 
 def _save_at_exit(run: Run, *, finished: bool = False) -> Effects:
-    """With durability "exit": the one checkpoint of this call. That of a nested graph which has finished is left to the
-    run around it, where that is enough."""
+    """With durability "exit": the one checkpoint of this call. That of a nested graph which has
+    finished is left to the run around it, where that is enough."""
     if run.settings.durability != "exit" or run.abandoned:
         return
     commit = run.commits.build_at_exit(run.machine)

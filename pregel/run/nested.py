@@ -1,7 +1,9 @@
-"""Going on from a checkpoint inside a nested graph: each graph on the way down goes on from the checkpoint it had then.
+"""Going on from a checkpoint inside a nested graph: each graph on the way down goes on from the
+checkpoint it had then.
 
-Part of the loop: generators that ask for effects and perform none. The graphs around that checkpoint are forked. What
-leads down to it is noted with each fork, so that a call which takes it up, after a crash for example, goes there too.
+Part of the loop: generators that ask for effects and perform none. The graphs around that
+checkpoint are forked. What leads down to it is noted with each fork, so that a call which takes it
+up, after a crash for example, goes there too.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ from .task_records import read_records, waiting_questions, with_handlers
 
 
 def stopped_here(run: Run, found: CheckpointTuple | None) -> bool:
-    """Whether a nested graph has made this checkpoint under the one from which the run around it goes on now."""
+    """Whether a nested graph has made this checkpoint under the one from which the run around it
+    goes on now."""
     assert run.parent is not None
     if found is None:
         return False
@@ -51,7 +54,7 @@ def stopped_here(run: Run, found: CheckpointTuple | None) -> bool:
     return made_in in edited
 
 
-# -- the way down ---------------------------------------------------------------------------------------------------
+# -- the way down ----------------------------------------------------------------------------------
 
 
 def load_around(run: Run) -> Generator[Effect, None, RunnableConfig]:
@@ -135,7 +138,8 @@ def note_route(run: Run) -> Iterator[None]:
 def load_seed(run: Run) -> Generator[Effect, None, Load | None]:
     """The checkpoint from which this nested graph goes on, if it lies on the route; else None.
 
-    A graph that the same task had run before the one that leads further has ended: it goes on from its end.
+    A graph that the same task had run before the one that leads further has ended: it goes on from
+    its end.
     """
     parent, thread = run.parent, run.thread
     assert parent is not None
@@ -180,11 +184,12 @@ def load_seed(run: Run) -> Generator[Effect, None, Load | None]:
     return load
 
 
-# -- histories of their own -----------------------------------------------------------------------------------------
+# -- histories of their own ------------------------------------------------------------------------
 
 
 def rewind_point(run: Run, found: CheckpointTuple) -> tuple[RunnableConfig, BaseCheckpointSaver]:
-    """The checkpoint done anew, and its saver; of one made by an update or a fork, the one it was made from."""
+    """The checkpoint done anew, and its saver; of one made by an update or a fork, the one it was
+    made from."""
     saver = run.thread.saver
     assert saver is not None
     made = found.metadata.get("source") in ("update", "fork")
@@ -192,8 +197,9 @@ def rewind_point(run: Run, found: CheckpointTuple) -> tuple[RunnableConfig, Base
 
 
 def starts_from(run: Run) -> Load:
-    """What the run starts from if nothing else is named: its newest checkpoint. A nested graph with a history of its
-    own, when a checkpoint around it is done anew and it is entered for the first time: its newest before that one."""
+    """What the run starts from if nothing else is named: its newest checkpoint. A nested graph with
+    a history of its own, when a checkpoint around it is done anew and it is entered for the first
+    time: its newest before that one."""
     rewind, ns = run.replay.rewind, run.thread.ns
     if rewind is None or not ns or has_task_ids(ns) or ns in rewind.entered:
         return Load()
@@ -209,7 +215,7 @@ def starts_from(run: Run) -> Load:
     return Load()
 
 
-# -- namespaces -----------------------------------------------------------------------------------------------------
+# -- namespaces ------------------------------------------------------------------------------------
 
 
 def ns_of(config: RunnableConfig) -> str:
@@ -222,7 +228,8 @@ Saver = TypeVar("Saver", BaseCheckpointSaver, BaseCheckpointSaver | None)
 
 
 def saver_of(program: Program, saver: Saver, ns: str) -> Saver | BaseCheckpointSaver:
-    """Where the graph of a namespace keeps its checkpoints: with the saver of its own, or of the nearest around it."""
+    """Where the graph of a namespace keeps its checkpoints: with the saver of its own, or of the
+    nearest around it."""
     nearest: Saver | BaseCheckpointSaver = saver
     for name in graph_keys(ns):
         child = program.nested.get(name)
@@ -234,7 +241,7 @@ def saver_of(program: Program, saver: Saver, ns: str) -> Saver | BaseCheckpointS
     return nearest
 
 
-# -- back to the graph around -----------------------------------------------------------------------
+# -- back to the graph around ----------------------------------------------------------------------
 
 
 def pause_parent(run: Run) -> None:

@@ -1,4 +1,5 @@
-"""What an edit keeps of a superstep that is open: tasks to which it leads again go on in the checkpoint that it makes.
+"""What an edit keeps of a superstep that is open: tasks to which it leads again go on in the
+checkpoint that it makes.
 
 Pure but for encoding: `edit` decides what is kept, and stores it in the commit of the edit.
 """
@@ -30,7 +31,8 @@ from .task_records import TaskRecord, with_handlers
 
 
 def match(run: Run, old: Sequence[Task], new: Sequence[Task]) -> list[tuple[Task, Task]]:
-    """The tasks that are the same before and after an edit: of one node, and of Sends those that carry the same."""
+    """The tasks that are the same before and after an edit: of one node, and of Sends those that
+    carry the same."""
     left, found = list(old), []
     for task in new:
         for candidate in left:
@@ -54,9 +56,9 @@ def _is_same(run: Run, old: Task, new: Task) -> bool:
 
 
 class OpenWork:
-    """What the tasks of an open superstep have recorded, taken down before an edit: those to which the edit leads again
-    go on in its checkpoint. They keep their ids, and with them their questions, calls, idempotency keys and the
-    namespaces of graphs inside them.
+    """What the tasks of an open superstep have recorded, taken down before an edit: those to which
+    the edit leads again go on in its checkpoint. They keep their ids, and with them their
+    questions, calls, idempotency keys and the namespaces of graphs inside them.
 
     Args:
         again: those tasks.
@@ -101,7 +103,8 @@ class OpenWork:
 
 
 def _going_on(before: TaskRecord, path: tuple[Any, ...] | None) -> TaskRecord:
-    """What is known of a task in the checkpoint in which it goes on: what it has done, not how it failed."""
+    """What is known of a task in the checkpoint in which it goes on: what it has done, not how it
+    failed."""
     if before.error is not None:
         before = replace(before, writes=[], wrote=False, error=None, routed=False)
     return replace(before, kept={"path": path})

@@ -28,8 +28,8 @@ class Output:
     """
 
     __slots__ = (
-        "_key_set", "_program", "_view", "chunks", "keeps_view", "keys", "live", "only_asked", "questions",
-        "streams", "viewed", "wake",
+        "_key_set", "_program", "_view", "chunks", "keeps_view", "keys", "live", "only_asked",
+        "questions", "streams", "viewed", "wake",
     )  # fmt: skip
 
     def __init__(
@@ -83,13 +83,15 @@ class Output:
         self.questions, self.only_asked = questions, only_asked
 
     def keep_preview(self, machine: Machine, writes: Sequence[tuple[str, Any]]) -> None:
-        """The result is the state with what finished tasks of a superstep wrote that did not reach its end."""
+        """The result is the state with what finished tasks of a superstep wrote that did not reach
+        its end."""
         for stream in self.streams:
             stream.preview(machine, writes)
         self._view, self.viewed = machine.output_with(self.keys, writes), True
 
     def result(self, machine: Machine) -> Any:
-        """The last view of the state that came up in this call, or else the channels as they stand."""
+        """The last view of the state that came up in this call, or else the channels as they
+        stand."""
         value = self._view if self.viewed else machine.output(self.keys)
         if value == {} and not isinstance(self.keys, str):
             return None  # none of several channels holds a value

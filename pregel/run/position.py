@@ -1,4 +1,5 @@
-"""Where a run stands in its thread: what it was loaded from, and the newest checkpoint it knows of."""
+"""Where a run stands in its thread: what it was loaded from, and the newest checkpoint it knows
+of."""
 
 from __future__ import annotations
 
@@ -9,10 +10,12 @@ from .task_records import TaskRecord
 
 
 class Position:
-    """Moved by loading, by each commit that is built, and by edits of the thread; read by everybody.
+    """Moved by loading, by each commit that is built, and by edits of the thread; read by
+    everybody.
 
     Attributes:
-        found: the checkpoint from which the run goes on, as this version of the graph sees it; None on a new thread.
+        found: the checkpoint from which the run goes on, as this version of the graph sees it; None
+            on a new thread.
         records: task id → what is recorded beside that checkpoint.
         saved_id: the checkpoint on which the next one is built; None before the first.
         head: the newest checkpoint of this part of the thread that the run knows of.
@@ -47,7 +50,8 @@ class Position:
         """Stand at a stored checkpoint.
 
         Args:
-            in_place: it is of the run's own namespace. Else the run goes on in a namespace where nothing is stored.
+            in_place: it is of the run's own namespace. Else the run goes on in a namespace where
+                nothing is stored.
         """
         self.found, self.records, self.head = found, dict(records), head
         self.saved_id = found.checkpoint["id"] if in_place else None

@@ -1,4 +1,5 @@
-"""Where nested graphs go on when a checkpoint around them, or inside them, is done anew: plain records."""
+"""Where nested graphs go on when a checkpoint around them, or inside them, is done anew: plain
+records."""
 
 from __future__ import annotations
 
@@ -19,13 +20,15 @@ class ReplayRoute:
     """How a run leads to a checkpoint inside a nested graph.
 
     Attributes:
-        stages: the graphs below this run down to that checkpoint: namespace and checkpoint of each. Empty in the run
-            that has started from it.
-        task: the path of the task of this run in which it lies; None if that is not known, as in a `@task` call.
+        stages: the graphs below this run down to that checkpoint: namespace and checkpoint of each.
+            Empty in the run that has started from it.
+        task: the path of the task of this run in which it lies; None if that is not known, as in a
+            `@task` call.
         asked: the questions beside that checkpoint, answered ones too.
         waits: the run waits for some of them now.
         step: the superstep of that task.
-        stored: it was found with the fork that another call has made, so graphs inside may have gone on since.
+        stored: it was found with the fork that another call has made, so graphs inside may have
+            gone on since.
     """
 
     stages: Sequence[tuple[str, str]]
@@ -41,8 +44,8 @@ class Rewind:
     """Where graphs with a history of their own start when checkpoints around them are done anew.
 
     Attributes:
-        points: namespace without ids → the checkpoint of that graph which is done anew, and the saver that keeps it:
-            what is inside goes back to its newest checkpoint before that.
+        points: namespace without ids → the checkpoint of that graph which is done anew, and the
+            saver that keeps it: what is inside goes back to its newest checkpoint before that.
         entered: the histories that have gone back since; they go on.
     """
 
@@ -55,8 +58,10 @@ class Replay:
 
     Attributes:
         route: how it leads to a nested checkpoint from which the graph inside is to go on, or None.
-        rewind: where graphs with a history of their own go back to, or None; shared with nested runs.
-        seeded: it goes on from a checkpoint that was made under another checkpoint of the run around it.
+        rewind: where graphs with a history of their own go back to, or None; shared with nested
+            runs.
+        seeded: it goes on from a checkpoint that was made under another checkpoint of the run
+            around it.
     """
 
     __slots__ = ("_histories", "rewind", "route", "seeded")

@@ -1,6 +1,8 @@
-"""A call that brings a `Command`, or goes on with what another has brought: answers are claimed, updates applied.
+"""A call that brings a `Command`, or goes on with what another has brought: answers are claimed,
+updates applied.
 
-Part of the loop, before its first superstep and after its last: generators that ask for effects and perform none.
+Part of the loop, before its first superstep and after its last: generators that ask for effects and
+perform none.
 """
 
 from __future__ import annotations
@@ -41,7 +43,8 @@ def take_answers(run: Run, tasks: Sequence[Task], answer: Any, *, branches: bool
         branches: they run anew on a branch of their own, so what was answered is open again.
 
     Raises:
-        UnknownInterruptError: it fits none of them; or another call has brought answers, and has not ended.
+        UnknownInterruptError: it fits none of them; or another call has brought answers, and has
+            not ended.
     """
     if run.thread.saver is None:
         raise RuntimeError(
@@ -73,8 +76,8 @@ def take_answers(run: Run, tasks: Sequence[Task], answer: Any, *, branches: bool
 
 
 def _asked_on_branch(run: Run, tasks: Sequence[Task]) -> dict[str, Task]:
-    """The questions of tasks that run anew. Inside a nested checkpoint that the caller has named, others were asked
-    than those that the whole graph has seen last."""
+    """The questions of tasks that run anew. Inside a nested checkpoint that the caller has named,
+    others were asked than those that the whole graph has seen last."""
     records, route = run.position.records, run.replay.route
     asked = {
         question.id: task
@@ -108,7 +111,8 @@ def _refuse_several_nested(answer: Mapping[str, Any], pending: Mapping[str, Task
 def _bind_single(
     answers: Answers, answer: Any, pending: Mapping[str, Task], left: dict[str, Any]
 ) -> None:
-    """An answer without an id is for the only question that is open, or for the first that is asked."""
+    """An answer without an id is for the only question that is open, or for the first that is
+    asked."""
     open_ = [question for question in pending if question not in left] or [*pending]
     if len(open_) > 1:
         raise UnknownInterruptError("ambiguous", (), pending)
@@ -153,7 +157,7 @@ def claim_of(run: Run) -> ClaimRecord | None:
     return command.claim if command is not None else None
 
 
-# -- what is recorded of it -------------------------------------------------------------------------------------
+# -- what is recorded of it ------------------------------------------------------------------------
 
 
 def was_taken(run: Run) -> bool:
@@ -194,7 +198,8 @@ class _CommandTask:
 
 
 def record_command(run: Run, writes: Sequence[Pair]) -> Effects:
-    """Record beside the head what a command brings: if it answers, only one of several calls comes through.
+    """Record beside the head what a command brings: if it answers, only one of several calls comes
+    through.
 
     Args:
         writes: of its update and goto.
@@ -231,13 +236,14 @@ def record_command(run: Run, writes: Sequence[Pair]) -> Effects:
 
 
 def claim_end(run: Run, tasks: Sequence[Task] = ()) -> list[TaskWrites]:
-    """What says that the run which brought answers has ended, if it got no further than the questions: what has not
-    reached its question stays for the next call, which may bring more. To be recorded once, with the last of the run's
-    tasks if there are any: in between another call could take over, and this would undo what that one has recorded.
+    """What says that the run which brought answers has ended, if it got no further than the
+    questions: what has not reached its question stays for the next call, which may bring more. To
+    be recorded once, with the last of the run's tasks if there are any: in between another call
+    could take over, and this would undo what that one has recorded.
 
     Args:
-        tasks: how they ended. What they ask in spite of an answer cannot be answered (a signal raised by hand), or the
-            answer did not fit: it is dropped.
+        tasks: how they ended. What they ask in spite of an answer cannot be answered (a signal
+            raised by hand), or the answer did not fit: it is dropped.
     """
     claimed, claim = run.answers.end_claim(), claim_of(run)
     if (
@@ -264,8 +270,8 @@ def end_claim(run: Run) -> Effects:
 
 
 def note_deliveries(run: Run) -> None:
-    """Let the next checkpoints tell which runs brought an answer here and made no checkpoint of their own, so that
-    these are known if they are delivered again."""
+    """Let the next checkpoints tell which runs brought an answer here and made no checkpoint of
+    their own, so that these are known if they are delivered again."""
     found, claim = run.position.found, claim_of(run)
     assert found is not None
     before: Any = found.metadata.get(DELIVERED, ())
@@ -278,7 +284,7 @@ def note_deliveries(run: Run) -> None:
         run.commits.metadata[DELIVERED] = [*dict.fromkeys([*before, *taken])][-MOST_DELIVERED:]
 
 
-# -- on another branch ------------------------------------------------------------------------------------------
+# -- on another branch -----------------------------------------------------------------------------
 
 
 def move_answers(

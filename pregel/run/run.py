@@ -1,6 +1,8 @@
-"""One call of a graph: what is settled about it, and the parts that change while it runs, each with its owner.
+"""One call of a graph: what is settled about it, and the parts that change while it runs, each with
+its owner.
 
-What the call means is decided in `start`, its supersteps are in `loop`; how it is carried out, in the drivers.
+What the call means is decided in `start`, its supersteps are in `loop`; how it is carried out, in
+the drivers.
 """
 
 from __future__ import annotations
@@ -140,7 +142,7 @@ class Run:
         )
         return tuple(filter(None, below))
 
-    # -- how it stands ----------------------------------------------------------------------------------------
+    # -- how it stands -----------------------------------------------------------------------------
 
     def start(self, machine: Machine) -> None:
         """The state is loaded."""
@@ -152,7 +154,8 @@ class Run:
 
     @property
     def abandoned(self) -> bool:
-        """Whether the attempt that runs this graph was given up, so that nothing of it may be stored."""
+        """Whether the attempt that runs this graph was given up, so that nothing of it may be
+        stored."""
         return self.deadline is not None and self.deadline.abandoned
 
     @property
@@ -170,7 +173,7 @@ class Run:
             run = run_of(run.parent)
         return run
 
-    # -- what tasks see of it ---------------------------------------------------------------------------------
+    # -- what tasks see of it ----------------------------------------------------------------------
 
     @property
     def stores(self) -> bool:

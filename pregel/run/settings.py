@@ -51,8 +51,8 @@ class Thread:
         checkpoint_id: the checkpoint that the caller has named, or None.
         nested: namespace and checkpoint, if that is one of a nested graph.
         parents: namespace → the checkpoint from which each graph around this one runs.
-        epoch: the time of day, in seconds, at which `perf_counter` was zero: spans of tasks are told by it. Only kept
-            for a saver.
+        epoch: the time of day, in seconds, at which `perf_counter` was zero: spans of tasks are
+            told by it. Only kept for a saver.
     """
 
     __slots__ = (
@@ -110,7 +110,8 @@ def find_run_id(config: RunnableConfig) -> str | None:
 
 
 class Settings:
-    """What a call runs with: the call's own choice, else the graph's, else that of the run around it.
+    """What a call runs with: the call's own choice, else the graph's, else that of the run around
+    it.
 
     Attributes:
         given: the input, as the caller gave it.
@@ -124,7 +125,8 @@ class Settings:
 
     __slots__ = (
         "cache", "check_input", "config", "context", "control", "durability", "executor", "given",
-        "interrupt_after", "interrupt_before", "limit", "migrate", "program", "serde", "step_timeout", "store",
+        "interrupt_after", "interrupt_before", "limit", "migrate", "program", "serde",
+        "step_timeout", "store",
     )  # fmt: skip
 
     def __init__(

@@ -69,7 +69,8 @@ def view(program: Program, found: CheckpointTuple, *, live: bool) -> View:
 
 
 def plan_to_look(machine: Machine, ns: str) -> list[Task]:
-    """The tasks of the next superstep, to be looked at: their input is not coerced, and nothing can run them."""
+    """The tasks of the next superstep, to be looked at: their input is not coerced, and nothing can
+    run them."""
     tasks = machine.plan(coerce=False)
     place: Any = StoredRun(machine.program, machine, ns)
     for task in tasks:
@@ -78,8 +79,8 @@ def plan_to_look(machine: Machine, ns: str) -> list[Task]:
 
 
 def _answerable(seen: View) -> set[str]:
-    """The questions that can be answered now: not those that a call has brought an answer to, and none as long as such
-    a call may be at work."""
+    """The questions that can be answered now: not those that a call has brought an answer to, and
+    none as long as such a call may be at work."""
     open_ = waiting_questions(seen.tasks, seen.records)
     null = seen.records.get(NULL_TASK_ID)
     claim = null.claim if null is not None else None
@@ -91,8 +92,8 @@ def snapshot_of(program: Program, found: CheckpointTuple, *, live: bool) -> Stat
     """What `get_state` shows of a stored checkpoint.
 
     Args:
-        live: the head as a resume would find it: finished tasks' writes in `values`, the others in `next`. Else
-            the superstep as it began.
+        live: the head as a resume would find it: finished tasks' writes in `values`, the others in
+            `next`. Else the superstep as it began.
     """
     seen = view(program, found, live=live)
     place = found.config["configurable"]
@@ -168,7 +169,8 @@ def describe(
 
 
 def _nested_config(task: Task, program: Program, thread_id: str, ns: str) -> RunnableConfig | None:
-    """The part of the thread that belongs to the graph a task runs; None if it runs none, or one that keeps nothing."""
+    """The part of the thread that belongs to the graph a task runs; None if it runs none, or one
+    that keeps nothing."""
     child = program.nested.get(task.name)
     if child is None or child.checkpointer is False:
         return None
@@ -187,7 +189,8 @@ def _result(known: TaskRecord, program: Program) -> Any:
 
 
 def live_snapshot(run: Run, tasks: Sequence[Task]) -> StateSnapshot:
-    """The checkpoint that a running call has just made or goes on from, and the tasks it is about to run."""
+    """The checkpoint that a running call has just made or goes on from, and the tasks it is about
+    to run."""
     at, thread = run.commits.last, run.thread
     assert at is not None and thread.thread_id is not None
     where = run.program, thread.thread_id, thread.ns

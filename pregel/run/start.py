@@ -63,8 +63,8 @@ class Start:
     """What a call means, decided before anything is done.
 
     Attributes:
-        branches: what follows the checkpoint is done anew, on a branch of its own. A question that was answered there
-            can be answered otherwise.
+        branches: what follows the checkpoint is done anew, on a branch of its own. A question that
+            was answered there can be answered otherwise.
     """
 
     meaning: Meaning
@@ -75,7 +75,8 @@ def decide(given: Given, stored: Stored, delivery: Delivery, *, stopped: bool) -
     """What a call means. docs/architecture.md has all of it as a table.
 
     Args:
-        stopped: the call is that of a nested graph, which stopped here when the task around it ran before.
+        stopped: the call is that of a nested graph, which stopped here when the task around it ran
+            before.
     """
     if delivery is Delivery.FOLLOWED:
         return Start(Meaning.SHOW_AGAIN)
@@ -132,8 +133,8 @@ def _given(run: Run) -> Given:
 
 
 def _stored(run: Run, given: Given) -> Stored:
-    """Where the thread stands. A checkpoint that the caller names is done anew, but an answer to a question that waits
-    is for the checkpoint that asks it."""
+    """Where the thread stands. A checkpoint that the caller names is done anew, but an answer to a
+    question that waits is for the checkpoint that asks it."""
     thread, replay = run.thread, run.replay
     if run.position.found is None:
         return Stored.NOTHING
@@ -147,7 +148,8 @@ def _stored(run: Run, given: Given) -> Stored:
 
 
 def _was_delivered(run: Run, given: Given) -> bool:
-    """Whether this very call was taken before: it has the run id of the checkpoint, or of a command beside it."""
+    """Whether this very call was taken before: it has the run id of the checkpoint, or of a command
+    beside it."""
     found = run.position.found
     if found is None or given is Given.NOTHING:
         return False

@@ -19,7 +19,8 @@ from .tokens import message_id, messages_in, unstreamed
 
 MODES: Final = frozenset(get_args(StreamMode))
 LIVE: Final[frozenset[StreamMode]] = frozenset({"custom", "messages"})
-"""Modes whose chunks come while a node runs, so that the reader's thread must be free to take them."""
+"""Modes whose chunks come while a node runs, so that the reader's thread must be free to take
+them."""
 
 
 def read_modes(stream_mode: StreamMode | Sequence[StreamMode]) -> tuple[StreamMode, ...]:
@@ -68,7 +69,8 @@ class Envelope:
 
 
 class Stream:
-    """One run's chunks on their way to one reader. A nested run has one for each reader further up as well.
+    """One run's chunks on their way to one reader. A nested run has one for each reader further up
+    as well.
 
     Args:
         modes: what the reader asked for.
@@ -104,8 +106,9 @@ class Stream:
     def below(
         self, keys: str | Sequence[str], ns: tuple[str, ...], deadline: Any = None
     ) -> Stream | None:
-        """The stream of a nested run that reports here; None without `subgraphs`: then only what the node around that
-        run returns is shown. With a `deadline`, nothing once that is abandoned."""
+        """The stream of a nested run that reports here; None without `subgraphs`: then only what
+        the node around that run returns is shown. With a `deadline`, nothing once that is
+        abandoned."""
         if not self._envelope.subgraphs:
             return None
         put = self._put if deadline is None else deadline.fence(self._put)
@@ -126,11 +129,11 @@ class Stream:
         """Whether the reader asked for one of these modes."""
         return not self.modes.isdisjoint(modes)
 
-    # -- what the loop reports ------------------------------------------------------------------------------
+    # -- what the loop reports ---------------------------------------------------------------------
 
     def known(self, values: Iterable[Any]) -> None:
-        """Messages in these written values have been shown when they came, perhaps to the reader of an earlier call:
-        they are not shown again when somebody returns them."""
+        """Messages in these written values have been shown when they came, perhaps to the reader of
+        an earlier call: they are not shown again when somebody returns them."""
         if "messages" in self.modes:
             self._sent.update(
                 message_id(message) for value in values for message in messages_in(value)
@@ -173,8 +176,11 @@ class Stream:
         if task.node.hidden or not self.wants("tasks", "debug"):
             return
         payload: dict[str, Any] = {
-            "id": task.id, "name": task.name, "input": snapshot(task.input), "triggers": task.triggers,
-        }  # fmt: skip
+            "id": task.id,
+            "name": task.name,
+            "input": snapshot(task.input),
+            "triggers": task.triggers,
+        }
         metadata = task_metadata(task)
         if metadata:
             payload["metadata"] = metadata
@@ -202,7 +208,8 @@ class Stream:
         self._wrap_debug("task_result", step, payload)
 
     def _returned(self, task: Task) -> None:
-        """What a finished task wrote, and the messages in it that have not been shown while it ran."""
+        """What a finished task wrote, and the messages in it that have not been shown while it
+        ran."""
         if "messages" in self.modes:
             self._messages(task)
         if "updates" in self.modes:
@@ -226,7 +233,8 @@ class Stream:
             self.known(written)
 
     def breakpoint(self, following: Sequence[Task]) -> None:
-        """The run stops at an `interrupt_before` or `interrupt_after`, with these tasks to follow."""
+        """The run stops at an `interrupt_before` or `interrupt_after`, with these tasks to
+        follow."""
         self.emit("updates", {INTERRUPT: ()})
 
     def checkpoint(self, state: StateSnapshot) -> None:
@@ -258,8 +266,8 @@ def task_metadata(task: Task) -> dict[str, Any]:
 def updates_of(
     writes: Iterable[tuple[str, Any]], shown: Container[str], *, bare: bool = False
 ) -> Any:
-    """What a task wrote, as `updates` shows it: a dict; one dict per write if a key was written twice; None for
-    nothing. With `bare`, values without their key."""
+    """What a task wrote, as `updates` shows it: a dict; one dict per write if a key was written
+    twice; None for nothing. With `bare`, values without their key."""
     returned = [snapshot(value) for key, value in writes if key == RETURN]
     pairs = [(key, snapshot(value)) for key, value in writes if key in shown]
     if returned or (bare and pairs):
@@ -272,7 +280,8 @@ def updates_of(
 
 
 def result_of(writes: Iterable[tuple[str, Any]], shown: Container[str]) -> dict[str, Any]:
-    """What a task wrote to the shown channels; several writes to one become `{"$writes": [...]}`."""
+    """What a task wrote to the shown channels; several writes to one become `{"$writes":
+    [...]}`."""
     found: dict[str, list[Any]] = {}
     for key, value in writes:
         if key in shown or key == RETURN:

@@ -1,4 +1,5 @@
-"""What is recorded beside a checkpoint of the tasks that follow it: read back from what a saver found."""
+"""What is recorded beside a checkpoint of the tasks that follow it: read back from what a saver
+found."""
 
 from __future__ import annotations
 
@@ -31,14 +32,14 @@ from .claims import ClaimRecord, find_undelivered
 class TaskRecord:
     """What a checkpoint's pending writes tell of one task.
 
-    A task has finished if it left output and no error: a failed attempt's output is never kept, and a later success
-    clears the error.
+    A task has finished if it left output and no error: a failed attempt's output is never kept, and
+    a later success clears the error.
 
     Attributes:
         claim: of the null task, the answers that a run has brought.
         raised: `Task.raised`.
-        kept: the task was begun beside an earlier checkpoint and goes on here, after an edit of the thread, under its
-            `path` here (None for a call of such a task).
+        kept: the task was begun beside an earlier checkpoint and goes on here, after an edit of the
+            thread, under its `path` here (None for a call of such a task).
     """
 
     writes: list[Pair] = field(default_factory=list)
@@ -113,7 +114,8 @@ def known_only(writes: Iterable[Pair], machine: Machine) -> list[Pair]:
 
 
 def with_handlers(tasks: Iterable[Task], stored: Mapping[str, TaskRecord]) -> list[Task]:
-    """These tasks, and behind each that failed and whose error handler had taken over, that handler's."""
+    """These tasks, and behind each that failed and whose error handler had taken over, that
+    handler's."""
     found: list[Task] = []
     for task in tasks:
         found.append(task)
@@ -147,8 +149,9 @@ def waiting_questions(tasks: Iterable[Task], stored: Mapping[str, TaskRecord]) -
 
 
 def undelivered_answers(stored: Mapping[str, TaskRecord]) -> dict[str, Any]:
-    """What a call has brought, and no task's record shows yet. Also for questions that only the record of a `@task`
-    call tells of: when its caller paused anew, it had failed before it came to them."""
+    """What a call has brought, and no task's record shows yet. Also for questions that only the
+    record of a `@task` call tells of: when its caller paused anew, it had failed before it came to
+    them."""
     null = stored.get(NULL_TASK_ID)
     if null is None or null.claim is None:
         return {}

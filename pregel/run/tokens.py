@@ -1,7 +1,8 @@
-"""Messages on their way to readers of the `messages` stream: what is one, who listens, what was not sent yet.
+"""Messages on their way to readers of the `messages` stream: what is one, who listens, what was not
+sent yet.
 
-A message is a dict with `role` and `content`, or an object with `id` and `content`: told by its shape, never by its
-class. How messages are merged into a state is decided above the engine.
+A message is a dict with `role` and `content`, or an object with `id` and `content`: told by its
+shape, never by its class. How messages are merged into a state is decided above the engine.
 """
 
 from __future__ import annotations
@@ -21,14 +22,16 @@ NOSTREAM: Final = "nostream"
 """A task with this tag sends no tokens; a message that it returns is still sent whole."""
 
 
-# -- messages by shape ----------------------------------------------------------------------------------------
+# -- messages by shape -----------------------------------------------------------------------------
 
 
 def is_message(value: Any) -> bool:
-    """Whether this can be shown as a message. An order to remove one is none.
+    """Whether this can be shown as a message. An order to remove a message cannot.
 
-    >>> is_message({"role": "user", "content": "hi"}), is_message({"role": "remove", "id": "1"}), is_message("hi")
-    (True, False, False)
+    >>> is_message({"role": "user", "content": "hi"})
+    True
+    >>> is_message({"role": "remove", "id": "1"}), is_message("hi")
+    (False, False)
     """
     if isinstance(value, dict):
         shaped = "content" in value and isinstance(value.get("role"), str)
@@ -57,7 +60,8 @@ def message_id(message: Any) -> Any:
 
 
 def with_id(message: Any, id: Any = None) -> Any:
-    """The message itself if it has an id, else a copy that has one. Only an object that cannot be copied is changed.
+    """The message itself if it has an id, else a copy that has one. Only an object that cannot be
+    copied is changed.
 
     Args:
         id: the id to give; a random one if None.
@@ -97,11 +101,12 @@ def changed(message: Any, changes: Mapping[str, Any]) -> Any:
     return twin
 
 
-# -- sending --------------------------------------------------------------------------------------------------
+# -- sending ---------------------------------------------------------------------------------------
 
 
 def emitter(task: Running, *, tokens: bool = True) -> Callable[[Any], None] | None:
-    """What sends messages of this attempt of `task`, or None if nobody wants them. A chunk is (message, metadata).
+    """What sends messages of this attempt of `task`, or None if nobody wants them. A chunk is
+    (message, metadata).
 
     Args:
         tokens: parts of a message are to be sent, which the tag "nostream" forbids.
@@ -132,15 +137,18 @@ def emit_message(task: Running, message: Any) -> None:
 def unstreamed(task_input: Any, writes: Iterable[Pair], seen_ids: Container[Any]) -> list[Any]:
     """The messages that a task wrote and that its readers have not seen yet, in the order written.
 
-    A write is searched one level deep: it is a message, or a list of them, or an `Overwrite` of either. A message
-    without an id comes as a copy with a random one; it is not the id that a reducer will give it.
+    A write is searched one level deep: it is a message, or a list of them, or an `Overwrite` of
+    either. A message without an id comes as a copy with a random one; it is not the id that a
+    reducer will give it.
 
     Args:
-        task_input: what the task was called with; messages in it, one level deep, are not shown again.
+        task_input: what the task was called with; messages in it, one level deep, are not shown
+            again.
         writes: (key, value) pairs.
         seen_ids: the ids of messages that were sent, whole or in parts.
 
-    >>> question, answer = {"role": "user", "content": "?", "id": "1"}, {"role": "assistant", "content": "!", "id": "2"}
+    >>> question = {"role": "user", "content": "?", "id": "1"}
+    >>> answer = {"role": "assistant", "content": "!", "id": "2"}
     >>> unstreamed({"messages": [question]}, [("messages", [question, answer])], set())
     [{'role': 'assistant', 'content': '!', 'id': '2'}]
     >>> unstreamed({"messages": [question]}, [("messages", answer)], {"2"})
@@ -174,7 +182,8 @@ def _messages_below(task_input: Any) -> Iterator[Any]:
 
 
 def messages_in(value: Any) -> Iterator[Any]:
-    """The messages in a written value, one level deep: it is one, or a list of them, or an `Overwrite` of either."""
+    """The messages in a written value, one level deep: it is one, or a list of them, or an
+    `Overwrite` of either."""
     if isinstance(value, Overwrite):
         value = value.value
     for item in value if isinstance(value, (list, tuple)) else (value,):

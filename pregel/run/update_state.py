@@ -1,6 +1,7 @@
 """Changing a stored thread from outside: update it as a node, give it input, clear it, copy it.
 
-A second generator for the same drivers: the writers of the named node run over the given values, its body does not.
+A second generator for the same drivers: the writers of the named node run over the given values,
+its body does not.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ ALONE = (END, INPUT, COPY)
 
 
 def edits(run: Run, supersteps: Sequence[Sequence[StateUpdate]]) -> Effects:
-    """Each list of updates becomes one checkpoint on top of the one before; nothing is stored before all of them have
-    been made. Afterwards the run's position is at the last."""
+    """Each list of updates becomes one checkpoint on top of the one before; nothing is stored
+    before all of them have been made. Afterwards the run's position is at the last."""
     load = Load()
     yield load
     if run.ns and load.found is not None:
@@ -145,12 +146,13 @@ def _cut(run: Run, source: str, writes: list[TaskWrites], left: OpenWork | None 
     yield Save(commit)
 
 
-# -- as a node ------------------------------------------------------------------------------------------------
+# -- as a node -------------------------------------------------------------------------------------
 
 
 def _update(run: Run, machine: Machine, updates: Sequence[StateUpdate]) -> Effects:
-    """The named nodes' writers run over the values. What the open superstep has done so far is kept: a task to which
-    the update leads again goes on as it is, with its questions and results; what others had finished is applied."""
+    """The named nodes' writers run over the values. What the open superstep has done so far is
+    kept: a task to which the update leads again goes on as it is, with its questions and results;
+    what others had finished is applied."""
     if run.position.found is None and machine.step < 0:
         machine.step = 0  # a thread that begins with an update has no input step
     at_head = run.position.at_head
@@ -159,7 +161,8 @@ def _update(run: Run, machine: Machine, updates: Sequence[StateUpdate]) -> Effec
     mine = _make_tasks(run, machine, updates, pending, finished)
     yield from _run_writers(mine)
     rest = [task for task in pending if task.path not in _paths(mine)]
-    # Acting for a pending node leaves the others pending; acting for another node replaces what it had led to.
+    # Acting for a pending node leaves the others pending; acting for another node replaces what it
+    # had led to.
     others = (
         []
         if any(_is_outside(task) for task in mine)
@@ -169,7 +172,8 @@ def _update(run: Run, machine: Machine, updates: Sequence[StateUpdate]) -> Effec
     lost = [task for task in rest if task not in again and task not in finished]
     _tell_closed(run, mine, lost, named=updates[0].as_node is not None)
     done = [task for task in finished if (task.cause or task) not in again and task not in again]
-    # History shows the update as the tasks' result, unless the checkpoint has a future of its own already.
+    # History shows the update as the tasks' result, unless the checkpoint has a future of its own
+    # already.
     shown = [task for task in mine if at_head and not _is_outside(task)]
     writes = [run.commits.encode_writes(task) for task in shown]
     left = OpenWork(run, pending, again)
@@ -184,8 +188,8 @@ def _make_tasks(
     pending: Sequence[Task],
     finished: Sequence[Task],
 ) -> list[Task]:
-    """A task for each update; it stands for a pending one of its node if there is one: first of all for one that is
-    open and that no other update stands for."""
+    """A task for each update; it stands for a pending one of its node if there is one: first of all
+    for one that is open and that no other update stands for."""
     open_ = [task for task in pending if task not in finished]
     mine: list[Task] = []
     for place, update in enumerate(updates):
@@ -214,7 +218,8 @@ def _is_outside(task: Task) -> bool:
 
 
 def _tell_closed(run: Run, mine: Sequence[Task], lost: Sequence[Task], *, named: bool) -> None:
-    """An update must not close what is asked in silence: one that says as which node does so with a warning.
+    """An update must not close what is asked in silence: one that says as which node does so with a
+    warning.
 
     Args:
         lost: the tasks that do not go on.
@@ -254,7 +259,8 @@ def _led_to(
 
 
 def _in_turn(finished: Sequence[Task], mine: Sequence[Task]) -> list[Task]:
-    """Path order, as in any superstep; the updates among themselves in the order they were given."""
+    """Path order, as in any superstep; the updates among themselves in the order they were
+    given."""
     given, updates = iter(mine), {id(task) for task in mine}
     return [
         next(given) if id(task) in updates else task for task in in_path_order([*finished, *mine])
@@ -262,7 +268,8 @@ def _in_turn(finished: Sequence[Task], mine: Sequence[Task]) -> list[Task]:
 
 
 def _finished(run: Run, pending: Sequence[Task]) -> list[Task]:
-    """Tasks of the open superstep whose writes are stored already, if they are shown: at the thread's head."""
+    """Tasks of the open superstep whose writes are stored already, if they are shown: at the
+    thread's head."""
     found: list[Task] = []
     for task in with_handlers(pending, run.position.records):
         known = run.position.records.get(task.id, TaskRecord())
@@ -284,7 +291,8 @@ def _task(
     """
     name = update.as_node if update.as_node is not None else infer_node(machine)
     if update.as_node is None and pending and machine.program.inputs not in machine.program.nodes:
-        raise InvalidUpdateError(  # a graph made by hand, an entrypoint: no node stands for the input
+        # In a graph made by hand and in an entrypoint no node stands for the input.
+        raise InvalidUpdateError(
             f"node {name!r} has not run yet, and no node brings the input: specify "
             f"as_node={name!r} to act in its place, or let it run first"
         )
@@ -331,7 +339,8 @@ def _same(value: Any) -> Any:
 
 
 def infer_node(machine: Machine) -> str:
-    """The node that an update without `as_node` is from: the one that ran last; on a new thread, the only one.
+    """The node that an update without `as_node` is from: the one that ran last; on a new thread,
+    the only one.
 
     Raises:
         InvalidUpdateError: several ran last, or none has run and the input is not a node's.
@@ -363,7 +372,7 @@ def _find_own_nodes(machine: Machine) -> list[str]:
     return [name for name, node in nodes.items() if not node.hidden and name not in handlers]
 
 
-# -- the special ones -----------------------------------------------------------------------------------------
+# -- the special ones ------------------------------------------------------------------------------
 
 
 def _clear(run: Run, machine: Machine) -> None:

@@ -1,1 +1,2 @@
-"""One superstep as pure state: planned, its tasks' outcomes decided, its writes applied. Nothing here waits."""
+"""One superstep as pure state: planned, its tasks' outcomes decided, its writes applied. Nothing
+here waits."""

@@ -232,7 +232,9 @@ class Machine(LiveState):
         """
         fresh: dict[str, Channel] = {}
         changed: set[str] = set()
-        awake = [name for name in self.program.kinds.finishers if self.channels[name].is_available()]
+        awake = [
+            name for name in self.program.kinds.finishers if self.channels[name].is_available()
+        ]
         moved = self._consume(tasks, fresh, changed)
         writes = collect_writes(tasks)
         # The Sends that stay come before new ones: a Send's index is part of its task's id.

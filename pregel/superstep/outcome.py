@@ -75,7 +75,8 @@ def end_with_error(task: Task, error: BaseException) -> None:
             )
     thread = "" if run.thread.thread_id is None else f" of thread {run.thread.thread_id!r}"
     step = run.machine.step
-    error.add_note(f"During task with name {task.name!r} and id {task.id!r}, in step {step}{thread}")
+    where = f"task with name {task.name!r} and id {task.id!r}, in step {step}{thread}"
+    error.add_note(f"During {where}")
     task.error = error
 
 
@@ -247,7 +248,7 @@ def cache_namespace(node: CompiledNode) -> tuple[str, ...]:
         try:
             cached.identity = function_identity(node.source)
         except TypeError:
-            cached.identity = "key_func"  # whoever makes the keys tells apart what has the same name
+            cached.identity = "key_func"  # it must tell apart functions of the same name
     return (CACHED_WRITES, cached.identity, node.name)
 
 

@@ -16,8 +16,9 @@ _NO_PLACE = (_KEYED, f"{_LAST_PLACE:04x}")  # the last stands for all places fro
 
 
 def question_id(ns: str, place: int, value: Any) -> str:
-    """32 hex digits for a question without a key: 16 for its task, 4 for its place among the questions of that task, 12
-    for the place and what is asked. So an answer can never reach another question than the one that was shown."""
+    """32 hex digits for a question without a key: 16 for its task, 4 for its place among the
+    questions of that task, 12 for the place and what is asked. So an answer can never reach another
+    question than the one that was shown."""
     content = blake2b(f"{place}\0{_content(value)}".encode(), digest_size=6).hexdigest()
     return f"{task_digits(ns)}{min(place, _LAST_PLACE):04x}{content}"
 
@@ -28,7 +29,8 @@ def keyed_id(ns: str, key: str) -> str:
 
 
 def unworded_id(ns: str, place: int) -> str:
-    """The id of a question as it was before ids knew what is asked. Threads that were stored then have it."""
+    """The id of a question as it was before ids knew what is asked. Threads that were stored then
+    have it."""
     return blake2b(f"{ns}\0{place}".encode(), digest_size=16).hexdigest()
 
 
@@ -50,7 +52,8 @@ def _content(value: Any) -> str:
 
 
 def at_place(ids: Iterable[str], question: str) -> str | None:
-    """One of these ids that is of the same task and place as a question's. A question with a key has no place."""
+    """One of these ids that is of the same task and place as a question's. A question with a key
+    has no place."""
     if question[TASK.stop : PLACE.stop] in _NO_PLACE:
         return None
     return next((each for each in ids if each[PLACE] == question[PLACE]), None)
