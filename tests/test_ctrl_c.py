@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import threading
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any
 
@@ -80,3 +81,33 @@ def test_a_transaction_that_was_left_open_is_undone_by_the_next(tmp_path: Any) -
         database.execute("INSERT INTO t VALUES (2)")
     assert database.execute("SELECT x FROM t").fetchall() == [(2,)]
     database.close()
+
+
+class Stop(BaseException):
+    """Ends the program, as KeyboardInterrupt does."""
+
+
+def test_what_stops_a_save_in_the_background_is_raised_by_the_run_alone(
+    drive: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not by the thread that saves as well, which would print it."""
+    stopped, printed = threading.Event(), []
+    monkeypatch.setattr(threading, "excepthook", printed.append)
+
+    class Saver(SqliteSaver):
+        def commit(self, commit: Any) -> None:
+            if commit.metadata["step"] == 1:
+                stopped.set()
+                raise Stop
+            super().commit(commit)
+
+    def waits(state: State) -> State:
+        assert stopped.wait(5.0)  # so it is the thread which saves that meets it
+        return {"log": ["b"]}
+
+    with Saver.from_conn_string(":memory:", synchronous="off") as saver:
+        graph = StateGraph(State).add_node("a", lambda state: {"log": ["a"]}).add_node("b", waits)
+        app = graph.add_edge(START, "a").add_edge("a", "b").compile(checkpointer=saver)
+        with pytest.raises(Stop):
+            drive.invoke(app, {"log": ["in"]}, CFG, durability="async")
+    assert not printed

@@ -171,15 +171,15 @@ class AsyncDriver:
         if isinstance(effect, Save):
             try:
                 if self._run.saves_in_background:
-                    await journal.aflush()  # one step at most is unsaved
+                    await journal.flush()  # one step at most is unsaved
                     journal.post(effect)
                 else:
-                    await journal.astore(effect)
+                    await journal.store(effect)
             except BaseException:
                 self._run.output.chunks.clear()  # nobody is shown a step that could not be stored
                 raise
         elif isinstance(effect, Claim):
-            await journal.astore(effect)
+            await journal.store(effect)
         elif isinstance(effect, Load):
             await arun_steps(load(self._run, effect, AWAITS))
 
@@ -187,7 +187,7 @@ class AsyncDriver:
         """Wait for what is still being saved, and raise what that raised. A cancelled wait does not
         cut it short."""
         if self._journal is not None:
-            await self._journal.aflush()
+            await self._journal.flush()
 
     async def run_tasks(self, effect: RunTasks) -> None:
         """Start the tasks, or wait for more of them."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any
 
-from ..run.effects import Claim, Entry, Save
+from ..run.effects import Entry, Save
 from ..run.run import Run
 from .journal import Journal
+from .steps import arun_steps
 
 
 class AsyncJournal(Journal):
@@ -17,18 +19,26 @@ class AsyncJournal(Journal):
 
     def __init__(self, run: Run, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(run)
+        saver = run.thread.saver
+        assert saver is not None
+        self._commit, self._claim = saver.acommit, saver.aclaim
+        self._commit_writes = saver.acommit_writes
+        self._in_memory = saver.in_memory
         self._loop = loop
         self._turn = asyncio.Lock()
         self._drainer: asyncio.Task[None] | None = None
 
-    def record(self, entry: Save) -> None:
-        """`Journal.record`, from a worker thread of an async run: the loop's own saver methods
-        store it."""
-        entry.of_call = True
-        if self._run.saves_in_background:
-            self._loop.call_soon_threadsafe(self.post, entry)
-        else:
-            self._wait(asyncio.run_coroutine_threadsafe(self.astore(entry), self._loop))
+    def record(self, entry: Save) -> Any:
+        """`Journal.record`, from any thread: the loop's own saver methods store it."""
+        if asyncio._get_running_loop() is self._loop:
+            return super().record(entry)
+        stored = asyncio.run_coroutine_threadsafe(self._record_on_loop(entry), self._loop)
+        return None if self._run.saves_in_background else self._wait(stored)
+
+    async def _record_on_loop(self, entry: Save) -> None:
+        waited = super().record(entry)
+        if waited is not None:
+            await waited
 
     def _wait(self, stored: Future[None]) -> None:
         while True:
@@ -43,77 +53,29 @@ class AsyncJournal(Journal):
                         "the event loop of the run was closed before this write was stored"
                     ) from None
 
-    def post(self, entry: Entry) -> None:
-        """`Journal.post`, on the loop's thread."""
-        entry.posted = True
+    async def store(self, entry: Entry) -> None:
+        """`Journal.store` for coroutines."""
         self._queue.append(entry)
-        self._draining()
-
-    async def arecord(self, entry: Save) -> None:
-        """`record`, on the loop's thread."""
-        entry.of_call = True
-        if self._run.saves_in_background:
-            self.post(entry)
-        else:
-            await self.astore(entry)
-
-    async def astore(self, entry: Entry) -> None:
-        """`store` for coroutines."""
-        self._queue.append(entry)
-        if self._run.thread.saver.in_memory:  # type: ignore[union-attr]
+        if self._in_memory:
             async with self._turn:  # quick: not worth a task of its own
-                while not entry.done:
-                    await self._astore_next()
+                await arun_steps(self._store_queued(entry))
         while not entry.done:
-            await asyncio.shield(self._draining())
+            await asyncio.shield(self._start_draining())
         if entry.error is not None:
             raise entry.error
 
-    async def aflush(self) -> None:
-        """`flush` for coroutines."""
+    async def flush(self) -> None:
+        """`Journal.flush` for coroutines."""
         while self._queue:
-            await asyncio.shield(self._draining())
+            await asyncio.shield(self._start_draining())
         self.check()
 
-    def _draining(self) -> asyncio.Task[None]:
+    def _start_draining(self) -> asyncio.Task[None]:
         if self._drainer is None or self._drainer.done():
-            self._drainer = self._loop.create_task(self._adrain())
+            self._drainer = self._loop.create_task(self._drain())
         return self._drainer
 
-    async def _adrain(self) -> None:
-        async with self._turn:
-            while self._queue:
-                await self._astore_next()
-
-    async def _astore_next(self) -> None:
-        entry = self._queue[0]
-        try:
-            if self.broken is not None:
-                raise self.broken
-            if entry.commit is not None:
-                await self._run.thread.saver.acommit(entry.commit)  # type: ignore[union-attr]
-                self._position.move(entry.commit)
-            else:
-                await self._arecord(entry)
-        except BaseException as error:
-            self._fail(entry, error)
-        finally:
-            entry.done = True
-            self._queue.popleft()
-
-    async def _arecord(self, entry: Any) -> None:
-        run, position = self._run, self._position
-        saver = run.thread.saver
-        assert saver is not None
-        if entry.__class__ is Claim:
-            await saver.aclaim(
-                run.thread.config_of(run.position.head), entry.revision, entry.writes
-            )
-        elif position.is_past(entry):
-            return
-        else:
-            with position.guard(entry):
-                await saver.acommit_writes(
-                    run.thread.thread_id or "", run.ns, entry.checkpoint_id, entry.writes
-                )
-        position.count()
+    async def _drain(self) -> None:
+        with suppress(BaseException):  # it is noted, see `Journal._drain`
+            async with self._turn:
+                await arun_steps(self._store_queued())

@@ -157,9 +157,6 @@ class AsyncioWaits:
         while running := [e for e in task.current.inside if not e.done() and e.get_loop() is loop]:
             await asyncio.wait(running)
 
-    def record(self, journal: Any, record: Any) -> Any:
-        return journal.arecord(record)
-
     def get_tuple(self, saver: Any, config: Any) -> Any:
         return saver.aget_tuple(config)
 

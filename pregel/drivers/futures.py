@@ -149,7 +149,9 @@ class Calls:
         yield waits.run_task(child)
         record = build_record(self.run, child)
         if record is not None:
-            yield waits.record(self.run.journal, record)
+            stored = self.run.journal.record(record)
+            if stored is not None:
+                yield stored
         for stream in self.run.output.streams:
             stream.ended(child, step)
 

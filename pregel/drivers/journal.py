@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
 from ...checkpoint.base import Commit
@@ -18,10 +18,14 @@ from ...checkpoint.overrides import expecting, records_at_once
 from ..run.effects import Claim, Entry, Save
 from ..run.run import Run
 from .pool import POOL
+from .steps import Steps, run_steps
 
 
 class Journal:
     """What one run stores, in order.
+
+    On threads `store`, `record` and `flush` have waited when they return. In an `AsyncJournal` they
+    give what is to be awaited, or None.
 
     Attributes:
         broken: why a checkpoint could not be stored. Whatever comes later is refused with it: it
@@ -30,7 +34,13 @@ class Journal:
     """
 
     def __init__(self, run: Run) -> None:
+        saver = run.thread.saver
+        assert saver is not None
         self._run = run
+        # The saver's methods by which this journal stores.
+        self._commit: Any = saver.commit
+        self._claim: Any = saver.claim
+        self._commit_writes: Any = saver.commit_writes
         self._queue: deque[Entry] = deque()
         self._lane = threading.Lock()
         # Why an entry was not stored of which the loop does not know.
@@ -38,16 +48,15 @@ class Journal:
         self._position = LanePosition(run)
         self.broken: BaseException | None = None
 
-    def store(self, entry: Entry) -> None:
+    def store(self, entry: Entry) -> Any:
         """Store an entry after all before it, and wait for it.
 
         Raises:
             Exception: whatever the saver raised, for this entry or for a checkpoint before it.
         """
         self._queue.append(entry)
-        with self._lane:
-            while not entry.done:  # whoever holds the lane stores for those that wait behind it
-                self._store_next(entry)
+        with self._lane:  # whoever holds the lane stores for those that wait behind it
+            run_steps(self._store_queued(entry))
         if entry.error is not None:
             raise entry.error
 
@@ -56,26 +65,21 @@ class Journal:
         ended."""
         entry.posted = True
         self._queue.append(entry)
-        POOL.submit(self._drain)
+        self._start_draining()
 
-    def record(self, entry: Save) -> None:
-        """Store what a `@task` call left, from the thread that made the call: as the run's
-        durability says."""
+    def record(self, entry: Save) -> Any:
+        """Store what a `@task` call left: as the run's durability says."""
         entry.of_call = True
-        if self._run.saves_in_background:
-            self.post(entry)
-        else:
-            self.store(entry)
+        return self.post(entry) if self._run.saves_in_background else self.store(entry)
 
-    def flush(self) -> None:
+    def flush(self) -> Any:
         """Wait until all is stored.
 
         Raises:
             Exception: whatever the saver raised for an entry of which the loop does not know.
         """
         with self._lane:
-            while self._queue:
-                self._store_next(None)
+            run_steps(self._store_queued())
         self.check()
 
     def check(self) -> None:
@@ -85,43 +89,51 @@ class Journal:
         if error is not None:
             raise error
 
-    def _drain(self) -> None:
-        with self._lane:
-            while self._queue:
-                self._store_next(None)
+    def _start_draining(self) -> Any:
+        POOL.submit(self._drain)
 
-    # Not one procedure for both worlds: each stored superstep would pay for its generator (P4, P5).
-    def _store_next(self, mine: Entry | None) -> None:
-        """Store the first of the queue, with the lane held. Ctrl-C amid another's entry reaches
-        this thread, too."""
-        entry = self._queue[0]
-        try:
-            if self.broken is not None:
-                raise self.broken
-            if entry.commit is not None:
-                self._run.thread.saver.commit(entry.commit)  # type: ignore[union-attr]
-                self._position.move(entry.commit)
-            else:
-                self._record(entry)
-        except BaseException as error:
-            self._fail(entry, error)
-            if entry is not mine and not isinstance(error, Exception):
-                raise
-        finally:
-            entry.done = True
-            self._queue.popleft()
+    def _drain(self) -> Any:
+        # Whatever is raised is noted: it is raised where the run waits, and not on this thread too.
+        with suppress(BaseException), self._lane:
+            run_steps(self._store_queued())
 
-    def _record(self, entry: Any) -> None:
+    def _store_queued(self, mine: Entry | None = None) -> Steps[None]:
+        """Store what stands in the queue, or no more than `mine` and all before it. With the lane
+        held.
+
+        Raises:
+            BaseException: Ctrl-C amid another's entry: it reaches whoever holds the lane, too.
+        """
+        while self._queue and not (mine is not None and mine.done):
+            entry = self._queue[0]
+            try:
+                if self.broken is not None:
+                    raise self.broken
+                if entry.commit is not None:
+                    waited = self._commit(entry.commit)
+                    if waited is not None:  # threads have waited, and need not stop here (P4, P5)
+                        yield waited
+                    self._position.move(entry.commit)
+                else:
+                    yield from self._record(entry)
+            except BaseException as error:
+                self._fail(entry, error)
+                if entry is not mine and not isinstance(error, Exception):
+                    raise
+            finally:
+                entry.done = True
+                self._queue.popleft()
+
+    def _record(self, entry: Any) -> Steps[None]:
         run, position = self._run, self._position
-        saver = run.thread.saver
-        assert saver is not None
         if entry.__class__ is Claim:
-            saver.claim(run.thread.config_of(run.position.head), entry.revision, entry.writes)
+            at = run.thread.config_of(run.position.head)
+            yield self._claim(at, entry.revision, entry.writes)
         elif position.is_past(entry):
             return
         else:
             with position.guard(entry):
-                saver.commit_writes(
+                yield self._commit_writes(
                     run.thread.thread_id or "", run.ns, entry.checkpoint_id, entry.writes
                 )
         position.count()
@@ -165,9 +177,8 @@ class LanePosition:
             or not records_at_once(self._run.thread.saver)
         ):
             return _UNGUARDED
-        return expecting(
-            self._run.thread.saver, self._run.thread.config_of(entry.checkpoint_id), self.revision
-        )
+        thread = self._run.thread
+        return expecting(thread.saver, thread.config_of(entry.checkpoint_id), self.revision)
 
     def move(self, commit: Commit) -> None:
         """A checkpoint has been stored."""

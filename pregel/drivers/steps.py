@@ -48,9 +48,6 @@ class Waits(Protocol):
     def nested_runs(self, task: Task) -> Any:
         """The end of the graphs that a task runs as coroutines."""
 
-    def record(self, journal: Any, record: Any) -> Any:
-        """What a `@task` call left, stored as the run's durability says."""
-
     def get_tuple(self, saver: Any, config: Any) -> Any:
         """The checkpoint that a config names, or the newest."""
 

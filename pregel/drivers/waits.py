@@ -154,9 +154,6 @@ class ThreadWaits:
         """Graphs that a plain function runs have ended before it, on an event loop of their own
         too."""
 
-    def record(self, journal: Any, record: Any) -> None:
-        journal.record(record)
-
     def get_tuple(self, saver: Any, config: Any) -> Any:
         return saver.get_tuple(config)
 

@@ -113,7 +113,7 @@ def saves_pile_up(stack: ExitStack) -> None:
         return
 
     swap(stack, journal.Journal, "flush", lambda self: None)
-    swap(stack, ajournal.AsyncJournal, "aflush", aflush)
+    swap(stack, ajournal.AsyncJournal, "flush", aflush)
 
 
 @bug("keys_are_stable", 10)

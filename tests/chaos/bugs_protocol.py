@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import ExitStack
 from typing import Any
 
@@ -26,8 +27,7 @@ def records_before_their_checkpoint(stack: ExitStack) -> None:
     """What a `@task` call leaves is stored at once, while the checkpoint beside which it stands is under way."""
 
     swap(stack, journal.Journal, "record", _record_at_once)
-    swap(stack, ajournal.AsyncJournal, "record", _record_at_once)
-    swap(stack, ajournal.AsyncJournal, "arecord", _arecord_at_once)
+    swap(stack, ajournal.AsyncJournal, "record", _record_at_once_in_either_world)
 
 
 @bug("slow_commits", 16)
@@ -39,6 +39,11 @@ def records_past_the_journal(stack: ExitStack) -> None:
 def _record_at_once(self: Any, entry: Any) -> None:
     run = self._run
     run.thread.saver.commit_writes(run.thread.thread_id or "", run.ns, entry.checkpoint_id, entry.writes)
+
+
+def _record_at_once_in_either_world(self: Any, entry: Any) -> Any:
+    on_loop = asyncio._get_running_loop() is self._loop
+    return (_arecord_at_once if on_loop else _record_at_once)(self, entry)
 
 
 async def _arecord_at_once(self: Any, entry: Any) -> None:
