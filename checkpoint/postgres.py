@@ -19,7 +19,6 @@ from .sql.postgres_server import (
     POOL_SIZE,
     SECONDS,
     ConnectionLostError,
-    Cursor,
     Server,
     Target,
     Wire,
@@ -307,9 +306,11 @@ def _columns(rows: CommitRows) -> Sequence[Any]:
     return (*row, [*channels], [*bases], [*data], rows.writes)
 
 
-def _decode_names(cursor: Cursor[Any]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+def _decode_names(columns: Sequence[str]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
     """Makes rows whose names are text again."""
-    texts = [column.name in NAMES for column in cursor.description or ()]
+    texts = [column in NAMES for column in columns]
+    if not any(texts):
+        return tuple
 
     def row(values: Sequence[Any]) -> tuple[Any, ...]:
         try:

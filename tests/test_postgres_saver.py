@@ -196,6 +196,49 @@ def test_a_large_value_goes_to_the_server_as_the_bytes_it_is(postgres: str) -> N
         assert [*wire_module.Wire(connection).rows(select, *values)[0]] == values
 
 
+def test_a_statement_that_is_prepared_gives_what_a_cursor_gives(postgres: str) -> None:
+    select = "SELECT $1::bytea, $2::bigint, $3::bytea[], $4::bigint[], $5::float8, $6::boolean"
+    rows = [("a", 1, ["b"], [2], 0.5, True), (None, None, [None, "c"], [], None, None), ("", -1, [], [3, 4], 1.0, False)]
+    with wire_module.Patient.connect(postgres, autocommit=True) as connection:
+        connection.prepare_threshold = None  # as behind a pooler: psycopg's own way
+        expected = [wire_module.Wire(connection).rows(select, *row) for row in rows]
+        connection.prepare_threshold = 5
+        for _ in range(4):
+            assert [wire_module.Wire(connection).rows(select, *row) for row in rows] == expected
+        prepared = connection.execute("SELECT count(*) FROM pg_prepared_statements").fetchone()
+        assert prepared == (len(rows),), "one for each combination of types"
+
+
+def test_a_prepared_statement_that_fails_raises_what_a_cursor_raises_and_can_be_used_again(postgres: str) -> None:
+    divide = "SELECT 1 / $1::bigint"
+    with wire_module.Patient.connect(postgres, autocommit=True) as connection:
+        for _ in range(4):
+            assert wire_module.Wire(connection).rows(divide, 1) == [(1,)]
+            with pytest.raises(psycopg.errors.DivisionByZero, match="division by zero"):
+                wire_module.Wire(connection).rows(divide, 0)
+        connection.execute("CREATE TABLE numbers (n BIGINT UNIQUE)")
+        insert = "INSERT INTO numbers SELECT * FROM generate_series($1::bigint, $2::bigint)"
+        assert [wire_module.Wire(connection).run(insert, 3 * n, 3 * n + 2) for n in range(4)] == [3] * 4
+
+
+def test_a_statement_that_is_known_takes_one_round_trip_and_no_cursor(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+
+    class Watched(psycopg.RawCursor[Any]):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            made.append(self)
+            super().__init__(*args, **options)
+
+    with wire_module.Patient.connect(postgres, autocommit=True) as connection:
+        for _ in range(4):
+            wire_module.Wire(connection).rows("SELECT $1::bigint", 1)
+        monkeypatch.setattr(wire_module, "RawCursor", Watched)
+        trips = []
+        monkeypatch.setattr(connection, "wait", lambda gen: trips.append(gen) or wire_module.Patient.wait(connection, gen))
+        assert wire_module.Wire(connection).rows("SELECT $1::bigint", 2) == [(2,)]
+        assert (len(trips), made) == (1, [])
+
+
 def test_the_set_of_sql_texts_is_fixed() -> None:
     sent: set[str] = set()
 

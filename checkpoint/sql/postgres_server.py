@@ -18,9 +18,8 @@ from typing import Any
 from ..errors import StorageError
 
 try:
-    from psycopg import Connection, Cursor, Error, OperationalError, errors
+    from psycopg import Connection, Error, OperationalError, errors
     from psycopg.conninfo import make_conninfo
-    from psycopg.rows import RowFactory, tuple_row
     from psycopg_pool import ConnectionPool, PoolTimeout
 except ModuleNotFoundError as error:
     advice = "threads and stores in Postgres need psycopg: pip install stategraph[postgres]"
@@ -33,6 +32,7 @@ from .postgres_address import (
     read_surroundings,
     without_secrets,
 )
+from .postgres_prepared import RowMaker
 from .postgres_wire import (
     ALIVE,
     SERVER_ALIVE,
@@ -47,7 +47,6 @@ from .redact import redact
 
 __all__ = [
     "ConnectionLostError",
-    "Cursor",
     "Server",
     "Target",
     "Wire",
@@ -329,7 +328,7 @@ class Server:
     # -- use ---------------------------------------------------------------------------------------
 
     @contextmanager
-    def transaction(self, write: bool, row_factory: RowFactory[Any] = tuple_row) -> Iterator[Wire]:
+    def transaction(self, write: bool, make_rows: RowMaker | None = None) -> Iterator[Wire]:
         """All that is done inside sees one state of the database, or, if writing, is kept whole or
         not at all.
 
@@ -337,16 +336,16 @@ class Server:
             StorageError: the database refused, or cannot be reached; nothing was done.
             ConnectionLostError: nobody knows.
         """
-        with self.statements(row_factory) as wire, transaction(wire, write):
+        with self.statements(make_rows) as wire, transaction(wire, write):
             yield wire
 
     @contextmanager
-    def statements(self, row_factory: RowFactory[Any] = tuple_row) -> Iterator[Wire]:
+    def statements(self, make_rows: RowMaker | None = None) -> Iterator[Wire]:
         """Each statement done inside is a transaction of its own."""
         if not self._ready:
             self.setup()
         with self._connection() as connection:
-            wire = Wire(connection, row_factory)
+            wire = Wire(connection, make_rows)
             yield wire
             wire.finish()
 
@@ -369,8 +368,13 @@ class Server:
         assert self._pool is not None
         connection = self._checkout(self._pool)
         try:
-            with self._translate_errors(connection), outside_transaction(connection):
+            if isinstance(connection, Patient):  # in no transaction: no other hands out its own
                 yield connection
+            else:
+                with outside_transaction(connection):
+                    yield connection
+        except Error as error:
+            raise self._translate(error, connection) from error
         finally:
             self._pool.putconn(connection)
 

@@ -8,22 +8,22 @@ cannot hold a NUL.
 from __future__ import annotations
 
 import os
+import select
 import socket
 import struct
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from selectors import EVENT_READ, DefaultSelector
 from time import monotonic
 from typing import Any
 from weakref import WeakSet
 
-from psycopg import Connection, Error, OperationalError, RawCursor
+from psycopg import Connection, Cursor, Error, OperationalError, RawCursor
 from psycopg.pq import TransactionStatus
-from psycopg.rows import RowFactory, tuple_row
 from psycopg.types.array import ListBinaryDumper
 from psycopg.types.numeric import Int8
 
 from ..errors import StorageError
+from .postgres_prepared import PreparedStatements, RowMaker
 
 _BEGIN_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 _BEGIN_WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED, READ WRITE"
@@ -55,25 +55,52 @@ lock and no connection for longer."""
 
 class Wire:
     """Statements on one connection, with their values bound. Strings become bytes; a list of pairs,
-    two arrays."""
+    two arrays.
 
-    __slots__ = ("_cursor", "_later", "connection")
+    Args:
+        make_rows: column names → what makes a row of its values; tuples by default.
+    """
 
-    def __init__(
-        self, connection: Connection[Any], row_factory: RowFactory[Any] = tuple_row
-    ) -> None:
+    __slots__ = ("_cursor", "_later", "_make_rows", "connection")
+
+    def __init__(self, connection: Connection[Any], make_rows: RowMaker | None = None) -> None:
         self.connection = connection
-        self._cursor = RawCursor(connection, row_factory=row_factory)
+        self._make_rows = make_rows
+        self._cursor: RawCursor[Any] | None = None
         self._later: dict[str, list[list[Any]]] = {}
 
     def rows(self, statement: str, *values: Any) -> list[Any]:
         """All rows of a query."""
-        self._cursor.execute(statement, bind(values), binary=True)
-        return self._cursor.fetchall()
+        prepared = self._prepared(statement)
+        if prepared is not None:
+            return prepared.rows(statement, bind(values), self._make_rows)
+        return self._execute(statement, values).fetchall()
 
     def run(self, statement: str, *values: Any) -> int:
         """Execute; how many rows it touched."""
-        return self._cursor.execute(statement, bind(values), binary=True).rowcount
+        prepared = self._prepared(statement)
+        if prepared is not None:
+            return prepared.run(statement, bind(values))
+        return self._execute(statement, values).rowcount
+
+    def _prepared(self, statement: str) -> PreparedStatements | None:
+        """The prepared statements of the connection, if this one is to be among them. Behind a
+        pooler, and on connections that were handed in, psycopg decides what is prepared."""
+        connection = self.connection
+        if not isinstance(connection, Patient) or connection.prepare_threshold is None:
+            return None
+        return connection.prepared if connection.prepared.is_due(statement) else None
+
+    def _execute(self, statement: str, values: Sequence[Any]) -> RawCursor[Any]:
+        return self._open_cursor().execute(statement, bind(values), binary=True)
+
+    def _open_cursor(self) -> RawCursor[Any]:
+        if self._cursor is None:
+            self._cursor = RawCursor(self.connection)
+            make_rows = self._make_rows
+            if make_rows is not None:
+                self._cursor.row_factory = lambda cursor: make_rows(_column_names(cursor))
+        return self._cursor
 
     def later(self, statement: str, *values: Any) -> None:
         """Execute at the end of the transaction; all together in one round trip."""
@@ -81,12 +108,19 @@ class Wire:
 
     def finish(self) -> None:
         """Execute what was put off."""
+        if not self._later:
+            return
+        cursor = self._open_cursor()
         for statement, many in self._later.items():
             if len(many) == 1:
-                self._cursor.execute(statement, many[0])
+                cursor.execute(statement, many[0])
             else:
-                self._cursor.executemany(statement, many)
+                cursor.executemany(statement, many)
         self._later = {}
+
+
+def _column_names(cursor: Cursor[Any]) -> list[str]:
+    return [column.name for column in cursor.description or ()]
 
 
 def bind(values: Sequence[Any]) -> list[Any]:
@@ -163,16 +197,22 @@ def is_alive(connection: Connection[Any], ask: bool = False) -> bool:
     say: then it mostly is the end."""
     if connection.closed:
         return False
-    with DefaultSelector() as selector:
-        selector.register(connection.fileno(), EVENT_READ)
-        if not ask and not selector.select(0):
-            return True
+    if not ask and not _has_input(connection.fileno()):
+        return True
     try:
         with outside_transaction(connection):
             Wire(connection).run(_PING)
     except Error:
         return False
     return True
+
+
+def _has_input(fileno: int) -> bool:
+    """Whether something can be read. Asked before every statement, so in one system call where
+    there is one (P28, P36)."""
+    poller = select.poll()
+    poller.register(fileno, select.POLLIN)
+    return bool(poller.poll(0))
 
 
 def shares_sessions(connection: Connection[Any], connect: Callable[[], Connection[Any]]) -> bool:
@@ -222,6 +262,7 @@ class Patient(Connection[Any]):
     Attributes:
         patience: seconds; None for as long as it takes.
         proved: when, by the monotonic clock, it was last known to have its server.
+        prepared: the statements that it has prepared.
     """
 
     patience: float | None = None
@@ -233,6 +274,7 @@ class Patient(Connection[Any]):
         # As text a value in an array is twice as long, and all threads stand still while it is
         # made.
         self.adapters.register_dumper(list, ListBinaryDumper)
+        self.prepared = PreparedStatements(self)
 
     def wait(self, gen: Generator[Any, Any, Any], *args: Any, **kwargs: Any) -> Any:
         try:

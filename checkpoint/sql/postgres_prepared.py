@@ -1,0 +1,95 @@
+"""The statements that one connection has prepared, executed without a cursor.
+
+psycopg makes a cursor, a query and its rows anew for each statement; for statements that are known
+by heart that is most of the client's time (P28, P36). Waiting, notices, types and errors are
+psycopg's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from psycopg import Connection, generators
+from psycopg.adapt import PyFormat, Transformer
+from psycopg.errors import error_from_result
+from psycopg.pq import ExecStatus, Format
+from psycopg.pq.abc import PGresult
+
+RowMaker = Callable[[Sequence[str]], Callable[[Sequence[Any]], Any]]
+"""Column names → what makes a row of its values."""
+
+AFTER = 2
+"""So often a statement is executed before it is prepared: many are, once, when a program begins."""
+
+MOST = 200
+"""So many texts are counted. Ours are constants, but for searches by many keys."""
+
+_GOOD = frozenset({ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK})
+
+
+class PreparedStatements:
+    """Those of one connection, which is used by one thread at a time."""
+
+    def __init__(self, connection: Connection[Any]) -> None:
+        self._connection = connection
+        self._transformer = Transformer(connection)
+        self._uses: dict[str, int] = {}
+        # By text and types: a value that is None has none.
+        self._names: dict[tuple[str, tuple[int, ...]], bytes] = {}
+        self._makers: dict[tuple[str, RowMaker], Callable[[Sequence[Any]], Any]] = {}
+
+    def is_due(self, statement: str) -> bool:
+        """Whether a statement is worth preparing. Counts how often that is asked."""
+        uses = self._uses.get(statement, 0)
+        if uses >= AFTER:
+            return True
+        if uses or len(self._uses) < MOST:
+            self._uses[statement] = uses + 1
+        return False
+
+    def rows(self, statement: str, values: Sequence[Any], make_rows: RowMaker | None) -> list[Any]:
+        """All rows of a query."""
+        result = self._execute(statement, values)
+        make_row: Callable[[Sequence[Any]], Any] = tuple
+        if make_rows is not None:
+            known = self._makers.get((statement, make_rows))
+            make_row = known or self._name_columns(statement, make_rows, result)
+        self._transformer.set_pgresult(result)
+        return self._transformer.load_rows(0, result.ntuples, make_row)
+
+    def run(self, statement: str, values: Sequence[Any]) -> int:
+        """Execute; how many rows it touched."""
+        return self._execute(statement, values).command_tuples or 0
+
+    def _name_columns(
+        self, statement: str, make_rows: RowMaker, result: PGresult
+    ) -> Callable[[Sequence[Any]], Any]:
+        names = [(result.fname(number) or b"").decode() for number in range(result.nfields)]
+        made = self._makers[statement, make_rows] = make_rows(names)
+        return made
+
+    def _execute(self, statement: str, values: Sequence[Any]) -> PGresult:
+        transformer = self._transformer
+        params = transformer.dump_sequence(values, [PyFormat.BINARY] * len(values))
+        types = transformer.types or ()
+        formats = transformer.formats
+        name = self._names.get((statement, types)) or self._prepare(statement, types)
+        pgconn = self._connection.pgconn
+        pgconn.send_query_prepared(name, params, formats, Format.BINARY)
+        return self._fetch()
+
+    def _prepare(self, statement: str, types: tuple[int, ...]) -> bytes:
+        name = b"stategraph_%d" % len(self._names)
+        self._connection.pgconn.send_prepare(name, statement.encode(), types)
+        self._fetch()
+        self._names[statement, types] = name
+        return name
+
+    def _fetch(self) -> PGresult:
+        connection = self._connection
+        results = connection.wait(generators.execute(connection.pgconn))
+        result: PGresult = results[-1]
+        if result.status not in _GOOD:
+            raise error_from_result(result, encoding="utf-8")
+        return result
