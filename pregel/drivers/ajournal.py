@@ -57,8 +57,12 @@ class AsyncJournal(Journal):
         """`Journal.store` for coroutines."""
         self._queue.append(entry)
         if self._in_memory:
-            async with self._turn:  # quick: not worth a task of its own
+            # Quick: not worth a task of its own, nor what `async with` calls (P4).
+            await self._turn.acquire()
+            try:
                 await arun_steps(self._store_queued(entry))
+            finally:
+                self._turn.release()
         while not entry.done:
             await asyncio.shield(self._start_draining())
         if entry.error is not None:
