@@ -6,8 +6,11 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import functools
+import gc
 import os
 import subprocess
+import weakref
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -30,6 +33,7 @@ from stategraph import (
     StateGraph,
     add_messages,
 )
+from stategraph.channels import MISSING, BinaryOperatorAggregate
 from stategraph.checkpoint import Serializer
 from stategraph.graph import (
     REMOVE_ALL_MESSAGES,
@@ -39,12 +43,13 @@ from stategraph.graph import (
     push_message,
     stream_text,
 )
-from stategraph.graph import messages as room
 from stategraph.graph.messages import emit_message_delta
+from stategraph.graph.messages import merge as room
 from stategraph.pregel.run.tokens import emitter, is_message, unstreamed
 
 ROOT = Path(__file__).resolve().parents[1]
 CLEAR = RemoveMessage(id=REMOVE_ALL_MESSAGES)
+MESSAGES = BinaryOperatorAggregate(list, add_messages)
 
 
 def says(id: str | None, content: Any = "", role: str = "user") -> dict[str, Any]:
@@ -156,22 +161,24 @@ def test_both_sides_are_needed() -> None:
 
 @given(st.lists(st.lists(st.tuples(st.sampled_from("abcd-!"), st.sampled_from("123456")), max_size=4), max_size=8))
 def test_merging_is_what_its_rules_say(batches: list[list[tuple[str, str]]]) -> None:
-    """Against a slow model; with the books kept even for short lists."""
-    before, room._LONG = room._LONG, 1
-    try:
-        left: list[Any] = []
-        for batch in batches:
-            right = [CLEAR if w == "!" else RemoveMessage(id) if w == "-" else says(id, w) for w, id in batch]
-            expected = slow_merge(left, right)
-            if expected is None:
+    """Against a slow model; called, and as the reducer of a channel, which keeps an index."""
+    left: list[Any] = []
+    channel = MESSAGES.from_checkpoint(MISSING)
+    for batch in batches:
+        right = [CLEAR if w == "!" else RemoveMessage(id) if w == "-" else says(id, w) for w, id in batch]
+        expected = slow_merge(left, right)
+        if expected is None:
+            for merge in (lambda: add_messages(left, right), lambda: channel.preview([right])):  # noqa: B023
                 with pytest.raises(ValueError):
-                    add_messages(left, right)
-            else:
-                kept, left = copy.deepcopy(left), add_messages(left, right)
-                assert left == expected
-                assert add_messages(kept, right) == expected
-    finally:
-        room._LONG = before
+                    merge()
+        else:
+            kept, left = copy.deepcopy(left), add_messages(left, right)
+            assert left == expected
+            assert add_messages(kept, right) == expected
+            assert channel.preview([right]) == expected
+            channel = channel.copy()
+            channel.update([right])
+            assert channel.get() == expected
 
 
 def slow_merge(left: list[Any], right: list[Any]) -> list[Any] | None:
@@ -270,14 +277,23 @@ def long() -> list[Any]:
 
 
 def test_appending_to_a_long_list_touches_only_what_is_new(long: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    channel = MESSAGES.from_checkpoint(long)
+    channel.preview([[]])  # a loaded list is looked at once
     touched = []
     real = room.message_id
     monkeypatch.setattr(room, "message_id", lambda message: touched.append(message) or real(message))
-    merged = long
+
+    def write(message: Any) -> Any:
+        channel.preview([message])  # as for a router
+        updated = channel.copy()
+        updated.update([message])
+        return updated
+
     for n in range(20):
-        merged = add_messages(list(merged), says(f"new {n}"))  # a copy, as a channel gives its reducer
-    merged = add_messages(merged, says("3", "replaced"))
-    assert len(touched) == 21
+        channel = write(says(f"new {n}"))
+    channel = write(says("3", "replaced"))
+    assert len(touched) == 2 * 21
+    merged = channel.get()
     assert len(merged) == 1020 and merged[3]["content"] == "replaced"
 
 
@@ -315,10 +331,30 @@ def test_messages_that_cannot_be_compared_are_indexed_again(long: list[Any]) -> 
     assert len(add_messages(again, says("new"))) == 1002
 
 
-def test_only_a_few_indexes_are_kept() -> None:
-    for n in range(room._KEPT + 5):
-        add_messages([], [says(f"{n}.{i}") for i in range(room._LONG)])
-    assert len(room._BOOKS) == room._KEPT
+def test_nothing_is_kept_of_a_list_that_is_gone() -> None:
+    message = Plain("hi", "1")
+    alive = weakref.ref(message)
+    channel = MESSAGES.from_checkpoint([message])
+    channel.update([says("2")])
+    channel.preview([says("3")])
+    assert len(add_messages(channel.get(), says("4"))) == 3
+    del message, channel
+    gc.collect()
+    assert alive() is None
+
+
+def test_a_reducer_that_wraps_add_messages_is_called() -> None:
+    @functools.wraps(add_messages)
+    def last_two(left: Any, right: Any) -> Any:
+        return add_messages(left, right)[-2:]
+
+    channel = BinaryOperatorAggregate(list, last_two)
+    channel.update([[says(str(n)) for n in range(3)], says("3")])
+    assert ids(channel.get()) == ["2", "3"]
+
+
+def test_removals_are_stored_under_the_name_they_always_had() -> None:
+    assert b"stategraph.graph.messages:RemoveMessage" in Serializer().dumps(CLEAR)[1]
 
 
 def test_a_format_has_an_index_of_its_own(long: list[Any]) -> None:

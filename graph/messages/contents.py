@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from ..pregel.run.tokens import changed
+from ...pregel.run.tokens import changed
 
 ROLES: Final = {"human": "user", "ai": "assistant"}
 """Other names of roles, and the names that stand in messages."""

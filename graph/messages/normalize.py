@@ -1,0 +1,121 @@
+"""What counts as a message: the short forms, ids, removals. Pure; nothing here knows a list.
+
+Messages are told by their shape: plain dicts (`{"role", "content", "id"}`) or any objects with an
+`id`. No model library is loaded here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Literal, TypeAlias
+
+from ...checkpoint import register
+from ...pregel.errors import nearest
+from ...pregel.run.tokens import is_removal, message_id, with_id
+from .contents import ROLES, to_openai
+
+AnyMessage: TypeAlias = Any
+"""A message: a dict with `role`, `content` and, once it is in a state, `id`; or any object with an
+`id`."""
+
+REMOVE_ALL_MESSAGES: Final = "__remove_all__"
+"""The id that removes every message: `RemoveMessage(id=REMOVE_ALL_MESSAGES)`."""
+
+_KNOWN_ROLES = ("user", "assistant", "system", "developer", "tool", "function", *ROLES)
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveMessage:
+    """Written to a list of messages, it removes the one with this id.
+
+    Args:
+        id: the message's id, or `REMOVE_ALL_MESSAGES`.
+
+    >>> from stategraph import add_messages
+    >>> add_messages([{"role": "user", "content": "hi", "id": "1"}], RemoveMessage(id="1"))
+    []
+    """
+
+    id: str
+    role: ClassVar[Literal["remove"]] = "remove"
+
+
+# The name is on people's disks: it outlives a move of the class.
+register(RemoveMessage, name="stategraph.graph.messages:RemoveMessage")
+
+
+def list_messages(side: Any) -> list[Any]:
+    """One message or several, as a list. A tuple of two that begins with a role is one message."""
+    if isinstance(side, list):
+        return side
+    if type(side) is tuple and not (len(side) == 2 and isinstance(side[0], str)):
+        return list(side)
+    return [side]
+
+
+def removes_all(message: Any) -> bool:
+    """Whether this removes every message before it."""
+    return is_removal(message) and message_id(message) == REMOVE_ALL_MESSAGES
+
+
+def normalize(given: Any, rewrite: bool) -> Any:
+    """A message as a list holds it: a dict or an object, with an id.
+
+    Args:
+        rewrite: bring its content to OpenAI's form.
+
+    Raises:
+        ValueError: the role is unknown or missing.
+        TypeError: this is no message.
+    """
+    message = with_id(to_message(given))
+    return to_openai(message) if rewrite else message
+
+
+def to_message(given: Any) -> Any:
+    """A dict or an object from any of the short forms.
+
+    Raises:
+        ValueError: the role is unknown or missing.
+        TypeError: this is no message.
+    """
+    if isinstance(given, dict):
+        if not isinstance(given.get("role", given.get("type")), str):
+            raise ValueError(f"a message needs a role: {show(given)}")
+        return given
+    if isinstance(given, str):
+        return {"role": "user", "content": given}
+    if type(given) in (tuple, list) and len(given) == 2 and isinstance(given[0], str):
+        role, content = given
+        if role not in _KNOWN_ROLES:
+            raise ValueError(f"unknown role in {show(given)}; {nearest(role, _KNOWN_ROLES)}")
+        return {"role": ROLES.get(role, role), "content": content}
+    if not hasattr(given, "id"):
+        raise TypeError(f"a message is a dict, an object with an id, a (role, content) pair or a str: {show(given)}")
+    return unchunk(given)
+
+
+def unchunk(message: Any) -> Any:
+    """A summed-up chunk as the message that it is a chunk of, which is a base of its class:
+    `XChunk(X)`. Any other message as it is."""
+    cls = type(message)
+    if not is_chunk(cls):
+        return message
+    name = cls.__name__.removesuffix("Chunk")
+    bases = (base for base in cls.__mro__ if base.__name__ == name)
+    base: Any = next((base for base in bases if hasattr(base, "model_fields")), None)
+    if base is None:
+        return message
+    fields = (field for field in base.model_fields if field != "type")
+    return base(**{field: getattr(message, field) for field in fields})
+
+
+def is_chunk(cls: type) -> bool:
+    """Whether instances of a class may be parts of a message."""
+    return cls.__name__.endswith("Chunk")
+
+
+def show(value: Any) -> str:
+    """A value as an error text shows it."""
+    text = repr(value)
+    return f"{type(value).__name__}: {text if len(text) <= 80 else text[:77] + '...'}"
