@@ -70,25 +70,25 @@ class Overwrite(Generic[New]):
         raise TypeError("Overwrite cannot be subclassed")
 
 
-class Folder(Protocol):
+class Folding(Protocol):
     """Folds writes like a reducer, with something that goes along with the value, such as an index.
 
-    A channel and its copies share the folder of their value, also on several threads: `fold` leaves
-    it usable for that value.
+    A channel and its copies share the folding of their value, also on several threads: `fold`
+    leaves it usable for that value.
     """
 
-    def fold(self, value: Any, writes: Sequence[Any]) -> tuple[Any, Folder]:
-        """The value after some writes, and the folder of that value."""
+    def fold(self, value: Any, writes: Sequence[Any]) -> tuple[Any, Folding]:
+        """The value after some writes, and the folding of that value."""
 
 
-FOLDER = "stategraph_folder"
-"""The attribute of a reducer that gives a new `Folder` for a reducer, or None for one that has none:
-`functools.wraps` copies attributes."""
+FOLDING = "stategraph_folding"
+"""The attribute of a function that gives a reducer its `Folding`; None if the reducer is another
+function: `functools.wraps` copies attributes."""
 
 
-def make_folder(reducer: Any) -> Folder | None:
-    """A new folder of this reducer, if it has one."""
-    make: Callable[[Any], Folder | None] | None = getattr(reducer, FOLDER, None)
+def make_folding(reducer: Any) -> Folding | None:
+    """A new `Folding` of this reducer, if it has one."""
+    make: Callable[[Any], Folding | None] | None = getattr(reducer, "__dict__", {}).get(FOLDING)
     return make(reducer) if make is not None else None
 
 
@@ -114,7 +114,7 @@ class BinaryOperatorAggregate(SingleValue[Value]):
     (True, 10)
     """
 
-    __slots__ = ("dropped", "folder", "make", "operator", "pure")
+    __slots__ = ("dropped", "folding", "make", "operator", "pure")
 
     step_scoped = False
 
@@ -122,7 +122,7 @@ class BinaryOperatorAggregate(SingleValue[Value]):
         super().__init__(typ, key)
         self.dropped = 0
         self.operator = operator
-        self.folder = make_folder(operator)
+        self.folding = make_folding(operator)
         self.pure = any(operator is known for known in _PURE)
         self.make: Callable[[], Value] | None = concrete_type(typ)
         try:
@@ -139,8 +139,8 @@ class BinaryOperatorAggregate(SingleValue[Value]):
     def from_checkpoint(self, stored: Value | Missing) -> Self:
         """A live channel that holds `stored`, or a fresh initial value."""
         new = self.copy()
-        if self.folder is not None:
-            new.folder = make_folder(self.operator)  # the template's is not the live channel's
+        if self.folding is not None:
+            new.folding = make_folding(self.operator)  # the template's is not the live channel's
         if stored is MISSING and self.make is not None:
             new.value = self.make()
         else:
@@ -163,15 +163,15 @@ class BinaryOperatorAggregate(SingleValue[Value]):
                 overwrites = [write for write in values if is_overwrite(write)]
                 self.value = sole_overwrite(self, overwrites)
                 self.dropped = len(values) - 1
-                if self.folder is not None:
-                    self.folder = make_folder(self.operator)
+                if self.folding is not None:
+                    self.folding = make_folding(self.operator)
                 return True
         value = self.value
         if value is MISSING:
             self.value = self._fold_first(values)
             return True
-        if self.folder is not None:
-            self.value, self.folder = self.folder.fold(value, values)
+        if self.folding is not None:
+            self.value, self.folding = self.folding.fold(value, values)
             return True
         # The channel that this one was copied from shares the value: a reducer that works in place
         # is given a copy.
@@ -197,7 +197,7 @@ class BinaryOperatorAggregate(SingleValue[Value]):
         new.typ = self.typ
         new.dropped = 0
         new.operator = self.operator
-        new.folder = self.folder
+        new.folding = self.folding
         new.pure = self.pure
         new.make = self.make
         new.value = self.value

@@ -95,7 +95,9 @@ def empty_error(channel: BaseChannel[Any, Any, Any]) -> EmptyChannelError:
     return EmptyChannelError(name_key(channel, f"this {type(channel).__name__} holds no value"))
 
 
-def too_many_error(channel: BaseChannel[Any, Any, Any], rule: str, count: int, advice: str) -> InvalidUpdateError:
+def too_many_error(
+    channel: BaseChannel[Any, Any, Any], rule: str, count: int, advice: str
+) -> InvalidUpdateError:
     """The error for more writes in one superstep than `rule` allows."""
     return InvalidUpdateError(name_key(channel, f"{rule}, but got {count}. {advice}"))
 

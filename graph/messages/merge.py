@@ -157,16 +157,18 @@ def after_removal(new: Sequence[Any]) -> int | None:
 
 def missing_error(side: str) -> ValueError:
     """The error for None where messages are needed."""
-    return ValueError(f"add_messages needs messages on both sides; {side} is missing. An empty list is one")
+    return ValueError(
+        f"add_messages needs messages on both sides; {side} is missing. An empty list is one"
+    )
 
 
-class MessageFold:
+class MessageFolding:
     """`add_messages` for the value of one channel, with the index of that value.
 
-    A channel and its copies share the fold of their value: a router's preview and the barrier after
-    it ask the same one. An update gives the new value a fold of its own, which shares the index and
-    remembers what is to be added; it is added once that fold is asked, so that a preview, or a
-    superstep that fails, leaves the index as it was.
+    A channel and its copies share the folding of their value: a router's preview and the barrier
+    after it ask the same one. An update gives the new value a folding of its own, which shares the
+    index and remembers what is to be added; it is added once that folding is asked, so that a
+    preview, or a superstep that fails, leaves the index as it was.
 
     Args:
         reducer: what this folds like.
@@ -181,17 +183,17 @@ class MessageFold:
         self._state: tuple[MessageIndex, int, Merge | None] | None = None
         """The index, the version of it that fits the value, and what is still to be added to it."""
 
-    def fold(self, value: Any, writes: Sequence[Any]) -> tuple[Any, MessageFold]:
-        """The value after some writes, and its fold.
+    def fold(self, value: Any, writes: Sequence[Any]) -> tuple[Any, MessageFolding]:
+        """The value after some writes, and its folding.
 
         Raises:
             ValueError, TypeError: as `add_messages`.
         """
-        fold = MessageFold(self.reducer, self.rewrite)
+        folding = MessageFolding(self.reducer, self.rewrite)
         if value.__class__ is not list:
             for write in writes:
                 value = self.reducer(value, write)
-            return value, fold
+            return value, folding
         index, version, messages = self._open(value)
         merge = Merge(index.places, len(messages), self.rewrite)
         for write in writes:
@@ -200,13 +202,15 @@ class MessageFold:
             new = list_messages(write)
             start = after_removal(new)
             if merge.gone or start is not None:  # the messages get new places
-                index = MessageIndex([] if start is not None else merge.apply(messages), self.rewrite)
+                index = MessageIndex(
+                    [] if start is not None else merge.apply(messages), self.rewrite
+                )
                 messages, version = index.messages, 0
                 merge = Merge(index.places, len(messages), self.rewrite)
             merge.add(new[start:])
         if not merge.gone:
-            fold._state = index, version, merge
-        return merge.apply(messages), fold
+            folding._state = index, version, merge
+        return merge.apply(messages), folding
 
     def _open(self, value: list[Any]) -> tuple[MessageIndex, int, list[Any]]:
         """The index of exactly this value, its version, and the value's messages, normalized."""
@@ -227,7 +231,7 @@ class MessageFold:
         return index, 0, index.messages
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return MessageFold, (self.reducer, self.rewrite)
+        return MessageFolding, (self.reducer, self.rewrite)
 
 
 def is_same(ours: Sequence[Any], theirs: Sequence[Any]) -> bool:

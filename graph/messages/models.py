@@ -11,9 +11,11 @@ from .normalize import AnyMessage, unchunk
 
 
 def call_model(model: Any, messages: Any, **options: Any) -> AnyMessage:
-    """Call a chat model; if somebody reads the `messages` stream, its tokens are sent there as they come.
+    """Call a chat model; if somebody reads the `messages` stream, its tokens are sent there as they
+    come.
 
-    The answer is the same either way: a sum of chunks is turned into the message they are chunks of.
+    The answer is the same either way: a sum of chunks is turned into the message they are chunks
+    of.
 
     Args:
         model: an object with `invoke(messages, **options)`. Its tokens can be sent if it also has
@@ -46,7 +48,8 @@ async def acall_model(model: Any, messages: Any, **options: Any) -> AnyMessage:
 
 
 def _token_emitter(model: Any, method: str) -> Callable[[Any], None] | None:
-    """Where the model's tokens go; None if it sends none, nobody reads them, or no graph is running."""
+    """Where the model's tokens go; None if it sends none, nobody reads them, or no graph is
+    running."""
     task = RUNNING.get()
     return emitter(task) if task is not None and hasattr(model, method) else None
 

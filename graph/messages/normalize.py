@@ -91,7 +91,10 @@ def to_message(given: Any) -> Any:
             raise ValueError(f"unknown role in {show(given)}; {nearest(role, _KNOWN_ROLES)}")
         return {"role": ROLES.get(role, role), "content": content}
     if not hasattr(given, "id"):
-        raise TypeError(f"a message is a dict, an object with an id, a (role, content) pair or a str: {show(given)}")
+        raise TypeError(
+            "a message is a dict, an object with an id, a (role, content) pair or a str: "
+            f"{show(given)}"
+        )
     return unchunk(given)
 
 

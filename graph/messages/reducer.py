@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal, overload
 
 from typing_extensions import TypedDict
 
-from ...channels.aggregate import FOLDER
-from .merge import MessageFold, merge_messages, missing_error
+from ...channels.aggregate import FOLDING
+from .merge import MessageFolding, merge_messages, missing_error
 from .normalize import AnyMessage
 
 Format = Literal["openai", "langchain-openai"]
@@ -51,7 +51,8 @@ def add_messages(left: Any = _UNSET, right: Any = _UNSET, *, format: Format | No
         format: "openai" rewrites the contents to the blocks that OpenAI's API takes; ids are kept.
 
     Returns:
-        The merged list; called with options only, a reducer that has them, for use in an annotation.
+        The merged list; called with options only, a reducer that has them, for use in an
+        annotation.
 
     Raises:
         ValueError: one side is missing or None; the message to remove is not there; a role is
@@ -75,22 +76,22 @@ def add_messages(left: Any = _UNSET, right: Any = _UNSET, *, format: Format | No
     return merge_messages(left, right, format is not None)
 
 
-def _make_folder(reducer: Any) -> MessageFold | None:
+def _make_folding(reducer: Any) -> MessageFolding | None:
     """What folds like `add_messages` with these options; None if this is another function."""
     if reducer is add_messages:
-        return MessageFold(reducer, rewrite=False)
+        return MessageFolding(reducer, rewrite=False)
     if isinstance(reducer, partial) and reducer.func is add_messages:
-        return MessageFold(reducer, rewrite=reducer.keywords["format"] is not None)
+        return MessageFolding(reducer, rewrite=reducer.keywords["format"] is not None)
     return None
 
 
-setattr(add_messages, FOLDER, _make_folder)
+setattr(add_messages, FOLDING, _make_folding)
 
 
 @cache  # the same reducer for the same options: two schemas that share a key must agree on it
 def _with_format(format: Format | None) -> Callable[[Any, Any], list[AnyMessage]]:
     reducer = partial(add_messages, format=format)
-    setattr(reducer, FOLDER, _make_folder)
+    setattr(reducer, FOLDING, _make_folding)
     return reducer
 
 

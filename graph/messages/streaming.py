@@ -16,7 +16,8 @@ from .normalize import AnyMessage, show, to_message
 
 
 def push_message(message: Any, *, state_key: str | None = "messages") -> AnyMessage:
-    """Send a message to readers of the `messages` stream now, and write it to the state when the node ends.
+    """Send a message to readers of the `messages` stream now, and write it to the state when the
+    node ends.
 
     Args:
         message: it must have an id.
@@ -46,7 +47,8 @@ def push_message(message: Any, *, state_key: str | None = "messages") -> AnyMess
 
 
 def emit_message_delta(id: str, content: Any = "", role: str = "assistant") -> None:
-    """Send one part of a message to readers of the `messages` stream; the parts of a message share its id.
+    """Send one part of a message to readers of the `messages` stream; the parts of a message share
+    its id.
 
     Raises:
         RuntimeError: called outside of a running node.
@@ -56,8 +58,11 @@ def emit_message_delta(id: str, content: Any = "", role: str = "assistant") -> N
         emit({"role": role, "content": content, "id": id})
 
 
-def stream_text(deltas: Iterable[str], *, id: str | None = None, role: str = "assistant") -> dict[str, Any]:
-    """Send the parts of a text as they come to readers of the `messages` stream; each is a message with the same id.
+def stream_text(
+    deltas: Iterable[str], *, id: str | None = None, role: str = "assistant"
+) -> dict[str, Any]:
+    """Send the parts of a text as they come to readers of the `messages` stream; each is a message
+    with the same id.
 
     Args:
         deltas: the parts, in order; empty ones are passed over.
