@@ -1,8 +1,9 @@
-"""The cases without a database, written once for both engines: each takes the engine's names and gives the seconds
-per unit of work.
+"""The cases without a database, written once for both engines: each takes the engine's names and
+gives the seconds per unit of work.
 
-Nothing here imports an engine: `ours.py` and `peer.py` bring the names, so both run the very same graphs. Cases with
-a saver are in `stored.py`, those of memory in `memory.py`; `everything.py` has the list of all.
+Nothing here imports an engine: `ours.py` and `peer.py` bring the names, so both run the very same
+graphs. Cases with a saver are in `stored.py`, those of memory in `memory.py`; `everything.py` has
+the list of all.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Engine(NamedTuple):
     """Whether the whole state is stored at each step, so that long lists would take for ever."""
 
 
-# -- one superstep --------------------------------------------------------------------------------------------
+# -- one superstep ---------------------------------------------------------------------------------
 
 
 class Count(TypedDict):
@@ -58,7 +59,8 @@ def limit(steps: int, **configurable: str) -> dict[str, Any]:
 
 
 def loop(e: Engine, steps: int, schema: Any = Count, node: Any = tick, others: int = 0) -> Any:
-    """One node that counts up, and its router, which goes round until `steps`; perhaps a chain of other nodes."""
+    """One node that counts up, and its router, which goes round until `steps`; perhaps a chain of
+    other nodes."""
 
     def route(state: Any) -> str:
         return "tick" if state["n"] < steps else "end"
@@ -148,11 +150,12 @@ def p11_step(e: Engine) -> float:
     return best(lambda: app.invoke({"n": 0}, config), sizes.STEPS)
 
 
-# -- a long run -----------------------------------------------------------------------------------------------
+# -- a long run ------------------------------------------------------------------------------------
 
 
 def long_run(e: Engine) -> tuple[list[float], list[float]]:
-    """After each stretch of supersteps of one call: the processor's time, and the resident memory in MB."""
+    """After each stretch of supersteps of one call: the processor's time, and the resident memory
+    in MB."""
     times: list[float] = []
     memory: list[float] = []
 
@@ -174,14 +177,15 @@ def p15_memory(e: Engine) -> float:
 
 
 def p15_speed(e: Engine) -> float:
-    """Speed at the end ÷ at the start: the quickest stretch of the last tenth, and of the first after a warm-up."""
+    """Speed at the end ÷ at the start: the quickest stretch of the last tenth, and of the first
+    after a warm-up."""
     times, _ = long_run(e)
     spent = [after - before for before, after in pairwise(times)]
     tenth = max(len(spent) // 10, 1)
     return min(spent[1 : 1 + tenth] or spent) / min(spent[-tenth:])
 
 
-# -- many tasks -----------------------------------------------------------------------------------------------
+# -- many tasks ------------------------------------------------------------------------------------
 
 
 class Gathered(TypedDict):
@@ -231,7 +235,9 @@ async def adouble(i: int) -> Any:
 def map_reduce(e: Engine, count: int, node: Callable[[Any], Any] = double) -> Any:
     graph = e.StateGraph(Gathered)
     graph.add_node("work", node)
-    graph.add_conditional_edges(e.START, lambda state: [e.Send("work", i) for i in range(count)], ["work"])
+    graph.add_conditional_edges(
+        e.START, lambda state: [e.Send("work", i) for i in range(count)], ["work"]
+    )
     graph.add_edge("work", e.END)
     return graph.compile()
 

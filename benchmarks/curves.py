@@ -1,6 +1,8 @@
-"""The curves: what one unit of work costs as something grows. Written once for both engines, as the cases are.
+"""The curves: what one unit of work costs as something grows. Written once for both engines, as the
+cases are.
 
-Each curve takes the engine and a size and gives seconds per unit. `grow.py` runs them and says what is flat.
+Each curve takes the engine and a size and gives seconds per unit. `grow.py` runs them and says what
+is flat.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ def supersteps(e: Engine, size: int) -> float:
 
 
 def sends(e: Engine, size: int) -> float:
-    """Per Send of one superstep, on average: the garbage collector's share comes in some rounds only."""
+    """Per Send of one superstep, on average: the garbage collector's share comes in some rounds
+    only."""
     app = cases.map_reduce(e, size)
     return mean(lambda: app.invoke({"items": []}), size)
 
@@ -41,7 +44,8 @@ def nodes_build(e: Engine, size: int) -> float:
 
 
 def nodes_step(e: Engine, size: int) -> float:
-    """Per superstep of a loop of one node, in a graph of `size` nodes, without what a call costs once."""
+    """Per superstep of a loop of one node, in a graph of `size` nodes, without what a call costs
+    once."""
     app, config = cases.loop(e, 200, others=size - 1).compile(), cases.limit(200)
     one, all = (best(lambda n=n: app.invoke({"n": n}, config), 1) for n in (199, 0))  # type: ignore[misc]
     return (all - one) / 199
@@ -81,7 +85,8 @@ def sync(saver: Any) -> dict[str, str]:
 
 
 def kept(e: Engine, where: str) -> AbstractContextManager[Any]:
-    """An open saver: in memory, a file that is gone afterwards, or the Postgres that the environment names."""
+    """An open saver: in memory, a file that is gone afterwards, or the Postgres that the
+    environment names."""
     if where == "none":
         return nullcontext(None)
     if where == "memory":
@@ -107,7 +112,9 @@ class Temporary:
         self._folder.cleanup()
 
 
-def with_saver(curve: Callable[[Engine, int, Any], float], where: str) -> Callable[[Engine, int], float]:
+def with_saver(
+    curve: Callable[[Engine, int, Any], float], where: str
+) -> Callable[[Engine, int], float]:
     def measured(e: Engine, size: int) -> float:
         with kept(e, where) as saver:
             return curve(e, size, saver)
@@ -127,8 +134,14 @@ CURVES: dict[str, Callable[[Engine, int], float]] = {
     "nodes-build": nodes_build,
     "nodes-step": nodes_step,
     "nodes-call": nodes_call,
-    **{f"list-{where}": with_saver(appends, where) for where in ("none", "memory", "sqlite", "postgres")},
-    **{f"thread-{where}": with_saver(checkpoints, where) for where in ("memory", "sqlite", "postgres")},
+    **{
+        f"list-{where}": with_saver(appends, where)
+        for where in ("none", "memory", "sqlite", "postgres")
+    },
+    **{
+        f"thread-{where}": with_saver(checkpoints, where)
+        for where in ("memory", "sqlite", "postgres")
+    },
 }
 
 

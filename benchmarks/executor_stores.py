@@ -1,8 +1,11 @@
-"""What the graph's store costs a node: on the driver's threads, and in a worker of `executor="processes"`.
+"""What the graph's store costs a node: on the driver's threads, and in a worker of
+`executor="processes"`.
 
-    .venv/bin/python benchmarks/executor_stores.py    # the table of docs/scaling.md, best of three sittings
+    .venv/bin/python benchmarks/executor_stores.py    # the table of docs/scaling.md, best of three
+    sittings
 
-Postgres is a server of the tests' own, which does not wait for its disk; SQLite does. Each sitting has a new worker.
+Postgres is a server of the tests' own, which does not wait for its disk; SQLite does. Each sitting
+has a new worker.
 """
 
 from __future__ import annotations
@@ -79,7 +82,11 @@ def figures(kind: str, folder: str, executor: Any) -> dict[str, float]:
     with open_store(kind, folder) as store:
         alone(nothing, None, executor).invoke({})  # the worker starts
         found: dict[str, float] = alone(measure, store, executor).invoke({})["took"][0]
-        for name, node, lent in (("a node", nothing, None), ("a store", nothing, store), ("a get", look, store)):
+        for name, node, lent in (
+            ("a node", nothing, None),
+            ("a store", nothing, store),
+            ("a get", look, store),
+        ):
             app = alone(node, lent, executor)
             found[name] = min(timed(lambda app=app: app.invoke({})) for _ in range(RUNS))
     return found
@@ -87,7 +94,12 @@ def figures(kind: str, folder: str, executor: Any) -> dict[str, float]:
 
 def alone(node: Any, store: BaseStore | None, executor: Any) -> Any:
     """A graph of one node."""
-    return StateGraph(State).add_node("node", node).add_edge(START, "node").compile(store=store, executor=executor)
+    return (
+        StateGraph(State)
+        .add_node("node", node)
+        .add_edge(START, "node")
+        .compile(store=store, executor=executor)
+    )
 
 
 def main() -> None:
@@ -100,12 +112,18 @@ def main() -> None:
                     with ProcessExecutor(1) as processes:
                         found = figures(kind, folder, processes if where == "processes" else where)
                     known = best.setdefault((kind, where), found)
-                    best[kind, where] = {name: min(took, known[name]) for name, took in found.items()}
+                    best[kind, where] = {
+                        name: min(took, known[name]) for name, took in found.items()
+                    }
     names = list(next(iter(best.values())))
     print("| store | node on | " + " | ".join(names) + " |")
     print("|---" * (2 + len(names)) + "|")
     for (kind, where), took in best.items():
-        print(f"| {kind} | {where} | " + " | ".join(f"{took[name] * 1e6:,.0f} µs" for name in names) + " |")
+        print(
+            f"| {kind} | {where} | "
+            + " | ".join(f"{took[name] * 1e6:,.0f} µs" for name in names)
+            + " |"
+        )
 
 
 if __name__ == "__main__":

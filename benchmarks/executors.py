@@ -1,10 +1,11 @@
 """What a task costs on each executor: nothing to do, 10 ms of Python, 1 MB of state to read.
 
-    .venv/bin/python benchmarks/executors.py              # the table of docs/scaling.md: three sittings, seven minutes
-    .venv/bin/python benchmarks/executors.py processes 2  # one executor with 2 workers, as JSON
+    .venv/bin/python benchmarks/executors.py              # the table of docs/scaling.md: three
+    sittings, seven minutes .venv/bin/python benchmarks/executors.py processes 2  # one executor
+    with 2 workers, as JSON
 
-Every row is a fresh process in each sitting. Each figure is the best of all rounds: what the machine can do, not what
-else it was doing.
+Every row is a fresh process in each sitting. Each figure is the best of all rounds: what the
+machine can do, not what else it was doing.
 """
 
 from __future__ import annotations
@@ -110,7 +111,9 @@ def open_executor(name: str, workers: int) -> Iterator[Any]:
         import multiprocessing
         from concurrent.futures import ProcessPoolExecutor
 
-        with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("forkserver")) as pool:
+        with ProcessPoolExecutor(
+            workers, mp_context=multiprocessing.get_context("forkserver")
+        ) as pool:
             yield pool
     elif name == "interpreters":
         from concurrent.futures import InterpreterPoolExecutor
@@ -121,13 +124,25 @@ def open_executor(name: str, workers: int) -> Iterator[Any]:
         from distributed import Client, LocalCluster
 
         here = {"dashboard_address": "127.0.0.1:0", "host": "127.0.0.1"}
-        with LocalCluster(n_workers=workers, threads_per_worker=1, **here) as cluster, Client(cluster) as client:
+        with (
+            LocalCluster(n_workers=workers, threads_per_worker=1, **here) as cluster,
+            Client(cluster) as client,
+        ):
             yield client
     elif name == "ray":
-        os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_AUTH_MODE="disabled", RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO="0")
+        os.environ.update(
+            RAY_USAGE_STATS_ENABLED="0",
+            RAY_AUTH_MODE="disabled",
+            RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO="0",
+        )
         import ray
 
-        ray.init(num_cpus=workers, include_dashboard=False, _node_ip_address="127.0.0.1", logging_level="ERROR")
+        ray.init(
+            num_cpus=workers,
+            include_dashboard=False,
+            _node_ip_address="127.0.0.1",
+            logging_level="ERROR",
+        )
         yield ray
         ray.shutdown()
     else:
@@ -152,7 +167,9 @@ def measure(name: str, workers: int) -> dict[str, float]:
             for _ in range(3):
                 app.invoke(given, limit)  # workers start, functions arrive
             rounds = 50 if case == "alone" else ROUNDS
-            best = min(timed(lambda app=app, given=given: app.invoke(given, limit)) for _ in range(rounds))
+            best = min(
+                timed(lambda app=app, given=given: app.invoke(given, limit)) for _ in range(rounds)
+            )
             found[case] = best / count * 1e6
     return found
 
@@ -171,13 +188,17 @@ def main(words: list[str]) -> None:
     print("| executor | workers | alone | 200 at once | 10 ms of Python | 1 MB of state |")
     print("|---|---|---|---|---|---|")
     for (name, workers), figures in best.items():
-        print(f"| {name} | {workers} | " + " | ".join(shown(figures[case]) for case in CASES) + " |")
+        print(
+            f"| {name} | {workers} | " + " | ".join(shown(figures[case]) for case in CASES) + " |"
+        )
 
 
 def sitting(name: str, workers: int) -> dict[str, float]:
     """The figures of one fresh process."""
     command = [sys.executable, __file__, name, str(workers)]
-    told = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True).stdout
+    told = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True
+    ).stdout
     return dict(json.loads(told.splitlines()[-1]))
 
 

@@ -1,4 +1,5 @@
-"""The floor of one case: `python floor.py CASE` prints one number. The floors themselves are in `floors.py`."""
+"""The floor of one case: `python floor.py CASE` prints one number. The floors themselves are in
+`floors.py`."""
 
 import sys
 

@@ -1,7 +1,8 @@
-"""The floor of each case: bare Python that does only the bookkeeping nobody can leave out. No engine is imported.
+"""The floor of each case: bare Python that does only the bookkeeping nobody can leave out. No
+engine is imported.
 
-What every floor keeps: a node gets a dict of its own, writes are gathered and applied only when all of the superstep
-have run, a router sees its own node's writes. Each says below what else it does.
+What every floor keeps: a node gets a dict of its own, writes are gathered and applied only when all
+of the superstep have run, a router sees its own node's writes. Each says below what else it does.
 """
 
 from __future__ import annotations
@@ -43,8 +44,9 @@ class Task:
 class Graph:
     """What a superstep cannot do without, in dicts and lists.
 
-    Which nodes a channel wakes; a version per channel and what each node has seen of its own, for that decides what
-    runs; a task in a context of its own, whose error is kept; writes gathered by channel and applied at the barrier.
+    Which nodes a channel wakes; a version per channel and what each node has seen of its own, for
+    that decides what runs; a task in a context of its own, whose error is kept; writes gathered by
+    channel and applied at the barrier.
     """
 
     def __init__(self, nodes: dict[str, Any], edges: dict[str, str] | None = None) -> None:
@@ -115,8 +117,14 @@ class Graph:
                 copy_context().run(self.run, task)
             self.apply(tasks)
             if history is not None:
-                stored = {name: pickle.dumps(self.state[name], 5) for name in self.changed if name in self.state}
-                history.append((self.step, self.step - 1, self.versions.copy(), self.seen.copy(), stored))
+                stored = {
+                    name: pickle.dumps(self.state[name], 5)
+                    for name in self.changed
+                    if name in self.state
+                }
+                history.append(
+                    (self.step, self.step - 1, self.versions.copy(), self.seen.copy(), stored)
+                )
         return dict(self.state)
 
     async def ainvoke(self, given: dict[str, Any]) -> dict[str, Any]:
@@ -166,7 +174,8 @@ def p3() -> float:
 
 
 def p4() -> float:
-    """As P1, with a record per superstep: id and parent, versions, what was seen, the changed values as bytes."""
+    """As P1, with a record per superstep: id and parent, versions, what was seen, the changed
+    values as bytes."""
     graph = Graph({"tick": tick})
     return best(lambda: graph.invoke({"n": 0}, []), STEPS)
 
@@ -257,14 +266,16 @@ class Packet:
 
 
 def gather(count: int) -> list[int]:
-    """A loop that keeps one packet and one result per Send, as any map-reduce must until its barrier."""
+    """A loop that keeps one packet and one result per Send, as any map-reduce must until its
+    barrier."""
     packets = [Packet(i) for i in range(count)]
     results = [double(packet.arg)["items"] for packet in packets]
     return [item for items in results for item in items]
 
 
 def p8_linear() -> float:
-    """The loop: what grows in it is the garbage collector's work, which looks at all that lives again and again."""
+    """The loop: what grows in it is the garbage collector's work, which looks at all that lives
+    again and again."""
     return mean(lambda: gather(MANY), 1) / mean(lambda: gather(FEW), 1)
 
 
@@ -296,7 +307,8 @@ def p9() -> float:
 
 
 TABLES = """
-    CREATE TABLE spaces (id INTEGER PRIMARY KEY, thread_id TEXT, checkpoint_ns TEXT, head INTEGER, head_id TEXT);
+    CREATE TABLE spaces (id INTEGER PRIMARY KEY, thread_id TEXT, checkpoint_ns TEXT, head INTEGER,
+        head_id TEXT);
     CREATE TABLE checkpoints (seq INTEGER PRIMARY KEY, space INTEGER, checkpoint_id TEXT,
         parent_id TEXT, link INTEGER, run_id TEXT, body BLOB);
     CREATE UNIQUE INDEX a ON checkpoints (space, checkpoint_id);
@@ -305,11 +317,13 @@ TABLES = """
     INSERT INTO spaces VALUES (1, '1', '', 0, '');
 """
 BODY = 292
-"""Bytes of the long column, as ours has them in this case: what changed, and what the task wrote."""
+"""Bytes of the long column, as ours has them in this case: what changed, and what the task
+wrote."""
 
 
 class File:
-    """The very row that ours stores, in the same table and indexes, and a new head: one transaction a superstep."""
+    """The very row that ours stores, in the same table and indexes, and a new head: one transaction
+    a superstep."""
 
     def __init__(self, folder: str, synchronous: str) -> None:
         self.database = sqlite3.connect(f"{folder}/threads.db", isolation_level=None)
@@ -320,13 +334,19 @@ class File:
 
     def keep(self, steps: int) -> None:
         """So many transactions."""
-        row = "INSERT INTO checkpoints (space, checkpoint_id, parent_id, link, body) VALUES (1, ?, ?, ?, ?)"
+        row = (
+            "INSERT INTO checkpoints (space, checkpoint_id, parent_id, link, body) "
+            "VALUES (1, ?, ?, ?, ?)"
+        )
         execute, body, last = self.database.execute, bytes(BODY), ""
         for _ in range(steps):
             name = f"{next(self.numbers):036d}"
             execute("BEGIN IMMEDIATE")
             seq = execute(row, (name, last, 1, body)).lastrowid
-            execute("UPDATE spaces SET head = ?, head_id = ? WHERE id = 1 AND head < ?", (seq, name, seq))
+            execute(
+                "UPDATE spaces SET head = ?, head_id = ? WHERE id = 1 AND head < ?",
+                (seq, name, seq),
+            )
             execute("COMMIT")
             last = name
 

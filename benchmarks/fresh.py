@@ -1,4 +1,5 @@
-"""What a fresh process costs: the time of an import, and the memory held after it. Imports next to nothing itself."""
+"""What a fresh process costs: the time of an import, and the memory held after it. Imports next to
+nothing itself."""
 
 from collections.abc import Callable
 from time import perf_counter

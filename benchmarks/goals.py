@@ -1,7 +1,8 @@
-"""What each case is called, which engines run it, what it must reach and what it aims at; and the verdict.
+"""What each case is called, which engines run it, what it must reach and what it aims at; and the
+verdict.
 
-Pure: nothing is measured here. The table, the plot and the notebook on speed read it. The goals are those of the
-project's own plan, P1 to P16; cases that begin with M are of memory.
+Pure: nothing is measured here. The table, the plot and the notebook on speed read it. The goals are
+those of the project's own plan, P1 to P16; cases that begin with M are of memory.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ class Goal:
     """What a case must reach and aims at.
 
     Attributes:
-        against: "peer": so many times faster than the peer; "P1": at most so many times our own P1; "value": the
-            measured value itself, at most; "least": the measured value, at least.
+        against: "peer": so many times faster than the peer; "P1": at most so many times our own P1;
+            "value": the measured value itself, at most; "least": the measured value, at least.
         must, aim: None if there is none.
         must_floor, aim_floor: at most so many times the floor as well.
     """
@@ -61,14 +62,25 @@ CASES = {
     "P2-async": Case("ainvoke of a chain of 3 async nodes", Goal(), "µs", ASYNC),
     "P3": Case("superstep, async node", Goal("peer", 15, 25), "µs", ASYNC),
     "P4": Case("superstep with InMemorySaver", Goal("peer", 12, 20), "µs", SYNC),
-    "P5": Case("superstep with SQLite, synchronous=NORMAL", Goal("peer", 6, 9, 1.7, 1.4), "µs", SYNC),
-    "P6": Case("superstep with SQLite, synchronous=FULL", Goal("peer", 4, None, None, 1.3), "µs", SYNC),
+    "P5": Case(
+        "superstep with SQLite, synchronous=NORMAL", Goal("peer", 6, 9, 1.7, 1.4), "µs", SYNC
+    ),
+    "P6": Case(
+        "superstep with SQLite, synchronous=FULL", Goal("peer", 4, None, None, 1.3), "µs", SYNC
+    ),
     "P7": Case("fan-out of 5 sync nodes + join", Goal("peer", 10, 15), "µs", SYNC),
     "P7-wait": Case("the same, the 5 wait for each other"),
     "P7-async": Case("fan-out of 5 async nodes + join", Goal(), "µs", ASYNC),
     "P8": Case("5,000 Sends, sync node (per task)", Goal("peer", 25, 50)),
-    "P8-linear": Case("time of 100,000 Sends ÷ of 10,000", Goal("value", None, 12), "x", ("ours", "floor")),
-    "P9": Case("5,000 Sends, async node (per task)", Goal("peer", 25, 50), "µs", (*ALL, "pydantic_graph", "burr")),
+    "P8-linear": Case(
+        "time of 100,000 Sends ÷ of 10,000", Goal("value", None, 12), "x", ("ours", "floor")
+    ),
+    "P9": Case(
+        "5,000 Sends, async node (per task)",
+        Goal("peer", 25, 50),
+        "µs",
+        (*ALL, "pydantic_graph", "burr"),
+    ),
     "P10": Case("superstep, 2,000 state keys", Goal("P1", 3, 2)),
     "P11-build": Case("build + compile, 1,000 nodes (per node)", Goal("peer", 3, 6), "µs", PAIR),
     "P11-step": Case("superstep in a graph of 1,000 nodes", Goal("P1", 1.2), "µs", PAIR),
@@ -92,11 +104,15 @@ CASES = {
 
 def middle(samples: Samples) -> dict[str, dict[str, float]]:
     """The medians."""
-    return {name: {e: median(values) for e, values in engines.items()} for name, engines in samples.items()}
+    return {
+        name: {e: median(values) for e, values in engines.items()}
+        for name, engines in samples.items()
+    }
 
 
 def reached(name: str, found: dict[str, dict[str, float]]) -> tuple[float | None, str]:
-    """The ratio (or value) that the goal is about, and "aim", "must", "no", or "" if there is nothing to judge.
+    """The ratio (or value) that the goal is about, and "aim", "must", "no", or "" if there is
+    nothing to judge.
 
     Args:
         found: the medians of all cases: some are judged beside P1.
@@ -105,16 +121,26 @@ def reached(name: str, found: dict[str, dict[str, float]]) -> tuple[float | None
     ratio = _ratio(goal.against, mine, found)
     if ratio is None or (goal.must is None and goal.aim is None):
         return ratio, ""
-    good: Callable[[float], bool] = ratio.__ge__ if goal.against in ("peer", "least") else ratio.__le__
+    good: Callable[[float], bool] = (
+        ratio.__ge__ if goal.against in ("peer", "least") else ratio.__le__
+    )
     floors = mine["ours"] / mine["floor"] if "floor" in mine else 0.0
-    if goal.aim is not None and good(goal.aim) and (goal.aim_floor is None or floors <= goal.aim_floor):
+    if (
+        goal.aim is not None
+        and good(goal.aim)
+        and (goal.aim_floor is None or floors <= goal.aim_floor)
+    ):
         return ratio, "aim"
     if goal.must is None:
         return ratio, "no"
-    return ratio, "must" if good(goal.must) and (goal.must_floor is None or floors <= goal.must_floor) else "no"
+    return ratio, "must" if good(goal.must) and (
+        goal.must_floor is None or floors <= goal.must_floor
+    ) else "no"
 
 
-def _ratio(against: str, mine: dict[str, float], found: dict[str, dict[str, float]]) -> float | None:
+def _ratio(
+    against: str, mine: dict[str, float], found: dict[str, dict[str, float]]
+) -> float | None:
     if "ours" not in mine:
         return None
     if against == "peer":
@@ -126,7 +152,12 @@ def _ratio(against: str, mine: dict[str, float], found: dict[str, dict[str, floa
 
 def goal_text(goal: Goal) -> str:
     """Must and aim in few words."""
-    sign, tail = {"peer": ("≥ ", "x"), "P1": ("≤ ", "x P1"), "value": ("≤ ", ""), "least": ("≥ ", "")}[goal.against]
+    sign, tail = {
+        "peer": ("≥ ", "x"),
+        "P1": ("≤ ", "x P1"),
+        "value": ("≤ ", ""),
+        "least": ("≥ ", ""),
+    }[goal.against]
     words = []
     for bound, floor in ((goal.must, goal.must_floor), (goal.aim, goal.aim_floor)):
         parts = [f"{sign}{bound:g}{tail}"] if bound is not None else []

@@ -1,9 +1,11 @@
-"""Runs the curves: the cost of a unit of work as something grows, by powers of ten, ours beside LangGraph.
+"""Runs the curves: the cost of a unit of work as something grows, by powers of ten, ours beside
+LangGraph.
 
     python benchmarks/grow.py [CURVE ...] [--quick]
 
-Every point comes from a process of its own. A whole run writes curves.json, curves.svg and the table in README.md; each
-point is written down as it comes. Where a point fails or takes too long, that line ends and the rest goes on.
+Every point comes from a process of its own. A whole run writes curves.json, curves.svg and the
+table in README.md; each point is written down as it comes. Where a point fails or takes too long,
+that line ends and the rest goes on.
 """
 
 from __future__ import annotations
@@ -60,18 +62,24 @@ COPY = "a call begins with a copy of the dict of channels"
 KEYS = "the node and its router are given dicts of that many keys"
 CURVES = {
     "supersteps": Curve("supersteps of one call; per superstep", 1_000_000),
-    "sends": Curve("Sends of one superstep; per Send", 1_000_000, work="the garbage collector, see below"),
+    "sends": Curve(
+        "Sends of one superstep; per Send", 1_000_000, work="the garbage collector, see below"
+    ),
     "keys": Curve("state keys nobody touches; per superstep", 10_000, least=1, work=KEYS),
     "nodes-build": Curve("nodes; declare and compile, per node", 5_000, least=1),
     "nodes-step": Curve("nodes that do not run; per superstep", 5_000, least=1, steady=1),
-    "nodes-call": Curve("nodes that do not run; per call of one superstep", 5_000, least=1, steady=1, work=COPY),
+    "nodes-call": Curve(
+        "nodes that do not run; per call of one superstep", 5_000, least=1, steady=1, work=COPY
+    ),
     "list-none": Curve("items of a list; per append, no saver", 100_000, work=LIST),
     "list-memory": Curve("items of a list; per append, InMemorySaver", 100_000, work=KEPT),
     "list-sqlite": Curve("items of a list; per append, SQLite", 100_000, work=KEPT),
     "list-postgres": Curve("items of a list; per append, Postgres", 100_000, work=KEPT, peer=False),
     "thread-memory": Curve("checkpoints; per call of one superstep, memory", 100_000, steady=10),
     "thread-sqlite": Curve("checkpoints; per call of one superstep, SQLite", 100_000, steady=10),
-    "thread-postgres": Curve("checkpoints; per call of one superstep, Postgres", 100_000, steady=10, peer=False),
+    "thread-postgres": Curve(
+        "checkpoints; per call of one superstep, Postgres", 100_000, steady=10, peer=False
+    ),
 }
 FLAT = 1.5
 """A curve is flat if no size from `steady` on costs so many times more than that one."""
@@ -94,14 +102,18 @@ def verdict(curve: Curve, times: float | None) -> str:
 
 
 def rows(found: Found) -> list[list[str]]:
-    """The table, the head first: the cost at each size, ours and the peer's, and whether it stays."""
+    """The table, the head first: the cost at each size, ours and the peer's, and whether it
+    stays."""
     sizes = sorted({size for lines in found.values() for line in lines.values() for size in line})
     result = [["what grows", "engine", *(f"{size:,}" for size in sizes), "grows", "so"]]
     for name, lines in found.items():
         for engine, line in lines.items():
             times, curve = growth(CURVES[name], line), CURVES[name]
             costs = [table.shown(line.get(size), "µs") for size in sizes]
-            end = ["-" if times is None else f"{times:.2f}x", verdict(curve, times) if engine == "ours" else ""]
+            end = [
+                "-" if times is None else f"{times:.2f}x",
+                verdict(curve, times) if engine == "ours" else "",
+            ]
             result.append([f"{name}: {curve.what}", plot.NAMES[engine], *costs, *end])
     return result
 
@@ -109,7 +121,8 @@ def rows(found: Found) -> list[list[str]]:
 def points(
     name: str, engine: str, sizes: list[int], schema: Callable[[], str] | None
 ) -> Iterator[tuple[int, float | Failed]]:
-    """The points of one line, until one fails. Ours twice: the quicker of two is the less disturbed."""
+    """The points of one line, until one fails. Ours twice: the quicker of two is the less
+    disturbed."""
     for size in sizes * 2 if engine == "ours" else sizes:
         tell(f"{name} {engine} {size:,}")
         env = {} if schema is None else {"BENCH_POSTGRES": schema()}
@@ -149,7 +162,9 @@ def run(names: list[str], quick: bool, keep: Any) -> tuple[Found, list[str]]:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="What a unit of work costs as something grows.")
-    parser.add_argument("curves", nargs="*", metavar="CURVE", help=f"some of {', '.join(CURVES)} (default: all)")
+    parser.add_argument(
+        "curves", nargs="*", metavar="CURVE", help=f"some of {', '.join(CURVES)} (default: all)"
+    )
     parser.add_argument("--quick", action="store_true", help="up to 1,000 only")
     asked = parser.parse_args(arguments)
     if unknown := set(asked.curves) - set(CURVES):
@@ -160,7 +175,9 @@ def main(arguments: list[str] | None = None) -> int:
     def keep(found: Found, failed: list[str]) -> None:
         if whole:
             facts = about(seconds=round(time.perf_counter() - began))
-            (HERE / "curves.json").write_text(json.dumps({"about": facts, "curves": found, "failed": failed}, indent=1))
+            (HERE / "curves.json").write_text(
+                json.dumps({"about": facts, "curves": found, "failed": failed}, indent=1)
+            )
 
     found, failed = run(names, asked.quick, keep)
     text = table.markdown(rows(found)) + "\n" + "".join(failed)

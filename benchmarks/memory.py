@@ -1,4 +1,5 @@
-"""The cases of memory, written once for both engines: what a graph, a thread, a Send, a superstep of history hold.
+"""The cases of memory, written once for both engines: what a graph, a thread, a Send, a superstep
+of history hold.
 
 By tracemalloc: bytes of Python objects, exact and the same in each process; files by their size.
 """

@@ -1,4 +1,5 @@
-"""One case with our engine: `python ours.py CASE` prints one number; `CURVE@SIZE` is a point of a curve.
+"""One case with our engine: `python ours.py CASE` prints one number; `CURVE@SIZE` is a point of a
+curve.
 
 Brings the names and nothing else.
 """

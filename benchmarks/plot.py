@@ -1,4 +1,5 @@
-"""What was measured, as pictures: bars for the cases, lines for the curves. SVG by hand, readable on light and dark.
+"""What was measured, as pictures: bars for the cases, lines for the curves. SVG by hand, readable
+on light and dark.
 
 Pure: numbers in, text out. Both axes of curves, and the one of bars, are logarithmic.
 """
@@ -42,7 +43,9 @@ def legend(engines: Sequence[str], x: float, y: float) -> list[str]:
     """What the colours mean, in one row."""
     parts = []
     for engine in engines:
-        parts.append(f'<rect class="{engine}" x="{x:.0f}" y="{y - 9:g}" width="10" height="10" rx="2"/>')
+        parts.append(
+            f'<rect class="{engine}" x="{x:.0f}" y="{y - 9:g}" width="10" height="10" rx="2"/>'
+        )
         parts.append(text(x + 15, y, NAMES[engine], "soft"))
         x += 34 + 6.2 * len(NAMES[engine])
     return parts
@@ -68,12 +71,20 @@ class Axis:
 
 def amount(value: float) -> str:
     """A power of ten in few letters."""
-    return f"{value:,.0f}" if 1 <= value < 1e6 else f"{value / 1e6:,.0f}M" if value >= 1e6 else f"{value:g}"
+    return (
+        f"{value:,.0f}"
+        if 1 <= value < 1e6
+        else f"{value / 1e6:,.0f}M"
+        if value >= 1e6
+        else f"{value:g}"
+    )
 
 
 def bars(samples: Samples) -> str:
     """A group of bars for each case that is a time, in microseconds."""
-    found = {name: mine for name, mine in middle(samples).items() if CASES[name].unit == "µs" and mine}
+    found = {
+        name: mine for name, mine in middle(samples).items() if CASES[name].unit == "µs" and mine
+    }
     order = [engine for engine in NAMES if any(engine in mine for mine in found.values())]
     left, width, high, room = 345.0, 940.0, 10.0, 12.0
     every = [1e6 * value for mine in found.values() for value in mine.values()] or [1.0]
@@ -81,7 +92,9 @@ def bars(samples: Samples) -> str:
     parts, y = [], 56.0
     for name, mine in found.items():
         here = [engine for engine in order if engine in mine]
-        parts.append(text(left - 10, y + high * len(here) / 2 + 4, f"{name}  {CASES[name].text}", "", "end"))
+        parts.append(
+            text(left - 10, y + high * len(here) / 2 + 4, f"{name}  {CASES[name].text}", "", "end")
+        )
         for engine in here:
             end = axis.at(1e6 * mine[engine])
             bar = f'x="{left:g}" y="{y:g}" width="{max(end - left, 1):.1f}" height="{high - 1:g}" rx="1"'
@@ -99,7 +112,8 @@ Points = Mapping[str, Mapping[int, float]]
 
 
 def curves(found: Mapping[str, tuple[str, Points]]) -> str:
-    """A panel for each curve, two beside each other: size to the right, microseconds per unit upwards.
+    """A panel for each curve, two beside each other: size to the right, microseconds per unit
+    upwards.
 
     Args:
         found: name → (what grows and what is timed, the points).
@@ -128,7 +142,9 @@ def panel(label: str, points: Points, box: tuple[float, float, float, float]) ->
         parts.append(f'<path class="grid" d="M{left:g} {y:.1f}H{right:g}"/>')
         parts.append(text(left - 5, y + 4, f"{amount(value)} µs", "soft", "end"))
     for engine, line in points.items():
-        dots = [(across.at(size), up.at(1e6 * cost)) for size, cost in sorted(line.items()) if cost > 0]
+        dots = [
+            (across.at(size), up.at(1e6 * cost)) for size, cost in sorted(line.items()) if cost > 0
+        ]
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in dots)
         parts.append(f'<polyline class="line {engine}" points="{path}"/>')
         parts += [f'<circle class="{engine}" cx="{x:.1f}" cy="{y:.1f}" r="3"/>' for x, y in dots]

@@ -1,4 +1,5 @@
-"""One number from one fresh process: which interpreter runs which script, with which environment, for how long at most.
+"""One number from one fresh process: which interpreter runs which script, with which environment,
+for how long at most.
 
 Only the standard library is needed here. Nothing is judged or shown.
 """
@@ -15,11 +16,20 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
-OTHERS = {"pydantic_graph": "pydantic-graph", "burr": "burr", "llama_index": "llama-index-workflows"}
+OTHERS = {
+    "pydantic_graph": "pydantic-graph",
+    "burr": "burr",
+    "llama_index": "llama-index-workflows",
+}
 PACKAGES = {"peer": "langgraph", **OTHERS}
 """Where an engine's version is found."""
-QUIET = {"LANGSMITH_TRACING": "false", "LANGCHAIN_TRACING_V2": "false", "LOGFIRE_IGNORE_NO_CONFIG": "1"}
-"""Nobody reports to anybody. Burr has no telemetry any more; LlamaIndex Workflows and pydantic-graph have none."""
+QUIET = {
+    "LANGSMITH_TRACING": "false",
+    "LANGCHAIN_TRACING_V2": "false",
+    "LOGFIRE_IGNORE_NO_CONFIG": "1",
+}
+"""Nobody reports to anybody. Burr has no telemetry any more; LlamaIndex Workflows and
+pydantic-graph have none."""
 
 
 class Failed(Exception):
@@ -41,7 +51,9 @@ def script(engine: str) -> Path:
     return HERE / (f"{engine}.py" if engine in ("ours", "peer", "floor") else f"with_{engine}.py")
 
 
-def measure(engine: str, case: str, *, quick: bool = False, seconds: float = 60, **env: str) -> float:
+def measure(
+    engine: str, case: str, *, quick: bool = False, seconds: float = 60, **env: str
+) -> float:
     """One number from one fresh process, in the unit of the case.
 
     Args:
@@ -51,18 +63,28 @@ def measure(engine: str, case: str, *, quick: bool = False, seconds: float = 60,
     Raises:
         Failed: the process failed, or was stopped; with its last words.
     """
-    kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH" or engine == "ours"}
-    kept.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package has its bytecode; a checkout makes it once
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name != "PYTHONPATH" or engine == "ours"
+    }
+    kept.pop(
+        "PYTHONDONTWRITEBYTECODE", None
+    )  # an installed package has its bytecode; a checkout makes it once
     kept |= QUIET | env | {"BENCH_QUICK": "1" if quick else ""}
     command = [str(pythons()[engine]), str(script(engine)), case]
     try:
-        done = subprocess.run(command, env=kept, capture_output=True, text=True, timeout=seconds, check=False)
+        done = subprocess.run(
+            command, env=kept, capture_output=True, text=True, timeout=seconds, check=False
+        )
     except subprocess.TimeoutExpired:
         raise Failed(f"took longer than {seconds:g} s") from None
     try:
         return float(done.stdout.split()[-1])
     except (IndexError, ValueError):
-        words = done.stderr.strip().splitlines() or [f"ended with {done.returncode} and said nothing"]
+        words = done.stderr.strip().splitlines() or [
+            f"ended with {done.returncode} and said nothing"
+        ]
         raise Failed(words[-1][:200]) from None
 
 
@@ -88,6 +110,12 @@ def about(**more: object) -> dict[str, object]:
 
 def version(python: Path, package: str) -> str | None:
     """The installed version of a package; None if it is missing."""
-    code = "import json, sys\nfrom importlib.metadata import version\nprint(json.dumps(version(sys.argv[1])))"
-    done = subprocess.run([str(python), "-c", code, package], capture_output=True, text=True, check=False)
+    code = (
+        "import json, sys\n"
+        "from importlib.metadata import version\n"
+        "print(json.dumps(version(sys.argv[1])))"
+    )
+    done = subprocess.run(
+        [str(python), "-c", code, package], capture_output=True, text=True, check=False
+    )
     return str(json.loads(done.stdout)) if done.returncode == 0 else None

@@ -1,11 +1,12 @@
-"""Runs every case on our engine, on LangGraph, on others and as bare Python, in turn, and shows who needs how much.
+"""Runs every case on our engine, on LangGraph, on others and as bare Python, in turn, and shows who
+needs how much.
 
     python benchmarks/run.py [CASE ...] [--quick] [--repeat N] [--resume]
 
-Every number comes from a process of its own. Rounds are interleaved, so that a slow minute of the machine hits all
-alike; the median of the rounds counts. A case that fails is told and the rest goes on. A whole run writes
-results.json, results.svg and the tables in README.md; each number is kept as it comes, so that `--resume` goes on
-where a run was cut. Only the standard library is needed here.
+Every number comes from a process of its own. Rounds are interleaved, so that a slow minute of the
+machine hits all alike; the median of the rounds counts. A case that fails is told and the rest goes
+on. A whole run writes results.json, results.svg and the tables in README.md; each number is kept as
+it comes, so that `--resume` goes on where a run was cut. Only the standard library is needed here.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ class Record:
         self._file = file
         if resume and file is not None and file.exists():
             kept = json.loads(file.read_text())
-            self.samples |= {name: found for name, found in kept["samples"].items() if name in self.samples}
+            self.samples |= {
+                name: found for name, found in kept["samples"].items() if name in self.samples
+            }
             self.failed = kept["failed"]
 
     def has(self, name: str, engine: str, turn: int) -> bool:
@@ -80,10 +83,18 @@ def turns(names: list[str], repeat: int) -> Iterator[tuple[int, str, str]]:
 
 
 def asked_for(arguments: list[str] | None) -> Any:
-    parser = argparse.ArgumentParser(description="Time our engine beside LangGraph, others and bare Python.")
-    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"some of {', '.join(CASES)} (default: all)")
-    parser.add_argument("--quick", action="store_true", help="short rounds: good for a first look, not for a claim")
-    parser.add_argument("--repeat", type=int, help="processes per case and engine (default: 5; 1 if quick)")
+    parser = argparse.ArgumentParser(
+        description="Time our engine beside LangGraph, others and bare Python."
+    )
+    parser.add_argument(
+        "cases", nargs="*", metavar="CASE", help=f"some of {', '.join(CASES)} (default: all)"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="short rounds: good for a first look, not for a claim"
+    )
+    parser.add_argument(
+        "--repeat", type=int, help="processes per case and engine (default: 5; 1 if quick)"
+    )
     parser.add_argument("--resume", action="store_true", help="go on with a whole run that was cut")
     asked = parser.parse_args(arguments)
     unknown = set(asked.cases) - set(CASES)
@@ -104,8 +115,13 @@ def publish(record: Record, facts: dict[str, object]) -> None:
     (HERE / "results.json").write_text(json.dumps(results, indent=1) + "\n")
     (HERE / "results.svg").write_text(plot.bars(record.samples))
     readme = HERE / "README.md"
-    when = "Measured {date} on {cores} shared cores, {system}, Python {python}, {rounds} rounds.".format(**facts)
-    versions = ", ".join(f"{who} {facts.get(engine)}" for engine, who in {"peer": "LangGraph", **OTHERS}.items())
+    measured = (
+        "Measured {date} on {cores} shared cores, {system}, Python {python}, {rounds} rounds."
+    )
+    when = measured.format(**facts)
+    versions = ", ".join(
+        f"{who} {facts.get(engine)}" for engine, who in {"peer": "LangGraph", **OTHERS}.items()
+    )
     main = table.markdown(table.rows(record.samples, record.failed))
     others = table.markdown(table.other_rows(record.samples, record.failed))
     text = table.put(readme.read_text(), "measured", f"{when} {versions}.\n\n{main}")
@@ -121,7 +137,9 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"{engine} is not installed ({command}): its column stays empty", file=sys.stderr)
     began, load = time.perf_counter(), os.getloadavg()[0]
     if load > 1:
-        print(f"this machine is busy (load {load:.1f}): the times will be too long", file=sys.stderr)
+        print(
+            f"this machine is busy (load {load:.1f}): the times will be too long", file=sys.stderr
+        )
     record = Record(asked.names, PART if asked.whole else None, asked.resume)
     try:
         for turn, name, engine in turns(asked.names, asked.repeat):
@@ -129,7 +147,10 @@ def main(arguments: list[str] | None = None) -> int:
                 tell(f"round {turn + 1} of {asked.repeat}: {name} {engine}")
                 record.take(name, engine, asked.quick)
     except KeyboardInterrupt:
-        print("stopped; this is what there is" + (", --resume goes on" if asked.whole else ""), file=sys.stderr)
+        print(
+            "stopped; this is what there is" + (", --resume goes on" if asked.whole else ""),
+            file=sys.stderr,
+        )
         asked.whole = False
     tell("")
     spent = round(time.perf_counter() - began)
@@ -138,7 +159,9 @@ def main(arguments: list[str] | None = None) -> int:
     others = table.other_rows(record.samples, record.failed)
     print(table.markdown(others) if len(others) > 1 else "")
     print("".join(table.lost(record.samples)) + table.told(record.failed), end="")
-    print(f"{facts}\na quick look: the sizes are smaller than the texts say" if asked.quick else facts)
+    print(
+        f"{facts}\na quick look: the sizes are smaller than the texts say" if asked.quick else facts
+    )
     if asked.whole:
         publish(record, facts)
         record.done()

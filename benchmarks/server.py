@@ -1,4 +1,5 @@
-"""A Postgres server for the curves: the tests' own, in a temporary folder, on loopback, gone afterwards."""
+"""A Postgres server for the curves: the tests' own, in a temporary folder, on loopback, gone
+afterwards."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from processes import ROOT
 
 @contextmanager
 def postgres() -> Iterator[Callable[[], str] | None]:
-    """What makes an empty schema and gives its connection string; None where the server's programs are missing."""
+    """What makes an empty schema and gives its connection string; None where the server's programs
+    are missing."""
     sys.path.append(str(ROOT / "tests"))
     try:
         import cluster

@@ -1,15 +1,18 @@
-"""Where many workers on one Postgres bend, on paper: `python benchmarks/simulation.py`. Takes what was measured by
-benchmarks/workers.py (workers.json) and computes, for fleets up to 10,000 workers and a million live threads, what they
-ask of the database, for three ways to claim; then plays the commits of a fleet, event by event, to see whether they
-queue.
+"""Where many workers on one Postgres bend, on paper: `python benchmarks/simulation.py`. Takes what
+was measured by benchmarks/workers.py (workers.json) and computes, for fleets up to 10,000 workers
+and a million live threads, what they ask of the database, for three ways to claim; then plays the
+commits of a fleet, event by event, to see whether they queue.
 
 The model, and what it leaves out:
-- A live thread is one that runs, waits for its turn, or asks. Of the threads, WORKERS x SLOTS run at a time. A run has
+- A live thread is one that runs, waits for its turn, or asks. Of the threads, WORKERS x SLOTS run
+at a time. A run has
   STEPS supersteps of SECONDS each (a call of a model); each ends with one commit.
-- The database has CORES cores, as quick as the measured one; a statement holds one core for its measured processor
-  time, first come first served, then waits FLUSH seconds for the disk. Commits that wait are flushed together, so the
-  disk limits bytes, not commits.
-- Left out: caches that no longer hold all, vacuum, replicas, the network's bandwidth, quicker or slower cores.
+- The database has CORES cores, as quick as the measured one; a statement holds one core for its
+measured processor
+  time, first come first served, then waits FLUSH seconds for the disk. Commits that wait are
+  flushed together, so the disk limits bytes, not commits.
+- Left out: caches that no longer hold all, vacuum, replicas, the network's bandwidth, quicker or
+slower cores.
 """
 
 from __future__ import annotations
@@ -47,7 +50,8 @@ class Costs(NamedTuple):
 
     @classmethod
     def measured(cls, found: dict[str, Any]) -> Costs:
-        """Two fleets whose threads have 5 and 50 supersteps tell what a superstep costs, and what a job does."""
+        """Two fleets whose threads have 5 and 50 supersteps tell what a superstep costs, and what a
+        job does."""
         short, long = found["fleet"]["2"], found["fleet"]["long"]
         steps = long["steps"] - short["steps"]
 
@@ -61,10 +65,18 @@ class Costs(NamedTuple):
         notices = calls["notice_us"]
         wake = (notices["100"] - notices["1"]) / 99
         return cls(
-            *cpu[:1], cpu[1], calls["look_cpu_us"] * 1e-6, (notices["1"] - wake) * 1e-6, wake * 1e-6,
-            max(0.0, after - before) / 20_000 * 1e-6, *wal,
-            sum(ended.values()) - ended["jobs"], ended["jobs"], claims["connection_bytes"], claims["advisory_locks"],
-        )  # fmt: skip
+            *cpu[:1],
+            cpu[1],
+            calls["look_cpu_us"] * 1e-6,
+            (notices["1"] - wake) * 1e-6,
+            wake * 1e-6,
+            max(0.0, after - before) / 20_000 * 1e-6,
+            *wal,
+            sum(ended.values()) - ended["jobs"],
+            ended["jobs"],
+            claims["connection_bytes"],
+            claims["advisory_locks"],
+        )
 
 
 @dataclass(frozen=True)
@@ -106,17 +118,24 @@ def demands(load: Load, costs: Costs, server: Server, way: str) -> dict[str, flo
     """What a fleet asks of each resource, as a share of what there is.
 
     Args:
-        way: "held": a transaction is open while a job runs. "locked": a lock for each job. "named": for each worker.
+        way: "held": a transaction is open while a job runs. "locked": a lock for each job. "named":
+            for each worker.
     """
     looks = 2 * load.workers / load.poll
-    dead = 2 * load.jobs * load.seconds * load.steps if way == "held" else 0  # rows that no vacuum may take
+    dead = (
+        2 * load.jobs * load.seconds * load.steps if way == "held" else 0
+    )  # rows that no vacuum may take
     cpu = (
         load.commits * costs.per_commit
         + load.jobs * (costs.per_job + dead * costs.per_dead_row)
         + looks * costs.per_look
     )
-    pooled = load.commits * (costs.per_commit + FLUSH) * 2  # statements under way, by Little's law, and as many idle
-    sessions = load.workers + (load.running if way == "held" else load.workers)  # a worker's pool holds one at least
+    pooled = (
+        load.commits * (costs.per_commit + FLUSH) * 2
+    )  # statements under way, by Little's law, and as many idle
+    sessions = load.workers + (
+        load.running if way == "held" else load.workers
+    )  # a worker's pool holds one at least
     locks = {"held": 0, "locked": load.running, "named": load.workers}[way]
     return {
         "processor": cpu / server.cores,
@@ -128,13 +147,18 @@ def demands(load: Load, costs: Costs, server: Server, way: str) -> dict[str, flo
 
 
 def herd(load: Load, costs: Costs, server: Server, listeners: float) -> float:
-    """The share of the processor that goes to telling and waking so many idle workers of each submit; all then look."""
-    return load.jobs * (costs.per_notice + listeners * (costs.per_wake + costs.per_look)) / server.cores
+    """The share of the processor that goes to telling and waking so many idle workers of each
+    submit; all then look."""
+    return (
+        load.jobs
+        * (costs.per_notice + listeners * (costs.per_wake + costs.per_look))
+        / server.cores
+    )
 
 
 def played(load: Load, costs: Costs, server: Server, until: float = 6.0) -> list[float]:
-    """The waits of commits, in seconds, played event by event: each run thinks for a time drawn at random, then its
-    commit waits for a core and for the disk."""
+    """The waits of commits, in seconds, played event by event: each run thinks for a time drawn at
+    random, then its commit waits for a core and for the disk."""
     chance = random.Random(1)
     cores = [0.0] * server.cores
     thinking = [chance.uniform(0, load.seconds) for _ in range(load.running)]
@@ -152,15 +176,17 @@ def played(load: Load, costs: Costs, server: Server, until: float = 6.0) -> list
 
 
 def shards(load: Load, costs: Costs, server: Server, way: str) -> int:
-    """How many such servers keep every resource below its bend: threads are dealt out by their names."""
+    """How many such servers keep every resource below its bend: threads are dealt out by their
+    names."""
     return max(1, -(-max(demands(load, costs, server, way).values()) // FULL).__int__())
 
 
-# -- the tables -------------------------------------------------------------------------------------------------
+# -- the tables ------------------------------------------------------------------------------------
 
 
 def checked(found: dict[str, Any]) -> Iterator[str]:
-    """Does the model tell what was measured? Workers and server share the cores; each of four slots waits on disk."""
+    """Does the model tell what was measured? Workers and server share the cores; each of four slots
+    waits on disk."""
     yield "| workers | threads/s measured | by the model | commits/s measured |"
     yield "|---|---|---|---|"
     for number in ("1", "2", "4"):
@@ -229,10 +255,18 @@ def main() -> None:
     """Print all tables."""
     found = json.loads((Path(sys.argv[1]) if len(sys.argv) > 1 else KEPT).read_text())
     costs, server = Costs.measured(found), Server()
-    print("Costs:", ", ".join(f"{name} {value:.3g}" for name, value in costs._asdict().items()), end="\n\n")
+    print(
+        "Costs:",
+        ", ".join(f"{name} {value:.3g}" for name, value in costs._asdict().items()),
+        end="\n\n",
+    )
     for rows in (
-        checked(found), asked(costs, server), ways(costs, server), noticed(costs, server), bytes_kept(costs)
-    ):  # fmt: skip
+        checked(found),
+        asked(costs, server),
+        ways(costs, server),
+        noticed(costs, server),
+        bytes_kept(costs),
+    ):
         print("\n".join(rows), end="\n\n")
 
 

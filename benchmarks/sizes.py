@@ -1,4 +1,5 @@
-"""How much work each case does. Constants only; a quick look has its own, and tests make them tiny."""
+"""How much work each case does. Constants only; a quick look has its own, and tests make them
+tiny."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ QUICK = bool(os.environ.get("BENCH_QUICK"))
 SECONDS = 0.15 if QUICK else 1.0
 """How long rounds are repeated within one process."""
 FEWEST, MOST = (2, 8) if QUICK else (3, 20)
-"""Rounds per process, the warm-up counted: enough for the slow, and no endless tries for luck for the quick."""
+"""Rounds per process, the warm-up counted: enough for the slow, and no endless tries for luck for
+the quick."""
 
 STEPS = 200 if QUICK else 500
 """Supersteps of a loop."""

@@ -1,4 +1,5 @@
-"""The cases with a saver, written once for both engines: supersteps that are kept, and what they weigh on a disk."""
+"""The cases with a saver, written once for both engines: supersteps that are kept, and what they
+weigh on a disk."""
 
 from __future__ import annotations
 
@@ -33,7 +34,9 @@ def saved(e: Engine, synchronous: str) -> float:
         app, threads = loop(e, sizes.STEPS).compile(checkpointer=saver), count()
 
         def work() -> None:
-            app.invoke({"n": 0}, limit(sizes.STEPS, thread_id=str(next(threads))), durability="sync")
+            app.invoke(
+                {"n": 0}, limit(sizes.STEPS, thread_id=str(next(threads))), durability="sync"
+            )
 
         return best(work, sizes.STEPS)
 
@@ -46,7 +49,7 @@ def p6(e: Engine) -> float:
     return saved(e, "full")
 
 
-# -- bytes ----------------------------------------------------------------------------------------------------
+# -- bytes -----------------------------------------------------------------------------------------
 
 
 class Grows(TypedDict):
@@ -94,7 +97,7 @@ def file_bytes(e: Engine, steps: int) -> int:
         return weight(folder)
 
 
-# -- a long thread --------------------------------------------------------------------------------------------
+# -- a long thread ---------------------------------------------------------------------------------
 
 
 def opened(e: Engine, saver: Any, checkpoints: int) -> float:
@@ -117,7 +120,7 @@ def p14(e: Engine) -> float:
         return opened(e, saver, sizes.LONG) / short
 
 
-# -- commits --------------------------------------------------------------------------------------------------
+# -- commits ---------------------------------------------------------------------------------------
 
 WRITING = ("INSERT", "UPDATE", "DELETE", "REPLACE")
 
@@ -134,7 +137,9 @@ def counted() -> Iterator[list[int]]:
         elif word == "COMMIT":
             inside[0] = False
             commits[0] += 1
-        elif word in WRITING and not inside[0]:  # a statement of its own is a transaction of its own
+        elif (
+            word in WRITING and not inside[0]
+        ):  # a statement of its own is a transaction of its own
             commits[0] += 1
 
     real = sqlite3.connect
@@ -152,7 +157,8 @@ def counted() -> Iterator[list[int]]:
 
 
 def commits(e: Engine, steps: int, tasks: int) -> int:
-    """How many commits so many supersteps take, with `tasks` tasks each that wait for each other."""
+    """How many commits so many supersteps take, with `tasks` tasks each that wait for each
+    other."""
     meet = threading.Barrier(tasks)
 
     def node(state: Any) -> Any:
@@ -167,15 +173,20 @@ def commits(e: Engine, steps: int, tasks: int) -> int:
     graph.add_node("again", lambda state: {})
     graph.add_edge(e.START, "again").add_edge("work", "again")
     graph.add_conditional_edges("again", route, ["work", e.END])
-    with counted() as found, TemporaryDirectory() as folder, e.sqlite(f"{folder}/threads.db", "off") as saver:
+    with (
+        counted() as found,
+        TemporaryDirectory() as folder,
+        e.sqlite(f"{folder}/threads.db", "off") as saver,
+    ):
         app = graph.compile(checkpointer=saver)
         app.invoke({"items": []}, limit(2 * steps, thread_id="1"), durability="sync")
     return found[0]
 
 
 def per_superstep(e: Engine, tasks: int) -> float:
-    """Commits of one more superstep; what a call costs whatever its length falls out. The supersteps of `again`, with
-    one task each, count too: their share is taken off by those of one task alone."""
+    """Commits of one more superstep; what a call costs whatever its length falls out. The
+    supersteps of `again`, with one task each, count too: their share is taken off by those of one
+    task alone."""
     few, many = sizes.COMMITS, 2 * sizes.COMMITS
     return (commits(e, many, tasks) - commits(e, few, tasks)) / (many - few)
 

@@ -1,4 +1,5 @@
-"""What was measured, as tables in Markdown that read well as they are. Pure: samples in, text out."""
+"""What was measured, as tables in Markdown that read well as they are. Pure: samples in, text
+out."""
 
 from __future__ import annotations
 
@@ -35,28 +36,52 @@ def ratio(above: float | None, below: float | None) -> str:
 def rows(samples: Samples, failures: Failures) -> list[list[str]]:
     """Us, the peer and the floor, the head first."""
     found = middle(samples)
-    return [HEAD.split(","), *(row(name, samples[name], failures.get(name, {}), found) for name in samples)]
+    return [
+        HEAD.split(","),
+        *(row(name, samples[name], failures.get(name, {}), found) for name in samples),
+    ]
 
 
 def row(
-    name: str, samples: dict[str, list[float]], failed: dict[str, str], found: dict[str, dict[str, float]]
+    name: str,
+    samples: dict[str, list[float]],
+    failed: dict[str, str],
+    found: dict[str, dict[str, float]],
 ) -> list[str]:
     """One case."""
     case, mine = CASES[name], found[name]
     value, verdict = reached(name, found)
     if verdict and case.goal.against == "P1":
         verdict += f" ({value:.2f}x)"
-    cells = {e: "failed" if e in failed else shown(mine.get(e), case.unit) for e in ("ours", "peer", "floor")}
+    cells = {
+        e: "failed" if e in failed else shown(mine.get(e), case.unit)
+        for e in ("ours", "peer", "floor")
+    }
     spreads = {engine: spread(samples.get(engine, [])) for engine in ("ours", "peer")}
     ours = mine.get("ours")
     return [
-        *(name, case.text, case.unit, cells["ours"], spreads["ours"], cells["peer"], spreads["peer"], cells["floor"]),
-        *(ratio(mine.get("peer"), ours), ratio(ours, mine.get("floor")), goal_text(case.goal), verdict),
+        *(
+            name,
+            case.text,
+            case.unit,
+            cells["ours"],
+            spreads["ours"],
+            cells["peer"],
+            spreads["peer"],
+            cells["floor"],
+        ),
+        *(
+            ratio(mine.get("peer"), ours),
+            ratio(ours, mine.get("floor")),
+            goal_text(case.goal),
+            verdict,
+        ),
     ]
 
 
 def other_rows(samples: Samples, failures: Failures) -> list[list[str]]:
-    """All engines, for the cases that more than the peer has; each with how many times our time it takes."""
+    """All engines, for the cases that more than the peer has; each with how many times our time it
+    takes."""
     found = middle(samples)
     result = [["case", "what", "unit", "ours", "LangGraph", *OTHERS.values()]]
     for name, mine in found.items():
@@ -68,7 +93,9 @@ def other_rows(samples: Samples, failures: Failures) -> list[list[str]]:
             if engine in failures.get(name, {}):
                 cells.append("failed")
             elif engine in mine:
-                cells.append(f"{shown(mine[engine], case.unit)} ({ratio(mine[engine], mine.get('ours'))})")
+                cells.append(
+                    f"{shown(mine[engine], case.unit)} ({ratio(mine[engine], mine.get('ours'))})"
+                )
             else:
                 cells.append("-")
         result.append([name, case.text, case.unit, shown(mine.get("ours"), case.unit), *cells])
@@ -86,7 +113,11 @@ def markdown(cells: list[list[str]]) -> str:
 
 def told(failures: Failures) -> str:
     """Every failure in a line; empty if there is none."""
-    return "".join(f"- {name}, {engine}: {why}\n" for name, them in failures.items() for engine, why in them.items())
+    return "".join(
+        f"- {name}, {engine}: {why}\n"
+        for name, them in failures.items()
+        for engine, why in them.items()
+    )
 
 
 def lost(samples: Samples) -> Iterable[str]:
@@ -98,13 +129,16 @@ def lost(samples: Samples) -> Iterable[str]:
             for engine, value in mine.items():
                 if engine not in ("ours", "floor") and value < mine["ours"]:
                     who = {"peer": "LangGraph", **OTHERS}[engine]
-                    amounts = f"{shown(value, case.unit)} {case.unit}, we {shown(mine['ours'], case.unit)}"
+                    theirs, own = shown(value, case.unit), shown(mine["ours"], case.unit)
+                    amounts = f"{theirs} {case.unit}, we {own}"
                     yield f"- **{name}** ({case.text}): {who} needs {amounts}.\n"
         value, verdict = reached(name, found)
         if verdict == "no":
-            yield f"- **{name}** ({case.text}): {value:.3g}, where the goal is {goal_text(case.goal)}.\n"
+            goal = f"where the goal is {goal_text(case.goal)}"
+            yield f"- **{name}** ({case.text}): {value:.3g}, {goal}.\n"
         elif verdict == "must" and (case.goal.aim or case.goal.aim_floor):
-            yield f"- **{name}** ({case.text}): {value:.3g} reaches the must, not the aim: {goal_text(case.goal)}.\n"
+            goal = f"reaches the must, not the aim: {goal_text(case.goal)}"
+            yield f"- **{name}** ({case.text}): {value:.3g} {goal}.\n"
 
 
 def put(text: str, mark: str, content: str) -> str:

@@ -1,5 +1,6 @@
-"""How a case is timed: one warm-up, then rounds until the time is used up; the quickest round counts, for on a shared
-machine the others were disturbed. Garbage collection stays on. And memory: what objects hold, by tracemalloc.
+"""How a case is timed: one warm-up, then rounds until the time is used up; the quickest round
+counts, for on a shared machine the others were disturbed. Garbage collection stays on. And memory:
+what objects hold, by tracemalloc.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import sizes
 
 
 def best(work: Callable[[], Any], units: int) -> float:
-    """Seconds per unit in the quickest round of `work`, which does `units` of them. The first round warms up."""
+    """Seconds per unit in the quickest round of `work`, which does `units` of them. The first round
+    warms up."""
     rounds: list[float] = []
     began = perf_counter()
     while more(rounds, began):
@@ -36,8 +38,9 @@ async def abest(work: Callable[[], Awaitable[Any]], units: int) -> float:
 
 
 def mean(work: Callable[[], Any], units: int) -> float:
-    """Seconds per unit on average, for what the quickest round would hide: a full garbage collection comes only in
-    some of the rounds, and is paid for all the same. Twice the time, for more rounds."""
+    """Seconds per unit on average, for what the quickest round would hide: a full garbage
+    collection comes only in some of the rounds, and is paid for all the same. Twice the time, for
+    more rounds."""
     work()
     rounds, began = 0, perf_counter()
     while rounds < sizes.FEWEST or perf_counter() - began < 2 * sizes.SECONDS:
@@ -48,11 +51,14 @@ def mean(work: Callable[[], Any], units: int) -> float:
 
 def more(rounds: Sequence[float], began: float) -> bool:
     """Whether another round is worth its time."""
-    return len(rounds) < sizes.FEWEST or (len(rounds) < sizes.MOST and perf_counter() - began < sizes.SECONDS)
+    return len(rounds) < sizes.FEWEST or (
+        len(rounds) < sizes.MOST and perf_counter() - began < sizes.SECONDS
+    )
 
 
 def held(make: Callable[[int], Any], count: int) -> float:
-    """Bytes that one of `count` things keeps alive once it is made. The first one, made before, warms up."""
+    """Bytes that one of `count` things keeps alive once it is made. The first one, made before,
+    warms up."""
     tracemalloc.start()
     kept = [make(0)]
     before = live()

@@ -1,8 +1,10 @@
-"""Where a superstep's time goes: `python benchmarks/where.py P1 P4 P5` prints a table each, function by function.
+"""Where a superstep's time goes: `python benchmarks/where.py P1 P4 P5` prints a table each,
+function by function.
 
-A timer interrupts the running case a thousand times per second of its processor time and notes which function is at
-work; a function written in C counts for its caller. That costs the case next to nothing, unlike a profiler, which makes
-small functions look slow. Shares of samples times the microseconds of a superstep are the table's microseconds.
+A timer interrupts the running case a thousand times per second of its processor time and notes
+which function is at work; a function written in C counts for its caller. That costs the case next
+to nothing, unlike a profiler, which makes small functions look slow. Shares of samples times the
+microseconds of a superstep are the table's microseconds.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ Where = tuple[str, str]
 
 
 def sampled(work: Callable[[], Any]) -> tuple[Counter[Where], float]:
-    """Which functions are at work while it is done again and again, and the processor's seconds in all per round."""
+    """Which functions are at work while it is done again and again, and the processor's seconds in
+    all per round."""
     found: Counter[Where] = Counter()
 
     def note(_: int, frame: FrameType | None) -> None:

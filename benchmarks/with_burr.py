@@ -1,9 +1,10 @@
 """One case with Burr: `python with_burr.py CASE` prints one number.
 
-An application is one state machine that goes on from where it stands: one action at a time, no supersteps. State is
-immutable, conditions choose the next action. A fan-out is an action of its own that runs one small application for each
-item, on threads or asyncio. Its SQLite persister keeps the state as JSON after each action and no parents, writes or
-checksums; the connection gets the same pragmas as in the other columns.
+An application is one state machine that goes on from where it stands: one action at a time, no
+supersteps. State is immutable, conditions choose the next action. A fan-out is an action of its own
+that runs one small application for each item, on threads or asyncio. Its SQLite persister keeps the
+state as JSON after each action and no parents, writes or checksums; the connection gets the same
+pragmas as in the other columns.
 """
 
 import asyncio
@@ -39,11 +40,17 @@ def machine(names: list[str], steps: int, is_async: bool = False, persister: Any
     counts = action(reads=["n"], writes=["n"])
     actions = {name: counts(aup if is_async else up) for name in names} | {"end": counts(zero)}
     ways: list[Any] = list(pairwise(names))
-    ways += [(names[-1], names[0], expr(f"n < {steps}")), (names[-1], "end", default), ("end", names[0])]
+    ways += [
+        (names[-1], names[0], expr(f"n < {steps}")),
+        (names[-1], "end", default),
+        ("end", names[0]),
+    ]
     builder = ApplicationBuilder().with_actions(**actions).with_transitions(*ways)
     builder = builder.with_state(n=0).with_entrypoint(names[0])
     if persister is not None:
-        builder = builder.with_state_persister(persister).with_identifiers(app_id="1", partition_key="1")
+        builder = builder.with_state_persister(persister).with_identifiers(
+            app_id="1", partition_key="1"
+        )
     return builder.build()
 
 
@@ -138,7 +145,12 @@ def spread(items: int, is_async: bool) -> Any:
             return state.update(items=[result["result"] async for result in results])
 
     builder = ApplicationBuilder().with_actions(spread=Tasks() if is_async else Threads())
-    return builder.with_transitions(("spread", "spread")).with_state(items=[]).with_entrypoint("spread").build()
+    return (
+        builder.with_transitions(("spread", "spread"))
+        .with_state(items=[])
+        .with_entrypoint("spread")
+        .build()
+    )
 
 
 def fan_out(is_async: bool = False) -> float:

@@ -1,8 +1,8 @@
 """One case with LlamaIndex Workflows: `python with_llama_index.py CASE` prints one number.
 
-A workflow is a class whose async steps take an event and return the next: there are no edges, no state that is merged,
-no supersteps and no saver of its own. The number that goes round travels in the event. So it has the async cases
-without a saver only.
+A workflow is a class whose async steps take an event and return the next: there are no edges, no
+state that is merged, no supersteps and no saver of its own. The number that goes round travels in
+the event. So it has the async cases without a saver only.
 """
 
 import asyncio

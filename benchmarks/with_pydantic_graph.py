@@ -1,7 +1,8 @@
 """One case with pydantic-graph: `python with_pydantic_graph.py CASE` prints one number.
 
-Its builder's steps are async functions that share one mutable state object: nothing is copied for them, merged at a
-barrier or stored, and a step's return value goes to the next. So it has the async cases without a saver only.
+Its builder's steps are async functions that share one mutable state object: nothing is copied for
+them, merged at a barrier or stored, and a step's return value goes to the next. So it has the async
+cases without a saver only.
 """
 
 import asyncio
@@ -39,7 +40,9 @@ def chain(length: int, rounds: int) -> Any:
     if rounds == 1:
         g.add_edge(steps[-1], g.end_node)
     else:
-        choice = g.decision().branch(g.match(str, matches=lambda word: word == "again").to(steps[0]))
+        choice = g.decision().branch(
+            g.match(str, matches=lambda word: word == "again").to(steps[0])
+        )
         g.add(g.edge_from(steps[-1]).to(choice.branch(g.match(str).to(g.end_node))))
     return g.build()
 
@@ -59,7 +62,11 @@ def spread() -> Any:
     join = g.join(reduce_list_append, initial_factory=list)
     first, work = g.step(items, node_id="items"), g.step(double, node_id="double")
     g.add_edge(g.start_node, first)
-    g.add(g.edge_from(first).map().to(work), g.edge_from(work).to(join), g.edge_from(join).to(g.end_node))
+    g.add(
+        g.edge_from(first).map().to(work),
+        g.edge_from(work).to(join),
+        g.edge_from(join).to(g.end_node),
+    )
     return g.build()
 
 

@@ -1,7 +1,9 @@
-"""What the queue and its workers cost, on one Postgres of this machine: `python benchmarks/workers.py [PART ...]`.
+"""What the queue and its workers cost, on one Postgres of this machine: `python
+benchmarks/workers.py [PART ...]`.
 
-Parts: `claims` (three ways to claim, side by side), `fleet` (1, 2, 4 workers), `calls` (submit, wait, an idle worker),
-`sizes` (bytes). Prints JSON: benchmarks/simulation.py reads it. The server is durable (fsync on) unless --lax.
+Parts: `claims` (three ways to claim, side by side), `fleet` (1, 2, 4 workers), `calls` (submit,
+wait, an idle worker), `sizes` (bytes). Prints JSON: benchmarks/simulation.py reads it. The server
+is durable (fsync on) unless --lax.
 """
 
 from __future__ import annotations
@@ -47,7 +49,8 @@ def server(lax: bool) -> Iterator[cluster.Cluster]:
 
 
 def quick(count: int, work: Callable[[int], Any]) -> float:
-    """Microseconds that one of so many calls takes. Of ten the quickest counts: the machine may do other things too."""
+    """Microseconds that one of so many calls takes. Of ten the quickest counts: the machine may do
+    other things too."""
     times = []
     for number in range(count):
         began = time.perf_counter()
@@ -56,15 +59,20 @@ def quick(count: int, work: Callable[[int], Any]) -> float:
     return round(sorted(times)[len(times) // 10] * 1e6, 1)
 
 
-# -- three ways to claim ----------------------------------------------------------------------------------------
+# -- three ways to claim ---------------------------------------------------------------------------
 
 TABLE = """
-    CREATE TABLE jobs (id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, state TEXT NOT NULL DEFAULT 'waiting');
+    CREATE TABLE jobs (
+        id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+        state TEXT NOT NULL DEFAULT 'waiting'
+    );
     CREATE INDEX waiting ON jobs (id) WHERE state = 'waiting';
 """
 FILL = "INSERT INTO jobs (state) SELECT 'waiting' FROM generate_series(1, %s)"
 PICK = "SELECT id FROM jobs WHERE state = 'waiting' ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED"
-LOCK = "SELECT id FROM jobs WHERE state = 'waiting' AND pg_try_advisory_lock(id) ORDER BY id LIMIT 1"
+LOCK = (
+    "SELECT id FROM jobs WHERE state = 'waiting' AND pg_try_advisory_lock(id) ORDER BY id LIMIT 1"
+)
 TAKE = f"UPDATE jobs SET state = 'running' WHERE id = ({PICK}) RETURNING id"
 DONE = "UPDATE jobs SET state = 'done' WHERE id = %s"
 
@@ -77,7 +85,8 @@ def held(connection: Any) -> None:
 
 
 def locked(connection: Any) -> None:
-    """(b) An advisory lock for each job, kept by the worker's session. A row may have changed before it was locked."""
+    """(b) An advisory lock for each job, kept by the worker's session. A row may have changed
+    before it was locked."""
     ((id,),) = connection.execute(TAKE).fetchall()
     connection.execute("SELECT pg_advisory_lock(%s)", (id,))
     connection.execute(DONE, (id,))
@@ -94,12 +103,16 @@ WAYS = {"held": held, "locked": locked, "named": named}
 
 
 def claims(made: cluster.Cluster) -> dict[str, Any]:
-    """A claim and its end, the disk left out; the same after thousands went by while one run goes on; what locks and
-    connections there can be. With the disk each way waits for it once: (b) and (c) need not for the claim."""
+    """A claim and its end, the disk left out; the same after thousands went by while one run goes
+    on; what locks and connections there can be. With the disk each way waits for it once: (b) and
+    (c) need not for the claim."""
     found: dict[str, Any] = {}
     for name, way in WAYS.items():
         url = made.schema()
-        with psycopg.connect(url, autocommit=True) as one, psycopg.connect(url, autocommit=True) as long:
+        with (
+            psycopg.connect(url, autocommit=True) as one,
+            psycopg.connect(url, autocommit=True) as long,
+        ):
             one.execute(TABLE)
             one.execute(FILL, (JOBS + 2 * SETTLE + 10 * JOBS,))
             one.execute("ANALYZE jobs")
@@ -124,7 +137,10 @@ def capacities(made: cluster.Cluster) -> dict[str, Any]:
         count = 0
         try:
             while True:
-                one.execute("SELECT pg_advisory_lock(n) FROM generate_series(%s::bigint, %s) n", (count, count + 199))
+                one.execute(
+                    "SELECT pg_advisory_lock(n) FROM generate_series(%s::bigint, %s) n",
+                    (count, count + 199),
+                )
                 count += 200
         except psycopg.errors.OutOfMemory:
             one.execute("SELECT pg_advisory_unlock_all()")
@@ -148,11 +164,12 @@ def free() -> float:
     return 0.0
 
 
-# -- a fleet ----------------------------------------------------------------------------------------------------
+# -- a fleet ---------------------------------------------------------------------------------------
 
 
 def fleets(made: cluster.Cluster, jobs: int) -> dict[str, Any]:
-    """Threads per second by 1, 2, 4 worker processes of four jobs at once, and their cost; longer threads too."""
+    """Threads per second by 1, 2, 4 worker processes of four jobs at once, and their cost; longer
+    threads too."""
     found = {str(number): fleet_of(made, number, jobs, STEPS) for number in (1, 2, 4)}
     return {**found, "long": fleet_of(made, 2, jobs // 10, LONG)}
 
@@ -160,7 +177,10 @@ def fleets(made: cluster.Cluster, jobs: int) -> dict[str, Any]:
 def fleet_of(made: cluster.Cluster, number: int, jobs: int, steps: int) -> dict[str, float]:
     """So many workers do so many jobs."""
     url = made.schema()
-    with tempfile.TemporaryDirectory() as folder, Queue.from_conn_string(url, fleet.counting) as queue:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Queue.from_conn_string(url, fleet.counting) as queue,
+    ):
         queue.setup()
         with fleet.Fleet(url, Path(folder), poll=1.0) as workers:
             for _ in range(number):
@@ -186,7 +206,10 @@ def fleet_of(made: cluster.Cluster, number: int, jobs: int, steps: int) -> dict[
 
 def drained(url: str) -> None:
     """Wait until nothing is left, and take little of the server's time for it."""
-    left = "SELECT EXISTS (SELECT FROM stategraph_jobs WHERE state IN ('waiting', 'running', 'parked'))"
+    left = (
+        "SELECT EXISTS (SELECT FROM stategraph_jobs "
+        "WHERE state IN ('waiting', 'running', 'parked'))"
+    )
     with psycopg.connect(url, autocommit=True) as one:
         one.execute("SET enable_seqscan = off")
         while one.execute(left).fetchone() == (True,):
@@ -194,7 +217,8 @@ def drained(url: str) -> None:
 
 
 def cpu(pid: int, parent: int | None = None) -> float:
-    """Seconds of processor time that a process and its ended children have had; 0 if it is another's child, or gone."""
+    """Seconds of processor time that a process and its ended children have had; 0 if it is
+    another's child, or gone."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
@@ -221,19 +245,20 @@ def told(made: cluster.Cluster, url: str, pids: list[int]) -> dict[str, float]:
     time.sleep(1.2)
     with psycopg.connect(url, autocommit=True) as one:
         row = one.execute(
-            "SELECT xact_commit, pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::float FROM pg_stat_database "
-            "WHERE datname = current_database()"
+            "SELECT xact_commit, pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::float "
+            "FROM pg_stat_database WHERE datname = current_database()"
         ).fetchone()
     assert row is not None
     used = {"workers": sum(cpu(pid) for pid in pids), "server": server_cpu(made)}
     return {"transactions": row[0], "wal": row[1], **used}
 
 
-# -- single calls -----------------------------------------------------------------------------------------------
+# -- single calls ----------------------------------------------------------------------------------
 
 
 def calls(made: cluster.Cluster) -> dict[str, Any]:
-    """Submit, claim and end by the statements themselves; the way of one job there and back; an idle worker."""
+    """Submit, claim and end by the statements themselves; the way of one job there and back; an
+    idle worker."""
     url = made.schema()
     graph = fleet.counting
     with Queue.from_conn_string(url, graph) as queue, PostgresSaver.from_conn_string(url) as saver:
@@ -242,15 +267,22 @@ def calls(made: cluster.Cluster) -> dict[str, Any]:
         given = {"log": [], "left": STEPS}
         found = {
             "submit_us": quick(SETTLE, lambda n: queue.submit(f"s{n}", given)),
-            "submit_100_us": quick(20, lambda n: queue.submit_many([(f"m{n}.{m}", given) for m in range(100)])),
+            "submit_100_us": quick(
+                20, lambda n: queue.submit_many([(f"m{n}.{m}", given) for m in range(100)])
+            ),
         }
         session = WorkerSession(url, Terms("counting", "bench", 3, 30))
         for room in (1, 8):
             taken: list[Any] = []
-            found[f"claim_{room}_us"] = quick(SETTLE // room, lambda _: taken.extend(session.claim(room)))  # noqa: B023
+            found[f"claim_{room}_us"] = quick(
+                SETTLE // room,
+                lambda _, taken=taken, room=room: taken.extend(session.claim(room)),
+            )
             done = [JobEnd(job.id, job.attempt, "done", b"x" * 100) for job in taken]
             batches = [done[n : n + room] for n in range(0, len(done), room)]
-            found[f"end_{room}_us"] = quick(len(batches), lambda n: session.end(batches[n]))  # noqa: B023
+            found[f"end_{room}_us"] = quick(
+                len(batches), lambda n, batches=batches: session.end(batches[n])
+            )
         other = WorkerSession(url, Terms("counting", "neighbour", 3, 30))
         before = server_cpu(made)
         found["watch_us"] = quick(SETTLE, lambda _: (session.watch(), session.unwanted()))
@@ -266,11 +298,15 @@ def calls(made: cluster.Cluster) -> dict[str, Any]:
         for n in range(20):
             queue.submit(f"w{n}", given)
             queue.result(f"w{n}")
-        found["there_and_back_us"] = quick(200, lambda n: (queue.submit(f"t{n}", given), queue.result(f"t{n}")))
+        found["there_and_back_us"] = quick(
+            200, lambda n: (queue.submit(f"t{n}", given), queue.result(f"t{n}"))
+        )
         with PostgresSaver.from_conn_string(url) as saver:
             app = graph.copy({"checkpointer": saver})
             app.invoke(given, {"configurable": {"thread_id": "x"}})
-            found["invoke_us"] = quick(200, lambda n: app.invoke(given, {"configurable": {"thread_id": f"x{n}"}}))
+            found["invoke_us"] = quick(
+                200, lambda n: app.invoke(given, {"configurable": {"thread_id": f"x{n}"}})
+            )
     return found
 
 
@@ -301,18 +337,24 @@ def floor(url: str) -> dict[str, float]:
     return {"select": asks, "insert": stores}
 
 
-# -- bytes ------------------------------------------------------------------------------------------------------
+# -- bytes -----------------------------------------------------------------------------------------
 
 
 def sizes(made: cluster.Cluster) -> dict[str, Any]:
-    """Bytes on disk, indexes included, of a waiting job, and of a thread of five supersteps with its ended job."""
+    """Bytes on disk, indexes included, of a waiting job, and of a thread of five supersteps with
+    its ended job."""
     url = made.schema()
     tables = ("jobs", "spaces", "checkpoints", "values", "writes")
-    with Queue.from_conn_string(url, fleet.counting) as queue, psycopg.connect(url, autocommit=True) as one:
+    with (
+        Queue.from_conn_string(url, fleet.counting) as queue,
+        psycopg.connect(url, autocommit=True) as one,
+    ):
 
         def measured() -> dict[str, float]:
             size = "SELECT pg_total_relation_size('stategraph_{}')"
-            return {name: round(one.execute(size.format(name)).fetchone()[0] / JOBS) for name in tables}
+            return {
+                name: round(one.execute(size.format(name)).fetchone()[0] / JOBS) for name in tables
+            }
 
         queue.setup()
         with PostgresSaver.from_conn_string(url) as saver:
@@ -335,8 +377,11 @@ def main() -> None:
     with server(asked.lax) as made:
         for part in asked.parts:
             found[part] = {
-                "claims": claims, "calls": calls, "sizes": sizes, "fleet": lambda made: fleets(made, asked.jobs)
-            }[part](made)  # fmt: skip
+                "claims": claims,
+                "calls": calls,
+                "sizes": sizes,
+                "fleet": lambda made: fleets(made, asked.jobs),
+            }[part](made)
             print(json.dumps({part: found[part]}, indent=1), file=sys.stderr, flush=True)
     print(json.dumps(found, indent=1))
 

@@ -95,9 +95,9 @@ class BaseCheckpointSaver(Closable):
     """Keeps threads and finds them again. Subclass it to keep them elsewhere.
 
     A saver of your own needs `get_tuple`, `list`, `put`, `put_writes` and `delete_thread`; the
-    async twins then call these on threads of the saver's own. Override `commit` as well to get one transaction
-    per superstep and one writer per thread; the inherited one looks at the head, then calls
-    `put_writes` and `put`.
+    async twins then call these on threads of the saver's own. Override `commit` as well to get one
+    transaction per superstep and one writer per thread; the inherited one looks at the head, then
+    calls `put_writes` and `put`.
 
     A subclass of a saver that has all of these, `SqliteSaver` for one, may override any of them,
     and what it overrides is called: a sync method in async runs too, an async one in async runs. A

@@ -1,10 +1,12 @@
-"""An approval: a draft is written, two people are asked at once, wishes lead to a new draft, two yeses publish it.
+"""An approval: a draft is written, two people are asked at once, wishes lead to a new draft, two
+yeses publish it.
 
     python -m stategraph.examples.approval
     python -m stategraph.examples.approval --answers edit:"shorter" approve
 
-`interrupt` stops the run and stores it; the answers may come a second or a year later, here from the terminal or from
-the command line. An answer that does not fit its schema is refused, and the question stays open.
+`interrupt` stops the run and stores it; the answers may come a second or a year later, here from
+the terminal or from the command line. An answer that does not fit its schema is refused, and the
+question stays open.
 """
 
 from __future__ import annotations
@@ -18,7 +20,16 @@ from typing import Annotated, Any, Literal, TypedDict
 
 from pydantic import BaseModel, ValidationError
 
-from stategraph import END, START, Command, CompiledStateGraph, InMemorySaver, Interrupt, StateGraph, interrupt
+from stategraph import (
+    END,
+    START,
+    Command,
+    CompiledStateGraph,
+    InMemorySaver,
+    Interrupt,
+    StateGraph,
+    interrupt,
+)
 from stategraph import RunnableConfig as Config
 
 PEOPLE = ("editor", "lawyer")
@@ -32,7 +43,8 @@ class Verdict(BaseModel):
 
 
 class State(TypedDict):
-    """Both people write `verdicts` in one superstep, so it has a reducer. It keeps those of all rounds."""
+    """Both people write `verdicts` in one superstep, so it has a reducer. It keeps those of all
+    rounds."""
 
     topic: str
     draft: str
@@ -48,7 +60,8 @@ def write(state: State) -> dict[str, Any]:
 
 
 def ask(person: str) -> Callable[[State], dict[str, Any]]:
-    """A node that asks one person. On a resume it starts again from its first line; then `interrupt` returns."""
+    """A node that asks one person. On a resume it starts again from its first line; then
+    `interrupt` returns."""
 
     def node(state: State) -> dict[str, Any]:
         verdict = interrupt({"to": person, "draft": state["draft"]}, response_schema=Verdict)
@@ -78,14 +91,16 @@ def build() -> CompiledStateGraph:
     graph.add_node("publish", publish)
     for person in PEOPLE:
         graph.add_node(person, ask(person))
-        graph.add_edge("write", person)  # both run in the same superstep, so both questions are asked at once
+        graph.add_edge(
+            "write", person
+        )  # both run in the same superstep, so both questions are asked at once
     graph.add_edge(START, "write")
     graph.add_edge(PEOPLE, "decide")
     graph.add_edge("publish", END)
     return graph.compile(checkpointer=InMemorySaver(), name="approval")
 
 
-# -- the program ----------------------------------------------------------------------------------------------
+# -- the program -----------------------------------------------------------------------------------
 
 
 def answer(question: Interrupt, reply: Callable[[str], str]) -> dict[str, str]:
@@ -113,7 +128,8 @@ def run(topic: str, reply: Callable[[str], str]) -> None:
     thread: Config = {"configurable": {"thread_id": topic}}
     result = app.invoke({"topic": topic}, thread)
     while questions := result.get("__interrupt__"):
-        # Answers by the id of their question: the order does not matter, and they need not come all at once.
+        # Answers by the id of their question: the order does not matter, and they need not come all
+        # at once.
         answers = {question.id: answer(question, reply) for question in questions}
         try:
             result = app.invoke(Command(resume=answers), thread)
@@ -126,15 +142,21 @@ def run(topic: str, reply: Callable[[str], str]) -> None:
     for snapshot in reversed(list(app.get_state_history(thread))):
         assert snapshot.metadata is not None
         draft = snapshot.values.get("draft", "-")
-        print(f"{snapshot.metadata['step']:>3}  next: {', '.join(snapshot.next) or 'nothing':<15} draft: {draft}")
+        step, following = snapshot.metadata["step"], ", ".join(snapshot.next) or "nothing"
+        print(f"{step:>3}  next: {following:<15} draft: {draft}")
 
 
 def main() -> None:
-    """Ask at the terminal if there is one and no answers were given; else take the answers from the list."""
-    parser = argparse.ArgumentParser("approval", description="A draft that two people must approve.")
+    """Ask at the terminal if there is one and no answers were given; else take the answers from the
+    list."""
+    parser = argparse.ArgumentParser(
+        "approval", description="A draft that two people must approve."
+    )
     parser.add_argument("topic", nargs="?", default="tea")
     form = "approve | reject | edit:WISH"
-    parser.add_argument("--answers", nargs="+", metavar=form, help="in the order asked; the last one is repeated")
+    parser.add_argument(
+        "--answers", nargs="+", metavar=form, help="in the order asked; the last one is repeated"
+    )
     asked = parser.parse_args()
     if asked.answers is None and sys.stdin.isatty():
         run(asked.topic, input)

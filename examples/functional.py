@@ -1,9 +1,11 @@
-"""Functions instead of graphs: a plain function whose tasks are kept, so that a resumed run does not repeat them.
+"""Functions instead of graphs: a plain function whose tasks are kept, so that a resumed run does
+not repeat them.
 
     python -m stategraph.examples.functional [CITY ...]
 
-A report on the weather runs on three days of one thread. On the first day the station breaks down in the middle: the
-same run goes on later and does only what is missing. Each day sees what the day before has saved.
+A report on the weather runs on three days of one thread. On the first day the station breaks down
+in the middle: the same run goes on later and does only what is missing. Each day sees what the day
+before has saved.
 """
 
 from __future__ import annotations
@@ -12,7 +14,16 @@ import sys
 from collections import Counter
 from typing import Any
 
-from stategraph import CachePolicy, Command, InMemoryCache, InMemorySaver, Pregel, entrypoint, interrupt, task
+from stategraph import (
+    CachePolicy,
+    Command,
+    InMemoryCache,
+    InMemorySaver,
+    Pregel,
+    entrypoint,
+    interrupt,
+    task,
+)
 from stategraph import RunnableConfig as Config
 
 calls: Counter[str] = Counter()  # how often each task's function really ran
@@ -21,14 +32,16 @@ broken = {"on": True}  # the station, until it is repaired
 
 @task
 def measure(city: str, day: int) -> int:
-    """Degrees in a city (not the true ones). As a task its result is stored with the run as soon as it is there."""
+    """Degrees in a city (not the true ones). As a task its result is stored with the run as soon as
+    it is there."""
     calls["measure"] += 1
     return len(city) + day
 
 
 @task(cache_policy=CachePolicy())
 def altitude(city: str) -> int:
-    """In metres. It stays: for equal arguments the result comes from the cache, also on other days and threads."""
+    """In metres. It stays: for equal arguments the result comes from the cache, also on other days
+    and threads."""
     calls["altitude"] += 1
     return len(city) * 100
 
@@ -43,15 +56,19 @@ def send(text: str) -> str:
 
 
 def build() -> Pregel:
-    """An entrypoint is a graph of one node: invoke, stream, get_state and the rest work as on any graph."""
+    """An entrypoint is a graph of one node: invoke, stream, get_state and the rest work as on any
+    graph."""
 
     @entrypoint(checkpointer=InMemorySaver(), cache=InMemoryCache())
     def report(cities: list[str], *, previous: Any = None) -> entrypoint.final[str, dict[str, Any]]:
-        """Runs from its first line on every resume; tasks that have finished return at once what they returned."""
+        """Runs from its first line on every resume; tasks that have finished return at once what
+        they returned."""
         calls["report"] += 1
         before = previous or {"day": 0, "degrees": None}
         day = before["day"] + 1
-        degrees = [measure(city, day) for city in cities]  # a call starts the task and returns a future
+        degrees = [
+            measure(city, day) for city in cities
+        ]  # a call starts the task and returns a future
         heights = [altitude(city) for city in cities]
         at_sea = [d.result() + h.result() // 100 for d, h in zip(degrees, heights, strict=True)]
         warmest = max(at_sea)

@@ -1,10 +1,12 @@
-"""The first example, and the demo: a graph reads a folder of Python, all of its standard library if you name none.
+"""The first example, and the demo: a graph reads a folder of Python, all of its standard library if
+you name none.
 
     python -m stategraph demo [FOLDER]
 
-`plan` lists the folder and sends one task per module to `read`; all tasks of a round run in one superstep. A package
-goes round again: its task sends one further task per submodule, one level per round. When nothing is left to read,
-`summarize` counts. The program is written as a user would write it; nothing in it knows the engine's insides.
+`plan` lists the folder and sends one task per module to `read`; all tasks of a round run in one
+superstep. A package goes round again: its task sends one further task per submodule, one level per
+round. When nothing is left to read, `summarize` counts. The program is written as a user would
+write it; nothing in it knows the engine's insides.
 """
 
 from __future__ import annotations
@@ -22,13 +24,22 @@ from operator import add
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
-from stategraph import END, START, CompiledStateGraph, InMemorySaver, RunnableConfig, Send, StateGraph, StreamWriter
+from stategraph import (
+    END,
+    START,
+    CompiledStateGraph,
+    InMemorySaver,
+    RunnableConfig,
+    Send,
+    StateGraph,
+    StreamWriter,
+)
 from stategraph.channels import EphemeralValue
 
 SKIPPED = {"__pycache__", "site-packages", "dist-packages", "test", "tests", "idle_test"}
 Module = tuple[str, Path]  # dotted name, and its .py file or its folder
 
-# -- the state ------------------------------------------------------------------------------------------------
+# -- the state -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -44,13 +55,15 @@ class Facts:
 
 
 class Found(TypedDict):
-    """The modules that a task has come upon. It is for the router of that very task and lasts one superstep."""
+    """The modules that a task has come upon. It is for the router of that very task and lasts one
+    superstep."""
 
     found: Annotated[list[Module], EphemeralValue(list, guard=False)]
 
 
 class State(Found):
-    """One channel per key. Where tasks of one superstep write the same key, a reducer (here: +) joins the lists."""
+    """One channel per key. Where tasks of one superstep write the same key, a reducer (here: +)
+    joins the lists."""
 
     folder: Path
     facts: Annotated[list[Facts], add]
@@ -58,7 +71,7 @@ class State(Found):
     table: list[tuple[str, str]]
 
 
-# -- the nodes ------------------------------------------------------------------------------------------------
+# -- the nodes -------------------------------------------------------------------------------------
 
 
 def plan(state: State) -> dict[str, Any]:
@@ -69,7 +82,8 @@ def plan(state: State) -> dict[str, Any]:
 
 
 def read(module: Module, writer: StreamWriter) -> dict[str, Any]:
-    """Read one module. The argument is what its `Send` carried; `writer` talks to whoever reads the run."""
+    """Read one module. The argument is what its `Send` carried; `writer` talks to whoever reads the
+    run."""
     name, path = module
     update: dict[str, Any] = {"found": []}
     try:
@@ -80,12 +94,15 @@ def read(module: Module, writer: StreamWriter) -> dict[str, Any]:
             update["facts"] = [facts_of(name, path.read_bytes())]
     except (SyntaxError, ValueError, RecursionError, OSError) as error:
         reason = getattr(error, "msg", None) or getattr(error, "strerror", None) or error
-        update["unread"] = [f"{path}: {reason}"]  # one bad file is a finding, not the end of the run
+        update["unread"] = [
+            f"{path}: {reason}"
+        ]  # one bad file is a finding, not the end of the run
     return update
 
 
 def send_found(state: Found) -> list[Send]:
-    """The router of `plan` and of every `read`: one more task per module found. It sees its own task's writes."""
+    """The router of `plan` and of every `read`: one more task per module found. It sees its own
+    task's writes."""
     return [Send("read", module) for module in state["found"]]
 
 
@@ -103,19 +120,25 @@ def summarize(state: State) -> dict[str, Any]:
     if any(f.functions for f in facts):
         f = max(facts, key=lambda f: f.longest[0])
         lines, name, start = f.longest
-        table.append(("longest function", f"{f.name}.{name}, {lines:,} lines (from line {start:,})"))
+        table.append(
+            ("longest function", f"{f.name}.{name}, {lines:,} lines (from line {start:,})")
+        )
     if most:
         table.append(("most imported", ", ".join(f"{name} ({count})" for name, count in most)))
     table.append(("could not be read", f"{len(state['unread']):,}"))
     return {"table": table + [("", text) for text in sorted(state["unread"])]}
 
 
-# -- reading Python -------------------------------------------------------------------------------------------
+# -- reading Python --------------------------------------------------------------------------------
 
 
 def inside(folder: Path, prefix: str) -> list[Module]:
     """The modules and packages directly in a folder, by name."""
-    paths = [path for path in sorted(folder.iterdir()) if path.stem.isidentifier() and path.name not in SKIPPED]
+    paths = [
+        path
+        for path in sorted(folder.iterdir())
+        if path.stem.isidentifier() and path.name not in SKIPPED
+    ]
     return [
         (prefix + path.stem, path)
         for path in paths
@@ -129,8 +152,12 @@ def facts_of(name: str, source: bytes) -> Facts:
     nodes = list(ast.walk(ast.parse(source)))
     functions = [node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     sizes = [((f.end_lineno or f.lineno) - f.lineno + 1, f.name, f.lineno) for f in functions]
-    imported = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
-    imported += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) and not node.level]
+    imported = [
+        alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names
+    ]
+    imported += [
+        node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) and not node.level
+    ]
     return Facts(
         name=name,
         lines=len(source.splitlines()),
@@ -141,7 +168,7 @@ def facts_of(name: str, source: bytes) -> Facts:
     )
 
 
-# -- the graph ------------------------------------------------------------------------------------------------
+# -- the graph -------------------------------------------------------------------------------------
 
 
 def build() -> CompiledStateGraph:
@@ -159,17 +186,21 @@ def build() -> CompiledStateGraph:
     return graph.compile(checkpointer=InMemorySaver(), name="index_library")
 
 
-# -- the program ----------------------------------------------------------------------------------------------
+# -- the program -----------------------------------------------------------------------------------
 
 
 def run(folder: Path, out: Path) -> None:
     """Index a folder, print what was found, and write the graph as Mermaid text."""
     app = build()
-    config: RunnableConfig = {"configurable": {"thread_id": "index"}, "max_concurrency": os.cpu_count() or 2}
+    config: RunnableConfig = {
+        "configurable": {"thread_id": "index"},
+        "max_concurrency": os.cpu_count() or 2,
+    }
     began, count, told = time.perf_counter(), 0, 0
     terminal = sys.stdout.isatty()
     print(f"reading {folder}")
-    # Two stream modes at once: what the workers say while they run, and the state after each superstep.
+    # Two stream modes at once: what the workers say while they run, and the state after each
+    # superstep.
     for mode, chunk in app.stream({"folder": folder}, config, stream_mode=["custom", "values"]):
         count += mode == "custom"
         if mode == "custom" and terminal:
@@ -191,9 +222,13 @@ def run(folder: Path, out: Path) -> None:
 
 def add_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     """What the program can be told."""
-    parser.add_argument("folder", nargs="?", type=Path, help="a folder of Python (default: the standard library)")
+    parser.add_argument(
+        "folder", nargs="?", type=Path, help="a folder of Python (default: the standard library)"
+    )
     out = Path("index_library.mmd")
-    parser.add_argument("--out", type=Path, default=out, help="where to draw (default: %(default)s)")
+    parser.add_argument(
+        "--out", type=Path, default=out, help="where to draw (default: %(default)s)"
+    )
     return parser
 
 
@@ -201,7 +236,9 @@ def main(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
     """Do as asked; ends with exit code 2 and a sentence if that cannot be."""
     folder = Path(asked.folder or sysconfig.get_path("stdlib"))
     if not folder.is_dir():
-        parser.error(f"{folder} is not a folder" if folder.exists() else f"there is no folder {folder}")
+        parser.error(
+            f"{folder} is not a folder" if folder.exists() else f"there is no folder {folder}"
+        )
     if not asked.out.absolute().parent.is_dir() or asked.out.is_dir():
         parser.error(f"--out: {asked.out} cannot be written")
     with warnings.catch_warnings():
@@ -211,5 +248,7 @@ def main(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
 
 
 if __name__ == "__main__":
-    command = add_arguments(argparse.ArgumentParser("index_library", description="Index a folder of Python."))
+    command = add_arguments(
+        argparse.ArgumentParser("index_library", description="Index a folder of Python.")
+    )
     sys.exit(main(command, command.parse_args()))

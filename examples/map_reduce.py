@@ -1,8 +1,10 @@
-"""Map-reduce: one task per file counts its words, a reducer adds the counts up, a joined node picks the top ones.
+"""Map-reduce: one task per file counts its words, a reducer adds the counts up, a joined node picks
+the top ones.
 
     python -m stategraph.examples.map_reduce [--processes] [FILE ...]
 
-Without files it reads the examples themselves. With `--processes` the same graph counts on all CPUs.
+Without files it reads the examples themselves. With `--processes` the same graph counts on all
+CPUs.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from stategraph import END, START, CompiledStateGraph, Send, StateGraph
 
 
 class State(TypedDict):
-    """`words` is written by many tasks of one superstep; the reducer adds their counts in the order of the Sends."""
+    """`words` is written by many tasks of one superstep; the reducer adds their counts in the order
+    of the Sends."""
 
     files: list[Path]
     words: Annotated[Counter[str], add]
@@ -42,7 +45,8 @@ def pick(state: State) -> dict[str, Any]:
 
 
 def build(executor: str = "threads") -> CompiledStateGraph:
-    """START asks the router; whatever it sends runs side by side, on the executor; then `pick`, here."""
+    """START asks the router; whatever it sends runs side by side, on the executor; then `pick`,
+    here."""
     graph = StateGraph(State)
     graph.add_node("count", count, executor=executor)
     graph.add_node("pick", pick)
@@ -55,7 +59,9 @@ def build(executor: str = "threads") -> CompiledStateGraph:
 def main(names: list[str]) -> None:
     """Count the words of some files and print the most frequent."""
     executor = "processes" if "--processes" in names else "threads"
-    files = [Path(name) for name in names if name != "--processes"] or sorted(Path(__file__).parent.glob("*.py"))
+    files = [Path(name) for name in names if name != "--processes"] or sorted(
+        Path(__file__).parent.glob("*.py")
+    )
     result = build(executor).invoke({"files": files})
     print(f"{result['words'].total():,} words in {len(files)} files")
     for word, times in result["top"]:

@@ -2,7 +2,8 @@
 
     python -m stategraph.examples.newton [NUMBER]
 
-The recursion limit ends a loop that would not end by itself: with a negative number there is no root to find.
+The recursion limit ends a loop that would not end by itself: with a negative number there is no
+root to find.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""Research: a plan makes questions, each is looked into by a graph of its own, a writer joins what was found.
+"""Research: a plan makes questions, each is looked into by a graph of its own, a writer joins what
+was found.
 
     python -m stategraph.examples.research [WORD ...]
 
-All questions are looked into side by side, and what is found may lead to further ones; the writer is deferred, so it
-waits for all of them. Things go wrong on the way: a search fails once and is tried again, a damaged page is handled.
+All questions are looked into side by side, and what is found may lead to further ones; the writer
+is deferred, so it waits for all of them. Things go wrong on the way: a search fails once and is
+tried again, a damaged page is handled.
 """
 
 from __future__ import annotations
@@ -12,7 +14,17 @@ import sys
 from operator import add
 from typing import Annotated, Any, Literal, TypedDict
 
-from stategraph import END, START, Command, CompiledStateGraph, NodeError, RetryPolicy, Runtime, Send, StateGraph
+from stategraph import (
+    END,
+    START,
+    Command,
+    CompiledStateGraph,
+    NodeError,
+    RetryPolicy,
+    Runtime,
+    Send,
+    StateGraph,
+)
 from stategraph import StreamWriter as Writer
 
 CORPUS = {
@@ -22,7 +34,7 @@ CORPUS = {
     "waves": b"\xff\xfe damaged",
 }
 
-# -- the graph of one question --------------------------------------------------------------------------------
+# -- the graph of one question ---------------------------------------------------------------------
 
 
 class Finding(TypedDict):
@@ -33,7 +45,8 @@ class Finding(TypedDict):
 
 
 class Study(Finding):
-    """Its own keys are private: the graphs of several questions run side by side and don't see each other's."""
+    """Its own keys are private: the graphs of several questions run side by side and don't see each
+    other's."""
 
     word: str
     page: str | bytes
@@ -59,7 +72,8 @@ def read(state: Study, writer: Writer) -> dict[str, Any]:
 
 
 def give_up(state: Study, error: NodeError, writer: Writer) -> Command[Literal["summarise"]]:
-    """Runs in the place of a `read` that failed, and says where to go on, as that one's edges are not followed."""
+    """Runs in the place of a `read` that failed, and says where to go on, as that one's edges are
+    not followed."""
     writer(f"{state['word']}: {error.node} failed, {type(error.error).__name__}")
     return Command(goto="summarise", update={"text": "The page is damaged."})
 
@@ -68,13 +82,18 @@ def summarise(state: Study) -> dict[str, Any]:
     """The first sentence, and the words to look into next."""
     text, _, see_also = state["text"].partition(" See also: ")
     first = text.split(". ")[0].rstrip(".")
-    return {"findings": [f"{state['word']}: {first}."], "asked": see_also.rstrip(".").split(", ") if see_also else []}
+    return {
+        "findings": [f"{state['word']}: {first}."],
+        "asked": see_also.rstrip(".").split(", ") if see_also else [],
+    }
 
 
 def build_study() -> CompiledStateGraph:
     """search -> read -> summarise."""
     graph = StateGraph(Study, output_schema=Finding)
-    again = RetryPolicy(initial_interval=0, max_attempts=2, retry_on=ConnectionError)  # 0: without waiting
+    again = RetryPolicy(
+        initial_interval=0, max_attempts=2, retry_on=ConnectionError
+    )  # 0: without waiting
     graph.add_node("search", search, retry_policy=again)
     graph.add_node("read", read, error_handler=give_up)
     graph.add_node("summarise", summarise)
@@ -85,7 +104,7 @@ def build_study() -> CompiledStateGraph:
     return graph.compile(name="study")
 
 
-# -- the graph around it --------------------------------------------------------------------------------------
+# -- the graph around it ---------------------------------------------------------------------------
 
 
 class State(Finding):
@@ -105,12 +124,16 @@ def collect(state: State) -> Command[Literal["study"]]:
     """Runs once per round: one task for every word that is new, each with an input of its own."""
     known = set(state["asked"][: state["sent"]])
     new = [word for word in dict.fromkeys(state["asked"][state["sent"] :]) if word not in known]
-    return Command(goto=[Send("study", {"word": word}) for word in new], update={"sent": len(state["asked"])})
+    return Command(
+        goto=[Send("study", {"word": word}) for word in new], update={"sent": len(state["asked"])}
+    )
 
 
 def write(state: State) -> dict[str, Any]:
     """Compose the report."""
-    return {"report": "\n".join(f"{number}. {text}" for number, text in enumerate(state["findings"], 1))}
+    return {
+        "report": "\n".join(f"{number}. {text}" for number, text in enumerate(state["findings"], 1))
+    }
 
 
 def build() -> CompiledStateGraph:
@@ -129,9 +152,12 @@ def build() -> CompiledStateGraph:
 
 
 def main(words: list[str]) -> None:
-    """Print what the nodes say while they work, those inside of a question's graph too, and then the report."""
+    """Print what the nodes say while they work, those inside of a question's graph too, and then
+    the report."""
     report = ""
-    stream = build().stream({"words": words, "sent": 0}, stream_mode=["custom", "values"], subgraphs=True)
+    stream = build().stream(
+        {"words": words, "sent": 0}, stream_mode=["custom", "values"], subgraphs=True
+    )
     for namespace, mode, chunk in stream:
         if mode == "custom":
             print(f"  {namespace[0].partition(':')[0]} / {chunk}")  # one "node:task id" per level

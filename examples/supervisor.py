@@ -1,9 +1,11 @@
-"""A supervisor and its workers: it says who is next, each worker is a graph of its own and hands the work back.
+"""A supervisor and its workers: it says who is next, each worker is a graph of its own and hands
+the work back.
 
     python -m stategraph.examples.supervisor [TOPIC]
 
-Two ways to hand back: the researcher's last node sends a `Command` to the graph around it and says where to go on;
-the writer just ends, and an edge leads on. The "model" that decides is a script, so that the run is always the same.
+Two ways to hand back: the researcher's last node sends a `Command` to the graph around it and says
+where to go on; the writer just ends, and an edge leads on. The "model" that decides is a script, so
+that the run is always the same.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ FACTS = {
 
 
 class State(MessagesState):
-    """Shared by all: a worker that is a graph reads and writes the keys that it has in common with its parent."""
+    """Shared by all: a worker that is a graph reads and writes the keys that it has in common with
+    its parent."""
 
     topic: str
     facts: list[str]
@@ -32,7 +35,7 @@ def say(name: str, content: str) -> list[dict[str, str]]:
     return [{"role": "assistant", "name": name, "content": content}]
 
 
-# -- the workers ----------------------------------------------------------------------------------------------
+# -- the workers -----------------------------------------------------------------------------------
 
 
 class ResearcherState(State):
@@ -49,7 +52,8 @@ def look_up(state: ResearcherState) -> dict[str, Any]:
 def report(state: ResearcherState) -> Command[Any]:
     """Hands back by command: leave this graph, write to the parent, go on at its supervisor.
 
-    The annotation names no node: this graph has no supervisor, and only its own nodes can be declared in it.
+    The annotation names no node: this graph has no supervisor, and only its own nodes can be
+    declared in it.
     """
     found = state["found"]
     update = {"facts": found, "messages": say("researcher", f"I found {len(found)} facts.")}
@@ -83,7 +87,7 @@ def build_writer() -> CompiledStateGraph:
     return graph.compile(name="writer")
 
 
-# -- the supervisor -------------------------------------------------------------------------------------------
+# -- the supervisor --------------------------------------------------------------------------------
 
 Choice = Literal["researcher", "writer", "__end__"]
 
@@ -95,11 +99,14 @@ def model(messages: list[dict[str, str]]) -> tuple[Choice, str]:
         return "researcher", "First we need facts."
     if last["name"] == "researcher" and "found 0 facts" not in last["content"]:
         return "writer", "Write it up."
-    return END, "Thank you, that is all." if last["name"] == "writer" else "Nothing is known, so we stop."
+    return END, "Thank you, that is all." if last[
+        "name"
+    ] == "writer" else "Nothing is known, so we stop."
 
 
 def supervisor(state: State) -> Command[Choice]:
-    """The annotation says where it may go; the checks at compile and the drawings know it from there."""
+    """The annotation says where it may go; the checks at compile and the drawings know it from
+    there."""
     goto, why = model(state["messages"])
     return Command(goto=goto, update={"messages": say("supervisor", why)})
 
@@ -108,7 +115,9 @@ def build() -> CompiledStateGraph:
     """A compiled graph is a node like any other."""
     graph = StateGraph(State)
     graph.add_node("supervisor", supervisor)
-    graph.add_node("researcher", build_researcher(), destinations=["supervisor"])  # where its Command leads
+    graph.add_node(
+        "researcher", build_researcher(), destinations=["supervisor"]
+    )  # where its Command leads
     graph.add_node("writer", build_writer())
     graph.add_edge(START, "supervisor")
     graph.add_edge("writer", "supervisor")
@@ -116,17 +125,22 @@ def build() -> CompiledStateGraph:
 
 
 def main(topic: str) -> None:
-    """Print who does what. With `subgraphs=True` each chunk comes with the way to the graph it is from."""
+    """Print who does what. With `subgraphs=True` each chunk comes with the way to the graph it is
+    from."""
     request = {"role": "user", "content": f"Tell me about {topic}."}
     print(f"user: {request['content']}")
     text = ""
-    stream = build().stream({"topic": topic, "messages": [request]}, stream_mode="updates", subgraphs=True)
+    stream = build().stream(
+        {"topic": topic, "messages": [request]}, stream_mode="updates", subgraphs=True
+    )
     for namespace, chunk in stream:
         for node, update in chunk.items():
             if namespace:  # one "worker:task id" per level
                 print(f"    {namespace[0].partition(':')[0]} / {node}")
             else:
-                message = update["messages"][-1]  # a worker that just ends writes all its messages; the last is new
+                message = update["messages"][
+                    -1
+                ]  # a worker that just ends writes all its messages; the last is new
                 print(f"{message['name']}: {message['content']}")
                 text = update.get("text", text)
     print(f"\n{text or 'no text'}")

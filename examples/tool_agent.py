@@ -1,10 +1,12 @@
-"""An agent with tools: a model answers or asks for tools, every call is a task of its own, until nothing is asked.
+"""An agent with tools: a model answers or asks for tools, every call is a task of its own, until
+nothing is asked.
 
     python -m stategraph.examples.tool_agent [QUESTION]
 
-By default the model is a script that knows one question. With OPENAI_BASE_URL (such as http://localhost:8000/v1) and
-OPENAI_API_KEY in the environment, and OPENAI_MODEL if it matters, a server that speaks the /chat/completions protocol
-answers. Both give an answer in parts, which are printed as they come.
+By default the model is a script that knows one question. With OPENAI_BASE_URL (such as
+http://localhost:8000/v1) and OPENAI_API_KEY in the environment, and OPENAI_MODEL if it matters, a
+server that speaks the /chat/completions protocol answers. Both give an answer in parts, which are
+printed as they come.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ Json = dict[str, Any]
 Model = Callable[[list[Json]], Iterator[Json]]  # the messages so far -> the parts of the next one
 QUESTION = "How many times higher is Mount Everest than the Eiffel Tower?"
 
-# -- the tools ------------------------------------------------------------------------------------------------
+# -- the tools -------------------------------------------------------------------------------------
 
 HEIGHTS = {"mount everest": 8849, "eiffel tower": 330, "mont blanc": 4806}
 OPERATORS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}
@@ -50,37 +52,53 @@ def calculate(expression: str) -> str:
 Tool = tuple[Callable[[str], str], str]  # the function, and the name of its parameter
 TOOLS: dict[str, Tool] = {"height": (height, "name"), "calculate": (calculate, "expression")}
 
-# -- the models -----------------------------------------------------------------------------------------------
+# -- the models ------------------------------------------------------------------------------------
 
 
 def scripted(messages: list[Json]) -> Iterator[Json]:
-    """Stands in for a language model: what comes next follows from the results of the tools so far."""
+    """Stands in for a language model: what comes next follows from the results of the tools so
+    far."""
     results = [message["content"] for message in messages if message["role"] == "tool"]
     if messages[0]["content"] != QUESTION:
         calls, text = [], f"I am a script and only know: {QUESTION}"
     elif not results:
-        calls, text = [("height", {"name": "Mount Everest"}), ("height", {"name": "Eiffel Tower"})], "Let me look."
+        calls, text = (
+            [("height", {"name": "Mount Everest"}), ("height", {"name": "Eiffel Tower"})],
+            "Let me look.",
+        )
     elif len(results) == 2:
         calls, text = [("calculate", {"expression": f"{results[0]} / {results[1]}"})], ""
     else:
         calls, text = [], f"Mount Everest is {float(results[2]):.1f} times higher."
     yield from ({"content": word} for word in text.replace(" ", " \0").split("\0"))
     for index, (name, arguments) in enumerate(calls):
-        call = {"id": f"call-{len(results) + index}", "function": {"name": name, "arguments": json.dumps(arguments)}}
+        call = {
+            "id": f"call-{len(results) + index}",
+            "function": {"name": name, "arguments": json.dumps(arguments)},
+        }
         yield {"tool_calls": [{"index": index, **call}]}
 
 
 def served(messages: list[Json], *, url: str, key: str, model: str) -> Iterator[Json]:
-    """Ask a server. It may stream its answer as events, or send it whole, which is then the only part."""
-    said = [{k: v for k, v in message.items() if k != "id"} for message in messages]  # ids are our own
-    tools = [
-        {"type": "function", "function": {"name": name, "description": tool.__doc__, "parameters": {
-            "type": "object", "properties": {parameter: {"type": "string"}}, "required": [parameter],
-        }}} for name, (tool, parameter) in TOOLS.items()
-    ]  # fmt: skip
+    """Ask a server. It may stream its answer as events, or send it whole, which is then the only
+    part."""
+    said = [
+        {k: v for k, v in message.items() if k != "id"} for message in messages
+    ]  # ids are our own
+    tools = []
+    for name, (tool, parameter) in TOOLS.items():
+        parameters = {
+            "type": "object",
+            "properties": {parameter: {"type": "string"}},
+            "required": [parameter],
+        }
+        function = {"name": name, "description": tool.__doc__, "parameters": parameters}
+        tools.append({"type": "function", "function": function})
     body = json.dumps({"model": model, "messages": said, "tools": tools, "stream": True}).encode()
     headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
-    with urlopen(Request(url.rstrip("/") + "/chat/completions", body, headers), timeout=60) as answer:
+    with urlopen(
+        Request(url.rstrip("/") + "/chat/completions", body, headers), timeout=60
+    ) as answer:
         if answer.headers.get_content_type() != "text/event-stream":
             yield json.load(answer)["choices"][0]["message"]
             return
@@ -90,17 +108,24 @@ def served(messages: list[Json], *, url: str, key: str, model: str) -> Iterator[
                 yield from (choice["delta"] for choice in json.loads(data)["choices"])
 
 
-# -- the graph ------------------------------------------------------------------------------------------------
+# -- the graph -------------------------------------------------------------------------------------
 
 
 def think(model: Model, state: MessagesState) -> Json:
-    """Ask the model. `stream_text` sends every part to whoever reads the run, and returns the whole message."""
+    """Ask the model. `stream_text` sends every part to whoever reads the run, and returns the whole
+    message."""
     calls: dict[int, Json] = {}
 
     def text() -> Iterator[str]:
         for part in model(state["messages"]):
-            for at, piece in enumerate(part.get("tool_calls") or []):  # a call may come in pieces, told by its index
-                blank = {"id": piece.get("id"), "type": "function", "function": {"name": "", "arguments": ""}}
+            for at, piece in enumerate(
+                part.get("tool_calls") or []
+            ):  # a call may come in pieces, told by its index
+                blank = {
+                    "id": piece.get("id"),
+                    "type": "function",
+                    "function": {"name": "", "arguments": ""},
+                }
                 call = calls.setdefault(piece.get("index", at), blank)
                 for field in ("name", "arguments"):
                     call["function"][field] += piece["function"].get(field) or ""
@@ -111,7 +136,8 @@ def think(model: Model, state: MessagesState) -> Json:
 
 
 def call_tool(call: Json) -> Json:
-    """One call. A mistake of the model's is told to the model, which may do better; it does not end the run."""
+    """One call. A mistake of the model's is told to the model, which may do better; it does not end
+    the run."""
     name = call["function"]["name"]
     try:
         tool, parameter = TOOLS[name]
@@ -145,12 +171,19 @@ def main(question: str) -> None:
     state = {"messages": [{"role": "user", "content": question}]}
     print(f"user: {question}")
     called: dict[str, Json] = {}
-    for mode, chunk in app.stream(state, {"recursion_limit": 20}, stream_mode=["messages", "updates"]):
-        if mode == "messages" and chunk[0]["role"] == "assistant":  # (part of a message, where it is from)
+    for mode, chunk in app.stream(
+        state, {"recursion_limit": 20}, stream_mode=["messages", "updates"]
+    ):
+        if (
+            mode == "messages" and chunk[0]["role"] == "assistant"
+        ):  # (part of a message, where it is from)
             print(chunk[0]["content"], end="", flush=True)
         elif mode == "updates" and "think" in chunk:
             print()
-            called = {call["id"]: call["function"] for call in chunk["think"]["messages"].get("tool_calls", [])}
+            called = {
+                call["id"]: call["function"]
+                for call in chunk["think"]["messages"].get("tool_calls", [])
+            }
         elif mode == "updates":
             result = chunk["call_tool"]["messages"]
             call = called[result["tool_call_id"]]

@@ -71,10 +71,14 @@ class Chart:
         for group in self.groups:
             middle = y + len(group.bars) * BAR / 2
             parts.append(f'<text x="16" y="{middle:g}" dy=".35em">{escape(group.label)}</text>')
-            parts += [part for n, bar in enumerate(group.bars) for part in self._bar(bar, y + n * BAR)]
+            parts += [
+                part for n, bar in enumerate(group.bars) for part in self._bar(bar, y + n * BAR)
+            ]
             if group.goal is not None:
                 x, bottom = self._x(group.goal), y + len(group.bars) * BAR + 3
-                parts.append(f'<path class="goal" d="M{x:.1f} {y - 3:g}V{bottom:g}"><title>goal</title></path>')
+                parts.append(
+                    f'<path class="goal" d="M{x:.1f} {y - 3:g}V{bottom:g}"><title>goal</title></path>'
+                )
             y += len(group.bars) * BAR + ROOM
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" class="{name}" viewBox="0 0 {WIDTH} {y:g}" width="{WIDTH}" '
@@ -84,16 +88,26 @@ class Chart:
         )
 
     def _x(self, value: float) -> float:
-        share = (log10(value / self.low) / log10(self.high / self.low)) if self.log else value / self.high
+        share = (
+            (log10(value / self.low) / log10(self.high / self.low))
+            if self.log
+            else value / self.high
+        )
         return LABEL + share * (WIDTH - LABEL - END)
 
     def _bar(self, bar: Bar, y: float) -> list[str]:
         x, middle = self._x(bar.value), y + BAR / 2 - 0.5
         box = f'x="{LABEL}" y="{y:g}" width="{x - LABEL:.1f}" height="{BAR - 1}" rx="1"'
         parts = [f'<rect class="{bar.series}" {box}/>']
-        parts += [f'<circle class="round" cx="{self._x(r):.1f}" cy="{middle:g}" r="2.2"/>' for r in bar.rounds]
+        parts += [
+            f'<circle class="round" cx="{self._x(r):.1f}" cy="{middle:g}" r="2.2"/>'
+            for r in bar.rounds
+        ]
         end = max([x, *map(self._x, bar.rounds)]) + 7
-        return [*parts, f'<text x="{end:.1f}" y="{middle:g}" dy=".35em" font-size="11">{escape(bar.text)}</text>']
+        return [
+            *parts,
+            f'<text x="{end:.1f}" y="{middle:g}" dy=".35em" font-size="11">{escape(bar.text)}</text>',
+        ]
 
     def _grid(self, bottom: float) -> list[str]:
         if self.log:
@@ -106,7 +120,9 @@ class Chart:
         for mark in marks:
             x = self._x(mark) if mark else float(LABEL)
             parts.append(f'<path class="grid" d="M{x:.1f} 32V{bottom:g}"/>')
-            parts.append(f'<text class="soft" x="{x:.1f}" y="27" text-anchor="middle" font-size="11">{mark:,g}</text>')
+            parts.append(
+                f'<text class="soft" x="{x:.1f}" y="27" text-anchor="middle" font-size="11">{mark:,g}</text>'
+            )
         unit = f'<text class="soft" x="{WIDTH - 16}" y="27" text-anchor="end" font-size="11">{self.unit}</text>'
         return [*parts, unit]
 
@@ -123,7 +139,9 @@ class Chart:
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         svg = self.svg()
         lines = [
-            f"{group.label:<44}{bar.series:>6}  {bar.text}" for group in self.groups for bar in group.bars
+            f"{group.label:<44}{bar.series:>6}  {bar.text}"
+            for group in self.groups
+            for bar in group.bars
         ]
         return {
             "text/html": as_image(svg, "a chart"),

@@ -1,10 +1,13 @@
-"""Runs the notebooks from top to bottom and keeps their outputs, tidied so that another run changes little.
+"""Runs the notebooks from top to bottom and keeps their outputs, tidied so that another run changes
+little.
 
     python notebooks/run.py [NAME ...]
 
-A notebook is its own source: edit it in Jupyter, then run this. Nothing here knows what a notebook shows.
+A notebook is its own source: edit it in Jupyter, then run this. Nothing here knows what a notebook
+shows.
 
-Cells tagged `varies` show times or ids. Their stored outputs stay as long as the new ones differ in numbers only.
+Cells tagged `varies` show times or ids. Their stored outputs stay as long as the new ones differ in
+numbers only.
 """
 
 from __future__ import annotations
@@ -44,9 +47,14 @@ def run_all(paths: Sequence[Path], *, keep_going: bool = False) -> dict[str, Any
     async def one(path: Path, turn: asyncio.Semaphore) -> Any:
         notebook = nbformat.read(path, as_version=4)
         client = NotebookClient(
-            notebook, timeout=PATIENCE, kernel_name="python3", record_timing=False, coalesce_streams=True,
-            allow_errors=keep_going, resources={"metadata": {"path": str(path.parent)}},
-        )  # fmt: skip
+            notebook,
+            timeout=PATIENCE,
+            kernel_name="python3",
+            record_timing=False,
+            coalesce_streams=True,
+            allow_errors=keep_going,
+            resources={"metadata": {"path": str(path.parent)}},
+        )
         async with turn:
             await client.async_execute()
         return tidy(notebook)
@@ -77,12 +85,17 @@ def keep_known(notebook: Any, stored: Any) -> None:
     known = {cell.id: cell for cell in stored.cells}
     for cell in notebook.cells:
         old = known.get(cell.id)
-        if old is not None and VARIES in cell.metadata.get("tags", ()) and _blurred(cell) == _blurred(old):
+        if (
+            old is not None
+            and VARIES in cell.metadata.get("tags", ())
+            and _blurred(cell) == _blurred(old)
+        ):
             cell.outputs = old.outputs
 
 
 def _blurred(cell: Any) -> str:
-    """A cell's source and outputs without numbers, the units of times, and the lengths of bars of text."""
+    """A cell's source and outputs without numbers, the units of times, and the lengths of bars of
+    text."""
     outputs = json.dumps([cell.source, cell.get("outputs")], sort_keys=True, ensure_ascii=False)
     return re.sub(r"[0-9a-f-]{8,}|-?[\d.,]+( [mµ]?s\b)?|[ █─]+", "#", outputs)
 

@@ -77,8 +77,8 @@ _SWEEP = "DELETE FROM store_items WHERE expires <= ?"
 class SqliteStore(LocalStore):
     """A store in an SQLite file, shared by threads and by processes of one machine.
 
-    The async methods wait on a thread of the store's own. A connection that is handed in must serve this store
-    alone, be opened with `check_same_thread=False`, and stays open after `close`.
+    The async methods wait on a thread of the store's own. A connection that is handed in must serve
+    this store alone, be opened with `check_same_thread=False`, and stays open after `close`.
 
     Args:
         conn: a connection, or what to open: a file name, `":memory:"`, a `file:` URI.

@@ -14,7 +14,17 @@ from typing import Any
 import forking_nodes
 from forking_nodes import State, answer
 
-from stategraph.executors.frames import ANSWER, CALL, EVENT, HEAD, LONGEST, MARK, Frame, Frames, new_call_id
+from stategraph.executors.frames import (
+    ANSWER,
+    CALL,
+    EVENT,
+    HEAD,
+    LONGEST,
+    MARK,
+    Frame,
+    Frames,
+    new_call_id,
+)
 from stategraph.executors.pickling import dumps
 from stategraph.executors.protocol import CallResult
 

@@ -26,7 +26,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stategraph.store.cache import BaseCache, InMemoryCache, SqliteCache, canonical_key, function_identity
+from stategraph.store.cache import (
+    BaseCache,
+    InMemoryCache,
+    SqliteCache,
+    canonical_key,
+    function_identity,
+)
 
 ONE = ("raw", b"1")
 TWO = ("raw", b"2")

@@ -10,7 +10,18 @@ import pickle
 from collections import abc, deque
 from dataclasses import asdict
 from functools import partial
-from typing import Annotated, Any, Dict, List, Literal, NotRequired, Optional, Required, Sequence, Set  # noqa: UP035
+from typing import (  # noqa: UP035
+    Annotated,
+    Any,
+    Dict,
+    List,
+    Literal,
+    NotRequired,
+    Optional,
+    Required,
+    Sequence,
+    Set,
+)
 
 import pytest
 from hypothesis import given

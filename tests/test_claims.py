@@ -11,7 +11,14 @@ from typing import Any
 import pytest
 from paused import CFG, Ran, answer, asked, asks, fails, graph, says
 
-from stategraph import START, CheckpointConflictError, Command, InMemorySaver, UnknownInterruptError, interrupt
+from stategraph import (
+    START,
+    CheckpointConflictError,
+    Command,
+    InMemorySaver,
+    UnknownInterruptError,
+    interrupt,
+)
 from stategraph.checkpoint.sqlite import SqliteSaver
 
 

@@ -273,10 +273,10 @@ class PruneBreaksDeltas(SqliteSaver):
 
     def prune(self, thread_ids: Any = None, *, keep_last: Any = None, older_than: Any = None) -> None:
         execute = self._database.connection.execute
+        edge = "SELECT seq FROM checkpoints ORDER BY seq DESC LIMIT 1 OFFSET ?"
+        last = execute(edge, (keep_last or 1,)).fetchone()
         for table, column in (("checkpoints", "seq"), ("channel_values", "owner")):
-            edge = "SELECT seq FROM checkpoints ORDER BY seq DESC LIMIT 1 OFFSET ?"
-            (last,) = execute(edge, (keep_last or 1,)).fetchone() if table == "checkpoints" else (last,)
-            execute(f"DELETE FROM {table} WHERE {column} <= ?", (last,))
+            execute(f"DELETE FROM {table} WHERE {column} <= ?", last)
 
 
 @caught_by("copy_and_source_share_nothing")

@@ -16,7 +16,13 @@ from random_graphs import graphs
 
 import stategraph
 from stategraph.visualize import dot
-from stategraph.visualize.dot import GraphvizMissingError, GraphvizWarning, arrange_with_graphviz, draw_dot, draw_png
+from stategraph.visualize.dot import (
+    GraphvizMissingError,
+    GraphvizWarning,
+    arrange_with_graphviz,
+    draw_dot,
+    draw_png,
+)
 from stategraph.visualize.drawing import Drawing
 from stategraph.visualize.layout.geometry import Box
 from stategraph.visualize.layout.measure import node_size

@@ -17,7 +17,18 @@ from typing import Any, Literal, NoReturn
 from xml.etree import ElementTree
 
 import pytest
-from drawn import DRAWN, State, graph, joined, metadata, nested, node, router, subgraph_two_levels, tool_agent
+from drawn import (
+    DRAWN,
+    State,
+    graph,
+    joined,
+    metadata,
+    nested,
+    node,
+    router,
+    subgraph_two_levels,
+    tool_agent,
+)
 
 from stategraph import END, START, Command, StateGraph, entrypoint
 from stategraph.visualize import dot

@@ -16,7 +16,17 @@ from typing import Any
 import cluster
 import pytest
 from conftest import Drive
-from executor_graphs import INDEX, Noted, State, lengths, only_looks, opens_its_store, recalls_in_time, remembers, row
+from executor_graphs import (
+    INDEX,
+    Noted,
+    State,
+    lengths,
+    only_looks,
+    opens_its_store,
+    recalls_in_time,
+    remembers,
+    row,
+)
 
 from stategraph import START, InMemoryStore, InvalidGraphError, StateGraph, entrypoint, task
 from stategraph.checkpoint import StorageError

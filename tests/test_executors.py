@@ -26,7 +26,15 @@ import stategraph
 from stategraph import InvalidGraphError, NodeBuilder, Pregel
 from stategraph.channels import LastValue
 from stategraph.checkpoint.sqlite import SqliteSaver
-from stategraph.executors import ProcessExecutor, RemoteCall, frames, pickling, pools, resolve_executor, serve
+from stategraph.executors import (
+    ProcessExecutor,
+    RemoteCall,
+    frames,
+    pickling,
+    pools,
+    resolve_executor,
+    serve,
+)
 from stategraph.executors import processes as processes_module
 
 

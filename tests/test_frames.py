@@ -9,7 +9,17 @@ from contextlib import suppress
 
 import pytest
 
-from stategraph.executors.frames import ANSWER, EVENT, HEAD, LONGEST, MARK, DamagedFrame, Frame, Frames, new_call_id
+from stategraph.executors.frames import (
+    ANSWER,
+    EVENT,
+    HEAD,
+    LONGEST,
+    MARK,
+    DamagedFrame,
+    Frame,
+    Frames,
+    new_call_id,
+)
 
 ID, OTHER = b"0" * 16, b"1" * 16
 ONE = HEAD.pack(MARK, ID, ANSWER, 3) + b"one" + ID

@@ -19,7 +19,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from typing_extensions import TypedDict
 
-from stategraph import END, START, Command, GraphWarning, InMemorySaver, StateGraph, StateGraphError, interrupt
+from stategraph import (
+    END,
+    START,
+    Command,
+    GraphWarning,
+    InMemorySaver,
+    StateGraph,
+    StateGraphError,
+    interrupt,
+)
 
 CFG: Any = {"configurable": {"thread_id": "1"}}
 CALLS = 40  # of one thread

@@ -8,7 +8,15 @@ from typing import get_args
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stategraph.visualize.labels import EDGE_KINDS, NODE_KINDS, RESERVED, make_ids, notes, to_plain_data, traits
+from stategraph.visualize.labels import (
+    EDGE_KINDS,
+    NODE_KINDS,
+    RESERVED,
+    make_ids,
+    notes,
+    to_plain_data,
+    traits,
+)
 from stategraph.visualize.model import EdgeKind, GraphNode, NodeKind
 
 

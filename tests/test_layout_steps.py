@@ -13,7 +13,14 @@ from stategraph.visualize.layout.columns import assign_columns
 from stategraph.visualize.layout.geometry import Box, Route
 from stategraph.visualize.layout.grid import Grid, GridItem, GridLink, build_grid, places
 from stategraph.visualize.layout.layers import Pair, assign_layers, find_loops, find_returns
-from stategraph.visualize.layout.measure import FONT, LONGEST, fit_text, label_size, node_size, text_width
+from stategraph.visualize.layout.measure import (
+    FONT,
+    LONGEST,
+    fit_text,
+    label_size,
+    node_size,
+    text_width,
+)
 from stategraph.visualize.layout.order import count_crossings, order_rows
 from stategraph.visualize.layout.ports import border_y, spread
 from stategraph.visualize.model import GraphEdge, GraphNode

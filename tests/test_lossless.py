@@ -30,7 +30,13 @@ import pytest
 from pydantic import BaseModel, ConfigDict, PrivateAttr, RootModel
 from test_serde import ext, packed
 
-from stategraph.checkpoint import DamagedError, Registry, Serializer, StoredError, UnserializableError
+from stategraph.checkpoint import (
+    DamagedError,
+    Registry,
+    Serializer,
+    StoredError,
+    UnserializableError,
+)
 from stategraph.checkpoint.serde.class_codecs import slots_of
 from stategraph.checkpoint.serde.error_codec import MOST_ERRORS, ErrorChain
 

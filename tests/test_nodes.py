@@ -14,7 +14,15 @@ from pydantic import BaseModel
 from typing_extensions import TypedDict
 
 import stategraph
-from stategraph import START, Command, InvalidUpdateError, RunnableConfig, Runtime, StateGraph, StreamWriter
+from stategraph import (
+    START,
+    Command,
+    InvalidUpdateError,
+    RunnableConfig,
+    Runtime,
+    StateGraph,
+    StreamWriter,
+)
 from stategraph.store import BaseStore, InMemoryStore
 
 if TYPE_CHECKING:

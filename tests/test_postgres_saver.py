@@ -23,7 +23,13 @@ from psycopg_pool import ConnectionPool
 from psycopg_pool.base import AttemptWithBackoff
 
 from stategraph import END, START, Command, StateGraph, interrupt
-from stategraph.checkpoint import CheckpointConflictError, DamagedError, Retention, StorageError, TaskWrites
+from stategraph.checkpoint import (
+    CheckpointConflictError,
+    DamagedError,
+    Retention,
+    StorageError,
+    TaskWrites,
+)
 from stategraph.checkpoint.base import address
 from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.checkpoint.sql import postgres_server as server_module

@@ -13,7 +13,18 @@ from typing import Annotated, Any, get_args
 
 import pytest
 from conftest import Drive
-from described import KINDS, MODES, Boom, Described, build, chunks, history, plain, story, whole_story
+from described import (
+    KINDS,
+    MODES,
+    Boom,
+    Described,
+    build,
+    chunks,
+    history,
+    plain,
+    story,
+    whole_story,
+)
 from described import given as taken
 from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st

@@ -380,7 +380,7 @@ NONSENSE: dict[str, Any] = {
     "empty model": BaseModel,
     "type variable": T,
     "managed value": RemainingSteps,
-    "unresolvable": TypedDict("Lost", {"a": "Nowhere"}),  # type: ignore[operator]
+    "unresolvable": TypedDict("Lost", {"a": "Nowhere"}),  # type: ignore[operator]  # noqa: F821 - the point of the test
     "raising": TypedDict("Raises", {"a": "1 / 0"}),  # type: ignore[operator]
 }
 
@@ -545,7 +545,7 @@ def test_an_unresolvable_return_hint_does_not_hide_the_first_parameter(drive: An
     """WART-76."""
     seen = Seen()
 
-    def node(state: "Question") -> "Nowhere":  # type: ignore[name-defined]
+    def node(state: "Question") -> "Nowhere":  # type: ignore[name-defined]  # noqa: F821 - the point of the test
         seen.append(state)
 
     drive.invoke(app_of(Whole, node), {"q": 1, "t": 2})

@@ -10,7 +10,16 @@ import pytest
 from pydantic import BaseModel
 from typing_extensions import TypedDict
 
-from stategraph import END, START, Command, InMemorySaver, InvalidRouteError, InvalidUpdateError, Send, StateGraph
+from stategraph import (
+    END,
+    START,
+    Command,
+    InMemorySaver,
+    InvalidRouteError,
+    InvalidUpdateError,
+    Send,
+    StateGraph,
+)
 
 
 class State(TypedDict, total=False):

@@ -28,7 +28,15 @@ import ormsgpack
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, RootModel, SecretStr, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    RootModel,
+    SecretStr,
+    field_validator,
+)
 from pydantic import dataclasses as pydantic_dataclasses
 from typing_extensions import TypedDict
 
@@ -716,7 +724,7 @@ class Deep(BaseModel):
 
 
 class Wrong(TypedDict):
-    unknown: NoSuchName
+    unknown: NoSuchName  # noqa: F821 - the point of the test
     tree: list[Tree]
     broken: "list["  # noqa: F722
 

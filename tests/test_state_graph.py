@@ -12,7 +12,16 @@ from typing import Annotated, Any
 import pytest
 from typing_extensions import TypedDict
 
-from stategraph import END, START, CompiledStateGraph, InvalidGraphError, IsLastStep, Pregel, RemainingSteps, StateGraph
+from stategraph import (
+    END,
+    START,
+    CompiledStateGraph,
+    InvalidGraphError,
+    IsLastStep,
+    Pregel,
+    RemainingSteps,
+    StateGraph,
+)
 from stategraph.channels import (
     BinaryOperatorAggregate,
     EphemeralValue,

@@ -9,7 +9,17 @@ from collections.abc import Callable
 from operator import add
 from typing import Annotated, Any, TypedDict
 
-from stategraph import END, START, Command, InMemorySaver, Interrupt, RetryPolicy, Send, StateGraph, interrupt
+from stategraph import (
+    END,
+    START,
+    Command,
+    InMemorySaver,
+    Interrupt,
+    RetryPolicy,
+    Send,
+    StateGraph,
+    interrupt,
+)
 from stategraph.graph.compile import CompiledStateGraph
 
 Told = tuple[CompiledStateGraph, Any]

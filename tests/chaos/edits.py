@@ -9,7 +9,16 @@ from itertools import product
 from random import Random
 from typing import Annotated, Any, NamedTuple, TypedDict
 
-from stategraph import START, CheckpointConflictError, Command, InMemorySaver, Send, StateGraph, StateUpdate, interrupt
+from stategraph import (
+    START,
+    CheckpointConflictError,
+    Command,
+    InMemorySaver,
+    Send,
+    StateGraph,
+    StateUpdate,
+    interrupt,
+)
 from stategraph import task as task_of
 from stategraph.testing import CheckFailed, assert_same
 from stategraph.testing.harness import Mode

@@ -10,7 +10,14 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from forking_nodes import FORKING, child_tells, dies_beside_a_child, graph_of, leaves_a_child_of_c, plain
+from forking_nodes import (
+    FORKING,
+    child_tells,
+    dies_beside_a_child,
+    graph_of,
+    leaves_a_child_of_c,
+    plain,
+)
 from hostile_nodes import HOSTILE, answers_twice, hostile
 
 from stategraph.executors import ProcessExecutor

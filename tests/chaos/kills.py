@@ -16,7 +16,18 @@ from stategraph.testing.graphs import shown
 from stategraph.testing.harness import Mode
 
 from .campaign import Round, trial
-from .stages import LANES, State, Storage, Synced, carry_through, config, effects, journey, postgres, sqlite
+from .stages import (
+    LANES,
+    State,
+    Storage,
+    Synced,
+    carry_through,
+    config,
+    effects,
+    journey,
+    postgres,
+    sqlite,
+)
 
 WRITING = ("commit", "commit_writes", "claim")
 IN_FLIGHT = {"sync": LANES, "async": 2 * LANES, "exit": None}

@@ -9,7 +9,14 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
-from stategraph import START, CheckpointConflictError, Command, StateGraph, UnknownInterruptError, interrupt
+from stategraph import (
+    START,
+    CheckpointConflictError,
+    Command,
+    StateGraph,
+    UnknownInterruptError,
+    interrupt,
+)
 from stategraph.checkpoint.base import address
 from stategraph.testing import CheckFailed, Ledger, assert_same, check_race
 from stategraph.testing.concurrency import Attempt, race, side_by_side

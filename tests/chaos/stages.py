@@ -10,7 +10,16 @@ from typing import Annotated, Any, NamedTuple, TypedDict
 
 import cluster
 
-from stategraph import END, START, Command, Runtime, Send, StateGraph, UnknownInterruptError, interrupt
+from stategraph import (
+    END,
+    START,
+    Command,
+    Runtime,
+    Send,
+    StateGraph,
+    UnknownInterruptError,
+    interrupt,
+)
 from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.testing import Ledger
