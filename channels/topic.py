@@ -58,7 +58,6 @@ class Topic(BaseChannel[Sequence[Value], Any, list[Value]]):
     def UpdateType(self) -> Any:
         """One item, or a list of them."""
         # Not with `|`: typ may be a string.
-        # `typ` may be any annotation, and not all of them know `|`.
         return Union[self.typ, list[self.typ]]  # type: ignore[name-defined]  # noqa: UP007
 
     def get(self) -> list[Value]:
