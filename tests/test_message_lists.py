@@ -15,7 +15,16 @@ from conftest import Drive
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stategraph import END, START, InMemorySaver, MessagesState, Overwrite, RemoveMessage, StateGraph, add_messages
+from stategraph import (
+    END,
+    START,
+    InMemorySaver,
+    MessagesState,
+    Overwrite,
+    RemoveMessage,
+    StateGraph,
+    add_messages,
+)
 from stategraph.channels import MISSING, BinaryOperatorAggregate
 from stategraph.graph import REMOVE_ALL_MESSAGES
 
