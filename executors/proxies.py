@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from ..pregel.errors import ShippingError, StateGraphError
 from ..pregel.runtime import RunControl, Runtime
-from ..pregel.superstep.task import AttemptState
+from ..pregel.superstep.attempt_state import AttemptState
 from ..pregel.types import RunnableConfig, StreamMode, StreamWriter
 from .pickling import dumps, find_culprit, loads
 from .protocol import Resources, Unsendable

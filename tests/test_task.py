@@ -138,9 +138,9 @@ def test_ids_without_a_saver_differ_between_runs(drive: Any) -> None:
 
 def test_a_failed_attempt_leaves_no_writes_and_no_counters() -> None:
     task = pull("n")
-    task.writes, task.current.asked, task.children = [("a", 1)], 2, 3
+    task.writes, task.current.asked, task.current.graphs = [("a", 1)], 2, 3
     task.begin_attempt()
-    assert (task.writes, task.current.asked, task.children, task.attempt) == ([], 0, 0, 2)
+    assert (task.writes, task.current.asked, task.current.graphs, task.attempt) == ([], 0, 0, 2)
 
 
 @pytest.mark.parametrize(("task", "triggers"), [(pull("n", ("a", "b")), ("a", "b")), (push(0), ("__pregel_push",))])

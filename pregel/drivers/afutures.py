@@ -11,7 +11,7 @@ from ..run.run import Run
 from ..superstep.task import Task
 from .attempt import CallFuture
 from .awaits import AWAITS, Signal
-from .futures import Arguments, Calls, error_of, fail, resolve, result_of
+from .futures import Arguments, Calls, error_of, resolve, result_of
 from .steps import arun_steps
 
 
@@ -73,7 +73,6 @@ class AsyncCalls(Calls):
             await self._awork(parent, child)
         except BaseException as error:
             # Without an error of its own it could not be recorded, or was cancelled by its caller.
-            if isinstance(error, Exception) and child.error is None:
-                fail(child, error)
-            child.error = child.error or error
+            if child.error is None:
+                child.fail(error)
         resolve(future, result_of(child), error_of(child))

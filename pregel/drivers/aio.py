@@ -35,7 +35,6 @@ async def drive(run: Run, effects: Effects | None = None) -> None:
     """Carry a run (or other effects on its thread) through to the end; nobody reads."""
     loop = supersteps(run) if effects is None else effects
     driver = AsyncDriver(run)
-    run.open_calls = driver.open_calls
     slices = time_slices()
     slice_end = slices.end()
     ended = note_nested_run(run.parent) if run.parent is not None else None
@@ -85,9 +84,7 @@ async def stream(run: Run) -> AsyncGenerator[Any, None]:
     """Carry a run through, handing over each chunk before anything further is done."""
     loop = supersteps(run)
     driver = AsyncDriver(run)
-    run.open_calls = driver.open_calls
-    out = run.output.chunks
-    run.output.wake_by(driver.wake)
+    out = run.output.open(driver.wake)
     slices = time_slices()
     slice_end = slices.end()
     try:
@@ -138,14 +135,13 @@ class AsyncDriver:
         self._batch: AsyncBatch[Task] | None = None
         self._ended: deque[Task] = deque()
         self._waiter: asyncio.Future[None] | None = None
-        self._journal: AsyncJournal | None = None
-        if run.thread.saver is not None:
-            self._journal = run.journal = AsyncJournal(run, self._loop)
+        self._journal = None if run.thread.saver is None else AsyncJournal(run, self._loop)
+        run.use_driver(self._journal, self._open_calls)
         self._limit = (
             None if run.settings.step_timeout is None else StepLimit(run.settings.step_timeout)
         )
 
-    def open_calls(self, run: Run) -> AsyncCalls:
+    def _open_calls(self, run: Run) -> AsyncCalls:
         """The mid-task calls of the run; may be asked for from any thread."""
         return AsyncCalls(run, self._loop)
 
@@ -176,7 +172,7 @@ class AsyncDriver:
                 else:
                     await journal.store(effect)
             except BaseException:
-                self._run.output.chunks.clear()  # nobody is shown a step that could not be stored
+                self._run.output.drop_chunks()
                 raise
         elif isinstance(effect, Claim):
             await journal.store(effect)
@@ -214,8 +210,8 @@ class AsyncDriver:
         """A task has ended; after a failure (a signal is none) its siblings are cancelled. A
         function on a worker thread cannot be: it is waited for and its result kept, as in a sync
         run."""
-        if error is not None:  # it must not raise; if it does, nobody may wait for ever
-            task.error = task.error or error
+        if error is not None and task.error is None:
+            task.fail(error)  # it must not raise; if it does, nobody may wait for ever
         self._ended.append(task if self._limit is None else self._limit.admit(task))
         if task.fatal and self._batch is not None and not isinstance(task.error, GraphBubbleUp):
             self._batch.stop(

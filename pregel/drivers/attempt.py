@@ -18,11 +18,9 @@ from ..superstep.outcome import (
     accept_command,
     cache_key,
     check_untouched,
-    detach,
     encode_result,
     end_with_error,
     end_with_signal,
-    merge_back,
     restore_result,
     snapshot_input,
     timeout_of,
@@ -43,8 +41,7 @@ def recover(task: Task, error: BaseException, waits: Waits) -> Steps[None]:
             end_with_signal(task, error)
             break
         error = waits.failure_of(task, error)
-        task.writes = []
-        task.finished = False
+        task.discard()
         retry = task.node.retry
         pause = wait_before_retry(retry, failures, error) if retry else None
         earlier += tuple(task.current.calls or ())
@@ -69,7 +66,7 @@ def recover(task: Task, error: BaseException, waits: Waits) -> Steps[None]:
             error = again
         finally:
             if task.run.thread.saver is not None:
-                task.spans = (*task.spans, began + task.run.thread.epoch, perf_counter() - began)
+                task.note_span(began)
     # Only now: the next attempt finds the calls of the last one again and goes on with them.
     yield from abandon_calls(earlier, task.error, waits)
 
@@ -116,8 +113,8 @@ def _attempt_in_time(task: Task, policy: TimeoutPolicy, waits: Waits) -> Steps[N
 
     It works on a detached copy of the task, so that nothing it does later can reach the task.
     """
-    copy = detach(task)
-    copy.deadline = deadline = Deadline(policy, task.nearest_deadline)
+    deadline = Deadline(policy, task.nearest_deadline)
+    copy = task.detach(deadline)
     running = waits.start(copy)
     try:
         while not running.done and deadline.remaining() > 0:
@@ -134,7 +131,7 @@ def _attempt_in_time(task: Task, policy: TimeoutPolicy, waits: Waits) -> Steps[N
         running.cancel()
         task.current.calls = cancel_calls(copy)
         raise deadline.error(task.name)
-    merge_back(task, copy)
+    task.take_attempt(copy)
     if running.error is not None:
         raise running.error
 

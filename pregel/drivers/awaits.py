@@ -40,7 +40,7 @@ async def arun_task(task: Task) -> None:
     except BaseException as raised:
         error = raised
     if timed:
-        task.spans = (*task.spans, began + task.run.thread.epoch, perf_counter() - began)
+        task.note_span(began)
     if error is not None:
         await arun_steps(recover(task, error, AWAITS))
 
@@ -68,7 +68,7 @@ async def aattempt(task: Task) -> None:
             writer.write(result, task)
     if task.noted is not None and task.noted.calls:
         await arun_steps(join_calls(task, AWAITS))
-    task.finished = True
+    task.finish()
 
 
 def _call(node: CompiledNode, value: Any, given: dict[str, Any]) -> Any:

@@ -21,16 +21,14 @@ from typing import Any
 from ...checkpoint.base import ERROR, RESUME, RETURN
 from ...store.keys import canonical_key
 from ..errors import GraphInterrupt
-from ..names import PUSH
 from ..program.program import CompiledNode
 from ..program.results import refuse_coroutine
 from ..program.writes import Writer
 from ..run.effects import Save
 from ..run.run import Run
 from ..run.task_records import given_answers
-from ..superstep.deadline import ChildDeadline
 from ..superstep.ids import call_id
-from ..superstep.task import Task
+from ..superstep.task import Task, call_of
 from ..types import Interrupt
 from .attempt import CallFuture
 from .pool import POOL
@@ -82,15 +80,10 @@ class Calls:
             current = parent.current
             if current.calls is None:
                 current.calls = []
-            child = Task(node, (PUSH, parent.path, len(current.calls), True), arguments)
-            child.run, child.beside = self.run, self.run.position.saved_id
-            deadline = parent.nearest_deadline
-            if deadline is not None:
-                deadline.check()
-                child.deadline = ChildDeadline(above=deadline)
+            child = call_of(parent, node, arguments, self.run.position.saved_id)
             future = None
             if digest is not None:
-                child.identify(call_id(parent, node, digest))
+                child.carry_id(call_id(parent, node, digest))
                 made = child.id in self._made
                 future = self._made_before(child) if made else self._find_recorded(child)
             current.calls.append(future)
@@ -108,7 +101,7 @@ class Calls:
         before, future = self._made[child.id]
         if future.done() and (future.cancelled() or future.exception() is not None):
             if before.answers:
-                child.answers = dict(before.answers)
+                child.inherit_answers(before)
             return None
         return future
 
@@ -162,7 +155,9 @@ class Calls:
         try:
             run_steps(self._run_call(child, WAITS))
         except BaseException as error:
-            fail(child, error)
+            # How it has ended could not be stored: whatever it did counts as undone, or else its
+            # caller would go on with what the next call does not find.
+            child.fail(error)
         resolve(future, result_of(child), error_of(child))
 
 
@@ -200,18 +195,12 @@ def resolve(future: Any, value: Any, error: BaseException | None) -> Any:
     return future
 
 
-def fail(child: Task, error: BaseException) -> None:
-    """How a call has ended could not be stored: whatever it did counts as undone, or else its
-    caller would go on with what the next call does not find."""
-    child.error = error
-    child.finished = child.paused = False
-
-
 def error_of(child: Task) -> BaseException | None:
     """What a call that has ended raises to those who wait for it."""
-    if child.paused:
-        signal = GraphInterrupt(child.interrupts)
-        signal.by_hand, signal.error = child.raised, child.rejected
+    pause = child.pause
+    if pause is not None:
+        signal = GraphInterrupt(pause.questions)
+        signal.by_hand, signal.error = pause.raised, pause.rejected
         return signal
     return child.error
 
@@ -300,7 +289,7 @@ def build_record(run: Run, child: Task) -> Save | None:
     if not marks or run.thread.saver is None:
         return None
     if run.settings.durability == "exit":
-        run.commits.exit_records.append(run.commits.encode_marks(child, marks))
+        run.commits.put_off([run.commits.encode_marks(child, marks)])
         return None
     if child.beside is None:
         return None

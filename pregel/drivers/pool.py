@@ -161,7 +161,8 @@ class Batch:
                 context.copy().run(execute, task)
             except BaseException as error:
                 # It must not raise. If it does, nobody may wait for ever.
-                task.error = task.error or error
+                if task.error is None:
+                    task.fail(error)
             done(task)
         with self._lock:
             self._workers -= 1

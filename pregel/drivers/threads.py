@@ -36,7 +36,6 @@ def drive(run: Run, effects: Effects | None = None) -> None:
     """Carry a run (or other effects on its thread) through to the end; nobody reads."""
     loop = supersteps(run) if effects is None else effects
     driver = Driver(run)
-    run.open_calls = Calls
     perform, run_tasks = driver.perform, driver.run_tasks
     try:
         for effect in loop:
@@ -54,9 +53,7 @@ def stream(run: Run) -> Iterator[Any]:
     """Carry a run through, handing over each chunk before anything further is done."""
     loop = supersteps(run)
     driver = Driver(run)
-    run.open_calls = Calls
-    out = run.output.chunks
-    run.output.wake_by(driver.wake)
+    out = run.output.open(driver.wake)
     try:
         for effect in loop:
             if effect.__class__ is not RunTasks:
@@ -93,9 +90,8 @@ class Driver:
         self._ended: SimpleQueue[Task | None] = SimpleQueue()
         self._dropped: list[Task] = []
         self._open = 0
-        self._journal: Journal | None = None
-        if run.thread.saver is not None:
-            self._journal = run.journal = Journal(run)
+        self._journal = None if run.thread.saver is None else Journal(run)
+        run.use_driver(self._journal, Calls)
         self._limit = (
             None if run.settings.step_timeout is None else StepLimit(run.settings.step_timeout)
         )
@@ -118,7 +114,7 @@ class Driver:
                 else:
                     journal.store(effect)
             except BaseException:
-                self._run.output.chunks.clear()  # nobody is shown a step that could not be stored
+                self._run.output.drop_chunks()
                 raise
         elif isinstance(effect, Claim):
             journal.store(effect)

@@ -41,7 +41,7 @@ def run_task(task: Task) -> None:
     except BaseException as raised:
         error = raised
     if timed:
-        task.spans = (*task.spans, began + task.run.thread.epoch, perf_counter() - began)
+        task.note_span(began)
     if error is not None:
         run_steps(recover(task, error, WAITS))
         error = None  # its traceback holds this frame: no circle for the garbage collector
@@ -64,7 +64,7 @@ def attempt(task: Task) -> None:
         writer.write(result, task)
     if task.noted is not None and task.noted.calls:
         run_steps(join_calls(task, WAITS))
-    task.finished = True
+    task.finish()
 
 
 class KeyLocks:

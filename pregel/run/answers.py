@@ -76,6 +76,17 @@ class Answers:
             self.first, self._renewed = left[FIRST], True
         self.brought_any = self.brought_any or bool(left)
 
+    def move(self, ids: Mapping[str, str], first: str | None) -> None:
+        """The questions have other ids in a fork.
+
+        Args:
+            ids: old → new.
+            first: the question of a nested graph: that starts over, and takes the answer when it asks.
+        """
+        if first is not None:
+            self.bring_first(self.by_id.pop(first))
+        self.by_id = {ids.get(question, question): answer for question, answer in self.by_id.items()}
+
     def claim(self, beside: str | None) -> None:
         """All that was brought is claimed, beside this checkpoint."""
         self.claimed, self.beside = dict(self.by_id), beside
@@ -108,7 +119,7 @@ class Answers:
         if not taken and around is not None:
             taken = around.take(question, self._parent, (*inside, self))
         if taken and inside:
-            by.passed_on = {**by.passed_on, question: taken[0]}
+            by.pass_on(question, taken[0])
         return taken
 
     @property

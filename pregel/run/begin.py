@@ -11,14 +11,14 @@ from typing import Any
 from ...channels.base import MISSING
 from ...checkpoint.base import CONTINUES
 from ..errors import EmptyInputError, GraphChangedError
+from ..names import INSIDE
 from ..program.results import refuse_lookalike
 from ..program.writes import Pair
-from ..superstep.ids import new_checkpoint_id
 from ..superstep.machine import Machine
 from ..types import Command
 from .effects import Effect, Effects, Save
 from .graph_changes import lost_kinds, lost_triggers, lost_work
-from .nested import find_route, note_route, ns_of, rewind_point
+from .nested import find_route, noted_route, ns_of, rewind_point
 from .resume import (
     command_writes,
     move_answers,
@@ -128,13 +128,13 @@ def _fork(run: Run, machine: Machine) -> Effects:
         return
     before = [(position.records.get(task.id, TaskRecord()), task.ns) for task in tasks]
     position.replace_records({})
-    machine.step += 1
-    machine.carried_ids = {}
-    with note_route(run):
-        yield from save(run, machine, "fork")
+    machine.begin_anew()
+    run.commits.describe(INSIDE, noted_route(run))
+    yield from save(run, machine, "fork")
+    run.commits.describe(INSIDE, None)
     whole = run.outermost
     if isinstance(whole.settings.given, Command) and whole.settings.given.resume is not MISSING:
-        move_answers(run, whole.answers, before, machine.plan(coerce=False))
+        move_answers(run, whole.answers, before, machine.plan(run, coerce=False))
 
 
 def _made_for_this(run: Run) -> bool:
@@ -204,7 +204,6 @@ def save(run: Run, machine: Machine, source: str) -> Effects:
         if run.settings.durability == "exit":
             run.commits.postpone(machine, source)
         else:
-            machine.checkpoint_id = new_checkpoint_id()
             yield Save(run.commits.build(machine, source, []))
     output = run.output
     if source == "input" and (output.streams or output.keeps_view):

@@ -120,8 +120,7 @@ class CommitBuilder:
         writes = writes or [(NO_WRITES, dumps(None))]
         if task.answers or task.passed_on:
             writes.append((RESUME, dumps({**(task.answers or {}), **task.passed_on})))
-        spans, task.spans = task.spans, ()
-        return TaskWrites(task.id, task.path_text, writes, spans)
+        return task.to_record(writes)
 
     def encode_marks(self, task: Task, marks: Mapping[str, Any]) -> TaskWrites:
         """Control writes of a task that failed or paused.
@@ -130,9 +129,8 @@ class CommitBuilder:
             UnserializableError: its question, result or answers cannot be stored; the notes name
                 the task.
         """
-        encoded = self._encode(marks.items(), _MARKS, f"of task {task.name!r} of {self._thread}")
-        spans, task.spans = task.spans, ()
-        return TaskWrites(task.id, task.path_text, encoded, spans)
+        where = f"of task {task.name!r} of {self._thread}"
+        return task.to_record(self._encode(marks.items(), _MARKS, where))
 
     def encode_command(self, pairs: Sequence[Pair]) -> TaskWrites:
         """What a `Command` brings beside a checkpoint, as the writes of no task.
@@ -167,18 +165,26 @@ class CommitBuilder:
             marks[ERROR] = task.error
         if task.interrupts:
             marks[INTERRUPT] = list(task.interrupts)
-            if task.raised or (record is not None and record.raised):
-                marks[RAISED] = task.raised
+            raised = task.pause is not None and task.pause.raised
+            if raised or (record is not None and record.raised):
+                marks[RAISED] = raised
         if task.answers or (task.answers is not None and record is not None and record.answers):
             marks[RESUME] = task.answers
         return marks
 
     # -- supersteps --------------------------------------------------------------------------------
 
-    def build(self, machine: Machine, source: str, writes: list[TaskWrites]) -> Commit:
+    def build(
+        self,
+        machine: Machine,
+        source: str,
+        writes: list[TaskWrites],
+        checkpoint_id: str | None = None,
+    ) -> Commit:
         """The checkpoint of the superstep just applied, ready to be stored.
 
-        Its id is the machine's; or, if it may be stored late, one that can be found again.
+        Args:
+            checkpoint_id: None makes one.
 
         Raises:
             UnserializableError: a channel holds what cannot be stored; its notes name key, step and
@@ -188,16 +194,15 @@ class CommitBuilder:
         assert thread.saver is not None and thread.thread_id is not None
         values, changed, seen = self._encode_changes(machine)
         late = self._settings.durability == "async"
-        if late and (source == "loop" or (source == "input" and (thread.ns or thread.run_id))):
-            origin = position.saved_id or ""
-            if source == "input":
-                origin = f"{position.saved_id}\0{thread.ns}\0{thread.run_id}"
-            machine.checkpoint_id = successor_id(origin, values)
+        if checkpoint_id is None:
+            checkpoint_id = self._make_late_id(source, values) if late else new_checkpoint_id()
+        updated = None if machine.changed is None else sorted(machine.changed)
+        machine.mark_saved(checkpoint_id)
         now = time.time()
         self.last = commit = Commit(
             thread.thread_id,
             thread.ns,
-            machine.checkpoint_id,
+            checkpoint_id,
             position.head,
             position.saved_id,
             now,
@@ -205,7 +210,7 @@ class CommitBuilder:
             values,
             changed,
             seen,
-            None if machine.changed is None else sorted(machine.changed),
+            updated,
             writes,
             lambda: machine.checkpoint(iso(now)),
         )
@@ -215,11 +220,19 @@ class CommitBuilder:
             and (commit.head != commit.parent_id or stores_by_put(thread.saver))
         ):
             self.freeze(commit)  # it may be asked for the whole state when the run has gone on
-        machine.unsaved = set()
-        machine.unsaved_seen = set()
         self._blobs.clear()
-        position.advance(machine.checkpoint_id)
+        position.advance(checkpoint_id)
         return commit
+
+    def _make_late_id(self, source: str, values: Mapping[str, Blob | None]) -> str:
+        """The id of a checkpoint that may be stored late: where the same one can come about again,
+        an id that is the same then."""
+        thread, saved_id = self._thread, self._position.saved_id
+        if source == "loop":
+            return successor_id(saved_id or "", values)
+        if source == "input" and (thread.ns or thread.run_id):
+            return successor_id(f"{saved_id}\0{thread.ns}\0{thread.run_id}", values)
+        return new_checkpoint_id()
 
     def _encode_changes(
         self, machine: Machine
@@ -267,6 +280,13 @@ class CommitBuilder:
         copied = Checkpoint(**{**checkpoint, "channel_values": values})
         commit.whole = lambda: copied
 
+    def describe(self, key: str, value: Any) -> None:
+        """Let the checkpoints that are built from now on say this in their metadata; None: no longer."""
+        if value is None:
+            self.metadata.pop(key, None)
+        else:
+            self.metadata[key] = value
+
     def stay_inside(self, found: CheckpointTuple) -> None:
         """What is built on this checkpoint of a nested graph is in the same ones of the graphs
         around it, so that these find it."""
@@ -283,14 +303,19 @@ class CommitBuilder:
 
     # -- durability "exit" -------------------------------------------------------------------------
 
+    def put_off(self, records: Iterable[TaskWrites]) -> None:
+        """Store these records at the end of the call."""
+        self.exit_records.extend(records)
+
     def postpone(self, machine: Machine, source: str) -> None:
         """A checkpoint is due, but all storing waits for the end of the call."""
-        machine.checkpoint_id = new_checkpoint_id()
+        machine.identify()
         self._exit_source = source
 
     def apply_unstored(self, machine: Machine, tasks: Sequence[Task]) -> None:
         """Apply a superstep that is not stored at once. Ctrl-C may come in between: half of it must
         not be stored."""
+        self.inner.clear()  # the tasks that ran those graphs are done
         self._applying = True
         try:
             machine.apply(tasks)
@@ -308,7 +333,7 @@ class CommitBuilder:
         if self._applying or not changed:
             return None
         source, self._exit_source = self._exit_source, "loop"
-        return self.build(machine, source, [])
+        return self.build(machine, source, [], machine.checkpoint_id)
 
     def leave_to(self, around: CommitBuilder, task: Task, commit: Commit) -> bool:
         """Leave the checkpoint of a nested graph that has finished to the run around it, if it is
@@ -321,6 +346,15 @@ class CommitBuilder:
             return False
         around.inner[self._thread.ns] = task, commit
         return True
+
+    def take_left(self, ns: str) -> Commit | None:
+        """What the nested graph of this namespace has left here, when its task runs it again."""
+        _, commit = self.inner.pop(ns, (None, None))
+        return commit
+
+    def left_by_unfinished(self) -> list[Commit]:
+        """What nested graphs have left here whose tasks are to go on later."""
+        return [commit for task, commit in self.inner.values() if not task.finished]
 
 
 def successor_id(origin: str, values: Mapping[str, Blob | None]) -> str:

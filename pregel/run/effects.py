@@ -61,17 +61,27 @@ class Entry:
     """Something to store: what the journal keeps of how that ended.
 
     Attributes:
-        commit: the checkpoint; None if it is only writes beside one.
+        commit: the checkpoint; None if it is only writes beside one, `checkpoint_id`.
         done: the saver has answered; `error` is what it raised, or None.
         posted: nobody waits for it. `of_call`: a `@task` call left it; should that fail, the whole
             run does.
     """
 
-    __slots__ = ("commit", "done", "error", "of_call", "posted", "writes")
+    __slots__ = (
+        "checkpoint_id", "commit", "done", "error", "of_call", "posted", "revision", "writes",
+    )  # fmt: skip
 
-    def __init__(self, commit: Commit | None, writes: Sequence[TaskWrites]) -> None:
+    def __init__(
+        self,
+        commit: Commit | None,
+        writes: Sequence[TaskWrites] = (),
+        checkpoint_id: str = "",
+        revision: int | None = None,
+    ) -> None:
         self.commit = commit
         self.writes = writes
+        self.checkpoint_id = checkpoint_id
+        self.revision = revision
         self.done = self.posted = self.of_call = False
         self.error: BaseException | None = None
 
@@ -79,24 +89,14 @@ class Entry:
 class Save(Entry):
     """Store a commit, or record writes beside a checkpoint."""
 
-    __slots__ = ("checkpoint_id",)
-
-    def __init__(
-        self, commit: Commit | None, writes: Sequence[TaskWrites] = (), checkpoint_id: str = ""
-    ) -> None:
-        super().__init__(commit, writes)
-        self.checkpoint_id = checkpoint_id
+    __slots__ = ()
 
 
 class Claim(Entry):
     """Record that this run brings answers to the head, if nobody else has recorded anything since
-    it was loaded."""
+    it was loaded, with `revision`."""
 
-    __slots__ = ("revision",)
-
-    def __init__(self, writes: Sequence[TaskWrites], revision: int | None) -> None:
-        super().__init__(None, writes)
-        self.revision = revision
+    __slots__ = ()
 
 
 class GiveWay:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...checkpoint.base import CheckpointTuple
-from ..names import DELIVERED, GRAPH
+from ..names import DELIVERED
 from ..program.version import apply_migration
 from ..superstep.machine import Machine
 from .effects import Effect, Load, Save
@@ -39,9 +39,9 @@ def load_checkpoint(run: Run) -> Generator[Effect, None, Loaded]:
     if run.thread.nested is not None:
         around = yield from load_around(run)
     if run.parent is not None:
-        done = run_of(run.parent).commits.inner.pop(run.thread.ns, None)
+        done = run_of(run.parent).commits.take_left(run.thread.ns)
         if done is not None:  # the task tries again, and finds what this graph has done
-            yield Save(done[1])
+            yield Save(done)
         seed = yield from load_seed(run)
         if seed is not None:
             return Loaded(seed.found, seed.head)
@@ -72,31 +72,21 @@ def load_machine(run: Run, loaded: Loaded) -> Machine:
         if loaded.head is not None:
             run.position.find_head(loaded.head)
         machine = Machine(program)
-        sign(machine)
+        machine.sign()
         if run.thread.saver is None and run.ns:
-            machine.checkpoint_id = (
-                run.ns
-            )  # the same when the task around it runs again, so ids are the same too
+            # The same when the task around it runs again, so that ids are the same too.
+            machine.identify(run.ns)
         run.start(machine)
         return machine
     mine = apply_migration(found, program.fingerprint, run.settings.migrate)
     records = read_records(mine.pending_writes or ())
-    machine = Machine(program, mine.checkpoint, mine.metadata["step"] + 1)
-    machine.carried_ids = kept_ids(records)
+    machine = Machine(program, mine.checkpoint, mine.metadata["step"] + 1, kept_ids(records))
     in_place = ns_of(mine.config) == run.ns
     if not in_place:  # it goes on in a namespace of its own, where nothing is stored yet
         machine.mark_all_unsaved()
     if mine is not found:
         machine.replace(found.checkpoint)
-    sign(machine)
+    machine.sign()
     run.position.load(mine, records, loaded.head, in_place=in_place)
     run.start(machine)
     return machine
-
-
-def sign(machine: Machine) -> None:
-    """Let the next checkpoint say which graph has made it, unless the one before has said so."""
-    mine = machine.program.fingerprint
-    if mine and machine.seen.get(GRAPH) != mine:
-        machine.seen[GRAPH] = dict(mine)
-        machine.unsaved_seen.add(GRAPH)

@@ -11,7 +11,7 @@ from collections.abc import Generator, Sequence
 
 from ...checkpoint.base import ERROR, ERROR_SOURCE
 from ..errors import GraphDrained, GraphRecursionError, ParentCommand
-from ..superstep.ids import new_checkpoint_id
+from ..superstep.attempt_state import Pause
 from ..superstep.interrupts import is_listed, questions
 from ..superstep.machine import Machine
 from ..superstep.task import Task, handler_of, in_path_order
@@ -67,58 +67,62 @@ def _loop(run: Run, machine: Machine, passed: int) -> Effects:
     """Superstep after superstep, until nothing is left, a question is open, or the limit is
     reached.
 
+    What a run does not use costs one look per superstep here, and no call (benchmarks P1, P2).
+
     Args:
         passed: the machine's tick up to which breakpoints count as passed.
     """
     settings, output, position = run.settings, run.output, run.position
-    effect, taken, streams = RunTasks(), 0, output.streams
-    unsaved = run.thread.saver is None and not streams and not output.keeps_view
-    seen, watched = bool(streams) or output.live, run.watched
+    streams, before, after = output.streams, settings.interrupt_before, settings.interrupt_after
+    shown, stored = bool(streams) or output.live, run.thread.saver is not None
+    kept, watched = stored or bool(streams) or output.keeps_view, run.watched
+    effect, taken = RunTasks(), 0
     while True:
-        machine.remaining = settings.limit - taken
-        tasks = machine.plan()
-        for task in tasks:
-            task.run = run
+        # Plan.
+        tasks = machine.plan(run, remaining=settings.limit - taken)
         if streams:
             _show_checkpoint(run, tasks)
         if not tasks:
             return
-        if len(tasks) > 1 or not tasks[0].node.hidden:
-            if taken >= settings.limit:
-                raise _limit_reached(run, tasks)
-            taken += 1
-        may_stop = settings.interrupt_before or settings.control.drain_reason is not None
-        if may_stop and _stops_before(run, tasks, new=machine.tick > passed):
-            output.pause()
+        # Stop before it starts?
+        counts = len(tasks) > 1 or not tasks[0].node.hidden
+        if counts and taken >= settings.limit:
+            raise _limit_reached(run, tasks)
+        taken += counts
+        if before and machine.tick > passed and _stops_before(run, tasks):
             return
+        if settings.control.drain_reason is not None:
+            raise GraphDrained(settings.control.drain_reason)
+        # Run.
         if position.records:
             _restore(run, tasks)
+        ended = True
         try:
-            if seen or position.records or (watched and len(tasks) > 1):
+            if shown or position.records or (watched and len(tasks) > 1):
                 yield from _run_tasks(run, tasks, effect)
             else:
                 effect.tasks = tasks  # nobody looks until all have ended
                 yield effect
             if run.deadline is not None:
                 run.deadline.check()
-            ended = _all_finished(tasks)
-            if not ended:
-                tasks = yield from _handle_errors(run, tasks, effect)
-                ended = _all_finished(tasks)
+            for task in tasks:  # all() with a generator would call once for each task (P8)
+                if not task.finished:
+                    tasks, ended = yield from _handle_errors(run, tasks, effect)
+                    break
         except GeneratorExit:
             raise
         except BaseException:
             yield from _end_by_force(run, machine, tasks)
             raise
+        # End.
         if not ended:
             yield from _end_badly(run, machine, tasks)
             return
-        if unsaved:
-            machine.apply(tasks)
-        else:
+        if kept:
             yield from _end_superstep(run, machine, tasks)
-        if settings.interrupt_after and is_listed(tasks, settings.interrupt_after):
-            _stop_after(run, machine)
+        else:
+            machine.apply(tasks)
+        if after and _stops_after(run, machine, tasks):
             return
         if len(tasks) > WIDE:
             yield GiveWay()
@@ -131,17 +135,10 @@ def _end_by_force(run: Run, machine: Machine, tasks: Sequence[Task]) -> Effects:
     If that is everything, the superstep has ended: left half-way, nothing would be seen to come
     next, though its writes may lead on.
     """
-    if _all_finished(tasks) and not run.abandoned:
+    if all(task.finished for task in tasks) and not run.abandoned:
         yield from _end_superstep(run, machine, tasks)
     else:
         yield from _record_unfinished(run, tasks)
-
-
-def _all_finished(tasks: Sequence[Task]) -> bool:
-    for task in tasks:  # noqa: SIM110  # all() with a generator costs more than the loop it runs in
-        if not task.finished:
-            return False
-    return True
 
 
 def _show_checkpoint(run: Run, tasks: Sequence[Task]) -> None:
@@ -164,31 +161,27 @@ def _limit_reached(run: Run, tasks: Sequence[Task]) -> GraphRecursionError:
     )
 
 
-def _stops_before(run: Run, tasks: Sequence[Task], *, new: bool) -> bool:
-    """Whether a breakpoint stops this superstep before it starts; or a drain, which raises.
-
-    Args:
-        new: the run has not stopped here before.
-    """
-    before, control = run.settings.interrupt_before, run.settings.control
-    if before and new and is_listed(tasks, before):
-        for stream in run.output.streams:
-            stream.breakpoint(tasks)
-        return True
-    if control.drain_requested:
-        raise GraphDrained(control.drain_reason or "")
-    return False
+def _stops_before(run: Run, tasks: Sequence[Task]) -> bool:
+    """Whether a breakpoint stops the run before this superstep starts."""
+    if not is_listed(tasks, run.settings.interrupt_before):
+        return False
+    for stream in run.output.streams:
+        stream.breakpoint(tasks)
+    run.output.pause()
+    return True
 
 
-def _stop_after(run: Run, machine: Machine) -> None:
-    """A breakpoint stops the run after this superstep."""
-    streams = run.output.streams
-    if streams:
+def _stops_after(run: Run, machine: Machine, tasks: Sequence[Task]) -> bool:
+    """Whether a breakpoint stops the run after this superstep."""
+    if not is_listed(tasks, run.settings.interrupt_after):
+        return False
+    if run.output.streams:
         following = upcoming(run, machine)
         _show_checkpoint(run, following)
-        for stream in streams:
+        for stream in run.output.streams:
             stream.breakpoint(following)
     run.output.pause()
+    return True
 
 
 def _restore(run: Run, tasks: Sequence[Task]) -> None:
@@ -201,19 +194,13 @@ def _restore(run: Run, tasks: Sequence[Task]) -> None:
         if record is None:
             continue
         if record.finished:
-            task.writes = record.writes
-            task.finished = task.restored = task.recorded = True
+            task.restore(record.writes)
+            task.mark_recorded()
         elif record.error is not None:
-            if (
-                record.routed
-                and task.node.handler is not None
-                and isinstance(record.error, Exception)
-            ):
-                task.error, task.restored = record.error, True  # its handler had taken over
-        else:
-            questions = run.answers.still_asked(record, given)
-            if questions:
-                task.interrupts, task.paused, task.restored = questions, True, True
+            if record.routed and task.node.handler is not None:
+                task.restore(error=record.error)  # its handler had taken over
+        elif asked := run.answers.still_asked(record, given):
+            task.restore(pause=Pause(asked))
 
 
 def _run_tasks(run: Run, tasks: Sequence[Task], effect: RunTasks) -> Effects:
@@ -221,12 +208,10 @@ def _run_tasks(run: Run, tasks: Sequence[Task], effect: RunTasks) -> Effects:
     if run.output.streams:
         yield from _show_starts(run, tasks)
         _show_ends(run, [task for task in tasks if task.restored])
-    effect.tasks = [t for t in tasks if not t.restored]
+    effect.tasks = [task for task in tasks if not task.restored]
     effect.batch = None
-    if not effect.tasks:
-        return
-    unseen = set(effect.tasks) if run.output.streams else set()
-    while True:
+    unseen = set(effect.tasks)
+    while unseen:
         try:
             yield effect
         except BaseException:
@@ -239,7 +224,7 @@ def _run_tasks(run: Run, tasks: Sequence[Task], effect: RunTasks) -> Effects:
         if not effect.open:
             return
         if run.records_early:
-            yield from _record(run, [t for t in effect.finished if t.finished])
+            yield from _record(run, [task for task in effect.finished if task.finished])
 
 
 def _show_starts(run: Run, tasks: Sequence[Task]) -> Effects:
@@ -263,27 +248,28 @@ def _show_ends(run: Run, tasks: Sequence[Task]) -> None:
 
 
 def _handle_errors(
-    run: Run, tasks: Sequence[Task], effect: RunTasks
-) -> Generator[Effect, None, list[Task]]:
-    """Let error handlers take the places of the tasks that failed, in the same superstep; returns
-    its tasks."""
-    failed = [t for t in tasks if t.error is not None and not t.fatal]
+    run: Run, tasks: list[Task], effect: RunTasks
+) -> Generator[Effect, None, tuple[list[Task], bool]]:
+    """Let error handlers take the places of the tasks that failed, in the same superstep.
+
+    Returns:
+        The tasks of the superstep now, and whether all of them have finished.
+    """
+    failed = [task for task in tasks if task.error is not None and not task.fatal]
     if not failed:
-        return list(tasks)
+        return tasks, False
     if run.thread.saver is not None:
         yield from _record_failures(run, [task for task in failed if not task.restored])
     handlers = [handler_of(task) for task in failed]
     if run.position.records:
         _restore(run, handlers)
     yield from _run_tasks(run, handlers, effect)
-    for handler in handlers:
-        if (
-            handler.error is not None
-            and handler.cause is not None
-            and handler.error is not handler.cause.error
-        ):
-            handler.error.__cause__ = handler.error.__cause__ or handler.cause.error
-    return [*(t for t in tasks if t not in failed), *handlers]
+    for task, handler in zip(failed, handlers, strict=True):
+        error = handler.error
+        if error is not None and error is not task.error:
+            error.__cause__ = error.__cause__ or task.error
+    now = [*(task for task in tasks if task not in failed), *handlers]
+    return now, all(task.finished for task in now)
 
 
 def _record_failures(run: Run, failed: Sequence[Task]) -> Effects:
@@ -293,7 +279,7 @@ def _record_failures(run: Run, failed: Sequence[Task]) -> Effects:
         commits.encode_marks(task, {ERROR: task.error, ERROR_SOURCE: task.name}) for task in failed
     ]
     if run.settings.durability == "exit":
-        commits.exit_records += marks
+        commits.put_off(marks)
     elif marks and saved_id is not None:
         yield Save(None, marks, saved_id)
 
@@ -304,13 +290,12 @@ def _record(run: Run, tasks: Sequence[Task]) -> Effects:
     if tasks and saved_id is not None:
         yield Save(None, [run.commits.encode_writes(task) for task in tasks], saved_id)
         for task in tasks:
-            task.recorded = True
+            task.mark_recorded()
 
 
 def _end_superstep(run: Run, machine: Machine, tasks: Sequence[Task]) -> Effects:
     """The barrier: apply all writes, store the step, show the state."""
     commits, output = run.commits, run.output
-    commits.inner.clear()  # the tasks that ran those graphs are done
     if run.thread.saver is None:
         machine.apply(tasks)
     elif run.settings.durability == "exit":
@@ -326,7 +311,6 @@ def _end_superstep(run: Run, machine: Machine, tasks: Sequence[Task]) -> Effects
         except Exception as error:
             yield from _disown(run, tasks, error)
             raise
-        machine.checkpoint_id = new_checkpoint_id()
         yield Save(commits.build(machine, "loop", writes))
     if output.streams or output.keeps_view:
         output.show_values(machine)
@@ -354,14 +338,14 @@ def _end_badly(run: Run, machine: Machine, tasks: Sequence[Task]) -> Effects:
     yield from _record_unfinished(run, tasks)
     if failed:
         raise _loudest(failed)
-    rejected = next((task.rejected for task in tasks if task.rejected is not None), None)
+    pauses = [task.pause for task in tasks if task.pause is not None]
+    rejected = next((pause.rejected for pause in pauses if pause.rejected is not None), None)
     if rejected is not None:
         if run.parent is None:
             raise rejected
-        run.parent.rejected_inside = (
-            rejected  # told at the end of the outermost run, when all is recorded
-        )
-    run.output.pause(questions(tasks), only_asked=not any(task.raised for task in tasks))
+        # Raised at the end of the outermost run, when all is recorded.
+        run.parent.current.rejected_inside = rejected
+    run.output.pause(questions(tasks), only_asked=not any(pause.raised for pause in pauses))
     run.output.keep_preview(machine, [pair for t in tasks if t.finished for pair in t.writes])
 
 
@@ -371,9 +355,8 @@ def _record_unfinished(run: Run, tasks: Sequence[Task]) -> Effects:
         return
     yield from _save_at_exit(run)
     commits, saved_id = run.commits, run.position.saved_id
-    for task, commit in [*commits.inner.values()]:
-        if not task.finished:
-            yield Save(commit)
+    for commit in commits.left_by_unfinished():
+        yield Save(commit)
     records = list(commits.exit_records)
     for task in tasks:
         if task.finished:
@@ -424,12 +407,10 @@ def _save_at_exit(run: Run, *, finished: bool = False) -> Effects:
     if commit is None:
         return
     parent = run.parent
-    if (
-        finished
-        and parent is not None
-        and run.commits.leave_to(run_of(parent).commits, parent, commit)
-    ):
-        return
+    if finished and parent is not None:
+        around = run_of(parent).commits
+        if run.commits.leave_to(around, parent, commit):
+            return
     yield Save(commit)
     if run.output.streams:
         _show_checkpoint(run, upcoming(run, run.machine))

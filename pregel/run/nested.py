@@ -8,8 +8,8 @@ up, after a crash for example, goes there too.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Generator
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from ...checkpoint.base import CONTINUES, BaseCheckpointSaver, CheckpointTuple, address
@@ -112,27 +112,17 @@ def find_route(run: Run, machine: Machine) -> None:
     place, _ = split_number(route.stages[0][0])
     stable = not has_task_ids(place)
     led = [task for task in tasks if child_ns(ns, task.name, task.id, stable=stable) == place]
-    route.task = led[0].path_text if led else None
-    if route.asked:
-        open_ = waiting_questions(tasks, run.position.records)
-        route.waits = run.position.at_head and any(question in open_ for question in route.asked)
+    open_ = waiting_questions(tasks, run.position.records) if run.position.at_head else {}
+    waits = not open_.keys().isdisjoint(route.asked)
+    run.replay.follow(replace(route, task=led[0].path_text if led else None, waits=waits))
 
 
-@contextmanager
-def note_route(run: Run) -> Iterator[None]:
-    """Note the route in the metadata of the checkpoint that is built meanwhile."""
+def noted_route(run: Run) -> dict[str, Any] | None:
+    """The route as the metadata of a fork tell it; None if it leads nowhere."""
     route = run.replay.route
     if route is None or not route.stages:
-        yield
-        return
-    run.commits.metadata[INSIDE] = {
-        "stages": [[*stage] for stage in route.stages],
-        "task": route.task,
-    }
-    try:
-        yield
-    finally:
-        del run.commits.metadata[INSIDE]
+        return None
+    return {"stages": [[*stage] for stage in route.stages], "task": route.task}
 
 
 def load_seed(run: Run) -> Generator[Effect, None, Load | None]:
@@ -180,7 +170,7 @@ def load_seed(run: Run) -> Generator[Effect, None, Load | None]:
         load.head = None  # nothing is stored yet where it goes on
     run.replay.seed(ns != thread.ns or not stopped_here(run, load.found))
     run.replay.rewind_to(without_ids(thread.ns), rewind_point(run, load.found))
-    run.replay.begin_rewind().entered.add(thread.ns)
+    run.replay.begin_rewind().enter(thread.ns)
     return load
 
 
@@ -203,7 +193,7 @@ def starts_from(run: Run) -> Load:
     rewind, ns = run.replay.rewind, run.thread.ns
     if rewind is None or not ns or has_task_ids(ns) or ns in rewind.entered:
         return Load()
-    rewind.entered.add(ns)
+    rewind.enter(ns)
     around = without_ids(ns)
     while around:
         around = enclosing_names(around)

@@ -86,7 +86,7 @@ class OpenWork:
         are the run's."""
         before = {id(task): known for task, known in self.tasks}
         kept = match(run, [task for task, _ in self.tasks], upcoming(run, machine))
-        machine.carried_ids = {new.path: old.id for old, new in kept}
+        machine.carry({new.path: old.id for old, new in kept})
         records = {old.id: _going_on(before[id(old)], new.path) for old, new in kept}
         if kept:
             records.update(

@@ -63,9 +63,14 @@ class Output:
         self.streams = (*self.streams, own)
         self.live = self.live or own.live or self._program.eager
 
-    def wake_by(self, wake: Callable[[], None]) -> None:
-        """Let this be called whenever a chunk is there."""
+    def open(self, wake: Callable[[], None]) -> deque[Any]:
+        """The queue from which the driver takes the chunks; `wake` is called whenever one is there."""
         self.wake = wake
+        return self.chunks
+
+    def drop_chunks(self) -> None:
+        """Nobody is shown a superstep that could not be stored."""
+        self.chunks.clear()
 
     def _hand_over(self, chunk: Any) -> None:
         self.chunks.append(chunk)

@@ -70,6 +70,10 @@ class Position:
         parent = self.found.parent_config
         self.saved_id = parent["configurable"]["checkpoint_id"] if parent is not None else None
 
+    def note_command(self, record: TaskRecord) -> None:
+        """This call has brought something, too."""
+        self.records[NULL_TASK_ID] = record
+
     def replace_records(self, records: Mapping[str, TaskRecord]) -> None:
         """These are the records that count from now on."""
         self.records = dict(records)

@@ -52,6 +52,10 @@ class Rewind:
     points: dict[str, tuple[RunnableConfig, BaseCheckpointSaver]] = field(default_factory=dict)
     entered: set[str] = field(default_factory=set)
 
+    def enter(self, ns: str) -> None:
+        """The graph of this namespace has gone back."""
+        self.entered.add(ns)
+
 
 class Replay:
     """What of a run is done anew.

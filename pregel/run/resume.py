@@ -8,9 +8,10 @@ perform none.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from ...checkpoint.base import CLAIM, NULL_TASK_ID, TaskWrites
+from ...checkpoint.base import CLAIM, TaskWrites
 from ..errors import InvalidUpdateError, UnknownInterruptError
 from ..names import BY_COMMAND, DELIVERED, START
 from ..program.writes import Pair, StateWriter
@@ -137,10 +138,7 @@ def pending_tasks(run: Run, machine: Machine) -> list[Task]:
 
 def upcoming(run: Run, machine: Machine) -> list[Task]:
     """The tasks of the next superstep, to be looked at: their input is not coerced."""
-    tasks = machine.plan(coerce=False)
-    for task in tasks:
-        task.run = run
-    return tasks
+    return machine.plan(run, coerce=False)
 
 
 def open_questions(run: Run, machine: Machine) -> tuple[Interrupt, ...]:
@@ -208,29 +206,28 @@ def record_command(run: Run, writes: Sequence[Pair]) -> Effects:
     claimed, found = run.answers.claimed, position.found
     if (claimed is None and not writes) or found is None:
         return
-    null = position.records.setdefault(NULL_TASK_ID, TaskRecord())
-    null.writes = [*null.writes, *writes]
-    pairs: list[Pair] = list(null.writes)
+    before = position.command or TaskRecord()
+    pairs = [*before.writes, *writes]
+    claim = before.claim
     if claimed is not None or run_id is not None:
-        before = claim_of(run)
-        taken = [
-            *(before["taken"] if before is not None else ()),
-            *([run_id] if run_id is not None else ()),
-        ]
-        held = claimed
-        if held is None:
-            held = before["answers"] if before is not None else {}
-        null.claim = ClaimRecord(
+        taken, held = [], claimed or {}
+        if claim is not None:
+            taken, held = [*claim["taken"]], claim["answers"] if claimed is None else claimed
+        if run_id is not None:
+            taken.append(run_id)
+        claim = ClaimRecord(
             answers=dict(held),
             run_id=run_id,
             taken=taken,
             before=[*given_answers(position.records)],
             live=claimed is not None,
         )
-        pairs.append((CLAIM, null.claim))
+    position.note_command(replace(before, writes=pairs, claim=claim))
+    if claimed is not None or run_id is not None:
+        pairs = [*pairs, (CLAIM, claim)]
     record = run.commits.encode_command(pairs)
     if claimed is not None:
-        yield Claim([record], found.revision)
+        yield Claim(None, [record], revision=found.revision)
     else:
         yield Save(None, [record], position.saved_id or "")
 
@@ -281,7 +278,7 @@ def note_deliveries(run: Run) -> None:
         if run_id != run.thread.run_id
     ]
     if before or taken:
-        run.commits.metadata[DELIVERED] = [*dict.fromkeys([*before, *taken])][-MOST_DELIVERED:]
+        run.commits.describe(DELIVERED, [*dict.fromkeys([*before, *taken])][-MOST_DELIVERED:])
 
 
 # -- on another branch -----------------------------------------------------------------------------
@@ -297,10 +294,9 @@ def move_answers(
         before: what was recorded of each task, and its namespace then.
         tasks: the same tasks in the fork.
     """
-    given, moved = answers.by_id, {}
+    moved: dict[str, str] = {}
     records: dict[str, TaskRecord] = {}
     for (record, old_ns), task in zip(before, tasks, strict=True):
-        task.run = run
         digits, shown = task_digits(old_ns), {question.id for question in record.interrupts}
         kept = {
             q: answer
@@ -311,11 +307,10 @@ def move_answers(
             records[task.id] = TaskRecord(
                 answers={moved_id(q, task.ns): answer for q, answer in kept.items()}
             )
-        for question in [q for q in given if q[TASK] == digits]:
-            moved[moved_id(question, task.ns)] = given.pop(question)
+        moved.update((q, moved_id(q, task.ns)) for q in answers.by_id if q[TASK] == digits)
     run.position.replace_records(records)
     route = run.replay.route
-    left = [q for q in given if route is None or (not route.stages and q in route.asked)]
-    if left:  # a nested graph's questions: that starts over, and takes the answer when it asks
-        answers.bring_first(next(given.pop(question) for question in left))
-    given.update(moved)
+    inside = [q for q in answers.by_id if q not in moved]
+    if route is not None:
+        inside = [q for q in inside if not route.stages and q in route.asked]
+    answers.move(moved, inside[0] if inside else None)

@@ -43,13 +43,14 @@ class Run:
         commits: builds what is stored.
         output: readers, and the result.
         replay: where nested graphs go on when a checkpoint around them is done anew.
-        journal: by which all is stored; the driver's.
+        journal: by which all is stored; the driver's. None if nothing is.
         cancelled: it was cut short: whatever of its `@task` calls can be ended ends.
         payload_cache: what executors keep for all its tasks, by executor.
     """
 
     __slots__ = (
         "_calls",
+        "_open_calls",
         "answers",
         "cancelled",
         "commits",
@@ -57,7 +58,6 @@ class Run:
         "journal",
         "machine",
         "ns",
-        "open_calls",
         "output",
         "parent",
         "payload_cache",
@@ -129,7 +129,7 @@ class Run:
         self.machine: Machine = None  # type: ignore[assignment]  # the loop loads it
         self.journal: Any = None
         self._calls: Any = None
-        self.open_calls: Callable[[Run], Any] | None = None
+        self._open_calls: Callable[[Run], Any] | None = None
         self.cancelled = False
         self.payload_cache: Final[dict[Any, Any]] = {}
 
@@ -143,6 +143,15 @@ class Run:
         return tuple(filter(None, below))
 
     # -- how it stands -----------------------------------------------------------------------------
+
+    def use_driver(self, journal: Any, open_calls: Callable[[Run], Any]) -> None:
+        """A driver carries the run out.
+
+        Args:
+            journal: by which all is stored, or None.
+            open_calls: makes `calls`.
+        """
+        self.journal, self._open_calls = journal, open_calls
 
     def start(self, machine: Machine) -> None:
         """The state is loaded."""
@@ -186,8 +195,8 @@ class Run:
         if self._calls is None:
             with _opening:
                 if self._calls is None:
-                    assert self.open_calls is not None
-                    self._calls = self.open_calls(self)
+                    assert self._open_calls is not None
+                    self._calls = self._open_calls(self)
         return self._calls
 
     def previous(self) -> Any:
@@ -245,8 +254,7 @@ def _nested_thread(graph: Graph, config: RunnableConfig, parent: Task) -> Thread
     saver = own if isinstance(own, BaseCheckpointSaver) else around.thread.saver
     if own is False:
         saver = None
-    count = parent.children
-    parent.children += 1
+    count = parent.count_graph()
     ns = numbered_ns(child_ns(around.ns, parent.name, parent.id, stable=own is True), count)
     around.program.nested.setdefault(numbered_ns(parent.name, count), graph)
     run_id = find_run_id(config)

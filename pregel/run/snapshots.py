@@ -55,9 +55,9 @@ class View:
 
 def view(program: Program, found: CheckpointTuple, *, live: bool) -> View:
     """Bring a stored checkpoint to life, with the tasks that follow it."""
-    machine = Machine(program, found.checkpoint, found.metadata.get("step", -1) + 1)
     records = read_records(found.pending_writes or ())
-    machine.carried_ids = kept_ids(records)
+    step = found.metadata.get("step", -1) + 1
+    machine = Machine(program, found.checkpoint, step, kept_ids(records))
     for task_id, spans in (found.spans or {}).items():
         if task_id in records:
             records[task_id].spans = tuple(spans)
@@ -71,11 +71,8 @@ def view(program: Program, found: CheckpointTuple, *, live: bool) -> View:
 def plan_to_look(machine: Machine, ns: str) -> list[Task]:
     """The tasks of the next superstep, to be looked at: their input is not coerced, and nothing can
     run them."""
-    tasks = machine.plan(coerce=False)
     place: Any = StoredRun(machine.program, machine, ns)
-    for task in tasks:
-        task.run = place
-    return tasks
+    return machine.plan(place, coerce=False)
 
 
 def _answerable(seen: View) -> set[str]:

@@ -14,7 +14,6 @@ from ...checkpoint.base import CONTINUES, TaskWrites
 from ..errors import GraphChangedError, InvalidUpdateError, nearest, warn
 from ..names import COPY, END, INPUT
 from ..program.program import CompiledNode
-from ..superstep.ids import new_checkpoint_id
 from ..superstep.machine import Machine
 from ..superstep.task import Task, in_path_order
 from ..types import StateUpdate
@@ -130,17 +129,17 @@ def _cut(run: Run, source: str, writes: list[TaskWrites], left: OpenWork | None 
     Args:
         left: what goes on in it; None: nothing does.
     """
-    machine, metadata, found = run.machine, run.commits.metadata, run.position.found
-    machine.checkpoint_id = new_checkpoint_id()
+    machine, found = run.machine, run.position.found
     carried: list[TaskWrites] = []
-    metadata.pop(CONTINUES, None)
+    continues: list[str] | None = None
     if left is None:
         run.position.replace_records({})
     else:
         carried = left.carry(run, machine)
     if carried and found is not None:
-        continued: Any = found.metadata.get(CONTINUES, ())
-        metadata[CONTINUES] = [*continued, found.checkpoint["id"]]
+        earlier: Any = found.metadata.get(CONTINUES, ())
+        continues = [*earlier, found.checkpoint["id"]]
+    run.commits.describe(CONTINUES, continues)
     commit = run.commits.build(machine, source, writes)
     commit.carried = carried
     yield Save(commit)
@@ -153,8 +152,8 @@ def _update(run: Run, machine: Machine, updates: Sequence[StateUpdate]) -> Effec
     """The named nodes' writers run over the values. What the open superstep has done so far is
     kept: a task to which the update leads again goes on as it is, with its questions and results;
     what others had finished is applied."""
-    if run.position.found is None and machine.step < 0:
-        machine.step = 0  # a thread that begins with an update has no input step
+    if run.position.found is None:
+        machine.skip_input()
     at_head = run.position.at_head
     pending = upcoming(run, machine)
     finished = _finished(run, pending)
@@ -274,7 +273,7 @@ def _finished(run: Run, pending: Sequence[Task]) -> list[Task]:
     for task in with_handlers(pending, run.position.records):
         known = run.position.records.get(task.id, TaskRecord())
         if known.finished and run.position.at_head:
-            task.writes = known_only(known.writes, run.machine)
+            task.restore(known_only(known.writes, run.machine))
             found.append(task)
             if task.cause is not None:
                 found.append(task.cause)  # it failed, but its handler has dealt with that
@@ -304,20 +303,18 @@ def _task(
         raise InvalidUpdateError(
             f"as_node: node {name!r} has no writers, so it cannot write an update"
         )
-    here = (
-        next((task for task in pending if task.name == name), None)
-        if update.as_node is not None
-        else None
-    )
-    task = Task(
-        _writers_only(node), here.path if here is not None else (INPUT, place), update.values
-    )
-    task.run = run
-    if here is not None:
-        task.send = (
-            here.send
-        )  # then the node has not seen what triggers it, by which it may be pending as well
-    task._id = update.task_id or (here.id if here is not None else None)
+    here = None
+    if update.as_node is not None:
+        here = next((task for task in pending if task.name == name), None)
+    node = _writers_only(node)
+    if here is None:
+        task = Task(node, (INPUT, place), update.values, run)
+    else:
+        # With its Send: then the node has not seen what triggers it, by which it may be pending too.
+        task = Task(node, here.path, update.values, run, here.send)
+        task.carry_id(here.id)
+    if update.task_id:
+        task.carry_id(update.task_id)
     return task
 
 
@@ -377,17 +374,9 @@ def _find_own_nodes(machine: Machine) -> list[str]:
 
 def _clear(run: Run, machine: Machine) -> None:
     """Keep what is done, drop what is pending."""
-    if run.position.found is None and machine.step < 0:
-        machine.step = 0
-        machine.apply_edit((), keep=())
-        return
     pending = upcoming(run, machine)
     handled = [task for task in _finished(run, pending) if task not in pending]
-    machine.apply([*pending, *handled])
-    step = machine.step
-    while left := machine.plan(coerce=False):
-        machine.apply(left)  # what the kept writes would have started is dropped as well
-    machine.step = step
+    machine.clear([*pending, *handled])
 
 
 def _feed(run: Run, machine: Machine, values: Any) -> None:
@@ -411,16 +400,16 @@ def _duplicate(run: Run, machine: Machine, values: Any) -> Effects:
     finished = _finished(run, upcoming(run, machine))
     run.position.build_beside()
     machine.mark_all_unsaved()
-    machine.step += 1
-    machine.checkpoint_id, machine.carried_ids = new_checkpoint_id(), {}
+    machine.identify()
+    machine.begin_anew()
     # What `get_state` showed as done stays done; in the clone the same tasks have other ids.
     done = {task.path: task.writes for task in finished}
     clones = [task for task in upcoming(run, machine) if task.path in done]
     run.position.replace_records({})
     for task in clones:
-        task.writes = done[task.path]
+        task.restore(done[task.path])
     carried = [run.commits.encode_writes(task) for task in clones]
-    commit = run.commits.build(machine, "fork", [])
+    commit = run.commits.build(machine, "fork", [], machine.checkpoint_id)
     commit.carried = carried
     yield Save(commit)
     run.position.replace_records(

@@ -28,7 +28,11 @@ class SuperstepView(Protocol):
             nobody has asked.
     """
 
-    checkpoint_id: str
+    @property
+    def checkpoint_id(self) -> str: ...
+
+    def identify(self) -> str:
+        """Make it an id, and return that."""
 
     @property
     def step(self) -> int:

@@ -20,6 +20,9 @@ class Scheduled(Protocol):
     node: CompiledNode
 
     @property
+    def order(self) -> tuple[Any, ...] | int: ...
+
+    @property
     def path(self) -> tuple[Any, ...]: ...
 
 
@@ -38,8 +41,11 @@ def task_id(checkpoint_id: str, ns: str, step: int, task: Scheduled) -> str:
 
     The parts are joined with NUL so that no two lists of parts give the same text.
     """
-    node, path = task.node, task.path
-    kind = node.identity if path == node.path else "\0".join((path[0], path_text(path[1:])))
+    node = task.node
+    kind = node.identity
+    if task.order != node.path:
+        path = task.path
+        kind = "\0".join((path[0], path_text(path[1:])))
     return _hash(f"{checkpoint_id}\0{ns}\0{step}\0{node.name}\0{kind}")
 
 

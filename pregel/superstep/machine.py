@@ -14,11 +14,15 @@ from typing import Any
 from ...channels.base import MISSING, EmptyChannelError
 from ...checkpoint.base import CHECKPOINT_FORMAT, Checkpoint
 from ..errors import InvalidUpdateError, nearest
-from ..names import INPUT, TASKS
+from ..names import GRAPH, INPUT, TASKS
 from ..program.program import CompiledNode, Program
 from ..program.writes import Pair
+from .context import TaskContext
+from .ids import new_checkpoint_id
 from .state import Channel, LiveState, collect_writes, group_by_channel
 from .task import Task, in_path_order
+
+NONE_CARRIED: Mapping[tuple[Any, ...], str] = {}
 
 
 class Machine(LiveState):
@@ -33,7 +37,11 @@ class Machine(LiveState):
     __slots__ = ("carried_ids", "checkpoint_id")
 
     def __init__(
-        self, program: Program, checkpoint: Checkpoint | None = None, step: int = -1
+        self,
+        program: Program,
+        checkpoint: Checkpoint | None = None,
+        step: int = -1,
+        carried_ids: Mapping[tuple[Any, ...], str] = NONE_CARRIED,
     ) -> None:
         self.program = program
         self.step = step
@@ -43,7 +51,7 @@ class Machine(LiveState):
         self.unsaved: set[str] = set()
         self.unsaved_seen: set[str] = set()
         self.cache = {}
-        self.carried_ids: Mapping[tuple[Any, ...], str] = {}
+        self.carried_ids = carried_ids
         self.checkpoint_id = ""
         self.versions: dict[str, int] = {}
         self.seen: dict[str, dict[str, int]] = {}
@@ -80,14 +88,23 @@ class Machine(LiveState):
 
     # -- plan --------------------------------------------------------------------------------------
 
-    def plan(self, *, coerce: bool = True) -> list[Task]:
+    def plan(
+        self,
+        run: TaskContext[Task] | None = None,
+        *,
+        coerce: bool = True,
+        remaining: int = 0,
+    ) -> list[Task]:
         """The tasks of the next superstep: Sends by index, then triggered nodes by name.
 
         A superstep costs what changed: no node is looked at that no changed channel triggers.
 
         Args:
+            run: the call to which the tasks belong.
             coerce: apply the nodes' mappers; False when nobody will run the tasks.
+            remaining: how many supersteps the call may still take, this one counted.
         """
+        self.remaining = remaining
         program, changed = self.program, self.changed
         tasks: list[Task] = []
         if TASKS in self.expiring:
@@ -103,15 +120,13 @@ class Machine(LiveState):
                         f"step {self.step}: a Send goes to the unknown node {send.node!r}; "
                         f"{nearest(send.node, nodes)}"
                     )
-                task = Task(node, index, send.arg)
-                task.send = send
-                tasks.append(task)
+                tasks.append(Task(node, index, send.arg, run, send))
         # After loading it is not known what changed last, so all that ever changed is a candidate:
         # the versions that each node has seen tell which of these it has run for.
         for name in self._candidates(self.versions if changed is None else changed):
             node = program.nodes[name]
             if self._is_triggered(node):
-                self._add_pulled(node, tasks, coerce)
+                self._add_pulled(node, tasks, run, coerce)
         return tasks
 
     def _candidates(self, changed: Iterable[str]) -> Sequence[str]:
@@ -147,7 +162,9 @@ class Machine(LiveState):
                 return True
         return False
 
-    def _add_pulled(self, node: CompiledNode, tasks: list[Task], coerce: bool) -> None:
+    def _add_pulled(
+        self, node: CompiledNode, tasks: list[Task], run: TaskContext[Task] | None, coerce: bool
+    ) -> None:
         """Add the task of a triggered node; one whose only input is empty waits until that is
         filled."""
         reads = node.reads
@@ -170,7 +187,7 @@ class Machine(LiveState):
                 where = f"name {node.name!r} and path {node.path!r}, in step {self.step}"
                 error.add_note(f"Before task with {where}")
                 raise
-        tasks.append(Task(node, node.path, value))
+        tasks.append(Task(node, node.path, value, run))
 
     # -- apply -------------------------------------------------------------------------------------
 
@@ -199,7 +216,7 @@ class Machine(LiveState):
         self._mark_seen(tasks)
         self._swap(fresh, moved, changed)
         if self.carried_ids:
-            self.carried_ids = {}
+            self.carried_ids = NONE_CARRIED
         self.step += 1
 
     def apply_input(self, writes: Sequence[Pair], discarded: Sequence[Task]) -> None:
@@ -220,7 +237,7 @@ class Machine(LiveState):
         self.unsaved_seen.add(INPUT)
         self.held.clear()
         self._swap(fresh, moved, changed)
-        self.carried_ids = {}
+        self.carried_ids = NONE_CARRIED
         self.step += 1
 
     def apply_edit(self, tasks: Sequence[Task], keep: Sequence[Task]) -> None:
@@ -261,8 +278,33 @@ class Machine(LiveState):
             self._finish(*woken, due)
             self._swap(*woken)
             self.changed = None
-        self.carried_ids = {}
+        self.begin_anew()
+
+    def clear(self, pending: Sequence[Task]) -> None:
+        """End the open superstep with nothing to follow: what its tasks wrote is applied, and what
+        that would start is dropped. On a new thread there is nothing to end."""
+        if self.step < 0:
+            self.skip_input()
+            self.apply_edit((), keep=())
+            return
+        self.apply(pending)
+        step = self.step
+        while dropped := self.plan(coerce=False):
+            self.apply(dropped)
+        self.step = step
+
+    def skip_input(self) -> None:
+        """A thread that begins with an update has no superstep for its input."""
+        self.step = max(self.step, 0)
+
+    def begin_anew(self) -> None:
+        """The next tasks belong to a superstep of their own: none goes on from an earlier one."""
+        self.carried_ids = NONE_CARRIED
         self.step += 1
+
+    def carry(self, ids: Mapping[tuple[Any, ...], str]) -> None:
+        """The next tasks of these paths go on under these ids."""
+        self.carried_ids = ids
 
     def forget(self, names: Iterable[str]) -> None:
         """Let the next checkpoint say that these channels, which the program does not have, hold
@@ -296,6 +338,25 @@ class Machine(LiveState):
         self.changed = None if before is None else {*before, *(self.changed or ())}
 
     # -- store -------------------------------------------------------------------------------------
+
+    def identify(self, checkpoint_id: str | None = None) -> str:
+        """Give the state the id of the checkpoint that holds it; returns it. Without one it is new:
+        where nothing is stored, the ids of tasks must differ between runs all the same."""
+        self.checkpoint_id = checkpoint_id or new_checkpoint_id()
+        return self.checkpoint_id
+
+    def mark_saved(self, checkpoint_id: str) -> None:
+        """All that has changed by now is in this checkpoint."""
+        self.checkpoint_id = checkpoint_id
+        self.unsaved = set()
+        self.unsaved_seen = set()
+
+    def sign(self) -> None:
+        """Let the next checkpoint say which graph has made it, unless the one before has said so."""
+        mine = self.program.fingerprint
+        if mine and self.seen.get(GRAPH) != mine:
+            self.seen[GRAPH] = dict(mine)
+            self.unsaved_seen.add(GRAPH)
 
     def checkpoint(self, ts: str) -> Checkpoint:
         """The whole state, for a saver that stores nothing less."""

@@ -19,6 +19,7 @@ from ..errors import (
 from ..names import CACHED_WRITES
 from ..program.program import CompiledNode, NodeCache
 from ..types import Command, TimeoutPolicy
+from .attempt_state import Pause
 from .deadline import Deadline
 from .interrupts import questions_of
 from .task import Task, in_path_order
@@ -46,17 +47,16 @@ def failure_of(task: Task, error: BaseException) -> BaseException:
 
 def end_with_signal(task: Task, signal: GraphBubbleUp) -> None:
     """Note that a task pauses, or hands over to the graph around it."""
-    task.writes = []
-    task.finished = False
-    if isinstance(signal, GraphInterrupt):
-        noted = sorted(task.current.questions, key=lambda note: note[0])
-        asked = (*(question for _, question in noted), *questions_of(task, signal))
-        task.interrupts = tuple({question.id: question for question in asked}.values())
-        task.paused = True
-        task.raised = task.raised or signal.by_hand
-        task.rejected = signal.error or task.rejected_inside
-    else:
-        task.error = signal
+    task.discard()
+    if not isinstance(signal, GraphInterrupt):
+        task.fail(signal)
+        return
+    current = task.current
+    noted = sorted(current.questions, key=lambda note: note[0])
+    asked = (*(question for _, question in noted), *questions_of(task, signal))
+    once = {question.id: question for question in asked}
+    rejected = signal.error or current.rejected_inside
+    task.pause_with(Pause(tuple(once.values()), signal.by_hand, rejected))
 
 
 def end_with_error(task: Task, error: BaseException) -> None:
@@ -77,7 +77,7 @@ def end_with_error(task: Task, error: BaseException) -> None:
     step = run.machine.step
     where = f"task with name {task.name!r} and id {task.id!r}, in step {step}{thread}"
     error.add_note(f"During {where}")
-    task.error = error
+    task.fail(error)
 
 
 # -- inputs that must not be changed ---------------------------------------------------------------
@@ -120,31 +120,6 @@ def timeout_of(task: Task) -> TimeoutPolicy | None:
     return own or (None if policies is None else policies.timeout)
 
 
-def detach(task: Task) -> Task:
-    """A copy for an attempt that may have to be abandoned: nothing it does later reaches the
-    task."""
-    # Both are made on demand: the copy must find the task's, not make its own.
-    task.known_answers()
-    task.first_attempt_time()
-    copy = task.copy()
-    copy.writes = []
-    copy.noted = None
-    copy.answers = dict(task.known_answers())
-    return copy
-
-
-def merge_back(task: Task, copy: Task) -> None:
-    """Make what a detached copy has done the task's own."""
-    for name in _DONE_BY_ATTEMPT:
-        setattr(task, name, getattr(copy, name))
-
-
-_DONE_BY_ATTEMPT = (
-    "answers", "children", "finished", "noted", "passed_on", "raised", "rejected_inside",
-    "writes",
-)  # fmt: skip
-
-
 class StepLimit:
     """The limit on a whole superstep: its tasks run as detached copies, and what a copy has done
     counts if it ends in time.
@@ -169,9 +144,7 @@ class StepLimit:
         if run.machine.step != self._step:
             self._step, self._due = run.machine.step, time.monotonic() + self._seconds
         self._deadline = Deadline(above=run.deadline)
-        self._open = {detach(task): task for task in tasks}
-        for copy in self._open:
-            copy.deadline = self._deadline
+        self._open = {task.detach(self._deadline): task for task in tasks}
         return list(self._open)
 
     def remaining(self) -> float:
@@ -183,8 +156,7 @@ class StepLimit:
         if self._expired:
             return copy
         task = self._open.pop(copy)
-        for name in _OUTCOME:
-            setattr(task, name, getattr(copy, name))
+        task.take_outcome(copy)
         return task
 
     def expire(self) -> StepTimeoutError:
@@ -193,12 +165,6 @@ class StepLimit:
         self._deadline.abandon()
         late = in_path_order([*self._open.values()])
         return StepTimeoutError([task.name for task in late], self._seconds)
-
-
-_OUTCOME = (
-    "answers", "attempt", "error", "finished", "interrupts", "passed_on", "paused", "raised",
-    "rejected", "restored", "spans", "writes",
-)  # fmt: skip
 
 
 # -- results that may be reused --------------------------------------------------------------------
@@ -254,8 +220,7 @@ def cache_namespace(node: CompiledNode) -> tuple[str, ...]:
 
 def restore_result(task: Task, blob: Any) -> None:
     """Take a cached result as the task's own."""
-    task.writes = [tuple(pair) for pair in task.run.settings.serde.loads(blob)]
-    task.finished = task.restored = True
+    task.restore([tuple(pair) for pair in task.run.settings.serde.loads(blob)])
 
 
 def encode_result(task: Task, key: FullKey) -> dict[FullKey, Any]:

@@ -202,16 +202,15 @@ class LiveState(StateView):
             if channel.dropped:
                 warn(overwrite_warning(name, tasks))
             fresh[name] = channel
-        if expire:
-            self._expire(writes, fresh, noted)
+        unwritten = self.expiring.difference(writes) if expire else None
+        if unwritten:
+            self._expire(unwritten, fresh, noted)
 
-    def _expire(self, writes: Grouped, fresh: Channels, noted: Noted) -> None:
+    def _expire(self, names: Iterable[str], fresh: Channels, noted: Noted) -> None:
         """Give channels that live for one step, and got no writes in this one, an empty update."""
         moved, changed = noted
         blank = self.program.kinds.blank
-        for name in self.expiring:
-            if name in writes:
-                continue
+        for name in names:
             if name in blank and name not in fresh:
                 # A channel of ours becomes what it was at first. The program's own blank one is put
                 # in its place, which saves a copy and two calls (benchmark P1).
@@ -328,6 +327,9 @@ def overwrite_warning(key: str, tasks: Sequence[Task]) -> str:
     )
 
 
-def collect_writes(tasks: Iterable[Task]) -> dict[str, list[Any]]:
+def collect_writes(tasks: Sequence[Task]) -> dict[str, list[Any]]:
     """channel → values, in the order of the tasks."""
-    return group_by_channel(pair for task in tasks for pair in task.writes)
+    pairs: list[Pair] = []
+    for task in tasks:  # a generator would count one call for each task (benchmark P8)
+        pairs += task.writes
+    return group_by_channel(pairs)

@@ -13,52 +13,21 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, Literal
 
-from ..names import (
-    CHECKPOINT_NS,
-    HANDLER_PATH,
-    NODE,
-    PATH,
-    PUSH,
-    STEP,
-    TRIGGERS,
-    child_ns,
-)
+from ...checkpoint.base import TaskWrites
+from ...checkpoint.serde import Blob
+from ..names import CHECKPOINT_NS, HANDLER_PATH, NODE, PATH, PUSH, STEP, TRIGGERS, child_ns
 from ..program.program import CompiledNode, Reader, path_text
 from ..program.writes import Pair
 from ..runtime import ExecutionInfo, NodeError, Runtime
-from ..types import RunnableConfig, StreamMode, StreamWriter
+from ..types import Interrupt, RunnableConfig, StreamMode, StreamWriter
+from .attempt_state import AttemptState, Pause
 from .context import TaskContext
-from .deadline import Deadline
-from .ids import new_checkpoint_id, task_id
+from .deadline import ChildDeadline, Deadline
+from .ids import task_id
 from .task_answers import TaskAnswers, find_answers
 
 PUSH_TRIGGERS = (PUSH,)
 NO_ANSWERS: Mapping[str, Any] = MappingProxyType({})
-
-
-class AttemptState:
-    """What one attempt of a task has done so far: a retry begins with a new one, so that it finds
-    its finished calls and answered questions again.
-
-    Attributes:
-        asked, keys: how many questions without a key, and under which keys, it has come to.
-        questions: (order, question) of what it has asked without an answer.
-        calls: what it has called with `@task`.
-        equal_calls: how many calls of each kind it has made.
-        inside: a future for each graph that it runs as a coroutine.
-        runtime: made when it is first asked for.
-    """
-
-    # Few attempts do more than one of these: the defaults stand here (benchmark P8).
-    __slots__ = ("__dict__",)
-
-    asked: int = 0
-    keys: tuple[str, ...] = ()
-    questions: Sequence[Any] = ()
-    calls: list[Any] | None = None
-    equal_calls: dict[str, int] | None = None
-    inside: tuple[Any, ...] = ()
-    runtime: Runtime[Any] | None = None
 
 
 class Task:
@@ -70,26 +39,20 @@ class Task:
         input: what the node is called with.
         writes: (channel, value) pairs of a successful attempt; a failed one leaves none.
         error: what the last attempt raised, or None.
-        interrupts: the questions it waits on.
-        finished: it ran to its end, so that `writes` count. Exactly one of finished, paused and
+        finished: it ran to its end, so that `writes` count. Exactly one of finished, pause and
             error is set on a task that has ended.
-        paused: it waits for answers, or for a nested graph that stopped at a breakpoint.
+        pause: what it waits for, or None.
         recorded: its writes are in the store already.
-        run: the call it belongs to.
+        run: the call it belongs to; None on a machine without one, where nothing can run it.
         restored: its outcome was found in store or cache, so it was not executed.
         cause: for an error handler, the task that failed.
         deadline: that of the current attempt, or None.
         noted: `current`, or None as long as nobody has asked for it: few attempts need one, and a
             superstep may have a hundred thousand tasks.
-        rejected: why the answer to its question was not taken.
-        rejected_inside: the same, of a graph that it runs.
-        raised: what it waits for was not (only) asked by `interrupt`: a signal raised by hand, a
-            breakpoint in a graph inside it. Only running it again shows whether it still waits.
-        beside: of a `@task` call, the checkpoint from which its superstep runs.
+        answers: those that it was given, by question; None until they are asked for.
         passed_on: answers that graphs inside it took. They keep these; once the task has finished
             so does its record.
-        children: how many graphs the current attempt has run.
-        attempt: which try this is, from 1.
+        beside: of a `@task` call, the checkpoint from which its superstep runs.
         spans: began, took, began, took, ... of the attempts that are not recorded yet; only kept
             for a saver.
     """
@@ -97,53 +60,38 @@ class Task:
     # What every task has is a slot. What few tasks ever set is a plain attribute with a default
     # here: a task has a dict of its own only once one of these is set (benchmarks P1 and P8).
     __slots__ = (
-        "__dict__",
-        "_id",
-        "error",
-        "finished",
-        "input",
-        "node",
-        "noted",
-        "order",
-        "recorded",
-        "run",
-        "send",
-        "spans",
-        "writes",
-    )
+        "__dict__", "_id", "finished", "input", "node", "noted", "order", "recorded", "run", "send",
+        "spans", "writes",
+    )  # fmt: skip
 
     answers: dict[str, Any] | None = None
-    attempt: int = 1
     beside: str | None = None
     cause: Task | None = None
-    children: int = 0
     deadline: Deadline | None = None
-    interrupts: tuple[Any, ...] = ()
+    error: BaseException | None = None
     passed_on: Mapping[str, Any] = NO_ANSWERS
-    paused: bool = False
-    raised: bool = False
-    rejected: Exception | None = None
-    rejected_inside: Exception | None = None
+    pause: Pause | None = None
     restored: bool = False
-    _started: float | None = None
 
-    def __init__(self, node: CompiledNode, order: tuple[Any, ...] | int, value: Any) -> None:
+    def __init__(
+        self,
+        node: CompiledNode,
+        order: tuple[Any, ...] | int,
+        value: Any,
+        run: TaskContext[Task] | None = None,
+        send: Any = None,
+    ) -> None:
         self.node = node
         self.order = order
         self.input = value
         self.writes: list[Pair] = []
-        self.error: BaseException | None = None
         self.finished = False
         self.recorded = False
-        self.run: TaskContext[Task] = None  # type: ignore[assignment]  # the loop sets it before the task runs
-        self.send: Any = None
+        self.run: TaskContext[Task] = run  # type: ignore[assignment]
+        self.send = send
         self.noted: AttemptState | None = None
         self.spans: tuple[float, ...] = ()
         self._id: str | None = None
-
-    def copy(self) -> Task:
-        """A second record of the same execution."""
-        return copy(self)
 
     @property
     def path(self) -> tuple[Any, ...]:
@@ -162,18 +110,26 @@ class Task:
         return PUSH_TRIGGERS if self.path[0] == PUSH else self.node.triggers
 
     @property
+    def paused(self) -> bool:
+        """Whether it waits for answers, or for a nested graph that stopped at a breakpoint."""
+        return self.pause is not None
+
+    @property
+    def interrupts(self) -> tuple[Interrupt, ...]:
+        """The questions that it waits on."""
+        return () if self.pause is None else self.pause.questions
+
+    @property
     def id(self) -> str:
         """The same whenever the same checkpoint runs again, and different for every other task."""
         if self._id is None:
             machine = self.run.machine
-            if not machine.checkpoint_id:
-                # Nothing is stored, but ids must differ between runs.
-                machine.checkpoint_id = new_checkpoint_id()
+            checkpoint_id = machine.checkpoint_id or machine.identify()
             carried = machine.carried_ids.get(self.path) if machine.carried_ids else None
-            self._id = carried or task_id(machine.checkpoint_id, self.run.ns, machine.step, self)
+            self._id = carried or task_id(checkpoint_id, self.run.ns, machine.step, self)
         return self._id
 
-    def identify(self, id: str) -> None:
+    def carry_id(self, id: str) -> None:
         """Give it an id that is not made of its place."""
         self._id = id
 
@@ -185,7 +141,8 @@ class Task:
     @property
     def path_text(self) -> str:
         """Its path as one string that sorts like the path."""
-        return self.node.path_text if self.path == self.node.path else path_text(self.path)
+        node = self.node
+        return node.path_text if self.order == node.path else path_text(self.path)
 
     def known_channels(self) -> Collection[str]:
         """The channels its writers may write to."""
@@ -296,11 +253,17 @@ class Task:
             )
         return current.runtime
 
+    @property
+    def attempt(self) -> int:
+        """Which try this is, from 1."""
+        return 1 if self.noted is None else self.noted.number
+
     def first_attempt_time(self) -> float:
         """Seconds since the epoch, noted when first asked for."""
-        if self._started is None:
-            self._started = time.time()
-        return self._started
+        current = self.current
+        if current.first_began is None:
+            current.first_began = time.time()
+        return current.first_began
 
     def known_answers(self) -> dict[str, Any]:
         """The answers this task was given, by interrupt id; those of graphs inside it that save
@@ -382,12 +345,107 @@ class Task:
             self.noted = AttemptState()
         return self.noted
 
+    # -- how it goes -------------------------------------------------------------------------------
+
     def begin_attempt(self) -> None:
         """Forget what a failed attempt did: its writes, and how far its counters had come."""
-        self.attempt += 1
+        failed = self.current
+        self.discard()
+        self.noted = AttemptState()
+        self.noted.number, self.noted.first_began = failed.number + 1, failed.first_began
+
+    def finish(self) -> None:
+        """It has run to its end."""
+        self.finished = True
+
+    def discard(self) -> None:
+        """What it has done does not count."""
         self.writes = []
-        self.noted = None
-        self.children = 0
+        self.finished = False
+
+    def fail(self, error: BaseException) -> None:
+        """It has ended with an error, or with a signal that is no pause."""
+        self.error = error
+        self.finished = False
+        self.pause = None
+
+    def pause_with(self, pause: Pause) -> None:
+        """It has ended with questions, or at a breakpoint inside."""
+        self.pause = pause
+
+    def restore(
+        self,
+        writes: list[Pair] | None = None,
+        *,
+        error: BaseException | None = None,
+        pause: Pause | None = None,
+    ) -> None:
+        """Take what was found of it in store or cache: the writes of a finished one, its error, or
+        what it waits for."""
+        self.restored = True
+        if writes is not None:
+            self.writes, self.finished = writes, True
+        self.error, self.pause = error, pause
+
+    def count_graph(self) -> int:
+        """How many graphs the attempt has run before. Counts this one."""
+        current = self.current
+        current.graphs += 1
+        return current.graphs - 1
+
+    def pass_on(self, question: str, answer: Any) -> None:
+        """A graph inside has taken this answer."""
+        self.passed_on = {**self.passed_on, question: answer}
+
+    def inherit_answers(self, before: Task) -> None:
+        """Go on with the answers that the same call was given in an earlier attempt of its
+        parent."""
+        self.answers = dict(before.answers or {})
+
+    def note_span(self, began: float) -> None:
+        """An attempt has ended.
+
+        Args:
+            began: what `perf_counter` said then.
+        """
+        span = (began + self.run.thread.epoch, time.perf_counter() - began)
+        self.spans = (*self.spans, *span)
+
+    def mark_recorded(self) -> None:
+        """Its writes are in the store."""
+        self.recorded = True
+
+    def to_record(self, pairs: list[tuple[str, Blob]]) -> TaskWrites:
+        """These pairs as a saver stores them of it, with the spans that are not stored yet."""
+        spans, self.spans = self.spans, ()
+        return TaskWrites(self.id, self.path_text, pairs, spans)
+
+    # -- copies for attempts that may be abandoned -------------------------------------------------
+
+    def detach(self, deadline: Deadline) -> Task:
+        """A copy for an attempt that may have to be abandoned: nothing it does later reaches the
+        task."""
+        # Both are made on demand: the copy must find the task's, not make its own.
+        answers = self.known_answers()
+        began = self.first_attempt_time()
+        mine = copy(self)
+        mine.deadline = deadline
+        mine.writes = []
+        mine.answers = dict(answers)
+        mine.noted = AttemptState()
+        mine.noted.number, mine.noted.first_began = self.attempt, began
+        return mine
+
+    def take_attempt(self, detached: Task) -> None:
+        """Make what the attempt of a detached copy has done the task's own."""
+        self.answers, self.passed_on = detached.answers, detached.passed_on
+        self.noted, self.writes, self.finished = detached.noted, detached.writes, detached.finished
+
+    def take_outcome(self, detached: Task) -> None:
+        """Have ended as a detached copy has."""
+        self.take_attempt(detached)
+        self.error, self.pause, self.restored = detached.error, detached.pause, detached.restored
+        self.spans = detached.spans
 
     def __repr__(self) -> str:
         return f"Task({self.name!r}, path={self.path!r})"
@@ -396,9 +454,27 @@ class Task:
 def handler_of(task: Task) -> Task:
     """The task of the error handler that takes a failed one's place in its superstep."""
     assert task.node.handler is not None
-    handler = Task(task.node.handler, (*task.path[:3], HANDLER_PATH, False), task.input)
-    handler.run, handler.cause = task.run, task
+    path = (*task.path[:3], HANDLER_PATH, False)
+    handler = Task(task.node.handler, path, task.input, task.run)
+    handler.cause = task
     return handler
+
+
+def call_of(parent: Task, node: CompiledNode, arguments: Any, beside: str | None) -> Task:
+    """The task of a `@task` call that an attempt makes next.
+
+    Args:
+        beside: the checkpoint from which the superstep runs.
+    """
+    assert parent.current.calls is not None
+    path = (PUSH, parent.path, len(parent.current.calls), True)
+    child = Task(node, path, arguments, parent.run)
+    child.beside = beside
+    above = parent.nearest_deadline
+    if above is not None:
+        above.check()
+        child.deadline = ChildDeadline(above=above)
+    return child
 
 
 def in_path_order(tasks: Sequence[Task]) -> list[Task]:

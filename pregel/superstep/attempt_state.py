@@ -1,0 +1,59 @@
+"""What a task notes only if it comes to that: what its attempt has done so far, and what it waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..runtime import Runtime
+from ..types import Interrupt
+
+
+class AttemptState:
+    """What one attempt of a task has done so far: a retry begins with a new one, so that it finds
+    its finished calls and answered questions again.
+
+    Attributes:
+        number: which try this is, from 1.
+        first_began: when the first one began, in seconds since the epoch; None until that is asked.
+        asked, keys: how many questions without a key, and under which keys, it has come to.
+        questions: (order, question) of what it has asked without an answer.
+        calls: what it has called with `@task`.
+        equal_calls: how many calls of each kind it has made.
+        graphs: how many graphs it has run.
+        inside: a future for each of these that it runs as a coroutine.
+        rejected_inside: why a graph inside did not take the answer to its question.
+        runtime: made when it is first asked for.
+    """
+
+    # Few attempts do more than one of these: the defaults stand here (benchmark P8).
+    __slots__ = ("__dict__",)
+
+    number: int = 1
+    first_began: float | None = None
+    asked: int = 0
+    keys: tuple[str, ...] = ()
+    questions: Sequence[Any] = ()
+    calls: list[Any] | None = None
+    equal_calls: dict[str, int] | None = None
+    graphs: int = 0
+    inside: tuple[Any, ...] = ()
+    rejected_inside: Exception | None = None
+    runtime: Runtime[Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """What a task waits for that has paused.
+
+    Attributes:
+        questions: what it asks; empty if a nested graph stopped at a breakpoint.
+        raised: not (only) `interrupt` asked: a signal raised by hand, a breakpoint in a graph
+            inside. Only running the task again shows whether it still waits.
+        rejected: why the answer to its question was not taken.
+    """
+
+    questions: tuple[Interrupt, ...]
+    raised: bool = False
+    rejected: Exception | None = None
