@@ -14,7 +14,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from ..pregel.errors import InvalidGraphError
-from ..pregel.program.program import CompiledNode, Program
+from ..pregel.program.program import CompiledNode, NodeCall, Program
 from ..pregel.superstep.task import Task
 from ..pregel.types import LOCAL
 from .base import Executor
@@ -126,7 +126,7 @@ def _place_nodes(
         own = node.executor
         stays = own == LOCAL or name in handlers
         if own is None:
-            stays = stays or node.inline or _is_graph(node)
+            stays = stays or node.call.inline or _is_graph(node)
         if stays:
             nodes[name] = node
             continue
@@ -140,7 +140,7 @@ def _place_nodes(
 def _check_store(nodes: Mapping[str, CompiledNode], store: Any) -> Iterator[str]:
     """A sentence for each node that takes the store as a parameter and would not find it there."""
     for node in nodes.values():
-        function = node.sync
+        function = node.call.sync
         if isinstance(function, RemoteFunction) and (name := store_parameter(function.inject)):
             opener = dump_opener(store, function.executor)
             if isinstance(opener, Unsendable):
@@ -159,10 +159,12 @@ def place_node(node: CompiledNode, executor: Executor | None) -> CompiledNode:
     if executor is None or _has_place(node):
         return node
     if isinstance(executor, ThreadExecutor):
-        if node.sync_missing:
+        if node.call.sync_missing:
             return node  # a coroutine runs on the caller's loop
         there = copy(node)
-        there.sync = partial(_run_on_thread, executor.given, node.sync)
+        there.call = replace(
+            node.call, sync=partial(_run_on_thread, executor.given, node.call.sync)
+        )
         return there
     if _is_graph(node):
         raise InvalidGraphError(
@@ -171,12 +173,11 @@ def place_node(node: CompiledNode, executor: Executor | None) -> CompiledNode:
         )
     there = copy(node)
     try:
-        there.sync = RemoteFunction(node, executor)
+        function = RemoteFunction(node, executor)
     except Exception as error:
         raise InvalidGraphError(_explain_unpicklable(node, error, executor)) from None
-    there.coro = None  # even an async function: a thread of the driver waits for the call
-    there.sync_missing = False
-    there.inject = (("task", _get_task),)
+    # Even if it is async: a thread of the driver waits for the call.
+    there.call = NodeCall(function, inject=(("task", _get_task),), inline=node.call.inline)
     return there
 
 
@@ -185,9 +186,10 @@ def _get_task(task: Task) -> DriverTask:
 
 
 def _has_place(node: CompiledNode) -> bool:
-    if isinstance(node.sync, partial):
-        return node.sync.func is _run_on_thread
-    return isinstance(node.sync, RemoteFunction)
+    function = node.call.sync
+    if isinstance(function, partial):
+        return function.func is _run_on_thread
+    return isinstance(function, RemoteFunction)
 
 
 def _is_graph(node: CompiledNode) -> bool:
@@ -200,7 +202,7 @@ def _explain_unpicklable(node: CompiledNode, error: Exception, executor: Executo
     if isinstance(error, ValueError):  # it can be pickled, but workers would not find it
         path, why = "its function", str(error)
     else:
-        function = node.coro if node.sync_missing else node.sync
+        function = node.call.coro if node.call.sync_missing else node.call.sync
         path, why = find_culprit(function, "its function", shares_main=executor.shares_main)
     way_out = ""
     if not has_cloudpickle():

@@ -45,13 +45,13 @@ class RemoteFunction:
     """
 
     def __init__(self, node: CompiledNode, executor: Executor) -> None:
-        is_async = node.sync_missing
-        function: Any = node.coro if is_async else node.sync
+        is_async = node.call.sync_missing
+        function: Any = node.call.coro if is_async else node.call.sync
         data = dump_function(function, shares_main=executor.shares_main)
         if b"__main__" in data and not executor.shares_main and not has_cloudpickle():
             raise ValueError("it is defined in the script itself, which workers do not import")
         key = blake2b(data, digest_size=16).hexdigest()
-        self.inject = tuple((name, KINDS[get]) for name, get in node.inject or ())
+        self.inject = tuple((name, KINDS[get]) for name, get in node.call.inject or ())
         self.executor = executor
         self._function = Function(data, key, is_async, self.inject)
 
@@ -152,7 +152,7 @@ def _finish(task: DriverTask, result: CallResult) -> Any:
                 f"node {task.name!r} pushed a message to the unknown key {key!r}; "
                 f"{nearest(key, known)}"
             )
-    task.writes += result.writes
+    task.writes.extend(result.writes)
     return result.value
 
 

@@ -38,6 +38,7 @@ PREGEL = """
     program.version program.checks
     program.program
     superstep.deadline superstep.retry
+    superstep.attempt_state
     superstep.context superstep.ids
     superstep.task_answers
     superstep.task superstep.state superstep.question_ids

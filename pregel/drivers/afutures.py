@@ -33,7 +33,7 @@ class AsyncCalls(Calls):
                 future = self._loop.create_task(self._awork(parent, child))
                 self._admit(parent, child, future)
             return future
-        if not node.sync_missing:
+        if not node.call.sync_missing:
             return super().start(parent, node, arguments)
         child, future = self._find(parent, node, arguments)
         if future is None:

@@ -215,7 +215,7 @@ class AsyncDriver:
         self._ended.append(task if self._limit is None else self._limit.admit(task))
         if task.fatal and self._batch is not None and not isinstance(task.error, GraphBubbleUp):
             self._batch.stop(
-                lambda sibling: sibling.node.coro is not None, at_once=wants_out(task.error)
+                lambda sibling: sibling.node.call.coro is not None, at_once=wants_out(task.error)
             )
         self._notice()
 
@@ -288,6 +288,6 @@ class AsyncDriver:
 def width(tasks: Sequence[Task]) -> int:
     """How many tasks may be under way at once where no limit is set: any number, unless each may
     need a thread."""
-    if len(tasks) <= MAX_THREADS or any(task.node.coro is not None for task in tasks):
+    if len(tasks) <= MAX_THREADS or any(task.node.call.coro is not None for task in tasks):
         return len(tasks)
     return MAX_THREADS

@@ -13,7 +13,6 @@ from types import coroutine
 from typing import Any
 
 from ..errors import GraphBubbleUp
-from ..program.program import CompiledNode
 from ..runtime import RUNNING
 from ..superstep.outcome import failure_of
 from ..superstep.task import Task
@@ -48,14 +47,15 @@ async def arun_task(task: Task) -> None:
 async def aattempt(task: Task) -> None:
     """Call the node once and write what it returned."""
     node, forks = task.node, FORKS.count
+    call = node.call
     try:
-        given = {name: get(task) for name, get in node.inject} if node.inject is not None else {}
-        if node.coro is not None:
-            result = await node.coro(task.input, **given)
-        elif node.inline:
-            result = node.sync(task.input, **given)
+        given = {name: get(task) for name, get in call.inject} if call.inject is not None else {}
+        if call.coro is not None:
+            result = await call.coro(task.input, **given)
+        elif call.inline:
+            result = call.sync(task.input, **given)
         else:
-            result = await in_thread(lambda: _call(node, task.input, given))
+            result = await in_thread(lambda: _call(call.sync, task.input, given))
     except (GraphBubbleUp, BaseExceptionGroup) as raised:
         result = await arun_steps(receive_signal(task, raised, AWAITS))
     finally:
@@ -71,11 +71,11 @@ async def aattempt(task: Task) -> None:
     task.finish()
 
 
-def _call(node: CompiledNode, value: Any, given: dict[str, Any]) -> Any:
+def _call(function: Callable[..., Any], value: Any, given: dict[str, Any]) -> Any:
     """Call a node's function on a worker thread: a child that it forks must not leave that."""
     forks = FORKS.count
     try:
-        return node.sync(value, **given)
+        return function(value, **given)
     finally:
         if FORKS.count != forks:
             end_child(sys.exc_info()[1])

@@ -21,6 +21,7 @@ from typing import Any
 from ...checkpoint.base import ERROR, RESUME, RETURN
 from ...store.keys import canonical_key
 from ..errors import GraphInterrupt
+from ..names import PUSH
 from ..program.program import CompiledNode
 from ..program.results import refuse_coroutine
 from ..program.writes import Writer
@@ -28,7 +29,7 @@ from ..run.effects import Save
 from ..run.run import Run
 from ..run.task_records import given_answers
 from ..superstep.ids import call_id
-from ..superstep.task import Task, call_of
+from ..superstep.task import Task
 from ..types import Interrupt
 from .attempt import CallFuture
 from .pool import POOL
@@ -60,7 +61,7 @@ class Calls:
     def start(self, parent: Task, node: CompiledNode, arguments: Arguments) -> Any:
         """Start a call, or find it: stored by an earlier run, or begun by an earlier attempt of the
         parent."""
-        if node.sync_missing:
+        if node.call.sync_missing:
             raise RuntimeError(
                 f"task {node.name!r} is async and was called in a sync run: run the graph with "
                 "ainvoke or astream, or make the task a plain function"
@@ -80,7 +81,8 @@ class Calls:
             current = parent.current
             if current.calls is None:
                 current.calls = []
-            child = call_of(parent, node, arguments, self.run.position.saved_id)
+            child = Task(node, (PUSH, parent.path, len(current.calls), True), arguments, self.run)
+            child.begin_beside(self.run.position.saved_id, parent.nearest_deadline)
             future = None
             if digest is not None:
                 child.carry_id(call_id(parent, node, digest))

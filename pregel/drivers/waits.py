@@ -50,11 +50,12 @@ def run_task(task: Task) -> None:
 def attempt(task: Task) -> None:
     """Call the node once and write what it returned."""
     node, forks = task.node, FORKS.count
+    call = node.call
     try:
-        if node.inject is None:
-            result = node.sync(task.input)
+        if call.inject is None:
+            result = call.sync(task.input)
         else:
-            result = node.sync(task.input, **{name: get(task) for name, get in node.inject})
+            result = call.sync(task.input, **{name: get(task) for name, get in call.inject})
     except (GraphBubbleUp, BaseExceptionGroup) as raised:
         result = run_steps(receive_signal(task, raised, WAITS))
     finally:

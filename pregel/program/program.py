@@ -6,7 +6,7 @@ Made once per compile. It holds no state of any run, so any number of runs may s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -93,47 +93,45 @@ class AttemptPolicies:
     cache: NodeCache | None
     debug: bool = False
 
-    def needed(self) -> AttemptPolicies | None:
-        """Itself, or None if there is nothing to do."""
-        return self if self.debug or self.timeout is not None or self.cache is not None else None
+
+
+NO_POLICIES = AttemptPolicies(None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCall:
+    """How the function of a node is called.
+
+    Attributes:
+        sync: in a sync run; of one that is async only, what says so.
+        coro: in an async run, if it is async there; its result is awaited.
+        inject: further parameters and how to get them from the running task; None for none.
+        inline: it is no code of the user's: an event loop may call it itself.
+        sync_missing: it is async only.
+    """
+
+    sync: Callable[..., Any]
+    coro: Callable[..., Awaitable[Any]] | None = None
+    inject: Injected | None = None
+    inline: bool = False
+    sync_missing: bool = False
 
 
 class CompiledNode:
     """A node as it runs: everything looked up that can be looked up before a run.
 
-    What runs for each task stands here and not in records of its own (`sync`, `coro`, `inject`,
-    `inline`): each further look-up would be paid by every `Send` (benchmark P8).
-
     Attributes:
+        call: its function, as the drivers call it.
+        source: what the user gave.
         policies: what surrounds each attempt; None if nothing does, so that an attempt then costs
             the call alone (benchmarks P1, P3, P8).
     """
 
     __slots__ = (
-        "consumes",
-        "coro",
-        "defer",
-        "executor",
-        "handler",
-        "hidden",
-        "identity",
-        "inject",
-        "inline",
-        "mapper",
-        "metadata",
-        "name",
-        "path",
-        "path_text",
-        "policies",
-        "reads",
-        "retry",
-        "source",
-        "sync",
-        "sync_missing",
-        "tags",
-        "triggers",
-        "writers",
-    )
+        "call", "consumes", "defer", "executor", "handler", "hidden", "identity", "mapper",
+        "metadata", "name", "path", "path_text", "policies", "reads", "retry", "source", "tags",
+        "triggers", "writers",
+    )  # fmt: skip
 
     def __init__(
         self, name: str, declared: PregelNode, reads: str | Reader, consumes: tuple[str, ...]
@@ -150,18 +148,19 @@ class CompiledNode:
         self.reads = reads
         self.mapper = declared.mapper
         self.consumes = consumes
-        self.sync_missing = body.sync is None
-        self.sync = body.sync or partial(_async_only, name)
-        self.coro = body.coro
-        self.inject: Injected | None = body.inject or None
+        sync, missing = body.sync, body.sync is None
+        if sync is None:
+            sync = partial(_async_only, name)
+        self.call = NodeCall(sync, body.coro, body.inject or None, not bodies, missing)
         self.writers: tuple[Writer, ...] = tuple(declared.writers)
         self.source = body.source
         self.handler: CompiledNode | None = None
-        self.inline = not bodies
         self.retry: tuple[RetryPolicy, ...] = tuple(declared.retry_policy)
-        cached = declared.cache_policy
-        cache = None if cached is None else NodeCache(cached)
-        self.policies = AttemptPolicies(declared.timeout, cache).needed()
+        self.policies: AttemptPolicies | None = None
+        if declared.timeout is not None or declared.cache_policy is not None:
+            cached = declared.cache_policy
+            cache = None if cached is None else NodeCache(cached)
+            self.policies = AttemptPolicies(declared.timeout, cache)
         self.hidden = declared.hidden
         self.tags = tuple(declared.tags)
         self.metadata = declared.metadata
@@ -365,8 +364,8 @@ def with_debug(program: Program, debug: bool) -> Program:
     if known is None:
         table = {name: copy(node) for name, node in program.nodes.items()}
         for node in table.values():
-            policies = node.policies or AttemptPolicies(None, None)
-            node.policies = replace(policies, debug=debug).needed()
+            watched = replace(node.policies or NO_POLICIES, debug=debug)
+            node.policies = None if watched == NO_POLICIES else watched
             node.handler = None if node.handler is None else table[node.handler.name]
         known = program.variants["debug", debug] = replace(program, nodes=table, variants={})
     return known

@@ -198,9 +198,9 @@ def _restore(run: Run, tasks: Sequence[Task]) -> None:
             task.mark_recorded()
         elif record.error is not None:
             if record.routed and task.node.handler is not None:
-                task.restore(error=record.error)  # its handler had taken over
+                task.restore_end(record.error)  # its handler had taken over
         elif asked := run.answers.still_asked(record, given):
-            task.restore(pause=Pause(asked))
+            task.restore_end(Pause(asked))
 
 
 def _run_tasks(run: Run, tasks: Sequence[Task], effect: RunTasks) -> Effects:

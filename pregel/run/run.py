@@ -254,7 +254,7 @@ def _nested_thread(graph: Graph, config: RunnableConfig, parent: Task) -> Thread
     saver = own if isinstance(own, BaseCheckpointSaver) else around.thread.saver
     if own is False:
         saver = None
-    count = parent.count_graph()
+    count = parent.current.count_graph()
     ns = numbered_ns(child_ns(around.ns, parent.name, parent.id, stable=own is True), count)
     around.program.nested.setdefault(numbered_ns(parent.name, count), graph)
     run_id = find_run_id(config)

@@ -6,7 +6,7 @@ Nothing here writes, waits or runs a node; the sync and async faces share every 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...checkpoint.base import NULL_TASK_ID, RETURN, CheckpointTuple, address
@@ -60,7 +60,7 @@ def view(program: Program, found: CheckpointTuple, *, live: bool) -> View:
     machine = Machine(program, found.checkpoint, step, kept_ids(records))
     for task_id, spans in (found.spans or {}).items():
         if task_id in records:
-            records[task_id].spans = tuple(spans)
+            records[task_id] = replace(records[task_id], spans=tuple(spans))
     null = records.get(NULL_TASK_ID)
     if null is not None:
         machine.apply_writes(known_only(null.writes, machine))

@@ -13,7 +13,7 @@ from typing import Any
 from ...checkpoint.base import CONTINUES, TaskWrites
 from ..errors import GraphChangedError, InvalidUpdateError, nearest, warn
 from ..names import COPY, END, INPUT
-from ..program.program import CompiledNode
+from ..program.program import CompiledNode, NodeCall
 from ..superstep.machine import Machine
 from ..superstep.task import Task, in_path_order
 from ..types import StateUpdate
@@ -321,13 +321,7 @@ def _task(
 def _writers_only(node: CompiledNode) -> CompiledNode:
     """The node with a body that returns its input."""
     stand_in = copy(node)
-    stand_in.sync, stand_in.coro, stand_in.inject, stand_in.inline, stand_in.retry = (
-        _same,
-        None,
-        None,
-        True,
-        (),
-    )
+    stand_in.call, stand_in.retry = NodeCall(_same, inline=True), ()
     return stand_in
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from time import time
 from typing import Any
 
 from ..runtime import Runtime
@@ -41,6 +42,30 @@ class AttemptState:
     inside: tuple[Any, ...] = ()
     rejected_inside: Exception | None = None
     runtime: Runtime[Any] | None = None
+
+    def begin_anew(self, number: int) -> AttemptState:
+        """That of an attempt which has done nothing yet."""
+        state = AttemptState()
+        state.number, state.first_began = number, self.first_began
+        return state
+
+    def first_attempt_time(self) -> float:
+        """Seconds since the epoch, noted when first asked for."""
+        if self.first_began is None:
+            self.first_began = time()
+        return self.first_began
+
+    def count_call(self, kind: str) -> int:
+        """How many equal calls the attempt has made before. Counts this one."""
+        if self.equal_calls is None:
+            self.equal_calls = {}
+        number = self.equal_calls[kind] = self.equal_calls.get(kind, -1) + 1
+        return number
+
+    def count_graph(self) -> int:
+        """How many graphs the attempt has run before. Counts this one."""
+        self.graphs += 1
+        return self.graphs - 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,28 +12,25 @@ from time import time_ns
 from typing import Any, Protocol
 
 from ..program.program import CompiledNode, path_text
+from .attempt_state import AttemptState
 
 
 class Scheduled(Protocol):
-    """The part of a task that its id is made of."""
+    """The part of a task of which its id, and those of its calls, are made."""
 
     node: CompiledNode
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def current(self) -> AttemptState: ...
 
     @property
     def order(self) -> tuple[Any, ...] | int: ...
 
     @property
     def path(self) -> tuple[Any, ...]: ...
-
-
-class Caller(Protocol):
-    """The part of a task that the ids of its calls are made of."""
-
-    @property
-    def id(self) -> str: ...
-
-    def count_call(self, kind: str) -> int:
-        """How many equal calls the attempt has made before. Counts this one."""
 
 
 def task_id(checkpoint_id: str, ns: str, step: int, task: Scheduled) -> str:
@@ -49,7 +46,7 @@ def task_id(checkpoint_id: str, ns: str, step: int, task: Scheduled) -> str:
     return _hash(f"{checkpoint_id}\0{ns}\0{step}\0{node.name}\0{kind}")
 
 
-def call_id(parent: Caller, node: CompiledNode, digest: str) -> str:
+def call_id(parent: Scheduled, node: CompiledNode, digest: str) -> str:
     """The id of the next `@task` call that an attempt of `parent` makes with these arguments: a
     hash of the parent's id, the function, the arguments and how many equal calls came before.
     Counts the call.
@@ -58,7 +55,7 @@ def call_id(parent: Caller, node: CompiledNode, digest: str) -> str:
         digest: of the arguments.
     """
     kind = f"{node.name}\0{node.identity}\0{digest}"
-    return _hash(f"{parent.id}\0{kind}\0{parent.count_call(kind)}")
+    return _hash(f"{parent.id}\0{kind}\0{parent.current.count_call(kind)}")
 
 
 def _hash(text: str) -> str:

@@ -6,10 +6,10 @@ A task is a plain record. Ids, config and runtime are built only when somebody l
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
 from operator import attrgetter
+from time import perf_counter
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -57,8 +57,8 @@ class Task:
             for a saver.
     """
 
-    # What every task has is a slot. What few tasks ever set is a plain attribute with a default
-    # here: a task has a dict of its own only once one of these is set (benchmarks P1 and P8).
+    # What every task has is a slot. What few tasks ever set is an attribute with a default here: a
+    # task has a dict of its own only once one of these is set (benchmarks P1 and P8).
     __slots__ = (
         "__dict__", "_id", "finished", "input", "node", "noted", "order", "recorded", "run", "send",
         "spans", "writes",
@@ -161,30 +161,25 @@ class Task:
     @property
     def config(self) -> RunnableConfig:
         """The run's config with this task's tags, metadata and namespace."""
-        run, node = self.run, self.node
-        own, path = run.settings.config.get("configurable", {}), self.path
-        metadata = {
-            **run.settings.config.get("metadata", {}),
-            **({"thread_id": own["thread_id"]} if "thread_id" in own else {}),
-            **node.metadata,
-            STEP: run.machine.step,
-            NODE: self.name,
-            TRIGGERS: self.triggers,
+        around, node, path, ns = self.run.settings.config, self.node, self.path, self.ns
+        own = dict(around.get("configurable", {}))
+        own.pop("checkpoint_id", None)
+        tags = around.get("tags", ())
+        metadata = dict(around.get("metadata", {}))
+        if "thread_id" in own:
+            metadata["thread_id"] = own["thread_id"]
+        metadata |= {
+            **node.metadata, STEP: self.step, NODE: self.name, TRIGGERS: self.triggers,
             PATH: path if path[-1] is True else path[:3],  # True: called with `@task`
-            CHECKPOINT_NS: self.ns,
-        }
-        config: RunnableConfig = {
-            **run.settings.config,
+            CHECKPOINT_NS: ns,
+        }  # fmt: skip
+        return {
+            **around,
             "metadata": metadata,
-            "tags": [
-                *run.settings.config.get("tags", ()),
-                *(t for t in node.tags if t not in run.settings.config.get("tags", ())),
-            ],
+            "tags": [*tags, *(tag for tag in node.tags if tag not in tags)],
             "run_name": self.name,
-            "configurable": {**own, "checkpoint_ns": self.ns},
+            "configurable": {**own, "checkpoint_ns": ns},
         }
-        config["configurable"].pop("checkpoint_id", None)
-        return config
 
     @property
     def writer(self) -> StreamWriter:
@@ -217,8 +212,7 @@ class Task:
 
     @property
     def nearest_deadline(self) -> Deadline | None:
-        """The deadline of its attempt, or of the nearest attempt around it that has one; or
-        None."""
+        """That of its attempt, or of the nearest attempt around it that has one; or None."""
         return self.run.deadline if self.deadline is None else self.deadline
 
     def heartbeat(self) -> None:
@@ -248,7 +242,7 @@ class Task:
                     thread_id=run.thread.thread_id,
                     run_id=run.thread.run_id,
                     node_attempt=self.attempt,
-                    node_first_attempt_time=self.first_attempt_time(),
+                    node_first_attempt_time=current.first_attempt_time(),
                 ),
             )
         return current.runtime
@@ -258,16 +252,8 @@ class Task:
         """Which try this is, from 1."""
         return 1 if self.noted is None else self.noted.number
 
-    def first_attempt_time(self) -> float:
-        """Seconds since the epoch, noted when first asked for."""
-        current = self.current
-        if current.first_began is None:
-            current.first_began = time.time()
-        return current.first_began
-
     def known_answers(self) -> dict[str, Any]:
-        """The answers this task was given, by interrupt id; those of graphs inside it that save
-        nothing included."""
+        """The answers it was given, by question; those of graphs inside that save nothing, too."""
         if self.answers is None:
             known = self.run.position.records.get(self.id)
             self.answers = dict(known.answers) if known is not None else {}
@@ -280,7 +266,7 @@ class Task:
     @property
     def edited(self) -> bool:
         """Whether the thread was edited since its questions were shown."""
-        known = self.run.position.records.get(self.id) if self.run.position.records else None
+        known = self.run.position.records.get(self.id)
         return known is not None and known.edited
 
     def listens(self, mode: StreamMode) -> bool:
@@ -300,14 +286,6 @@ class Task:
     def call(self, node: CompiledNode, arguments: Any) -> Any:
         """Start a `@task` call; its future."""
         return self.run.calls.start(self, node, arguments)
-
-    def count_call(self, kind: str) -> int:
-        """How many equal calls the attempt has made before. Counts this one."""
-        current = self.current
-        if current.equal_calls is None:
-            current.equal_calls = {}
-        number = current.equal_calls[kind] = current.equal_calls.get(kind, -1) + 1
-        return number
 
     # -- what an executor wants to know ------------------------------------------------------------
 
@@ -349,10 +327,8 @@ class Task:
 
     def begin_attempt(self) -> None:
         """Forget what a failed attempt did: its writes, and how far its counters had come."""
-        failed = self.current
         self.discard()
-        self.noted = AttemptState()
-        self.noted.number, self.noted.first_began = failed.number + 1, failed.first_began
+        self.noted = self.current.begin_anew(self.attempt + 1)
 
     def finish(self) -> None:
         """It has run to its end."""
@@ -373,33 +349,36 @@ class Task:
         """It has ended with questions, or at a breakpoint inside."""
         self.pause = pause
 
-    def restore(
-        self,
-        writes: list[Pair] | None = None,
-        *,
-        error: BaseException | None = None,
-        pause: Pause | None = None,
-    ) -> None:
-        """Take what was found of it in store or cache: the writes of a finished one, its error, or
-        what it waits for."""
-        self.restored = True
-        if writes is not None:
-            self.writes, self.finished = writes, True
-        self.error, self.pause = error, pause
+    def restore(self, writes: list[Pair]) -> None:
+        """It had finished before: these writes were found in store or cache."""
+        self.writes = writes
+        self.finished = self.restored = True
 
-    def count_graph(self) -> int:
-        """How many graphs the attempt has run before. Counts this one."""
-        current = self.current
-        current.graphs += 1
-        return current.graphs - 1
+    def restore_end(self, end: BaseException | Pause) -> None:
+        """It had failed or paused before, and does not run again."""
+        self.restored = True
+        if isinstance(end, Pause):
+            self.pause = end
+        else:
+            self.error = end
+
+    def begin_beside(self, checkpoint_id: str | None, above: Deadline | None) -> None:
+        """It is a `@task` call of a superstep that runs from this checkpoint.
+
+        Args:
+            above: the deadline of the attempt that makes it.
+        """
+        self.beside = checkpoint_id
+        if above is not None:
+            above.check()
+            self.deadline = ChildDeadline(above=above)
 
     def pass_on(self, question: str, answer: Any) -> None:
         """A graph inside has taken this answer."""
         self.passed_on = {**self.passed_on, question: answer}
 
     def inherit_answers(self, before: Task) -> None:
-        """Go on with the answers that the same call was given in an earlier attempt of its
-        parent."""
+        """Go on with what the same call was answered in an earlier attempt of its parent."""
         self.answers = dict(before.answers or {})
 
     def note_span(self, began: float) -> None:
@@ -408,8 +387,7 @@ class Task:
         Args:
             began: what `perf_counter` said then.
         """
-        span = (began + self.run.thread.epoch, time.perf_counter() - began)
-        self.spans = (*self.spans, *span)
+        self.spans = (*self.spans, began + self.run.thread.epoch, perf_counter() - began)
 
     def mark_recorded(self) -> None:
         """Its writes are in the store."""
@@ -423,17 +401,13 @@ class Task:
     # -- copies for attempts that may be abandoned -------------------------------------------------
 
     def detach(self, deadline: Deadline) -> Task:
-        """A copy for an attempt that may have to be abandoned: nothing it does later reaches the
-        task."""
+        """A copy for an attempt that may be abandoned: nothing it does later reaches the task."""
         # Both are made on demand: the copy must find the task's, not make its own.
         answers = self.known_answers()
-        began = self.first_attempt_time()
+        self.current.first_attempt_time()
         mine = copy(self)
-        mine.deadline = deadline
-        mine.writes = []
-        mine.answers = dict(answers)
-        mine.noted = AttemptState()
-        mine.noted.number, mine.noted.first_began = self.attempt, began
+        mine.deadline, mine.answers, mine.writes = deadline, dict(answers), []
+        mine.noted = self.current.begin_anew(self.attempt)
         return mine
 
     def take_attempt(self, detached: Task) -> None:
@@ -460,26 +434,8 @@ def handler_of(task: Task) -> Task:
     return handler
 
 
-def call_of(parent: Task, node: CompiledNode, arguments: Any, beside: str | None) -> Task:
-    """The task of a `@task` call that an attempt makes next.
-
-    Args:
-        beside: the checkpoint from which the superstep runs.
-    """
-    assert parent.current.calls is not None
-    path = (PUSH, parent.path, len(parent.current.calls), True)
-    child = Task(node, path, arguments, parent.run)
-    child.beside = beside
-    above = parent.nearest_deadline
-    if above is not None:
-        above.check()
-        child.deadline = ChildDeadline(above=above)
-    return child
-
-
 def in_path_order(tasks: Sequence[Task]) -> list[Task]:
-    """Tasks in the order in which their writes are applied: updates from outside, nodes by name,
-    Sends by index."""
+    """As their writes are applied: updates from outside, nodes by name, Sends by index."""
     sends = [task for task in tasks if task.order.__class__ is int]
     rest = [task for task in tasks if task.order.__class__ is not int]
     if sends and any(task.path[0] == PUSH for task in rest):
