@@ -94,7 +94,6 @@ class AttemptPolicies:
     debug: bool = False
 
 
-
 NO_POLICIES = AttemptPolicies(None, None)
 
 

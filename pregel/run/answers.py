@@ -81,11 +81,12 @@ class Answers:
 
         Args:
             ids: old → new.
-            first: the question of a nested graph: that starts over, and takes the answer when it asks.
+            first: the question of a nested graph: that starts over, and takes the answer when it
+                asks.
         """
         if first is not None:
             self.bring_first(self.by_id.pop(first))
-        self.by_id = {ids.get(question, question): answer for question, answer in self.by_id.items()}
+        self.by_id = {ids.get(old, old): answer for old, answer in self.by_id.items()}
 
     def claim(self, beside: str | None) -> None:
         """All that was brought is claimed, beside this checkpoint."""

@@ -281,7 +281,7 @@ class CommitBuilder:
         commit.whole = lambda: copied
 
     def describe(self, key: str, value: Any) -> None:
-        """Let the checkpoints that are built from now on say this in their metadata; None: no longer."""
+        """Let checkpoints say this in their metadata from now on; None: no longer."""
         if value is None:
             self.metadata.pop(key, None)
         else:

@@ -64,7 +64,7 @@ class Output:
         self.live = self.live or own.live or self._program.eager
 
     def open(self, wake: Callable[[], None]) -> deque[Any]:
-        """The queue from which the driver takes the chunks; `wake` is called whenever one is there."""
+        """The queue from which the driver takes chunks; `wake` is called when one is there."""
         self.wake = wake
         return self.chunks
 

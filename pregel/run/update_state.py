@@ -310,7 +310,7 @@ def _task(
     if here is None:
         task = Task(node, (INPUT, place), update.values, run)
     else:
-        # With its Send: then the node has not seen what triggers it, by which it may be pending too.
+        # With its Send: then the node has not seen its triggers, by which it may be pending too.
         task = Task(node, here.path, update.values, run, here.send)
         task.carry_id(here.id)
     if update.task_id:

@@ -1,4 +1,4 @@
-"""What a task notes only if it comes to that: what its attempt has done so far, and what it waits for."""
+"""What a task notes only if it comes to that: what its attempt has done, and what it waits for."""
 
 from __future__ import annotations
 

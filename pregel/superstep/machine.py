@@ -352,7 +352,7 @@ class Machine(LiveState):
         self.unsaved_seen = set()
 
     def sign(self) -> None:
-        """Let the next checkpoint say which graph has made it, unless the one before has said so."""
+        """Let the next checkpoint say which graph made it, unless the one before has said so."""
         mine = self.program.fingerprint
         if mine and self.seen.get(GRAPH) != mine:
             self.seen[GRAPH] = dict(mine)
