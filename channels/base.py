@@ -176,6 +176,17 @@ class BaseChannel(Generic[Value, Update, Stored]):
         updated.update(values)
         return updated.get()
 
+    def declare(self, key: str, hint: Any) -> Self:
+        """The channel of a key whose annotation holds this one: a copy, so that one instance in two
+        annotations does not become one channel with two names.
+
+        Args:
+            hint: the annotation, `Annotated[type, channel]`.
+        """
+        mine = self.copy()
+        mine.key = key
+        return mine
+
     def describe(self) -> ChannelStatus:
         """What the channel holds or waits for, for `explain` and for error texts."""
         if self.is_available():

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self
 
 from ..checkpoint.base import BaseCheckpointSaver, Checkpoint
 from ..pregel.errors import InvalidGraphError
@@ -18,7 +18,8 @@ from ..pregel.names import END, START
 from ..pregel.program.callables import Body, read_callable
 from ..pregel.program.join import Join
 from ..pregel.run.checks import check_context_schema, resolve_executor
-from ..pregel.types import All, CachePolicy, RetryPolicy, TimeoutPolicy
+from ..pregel.runtime import ContextT
+from ..pregel.types import All, CachePolicy, InputT, OutputT, RetryPolicy, StateT, TimeoutPolicy
 from .arguments import (
     check_join,
     check_new_name,
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from ..visualize.drawing import Drawing
 
 
-class StateGraph:
+class StateGraph(Generic[StateT, ContextT, InputT, OutputT]):
     """A graph whose nodes read and write one shared, typed state.
 
     Every key of the schema is a channel: a plain annotation keeps the last value and refuses two
@@ -71,6 +72,9 @@ class StateGraph:
     {'words': ['oh,', 'hello']}
     """
 
+    compiled_class: ClassVar[type[CompiledStateGraph]] = CompiledStateGraph
+    """What `compile` makes."""
+
     def __init__(
         self,
         state_schema: Any,
@@ -88,7 +92,6 @@ class StateGraph:
         self.branches: dict[str, dict[str, BranchSpec]] = {}
         self._state = StateKeys(state_schema)
         self.channels, self.managed = self._state.channels, self._state.managed
-        self.schemas = self._state.schemas
         self.extra_keys = extra_keys
         self.context_schema = check_context_schema(context_schema)
         self.state_schema = state_schema
@@ -103,6 +106,14 @@ class StateGraph:
                 raise InvalidGraphError(
                     f"{kind}: managed values can only be keys of the state schema"
                 )
+
+    @property
+    def schemas(self) -> dict[Any, dict[str, Any]]:
+        """The keys of each schema: their channels, and the classes of managed values."""
+        return {
+            schema: {**read.channels, **read.managed}
+            for schema, read in self._state.schemas.items()
+        }
 
     # -- nodes --
 
@@ -178,7 +189,7 @@ class StateGraph:
             return self._state.add(given)
         if body.schema is not None and is_schema(body.schema):
             return self._state.add(body.schema)
-        return self.schemas[self.state_schema]
+        return self._state.schemas[self.state_schema]
 
     def set_node_defaults(
         self,
@@ -380,6 +391,7 @@ class StateGraph:
         after = read_breakpoints("interrupt_after", interrupt_after)
         self.validate([node for names in (before, after) if names != "*" for node in names])
         app = compile_graph(
+            self.compiled_class,
             self.snapshot(),
             checkpointer,
             name or "StateGraph",
@@ -404,7 +416,7 @@ class StateGraph:
             branches=dict(self.branches),
             channels=dict(self.channels),
             managed=dict(self.managed),
-            schemas=dict(self.schemas),
+            schemas=dict(self._state.schemas),
             state_schema=self.state_schema,
             input_schema=self.input_schema,
             output_schema=self.output_schema,

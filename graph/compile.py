@@ -16,7 +16,8 @@ from ..pregel.names import END, ROOT, START, TAG_HIDDEN, trigger_name
 from ..pregel.program.node import PregelNode
 from ..pregel.program.results import refuse_lookalike
 from ..pregel.program.writes import StateWriter, Writer, WriteScope
-from ..pregel.types import RunnableConfig
+from ..pregel.runtime import ContextT
+from ..pregel.types import InputT, OutputT, RunnableConfig, StateT
 from .branch import BranchWriter
 from .input_check import InputCheck
 from .json_schema import context_json_schema, json_schema
@@ -25,7 +26,7 @@ from .schema import Channel, Schema
 from .spec import GraphSpec, NodeSpec
 
 
-class CompiledStateGraph(Pregel):
+class CompiledStateGraph(Pregel[StateT, ContextT, InputT, OutputT]):
     """A compiled `StateGraph`: a `Pregel` that remembers what it was compiled from.
 
     Attributes:
@@ -70,6 +71,7 @@ class CompiledStateGraph(Pregel):
 
 
 def compile_graph(
+    compiled_class: type[CompiledStateGraph],
     spec: GraphSpec,
     checkpointer: BaseCheckpointSaver | bool | None,
     name: str,
@@ -79,6 +81,7 @@ def compile_graph(
     """Make a Pregel of a valid graph.
 
     Args:
+        compiled_class: its class.
         breakpoints: before which nodes, and after which.
         options: what a `Pregel` takes besides: `context_schema`, `store`, `cache`, `debug`,
             `executor`.
@@ -86,7 +89,7 @@ def compile_graph(
     compiler = Compiler(spec)
     state, output = spec.schemas[spec.state_schema], spec.schemas[spec.output_schema]
     root = ROOT in spec.channels
-    app = CompiledStateGraph(
+    app = compiled_class(
         nodes=compiler.make_nodes(),
         channels={**spec.channels, **spec.managed, **compiler.make_channels()},
         input_channels=START,

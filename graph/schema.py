@@ -137,9 +137,9 @@ def channel_of(key: str, hint: Any) -> Channel:
     metadata = getattr(bare, "__metadata__", ())
     for item in metadata:
         if isinstance(item, BaseChannel):
-            return _keyed_copy(item, key)
+            return item.declare(key, bare)
         if isinstance(item, type) and issubclass(item, BaseChannel):
-            return _keyed_copy(_made(key, item, typing.get_args(bare)[0]), key)
+            return _made(key, item, typing.get_args(bare)[0]).declare(key, bare)
     reducer = _reducer(key, metadata)
     if reducer is not None:
         return BinaryOperatorAggregate(bare, reducer, key=key)
@@ -163,14 +163,6 @@ def describe_declaration(channel: Channel) -> str:
         name = getattr(reducer, "__qualname__", None) or repr(reducer)
         return f"{type(channel).__name__} with the reducer {name}"
     return repr(channel)
-
-
-def _keyed_copy(channel: Channel, key: str) -> Channel:
-    """A copy, so that one instance in two annotations does not become one channel with two
-    names."""
-    mine = channel.copy()
-    mine.key = key
-    return mine
 
 
 def _strip(hint: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Generic, Self
 
 from typing_extensions import Unpack
 
@@ -31,10 +31,21 @@ from .run.checks import (
 from .run.config import Call, Options, concurrency, merge_configs, normalize, read_options, spread
 from .run.nested import in_parent, pause_parent
 from .run.run import Run
-from .runtime import ManagedValue
+from .runtime import ContextT, ManagedValue
 from .superstep.outcome import cache_namespace
 from .thread_api import StoredThreads
-from .types import LOCAL, All, CachePolicy, GraphOutput, RetryPolicy, RunnableConfig, StreamMode
+from .types import (
+    LOCAL,
+    All,
+    CachePolicy,
+    GraphOutput,
+    InputT,
+    OutputT,
+    RetryPolicy,
+    RunnableConfig,
+    StateT,
+    StreamMode,
+)
 
 if TYPE_CHECKING:
     from ..visualize.drawing import Drawing
@@ -42,7 +53,7 @@ if TYPE_CHECKING:
 Channels = Mapping[str, BaseChannel[Any, Any, Any] | type[ManagedValue]]
 
 
-class Pregel(Portable, StoredThreads):
+class Pregel(Portable, StoredThreads, Generic[StateT, ContextT, InputT, OutputT]):
     """A graph of nodes that talk through channels, run in supersteps.
 
     `StateGraph.compile` usually makes it; to make one by hand is the low-level way to describe a

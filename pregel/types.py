@@ -348,11 +348,14 @@ class StreamPart(TypedDict):
     interrupts: NotRequired[tuple[Interrupt, ...]]
 
 
-OutputT = TypeVar("OutputT")
+ValueT = TypeVar("ValueT", default=Any)
+StateT = TypeVar("StateT", default=Any)
+InputT = TypeVar("InputT", default=StateT)
+OutputT = TypeVar("OutputT", default=StateT)
 
 
 @dataclass(frozen=True, slots=True)
-class GraphOutput(Generic[OutputT]):
+class GraphOutput(Generic[ValueT]):
     """The result of `invoke(..., version="v2")`.
 
     Attributes:
@@ -361,7 +364,7 @@ class GraphOutput(Generic[OutputT]):
         interrupts: the open questions.
     """
 
-    value: OutputT
+    value: ValueT
     interrupts: tuple[Interrupt, ...] = ()
 
 

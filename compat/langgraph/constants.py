@@ -1,0 +1,23 @@
+"""Constants of the peer: keys under which a node's config carries parts of the run."""
+
+from typing import Final
+
+CONF: Final = "configurable"
+CONFIG_KEY_CACHE: Final = "__pregel_cache"
+CONFIG_KEY_CALL: Final = "__pregel_call"
+CONFIG_KEY_CHECKPOINTER: Final = "__pregel_checkpointer"
+CONFIG_KEY_CHECKPOINT_ID: Final = "checkpoint_id"
+CONFIG_KEY_CHECKPOINT_MAP: Final = "checkpoint_map"
+CONFIG_KEY_CHECKPOINT_NS: Final = "checkpoint_ns"
+CONFIG_KEY_DURABILITY: Final = "__pregel_durability"
+CONFIG_KEY_READ: Final = "__pregel_read"
+CONFIG_KEY_RESUMING: Final = "__pregel_resuming"
+CONFIG_KEY_RUNTIME: Final = "__pregel_runtime"
+CONFIG_KEY_SCRATCHPAD: Final = "__pregel_scratchpad"
+CONFIG_KEY_SEND: Final = "__pregel_send"
+CONFIG_KEY_STREAM: Final = "__pregel_stream"
+CONFIG_KEY_TASK_ID: Final = "__pregel_task_id"
+CONFIG_KEY_THREAD_ID: Final = "thread_id"
+OVERWRITE: Final = "__overwrite__"
+TAG_HIDDEN: Final = "langsmith:hidden"
+TAG_NOSTREAM: Final = "nostream"

@@ -1,0 +1,24 @@
+"""The peer's functional API: ours, with the spellings that the peer has replaced."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...graph.functional import entrypoint as _entrypoint
+from ...graph.functional import task as _task
+from .deprecated import rename
+
+
+class entrypoint(_entrypoint):  # noqa: N801  # a decorator
+    """Make a graph of a function; see `stategraph.entrypoint`."""
+
+    def __init__(self, checkpointer: Any = None, store: Any = None, **options: Any) -> None:
+        old = {name: options.pop(name) for name in ("config_schema", "retry") if name in options}
+        super().__init__(checkpointer, store, **{**options, **rename(old)})
+
+
+def task(function: Any = None, /, **options: Any) -> Any:
+    """Make a function callable as a task of an entrypoint or node; see `stategraph.task`."""
+    old = {"retry": options.pop("retry")} if "retry" in options else {}
+    options |= rename(old)
+    return _task(**options) if function is None else _task(function, **options)

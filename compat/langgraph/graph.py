@@ -1,0 +1,67 @@
+"""The peer's graph builder: ours with the peer's defaults."""
+
+from __future__ import annotations
+
+import warnings as _warnings
+from typing import Annotated, Any, Self
+
+from ...graph import CompiledStateGraph as _CompiledStateGraph
+from ...graph import StateGraph as _StateGraph
+from ...pregel.runtime import ContextT
+from ...pregel.types import InputT, OutputT, StateT
+from ..langchain.runnable import RunnableGraph
+from .deprecated import rename
+from .messages import add_messages
+from .warnings import LangGraphDeprecatedSinceV10
+
+
+class CompiledStateGraph(_CompiledStateGraph[StateT, ContextT, InputT, OutputT], RunnableGraph):
+    """A compiled graph that is also a LangChain Runnable."""
+
+
+class StateGraph(_StateGraph[StateT, ContextT, InputT, OutputT]):
+    """A graph whose nodes may write keys that the state does not have; they are dropped.
+
+    Args:
+        deprecated: the spellings `config_schema`, `input` and `output`.
+    """
+
+    compiled_class = CompiledStateGraph
+
+    def __init__(
+        self,
+        state_schema: Any,
+        context_schema: Any = None,
+        *,
+        input_schema: Any = None,
+        output_schema: Any = None,
+        **deprecated: Any,
+    ) -> None:
+        new = {"input_schema": input_schema, "output_schema": output_schema}
+        renamed = rename(deprecated)
+        context_schema = renamed.pop("context_schema", context_schema)
+        super().__init__(state_schema, context_schema, extra_keys="ignore", **{**new, **renamed})
+
+    def add_node(self, node: Any, action: Any = None, **options: Any) -> Self:
+        """Add a node; `retry` and `input` are taken with a warning, a trace policy sets nothing."""
+        options.pop("trace_policy", None)
+        old = {name: options.pop(name) for name in ("retry", "input") if name in options}
+        return super().add_node(node, action, **{**options, **rename(old)})
+
+    def compile(self, checkpointer: Any = None, **options: Any) -> Any:
+        """Compile the graph; transformers of event streams are not used."""
+        options.pop("transformers", None)
+        return super().compile(checkpointer, **options)
+
+
+class MessageGraph(StateGraph):
+    """A graph whose whole state is a list of messages. Deprecated."""
+
+    def __init__(self) -> None:
+        _warnings.warn(
+            LangGraphDeprecatedSinceV10(
+                "MessageGraph is deprecated. Please use StateGraph with a `messages` key instead"
+            ),
+            stacklevel=2,
+        )
+        super().__init__(Annotated[list[Any], add_messages])

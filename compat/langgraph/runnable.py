@@ -1,0 +1,127 @@
+"""Functions as LangChain Runnables that are given what a node may ask for."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeAlias
+
+from langchain_core.runnables import Runnable, RunnableSequence
+from langchain_core.runnables.config import ensure_config, run_in_executor
+
+from ...pregel.runtime import RUNNING, Runtime
+from .constants import CONF, CONFIG_KEY_RUNTIME
+
+RunnableLike: TypeAlias = Any
+"""A Runnable, a function, a coroutine function or a mapping of them."""
+RunnableSeq: TypeAlias = RunnableSequence[Any, Any]
+
+_INJECTED = ("config", "runtime", "store", "writer", "previous")
+
+
+class RunnableCallable(Runnable[Any, Any]):
+    """A function as a Runnable. Parameters called config, runtime, store, writer and previous are
+    filled from the running node.
+
+    Args:
+        func, afunc: what `invoke` and `ainvoke` call; without `afunc`, the function runs on a
+            thread.
+        recurse: a Runnable that the function returns is invoked in turn.
+        explode_args: the input is a tuple (args, kwargs).
+        trace: whether callbacks see a run of its own.
+        kwargs: passed to the function.
+    """
+
+    def __init__(
+        self,
+        func: Callable[..., Any] | None,
+        afunc: Callable[..., Awaitable[Any]] | None = None,
+        *,
+        name: str | None = None,
+        tags: Sequence[str] | None = None,
+        trace: bool = True,
+        recurse: bool = True,
+        explode_args: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        if func is None and afunc is None:
+            raise ValueError("RunnableCallable needs a function: give func, afunc or both")
+        if func is not None and inspect.iscoroutinefunction(func) and afunc is None:
+            func, afunc = None, func
+        self.func = func
+        self.afunc = afunc
+        self.name = name or getattr(func or afunc, "__name__", type(self).__name__)
+        self.tags = tags
+        self.trace = trace
+        self.recurse = recurse
+        self.explode_args = explode_args
+        self.kwargs = kwargs
+        signature = inspect.signature(func or afunc)  # type: ignore[arg-type]
+        self._wanted = [
+            (name, parameter.default)
+            for name, parameter in signature.parameters.items()
+            if name in _INJECTED and parameter.kind is not parameter.POSITIONAL_ONLY
+        ]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+    def invoke(self, input: Any, config: Any = None, **kwargs: Any) -> Any:
+        """The function's result.
+
+        Raises:
+            TypeError: there is only a coroutine function.
+        """
+        if self.func is None:
+            raise TypeError(f"{self.name!r} is async only: call ainvoke() or astream()")
+        config = ensure_config(config)
+        args, named = self._arguments(input, config, kwargs)
+        result = self.func(*args, **named)
+        if self.recurse and isinstance(result, Runnable):
+            return result.invoke(input, config)
+        return result
+
+    async def ainvoke(self, input: Any, config: Any = None, **kwargs: Any) -> Any:
+        """The coroutine function's result, or that of the function on a thread."""
+        config = ensure_config(config)
+        args, named = self._arguments(input, config, kwargs)
+        if self.afunc is not None:
+            result = await self.afunc(*args, **named)
+        else:
+            result = await run_in_executor(config, self.func, *args, **named)  # type: ignore[arg-type]
+        if self.recurse and isinstance(result, Runnable):
+            return await result.ainvoke(input, config)
+        return result
+
+    def _arguments(
+        self, input: Any, config: Any, given: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        args: tuple[Any, ...] = (input,)
+        named = {**self.kwargs, **given}
+        if self.explode_args:
+            args, exploded = input
+            named.update(exploded)
+        task = RUNNING.get()
+        for name, default in self._wanted:
+            if name not in named:
+                named[name] = self._value_of(name, default, config, task)
+        return args, named
+
+    def _value_of(self, name: str, default: Any, config: Any, task: Any) -> Any:
+        if name == "config":
+            return config
+        if task is not None:
+            return getattr(task, name)
+        runtime: Runtime[Any] | None = config.get(CONF, {}).get(CONFIG_KEY_RUNTIME)
+        if name == "runtime" and runtime is not None:
+            return runtime
+        if runtime is not None:
+            return getattr(runtime, {"writer": "stream_writer"}.get(name, name))
+        if default is not inspect.Parameter.empty:
+            return default
+        raise ValueError(
+            f"{self.name!r} takes {name!r}, which only a running graph has: call it in a node, or "
+            f"pass {CONFIG_KEY_RUNTIME!r} in config[{CONF!r}]"
+        )
+
+

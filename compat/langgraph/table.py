@@ -1,0 +1,273 @@
+"""Which name of the peer is what of ours: one table, read by the finder, the check and the docs.
+
+A module of the peer has a line for each module of ours that serves it: names in one string, and
+`theirs=ours` where the two differ. A source that begins with a dot lies in this package, others in
+`stategraph`.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from typing import Any, Final
+
+from .absent import absent
+
+_PACKAGE: Final = __name__.rpartition(".")[0]
+_OURS: Final = _PACKAGE.partition(".")[0]
+
+_CHANNELS: Final = (
+    "AnyValue BaseChannel BinaryOperatorAggregate EphemeralValue LastValue "
+    "LastValueAfterFinish NamedBarrierValue NamedBarrierValueAfterFinish Topic UntrackedValue"
+)
+_CONSTANTS: Final = (
+    "CONF CONFIG_KEY_CACHE CONFIG_KEY_CALL CONFIG_KEY_CHECKPOINTER CONFIG_KEY_CHECKPOINT_ID "
+    "CONFIG_KEY_CHECKPOINT_MAP CONFIG_KEY_CHECKPOINT_NS CONFIG_KEY_DURABILITY CONFIG_KEY_READ "
+    "CONFIG_KEY_RESUMING CONFIG_KEY_RUNTIME CONFIG_KEY_SCRATCHPAD CONFIG_KEY_SEND "
+    "CONFIG_KEY_STREAM CONFIG_KEY_TASK_ID CONFIG_KEY_THREAD_ID TAG_HIDDEN TAG_NOSTREAM"
+)
+_RECORD_NAMES: Final = "ERROR INTERRUPT NO_WRITES NULL_TASK_ID RESUME RETURN"
+_TYPES: Final = (
+    "All CachePolicy Command Durability GraphOutput Interrupt Overwrite PregelTask RetryPolicy "
+    "Send StateSnapshot StateUpdate StreamMode StreamWriter TimeoutPolicy default_retry_on"
+)
+_STREAM_PARTS: Final = (
+    "CheckpointPayload CheckpointStreamPart CheckpointTask Checkpointer CustomStreamPart "
+    "DebugPayload DebugStreamPart MessagesStreamPart PregelExecutableTask StreamPart TaskPayload "
+    "TaskResultPayload TasksStreamPart TracePolicy UpdatesStreamPart ValuesStreamPart "
+    "ensure_valid_checkpointer omit_payload"
+)
+
+MODULES: Final[dict[str, dict[str, str]]] = {
+    "langgraph": {},
+    "langgraph.version": {".version": "__version__"},
+    "langgraph.warnings": {
+        ".warnings": "LangGraphDeprecationWarning LangGraphDeprecatedSinceV05 "
+        "LangGraphDeprecatedSinceV10 LangGraphDeprecatedSinceV11"
+    },
+    "langgraph.types": {
+        "pregel.types": _TYPES,
+        "pregel.superstep.interrupts": "interrupt",
+        ".types": _STREAM_PARTS,
+    },
+    "langgraph.typing": {".typing": "ContextT InputT OutputT StateT StateT_co StateT_contra"},
+    "langgraph.constants": {
+        "pregel.names": "START END TASKS",
+        "pregel.types": "Send Interrupt",
+        "checkpoint.records": _RECORD_NAMES,
+        ".constants": _CONSTANTS,
+    },
+    "langgraph._internal": {},
+    "langgraph._internal._constants": {
+        "pregel.names": "TASKS PULL PUSH PREVIOUS NS_SEP INPUT",
+        "checkpoint.records": f"{_RECORD_NAMES} NS_END",
+        ".constants": f"{_CONSTANTS} OVERWRITE",
+    },
+    "langgraph._internal._config": {
+        ".config": "ensure_config merge_configs patch_config patch_configurable"
+    },
+    "langgraph._internal._runnable": {".runnable": "RunnableCallable RunnableLike RunnableSeq"},
+    "langgraph._internal._typing": {".typing": "MISSING DeprecatedKwargs"},
+    "langgraph.errors": {
+        "pregel.errors": "EmptyChannelError EmptyInputError GraphBubbleUp GraphDrained "
+        "GraphInterrupt GraphRecursionError InvalidUpdateError NodeCancelledError "
+        "NodeTimeoutError ParentCommand UnknownInterruptError",
+        "pregel.runtime": "NodeError",
+        ".errors": "ErrorCode NodeInterrupt TaskNotFound create_error_message is_invalid_resume",
+    },
+    "langgraph.config": {
+        "pregel.runtime": "get_store get_stream_writer",
+        ".config": "get_config",
+        ".constants": "CONF CONFIG_KEY_RUNTIME",
+    },
+    "langgraph.utils": {},
+    "langgraph.utils.config": {
+        "pregel.runtime": "get_store get_stream_writer",
+        ".config": "get_config ensure_config merge_configs patch_config patch_configurable",
+    },
+    "langgraph.utils.runnable": {".runnable": "RunnableCallable RunnableLike RunnableSeq"},
+    "langgraph.runtime": {
+        "pregel.runtime": "ExecutionInfo RunControl Runtime get_runtime",
+        ".runtime": "BaseUser ServerInfo",
+    },
+    "langgraph.managed": {"pregel.runtime": "IsLastStep RemainingSteps"},
+    "langgraph.managed.base": {".managed": "ManagedValueMapping ManagedValueSpec ManagedValue"},
+    "langgraph.managed.is_last_step": {
+        "pregel.runtime": "IsLastStep RemainingSteps IsLastStepManager RemainingStepsManager"
+    },
+    "langgraph.channels": {"channels": _CHANNELS, ".channels": "DeltaChannel"},
+    "langgraph.channels.any_value": {"channels": "AnyValue"},
+    "langgraph.channels.base": {"channels": "BaseChannel"},
+    "langgraph.channels.binop": {"channels": "BinaryOperatorAggregate"},
+    "langgraph.channels.delta": {".channels": "DeltaChannel"},
+    "langgraph.channels.ephemeral_value": {"channels": "EphemeralValue"},
+    "langgraph.channels.last_value": {"channels": "LastValue LastValueAfterFinish"},
+    "langgraph.channels.named_barrier_value": {
+        "channels": "NamedBarrierValue NamedBarrierValueAfterFinish"
+    },
+    "langgraph.channels.topic": {"channels": "Topic"},
+    "langgraph.channels.untracked_value": {"channels": "UntrackedValue"},
+    "langgraph.func": {".functional": "entrypoint task"},
+    "langgraph.graph": {
+        "pregel.names": "START END",
+        ".graph": "StateGraph MessageGraph",
+        ".messages": "MessagesState add_messages",
+    },
+    "langgraph.graph.state": {
+        ".graph": "StateGraph CompiledStateGraph",
+        "pregel.names": "START END",
+    },
+    "langgraph.graph.message": {
+        ".graph": "MessageGraph",
+        ".messages": "MessagesState Messages REMOVE_ALL_MESSAGES add_messages push_message",
+    },
+    "langgraph.graph.ui": {
+        ".ui": "AnyUIMessage RemoveUIMessage UIMessage delete_ui_message push_ui_message "
+        "ui_message_reducer"
+    },
+    "langgraph.pregel": {"pregel.app": "Pregel", "pregel.program.node": "NodeBuilder"},
+    "langgraph.pregel.main": {"pregel.app": "Pregel", "pregel.program.node": "NodeBuilder"},
+    "langgraph.pregel.protocol": {"pregel.app": "PregelProtocol=Pregel"},
+    "langgraph.pregel.types": {
+        "pregel.types": "All CachePolicy PregelTask RetryPolicy StateSnapshot StateUpdate "
+        "StreamMode StreamWriter default_retry_on",
+        ".types": "PregelExecutableTask",
+    },
+    "langgraph.pregel.remote": {},
+    "langgraph.pregel._tools": {".tools": "_tool_call_writer"},
+    "langgraph.checkpoint": {},
+    "langgraph.checkpoint.base": {
+        "checkpoint": "BaseCheckpointSaver Checkpoint CheckpointMetadata CheckpointTuple",
+        "pregel.errors": "EmptyChannelError",
+        ".checkpoints": "copy_checkpoint create_checkpoint empty_checkpoint get_checkpoint_id "
+        "get_checkpoint_metadata",
+    },
+    "langgraph.checkpoint.memory": {"checkpoint": "InMemorySaver MemorySaver"},
+    "langgraph.checkpoint.sqlite": {"checkpoint.sqlite": "SqliteSaver"},
+    "langgraph.checkpoint.sqlite.aio": {".sqlite": "AsyncSqliteSaver"},
+    "langgraph.checkpoint.postgres": {"checkpoint.postgres": "PostgresSaver"},
+    "langgraph.checkpoint.postgres.aio": {".postgres": "AsyncPostgresSaver"},
+    "langgraph.checkpoint.serde": {},
+    "langgraph.checkpoint.serde.base": {
+        ".serde": "CipherProtocol SerializerProtocol UntypedSerializerProtocol"
+    },
+    "langgraph.checkpoint.serde.jsonplus": {".serde": "JsonPlusSerializer"},
+    "langgraph.checkpoint.serde.encrypted": {},
+    "langgraph.cache": {},
+    "langgraph.cache.base": {"store": "BaseCache"},
+    "langgraph.cache.memory": {"store": "InMemoryCache"},
+    "langgraph.cache.sqlite": {"store": "SqliteCache"},
+    "langgraph.cache.redis": {},
+    "langgraph.store": {},
+    "langgraph.store.base": {
+        "store": "BaseStore GetOp IndexConfig Item ListNamespacesOp MatchCondition Op PutOp "
+        "Result SearchItem SearchOp TTLConfig InvalidNamespaceError",
+        ".stores": "NOT_PROVIDED NotProvided NamespaceMatchType NamespacePath Embeddings "
+        "ensure_embeddings",
+    },
+    "langgraph.store.memory": {"store": "InMemoryStore"},
+    "langgraph.store.sqlite": {"store.sqlite": "SqliteStore", ".sqlite": "AsyncSqliteStore"},
+    "langgraph.store.sqlite.aio": {".sqlite": "AsyncSqliteStore"},
+    "langgraph.store.postgres": {
+        "store.postgres": "PostgresStore",
+        ".postgres": "AsyncPostgresStore",
+    },
+    "langgraph.store.postgres.aio": {".postgres": "AsyncPostgresStore"},
+    "langgraph.callbacks": {
+        ".callbacks": "GraphCallbackHandler GraphInterruptEvent GraphLifecycleEvent "
+        "GraphLifecycleStatus GraphResumeEvent"
+    },
+    "langgraph.stream": {},
+    "langgraph.stream._types": {},
+    "langgraph.stream.run_stream": {},
+    "langgraph.stream.stream_channel": {},
+    "langgraph.stream.transformers": {},
+    "langgraph.prebuilt": {},
+}
+
+_EVENT_STREAM: Final = (
+    "the event stream of version v3 is an experiment of the peer; use stream() or astream()"
+)
+_TRANSFORMERS: Final = (
+    "CheckpointsTransformer CustomTransformer DebugTransformer LifecyclePayload "
+    "LifecycleTransformer SubgraphStatus SubgraphTransformer TasksTransformer UpdatesTransformer"
+)
+_RUN_STREAMS: Final = (
+    "AsyncGraphRunStream AsyncSubgraphRunStream GraphRunStream SubgraphRunStream"
+)
+_NO_PREBUILT: Final = (
+    "langgraph.prebuilt is a distribution of its own that works with stategraph: "
+    "pip install langgraph-prebuilt"
+)
+
+ABSENT: Final[dict[str, dict[str, str]]] = {
+    "langgraph.checkpoint.serde.encrypted": {
+        "EncryptedSerializer": "give the saver an Encryption: "
+        "SqliteSaver(path, integrity=Encryption.from_text(key))"
+    },
+    "langgraph.cache.redis": {"RedisCache": "use SqliteCache, or inherit from BaseCache"},
+    "langgraph.pregel.remote": {
+        "RemoteGraph": "remote graphs are not served yet",
+        "RemoteException": "remote graphs are not served yet",
+    },
+    "langgraph.pregel.protocol": {"StreamProtocol": "it is internal to the peer's engine"},
+    "langgraph.checkpoint.base": {
+        "DeltaChannelHistory": "values that grow are stored as deltas anyway",
+        "writes_sort_key": "writes are stored in the order in which they apply",
+    },
+    "langgraph.callbacks": dict.fromkeys(
+        (
+            "get_async_graph_callback_manager_for_config",
+            "get_sync_graph_callback_manager_for_config",
+        ),
+        "handlers in config['callbacks'] are called without it",
+    ),
+    "langgraph.stream": dict.fromkeys(
+        f"{_TRANSFORMERS} {_RUN_STREAMS} ProtocolEvent StreamChannel StreamTransformer".split(),
+        _EVENT_STREAM,
+    ),
+    "langgraph.stream._types": dict.fromkeys(("ProtocolEvent", "StreamTransformer"), _EVENT_STREAM),
+    "langgraph.stream.run_stream": dict.fromkeys(_RUN_STREAMS.split(), _EVENT_STREAM),
+    "langgraph.stream.stream_channel": dict.fromkeys(("StreamChannel",), _EVENT_STREAM),
+    "langgraph.stream.transformers": dict.fromkeys(
+        f"{_TRANSFORMERS} MessagesTransformer ValuesTransformer _TasksLifecycleBase".split(),
+        _EVENT_STREAM,
+    ),
+    "langgraph.prebuilt": dict.fromkeys(
+        "InjectedState InjectedStore ToolNode ToolRuntime ValidationNode create_react_agent "
+        "tools_condition".split(),
+        _NO_PREBUILT,
+    ),
+}
+"""Names that can be imported but have no counterpart, by module: why, and what to use."""
+
+
+@cache
+def _sources(module: str) -> dict[str, tuple[str, str]]:
+    """Name of the peer -> (module of ours, name there)."""
+    found: dict[str, tuple[str, str]] = {}
+    for source, names in MODULES[module].items():
+        path = _PACKAGE + source if source.startswith(".") else f"{_OURS}.{source}"
+        for item in names.split():
+            theirs, _, ours = item.partition("=")
+            found[theirs] = (path, ours or theirs)
+    return found
+
+
+def public_names(module: str) -> list[str]:
+    """The names that a module of the peer has here, those without a counterpart included."""
+    return [*_sources(module), *ABSENT.get(module, ())]
+
+
+def find_name(module: str, name: str) -> Any:
+    """What a name of the peer's module is here.
+
+    Raises:
+        AttributeError: the peer's module has no such public name, or it is not known here.
+    """
+    if name in _sources(module):
+        path, ours = _sources(module)[name]
+        return getattr(import_module(path), ours)
+    if name in ABSENT.get(module, ()):
+        return absent(module, name, ABSENT[module][name])
+    raise AttributeError(f"module {module!r}, as stategraph serves it, has no name {name!r}")

@@ -1,0 +1,5 @@
+"""The version of the peer whose names and behaviour are served."""
+
+from typing import Final
+
+__version__: Final = "1.2.22"
