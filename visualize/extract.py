@@ -181,6 +181,7 @@ def _build_node(app: CompiledGraph, node: CompiledNode, inside: str) -> GraphNod
         before=_is_listed(node.name, app.interrupt_before),
         after=_is_listed(node.name, app.interrupt_after),
         metadata=node.metadata,
+        data=node.source,
     )
 
 

@@ -37,6 +37,7 @@ class GraphNode(NamedTuple):
         before, after: a static breakpoint stops the run there.
         reached: False if nothing declared leads here.
         metadata: as given to `add_node`.
+        data: what the user gave as the node; None where that is not known.
     """
 
     id: str
@@ -49,6 +50,7 @@ class GraphNode(NamedTuple):
     after: bool = False
     reached: bool = True
     metadata: Mapping[str, Any] = {}
+    data: Any = None
 
 
 class GraphEdge(NamedTuple):
