@@ -14,67 +14,66 @@ testing/     conformance suites for savers and channels of your own
 from importlib import import_module as _load
 from typing import TYPE_CHECKING, Any
 
-from .checkpoint import InMemorySaver
-from .graph import (
-    END,
-    START,
-    CompiledStateGraph,
-    GraphWarning,
-    MessagesState,
-    RemoveMessage,
-    StateGraph,
-    add_messages,
-)
-from .graph.functional import entrypoint, task
-from .pregel.app import Pregel
-from .pregel.errors import (
-    CheckpointConflictError,
-    EmptyChannelError,
-    EmptyInputError,
-    GraphBubbleUp,
-    GraphChangedError,
-    GraphDrained,
-    GraphInterrupt,
-    GraphRecursionError,
-    InPlaceEditError,
-    InvalidGraphError,
-    InvalidRouteError,
-    InvalidUpdateError,
-    NodeCancelledError,
-    NodeTimeoutError,
-    ParentCommand,
-    StateGraphError,
-    UnknownInterruptError,
-)
-from .pregel.program.node import NodeBuilder
-from .pregel.runtime import (
-    IsLastStep,
-    NodeError,
-    RemainingSteps,
-    RunControl,
-    Runtime,
-    get_config,
-    get_runtime,
-    get_store,
-    get_stream_writer,
-)
-from .pregel.superstep.interrupts import interrupt
-from .pregel.types import (
-    CachePolicy,
-    Command,
-    Interrupt,
-    Overwrite,
-    PregelTask,
-    RetryPolicy,
-    RunnableConfig,
-    Send,
-    StateSnapshot,
-    StateUpdate,
-    StreamWriter,
-    TimeoutPolicy,
-)
-
 if TYPE_CHECKING:
+    from .checkpoint import InMemorySaver
+    from .graph import (
+        END,
+        START,
+        CompiledStateGraph,
+        GraphWarning,
+        MessagesState,
+        RemoveMessage,
+        StateGraph,
+        add_messages,
+    )
+    from .graph.functional import entrypoint, task
+    from .pregel.app import Pregel
+    from .pregel.errors import (
+        CheckpointConflictError,
+        EmptyChannelError,
+        EmptyInputError,
+        GraphBubbleUp,
+        GraphChangedError,
+        GraphDrained,
+        GraphInterrupt,
+        GraphRecursionError,
+        InPlaceEditError,
+        InvalidGraphError,
+        InvalidRouteError,
+        InvalidUpdateError,
+        NodeCancelledError,
+        NodeTimeoutError,
+        ParentCommand,
+        StateGraphError,
+        UnknownInterruptError,
+    )
+    from .pregel.program.node import NodeBuilder
+    from .pregel.runtime import (
+        IsLastStep,
+        NodeError,
+        RemainingSteps,
+        RunControl,
+        Runtime,
+        get_config,
+        get_runtime,
+        get_store,
+        get_stream_writer,
+    )
+    from .pregel.superstep.interrupts import interrupt
+    from .pregel.types import (
+        CachePolicy,
+        Command,
+        Interrupt,
+        Overwrite,
+        PregelTask,
+        RetryPolicy,
+        RunnableConfig,
+        Send,
+        StateSnapshot,
+        StateUpdate,
+        StreamWriter,
+        TimeoutPolicy,
+    )
     from .store import InMemoryCache, InMemoryStore
 
 __version__ = "0.1.0"
@@ -102,24 +101,50 @@ __all__ = [
     "GraphBubbleUp", "GraphInterrupt", "GraphDrained", "ParentCommand",
 ]  # fmt: skip
 
-
-_LAZY = dict.fromkeys(("InMemoryCache", "InMemoryStore"), "stategraph.store")
-_LAZY |= dict.fromkeys(
-    ("Drawing", "awatch", "changes", "report", "timeline", "watch"), "stategraph.visualize"
-)
-_LAZY |= {
-    "SqliteSaver": "stategraph.checkpoint.sqlite",
-    "PostgresSaver": "stategraph.checkpoint.postgres",
+_NAMES = {
+    ".graph": "StateGraph START END CompiledStateGraph GraphWarning MessagesState RemoveMessage "
+    "add_messages",
+    ".graph.functional": "entrypoint task",
+    ".pregel.app": "Pregel",
+    ".pregel.program.node": "NodeBuilder",
+    ".pregel.superstep.interrupts": "interrupt",
+    ".pregel.types": "CachePolicy Command Interrupt Overwrite PregelTask RetryPolicy "
+    "RunnableConfig Send StateSnapshot StateUpdate StreamWriter TimeoutPolicy",
+    ".pregel.runtime": "IsLastStep NodeError RemainingSteps RunControl Runtime get_config "
+    "get_runtime get_store get_stream_writer",
+    ".pregel.errors": "CheckpointConflictError EmptyChannelError EmptyInputError GraphBubbleUp "
+    "GraphChangedError GraphDrained GraphInterrupt GraphRecursionError InPlaceEditError "
+    "InvalidGraphError InvalidRouteError InvalidUpdateError NodeCancelledError NodeTimeoutError "
+    "ParentCommand StateGraphError UnknownInterruptError WorkerLostError",
+    ".checkpoint": "InMemorySaver MemorySaver Retention",
+    ".checkpoint.encryption": "Encryption",
+    ".checkpoint.postgres": "PostgresSaver",
+    ".checkpoint.sqlite": "SqliteSaver",
+    ".store": "InMemoryCache InMemoryStore",
+    ".store.postgres": "PostgresStore",
+    ".store.sqlite": "SqliteStore",
+    ".executors": "ProcessExecutor",
+    ".visualize": "Drawing awatch changes report timeline watch",
 }
-_LAZY |= {"SqliteStore": "stategraph.store.sqlite", "PostgresStore": "stategraph.store.postgres"}
-_LAZY |= {"ProcessExecutor": "stategraph.executors", "WorkerLostError": "stategraph.pregel"}
-_LAZY |= {"MemorySaver": "stategraph.checkpoint"}
-_LAZY |= {"Retention": "stategraph.checkpoint", "Encryption": "stategraph.checkpoint.encryption"}
+_LAZY = {name: __name__ + home for home, names in _NAMES.items() for name in names.split()}
+_PACKAGES = (
+    "channels", "checkpoint", "compat", "examples", "executors", "graph", "pregel", "store",
+    "testing", "visualize", "workers",
+)  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
-    """Load what this package does not itself need, from its own place, when it is first asked
-    for."""
+    """Load a name from its own place when it is first asked for: a command line that prints its
+    help, or a program that only draws, does not wait for the engine."""
     if name in _LAZY:
-        return getattr(_load(_LAZY[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(_load(_LAZY[name]), name)
+    elif name in _PACKAGES:
+        value = _load(f"{__name__}.{name}")
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY, *_PACKAGES})

@@ -1,17 +1,26 @@
-"""`python -m stategraph COMMAND`: reads the command line and calls what does the work. Nothing else
-belongs here."""
+"""`python -m stategraph COMMAND`: reads the command line and calls who does the work. Nothing else
+lives here. Only the module of the command that was asked for is loaded."""
 
 import argparse
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from importlib import import_module
+from typing import Final, NoReturn
 
-from .checkpoint import command as threads_command
-from .checkpoint.printable import printable_lines
-from .examples import index_library
-from .visualize import command as draw_command
-from .visualize.runs import report_command
-from .workers import command as workers_command
+COMMANDS: Final = {
+    "demo": ("examples.index_library", "index a folder of Python with a graph"),
+    "draw": ("visualize.command", "draw a graph"),
+    "report": ("visualize.runs.report_command", "a stored thread as one HTML page"),
+    "threads": ("checkpoint.command", "list threads, the one that moved last first"),
+    "history": ("checkpoint.command", "a thread's steps, the newest first"),
+    "show": ("checkpoint.command", "a thread's state as JSON"),
+    "prune": ("checkpoint.command", "forget old checkpoints"),
+    "work": ("workers.command", "run jobs of a graph from a queue"),
+    "queue": ("workers.command", "what waits, runs and is parked"),
+    "langgraph": ("compat.langgraph.command", "run a program written for LangGraph"),
+}
+"""The commands, where they are, and what they do. Each module has `add_command(name, parser)`,
+which says what the command takes and sets `run`."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -19,31 +28,23 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """End with exit code 2 and a sentence that steers no terminal."""
+        from .checkpoint.printable import printable_lines
+
         super().error(printable_lines(message))
 
 
 def main(given: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit code: 0 for success, 2 for a mistake in the command
-    line."""
+    """Run one command; returns the exit code: 0 done, 2 the command line asks for what cannot be.
+    Without a command the help is printed."""
+    arguments = sys.argv[1:] if given is None else list(given)
     parser = Parser(prog="python -m stategraph", description="Typed-state graphs.")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    demo = commands.add_parser(
-        "demo",
-        help="index a folder of Python files with a graph",
-        description="Index a folder of Python files.",
-    )
-    index_library.add_arguments(demo).set_defaults(parser=demo, run=index_library.main)
-    draw = commands.add_parser("draw", help="draw a graph", description="Draw a graph.")
-    draw_command.add_arguments(draw).set_defaults(parser=draw, run=draw_command.main)
-    report = commands.add_parser(
-        "report",
-        help="write a stored thread as one HTML page",
-        description="Write a stored thread as one HTML page.",
-    )
-    report_command.add_arguments(report).set_defaults(parser=report, run=report_command.main)
-    threads_command.add_commands(commands)
-    workers_command.add_commands(commands)
-    asked = parser.parse_args(given)
+    for name, (home, text) in COMMANDS.items():
+        command = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
+        if name in arguments[:1]:
+            command.set_defaults(parser=command)
+            import_module(f".{home}", __package__).add_command(name, command)
+    asked = parser.parse_args(arguments or ["--help"])
     return int(asked.run(asked.parser, asked))
 
 

@@ -35,46 +35,26 @@ LONGEST = 100
 """Characters of a value that a list shows."""
 
 
-def add_commands(commands: Any) -> None:
-    """Give a command line these four commands; each sets `run`, which takes the parser and what was
+def add_command(name: str, parser: argparse.ArgumentParser) -> None:
+    """What one of the four commands takes. It sets `run`, which takes the parser and what was
     asked."""
-    for name, run, text in (
-        ("threads", _threads, "list threads, the one that moved last first"),
-        (
-            "history",
-            _history,
-            "a thread's steps, the newest first, with what waits and what was asked",
-        ),
-        ("show", _show, "a thread's state as JSON"),
-        ("prune", _prune, "forget old checkpoints"),
-    ):
-        parser = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
-        parser.add_argument(
-            "--db", required=True, metavar="FILE-OR-URL", help="an SQLite file, or postgresql://..."
-        )
-        parser.add_argument("--keys", metavar="FILE", help=KEYS_HELP)
-        parser.set_defaults(parser=parser, run=run)
-        if name in ("history", "show"):
-            parser.add_argument("--thread", required=True, metavar="ID")
-            parser.add_argument("--checkpoint", metavar="ID", help="this one instead of the newest")
-            parser.add_argument("--ns", default="", metavar="NAMESPACE", help="of a nested graph")
-        if name in ("threads", "history"):
-            parser.add_argument(
-                "--limit", type=int, default=50, metavar="N", help="at most so many (50)"
-            )
-        if name == "prune":
-            parser.add_argument(
-                "--thread", action="append", metavar="ID", help="only this one; may be repeated"
-            )
-            parser.add_argument(
-                "--keep-last",
-                type=int,
-                metavar="N",
-                help="of each namespace, the newest; 0 for none",
-            )
-            parser.add_argument(
-                "--older-than", type=float, metavar="DAYS", help="forget what is older"
-            )
+    db = "an SQLite file, or postgresql://..."
+    add = parser.add_argument
+    add("--db", required=True, metavar="FILE-OR-URL", help=db)
+    add("--keys", metavar="FILE", help=KEYS_HELP)
+    if name in ("history", "show"):
+        add("--thread", required=True, metavar="ID")
+        add("--checkpoint", metavar="ID", help="this one instead of the newest")
+        add("--ns", default="", metavar="NAMESPACE", help="of a nested graph")
+    if name in ("threads", "history"):
+        add("--limit", type=int, default=50, metavar="N", help="at most so many (50)")
+    if name == "prune":
+        add("--thread", action="append", metavar="ID", help="only this one; may be repeated")
+        last = "of each namespace, the newest; 0 for none"
+        add("--keep-last", type=int, metavar="N", help=last)
+        add("--older-than", type=float, metavar="DAYS", help="forget what is older")
+    run = {"threads": _threads, "history": _history, "show": _show, "prune": _prune}[name]
+    parser.set_defaults(run=run)
 
 
 class _Unknown:

@@ -107,14 +107,6 @@ class StateGraph(Generic[StateT, ContextT, InputT, OutputT]):
                     f"{kind}: managed values can only be keys of the state schema"
                 )
 
-    @property
-    def schemas(self) -> dict[Any, dict[str, Any]]:
-        """The keys of each schema: their channels, and the classes of managed values."""
-        return {
-            schema: {**read.channels, **read.managed}
-            for schema, read in self._state.schemas.items()
-        }
-
     # -- nodes --
 
     def add_node(
@@ -391,11 +383,11 @@ class StateGraph(Generic[StateT, ContextT, InputT, OutputT]):
         after = read_breakpoints("interrupt_after", interrupt_after)
         self.validate([node for names in (before, after) if names != "*" for node in names])
         app = compile_graph(
-            self.compiled_class,
             self.snapshot(),
             checkpointer,
             name or "StateGraph",
             (before, after),
+            self.compiled_class,
             context_schema=self.context_schema,
             store=store,
             cache=cache,

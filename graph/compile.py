@@ -71,18 +71,18 @@ class CompiledStateGraph(Pregel[StateT, ContextT, InputT, OutputT]):
 
 
 def compile_graph(
-    compiled_class: type[CompiledStateGraph],
     spec: GraphSpec,
     checkpointer: BaseCheckpointSaver | bool | None,
     name: str,
     breakpoints: tuple[Any, Any],
+    compiled_class: type[CompiledStateGraph] = CompiledStateGraph,
     **options: Any,
 ) -> CompiledStateGraph:
     """Make a Pregel of a valid graph.
 
     Args:
-        compiled_class: its class.
         breakpoints: before which nodes, and after which.
+        compiled_class: what to make.
         options: what a `Pregel` takes besides: `context_schema`, `store`, `cache`, `debug`,
             `executor`.
     """

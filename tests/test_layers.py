@@ -25,6 +25,7 @@ MAY_IMPORT = {
     "graph": [".channels", ".checkpoint", ".store", ".pregel"],
     "visualize": [".channels", ".checkpoint", ".pregel", ".graph"],
     "workers": [".channels", ".checkpoint", ".pregel", ".graph", ".visualize.command"],
+    "compat": [".channels", ".checkpoint", ".store", ".pregel", ".graph"],
     "testing": [".channels", ".checkpoint", ".pregel", ".graph"],
 }
 # Inside pregel/: a file may import those on its own line (but not in a circle) and on the lines above.
@@ -80,6 +81,7 @@ RANK = {name: rank for rank, line in enumerate(PREGEL.splitlines()) for name in 
 # Imports inside a function: (who, what) → why it cannot stand at the top. `*` fits any name. Where such an import
 # points up, one for type checkers may do so, too; a circle is closed by none of them.
 DEFERRED = {
+    (".__main__", ".checkpoint.printable"): "only errors need it",
     (".checkpoint.command", ".checkpoint*"): "the saver that the command line names",
     (".workers.command", ".workers*"): "needs psycopg, an extra; said so when it is missing",
     (".checkpoint.encryption", "cryptography*"): "an extra; said so when it is missing",

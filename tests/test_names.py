@@ -30,7 +30,7 @@ BELOW = {
 PRODUCT = {
     name: str(path.relative_to(ROOT))
     for name, path in FILES.items()
-    if name.split(".")[1] not in ("examples", "testing")  # programs of users, and hostile texts
+    if name.split(".")[1] not in ("examples", "testing", "compat")  # programs of users, hostile texts, the peer's names
 }
 
 

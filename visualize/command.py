@@ -60,6 +60,11 @@ def _levels(word: str) -> int:
         raise argparse.ArgumentTypeError(f"LEVELS must be a number, got {word!r}{hint}") from None
 
 
+def add_command(name: str, parser: argparse.ArgumentParser) -> None:
+    """As a command of `python -m stategraph`."""
+    add_arguments(parser).set_defaults(run=main)
+
+
 def main(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
     """Do as asked; ends with exit code 2 and a sentence if that cannot be."""
     try:

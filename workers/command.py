@@ -27,11 +27,20 @@ if TYPE_CHECKING:
     from .worker import Worker
 
 
-def add_commands(commands: Any) -> None:
-    """Give a command line these two commands; each sets `run`, which takes the parser and what was
+def add_command(name: str, parser: argparse.ArgumentParser) -> None:
+    """What one of the two commands takes. It sets `run`, which takes the parser and what was
     asked."""
-    work = commands.add_parser("work", help="run jobs of a graph from a queue", description=_WORK)
-    add = work.add_argument
+    parser.add_argument("--db", required=True, metavar="URL", help="postgresql://...")
+    if name == "work":
+        parser.description = _WORK
+        _add_work(parser)
+    else:
+        parser.description = _QUEUE
+        _add_queue(parser)
+
+
+def _add_work(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     target = "module:name or path/to/file.py:name of a graph, a builder, or a function for one"
     add("graph", help=target)
     add("--as", dest="name", metavar="NAME", help="of the queue, if it is not the graph's own")
@@ -42,8 +51,11 @@ def add_commands(commands: Any) -> None:
     add("--poll", type=float, default=1.0, metavar="SECONDS", help=between)
     add("--tries", type=int, default=3, metavar="N", help="deaths that park a job (%(default)s)")
     add("--keys", metavar="FILE", help=KEYS_HELP)
-    queue = commands.add_parser("queue", help="what waits, runs and is parked", description=_QUEUE)
-    add = queue.add_argument
+    parser.set_defaults(run=_work)
+
+
+def _add_queue(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     add("--retry", metavar="RUN", help="try a parked job again")
     add("--cancel", metavar="RUN", help="take a job back")
     add("--thread", metavar="ID", help="of the job, where several have its run id")
@@ -51,9 +63,7 @@ def add_commands(commands: Any) -> None:
     add("--evict", type=int, metavar="WORKER", help="take its jobs from a worker that hangs")
     add("--forget", type=float, metavar="DAYS", help="forget jobs that ended longer ago")
     add("--list", type=int, default=20, metavar="N", help="show at most so many jobs (%(default)s)")
-    for parser, run in ((work, _work), (queue, _queue)):
-        parser.add_argument("--db", required=True, metavar="URL", help="postgresql://...")
-        parser.set_defaults(parser=parser, run=run)
+    parser.set_defaults(run=_queue)
 
 
 _WORK = (

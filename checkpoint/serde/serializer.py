@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from typing import Any
 from weakref import WeakSet
 
@@ -78,12 +78,6 @@ class Serializer:
     """
 
     def __init__(self, registry: Registry | None = None) -> None:
-        # Deferred: these tables load a dozen standard modules, which `import stategraph` should not
-        # wait for.
-        from .builtin_codecs import BY_CODE, BY_TYPE
-
-        self._by_type = BY_TYPE
-        self._by_code = BY_CODE
         self._registry = Registry(DEFAULT if registry is None else registry)
         self._teachers: WeakSet[Serializer] = WeakSet()
         # One hook per level of objects, so that depth is known without a counter that threads would
@@ -92,6 +86,21 @@ class Serializer:
         self._decoders = _Hooks(self._decode)
         self._encoder = self._encoders[0]
         self._decoder = self._decoders[0]
+
+    # Deferred: these tables load a dozen standard modules, and many graphs store nothing but what
+    # the packer knows (benchmark P26).
+
+    @cached_property
+    def _by_type(self) -> dict[type, Codec]:
+        from .builtin_codecs import BY_TYPE
+
+        return BY_TYPE
+
+    @cached_property
+    def _by_code(self) -> dict[int, Codec]:
+        from .builtin_codecs import BY_CODE
+
+        return BY_CODE
 
     # -- the face ----------------------------------------------------------------------------------
 

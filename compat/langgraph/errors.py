@@ -36,7 +36,7 @@ class NodeInterrupt(GraphInterrupt):
             LangGraphDeprecatedSinceV10("NodeInterrupt is deprecated; call interrupt() instead"),
             stacklevel=2,
         )
-        super().__init__([Interrupt(value)] if id is None else [Interrupt(value, id)])
+        super().__init__(value if id is None else [Interrupt(value, id)])
 
 
 class TaskNotFound(Exception):

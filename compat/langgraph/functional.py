@@ -9,11 +9,12 @@ from ...graph.functional import task as _task
 from .deprecated import rename
 
 
-class entrypoint(_entrypoint):  # noqa: N801  # a decorator
+class entrypoint(_entrypoint):  # a decorator
     """Make a graph of a function; see `stategraph.entrypoint`."""
 
     def __init__(self, checkpointer: Any = None, store: Any = None, **options: Any) -> None:
-        old = {name: options.pop(name) for name in ("config_schema", "retry") if name in options}
+        renamed = ("config_schema", "retry")
+        old: dict[str, Any] = {name: options.pop(name) for name in renamed if name in options}
         super().__init__(checkpointer, store, **{**options, **rename(old)})
 
 

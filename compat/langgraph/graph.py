@@ -42,10 +42,15 @@ class StateGraph(_StateGraph[StateT, ContextT, InputT, OutputT]):
         context_schema = renamed.pop("context_schema", context_schema)
         super().__init__(state_schema, context_schema, extra_keys="ignore", **{**new, **renamed})
 
+    @property
+    def schemas(self) -> dict[Any, dict[str, Any]]:
+        """The keys of each schema: their channels, and the classes of managed values."""
+        return {schema: {**read.channels, **read.managed} for schema, read in self._state.schemas.items()}
+
     def add_node(self, node: Any, action: Any = None, **options: Any) -> Self:
         """Add a node; `retry` and `input` are taken with a warning, a trace policy sets nothing."""
         options.pop("trace_policy", None)
-        old = {name: options.pop(name) for name in ("retry", "input") if name in options}
+        old: dict[str, Any] = {n: options.pop(n) for n in ("retry", "input") if n in options}
         return super().add_node(node, action, **{**options, **rename(old)})
 
     def compile(self, checkpointer: Any = None, **options: Any) -> Any:

@@ -88,14 +88,12 @@ class RunnableCallable(Runnable[Any, Any]):
         if self.afunc is not None:
             result = await self.afunc(*args, **named)
         else:
-            result = await run_in_executor(config, self.func, *args, **named)  # type: ignore[arg-type]
+            result = await run_in_executor(config, self.func, *args, **named)
         if self.recurse and isinstance(result, Runnable):
             return await result.ainvoke(input, config)
         return result
 
-    def _arguments(
-        self, input: Any, config: Any, given: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def _arguments(self, input: Any, config: Any, given: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         args: tuple[Any, ...] = (input,)
         named = {**self.kwargs, **given}
         if self.explode_args:
@@ -123,5 +121,3 @@ class RunnableCallable(Runnable[Any, Any]):
             f"{self.name!r} takes {name!r}, which only a running graph has: call it in a node, or "
             f"pass {CONFIG_KEY_RUNTIME!r} in config[{CONF!r}]"
         )
-
-

@@ -24,11 +24,3 @@ NOT_PROVIDED: Final = NotProvided()
 def ensure_embeddings(embed: Any) -> Any:
     """What embeds texts; our stores take functions and LangChain's embeddings as they are."""
     return embed
-
-
-def __getattr__(name: str) -> Any:
-    if name == "Embeddings":
-        from langchain_core.embeddings import Embeddings
-
-        return Embeddings
-    raise AttributeError(name)

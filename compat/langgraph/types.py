@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeAlias
+from typing import Any, Generic, Literal, NotRequired, TypeAlias
 
-from typing_extensions import NotRequired, TypedDict, TypeVar
+from typing_extensions import TypedDict, TypeVar
 
 from ...checkpoint import BaseCheckpointSaver, CheckpointMetadata, RunnableConfig
 from ...pregel.types import Interrupt, PregelTask
 
-Checkpointer: TypeAlias = None | bool | BaseCheckpointSaver
+Checkpointer: TypeAlias = bool | BaseCheckpointSaver | None
 StateT = TypeVar("StateT", default=Any)
 OutputT = TypeVar("OutputT", default=Any)
 PregelExecutableTask: TypeAlias = PregelTask
@@ -160,6 +160,5 @@ def ensure_valid_checkpointer(checkpointer: Checkpointer) -> Checkpointer:
     if checkpointer in (None, True, False) or isinstance(checkpointer, BaseCheckpointSaver):
         return checkpointer
     raise TypeError(
-        "checkpointer must be a BaseCheckpointSaver, True, False or None, "
-        f"got {type(checkpointer).__name__}"
+        f"checkpointer must be a BaseCheckpointSaver, True, False or None, got {type(checkpointer).__name__}"
     )

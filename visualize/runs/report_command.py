@@ -40,6 +40,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     return parser
 
 
+def add_command(name: str, parser: argparse.ArgumentParser) -> None:
+    """As a command of `python -m stategraph`."""
+    add_arguments(parser).set_defaults(run=main)
+
+
 def main(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
     """Do as asked; ends with exit code 2 and a sentence if that cannot be."""
     try:

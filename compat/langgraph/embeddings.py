@@ -1,0 +1,5 @@
+"""LangChain's contract of what embeds texts."""
+
+from langchain_core.embeddings import Embeddings
+
+__all__ = ["Embeddings"]
