@@ -49,7 +49,9 @@ def to_messages(given: Given) -> list[BaseMessage]:
         ValueError: a role is unknown.
     """
     listed = given if isinstance(given, list) else [given]
-    plain = all(isinstance(each, BaseMessage) and not isinstance(each, BaseMessageChunk) for each in listed)
+    plain = all(
+        isinstance(each, BaseMessage) and not isinstance(each, BaseMessageChunk) for each in listed
+    )
     if plain:
         return listed
     return [

@@ -45,7 +45,10 @@ class StateGraph(_StateGraph[StateT, ContextT, InputT, OutputT]):
     @property
     def schemas(self) -> dict[Any, dict[str, Any]]:
         """The keys of each schema: their channels, and the classes of managed values."""
-        return {schema: {**read.channels, **read.managed} for schema, read in self._state.schemas.items()}
+        return {
+            schema: {**read.channels, **read.managed}
+            for schema, read in self._state.schemas.items()
+        }
 
     def add_node(self, node: Any, action: Any = None, **options: Any) -> Self:
         """Add a node; `retry` and `input` are taken with a warning, a trace policy sets nothing."""

@@ -93,7 +93,9 @@ class RunnableCallable(Runnable[Any, Any]):
             return await result.ainvoke(input, config)
         return result
 
-    def _arguments(self, input: Any, config: Any, given: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def _arguments(
+        self, input: Any, config: Any, given: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         args: tuple[Any, ...] = (input,)
         named = {**self.kwargs, **given}
         if self.explode_args:

@@ -63,7 +63,9 @@ MODULES: Final[dict[str, dict[str, str]]] = {
         "checkpoint.records": f"{_RECORD_NAMES} NS_END",
         ".constants": f"{_CONSTANTS} OVERWRITE",
     },
-    "langgraph._internal._config": {".config": "ensure_config merge_configs patch_config patch_configurable"},
+    "langgraph._internal._config": {
+        ".config": "ensure_config merge_configs patch_config patch_configurable"
+    },
     "langgraph._internal._runnable": {".runnable": "RunnableCallable RunnableLike RunnableSeq"},
     "langgraph._internal._typing": {".typing": "MISSING DeprecatedKwargs"},
     "langgraph.errors": {
@@ -100,7 +102,9 @@ MODULES: Final[dict[str, dict[str, str]]] = {
     "langgraph.channels.delta": {".channels": "DeltaChannel"},
     "langgraph.channels.ephemeral_value": {"channels": "EphemeralValue"},
     "langgraph.channels.last_value": {"channels": "LastValue LastValueAfterFinish"},
-    "langgraph.channels.named_barrier_value": {"channels": "NamedBarrierValue NamedBarrierValueAfterFinish"},
+    "langgraph.channels.named_barrier_value": {
+        "channels": "NamedBarrierValue NamedBarrierValueAfterFinish"
+    },
     "langgraph.channels.topic": {"channels": "Topic"},
     "langgraph.channels.untracked_value": {"channels": "UntrackedValue"},
     "langgraph.func": {".functional": "entrypoint task"},
@@ -118,7 +122,8 @@ MODULES: Final[dict[str, dict[str, str]]] = {
         ".messages": "MessagesState Messages REMOVE_ALL_MESSAGES add_messages push_message",
     },
     "langgraph.graph.ui": {
-        ".ui": "AnyUIMessage RemoveUIMessage UIMessage delete_ui_message push_ui_message ui_message_reducer"
+        ".ui": "AnyUIMessage RemoveUIMessage UIMessage delete_ui_message push_ui_message "
+        "ui_message_reducer"
     },
     "langgraph.pregel": {"pregel.app": "Pregel", "pregel.program.node": "NodeBuilder"},
     "langgraph.pregel.main": {"pregel.app": "Pregel", "pregel.program.node": "NodeBuilder"},
@@ -134,7 +139,8 @@ MODULES: Final[dict[str, dict[str, str]]] = {
     "langgraph.checkpoint.base": {
         "checkpoint": "BaseCheckpointSaver Checkpoint CheckpointMetadata CheckpointTuple",
         "pregel.errors": "EmptyChannelError",
-        ".checkpoints": "copy_checkpoint create_checkpoint empty_checkpoint get_checkpoint_id get_checkpoint_metadata",
+        ".checkpoints": "copy_checkpoint create_checkpoint empty_checkpoint get_checkpoint_id "
+        "get_checkpoint_metadata",
     },
     "langgraph.checkpoint.memory": {"checkpoint": "InMemorySaver MemorySaver"},
     "langgraph.checkpoint.sqlite": {"checkpoint.sqlite": "SqliteSaver"},
@@ -142,7 +148,9 @@ MODULES: Final[dict[str, dict[str, str]]] = {
     "langgraph.checkpoint.postgres": {"checkpoint.postgres": "PostgresSaver"},
     "langgraph.checkpoint.postgres.aio": {".postgres": "AsyncPostgresSaver"},
     "langgraph.checkpoint.serde": {},
-    "langgraph.checkpoint.serde.base": {".serde": "CipherProtocol SerializerProtocol UntypedSerializerProtocol"},
+    "langgraph.checkpoint.serde.base": {
+        ".serde": "CipherProtocol SerializerProtocol UntypedSerializerProtocol"
+    },
     "langgraph.checkpoint.serde.jsonplus": {".serde": "JsonPlusSerializer"},
     "langgraph.checkpoint.serde.encrypted": {},
     "langgraph.cache": {},
@@ -176,19 +184,23 @@ MODULES: Final[dict[str, dict[str, str]]] = {
     "langgraph.prebuilt": {},
 }
 
-_EVENT_STREAM: Final = "the event stream of version v3 is an experiment of the peer; use stream() or astream()"
+_EVENT_STREAM: Final = (
+    "the event stream of version v3 is an experiment of the peer; use stream() or astream()"
+)
 _TRANSFORMERS: Final = (
     "CheckpointsTransformer CustomTransformer DebugTransformer LifecyclePayload "
     "LifecycleTransformer SubgraphStatus SubgraphTransformer TasksTransformer UpdatesTransformer"
 )
 _RUN_STREAMS: Final = "AsyncGraphRunStream AsyncSubgraphRunStream GraphRunStream SubgraphRunStream"
 _NO_PREBUILT: Final = (
-    "langgraph.prebuilt is a distribution of its own that works with stategraph: pip install langgraph-prebuilt"
+    "langgraph.prebuilt is a distribution of its own that works with stategraph: "
+    "pip install langgraph-prebuilt"
 )
 
 ABSENT: Final[dict[str, dict[str, str]]] = {
     "langgraph.checkpoint.serde.encrypted": {
-        "EncryptedSerializer": "give the saver an Encryption: SqliteSaver(path, integrity=Encryption.from_text(key))"
+        "EncryptedSerializer": "give the saver an Encryption: SqliteSaver(path, "
+        "integrity=Encryption.from_text(key))"
     },
     "langgraph.cache.redis": {"RedisCache": "use SqliteCache, or inherit from BaseCache"},
     "langgraph.pregel.remote": {

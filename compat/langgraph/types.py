@@ -160,5 +160,6 @@ def ensure_valid_checkpointer(checkpointer: Checkpointer) -> Checkpointer:
     if checkpointer in (None, True, False) or isinstance(checkpointer, BaseCheckpointSaver):
         return checkpointer
     raise TypeError(
-        f"checkpointer must be a BaseCheckpointSaver, True, False or None, got {type(checkpointer).__name__}"
+        "checkpointer must be a BaseCheckpointSaver, True, False or None, "
+        f"got {type(checkpointer).__name__}"
     )
