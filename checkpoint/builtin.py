@@ -53,7 +53,7 @@ class BuiltinSaver(BaseCheckpointSaver):
         """
         thread_id, checkpoint_ns, checkpoint_id = coordinates(config)
         if checkpoint_id is None:
-            raise ValueError("put_writes() needs a checkpoint_id in the config")
+            raise ValueError("put_writes(): the config must have a checkpoint_id")
         check_names(task_id, task_path, *(channel for channel, _ in writes))
         encoded = [(channel, self._dumps(f"[{channel!r}]", value)) for channel, value in writes]
         task = TaskWrites(task_id, task_path, encoded)

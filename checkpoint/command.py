@@ -44,15 +44,15 @@ def add_command(name: str, parser: argparse.ArgumentParser) -> None:
     add("--keys", metavar="FILE", help=KEYS_HELP)
     if name in ("history", "show"):
         add("--thread", required=True, metavar="ID")
-        add("--checkpoint", metavar="ID", help="this one instead of the newest")
-        add("--ns", default="", metavar="NAMESPACE", help="of a nested graph")
+        add("--checkpoint", metavar="ID", help="this checkpoint instead of the newest")
+        add("--ns", default="", metavar="NAMESPACE", help="the namespace of a nested graph")
     if name in ("threads", "history"):
-        add("--limit", type=int, default=50, metavar="N", help="at most so many (50)")
+        add("--limit", type=int, default=50, metavar="N", help="show at most N (50)")
     if name == "prune":
-        add("--thread", action="append", metavar="ID", help="only this one; may be repeated")
-        last = "of each namespace, the newest; 0 for none"
+        add("--thread", action="append", metavar="ID", help="only this thread; may be repeated")
+        last = "keep the newest N of each namespace; 0 for none"
         add("--keep-last", type=int, metavar="N", help=last)
-        add("--older-than", type=float, metavar="DAYS", help="forget what is older")
+        add("--older-than", type=float, metavar="DAYS", help="delete older checkpoints")
     run = {"threads": _threads, "history": _history, "show": _show, "prune": _prune}[name]
     parser.set_defaults(run=run)
 
@@ -168,7 +168,7 @@ def _show(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
 
 def _prune(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
     if asked.keep_last is None and asked.older_than is None:
-        parser.error("say what to keep: --keep-last N, --older-than DAYS, or both")
+        parser.error("prune needs --keep-last N, --older-than DAYS, or both")
     age = None if asked.older_than is None else timedelta(days=asked.older_than)
     damaged = 0
     with _saver(parser, asked, write=True) as saver:
@@ -183,7 +183,7 @@ def _prune(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
         except ValueError as error:
             parser.error(str(error))
         after = _count(saver, threads)
-    print(f"forgot {before - after} checkpoints, kept {after}")
+    print(f"deleted {before - after} checkpoints, kept {after}")
     return DAMAGED if damaged else 0
 
 

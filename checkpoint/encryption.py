@@ -69,7 +69,7 @@ class Encryption(Integrity):
             from cryptography.hazmat.primitives.ciphers.aead import AESGCM
         except ImportError as error:
             raise ImportError(
-                "Encryption needs a package: pip install stategraph[encryption]"
+                "Encryption needs the package cryptography: pip install stategraph[encryption]"
             ) from error
         if not keys or not all(isinstance(key, bytes) and len(key) in LENGTHS for key in keys):
             raise ValueError(
@@ -118,7 +118,8 @@ class Encryption(Integrity):
                 return payload
         which = "this key" if len(self._ciphers) == 1 else "any of these keys"
         raise DamagedError(
-            f"it does not open with {which}: altered, moved, or never encrypted with it"
+            f"it cannot be decrypted with {which}: it was altered or moved, or encrypted with "
+            "another key"
         )
 
     def _decrypt(self, cipher: Any, data: bytes, place: bytes) -> bytes | None:

@@ -95,17 +95,17 @@ class CheckpointConflictError(StateGraphError):
     def __init__(
         self, thread_id: str, checkpoint_ns: str, expected: str | None, actual: str | None
     ) -> None:
-        where = f"thread {thread_id!r}" + (
-            f", namespace {checkpoint_ns!r}" if checkpoint_ns else ""
-        )
-        what = (
-            f"another run has answered checkpoint {expected} or gone on from it meanwhile. This "
-            "step was not stored"
-            if expected == actual
-            else f"another run committed checkpoint {actual} while this one was working from "
-            f"{expected}. "
-            "Nothing of this step was stored"
-        )
+        where = f"thread {thread_id!r}"
+        if checkpoint_ns:
+            where += f", namespace {checkpoint_ns!r}"
+        if expected == actual:
+            what = f"another run has answered checkpoint {expected} or gone on from it"
+        else:
+            what = (
+                f"another run committed checkpoint {actual} while this one was working from "
+                f"{expected}"
+            )
+        what += ". Nothing of this step was stored"
         super().__init__(f"{where}: {what}; read the thread again and repeat the call.")
         self.thread_id = thread_id
         self.checkpoint_ns = checkpoint_ns

@@ -36,6 +36,6 @@ class Integrity:
         checksum = crc32(payload, crc32(place)).to_bytes(DIGEST_SIZE, "big")
         if len(data) < DIGEST_SIZE or checksum != data[-DIGEST_SIZE:]:
             raise DamagedError(
-                "its checksum does not fit: the row was altered, or moved from elsewhere"
+                "its checksum does not match: the row was altered, or moved from elsewhere"
             )
         return payload

@@ -171,7 +171,7 @@ class InMemorySaver(BuiltinSaver):
             found = (chain.records[wanted] for _, _, chain in chains if wanted in chain.records)
             record = next(found, None)
         if record is None:
-            raise ValueError(f"before: there is no checkpoint {wanted!r} here")
+            raise ValueError(f"before must name a checkpoint of the thread, got {wanted!r}")
         return record.sequence
 
     def _read(self, found: _Found) -> CheckpointTuple:
@@ -362,7 +362,9 @@ class InMemorySaver(BuiltinSaver):
             if not chains:
                 raise ValueError(f"there is no thread {source!r} to copy")
             if self._threads.get(target):
-                raise ValueError(f"thread {target!r} exists already")
+                raise ValueError(
+                    f"thread {target!r} already exists: delete it first, or copy to another name"
+                )
             copies = {name: rebuild(chain, chain.records) for name, chain in chains.items()}
             records = (record for chain in copies.values() for record in chain.records.values())
             for record in sorted(records, key=attrgetter("sequence")):

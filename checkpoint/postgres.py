@@ -320,8 +320,8 @@ def _decode_names(columns: Sequence[str]) -> Callable[[Sequence[Any]], tuple[Any
             )
         except UnicodeDecodeError as error:
             raise DamagedError(
-                f"a name is no UTF-8 text: {error.object!r}. Restore it from a backup, or delete "
-                "what is damaged"
+                f"a name is not UTF-8 text: {error.object!r}. Restore it from a backup, or delete "
+                "the damaged rows"
             ) from error
 
     return row

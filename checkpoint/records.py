@@ -188,7 +188,7 @@ def coordinates(config: RunnableConfig) -> tuple[str, str, str | None]:
     thread_id = configurable.get("thread_id")
     if thread_id is None or thread_id == "":
         raise ValueError(
-            "a checkpointer needs to know the thread: "
+            "a graph with a checkpointer needs a thread_id: "
             'pass config={"configurable": {"thread_id": "..."}}'
         )
     found = (
@@ -210,13 +210,15 @@ def check_names(*names: Any) -> None:
         if not isinstance(name, str):
             continue
         if "\0" in name:
-            raise ValueError(f"the name {name!r} has a NUL character: nothing is stored under it")
+            raise ValueError(
+                f"the name {name!r} must not contain a NUL character: no database can store it"
+            )
         if not name.isascii():
             try:
                 name.encode()
             except UnicodeEncodeError:
                 raise ValueError(
-                    f"the name {name!r} has half a surrogate pair: nothing is stored under it"
+                    f"the name {name!r} must be valid Unicode: it has half a surrogate pair"
                 ) from None
 
 

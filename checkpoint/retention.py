@@ -37,8 +37,8 @@ class Retention:
             raise ValueError("Retention needs keep_last, older_than, or both")
         if self.keep_last is not None and self.keep_last < 1:
             raise ValueError(
-                f"Retention: keep_last must be 1 or more, not {self.keep_last}: a run goes on "
-                "from there"
+                f"Retention: keep_last must be an integer >= 1, got {self.keep_last}: a run goes "
+                "on from the newest checkpoint"
             )
         RetentionLimits(self.keep_last, self.older_than)
 
@@ -51,7 +51,7 @@ def check_retention(retention: Retention | None) -> Retention | None:
     """
     if retention is not None and not isinstance(retention, Retention):
         raise TypeError(
-            f"retention is a Retention, such as Retention(keep_last=10), not {retention!r}"
+            f"retention must be a Retention, such as Retention(keep_last=10), got {retention!r}"
         )
     return retention
 
@@ -74,9 +74,9 @@ class RetentionLimits:
 
     def __post_init__(self) -> None:
         if self.keep_last is not None and self.keep_last < 0:
-            raise ValueError(f"keep_last must be 0 or more, not {self.keep_last}")
+            raise ValueError(f"keep_last must be an integer >= 0, got {self.keep_last}")
         if self.older_than is not None and not isinstance(self.older_than, timedelta):
-            raise TypeError(f"older_than is a timedelta, not {self.older_than!r}")
+            raise TypeError(f"older_than must be a timedelta, got {self.older_than!r}")
 
     def choose_kept(
         self,
@@ -150,6 +150,6 @@ def check_several(names: Collection[str], what: str) -> frozenset[str]:
         ValueError: one of them is no text.
     """
     if isinstance(names, str):
-        raise TypeError(f"{what} takes several: pass [{names!r}]")
+        raise TypeError(f"{what} must be a list, got a string: pass [{names!r}]")
     check_names(*names)
     return frozenset(names)

@@ -249,7 +249,7 @@ class SqliteSaver(SqlSaver):
             self._database.close()
             if is_unknown_name(error):
                 raise StorageError(
-                    f"{str(conn)!r} holds no threads of a SqliteSaver: {error}"
+                    f"{str(conn)!r} has no tables of a SqliteSaver: {error}"
                 ) from error
             raise open_error(conn, error) from error
 
@@ -314,7 +314,7 @@ class SqliteSaver(SqlSaver):
             yield _SqliteSession(self._database)
 
 
-_ADVICE = "; once the cause is mended, invoke(None) on the thread goes on from its last step"
+_ADVICE = "; once the cause is fixed, invoke(None, config) goes on from the last step of the thread"
 
 
 def _bind(values: Sequence[Any]) -> Sequence[Any]:

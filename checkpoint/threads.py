@@ -42,9 +42,7 @@ class AsyncCaller:
         # Made late, and not in `__init__`: subclasses of users' do not all call that.
         threads: CallThreads | None = self.__dict__.get("_own_threads")
         if threads is None:
-            threads = self.__dict__.setdefault(
-                "_own_threads", CallThreads(self._max_threads())
-            )
+            threads = self.__dict__.setdefault("_own_threads", CallThreads(self._max_threads()))
         return threads
 
     def _end_threads(self) -> None:

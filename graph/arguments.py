@@ -21,7 +21,7 @@ def plain_name(where: str, name: Any) -> str:
         InvalidGraphError: it is not a string: a forgotten name, a function, a list of names.
     """
     if not isinstance(name, str):
-        raise InvalidGraphError(f"{where} {name!r}; a node is named by a string")
+        raise InvalidGraphError(f"{where} {name!r}, but the name of a node must be a string")
     return str.__str__(name)
 
 
@@ -32,7 +32,7 @@ def check_new_name(name: str, nodes: Mapping[str, Any]) -> None:
         InvalidGraphError: it is taken, reserved, or has a separator of namespaces in it.
     """
     if name in nodes:
-        raise InvalidGraphError(f"node {name!r} is already there")
+        raise InvalidGraphError(f"node {name!r} already exists")
     if name in (START, END) or is_reserved(name) or is_handler(name):
         raise InvalidGraphError(f"node {name!r}: the name is reserved")
     for mark in (NS_END, NS_SEP):
@@ -43,7 +43,7 @@ def check_new_name(name: str, nodes: Mapping[str, Any]) -> None:
 
 
 def check_join(starts: Sequence[str], end: str, nodes: Mapping[str, Any]) -> None:
-    """Refuse a join between what are no nodes.
+    """Refuse a join between names that are not nodes.
 
     Raises:
         InvalidGraphError: nothing is waited for, or one of the names is not a node yet.
@@ -54,9 +54,9 @@ def check_join(starts: Sequence[str], end: str, nodes: Mapping[str, Any]) -> Non
         if start in (START, END):
             raise InvalidGraphError(f"a join cannot wait for {start}; use a plain edge")
         if start not in nodes:
-            raise InvalidGraphError(f"a join waits for {start!r}: add that node first")
+            raise InvalidGraphError(f"a join waits for the unknown node {start!r}: add it first")
     if end != END and end not in nodes:
-        raise InvalidGraphError(f"a join leads to {end!r}: add that node first")
+        raise InvalidGraphError(f"a join leads to the unknown node {end!r}: add it first")
 
 
 def read_action(node: Any, action: Any) -> tuple[str, Any]:
@@ -68,7 +68,8 @@ def read_action(node: Any, action: Any) -> tuple[str, Any]:
     if not isinstance(node, str):
         if action is not None:
             raise TypeError(
-                f"add_node takes a name and an action, or an action alone; the name was {node!r}"
+                f"add_node: the name must be a string, got {node!r}; pass a name and an action, or "
+                "only an action"
             )
         if node is None:
             raise TypeError(
@@ -121,7 +122,8 @@ def _check_policy(where: str, policy: RetryPolicy) -> None:
     times = (policy.initial_interval, policy.max_interval, policy.backoff_factor)
     if policy.max_attempts < 1 or min(times) < 0:
         raise InvalidGraphError(
-            f"{where}: a RetryPolicy needs max_attempts >= 1 and no negative times, got {policy!r}"
+            f"{where}: a RetryPolicy must have max_attempts >= 1 and no negative times, got "
+            f"{policy!r}"
         )
     on = policy.retry_on
     classes = on if isinstance(on, (list, tuple)) else [on]

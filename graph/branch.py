@@ -55,7 +55,9 @@ def read_ends(
     pairs = path_map.items() if isinstance(path_map, Mapping) else [(n, n) for n in path_map]
     for answer, name in pairs:
         if not isinstance(name, str):
-            raise InvalidGraphError(f"{what} leads to {name!r}; a node is named by a string")
+            raise InvalidGraphError(
+                f"{what} leads to {name!r}, but the name of a node must be a string"
+            )
         ends[answer] = str.__str__(name)
     return ends or None
 
@@ -225,5 +227,5 @@ class BranchWriter(Writer):
 def _advice(answer: Any) -> str:
     """What a router probably meant by an answer that is no destination."""
     if isinstance(answer, Command):
-        return "; a Command is returned by a node, not by its router"
+        return "; return a Command from the node, not from its router"
     return "" if isinstance(answer, str) else advice(answer)

@@ -217,7 +217,8 @@ class StateGraph(Generic[StateT, ContextT, InputT, OutputT]):
         """
         if isinstance(nodes, str) or not isinstance(nodes, Iterable):
             raise TypeError(
-                f"add_sequence takes a list of actions or (name, action) pairs, got {nodes!r}"
+                "add_sequence: nodes must be a list of actions or (name, action) pairs, got "
+                f"{nodes!r}"
             )
         pairs = [name_action(item) for item in nodes]
         if not pairs:
@@ -226,7 +227,7 @@ class StateGraph(Generic[StateT, ContextT, InputT, OutputT]):
         for name in names:
             if name in self.nodes or names.count(name) > 1:
                 raise InvalidGraphError(
-                    f"add_sequence: node {name!r} is already there; give (name, action) pairs"
+                    f"add_sequence: node {name!r} already exists; pass (name, action) pairs"
                 )
         self._add_all(pairs)
         for start, end in pairwise(names):
@@ -303,7 +304,8 @@ class StateGraph(Generic[StateT, ContextT, InputT, OutputT]):
             name = number_name(name, mine)
         if name in mine:
             raise InvalidGraphError(
-                f"node {source!r} has a router named {name!r} already; give this one another name"
+                f"node {source!r} has a router named {name!r} already; give the new one another "
+                "name"
             )
         schema = None
         if body.schema is not None and is_schema(body.schema):
@@ -439,12 +441,12 @@ class StateGraph(Generic[StateT, ContextT, InputT, OutputT]):
 
         def __getattr__(self, name: str) -> Any:
             runs = hasattr(CompiledStateGraph, name)
-            hint = f"; compile() returns what has: graph.compile().{name}(...)" if runs else ""
+            hint = f"; call it on the compiled graph: graph.compile().{name}(...)" if runs else ""
             text = f"{type(self).__name__!r} object has no attribute {name!r}{hint}"
             raise AttributeError(text, name=name, obj=self)
 
     def _warn_if_compiled(self, what: str) -> None:
         if self.compiled:
             warnings.warn(
-                f"this {what} comes after compile(): compile again to see it", stacklevel=3
+                f"this {what} was added after compile(): compile again to run it", stacklevel=3
             )

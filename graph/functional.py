@@ -284,7 +284,8 @@ class entrypoint:
         name = infer_name(function)
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise NotImplementedError(
-                f"entrypoint {name!r}: it is a generator; use the stream writer instead of yield"
+                f"entrypoint {name!r} must not be a generator: use the stream writer instead of "
+                "yield"
             )
         if not _positional(function):
             raise InvalidGraphError(

@@ -80,9 +80,7 @@ def read_schema(schema: Any) -> Schema:
 
 def not_a_schema(schema: Any) -> str:
     """The sentence for something that cannot be a schema."""
-    return (
-        f"{schema!r} is not a state schema: expected a TypedDict, dataclass, pydantic model or type"
-    )
+    return f"a state schema must be a TypedDict, dataclass, pydantic model or type, got {schema!r}"
 
 
 def _has_keys(cls: Any) -> bool:

@@ -51,7 +51,7 @@ class StateKeys:
     def _check_kind(self, schema: Any, read: Schema) -> None:
         if self.channels and read.channels and read.root != (ROOT in self.channels):
             raise InvalidGraphError(
-                f"{schema!r} cannot go with {self.state_schema!r}: "
+                f"{schema!r} cannot be combined with {self.state_schema!r}: "
                 "one is a state with keys, the other is one value"
             )
 
@@ -60,7 +60,7 @@ class StateKeys:
             mine = self.channels.get(key, channel)
             if key in self.managed:
                 raise InvalidGraphError(
-                    f"key {key!r} is a managed value in one schema and plain in another"
+                    f"key {key!r} is a managed value in one schema and a stored value in another"
                 )
             # A plain annotation says nothing of the channel: a node's own schema may repeat a key
             # without its reducer.

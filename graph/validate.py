@@ -136,7 +136,7 @@ def find_unreachable(graph: GraphSpec) -> Iterator[str]:
         if name not in reached:
             yield (
                 f"node {name!r} cannot be reached by any edge or declared destination. If a node "
-                f'goes there by Command or Send, say so: -> Command[Literal["{name}"]], '
+                f'goes there by Command or Send, declare it: -> Command[Literal["{name}"]], '
                 f'add_node(..., destinations=["{name}"]), or a path_map'
             )
 

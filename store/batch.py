@@ -330,20 +330,22 @@ def _check_read(op: Op) -> GetOp | SearchOp | ListNamespacesOp:
     if isinstance(op, SearchOp):
         _check_page(op.limit, op.offset)
         if op.query is not None and not isinstance(op.query, str):
-            raise ValueError(f"a query is a text, not {op.query!r}")
+            raise ValueError(f"query must be a string or None, got {op.query!r}")
         return op._replace(namespace_prefix=check_namespace(op.namespace_prefix, empty_ok=True))
     if isinstance(op, ListNamespacesOp):
         _check_page(op.limit, op.offset)
         if op.max_depth is not None and not _is_count(op.max_depth, 1):
-            raise ValueError(f"max_depth is a number of segments from 1 on, not {op.max_depth!r}")
+            raise ValueError(f"max_depth must be an integer >= 1, got {op.max_depth!r}")
         return op._replace(match_conditions=tuple(map(_check_condition, op.match_conditions or ())))
-    raise TypeError(f"a batch takes GetOp, SearchOp, PutOp and ListNamespacesOp, not {op!r}")
+    raise TypeError(
+        f"an operation must be a GetOp, SearchOp, PutOp or ListNamespacesOp, got {op!r}"
+    )
 
 
 def _check_condition(condition: MatchCondition) -> MatchCondition:
     kind, path = condition
     if kind not in ("prefix", "suffix"):
-        raise ValueError(f"a namespace is matched by its prefix or suffix, not by {kind!r}")
+        raise ValueError(f'a namespace must be matched by "prefix" or "suffix", got {kind!r}')
     return MatchCondition(kind, check_namespace(path, empty_ok=True))
 
 
@@ -357,7 +359,7 @@ def _check_key(key: object) -> str:
 def _check_page(limit: object, offset: object) -> None:
     for name, number in (("limit", limit), ("offset", offset)):
         if not _is_count(number, 0):
-            raise ValueError(f"{name} is a number from 0 on, not {number!r}")
+            raise ValueError(f"{name} must be an integer >= 0, got {number!r}")
 
 
 def _is_count(number: object, least: int) -> bool:
@@ -374,7 +376,8 @@ def _check_minutes(name: str, minutes: object) -> float | None:
     ):
         return float(minutes)
     raise ValueError(
-        f"{name} is a number of minutes above 0 and up to {MAX_MINUTES:g}, or None for ever"
+        f"{name} must be above 0 and up to {MAX_MINUTES:g} minutes, or None for ever, "
+        f"got {minutes!r}"
     )
 
 
@@ -382,7 +385,7 @@ def _check_ttl_config(config: TTLConfig) -> TTLConfig:
     unknown = set(config) - set(TTLConfig.__annotations__)
     if unknown:
         raise ValueError(
-            f"unknown TTL settings {sorted(unknown)}; there are {sorted(TTLConfig.__annotations__)}"
+            f"TTL settings must be among {sorted(TTLConfig.__annotations__)}, got {sorted(unknown)}"
         )
     for name in ("default_ttl", "sweep_interval_minutes"):
         _check_minutes(name, config.get(name))

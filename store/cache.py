@@ -87,7 +87,7 @@ class InMemoryCache(BaseCache):
         self, *, max_entries: int | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
         if max_entries is not None and max_entries < 1:
-            raise ValueError(f"max_entries is a number from 1 on, or None; not {max_entries!r}")
+            raise ValueError(f"max_entries must be an integer >= 1 or None, got {max_entries!r}")
         self._max_entries = max_entries
         self._clock = clock
         self._lock = threading.Lock()

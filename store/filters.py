@@ -65,9 +65,11 @@ def same(a: Any, b: Any) -> bool:
 
 def _compile(filter: object, depth: int) -> Predicate:
     if not isinstance(filter, Mapping):
-        raise ValueError(f"a filter maps paths to conditions; a {type(filter).__name__} does not")
+        raise ValueError(
+            f"a filter must be a mapping of paths to conditions, got a {type(filter).__name__}"
+        )
     if depth > MAX_DEPTH:
-        raise ValueError(f"the filter is nested deeper than {MAX_DEPTH}")
+        raise ValueError(f"a filter must not be nested deeper than {MAX_DEPTH} levels")
     tests = [
         (parse_place(path), _condition(condition, depth)) for path, condition in filter.items()
     ]
@@ -82,7 +84,7 @@ def _condition(condition: Any, depth: int) -> Predicate:
         inner = _compile(condition, depth + 1)
         return lambda found: isinstance(found, dict) and inner(found)
     if len(named) < len(condition):
-        raise ValueError(f"a condition has operators or keys, not both: {list(condition)}")
+        raise ValueError(f"a condition must have operators or keys, got both: {list(condition)}")
     tests = [_operator(name, condition[name]) for name in named]
     return lambda found: all(test(found) for test in tests)
 
@@ -91,7 +93,7 @@ def _operator(name: str, operand: Any) -> Predicate:
     make = _OPERATORS.get(name)
     if make is None:
         raise ValueError(
-            f"unknown operator {name!r} in a filter; there are {', '.join(_OPERATORS)}"
+            f"an operator in a filter must be one of {', '.join(_OPERATORS)}, got {name!r}"
         )
     return make(operand)
 
@@ -132,14 +134,16 @@ def _compares(holds: Callable[[Any, Any], Any]) -> Callable[[Any], Predicate]:
 
 def _among(operand: Any) -> Predicate:
     if not isinstance(operand, (list, tuple, set, frozenset)):
-        raise ValueError(f"$in and $nin take a list of values, not a {type(operand).__name__}")
+        raise ValueError(
+            f"$in and $nin must be given a list of values, got a {type(operand).__name__}"
+        )
     choices = list(operand)
     return lambda found: any(same(found, choice) for choice in choices)
 
 
 def _exists(operand: Any) -> Predicate:
     if not isinstance(operand, bool):
-        raise ValueError(f"$exists takes True or False, not a {type(operand).__name__}")
+        raise ValueError(f"$exists must be given True or False, got a {type(operand).__name__}")
     return lambda found: (found is not MISSING) is operand
 
 

@@ -351,8 +351,7 @@ class KeyWatch:
         self.done, self._input = True, None
         return (
             f"the cache of node {self._name!r} has never been hit: {reason}. Give its CachePolicy "
-            "a key_func that "
-            "makes the key from what counts"
+            "a key_func that makes the key only from what the result depends on"
         )
 
 

@@ -25,17 +25,17 @@ def check_namespace(namespace: object, *, empty_ok: bool = False) -> Namespace:
     """The namespace as a tuple.
 
     Raises:
-        InvalidNamespaceError: it is no tuple (or list), empty unless `empty_ok`, or has a segment
-            that is empty, no string, or holds half a surrogate pair, which is not text.
+        InvalidNamespaceError: it is not a tuple (or list), or is empty (without `empty_ok`), or has
+            a segment that is empty, not a string, or not valid Unicode.
     """
     if not isinstance(namespace, (tuple, list)):
-        raise InvalidNamespaceError(f"a namespace is a tuple of strings, not {namespace!r}")
+        raise InvalidNamespaceError(f"a namespace must be a tuple of strings, got {namespace!r}")
     if not namespace and not empty_ok:
-        raise InvalidNamespaceError("a namespace needs at least one segment")
+        raise InvalidNamespaceError("a namespace must have at least one segment, got none")
     for segment in namespace:
         if not isinstance(segment, str) or not segment:
             raise InvalidNamespaceError(
-                f"namespace {namespace!r}: each segment is a non-empty string, not {segment!r}"
+                f"namespace {namespace!r}: each segment must be a non-empty string, got {segment!r}"
             )
         if not is_text(segment):
             raise InvalidNamespaceError(

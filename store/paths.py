@@ -59,13 +59,11 @@ def parse(text: object) -> Path:
     ('a', 'b', -1)
     """
     if not isinstance(text, str):
-        raise ValueError(f"a path is a string, not {text!r}")
+        raise ValueError(f"a path must be a string, got {text!r}")
     if text == "$":
         return ()
     if text.startswith("$"):
-        raise ValueError(
-            f"the path {text!r}: only a lone $ is special; a key that begins with $ is written \\$"
-        )
+        raise ValueError(f"the path {text!r} must not begin with $: write \\$ for a key that does")
     return _PathReader(text).read()
 
 
@@ -77,13 +75,14 @@ def parse_place(text: object) -> tuple[str | int, ...]:
     """
     if isinstance(text, str) and text.startswith("$"):
         raise ValueError(
-            f"unknown operator {text!r} in a filter; a key that begins with $ is written \\$"
+            f"unknown operator {text!r} in a filter; write \\$ for a key that begins with $"
         )
     steps = []
     for step in parse(text):
         if not isinstance(step, (str, int)):
             raise ValueError(
-                f"the filter path {text!r} leads to many places; escape a literal * or {{ by \\"
+                f"the filter path {text!r} must lead to one place; write \\* or \\{{ for a literal "
+                "* or {"
             )
         steps.append(step)
     return tuple(steps)
@@ -143,7 +142,7 @@ class _PathReader:
     def read(self) -> Path:
         path = self.path()
         if self.at < len(self.text):
-            self.fail(f"{self.text[self.at]!r} was not expected")
+            self.fail(f"unexpected {self.text[self.at]!r}")
         return path
 
     def path(self) -> Path:
@@ -182,7 +181,7 @@ class _PathReader:
     def index(self) -> int | Every:
         match = _INDEX.match(self.text, self.at)
         if not match:
-            self.fail("[n] or [*] was expected; a literal [ is written \\[")
+            self.fail("expected [n] or [*]; write \\[ for a literal [")
         self.at = match.end()
         return Every.ELEMENT if match[2] else int(match[1])
 

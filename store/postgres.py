@@ -317,8 +317,8 @@ class _Tables:
     def __call__(self) -> PostgresStore:
         if self.network not in (None, this_network()):
             raise StorageError(
-                "the Postgres server of the store has a local address, which means another one on "
-                "this machine or in "
-                "this container: open the store with a host name or address that holds everywhere"
+                "the Postgres server of the store has a local address, which means another server "
+                "on this machine or in this container: open the store with a host name or address "
+                "that is valid everywhere"
             )
         return self.store(self.address, **self.options)

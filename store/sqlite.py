@@ -137,7 +137,7 @@ class SqliteStore(LocalStore):
             return None
         inode = identity_of(path)
         if inode is None:
-            raise StorageError(f"its file {path!r} is gone")
+            raise StorageError(f"its file {path!r} no longer exists")
         return _File(type(self), path, this_machine(), inode, self._options)
 
     async def _aexecute(self, plan: Plan, vectors: Vectors) -> list[Result]:
@@ -207,9 +207,7 @@ class _File:
         if this_machine() != self.machine:
             raise StorageError(f"{self.path!r} is an SQLite file on another machine, {_ADVICE}")
         if identity_of(self.path) != self.inode:
-            raise StorageError(
-                f"there is no {self.path!r} here that is the SQLite file of the store, {_ADVICE}"
-            )
+            raise StorageError(f"{self.path!r} is not the SQLite file of the store here, {_ADVICE}")
         return self.store(f"file:{quote(self.path)}?mode=rw", **self.options)
 
 

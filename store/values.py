@@ -34,7 +34,8 @@ def check_value(value: object) -> Value:
     """
     if not isinstance(value, Mapping):
         raise ValueError(
-            f"cannot store a {type(value).__name__}: a stored value is a mapping (a JSON object)"
+            f"cannot store a {type(value).__name__}: a stored value must be a mapping (a JSON "
+            "object)"
         )
     checked: Value = _check(value if type(value) is dict else dict(value), [])
     return checked
@@ -60,21 +61,19 @@ def to_json(value: Any, *, sort_keys: bool = False) -> str:
 def _check(value: Any, trail: list[object]) -> Any:
     kind = type(value)
     if kind is str:
-        return (
-            value
-            if is_text(value)
-            else _refuse(trail, "a string with a lone surrogate is not text")
-        )
+        if not is_text(value):
+            _refuse(trail, "a string with a lone surrogate is not text")
+        return value
     if kind is bool or value is None:
         return value
     if kind is int:
-        return (
-            value
-            if value.bit_length() <= _MAX_INT_BITS
-            else _refuse(trail, "the integer is too long")
-        )
+        if value.bit_length() > _MAX_INT_BITS:
+            _refuse(trail, "the integer is too long")
+        return value
     if kind is float:
-        return value if math.isfinite(value) else _refuse(trail, f"JSON has no {value}")
+        if not math.isfinite(value):
+            _refuse(trail, f"JSON has no {value}")
+        return value
     if len(trail) >= MAX_DEPTH:
         _refuse(trail[:3], f"nested deeper than {MAX_DEPTH}, or within itself")
     if kind is list:
@@ -93,7 +92,7 @@ def _within(value: Any, step: object, trail: list[object]) -> Any:
 
 def _key(key: Any, trail: list[object]) -> str:
     if type(key) is not str:
-        _refuse(trail, f"the key {key!r} is no string")
+        _refuse(trail, f"the key {key!r} is not a string")
     if not is_text(key):
         _refuse(trail, f"the key {key!r} has a lone surrogate")
     return str(key)

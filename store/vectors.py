@@ -45,17 +45,20 @@ def _check_config(config: IndexConfig) -> None:
     unknown = set(config) - set(IndexConfig.__annotations__)
     if unknown or "dims" not in config or "embed" not in config:
         raise ValueError(
-            "an index has dims, embed and perhaps fields, text_fields and distance_type, not "
-            f"{sorted(config)}"
+            "an index must have dims and embed, and may have fields, text_fields and "
+            f"distance_type, got {sorted(config)}"
         )
     dims, distance = config["dims"], config.get("distance_type") or "cosine"
     if not isinstance(dims, int) or isinstance(dims, bool) or dims < 1:
-        raise ValueError(f"dims is the length of a vector, not {dims!r}")
+        raise ValueError(f"dims, the length of a vector, must be an integer >= 1, got {dims!r}")
     if distance not in _SCORES:
         raise ValueError(f"distance_type must be one of {sorted(_SCORES)}, got {distance!r}")
     fields, text_fields = config.get("fields"), config.get("text_fields")
     if fields and text_fields and fields != text_fields:
-        raise ValueError(f"fields and text_fields mean the same, got {fields} and {text_fields}")
+        raise ValueError(
+            f"fields and text_fields mean the same and must be equal, got {fields} and "
+            f"{text_fields}"
+        )
 
 
 class Index(AsyncCaller):
@@ -113,7 +116,8 @@ class Index(AsyncCaller):
     def _check(self, texts: list[str], vectors: Sequence[Sequence[float]]) -> dict[str, Vector]:
         if len(vectors) != len(texts):
             raise ValueError(
-                f"the embed function gave {len(vectors)} vectors for {len(texts)} texts"
+                f"the embed function must return one vector per text, got {len(vectors)} for "
+                f"{len(texts)}"
             )
         return {text: self._unit(vector) for text, vector in zip(texts, vectors, strict=True)}
 
@@ -121,7 +125,7 @@ class Index(AsyncCaller):
         numbers = [float(number) for number in vector]
         length = math.hypot(*numbers)
         if len(numbers) != self.dims or not math.isfinite(length):
-            raise ValueError(f"the embed function must give {self.dims} finite numbers per text")
+            raise ValueError(f"the embed function must return {self.dims} finite numbers per text")
         if length and self.distance == "cosine":
             numbers = [number / length for number in numbers]
         return _to_bytes(array("d", numbers))
@@ -144,7 +148,7 @@ def parse_fields(fields: object) -> list[Path]:
         ValueError: not a list of paths.
     """
     if not isinstance(fields, (list, tuple)):
-        raise ValueError(f"index fields are a list of paths, not {fields!r}")
+        raise ValueError(f"index fields must be a list of paths, got {fields!r}")
     return [parse(field) for field in fields]
 
 
@@ -170,7 +174,7 @@ def _embedders(embed: Any) -> tuple[_Embed, _Embed]:
 
         return embed.aembed_documents, queries
     if not callable(embed):
-        raise ValueError(f"embed is a function from texts to vectors, not {embed!r}")
+        raise ValueError(f"embed must be a function from texts to vectors, got {embed!r}")
     return embed, embed
 
 

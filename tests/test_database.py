@@ -106,7 +106,7 @@ USES: dict[Any, Any] = {
 def test_what_was_closed_says_so(kind: Any, tmp_path: Path) -> None:
     opened = kind(str(tmp_path / "file.db"))
     opened.close()
-    with pytest.raises(StorageError, match="this was closed"):
+    with pytest.raises(StorageError, match="it was closed"):
         USES[kind](opened)
 
 

@@ -106,5 +106,5 @@ def test_deltas_give_way_once_they_weigh_more_than_the_whole() -> None:
 def test_a_delta_for_something_longer_is_refused() -> None:
     delta = make_delta(payload(BIG), payload([*BIG, 1]))
     assert delta is not None
-    with pytest.raises(ValueError, match="does not fit"):
+    with pytest.raises(ValueError, match="does not match"):
         apply_deltas(b"short", [delta])

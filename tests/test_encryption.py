@@ -68,7 +68,7 @@ def test_what_was_never_encrypted_is_refused(tmp_path: Path, drive: Any) -> None
     drive.invoke(app_of(plain), {"log": []}, CFG)
     plain.close()
     saver = opened(tmp_path / "plain.db", Encryption(KEY))
-    with pytest.raises(DamagedError, match="never encrypted"):
+    with pytest.raises(DamagedError, match="encrypted with another key"):
         drive.get_state(app_of(saver), CFG)
     saver.close()
 
@@ -117,7 +117,7 @@ def test_the_first_key_encrypts_and_all_decrypt() -> None:
     new = both.protect(b"state", b"here")
     assert Encryption(KEY).unprotect(new, b"here") == b"state"
     for integrity, row in ((Encryption(OTHER), new), (Encryption(KEY), old)):
-        with pytest.raises(DamagedError, match="does not open with this key"):
+        with pytest.raises(DamagedError, match="cannot be decrypted with this key"):
             integrity.unprotect(row, b"here")
     with pytest.raises(DamagedError, match="any of these keys"):
         both.unprotect(new, b"there")
@@ -198,5 +198,5 @@ def test_a_thread_is_looked_at_with_keys_of_a_file_or_of_the_environment(
         shown = capsys.readouterr()
         told = shown.err + shown.out  # `threads` names each damaged thread in its list
         assert code and "secret word" not in told
-        assert "does not open with this key" in told or "No such file" in told
+        assert "cannot be decrypted with this key" in told or "No such file" in told
         assert OTHER.hex() not in told

@@ -87,7 +87,7 @@ def told(error: BaseException) -> str:
 
 Build = Callable[[StateGraph], Any]
 AT_ONCE: dict[str, tuple[Build, type[Exception], str]] = {
-    "name taken": (lambda g: g.add_node("x", logs), ValueError, "node 'x' is already there"),
+    "name taken": (lambda g: g.add_node("x", logs), ValueError, "node 'x' already exists"),
     "END as a name": (lambda g: g.add_node(END, logs), ValueError, "'__end__'.*reserved"),
     "START as a name": (lambda g: g.add_node(START, logs), ValueError, "'__start__'.*reserved"),
     "engine's word as a name": (lambda g: g.add_node("__input__", logs), ValueError, "'__input__'.*reserved"),
@@ -115,8 +115,8 @@ AT_ONCE: dict[str, tuple[Build, type[Exception], str]] = {
     "finish at None": (lambda g: g.set_finish_point(None), ValueError, "starts at None"),
     "entry at None": (lambda g: g.set_entry_point(None), ValueError, "leads to None"),
     "join of nothing": (lambda g: g.add_edge([], "x"), ValueError, "at least one"),
-    "join of an unknown node": (lambda g: g.add_edge(["x", "zz"], "x"), ValueError, "'zz': add that node first"),
-    "join to an unknown node": (lambda g: g.add_edge(["x"], "zz"), ValueError, "'zz': add that node first"),
+    "join of an unknown node": (lambda g: g.add_edge(["x", "zz"], "x"), ValueError, "unknown node 'zz': add it first"),
+    "join to an unknown node": (lambda g: g.add_edge(["x"], "zz"), ValueError, "unknown node 'zz': add it first"),
     "join of START": (lambda g: g.add_edge([START], "x"), ValueError, "__start__"),
     "join of END": (lambda g: g.add_edge([END], "x"), ValueError, "__end__"),
     "join of None": (lambda g: g.add_edge([None], "x"), ValueError, "waits for None"),
@@ -135,14 +135,14 @@ AT_ONCE: dict[str, tuple[Build, type[Exception], str]] = {
         lambda g: g.add_conditional_edges("x", ends).add_conditional_edges("x", ends), ValueError, "router named 'ends'"
     ),
     "empty sequence": (lambda g: g.add_sequence([]), ValueError, "at least one node"),
-    "sequence with a name twice": (lambda g: g.add_sequence([logs, logs]), ValueError, "'logs' is already there"),
-    "sequence with a taken name": (lambda g: g.add_sequence([("x", logs)]), ValueError, "'x' is already there"),
+    "sequence with a name twice": (lambda g: g.add_sequence([logs, logs]), ValueError, "'logs' already exists"),
+    "sequence with a taken name": (lambda g: g.add_sequence([("x", logs)]), ValueError, "'x' already exists"),
     "sequence of None": (lambda g: g.add_sequence(None), TypeError, "got None"),
     "sequence is a function": (lambda g: g.add_sequence(logs), TypeError, "got <function logs"),
     "sequence is text": (lambda g: g.add_sequence("ab"), TypeError, "got 'ab'"),
     "sequence of text": (lambda g: g.add_sequence(["ab"]), TypeError, "'ab'"),
     "pair of one": (lambda g: g.add_sequence([("y",)]), TypeError, r"\('y',\)"),
-    "pair of a number": (lambda g: g.add_sequence([(3, logs)]), TypeError, "name was 3"),
+    "pair of a number": (lambda g: g.add_sequence([(3, logs)]), TypeError, "name must be a string, got 3"),
     "pair without an action": (lambda g: g.add_sequence([("y", None)]), TypeError, "node 'y' has no action"),
 }  # fmt: skip
 
@@ -226,7 +226,7 @@ def test_a_graph_without_an_entry_point_is_refused(graph: StateGraph) -> None:
 
 
 def test_a_graph_that_is_run_before_it_is_compiled_says_so() -> None:
-    with pytest.raises(AttributeError, match=r"no attribute 'invoke'; compile\(\) returns what has: graph\.compile\(\)"):
+    with pytest.raises(AttributeError, match=r"no attribute 'invoke'; call it on the compiled graph: graph\.compile\(\)"):
         one().invoke({"a": 1})
     with pytest.raises(AttributeError, match=r"no attribute 'add_nod'[^;]*$"):
         one().add_nod("x", logs)

@@ -214,7 +214,7 @@ NOT_THERE = {
     "imports_late": "pydantic_core",
     "asks_for_a_number": "pydantic_core",
     "stores": "nothing can be stored .* ormsgpack",
-    "reads": "read from storage: .* ormsgpack",
+    "reads": "loaded: .* ormsgpack",
     "starts_a_daemon": "daemon threads",
     "forks": "fork",
 }

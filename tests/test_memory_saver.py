@@ -113,7 +113,7 @@ def held(saver: Any) -> set[str]:
     return {record.id for record in waiting}
 
 
-@pytest.mark.parametrize(("source", "target", "text"), [("nobody", "x", "no thread"), ("t", "u", "exists already")])
+@pytest.mark.parametrize(("source", "target", "text"), [("nobody", "x", "no thread"), ("t", "u", "already exists")])
 def test_copy_says_why_it_refuses(desk: Harness, source: str, target: str, text: str) -> None:
     desk.put("1")
     desk.put("1", thread="u")

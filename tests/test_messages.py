@@ -155,7 +155,7 @@ def test_both_sides_are_needed() -> None:
         lambda: add_messages([says("1")]),  # type: ignore[call-overload]
         lambda: add_messages(right=[says("1")]),  # type: ignore[call-overload]
     ):
-        with pytest.raises(ValueError, match="both sides"):
+        with pytest.raises(ValueError, match="needs two lists"):
             call()
 
 
@@ -218,8 +218,8 @@ def test_short_forms() -> None:
     ("wrong", "kind", "says_so"),
     [
         (("usr", "hi"), ValueError, "did you mean 'user'"),
-        ({"content": "hi"}, ValueError, "needs a role"),
-        ({"role": None, "content": "hi"}, ValueError, "needs a role"),
+        ({"content": "hi"}, ValueError, "must have a role"),
+        ({"role": None, "content": "hi"}, ValueError, "must have a role"),
         (7, TypeError, "int: 7"),
         ([7], TypeError, "int: 7"),
     ],
@@ -480,7 +480,7 @@ def test_a_message_can_be_pushed_to_readers_only(drive: Drive) -> None:
 
 @pytest.mark.parametrize("message", ["hi", says(None, "hi"), Plain("hi")])
 def test_a_pushed_message_needs_an_id(message: Any, drive: Drive) -> None:
-    with pytest.raises(ValueError, match="with an id"):
+    with pytest.raises(ValueError, match="must have an id"):
         drive.invoke(graph(lambda state: push_message(message)), {"messages": []})
 
 
@@ -635,7 +635,7 @@ def test_an_empty_stream_is_an_error(drive: Drive) -> None:
         def stream(self, messages: Any, *, stop: str = "") -> Any:
             return iter(())
 
-    with pytest.raises(ValueError, match="no chunk"):
+    with pytest.raises(ValueError, match="without a chunk"):
         seen(drive, asking(Empty(), drive))
 
 

@@ -333,7 +333,7 @@ WRONG_ROUTES: dict[str, tuple[Any, str]] = {
     "nothing": (None, "must return a node name, END, a Send"),
     "a truth": (True, "got True"),
     "a dict": ({"goto": "a"}, "got {'goto': 'a'}"),
-    "a Command": (Command(goto="a"), "a Command is returned by a node, not by its router"),
+    "a Command": (Command(goto="a"), "return a Command from the node, not from its router"),
     "another library's Send": (OtherSend(), SEND),
     "another library's Sends": ([OtherSend()], SEND),
     "a coroutine": (lambda: coroutine(), "is an await missing"),
@@ -352,7 +352,7 @@ def test_what_a_router_returns_by_mistake_is_told(answer: Any, text: str, mapped
     graph.add_conditional_edges(
         "a", lambda state: answer() if isinstance(answer, types.FunctionType) else answer, ["a", END] if mapped else None
     )
-    if mapped and "its path map" not in text and not text.startswith(("it is", "is ", "a Command", "a set")):
+    if mapped and "its path map" not in text and not text.startswith(("it is", "is ", "return a Command", "a set")):
         text = r"must be a key of its path map \('a', '__end__'\), got"
     with pytest.raises(InvalidUpdateError, match=text):
         drive.invoke(graph.compile(), {"x": 0})

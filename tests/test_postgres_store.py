@@ -299,7 +299,7 @@ def test_a_local_address_is_not_taken_for_another_machines(monkeypatch: pytest.M
         opens = store.reopen()
     opens().close()
     monkeypatch.setattr(store_module, "this_network", lambda: "another")
-    with pytest.raises(StorageError, match="has a local address.*: open the store with a host name or address that holds"):
+    with pytest.raises(StorageError, match="has a local address.*: open the store with a host name or address that is valid"):
         opens()
     with PostgresStore.from_conn_string(make_conninfo(host="localhost", hostaddr="10.0.0.7")) as store:
         opens = store.reopen()

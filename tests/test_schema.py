@@ -387,7 +387,7 @@ NONSENSE: dict[str, Any] = {
 
 def test_none_is_no_state_schema() -> None:
     """Elsewhere None means: as the state."""
-    with pytest.raises(InvalidGraphError, match="None is not a state schema"):
+    with pytest.raises(InvalidGraphError, match="a state schema must be .*, got None"):
         StateGraph(None)
 
 

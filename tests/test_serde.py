@@ -511,7 +511,7 @@ def deep(levels: int, wrap: Callable[[Any], Any]) -> Any:
         (memoryview(b"x"), "cannot store memoryview"),
         ([b"", memoryview(b"x")], "at [1]: cannot store memoryview"),
         (SecretStr("x"), "cannot store pydantic"),
-        (defaultdict(lambda: 1), "cannot store collections.defaultdict: its default_factory is"),
+        (defaultdict(lambda: 1), "cannot store collections.defaultdict: its default_factory must be"),
         ([datetime(2020, 1, 1, tzinfo=MyZone())], f"at [0]: cannot store {__name__}.MyZone"),
         (..., "cannot store ellipsis"),
         (cycle(), "at [0]['again']: cannot store list: it contains itself"),
@@ -627,8 +627,8 @@ def test_register_on_one_serializer_stays_there() -> None:
         (Thing, {}, "give encode and decode"),
         (MyDict, {}, "give encode and decode"),
         (Frozen, {"encode": vars}, "give both encode and decode, or neither"),
-        (list[int], {}, "takes a class"),
-        ("Frozen", {}, "takes a class"),
+        (list[int], {}, "must be given a class"),
+        ("Frozen", {}, "must be given a class"),
     ],
 )
 def test_register_refuses(cls: Any, options: dict[str, Any], text: str) -> None:

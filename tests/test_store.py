@@ -214,7 +214,7 @@ def deep(levels: int) -> Any:
         ({"a": math.nan}, r"value\['a'\]: JSON has no nan"),
         ({"a": [math.inf]}, r"value\['a'\]\[0\]: JSON has no inf"),
         ({"a": Color.RED}, r"value\['a'\]: Color"),
-        ({"a": {1: 2}}, r"value\['a'\]: the key 1 is no string"),
+        ({"a": {1: 2}}, r"value\['a'\]: the key 1 is not a string"),
         ({"a": "\ud800"}, r"value\['a'\]: .*lone surrogate"),
         ({"\udfff": 1}, r"value: the key '\\udfff'"),
         ({"a": {1, 2}}, r"value\['a'\]: set"),
@@ -405,7 +405,7 @@ def test_a_batch_is_whole_or_nothing(store):
 
 
 def test_a_batch_takes_only_ops(store):
-    with pytest.raises(TypeError, match="a batch takes GetOp"):
+    with pytest.raises(TypeError, match="an operation must be a GetOp"):
         store.batch(["get"])
 
 
@@ -1202,7 +1202,7 @@ def test_another_file_by_the_same_name_is_not_taken_for_it(tmp_path):
         with pytest.raises(StorageError, match="an SQLite file on another machine.*: use a PostgresStore"):
             dataclasses.replace(opens, machine="another")()
         path.rename(tmp_path / "b.db")
-        with pytest.raises(StorageError, match=r"there is no '.*/a.db' here that is the SQLite file of the store"):
+        with pytest.raises(StorageError, match=r"'.*/a.db' is not the SQLite file of the store"):
             opens()
         assert not path.exists()
         path.write_bytes(b"")

@@ -56,7 +56,7 @@ def test_show_prints_the_state(db: str, capsys: Any) -> None:
 
 
 def test_prune_keeps_the_newest(db: str, capsys: Any) -> None:
-    assert run(capsys, "prune", "--db", db, "--thread", "done", "--keep-last", "2") == ["forgot 2 checkpoints, kept 2"]
+    assert run(capsys, "prune", "--db", db, "--thread", "done", "--keep-last", "2") == ["deleted 2 checkpoints, kept 2"]
     assert len(run(capsys, "history", "--db", db, "--thread", "done")) == 4
     assert len(run(capsys, "history", "--db", db, "--thread", "asking")) == 4
 
@@ -66,8 +66,8 @@ def test_prune_keeps_the_newest(db: str, capsys: Any) -> None:
     [
         (["show", "--thread", "unknown"], "no such checkpoint"),
         (["history", "--thread", "unknown"], "no checkpoints"),
-        (["prune", "--keep-last", "-1"], "keep_last must be 0 or more"),
-        (["prune"], "say what to keep"),
+        (["prune", "--keep-last", "-1"], "keep_last must be an integer >= 0"),
+        (["prune"], "prune needs --keep-last"),
     ],
 )
 def test_what_cannot_be_is_said(db: str, capsys: Any, words: list[str], text: str) -> None:
@@ -115,7 +115,7 @@ def test_a_foreign_file_stays_as_it_is(tmp_path: Path, capsys: Any, words: list[
     before = contents(tmp_path)
     with pytest.raises(SystemExit):
         main([words[0], "--db", str(file), *words[1:]])
-    assert "holds no threads" in capsys.readouterr().err
+    assert "no tables of a SqliteSaver" in capsys.readouterr().err
     assert contents(tmp_path) == before
 
 

@@ -87,9 +87,7 @@ def _flat_defaultdict(value: defaultdict[Any, Any]) -> list[Any]:
     factory = value.default_factory
     name = None if factory is None else getattr(factory, "__name__", "?")
     if FACTORIES.get(name, ...) is not factory:
-        raise TypeError(
-            f"its default_factory is {factory!r}, only None and built-in types can be stored"
-        )
+        raise TypeError(f"its default_factory must be None or a built-in type, got {factory!r}")
     return [*_flat(value), name]
 
 
@@ -111,7 +109,7 @@ def _int(data: bytes) -> int:
 def _fraction(parts: list[Any]) -> Fraction:
     numerator, denominator = parts
     if type(numerator) is not int or type(denominator) is not int:  # a text could say 1e999999999
-        raise TypeError("a fraction is made of two ints")
+        raise TypeError("a fraction must be made of two ints")
     return Fraction(numerator, denominator)
 
 
@@ -229,7 +227,7 @@ def _has_zone(key: str) -> bool:
 def _zone(key: str) -> zoneinfo.ZoneInfo:
     # ZoneInfo(key) alone would import a submodule of `tzdata` by a name made from the key.
     if not _has_zone(key):
-        raise UnknownTypeError(key, "this machine's time zone data has no such zone")
+        raise UnknownTypeError(key, "the time zone data of this machine has no such zone")
     return zoneinfo.ZoneInfo(key)
 
 

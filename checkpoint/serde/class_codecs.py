@@ -125,7 +125,7 @@ def _enum(cls: type[Enum]) -> Coders:
         if members.get(name) is member:
             return name
         if not isinstance(member, Flag):
-            raise TypeError(f"it is no member of {cls.__qualname__}")  # `_missing_` has made it
+            raise TypeError(f"it is not a member of {cls.__qualname__}")  # `_missing_` has made it
         return member._value_  # a union of flags has no name of its own
 
     def decode(state: Any) -> Any:
@@ -144,7 +144,7 @@ def _namedtuple(cls: Any) -> Coders:
 
     def encode(value: Any) -> dict[str, Any]:
         if getattr(value, "__dict__", None):
-            raise TypeError("it has attributes beside its fields")
+            raise TypeError("it has attributes that are not fields")
         return dict(zip(names, value, strict=True))
 
     def decode(state: Any) -> Any:
@@ -228,7 +228,7 @@ def is_cache(cls: type, name: object) -> bool:
 def _check_names(names: Iterable[object]) -> None:
     for name in names:
         if type(name) is not str or name.startswith("|"):
-            raise TypeError(f"it has an attribute that is called {name!r}")
+            raise TypeError(f"it has an attribute named {name!r}")
 
 
 def _is_left_to_class(field: dataclasses.Field[Any], slots: Container[str]) -> bool:
@@ -301,7 +301,7 @@ def _check_fields_only(cls: type, names: Iterable[str]) -> None:
         name for name in names if name not in _PYDANTIC_SLOTS and not is_cache(cls, name)
     )
     if others:
-        raise TypeError(f"it has attributes beside its fields: {', '.join(map(repr, others))}")
+        raise TypeError(f"it has attributes that are not fields: {', '.join(map(repr, others))}")
 
 
 def _pydantic_default(name: str, field: Any) -> Any:

@@ -91,7 +91,7 @@ def apply_deltas(whole: bytes, deltas: Iterable[bytes]) -> bytes:
             buffer[at : at + out] = added
             at += len(added) + same
         if at + back > len(buffer):
-            raise ValueError("a delta does not fit the value that it changes")
+            raise ValueError("a stored delta does not match the value that it changes")
         buffer[at : len(buffer) - back] = middle
         buffer[:opening] = new_opening
     return bytes(buffer)

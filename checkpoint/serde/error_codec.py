@@ -92,7 +92,7 @@ def parts_of(error: BaseException) -> list[Any]:
         or not _equal(bare.args, error.args)
         or not _equal(_fixed_values(bare), _fixed_values(error))
     ):
-        raise TypeError("it is not what its arguments make")
+        raise TypeError("its arguments do not make an equal one")
     hidden = {}
     cls: Any = type(error)
     for name, slot in _hidden_slots(cls).items():
@@ -118,7 +118,7 @@ def rebuild(cls: Any, parts: list[Any]) -> BaseException:
         slots = _hidden_slots(cls)
         for name, value in hidden.items():
             if name not in slots:
-                raise ValueError(f"{name} is no attribute of {cls.__name__}")
+                raise ValueError(f"{name} is not an attribute of {cls.__name__}")
             slots[name].__set__(error, value)
     return error
 

@@ -31,9 +31,7 @@ except ImportError as error:
 
     def refuse(*_: Any, **__: Any) -> NoReturn:
         """Say that this cannot be done here."""
-        raise ImportError(
-            f"in a sub-interpreter nothing can be stored or read from storage: {reason}"
-        )
+        raise ImportError(f"in a sub-interpreter nothing can be stored or loaded: {reason}")
 
     Ext = packb = unpackb = refuse  # type: ignore[misc, assignment]  # whoever calls one hears it
     OPTIONS = 0

@@ -64,7 +64,7 @@ class Registry:
         if is_typeddict(cls):
             return cls
         if not isinstance(cls, type):
-            raise TypeError(f"register() takes a class, not {cls!r}")
+            raise TypeError(f"register() must be given a class, got {cls!r}")
         key = name or key_of(cls)
         if subclasses:
             if encode is not None or decode is not None or cls is object:

@@ -133,7 +133,7 @@ class Serializer:
         """
         form, payload = blob
         if form != FORMAT:
-            raise DamagedError(f"stored in a format unknown here: {form!r}")
+            raise DamagedError(f"stored in an unknown format: {form!r}")
         # A checksum is checked, and encryption undone, here.
         try:
             return unpackb(payload, ext_hook=self._decoder)
@@ -321,7 +321,7 @@ class Serializer:
             return codec.decode(state)
         except Exception as exc:
             raise DamagedError(
-                f"what is stored as {key!r} does not fit its class: {exc} "
+                f"a value stored as {key!r} does not match its class: {exc} "
                 "(the class has changed, or the bytes are damaged)"
             ) from exc
 

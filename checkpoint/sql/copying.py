@@ -88,7 +88,7 @@ class _NamespaceCopy:
             values[name] = value
         if row.link is not None and row.link not in self._seqs:
             raise self._key.damage_error(
-                f"checkpoint {row.parent_id!r} is missing, on which others build"
+                f"checkpoint {row.parent_id!r} is missing, and others depend on it"
             )
         link = None if row.link is None else self._seqs[row.link]
         body = body._replace(values=values)

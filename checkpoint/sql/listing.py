@@ -41,14 +41,14 @@ class ListingCheck:
         row, key = found.row, found.state.key
         if row.seq >= self._last:
             raise key.damage_error(
-                "the index leads to checkpoints in another order than they were stored"
+                "the index lists checkpoints in another order than they were stored"
             )
         self._last = row.seq
         self._count[row.namespace_id] += 1
         owed, _ = self._owed.pop((row.namespace_id, row.checkpoint_id), (0, ""))
         if found.state.revision < owed:
             raise key.damage_error(
-                f"something that was recorded beside checkpoint {row.checkpoint_id!r} is missing"
+                f"a write recorded after checkpoint {row.checkpoint_id!r} is missing"
             )
         revision = found.body.parent_revision
         if revision is not None and row.parent_id is not None:
@@ -75,7 +75,7 @@ class ListingCheck:
                 )
             if self._last < parent.seq < now.seq:
                 raise key.damage_error(
-                    f"the index passes over checkpoint {checkpoint_id!r}, which {child!r} follows"
+                    f"the index skips checkpoint {checkpoint_id!r}, which {child!r} follows"
                 )
 
     def end(self, session: SqlSession, integrity: Integrity) -> None:

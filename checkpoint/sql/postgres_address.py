@@ -63,7 +63,7 @@ def parse_address(conninfo: str) -> dict[str, Any]:
     Raises:
         StorageError: it is none.
     """
-    with without_secrets(f"this is no Postgres connection string{_FORMS}", conninfo):
+    with without_secrets(f"this is not a Postgres connection string{_FORMS}", conninfo):
         return conninfo_to_dict(conninfo)
 
 

@@ -141,12 +141,12 @@ class Server:
     ) -> None:
         if not isinstance(target, str | Connection | ConnectionPool):
             raise TypeError(
-                "Postgres is opened by a connection string, a psycopg.Connection or a "
-                f"ConnectionPool, not by {type(target).__name__}"
+                "the target must be a connection string, a psycopg.Connection or a "
+                f"ConnectionPool, got {type(target).__name__}"
             )
         if pool_size < 1 or not timeout > 0:
             raise ValueError(
-                f"pool_size and timeout (seconds) are above 0, not {pool_size} and {timeout}"
+                f"pool_size and timeout (seconds) must be above 0, got {pool_size} and {timeout}"
             )
         self._part = part
         self._migrations = migrations
@@ -192,10 +192,9 @@ class Server:
         connection.prepare_threshold = None
         if isolation != "read committed":
             raise StorageError(
-                "behind a pooler the server's default_transaction_isolation must be 'read "
-                "committed', not "
-                f"{isolation!r}: ALTER ROLE or ALTER DATABASE sets it, or give the server's own "
-                "address"
+                "behind a pooler the server's default_transaction_isolation must be "
+                f"'read committed', got {isolation!r}: set it with ALTER ROLE or ALTER DATABASE, "
+                "or connect to the server's own address"
             )
 
     # -- starting and ending -----------------------------------------------------------------------
@@ -224,7 +223,7 @@ class Server:
                 "a Postgres connection does not survive a fork: open another in the new process"
             )
         if self._closed:
-            raise StorageError("this was closed, and its connections with it: open another")
+            raise StorageError("it was closed, and its connections with it: open another")
 
     def _start(self, pool: ConnectionPool[Patient]) -> None:
         """With a connection of its own, so that a wrong name or password is told at once, in the
@@ -248,8 +247,8 @@ class Server:
         newest = len(self._migrations)
         if version > newest:
             raise StorageError(
-                f"the tables of {self._part} are of version {version}, made by a newer stategraph; "
-                f"this one knows versions up to {newest}. Update it"
+                f"the tables of {self._part} must be of version {newest} or lower, got {version}: "
+                "a newer stategraph made them. Update stategraph"
             )
         if version == newest:
             return
@@ -257,9 +256,8 @@ class Server:
             self._raise_version(wire)
         except errors.InsufficientPrivilege as error:
             raise StorageError(
-                f"the tables of {self._part} are not there, and this role may not make them "
-                f"({error}): "
-                "call setup() once with a role that may"
+                f"the tables of {self._part} do not exist, and this role may not create them "
+                f"({error}): call setup() once with a role that may"
             ) from error
 
     def _raise_version(self, wire: Wire) -> None:
@@ -401,8 +399,7 @@ class Server:
             )
             raise OutOfReachError(
                 f"no connection to the Postgres server within {self._timeout:g} s{reason}: it is "
-                "down or out of "
-                "reach, or all connections are in use. Nothing of what was asked was done"
+                "down or out of reach, or all connections are in use. Nothing was done"
             ) from error
 
     @contextmanager
@@ -428,13 +425,13 @@ class Server:
         elif isinstance(error, errors.DeadlockDetected | errors.SerializationFailure):
             text = f"{text} (try again)"
         return StorageError(
-            f"the Postgres database refused: {text}. Nothing of what was asked was done"
+            f"the Postgres database refused: {text}. Nothing was done"
         )
 
 
 _UNKNOWN = (
-    "Whether what was asked was done is not known; it was done whole or not at all. Read again to "
-    "see"
+    "It is not known whether the call was carried out; it was carried out whole or not at all. "
+    "Read again to find out"
 )
 
 

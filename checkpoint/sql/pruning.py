@@ -196,7 +196,7 @@ def _read_states(
         body = unpack_body(key, row)
         if row.link is not None and row.link not in states:
             raise key.damage_error(
-                f"checkpoint {row.parent_id!r} is missing, on which others build"
+                f"checkpoint {row.parent_id!r} is missing, and others depend on it"
             )
         state = next_state(states.get(row.link or 0), key, row, body)
         if waiting[row.seq]:

@@ -109,7 +109,7 @@ def find_edge(
         row = find_row(session, each, wanted or each.head_id or "", each.key(integrity))
         if row is not None:
             return row.seq
-    raise ValueError(f"before: there is no checkpoint {wanted!r} here")
+    raise ValueError(f"before must name a checkpoint of the thread, got {wanted!r}")
 
 
 def find_checkpoint(
@@ -149,14 +149,13 @@ def read_checkpoint(
         return None
     wanted = checkpoint_id or namespace.head_id
     if chain[0].namespace_id != namespace.id or chain[0].checkpoint_id != wanted:
-        raise key.damage_error(f"another checkpoint stands in the place of {wanted!r}")
+        raise key.damage_error(f"another checkpoint is stored in place of {wanted!r}")
     state, body = materialize(key, chain)
     found = StoredCheckpoint(chain[0], body, state, [])
     _fill(session, namespace, [found], writes)
     if found.row.seq == head and state.revision != namespace.revision:
         raise key.damage_error(
-            f"something that was recorded beside its newest checkpoint, {namespace.head_id!r}, "
-            "is missing"
+            f"a write recorded after its newest checkpoint, {namespace.head_id!r}, is missing"
         )
     return found
 
@@ -234,7 +233,7 @@ def _fill(
         batches = written.get(checkpoint_id, ())
         if len(batches) < owed.get(checkpoint_id, 0):
             raise key.damage_error(
-                f"something that was recorded beside checkpoint {checkpoint_id!r} is missing"
+                f"a write recorded after checkpoint {checkpoint_id!r} is missing"
             )
         each.tasks = read_writes(key, checkpoint_id, batches, came_of.get(checkpoint_id))
         each.state.revision = len(batches)
@@ -273,11 +272,11 @@ def _read_next(
         # Others may have changed it since it was read.
         now = find_namespace(session, namespace.thread_id, namespace.checkpoint_ns)
         if now is not None and now.head is not None and now.head > this.seq:
-            raise key.damage_error(f"what came after checkpoint {this.checkpoint_id!r} is missing")
+            raise key.damage_error(f"the checkpoint after {this.checkpoint_id!r} is missing")
         return
     if row.parent_id not in (None, this.checkpoint_id):  # a fork continues something older
         parent = session.rows("by_id", namespace.id, row.parent_id)
         if parent and this.seq < CheckpointRow(*parent[0]).seq < row.seq:
-            raise key.damage_error(f"the index passes over checkpoint {row.parent_id!r}")
+            raise key.damage_error(f"the index skips checkpoint {row.parent_id!r}")
     with suppress(DamagedError):
         yield row, unpack_body(key, row)

@@ -49,12 +49,12 @@ def materialize(
     """
     if chain[-1].link is not None:  # the query follows links until one leads nowhere
         raise key.damage_error(
-            f"checkpoint {chain[-1].parent_id!r} is missing, on which others build"
+            f"checkpoint {chain[-1].parent_id!r} is missing, and others depend on it"
         )
     for child, row in pairwise(chain):
         if child.parent_id != row.checkpoint_id:
             raise key.damage_error(
-                f"checkpoint {child.checkpoint_id!r} links to another than its parent"
+                f"checkpoint {child.checkpoint_id!r} links to a checkpoint that is not its parent"
             )
     body = unpack_body(key, chain[-1])
     state = next_state(None, key, chain[-1], body)
@@ -121,7 +121,7 @@ class ValueReader:
         data = row.data if isinstance(row.data, bytes) else b""
         if data[-len(digest) :] != digest:
             raise self._key.damage_error(
-                f"the value of {channel!r} is not the one that its checkpoint names"
+                f"the value of {channel!r} is not the value that its checkpoint names"
             )
         return self._key.unpack("value", [channel], data)
 

@@ -191,7 +191,7 @@ class SqlReader(BuiltinSaver):
             StorageError: the database cannot be read.
         """
         if limit is not None and limit < 0:
-            raise ValueError(f"limit must be 0 or more, not {limit}")
+            raise ValueError(f"limit must be an integer >= 0, got {limit}")
         wanted = coordinates(config)[2] if config is not None else None
 
         def fits(found: StoredCheckpoint) -> bool:

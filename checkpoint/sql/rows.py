@@ -183,7 +183,8 @@ class ThreadKey:
             return self.integrity.protect(packb(content), self._prefix + packb([kind, *names]))
         except TypeError as error:
             raise ValueError(
-                f"a name in the {kind} of {names[0]!r} is no text: {error}. Nothing was stored"
+                f"a name in the {kind} of {names[0]!r} is not valid Unicode: {error}. Nothing was "
+                "stored"
             ) from error
 
     def unpack(self, kind: str, names: Sequence[Any], data: bytes) -> Any:
@@ -194,7 +195,7 @@ class ThreadKey:
         """
         try:
             if not isinstance(data, bytes):  # a database may hold anything
-                raise ValueError(f"it holds {type(data).__name__}, not bytes")
+                raise ValueError(f"it must be bytes, got {type(data).__name__}")
             return unpackb(self.integrity.unprotect(data, self._prefix + packb([kind, *names])))
         except ValueError as error:
             raise self.damage_error(f"{_KINDS[kind]} {names[0]!r}: {error}") from error
@@ -208,7 +209,9 @@ class ThreadKey:
         where = f"thread {self.thread_id!r}"
         if self.checkpoint_ns:
             where += f", namespace {self.checkpoint_ns!r}"
-        return DamagedError(f"{where}: {what}. Restore it from a backup, or delete what is damaged")
+        return DamagedError(
+            f"{where}: {what}. Restore it from a backup, or delete the damaged part"
+        )
 
 
 def pack_body(

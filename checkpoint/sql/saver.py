@@ -297,7 +297,9 @@ class SqlSaver(SqlReader):
             if not namespaces:
                 raise ValueError(f"there is no thread {source!r} to copy")
             if session.rows("namespaces", target):
-                raise ValueError(f"thread {target!r} exists already")
+                raise ValueError(
+                    f"thread {target!r} already exists: delete it first, or copy to another name"
+                )
             pairs = []
             for each in namespaces:
                 to = self._key(target, each.checkpoint_ns)

@@ -85,7 +85,7 @@ class Database:
 
         if synchronous is not None and synchronous not in _SYNCHRONOUS:
             raise ValueError(
-                f"synchronous is one of {', '.join(_SYNCHRONOUS)}, not {synchronous!r}"
+                f"synchronous must be one of {', '.join(_SYNCHRONOUS)}, got {synchronous!r}"
             )
         self._process = os.getpid()
         self._closed = False
@@ -174,10 +174,9 @@ class Database:
         for path, identity in self._files:
             if identity_of(path) != identity:
                 raise StorageError(
-                    f"the SQLite file {path!r} was deleted or replaced while it was open: what is "
-                    "written into it now "
-                    "would be lost. Nothing of this call was stored. Put it back, then open it "
-                    f"again{self._advice}"
+                    f"the SQLite file {path!r} was deleted or replaced while it was open, so "
+                    "further writes would be lost. Nothing of this call was stored. Restore the "
+                    f"file, then open it again{self._advice}"
                 )
 
     def execute(self, statement: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
@@ -234,7 +233,7 @@ class Database:
         """What to raise for an error of the driver's."""
         if self._closed:
             return StorageError(
-                "this was closed, and its connection with it: keep it open while graphs use it"
+                "it was closed, and its connection with it: keep it open while graphs use it"
             )
         text = str(error).rstrip(".")
         return StorageError(

@@ -158,7 +158,7 @@ def after_removal(new: Sequence[Any]) -> int | None:
 def missing_error(side: str) -> ValueError:
     """The error for None where messages are needed."""
     return ValueError(
-        f"add_messages needs messages on both sides; {side} is missing. An empty list is one"
+        f"add_messages needs two lists of messages; {side} is missing. An empty list will do"
     )
 
 

@@ -72,5 +72,5 @@ class _Summing:
 
     def message(self) -> Any:
         if self._sum is None:
-            raise ValueError("the model's stream gave no chunk")
+            raise ValueError("the model's stream ended without a chunk")
         return with_id(unchunk(self._sum), self._id)

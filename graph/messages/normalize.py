@@ -81,19 +81,22 @@ def to_message(given: Any) -> Any:
     """
     if isinstance(given, dict):
         if not isinstance(given.get("role", given.get("type")), str):
-            raise ValueError(f"a message needs a role: {show(given)}")
+            raise ValueError(f"a message must have a role, got {show(given)}")
         return given
     if isinstance(given, str):
         return {"role": "user", "content": given}
     if type(given) in (tuple, list) and len(given) == 2 and isinstance(given[0], str):
         role, content = given
         if role not in _KNOWN_ROLES:
-            raise ValueError(f"unknown role in {show(given)}; {nearest(role, _KNOWN_ROLES)}")
+            raise ValueError(
+                f"a message must have a known role, got {show(given)}; "
+                f"{nearest(role, _KNOWN_ROLES)}"
+            )
         return {"role": ROLES.get(role, role), "content": content}
     if not hasattr(given, "id"):
         raise TypeError(
-            "a message is a dict, an object with an id, a (role, content) pair or a str: "
-            f"{show(given)}"
+            "a message must be a dict, an object with an id, a (role, content) pair or a str, "
+            f"got {show(given)}"
         )
     return unchunk(given)
 

@@ -67,7 +67,7 @@ def add_messages(left: Any = _UNSET, right: Any = _UNSET, *, format: Format | No
     typing.Annotated[list, ...]
     """
     if format not in _FORMATS:
-        raise ValueError(f'unknown format {format!r}; there are None and "openai"')
+        raise ValueError(f'format must be None or "openai", got {format!r}')
     if left is _UNSET and right is _UNSET:
         return _with_format(format)
     for side, given in (("left", left), ("right", right)):

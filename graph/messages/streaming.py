@@ -34,7 +34,7 @@ def push_message(message: Any, *, state_key: str | None = "messages") -> AnyMess
     task = running("push_message()")
     message = to_message(message)
     if message_id(message) is None:
-        raise ValueError(f"push_message() needs a message with an id: {show(message)}")
+        raise ValueError(f"push_message(): the message must have an id, got {show(message)}")
     if state_key is not None and state_key not in task.known_channels():
         raise InvalidUpdateError(
             f"node {task.name!r} pushed a message to the unknown key {state_key!r}; "
