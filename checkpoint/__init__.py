@@ -5,6 +5,9 @@ Knows nothing of the engine. The savers on databases are rooms of their own: `.s
 `.postgres`.
 """
 
+from importlib import import_module as _load
+from typing import TYPE_CHECKING, Any
+
 from .base import (
     CHECKPOINT_FORMAT,
     BaseCheckpointSaver,
@@ -18,10 +21,12 @@ from .base import (
     TaskWrites,
 )
 from .errors import DamagedError, StorageError, StoredError, UnknownTypeError, UnserializableError
-from .memory import InMemorySaver, MemorySaver
-from .retention import Retention
 from .serde import Blob, Serializer
 from .serde.registry import Registry, register
+
+if TYPE_CHECKING:
+    from .memory import InMemorySaver, MemorySaver
+    from .retention import Retention
 
 __all__ = [
     # the contract
@@ -50,3 +55,16 @@ __all__ = [
     "StorageError",
     "Retention",
 ]
+
+_LAZY = {
+    "InMemorySaver": f"{__name__}.memory",
+    "MemorySaver": f"{__name__}.memory",
+    "Retention": f"{__name__}.retention",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load a saver when it is first asked for: many programs use none, or another one."""
+    if name in _LAZY:
+        return getattr(_load(_LAZY[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
