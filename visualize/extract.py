@@ -224,8 +224,8 @@ def _anywhere(source: str) -> str:
 def _guess_edges(nodes: Iterable[CompiledNode], edges: Sequence[GraphEdge]) -> Iterator[GraphEdge]:
     """From wherever routers may go to each node that nothing else leads to, which would else stand
     alone: it is as likely as any other."""
-    led_to = {edge.target for edge in edges}
-    lost = [node.name for node in nodes if node.name not in {START, *led_to} and not _handles(node)]
+    led_to = {START, *(edge.target for edge in edges)}
+    lost = [node.name for node in nodes if node.name not in led_to and not _handles(node)]
     kinds: dict[str, set[EdgeKind]] = {}
     for edge in edges:
         if edge.target.endswith(_ANYWHERE):
