@@ -233,7 +233,7 @@ class PostgresSaver(SqlSaver):
         rows = build_rows(state, commit, self._dumps("metadata", commit.metadata))
         names = commit.thread_id, commit.checkpoint_ns
         with self._statements() as session:
-            made = session.rows("create", *_columns(rows), *names)
+            made = _store(session, "create", rows, names)
         for namespace_id, seq in made:
             state.namespace_id = namespace_id
             self._finish_commit(apply_commit(state, commit, rows, seq))
@@ -244,7 +244,7 @@ class PostgresSaver(SqlSaver):
         # this commit was built on.
         head = state.namespace_id, state.seq, state.revision
         with self._statements() as session:
-            moved = session.rows("append", *_columns(rows), *head)
+            moved = _store(session, "append", rows, head)
         return moved[0][1] if moved else None
 
     def _insert(self, session: SqlSession, namespace_id: int, rows: CommitRows) -> int:
@@ -296,14 +296,26 @@ class PostgresSaver(SqlSaver):
         return NamespaceRow(*session.rows("lock_namespace", *names)[0])
 
 
+def _store(
+    session: _PostgresSession, statement: str, rows: CommitRows, where: Sequence[Any]
+) -> list[Any]:
+    """Store the rows of a commit by a statement, or by that for a single row."""
+    if rows.long_values or rows.writes is not None:
+        return session.rows(statement, *_columns(rows), *where)
+    return session.rows(f"{statement}_row", *_row_columns(rows), *where)
+
+
+def _row_columns(rows: CommitRows) -> Sequence[Any]:
+    """The row of a checkpoint as the values of a statement."""
+    return rows.checkpoint_id, rows.parent_id, rows.link, rows.run_id, rows.body
+
+
 def _columns(rows: CommitRows) -> Sequence[Any]:
     """The rows of a commit as the values of a statement."""
     channels, bases, data = (
         zip(*rows.long_values, strict=True) if rows.long_values else ((), (), ())
     )
-    names = (rows.checkpoint_id, rows.parent_id)
-    row = (*names, rows.link, rows.run_id, rows.body)
-    return (*row, [*channels], [*bases], [*data], rows.writes)
+    return (*_row_columns(rows), [*channels], [*bases], [*data], rows.writes)
 
 
 def _decode_names(columns: Sequence[str]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:

@@ -112,6 +112,8 @@ class Job:
         worker: whose claim it is. Nobody can end the job without this and `attempt`.
         begun: false if it must run alone, because workers that ran it died.
         task: as it is stored.
+        head: the newest checkpoint of its thread at the claim; None if there was none.
+        was_delivered: a run of its `run_id` had stored a checkpoint by then, on some thread.
         control: to ask its run to stop.
         lost: another worker has it; what comes of the run does not count any more.
     """
@@ -122,6 +124,8 @@ class Job:
     begun: bool
     name: JobName
     task: bytes
+    head: str | None = None
+    was_delivered: bool = True
     control: RunControl = field(default_factory=RunControl)
     lost: bool = False
 

@@ -10,6 +10,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +25,7 @@ from ..pregel.run.config import merge_configs
 from ..pregel.superstep.interrupts import looks_like_answers
 from ..pregel.types import Command, RunnableConfig
 from .jobs import Job, JobCodec, JobEnd
+from .saver import WorkerSaver
 
 REPEATS = 10
 """How often a run is begun that meets another one on its thread, or a database that is out of
@@ -123,7 +125,8 @@ class JobRunner:
 
         try:
             try:
-                return invoke(task["input"])
+                with nullcontext() if was_begun else self._claimed(job):
+                    return invoke(task["input"])
             except UnknownInterruptError:
                 if not was_begun:
                     raise
@@ -131,6 +134,11 @@ class JobRunner:
                 return invoke(None)
         except GraphDrained:
             return None
+
+    def _claimed(self, job: Job) -> AbstractContextManager[None]:
+        """A context in which the saver knows what the claim has told, if it is one that can."""
+        saver = self._saver
+        return saver.claimed(job) if isinstance(saver, WorkerSaver) else nullcontext()
 
     def encode_error(self, job: Job, error: BaseException) -> bytes:
         """An error as the outcome of a job."""

@@ -185,21 +185,29 @@ class WorkerSession:
         return self._translate(lambda: self._claim(room))
 
     def _claim(self, room: int) -> list[Job]:
-        terms = self._terms
-        values = (terms.graph, self.worker, room, terms.tries - 1)
+        values = self._claim_values(room)
         found = self._try_claim(values)
         if not found:
             # The claim that knows of no limit takes nothing where there is one. Whether there is
             # one is looked up only then, so that it costs nothing while there is work.
-            limited = bool(self._rows("limit_of", terms.graph))
+            limited = bool(self._rows("limit_of", self._terms.graph))
             if limited and not self._limited:
                 found = self._try_claim(values, limited=True)
             self._limited = limited
+        return self._jobs(found)
+
+    def _claim_values(self, room: int) -> tuple[Any, ...]:
+        return self._terms.graph, self.worker, room, self._terms.tries - 1
+
+    def _jobs(self, found: list[Any]) -> list[Job]:
+        """The rows of a claim as jobs, in the order in which they go."""
         found.sort(key=lambda row: (-row[7], row[0]))
-        return [
-            Job(id, attempt, self.worker, begun, JobName(*map(decode_name, name)), task)
-            for id, attempt, begun, *name, task, _, _ in found
-        ]
+        jobs = []
+        for id, attempt, begun, *name, task, _, head, was_delivered in (row[:10] for row in found):
+            names = JobName(*map(decode_name, name))
+            head = None if head is None else decode_name(head)
+            jobs.append(Job(id, attempt, self.worker, begun, names, task, head, bool(was_delivered)))
+        return jobs
 
     def _try_claim(self, values: tuple[Any, ...], limited: bool = False) -> list[Any]:
         for _ in range(CLASHES):
@@ -219,9 +227,33 @@ class WorkerSession:
         if ended:
             self._translate(lambda: self._end([tuple(each) for each in ended]))
 
+    def end_and_claim(self, ended: Sequence[JobEnd], room: int) -> list[Job]:
+        """`end` and `claim` in one transaction and one round trip: either both are done, or
+        neither.
+
+        Raises:
+            StorageError: the database refused, or another worker was in the way. Each by itself may
+                pass.
+        """
+        rows = [tuple(each) for each in ended]
+        if not rows or self._limited:
+            self.end(ended)
+            return self.claim(room)
+        return self._translate(lambda: self._end_and_claim(rows, room))
+
+    def _end_and_claim(self, rows: list[tuple[Any, ...]], room: int) -> list[Job]:
+        end = (STATEMENTS["end"], rows, self.worker)
+        claim = (STATEMENTS["claim_with_ends"], *self._claim_values(room))
+        stored, found = self._wire.rows_together(end, claim)
+        self._notify_ended(stored, rows)
+        return self._jobs(found) if found else self._claim(room)
+
     def _end(self, rows: list[tuple[Any, ...]]) -> None:
-        found = self._rows("end", rows, self.worker)
-        self._notify_waiters([id for id, has_waiter in found if has_waiter])
+        self._notify_ended(self._rows("end", rows, self.worker), rows)
+
+    def _notify_ended(self, stored: list[Any], rows: list[tuple[Any, ...]]) -> None:
+        """Tell those who wait for a job that it has ended, and workers of one that waits again."""
+        self._notify_waiters([id for id, has_waiter in stored if has_waiter])
         if any(status == "waiting" for _, _, status, _ in rows):
             self._rows("notify_workers", hash_name(self._terms.graph))
 

@@ -98,9 +98,9 @@ _GIVEN_BACK = """
     worker = NULL, ended = CASE WHEN unwanted THEN now() END,
     state = CASE WHEN unwanted THEN 'cancelled' ELSE 'waiting' END
 """
-# A claim need not outlive a crash of the server, since the worker's lock does not: it waits for no
-# disk. A thread's jobs run one after the other: a job may start if none of its thread is running or
-# parked, and none that waits goes before it.
+# A thread's jobs run one after the other: a job may start if none of its thread is running or
+# parked, and none that waits goes before it. A claim tells where the thread stands and whether it
+# knows the run, so that nobody has to look when the run begins.
 _PICKED = """
     WITH picked AS MATERIALIZED (
         SELECT id FROM stategraph_jobs AS job
@@ -116,9 +116,20 @@ _PICKED = """
     UPDATE stategraph_jobs
     SET state = 'running', worker = $2, attempt = attempt + 1, begun = deaths < $4
     WHERE id = ANY(ARRAY(SELECT id FROM picked))
-    RETURNING id, attempt, begun, graph, thread_id, run_id, task, priority,
-        set_config('synchronous_commit', 'off', true)
+    RETURNING id, attempt, begun, graph, thread_id, run_id, task, priority, (
+        SELECT head_id FROM stategraph_spaces AS place
+        WHERE sha256(place.thread_id) = sha256(stategraph_jobs.thread_id)
+            AND sha256(place.checkpoint_ns) = sha256('')
+    ) AS head, (
+        SELECT true FROM stategraph_checkpoints AS stored
+        WHERE stored.run_id IS NOT NULL AND sha256(stored.run_id) = sha256(stategraph_jobs.run_id)
+        LIMIT 1
+    ) AS was_delivered
 """
+# A claim need not outlive a crash of the server, since the worker's lock does not: by itself it
+# waits for no disk.
+_UNSYNCED = ", set_config('synchronous_commit', 'off', true)"
+_UNLIMITED = "NOT EXISTS (SELECT FROM stategraph_limits AS l WHERE l.graph = $1)"
 _COLUMNS = "id, graph, thread_id, run_id, priority, state, attempt, deaths, outcome"
 _PROGRESS = """
     SELECT convert_to(max(head) || '.' || sum(stamp), 'UTF8') FROM stategraph_spaces AS space
@@ -263,9 +274,8 @@ STATEMENTS = {
         WHERE graph = $1 AND worker = $2 AND state = 'running'
         RETURNING id, state, awaited
     """,
-    "claim": _PICKED.format(
-        condition="NOT EXISTS (SELECT FROM stategraph_limits AS l WHERE l.graph = $1)", room="$3"
-    ),
+    "claim": _PICKED.format(condition=_UNLIMITED, room="$3") + _UNSYNCED,
+    "claim_with_ends": _PICKED.format(condition=_UNLIMITED, room="$3"),
     "lock_limit": "SELECT most FROM stategraph_limits WHERE graph = $1 FOR NO KEY UPDATE",
     "claim_within": _PICKED.format(
         condition="true",
@@ -275,7 +285,7 @@ STATEMENTS = {
                 WHERE other.graph = $1 AND other.state = 'running'
             )
         ))""",
-    ),
+    ) + _UNSYNCED,
     # Worker and attempt are the token: a worker that has lost a job to another cannot end it.
     # `state` is not asked for, lest a plan goes through the index of all that runs.
     "begin": """

@@ -9,23 +9,24 @@ from __future__ import annotations
 
 import logging
 import socket
-import threading
 import time
 from collections import deque
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 from ..checkpoint.base import BaseCheckpointSaver
 from ..checkpoint.errors import StorageError
 from ..checkpoint.integrity import Integrity
-from ..checkpoint.postgres import PostgresSaver
 from ..checkpoint.sql.postgres_server import SECONDS
 from ..graph.builder import StateGraph
 from ..pregel.app import Pregel
+from ..pregel.drivers.pool import POOL
 from .jobs import Job, JobCodec, JobEnd, queue_name
 from .queue import Queue
 from .runner import JobRunner
+from .saver import WorkerSaver
 from .session import SessionLostError, Terms, WorkerSession
 
 __all__ = ["Worker"]
@@ -152,7 +153,7 @@ class Worker:
 
     def _with_saver(self, queue: Queue) -> Pregel:
         """The graph with a saver, which shares the connections of the queue."""
-        saver = PostgresSaver(
+        saver = WorkerSaver(
             queue.pool,
             serde=self._graph.serde,
             integrity=self._codec.integrity,
@@ -190,13 +191,15 @@ class Worker:
     def _work(self, session: WorkerSession) -> None:
         looked = 0.0
         while True:
-            self._store_ends(session)
             if self._stopping:
+                self._store_ends(session)
                 if not self._running and self._suspect is None:
                     return
                 self._drain(session)
             else:
-                self._claim(session)
+                if not self._exchange(session):
+                    self._store_ends(session)
+                    self._claim(session)
                 self._begin_suspect(session)
             now = time.monotonic()
             if now - looked >= self._poll:
@@ -216,12 +219,32 @@ class Worker:
         ended = [*self._ended]
         if ended:
             self._end(session, ended)
+        self._drop_ended(ended)
+
+    def _drop_ended(self, ended: Sequence[tuple[Job | None, JobEnd]]) -> None:
         for job, _ in ended:
             self._ended.popleft()
             if job is not None:
                 self._running.discard(job)
             if job is self._suspect:
                 self._suspect = None
+
+    def _exchange(self, session: WorkerSession) -> bool:
+        """Store how runs ended and claim other jobs in their place, in one transaction. Returns
+        whether that was done: else each is to be done by itself."""
+        ended = [*self._ended]
+        if not ended or self._suspect is not None:
+            return False
+        room = self._concurrency - len(self._running) + sum(job is not None for job, _ in ended)
+        try:
+            claimed = session.end_and_claim([end for _, end in ended], room)
+        except SessionLostError:
+            raise
+        except StorageError:
+            return False
+        self._drop_ended(ended)
+        self._take(session, claimed)
+        return True
 
     def _end(self, session: WorkerSession, ended: Sequence[tuple[Job | None, JobEnd]]) -> None:
         """Store these ends, each by itself if the database refuses them together: then the others
@@ -243,12 +266,14 @@ class Worker:
             session.end([end._replace(status="failed", outcome=outcome)])
 
     def _claim(self, session: WorkerSession) -> None:
-        """Claim as many jobs as there is room for, and begin them. Of those that must run alone one
-        is kept."""
+        """Claim as many jobs as there is room for, and begin them."""
         room = self._concurrency - len(self._running)
         if not room or self._suspect is not None:
             return
-        claimed = session.claim(room)
+        self._take(session, session.claim(room))
+
+    def _take(self, session: WorkerSession, claimed: Sequence[Job]) -> None:
+        """Begin the jobs that were claimed. Of those that must run alone one is kept."""
         suspects = [job for job in claimed if not job.begun]
         session.end([JobEnd(job.id, job.attempt, "waiting") for job in suspects[1:]])
         self._suspect = suspects[0] if suspects else None
@@ -268,10 +293,7 @@ class Worker:
 
     def _begin(self, job: Job) -> None:
         self._running.add(job)
-        thread = threading.Thread(
-            target=self._run_job, args=(job,), name="stategraph-job", daemon=True
-        )
-        thread.start()
+        POOL.submit(partial(self._run_job, job))
 
     def _run_job(self, job: Job) -> None:
         self._ended.append((job, self._runner.run(job)))

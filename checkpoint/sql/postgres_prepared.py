@@ -7,14 +7,14 @@ psycopg's own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 from psycopg import Connection, generators
 from psycopg.adapt import PyFormat, Transformer
 from psycopg.errors import error_from_result
 from psycopg.pq import ExecStatus, Format
-from psycopg.pq.abc import PGresult
+from psycopg.pq.abc import PGconn, PGresult
 
 RowMaker = Callable[[Sequence[str]], Callable[[Sequence[Any]], Any]]
 """Column names → what makes a row of its values."""
@@ -50,7 +50,11 @@ class PreparedStatements:
 
     def rows(self, statement: str, values: Sequence[Any], make_rows: RowMaker | None) -> list[Any]:
         """All rows of a query."""
-        result = self._execute(statement, values)
+        return self._load(statement, self._execute(statement, values), make_rows)
+
+    def _load(
+        self, statement: str, result: PGresult, make_rows: RowMaker | None = None
+    ) -> list[Any]:
         make_row: Callable[[Sequence[Any]], Any] = tuple
         if make_rows is not None:
             known = self._makers.get((statement, make_rows))
@@ -69,15 +73,38 @@ class PreparedStatements:
         made = self._makers[statement, make_rows] = make_rows(names)
         return made
 
+    def rows_together(self, calls: Sequence[tuple[str, Sequence[Any]]]) -> list[list[Any]]:
+        """All rows of several queries, which are one transaction and one round trip. Each sees what
+        those before it have done."""
+        pgconn = self._connection.pgconn
+        bound = [self._bind(*call) for call in calls]
+        pgconn.enter_pipeline_mode()
+        try:
+            for each in bound:
+                pgconn.send_query_prepared(*each, Format.BINARY)
+            pgconn.pipeline_sync()
+            results = self._connection.wait(_fetch_all(pgconn, len(calls)))
+            pgconn.exit_pipeline_mode()
+        except BaseException:
+            self._connection.close()  # what is on its way would be taken for later answers
+            raise
+        for result in results:
+            _check(result)
+        return [self._load(text, result) for (text, _), result in zip(calls, results, strict=True)]
+
     def _execute(self, statement: str, values: Sequence[Any]) -> PGresult:
+        bound = self._bind(statement, values)
+        self._connection.pgconn.send_query_prepared(*bound, Format.BINARY)
+        return self._fetch()
+
+    def _bind(self, statement: str, values: Sequence[Any]) -> tuple[Any, Any, Any]:
+        """The name of a statement for values of these types, the values as they are sent, and their
+        formats."""
         transformer = self._transformer
         params = transformer.dump_sequence(values, [PyFormat.BINARY] * len(values))
-        types = transformer.types or ()
-        formats = transformer.formats
+        types, formats = transformer.types or (), transformer.formats
         name = self._names.get((statement, types)) or self._prepare(statement, types)
-        pgconn = self._connection.pgconn
-        pgconn.send_query_prepared(name, params, formats, Format.BINARY)
-        return self._fetch()
+        return name, params, formats
 
     def _prepare(self, statement: str, types: tuple[int, ...]) -> bytes:
         name = b"stategraph_%d" % len(self._names)
@@ -90,6 +117,20 @@ class PreparedStatements:
         connection = self._connection
         results = connection.wait(generators.execute(connection.pgconn))
         result: PGresult = results[-1]
-        if result.status not in _GOOD:
-            raise error_from_result(result, encoding="utf-8")
+        _check(result)
         return result
+
+
+def _fetch_all(pgconn: PGconn, count: int) -> Generator[Any, Any, list[PGresult]]:
+    """The results of so many statements that were sent together."""
+    yield from generators.send(pgconn)
+    results = []
+    for _ in range(count):
+        results.append((yield from generators.fetch_many(pgconn))[-1])
+    yield from generators.fetch_many(pgconn)  # that they are over
+    return results
+
+
+def _check(result: PGresult) -> None:
+    if result.status not in _GOOD:
+        raise error_from_result(result, encoding="utf-8")

@@ -73,13 +73,14 @@ _NAMED = "WHERE sha256(thread_id) = sha256($1) AND sha256(checkpoint_ns) = sha25
 _ROW = "SELECT space, seq, checkpoint_id, parent_id, link, run_id, body FROM stategraph_checkpoints"
 _IDS = "(SELECT sha256(id) FROM unnest($2::bytea[]) AS wanted (id))"
 # The rows of a commit, beside a statement `moved` that sets the head. All of it is one statement:
-# it is done whole.
-_NEW_ROWS = """,
-    checkpoint AS (
+# it is done whole. Most commits have one row, and do not pay for what the others need (P28, P36).
+_NEW_ROW = """
         INSERT INTO stategraph_checkpoints
             (space, seq, checkpoint_id, parent_id, link, run_id, body)
         SELECT id, head, $1::bytea, $2::bytea, $3::bigint, $4::bytea, $5::bytea FROM moved
-    ),
+"""
+_NEW_ROWS = f""",
+    checkpoint AS ({_NEW_ROW}),
     long_values AS (
         INSERT INTO stategraph_values (space, owner, channel, base, data)
         SELECT id, head, v.channel, v.base, v.data
@@ -181,6 +182,20 @@ STATEMENTS = {
             VALUES ($10, $11, nextval('stategraph_order'), $1, 1)
                 ON CONFLICT DO NOTHING RETURNING id, head
         ){_NEW_ROWS}
+    """,
+    "append_row": f"""
+        WITH moved AS (
+            UPDATE stategraph_spaces
+                SET head = nextval('stategraph_order'), head_id = $1, stamp = 0, size = size + 1
+            WHERE id = $6 AND head = $7 AND stamp = $8 RETURNING id, head
+        ){_NEW_ROW} RETURNING space, seq
+    """,
+    "create_row": f"""
+        WITH moved AS (
+            INSERT INTO stategraph_spaces (thread_id, checkpoint_ns, head, head_id, size)
+            VALUES ($6, $7, nextval('stategraph_order'), $1, 1)
+                ON CONFLICT DO NOTHING RETURNING id, head
+        ){_NEW_ROW} RETURNING space, seq
     """,
     "insert": f"""
         WITH moved AS (

@@ -83,6 +83,17 @@ class Wire:
             return prepared.run(statement, bind(values))
         return self._execute(statement, values).rowcount
 
+    def rows_together(self, *calls: tuple[Any, ...]) -> list[list[Any]]:
+        """All rows of several queries, each given as its statement and its values, as one
+        transaction. Each sees what those before it have done. In one round trip, once all are
+        prepared."""
+        prepared = [self._prepared(statement) for statement, *_ in calls]
+        statements = prepared[0]
+        if statements is not None and all(prepared):
+            return statements.rows_together([(text, bind(values)) for text, *values in calls])
+        with transaction(self, write=True):
+            return [self.rows(*call) for call in calls]
+
     def _prepared(self, statement: str) -> PreparedStatements | None:
         """The prepared statements of the connection, if this one is to be among them. Behind a
         pooler, and on connections that were handed in, psycopg decides what is prepared."""
