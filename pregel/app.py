@@ -4,6 +4,7 @@ elsewhere."""
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Self
 
@@ -135,9 +136,9 @@ class Pregel(Portable, StoredThreads, Generic[StateT, ContextT, InputT, OutputT]
             for n, d in nodes.items()
         }
         selections = (input_channels, output_channels, stream_channels)
-        self.program: Program = freeze(
-            name, self.nodes, channels, selections, _scope, stream_eager, _joins
-        )
+        self.program: Program = freeze(name, self.nodes, channels, selections, _scope, _joins)
+        if stream_eager:
+            self.program = replace(self.program, eager=True)
         if debug:
             self.program = with_debug(self.program, True)
         self.executor = resolve_executor(executor)

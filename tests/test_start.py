@@ -14,12 +14,7 @@ from stategraph.pregel.run.start import Delivery, Given, Meaning, Start, Stored,
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "architecture.md"
 
-CASES = {
-    "first call": (Delivery.FIRST, False),
-    "nested graph that stopped here": (Delivery.FIRST, True),
-    "came before, nothing followed": (Delivery.TAKEN, False),
-    "came before, others followed": (Delivery.FOLLOWED, False),
-}
+CASES = {each.value: each for each in Delivery}
 FIRST, STOPPED, TAKEN, FOLLOWED = CASES
 NEW, GO_ON, TAKE, BY_COMMAND, AGAIN, REFUSE = (
     Meaning.NEW_INPUT,
@@ -52,8 +47,7 @@ POSSIBLE = [(*pair, case) for pair, cases in EXPECTED.items() for case in cases]
 
 
 def decided(given: Given, stored: Stored, case: str) -> Start:
-    delivery, stopped = CASES[case]
-    return decide(given, stored, delivery, stopped=stopped)
+    return decide(given, stored, CASES[case])
 
 
 @pytest.mark.parametrize(

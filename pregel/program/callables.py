@@ -85,22 +85,27 @@ def read_callable(
     target = _function_of(obj)
     hints = _Hints(target)
     inject: Injected = ()
-    flip: str | None = None
+    by_name: str | None = None
     if first and _takes_one(obj):
         schema = hints.get(obj.__code__.co_varnames[0])
     else:
-        inject, schema, flip = _read_parameters(signature_of(obj), hints, what, first)
-    sync: Callable[..., Any] | None = obj
-    coro: Callable[..., Awaitable[Any]] | None = None
-    if inspect.iscoroutinefunction(target) or _is_marked_async(obj):
-        sync, coro = None, obj
-    elif inspect.isasyncgenfunction(target):
-        sync, coro = None, functools.partial(_acollect, obj)
-    elif inspect.isgeneratorfunction(target):
-        sync = functools.partial(_collect, obj)
-    if flip:
-        sync, coro = (f and functools.partial(_by_name, f, flip) for f in (sync, coro))
+        inject, schema, by_name = _read_parameters(signature_of(obj), hints, what, first)
+    call, is_async = _way_to_call(obj, target)
+    if by_name is not None:
+        call = functools.partial(_by_name, call, by_name)
+    sync, coro = (None, call) if is_async else (call, None)
     return Body(name, sync, coro, inject, schema, hints.get("return"), obj)
+
+
+def _way_to_call(obj: Any, target: Any) -> tuple[Callable[..., Any], bool]:
+    """What to call so that one value comes back, and whether that is awaited."""
+    if inspect.iscoroutinefunction(target) or _is_marked_async(obj):
+        return obj, True
+    if inspect.isasyncgenfunction(target):
+        return functools.partial(_acollect, obj), True
+    if inspect.isgeneratorfunction(target):
+        return functools.partial(_collect, obj), False
+    return obj, False
 
 
 def _is_marked_async(obj: Any) -> bool:

@@ -228,10 +228,10 @@ class Program:
     scope: WriteScope
     fingerprint: Mapping[str, int]
     nested: dict[str, Any]
-    eager: bool
     output_set: frozenset[str]
     outputs_settle: bool
     joins: tuple[Join, ...]
+    eager: bool = False
     variants: dict[Any, Program] = field(default_factory=dict)
 
     def settles(self, keys: str | Sequence[str]) -> bool:
@@ -258,7 +258,6 @@ def freeze(
     channels: Mapping[str, BaseChannel[Any, Any, Any] | type[ManagedValue]],
     selections: tuple[str | Sequence[str], str | Sequence[str], str | Sequence[str] | None],
     scope: WriteScope | None = None,
-    eager: bool = False,
     joins: Sequence[Join] = (),
 ) -> Program:
     """Check a graph and make its table.
@@ -290,7 +289,6 @@ def freeze(
         triggers=_index((t, n.name) for n in table.values() for t in n.triggers),
         readers=pool.by_channel(),
         nested=_held(table),
-        eager=eager,
         scope=scope or WriteScope(frozenset(own), {}),
         fingerprint=fingerprint(table, templates) if scope is not None else {},
         consuming=any(node.consumes for node in table.values()),

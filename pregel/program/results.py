@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import fields, is_dataclass
 from types import CoroutineType
@@ -151,33 +151,42 @@ def advice(value: Any, nodes: Iterable[str] = ()) -> str:
         return f"; it is {other}"
     if inspect.iscoroutine(value):
         value.close()  # or Python would warn, a second time, that it was never awaited
-        return "; is an await missing, or should the function be async?"
-    if isinstance(value, type):
-        return "; return an instance, not the class"
     if isinstance(value, str):
         return f'; to go there, return Command(goto="{value}")' if value in nodes else ""
-    for kinds, text in _ADVICE:
-        if isinstance(value, kinds):
+    for fits, text in _ADVICE:
+        if fits(value):
             return text
-    if inspect.isasyncgen(value) or hasattr(type(value), "__next__"):
-        return "; `yield` each update in the node itself, or collect them in a list"
-    if inspect.isawaitable(value):
-        return "; is an await missing, or should the function be async?"
-    if callable(value):
-        return "; should it be called?"
-    if isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], str):
+    if _is_pair(value):
         return f"; put the pair into a dict: {{{value[0]!r}: ...}}"
     return ""
 
 
-_ADVICE: Final[tuple[tuple[Any, str], ...]] = (
-    (Command, "; a Command cannot contain another: return both in a list"),
-    (Send, "; put Sends into Command(goto=[...])"),
-    (Interrupt, "; to ask a question, call interrupt(value)"),
-    (Overwrite, '; put it under the key whose value it replaces: {"key": Overwrite(value)}'),
-    (StateSnapshot, "; the values of a snapshot are in .values"),
-    (StateUpdate, "; a StateUpdate is for bulk_update_state"),
-    (BaseException, "; raise errors, do not return them"),
-    (Future, "; take its .result(), or await it"),
-    ((set, frozenset), "; a set has no keys"),
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], str)
+
+
+def _is(*kinds: type) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, kinds)
+
+
+def _is_stream(value: Any) -> bool:
+    return inspect.isasyncgen(value) or hasattr(type(value), "__next__")
+
+
+# The first that fits: what is awaitable may be callable, too.
+_ADVICE: Final[tuple[tuple[Callable[[Any], bool], str], ...]] = (
+    (inspect.iscoroutine, "; is an await missing, or should the function be async?"),
+    (_is(type), "; return an instance, not the class"),
+    (_is(Command), "; a Command cannot contain another: return both in a list"),
+    (_is(Send), "; put Sends into Command(goto=[...])"),
+    (_is(Interrupt), "; to ask a question, call interrupt(value)"),
+    (_is(Overwrite), '; put it under the key whose value it replaces: {"key": Overwrite(value)}'),
+    (_is(StateSnapshot), "; the values of a snapshot are in .values"),
+    (_is(StateUpdate), "; a StateUpdate is for bulk_update_state"),
+    (_is(BaseException), "; raise errors, do not return them"),
+    (_is(Future), "; take its .result(), or await it"),
+    (_is(set, frozenset), "; a set has no keys"),
+    (_is_stream, "; `yield` each update in the node itself, or collect them in a list"),
+    (inspect.isawaitable, "; is an await missing, or should the function be async?"),
+    (callable, "; should it be called?"),
 )

@@ -67,23 +67,20 @@ class CommitBuilder:
         "exit_records", "inner", "last", "metadata", "parents",
     )  # fmt: skip
 
-    def __init__(
-        self, settings: Settings, thread: Thread, position: Position, *, nested: bool
-    ) -> None:
+    def __init__(self, settings: Settings, thread: Thread, position: Position) -> None:
         self._settings = settings
         self._thread = thread
         self._position = position
-        self._blobs: dict[
-            str, tuple[Any, Blob]
-        ] = {}  # key → what a task of this superstep wrote last, and encoded
-        self._applying = (
-            False  # a superstep is half applied that is not stored at once: no state counts
-        )
+        # Key → what a task of this superstep wrote last, and encoded.
+        self._blobs: dict[str, tuple[Any, Blob]] = {}
+        # A superstep is half applied that is not stored at once: no state counts.
+        self._applying = False
         self._exit_source = "loop"
         self.metadata: dict[str, Any] = {}
         if thread.saver is not None:
             self.metadata = scalars(settings.config, thread.run_id)
-            if thread.run_id is not None and not nested and isinstance(settings.given, Command):
+            by_command = isinstance(settings.given, Command) and not thread.parents  # not nested
+            if thread.run_id is not None and by_command:
                 self.metadata[BY_COMMAND] = True
         self.parents = thread.parents
         self.last: Commit | CheckpointTuple | None = None

@@ -54,66 +54,36 @@ def take_answers(run: Run, tasks: Sequence[Task], answer: Any, *, branches: bool
         )
     if not tasks:
         raise UnknownInterruptError("not_pending", (), ())
-    position, answers = run.position, run.answers
-    pending = (
-        _asked_on_branch(run, tasks) if branches else waiting_questions(tasks, position.records)
-    )
-    left = {} if branches else undelivered_answers(position.records)
+    position = run.position
+    if branches:
+        _bind(run.answers, answer, _asked_on_branch(run, tasks, answer), {})
+        return
+    pending = waiting_questions(tasks, position.records)
+    left = undelivered_answers(position.records)
     if left and is_live(claim_of(run)):
         raise UnknownInterruptError("answered", [q for q in left if q != FIRST], pending)
     left.pop(FIRST, None)
-    if isinstance(answer, dict) and answer and pending.keys() >= answer.keys():
-        if branches and len(answer) > 1 and run.replay.route is None:
-            _refuse_several_nested(answer, pending)
-        answers.bring({**left, **answer})
-    elif looks_like_answers(answer):
-        raise UnknownInterruptError(
-            "not_pending", [key for key in answer if key not in pending], pending
-        )
-    else:
-        _bind_single(answers, answer, pending, left)
-    if not branches and position.saved_id is not None:
-        answers.claim(position.saved_id)
+    _bind(run.answers, answer, pending, left)
+    if position.saved_id is not None:
+        run.answers.claim(position.saved_id)
 
 
-def _asked_on_branch(run: Run, tasks: Sequence[Task]) -> dict[str, Task]:
-    """The questions of tasks that run anew. Inside a nested checkpoint that the caller has named,
-    others were asked than those that the whole graph has seen last."""
-    records, route = run.position.records, run.replay.route
-    asked = {
-        question.id: task
-        for task in tasks
-        for question in records.get(task.id, TaskRecord()).interrupts
-    }
-    if route is not None:
-        asked = {
-            question: task
-            for question, task in asked.items()
-            if question[TASK] == task_digits(task.ns)
-        }
-        asked.update(
-            (question, task)
-            for task in tasks
-            if task.path_text == route.task
-            for question in route.asked
-        )
-    return asked
-
-
-def _refuse_several_nested(answer: Mapping[str, Any], pending: Mapping[str, Task]) -> None:
-    """Nested graphs start over on a branch: only one answer can find its question there."""
-    nested = [
-        question for question in answer if question[TASK] != task_digits(pending[question].ns)
-    ]
-    if nested:
-        raise UnknownInterruptError("nested", nested, pending)
-
-
-def _bind_single(
-    answers: Answers, answer: Any, pending: Mapping[str, Task], left: dict[str, Any]
+def _bind(
+    answers: Answers, answer: Any, pending: Mapping[str, Task], left: Mapping[str, Any]
 ) -> None:
-    """An answer without an id is for the only question that is open, or for the first that is
-    asked."""
+    """Say which question an answer is for; a map says so itself.
+
+    Args:
+        pending: the questions that wait.
+        left: the answers to some of them that another call has brought.
+    """
+    if isinstance(answer, dict) and answer and pending.keys() >= answer.keys():
+        answers.bring({**left, **answer})
+        return
+    if looks_like_answers(answer):
+        unknown = [key for key in answer if key not in pending]
+        raise UnknownInterruptError("not_pending", unknown, pending)
+    # Without an id it is for the only question that is open, or for the first that is asked.
     open_ = [question for question in pending if question not in left] or [*pending]
     if len(open_) > 1:
         raise UnknownInterruptError("ambiguous", (), pending)
@@ -123,6 +93,37 @@ def _bind_single(
     else:
         answers.bring(left)
         answers.bring_first(answer)
+
+
+def _asked_on_branch(run: Run, tasks: Sequence[Task], answer: Any) -> dict[str, Task]:
+    """The questions of tasks that run anew, answered ones too.
+
+    Raises:
+        UnknownInterruptError: several are answered, and one is a nested graph's: that starts over
+            on a branch, where only one answer can find its question.
+    """
+    records, route = run.position.records, run.replay.route
+    asked = {
+        question.id: task
+        for task in tasks
+        for question in records.get(task.id, TaskRecord()).interrupts
+    }
+    own = {question: task for question, task in asked.items() if _is_own(question, task)}
+    if route is None:
+        if isinstance(answer, dict) and len(answer) > 1 and asked.keys() >= answer.keys():
+            nested = [question for question in answer if question not in own]
+            if nested:
+                raise UnknownInterruptError("nested", nested, asked)
+        return asked
+    # Inside a nested checkpoint that the caller has named, others were asked than those that the
+    # whole graph has seen last.
+    led = next((task for task in tasks if task.path_text == route.task), None)
+    return own if led is None else {**own, **dict.fromkeys(route.asked, led)}
+
+
+def _is_own(question: str, task: Task) -> bool:
+    """Whether a task asks this question itself, not a graph that it runs."""
+    return question[TASK] == task_digits(task.ns)
 
 
 def take_over(run: Run) -> None:
@@ -208,28 +209,23 @@ def record_command(run: Run, writes: Sequence[Pair]) -> Effects:
         return
     before = position.command or TaskRecord()
     pairs = [*before.writes, *writes]
-    claim = before.claim
+    record = replace(before, writes=pairs)
     if claimed is not None or run_id is not None:
-        taken, held = [], claimed or {}
-        if claim is not None:
-            taken, held = [*claim["taken"]], claim["answers"] if claimed is None else claimed
-        if run_id is not None:
-            taken.append(run_id)
-        claim = ClaimRecord(
-            answers=dict(held),
+        earlier: Any = before.claim or {"taken": [], "answers": {}}
+        record.claim = ClaimRecord(
+            answers=dict(earlier["answers"] if claimed is None else claimed),
             run_id=run_id,
-            taken=taken,
+            taken=[*earlier["taken"], *([] if run_id is None else [run_id])],
             before=[*given_answers(position.records)],
             live=claimed is not None,
         )
-    position.note_command(replace(before, writes=pairs, claim=claim))
-    if claimed is not None or run_id is not None:
-        pairs = [*pairs, (CLAIM, claim)]
-    record = run.commits.encode_command(pairs)
+        pairs = [*pairs, (CLAIM, record.claim)]
+    position.note_command(record)
+    encoded = run.commits.encode_command(pairs)
     if claimed is not None:
-        yield Claim(None, [record], revision=found.revision)
+        yield Claim(None, [encoded], revision=found.revision)
     else:
-        yield Save(None, [record], position.saved_id or "")
+        yield Save(None, [encoded], position.saved_id or "")
 
 
 def claim_end(run: Run, tasks: Sequence[Task] = ()) -> list[TaskWrites]:

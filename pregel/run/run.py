@@ -83,46 +83,36 @@ class Run:
         Args:
             ns: work on this part of the thread, as the whole graph; see `update_state`.
         """
-        parent: Task | None = RUNNING.get()
         asked, config = config, normalize(config)
-        self.deadline: Final = parent.nearest_deadline if parent is not None else None
-        if parent is not None and config and names_thread(config):
-            if is_own(config, parent):
+        task: Task | None = RUNNING.get()
+        self.deadline: Final = None if task is None else task.nearest_deadline
+        if task is not None and names_thread(config):
+            if is_own(config, task):
                 config = inheritable(config)  # the node passes on the config it was given
             else:
-                parent = None  # a lineage of its own: nothing of the enclosing run reaches it
-        self.parent: Final = parent
-        around = run_of(parent) if parent is not None else None
-        around_settings = around.settings if around is not None else None
-        merged = merge_around(graph, config, around_settings)
-        thread = (
-            _root_thread(graph, merged, ns)
-            if parent is None
-            else _nested_thread(graph, merged, parent)
-        )
+                task = None  # a lineage of its own: nothing of the enclosing run reaches it
+        self.parent: Final = task
+        around = None if task is None else run_of(task)
+        outer = None if around is None else around.settings
+        merged = merge_around(graph, config, outer)
+        if task is not None:
+            thread = _nested_thread(graph, merged, task)
+        else:
+            thread = _root_thread(graph, merged, ns)
+            if asked and thread.saver is None:
+                warn_of_coordinates(asked)
         self.thread: Final[Thread] = thread
-        self.ns: Final = self.thread.ns
-        if asked and parent is None and self.thread.saver is None:
-            warn_of_coordinates(asked)
-        self.settings: Final[Settings] = Settings(
-            graph, given, merged, call, self.thread, around_settings
-        )
+        self.ns: Final = thread.ns
+        self.settings: Final[Settings] = Settings(graph, given, merged, call, thread, outer)
         self.program: Final = self.settings.program
-        saver = self.thread.saver
-        slow = saver is not None and not saver.in_memory
+        slow = thread.saver is not None and not thread.saver.in_memory
         self.saves_in_background: Final = slow and self.settings.durability == "async"
         self.records_early: Final = slow and self.settings.durability != "exit"
         self.position: Final = Position()
-        self.commits: Final = CommitBuilder(
-            self.settings, self.thread, self.position, nested=parent is not None
-        )
-        self.answers: Final[Answers] = Answers(parent, self.position)
-        self.replay: Final[Replay] = Replay(
-            around.replay if around is not None else None, self.thread
-        )
-        streams = (
-            self._streams_around(around) if around is not None and around.output.streams else ()
-        )
+        self.commits: Final = CommitBuilder(self.settings, thread, self.position)
+        self.answers: Final[Answers] = Answers(task, self.position)
+        self.replay: Final[Replay] = Replay(None if around is None else around.replay, thread)
+        streams = () if around is None else self._streams_around(around)
         self.output: Final[Output] = Output(
             self.program, call, streams, live=graph.step_timeout is not None
         )
@@ -171,8 +161,8 @@ class Run:
     def watched(self) -> bool:
         """Whether the driver must come back as soon as a task ends, instead of when all have."""
         saver = self.thread.saver
-        stored_early = saver is not None and not saver.in_memory
-        return bool(self.output.streams) or stored_early or self.settings.step_timeout is not None
+        slow = saver is not None and not saver.in_memory
+        return bool(self.output.streams) or slow or self.settings.step_timeout is not None
 
     @property
     def outermost(self) -> Run:

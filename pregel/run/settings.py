@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from ...channels.base import MISSING
 from ...checkpoint.base import BaseCheckpointSaver, Checkpoint, address
@@ -138,49 +138,64 @@ class Settings:
         thread: Thread,
         around: Settings | None,
     ) -> None:
-        executor: Any = (
-            resolve_executor(call.executor) if call.executor is not None else graph.executor
-        )
-        if executor is None and around is not None:
-            executor = around.executor
+        # The call's own choice, else the graph's, else that of the run around it.
+        outer: Any = around or OUTERMOST
+        executor: Any = graph.executor
+        if call.executor is not None:
+            executor = resolve_executor(call.executor)
+        if executor is None:
+            executor = outer.executor
         program = graph.program
         if executor not in (None, LOCAL):
             program = place_program(program, executor, graph.store)
-        self.given: Final = given
-        self.config: Final = config
-        self.program: Final = program
-        self.executor: Final[Any] = executor
-        self.limit: Final = recursion_limit(config) if config else DEFAULT_RECURSION_LIMIT
-        before, after = call.interrupt_before, call.interrupt_after
-        self.interrupt_before: Final = (
-            graph.interrupt_before if before is None else check_breakpoints(before, program)
-        )
-        self.interrupt_after: Final = (
-            graph.interrupt_after if after is None else check_breakpoints(after, program)
-        )
-        self.step_timeout: Final = graph.step_timeout
-        self.check_input: Final = graph.check_input
-        self.migrate: Final = graph.migrate
-        self.serde: Final = graph.serde if thread.saver is None else thread.saver.serde
-        context: Any = None
-        durability: Durability = "sync"
-        store, cache, control = graph.store, graph.cache, call.control
-        if around is not None:
-            context, durability = around.context, around.durability
-            store = around.store if store is None else store
-            cache = around.cache if cache is None else cache
-            control = control or around.control
+        context, durability = outer.context, outer.durability
         if call.context is not MISSING:
             context = graph.coerce_context(call.context)
         elif around is None and graph.context_schema is not None:
             warn_of_context(config)
         if call.durability is not None:
             durability = _check_durability(call.durability, thread)
+        self.given: Final = given
+        self.config: Final = config
+        self.program: Final = program
+        self.executor: Final[Any] = executor
         self.durability: Final[Durability] = durability
         self.context: Final[Any] = context
-        self.store: Final[Any] = store
-        self.cache: Final[Any] = cache
-        self.control: Final[RunControl] = control or RunControl()
+        self.store: Final[Any] = outer.store if graph.store is None else graph.store
+        self.cache: Final[Any] = outer.cache if graph.cache is None else graph.cache
+        self.control: Final[RunControl] = call.control or outer.control or RunControl()
+        self.limit: Final = recursion_limit(config) if config else DEFAULT_RECURSION_LIMIT
+        self.interrupt_before: Final = _breakpoints(
+            call.interrupt_before, graph.interrupt_before, program
+        )
+        self.interrupt_after: Final = _breakpoints(
+            call.interrupt_after, graph.interrupt_after, program
+        )
+        self.step_timeout: Final = graph.step_timeout
+        self.check_input: Final = graph.check_input
+        self.migrate: Final = graph.migrate
+        self.serde: Final = graph.serde if thread.saver is None else thread.saver.serde
+
+
+class Outermost(NamedTuple):
+    """What a call inherits where no run is around it."""
+
+    cache: None = None
+    context: None = None
+    control: None = None
+    durability: Durability = "sync"
+    executor: None = None
+    store: None = None
+
+
+OUTERMOST = Outermost()
+
+
+def _breakpoints(
+    asked: All | Sequence[str] | None, own: All | Sequence[str], program: Program
+) -> All | Sequence[str]:
+    """Those of the call; else the graph's own, which are known to be right."""
+    return own if asked is None else check_breakpoints(asked, program)
 
 
 def merge_around(graph: Graph, config: RunnableConfig, around: Settings | None) -> RunnableConfig:

@@ -34,11 +34,12 @@ class Stored(Enum):
 
 
 class Delivery(Enum):
-    """Whether a call with a `run_id` came before."""
+    """Whether the call was made before: by a task that runs again, or under the same `run_id`."""
 
-    FIRST = "it comes for the first time"
-    TAKEN = "it was taken before, and nothing has followed"
-    FOLLOWED = "it was taken before, and other calls have followed"
+    FIRST = "first call"
+    STOPPED = "nested graph that stopped here"
+    TAKEN = "came before, nothing followed"
+    FOLLOWED = "came before, others followed"
 
 
 class Meaning(Enum):
@@ -71,17 +72,12 @@ class Start:
     branches: bool = False
 
 
-def decide(given: Given, stored: Stored, delivery: Delivery, *, stopped: bool) -> Start:
-    """What a call means. docs/architecture.md has all of it as a table.
-
-    Args:
-        stopped: the call is that of a nested graph, which stopped here when the task around it ran
-            before.
-    """
+def decide(given: Given, stored: Stored, delivery: Delivery) -> Start:
+    """What a call means. docs/architecture.md has all of it as a table."""
     if delivery is Delivery.FOLLOWED:
         return Start(Meaning.SHOW_AGAIN)
     branches = stored is Stored.EARLIER
-    if delivery is Delivery.TAKEN or stopped:
+    if delivery is not Delivery.FIRST:
         return Start(Meaning.GO_ON, branches)
     if given is Given.INPUT:
         return Start(Meaning.NEW_INPUT, branches)
@@ -101,10 +97,11 @@ def classify_call(run: Run, *, followed: bool) -> Start:
         delivery = Delivery.FOLLOWED
     elif run.thread.run_id is not None and _was_delivered(run, given):
         delivery = Delivery.TAKEN
+    elif run.parent is not None and _stopped(run, given):
+        delivery = Delivery.STOPPED
     else:
         delivery = Delivery.FIRST
-    stopped = run.parent is not None and given in (Given.NOTHING, Given.INPUT) and _stopped(run)
-    return decide(given, _stored(run, given), delivery, stopped=stopped)
+    return decide(given, _stored(run, given), delivery)
 
 
 def _given(run: Run) -> Given:
@@ -158,5 +155,8 @@ def _was_delivered(run: Run, given: Given) -> bool:
     return was_taken(run)
 
 
-def _stopped(run: Run) -> bool:
+def _stopped(run: Run, given: Given) -> bool:
+    """Whether this is the call of a nested graph that stopped here when its task ran before."""
+    if given not in (Given.NOTHING, Given.INPUT):
+        return False
     return run.replay.seeded or stopped_here(run, run.position.found)

@@ -230,9 +230,10 @@ class Machine(LiveState):
         """
         fresh: dict[str, Channel] = {}
         changed: set[str] = set()
-        moved = self._consume(discarded, fresh, changed)
+        moved = self._consume(discarded, fresh, changed) if discarded else []
         self._update(group_by_channel(writes), fresh, (moved, changed), ())
-        self._mark_seen(discarded)
+        if discarded:
+            self._mark_seen(discarded)
         self.seen.setdefault(INPUT, {})
         self.unsaved_seen.add(INPUT)
         self.held.clear()
