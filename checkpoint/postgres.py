@@ -35,7 +35,7 @@ from .sql.rows import (
     unpack_body,
 )
 from .sql.saver import SqlSaver
-from .sql.write_rows import CommitRows, apply_commit, build_rows
+from .sql.write_rows import CommitRows, build_rows
 
 __all__ = ["PostgresSaver"]
 
@@ -236,7 +236,7 @@ class PostgresSaver(SqlSaver):
             made = _store(session, "create", rows, names)
         for namespace_id, seq in made:
             state.namespace_id = namespace_id
-            self._finish_commit(apply_commit(state, commit, rows, seq))
+            self._finish_commit(state, commit, rows, seq)
         return bool(made)
 
     def _append(self, state: MaterializedState, rows: CommitRows) -> int | None:
@@ -259,7 +259,7 @@ class PostgresSaver(SqlSaver):
         if expected is not None:
             revision = expected.revision
         else:
-            state = self._known_state(key, checkpoint_id)
+            state = self._held_state(key, checkpoint_id)
             revision = None if state is None else state.revision
         data = pack_writes(key, checkpoint_id, revision or 0, writes)
         if revision is not None and self._record_at(key, checkpoint_id, revision, data):

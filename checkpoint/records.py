@@ -120,6 +120,13 @@ class CheckpointTuple(NamedTuple):
     revision: int | None = None
 
 
+class LoadedTuple(CheckpointTuple):
+    """A checkpoint as read, with what its saver wants to know again when the run that starts from
+    it commits; see `Commit.saver_state`."""
+
+    saver_state: Any = None
+
+
 NS_END = ":"
 """In a namespace, between a node's name and a task's id: the namespace belongs to that one task."""
 
@@ -159,6 +166,10 @@ class Commit:
         carried: what tasks have left beside an earlier checkpoint that goes on in this one, after
             an edit; it is recorded beside *this* checkpoint, in the same transaction.
         whole: builds the complete `Checkpoint`, for savers that store nothing else.
+        saver_state: what the saver has left with the run: in the tuple from which the run started,
+            or in its commit before. The saver reads it, and leaves here what it wants to know at
+            the next one. So it stays as long as the run that needs it. None: the saver has to read
+            the parent first.
     """
 
     thread_id: str
@@ -176,6 +187,7 @@ class Commit:
     whole: Callable[[], Checkpoint] = field(repr=False)
     v: int = CHECKPOINT_FORMAT
     carried: Sequence[TaskWrites] = ()
+    saver_state: Any = field(default=None, repr=False, compare=False)
 
 
 def coordinates(config: RunnableConfig) -> tuple[str, str, str | None]:

@@ -284,6 +284,7 @@ class Commits:
     Attributes:
         head: the newest checkpoint that this run has seen.
         expected, steps: id → checkpoint, and → the step in its metadata.
+        saver_state: what the saver has left with this run.
     """
 
     def __init__(
@@ -296,6 +297,7 @@ class Commits:
         self.head: str | None = None
         self.expected: dict[str, Checkpoint] = {}
         self.steps: dict[str, int] = {}
+        self.saver_state: Any = None
 
     def step(
         self, id: str, parent: str | None = "head", *, writes: Writes = (), **changed: Any
@@ -310,6 +312,7 @@ class Commits:
         commit, whole = self.made(id, parent, writes, changed)
         self.call("commit", commit)
         self.expected[id], self.steps[id], self.head = whole, commit.metadata["step"], id
+        self.saver_state = commit.saver_state
 
     def made(
         self, id: str, parent: str | None, writes: Writes, changed: dict[str, Any], ts: float = 1.5
@@ -342,6 +345,7 @@ class Commits:
             updated=sorted(changed),
             writes=[self.task(*each) for each in writes],
             whole=lambda: whole,
+            saver_state=self.saver_state,
         )
         return commit, whole
 

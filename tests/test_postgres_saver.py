@@ -157,7 +157,8 @@ def test_a_superstep_is_one_round_trip_and_reading_a_thread_at_most_two(traced: 
     for step in range(10, 30):
         run.step(str(step), a=step, b=LONG * step, writes=[("task", [("a", step)])])
         assert traced.trips() == 1
-    assert saver.get_tuple(address("t", "")) is not None
+    found = saver.get_tuple(address("t", ""))  # held, as a run holds it
+    assert found is not None
     assert traced.trips() == 2
     assert saver.head(address("t", "")) == "29"
     assert traced.trips() == 1
@@ -490,7 +491,7 @@ def test_also_when_the_connection_breaks_inside_a_transaction(proxy: Proxy, post
         run = running(saver)
         run.step("start", a=LONG)
         for place in range(12):
-            saver._states.clear()  # so that it must read the thread before it can go on
+            run.saver_state = None  # so that it must read the thread before it can go on
             proxy.lose, proxy.after = lose, place
             run.step(str(place), a=f"{LONG} {place}")
             if proxy.lose is not None:
@@ -629,7 +630,7 @@ def test_an_interruption_at_any_statement_leaves_a_step_whole_or_nothing(postgre
         run = running(saver)
         run.step("0", a=LONG)
         for number in range(1, 50):
-            saver._states.clear()  # so that it must read the thread before it can go on
+            run.saver_state = None  # so that it must read the thread before it can go on
             left[0] = number
             try:
                 run.step(str(number), a=LONG + str(number), writes=[("task", [("a", number)])])

@@ -1,12 +1,11 @@
-"""How savers on SQL databases read: which statements answer which call, and what is known of the
-heads."""
+"""How savers on SQL databases read: which statements answer which call."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, cast
+from weakref import WeakValueDictionary
 
 from ...channels.base import MISSING
 from ..builtin import BuiltinSaver
@@ -15,6 +14,7 @@ from ..records import (
     Checkpoint,
     CheckpointMetadata,
     CheckpointTuple,
+    LoadedTuple,
     RunnableConfig,
     address,
     collect_writes,
@@ -38,10 +38,6 @@ from .queries import (
 )
 from .rows import MaterializedState, NamespaceRow, StoredCheckpoint, ThreadKey
 
-CACHED_STATES = 128
-"""How many namespaces' newest states are kept, so that a run's next commit need not read the one
-before."""
-
 
 class SqlReader(BuiltinSaver):
     """The half of a saver on rows that reads. Subclasses give the connection.
@@ -61,9 +57,11 @@ class SqlReader(BuiltinSaver):
     ) -> None:
         super().__init__(serde=serde, retention=retention)
         self._integrity = integrity or Integrity()
-        # (thread id, namespace) → the state of its head. Each operation on it is atomic, so it
-        # needs no lock. Who commits takes the state out, for it is changed in place.
-        self._states: OrderedDict[tuple[str, str], MaterializedState] = OrderedDict()
+        # (thread id, namespace) → the state that a run holds. It lives as long as that run: here it
+        # is only told when something else changes what it was read from.
+        self._states: WeakValueDictionary[tuple[str, str], MaterializedState] = (
+            WeakValueDictionary()
+        )
 
     def _session(self, *, write: bool) -> AbstractContextManager[SqlSession]:
         """A transaction that sees one state of the database; a writing one is kept whole or not at
@@ -73,22 +71,20 @@ class SqlReader(BuiltinSaver):
     def _key(self, thread_id: str, checkpoint_ns: str) -> ThreadKey:
         return ThreadKey(thread_id, checkpoint_ns, self._integrity)
 
-    # -- what is known of the heads -----------------------------------------------------------
+    # -- the states that runs hold ------------------------------------------------------------
 
-    def _take_state(self, thread_id: str, checkpoint_ns: str) -> MaterializedState | None:
-        """The state of a head, if it is known here; the caller's own until it is given back."""
-        return self._states.pop((thread_id, checkpoint_ns), None)
-
-    def _cache_state(self, state: MaterializedState) -> None:
+    def _watch_state(self, state: MaterializedState) -> None:
+        """Let a state that is given to a run be told what changes."""
         self._states[state.key.thread_id, state.key.checkpoint_ns] = state
-        if len(self._states) > CACHED_STATES:
-            try:
-                self._states.popitem(last=False)
-            except KeyError:  # other threads have taken all
-                pass
 
-    def _known_state(self, key: ThreadKey, checkpoint_id: str) -> MaterializedState | None:
-        """The state of a head, if it is known here and is that of this checkpoint."""
+    def _outdate_state(self, thread_id: str, checkpoint_ns: str) -> None:
+        """The run that holds the state of this thread reads it anew."""
+        state = self._states.pop((thread_id, checkpoint_ns), None)
+        if state is not None:
+            state.id = ""
+
+    def _held_state(self, key: ThreadKey, checkpoint_id: str) -> MaterializedState | None:
+        """The state of this checkpoint, if a run holds it."""
         state = self._states.get((key.thread_id, key.checkpoint_ns))
         return state if state is not None and state.id == checkpoint_id else None
 
@@ -108,7 +104,8 @@ class SqlReader(BuiltinSaver):
             return None
         decoded = self._decode(found)
         if checkpoint_id is None:
-            self._cache_state(found.state)  # from now on the next commit may change it
+            decoded.saver_state = found.state  # from now on the run's commits may change it
+            self._watch_state(found.state)
         return decoded
 
     def _find(
@@ -149,7 +146,7 @@ class SqlReader(BuiltinSaver):
             return None
         return self.get_tuple(address(thread_id, checkpoint_ns, rows[0][0]))
 
-    def _decode(self, found: StoredCheckpoint) -> CheckpointTuple:
+    def _decode(self, found: StoredCheckpoint) -> LoadedTuple:
         """A checkpoint as read, decoded."""
         row, body, state, loads = found.row, found.body, found.state, self.serde.loads
         where = state.key.thread_id, state.key.checkpoint_ns
@@ -162,7 +159,7 @@ class SqlReader(BuiltinSaver):
             "versions_seen": {node: dict(each) for node, each in state.seen.items()},
             "updated_channels": body.updated,
         }
-        return CheckpointTuple(
+        return LoadedTuple(
             address(*where, row.checkpoint_id),
             checkpoint,
             cast(CheckpointMetadata, loads(body.metadata)),

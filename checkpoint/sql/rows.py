@@ -92,11 +92,14 @@ class ChannelValue:
     delta_count: int = 0
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True)
 class MaterializedState:
-    """Everything that is true at one checkpoint. Changed in place as its run goes on.
+    """Everything that is true at one checkpoint. It belongs to a run, and is changed in place as
+    that goes on.
 
     Attributes:
+        id: of the checkpoint; empty before the first, and if the rows it was read from have
+            changed.
         distance: how many links lie behind it; -1 before the first checkpoint.
         revision: how often something was recorded beside it.
     """

@@ -44,15 +44,15 @@ class SqlSaver(SqlReader):
             StorageError: the database refused; nothing of the step is stored.
         """
         thread_id, checkpoint_ns = commit.thread_id, commit.checkpoint_ns
-        state = self._take_state(thread_id, checkpoint_ns)
+        state = self._known_state(commit)
         metadata = self._dumps("metadata", commit.metadata)
-        if state is not None and state.id == commit.parent_id == commit.head and not commit.carried:
+        if state is not None:
             # What every superstep does. If the head is not where it is known to be, the way below
             # finds out why.
             rows = build_rows(state, commit, metadata)
             seq = self._append(state, rows)
             if seq is not None:
-                self._finish_commit(apply_commit(state, commit, rows, seq))
+                self._finish_commit(state, commit, rows, seq)
                 return
         key = self._key(thread_id, checkpoint_ns) if state is None else state.key
         with self._session(write=True) as session:
@@ -71,7 +71,23 @@ class SqlSaver(SqlReader):
             if commit.carried:
                 head = replace(namespace, head_id=commit.id, revision=0)
                 self._add_writes(session, head, commit.id, commit.carried)
-        self._finish_commit(apply_commit(state, commit, rows, seq))
+        self._finish_commit(state, commit, rows, seq)
+
+    def _known_state(self, commit: Commit) -> MaterializedState | None:
+        """The state of the head on which a commit builds, if the run brings it."""
+        state = commit.saver_state
+        if (
+            state.__class__ is not MaterializedState
+            or not state.id == commit.parent_id == commit.head
+            or commit.carried
+            # Another saver's, or of another thread: the commit was passed on.
+            or state.key.integrity is not self._integrity
+            or state.key.thread_id != commit.thread_id
+            or state.key.checkpoint_ns != commit.checkpoint_ns
+        ):
+            return None
+        known: MaterializedState = state
+        return known
 
     def _read_state(
         self, session: SqlSession, namespace: NamespaceRow, parent_id: str | None
@@ -100,8 +116,13 @@ class SqlSaver(SqlReader):
         session.run("set_head", seq, rows.checkpoint_id, 0, namespace_id)
         return seq
 
-    def _finish_commit(self, state: MaterializedState) -> None:
-        self._cache_state(state)
+    def _finish_commit(
+        self, state: MaterializedState, commit: Commit, rows: CommitRows, seq: int
+    ) -> None:
+        apply_commit(state, commit, rows, seq)
+        if commit.saver_state is not state:
+            commit.saver_state = state
+            self._watch_state(state)
         # As far from a complete row as they get: once in so many commits.
         if self._retention is not None and state.distance == EVERY - 1:
             self._prune_by_retention(state.key.thread_id)
@@ -144,8 +165,8 @@ class SqlSaver(SqlReader):
         return position + 1
 
     def _set_revision(self, key: ThreadKey, checkpoint_id: str, revision: int) -> None:
-        """Let the state that is known here, if it is this checkpoint's, know what was recorded."""
-        state = self._known_state(key, checkpoint_id)
+        """Tell the run that holds this checkpoint's state what was recorded."""
+        state = self._held_state(key, checkpoint_id)
         if state is not None:
             state.revision = revision
 
@@ -209,7 +230,7 @@ class SqlSaver(SqlReader):
                 self._drop_replaced(session, namespace, id)
             seq = self._insert(session, namespace.id, rows)
             set_head(session, namespace.id, seq, id)  # writes may have come before it
-        self._take_state(thread_id, checkpoint_ns)
+        self._outdate_state(thread_id, checkpoint_ns)
         return address(thread_id, checkpoint_ns, id)
 
     def _drop_replaced(self, session: SqlSession, namespace: NamespaceRow, id: str) -> None:
@@ -237,7 +258,7 @@ class SqlSaver(SqlReader):
                     "drop_namespace",
                 ):
                     session.run(statement, namespace.id)
-                self._take_state(namespace.thread_id, namespace.checkpoint_ns)
+                self._outdate_state(namespace.thread_id, namespace.checkpoint_ns)
 
     def delete_for_runs(self, run_ids: Collection[str]) -> None:
         """Forget the checkpoints of these runs, with their writes; see
@@ -309,4 +330,4 @@ class SqlSaver(SqlReader):
 
     def _keep_only(self, session: SqlSession, namespace: NamespaceRow, choose: Choose) -> None:
         keep_only(session, namespace.key(self._integrity), namespace.id, choose)
-        self._take_state(namespace.thread_id, namespace.checkpoint_ns)
+        self._outdate_state(namespace.thread_id, namespace.checkpoint_ns)

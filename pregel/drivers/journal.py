@@ -13,7 +13,7 @@ from collections import deque
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
-from ...checkpoint.base import Commit
+from ...checkpoint.base import CheckpointTuple, Commit
 from ...checkpoint.overrides import expecting, records_at_once
 from ..run.effects import Claim, Entry, Save
 from ..run.run import Run
@@ -110,6 +110,7 @@ class Journal:
                 if self.broken is not None:
                     raise self.broken
                 if entry.commit is not None:
+                    self._position.prepare(entry.commit)
                     waited = self._commit(entry.commit)
                     if waited is not None:  # threads have waited, and need not stop here (P4, P5)
                         yield waited
@@ -151,12 +152,13 @@ class LanePosition:
     something was recorded beside it. If another run records there as well, this one is told: it
     works from what is no longer so."""
 
-    __slots__ = ("_run", "checkpoint_id", "revision")
+    __slots__ = ("_run", "_saver_state", "checkpoint_id", "revision")
 
     def __init__(self, run: Run) -> None:
         self._run = run
         self.checkpoint_id: str | None = None
         self.revision: int | None = None
+        self._saver_state: Any = None
 
     def is_past(self, entry: Save) -> bool:
         """Whether an entry comes from a call whose superstep is over, so that nobody will look for
@@ -180,11 +182,19 @@ class LanePosition:
         thread = self._run.thread
         return expecting(thread.saver, thread.config_of(entry.checkpoint_id), self.revision)
 
+    def prepare(self, commit: Commit) -> None:
+        """Give a commit what the saver has left with this run."""
+        if self.checkpoint_id is None:
+            commit.saver_state = _saver_state_of(self._run.position.found)
+        elif commit.parent_id == self.checkpoint_id:
+            commit.saver_state = self._saver_state
+
     def move(self, commit: Commit) -> None:
         """A checkpoint has been stored."""
         # Else it is of a graph inside, which the run has kept back.
         if commit.checkpoint_ns == self._run.ns:
             self.checkpoint_id, self.revision = commit.id, 1 if commit.carried else 0
+            self._saver_state = commit.saver_state
 
     def count(self) -> None:
         """Something was recorded beside the checkpoint."""
@@ -202,6 +212,11 @@ class LanePosition:
             and run.position.saved_id == run.position.head == found.checkpoint["id"]
         ):
             self.checkpoint_id, self.revision = run.position.saved_id, found.revision
+            self._saver_state = _saver_state_of(found)
+
+
+def _saver_state_of(found: CheckpointTuple | None) -> Any:
+    return getattr(found, "saver_state", None)  # a saver of a user's may leave none
 
 
 _UNGUARDED: AbstractContextManager[None] = nullcontext()

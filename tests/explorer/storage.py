@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import re
 import sqlite3
-from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -188,7 +186,7 @@ class Memory:
 
 
 class Tables:
-    """Threads in the tables of a database. Each process has a saver of its own, with what that remembers.
+    """Threads in the tables of a database. Each process has a saver of its own.
 
     Attributes:
         names: the tables: of spaces, of checkpoints, of long values, of writes.
@@ -212,37 +210,24 @@ class Tables:
             each.serde = each.inner.serde
 
     def take(self, *gated: Gated) -> Any:
-        """All it holds, and what the savers of those processes that live remember of it."""
-        rows = [self.connection.execute(f"SELECT * FROM {table}").fetchall() for table in self.names]
-        known = {each.process.name: copy.deepcopy(each.inner._states) for each in gated if not each.process.dead}
-        return rows, known
+        """All it holds. What a saver knows of it besides, it leaves with the runs."""
+        return [self.connection.execute(f"SELECT * FROM {table}").fetchall() for table in self.names]
 
     def put(self, content: Any, *gated: Gated) -> None:
         """Hold this and nothing else."""
-        rows, known = content
         cursor = self.connection.cursor()
         cursor.execute("BEGIN")
-        for table, found in zip(self.names, rows, strict=True):
+        for table, found in zip(self.names, content, strict=True):
             cursor.execute(f"DELETE FROM {table}")
             if found:
                 cursor.executemany(self.insert.format(table, ", ".join(self.mark * len(found[0]))), found)
         cursor.execute("COMMIT")
-        self.saver._states.clear()
-        for each in gated:
-            each.inner._states = copy.deepcopy(known[each.process.name]) if each.process.name in known else OrderedDict()
 
     def unread(self, content: Any) -> Any:
-        """What no reading call shows: records beside checkpoints that are not there, and what a saver remembers wrongly."""
-        (spaces, checkpoints, _, writes), known = content
+        """What no reading call shows: records beside checkpoints that are not there."""
+        _, checkpoints, _, writes = content
         there = {row[2] for row in checkpoints}
-        heads = {row[0]: (_text(row[4]), row[5]) for row in spaces}
-        wrong = []
-        for name, images in known.items():
-            for (_, ns), each in images.items():
-                id, revision = heads.get(each.namespace_id) or (None, 0)
-                if (id, revision) != (each.id, each.revision):
-                    wrong.append((name, ns, each.id, each.revision - revision))
-        return [(row[1], _text(row[2])) for row in writes if row[2] not in there], wrong
+        return [(row[1], _text(row[2])) for row in writes if row[2] not in there]
 
     def close(self) -> None:
         """Close the database."""
