@@ -1,5 +1,5 @@
-"""`python -m stategraph COMMAND`: reads the command line and calls who does the work. Nothing else
-lives here. Only the module of the command that was asked for is loaded."""
+"""`python -m stategraph COMMAND`: reads the command line and calls what does the work. Nothing else
+belongs here. Only the module of the command that was asked for is loaded."""
 
 import argparse
 import sys
@@ -8,15 +8,15 @@ from importlib import import_module
 from typing import Final, NoReturn
 
 COMMANDS: Final = {
-    "demo": ("examples.index_library", "index a folder of Python with a graph"),
+    "demo": ("examples.index_library", "index a folder of Python files with a graph"),
     "draw": ("visualize.command", "draw a graph"),
-    "report": ("visualize.runs.report_command", "a stored thread as one HTML page"),
-    "threads": ("checkpoint.command", "list threads, the one that moved last first"),
-    "history": ("checkpoint.command", "a thread's steps, the newest first"),
-    "show": ("checkpoint.command", "a thread's state as JSON"),
-    "prune": ("checkpoint.command", "forget old checkpoints"),
+    "report": ("visualize.runs.report_command", "write a stored thread as one HTML page"),
+    "threads": ("checkpoint.command", "list threads, the most recently used first"),
+    "history": ("checkpoint.command", "list a thread's steps, the newest first"),
+    "show": ("checkpoint.command", "show a thread's state as JSON"),
+    "prune": ("checkpoint.command", "delete old checkpoints"),
     "work": ("workers.command", "run jobs of a graph from a queue"),
-    "queue": ("workers.command", "what waits, runs and is parked"),
+    "queue": ("workers.command", "list waiting, running and parked jobs"),
     "langgraph": ("compat.langgraph.command", "run a program written for LangGraph"),
 }
 """The commands, where they are, and what they do. Each module has `add_command(name, parser)`,
@@ -34,7 +34,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def main(given: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit code: 0 done, 2 the command line asks for what cannot be.
+    """Run one command; returns the exit code: 0 for success, 2 for a mistake in the command line.
     Without a command the help is printed."""
     arguments = sys.argv[1:] if given is None else list(given)
     parser = Parser(prog="python -m stategraph", description="Typed-state graphs.")

@@ -156,7 +156,7 @@ class BaseCheckpointSaver(Closable):
         raise NotImplementedError(f"{type(self).__name__} must define list()")
 
     def threads(self) -> Iterator[str]:
-        """The ids of all threads, the one that moved last first."""
+        """The ids of all threads, the most recently used first."""
         seen: set[str] = set()
         for found in self.list(None):
             thread_id = coordinates(found.config)[0]

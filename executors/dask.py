@@ -117,9 +117,9 @@ class _DaskHandle:
         except KilledWorker as killed:
             self.cancel()
             tries = killed.allowed_failures + 1
-            raise Lost(f"Dask has given it up: {killed}", tries=tries) from killed
+            raise Lost(f"Dask gave up on it: {killed}", tries=tries) from killed
         except FutureCancelledError as cancelled:
-            raise Lost(f"Dask has dropped it: {cancelled}", final=True) from cancelled
+            raise Lost(f"Dask cancelled it: {cancelled}", final=True) from cancelled
         if self._inbox is not None:
             self._inbox.wait_for(sent)
             self._inbox.close()

@@ -123,13 +123,15 @@ class Frames:
         mark, found, kind, size = HEAD.unpack_from(self._unread)
         if mark != MARK or size > LONGEST:
             head = bytes(self._unread[: HEAD.size])
-            raise DamagedFrame(f"its pipe brings what is no frame: {head!r}")
+            raise DamagedFrame(f"its pipe delivered something that is not a frame: {head!r}")
         if call is not None and found != call:
-            raise DamagedFrame("its pipe brings a frame of another call")
+            raise DamagedFrame("its pipe delivered a frame of another call")
         end = HEAD.size + size
         self._read(end + ID_BYTES, due)
         if self._unread[end : end + ID_BYTES] != found:
-            raise DamagedFrame(f"its pipe brings a frame that does not end after its {size} bytes")
+            raise DamagedFrame(
+                f"its pipe delivered a frame that does not end after its {size} bytes"
+            )
         body = bytes(memoryview(self._unread)[HEAD.size : end])
         del self._unread[: end + ID_BYTES]
         return Frame(found, kind, body)

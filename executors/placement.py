@@ -76,7 +76,7 @@ def _wrap(given: Any) -> Executor:
 
         return DaskExecutor(given)
     if isinstance(given, type):
-        raise TypeError(f"{_CHOICES}, got the class {given!r}: make an instance of it")
+        raise TypeError(f"{_CHOICES}, got the class {given!r}: pass an instance of it")
     if not callable(getattr(given, "submit", None)):
         raise TypeError(f"{_CHOICES}, got {given!r}")
     interpreters = sys.modules.get("concurrent.futures.interpreter")  # from Python 3.14 on
@@ -169,7 +169,7 @@ def place_node(node: CompiledNode, executor: Executor | None) -> CompiledNode:
     if _is_graph(node):
         raise InvalidGraphError(
             f"node {node.name!r} cannot run on an executor: it is a graph. "
-            "Give the executor to that graph's compile(), or to its nodes"
+            "Set the executor in that graph's compile(), or on its nodes"
         )
     there = copy(node)
     try:
@@ -209,7 +209,7 @@ def _explain_unpicklable(node: CompiledNode, error: Exception, executor: Executo
         way_out = "; or install cloudpickle, for lambdas and closures (stategraph[processes])"
     return (
         f"node {node.name!r} cannot run on an executor: {path}: {why}. "
-        f"Use a function at the top of a module that workers can import{way_out}"
+        f"Use a function defined at the top of a module that workers can import{way_out}"
     )
 
 

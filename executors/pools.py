@@ -83,7 +83,7 @@ class PoolExecutor(Executor):
     def explain_broken(self, error: BaseException) -> Lost:
         """What to raise for a call when the pool is broken."""
         why = (
-            f"{error} A broken {self.name} cannot be mended: make a new pool, or use "
+            f"{error} A broken {self.name} cannot be repaired: make a new pool, or use "
             "stategraph.executors.ProcessExecutor, which replaces workers that die"
         )
         return Lost(why, final=True)

@@ -41,7 +41,7 @@ def main(end: int, driver: int) -> None:
             call, payload, wanted = _receive(frames, parts)
             _serve(frames, lock, call, payload, [parts[number] for number in wanted])
     except DamagedFrame as error:
-        print(f"stategraph: a worker process ends: {error}", file=sys.stderr)
+        print(f"stategraph: a worker process ends because of: {error}", file=sys.stderr)
         os._exit(DAMAGED)
     except (EOFError, OSError):
         return
@@ -52,16 +52,14 @@ def _receive(frames: Frames, parts: dict[int, bytes]) -> tuple[bytes, bytes, lis
     to `parts`, and drops those that the driver has no more."""
     call, kind, header = frames.receive()
     if kind != CALL:
-        raise DamagedFrame(f"its pipe brings a frame of kind {kind!r} where a call begins")
+        raise DamagedFrame(f"its pipe delivered a frame of kind {kind!r} where a call must begin")
     payload, wanted, new, gone = pickle.loads(header)
     for number in gone:
         del parts[number]
     for number in new:
         _, kind, parts[number] = frames.receive(call)
         if kind != PART:
-            raise DamagedFrame(
-                f"its pipe brings a frame of kind {kind!r} where a part of a call belongs"
-            )
+            raise DamagedFrame(f"its pipe delivered a frame of kind {kind!r} inside a call")
     return call, payload, wanted
 
 

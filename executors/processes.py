@@ -63,7 +63,7 @@ class ProcessExecutor(Executor):
 
     def __init__(self, max_workers: int | None = None) -> None:
         if max_workers is not None and max_workers < 1:
-            raise ValueError(f"max_workers must be at least 1, got {max_workers!r}")
+            raise ValueError(f"max_workers must be an integer >= 1, got {max_workers!r}")
         self.max_workers = max_workers or os.cpu_count() or 1
         self.name = f"{self.max_workers} processes"
         self._reset()
@@ -327,9 +327,9 @@ class _Worker:
         self.end()
         code = self.process.returncode
         if not by_itself:
-            return "its process has closed its pipe"
+            return "its process closed the pipe"
         if code == DAMAGED:
-            return "its process was sent what is no call"
+            return "its process was sent something that is not a call"
         if code < 0:
             return f"its process was ended by {signal.Signals(-code).name}"
         return f"its process ended ({code})"
@@ -387,7 +387,7 @@ class _ProcessHandle:
             frame = worker.frames.receive(self._id, due)
             if frame.kind not in (EVENT, ANSWER):
                 raise DamagedFrame(
-                    f"its pipe brings a frame of kind {frame.kind!r} where an answer belongs"
+                    f"its pipe delivered a frame of kind {frame.kind!r} in place of an answer"
                 )
             return frame
         except TimeoutError:

@@ -89,7 +89,7 @@ class _StreamHandle:
                     with _detect_shutdown():
                         self._next = next(self._items)
                 except StopIteration:
-                    raise Lost("its worker has stopped in the middle") from None
+                    raise Lost("its worker stopped during the call") from None
             item = _get(self._next, timeout)  # after a timeout it is asked for again
             self._next = None
             if item[:1] == END:
@@ -110,7 +110,7 @@ def _get(ref: Any, timeout: float | None) -> bytes:
         # The worker could not even begin: it lacks this package, or its environment cannot be made.
         raise
     except TaskCancelledError as cancelled:
-        raise Lost("Ray has cancelled it", final=True) from cancelled
+        raise Lost("Ray cancelled it", final=True) from cancelled
     except RayError as error:
         raise Lost(_first_line(error)) from error
 

@@ -49,7 +49,7 @@ class RemoteFunction:
         function: Any = node.call.coro if is_async else node.call.sync
         data = dump_function(function, shares_main=executor.shares_main)
         if b"__main__" in data and not executor.shares_main and not has_cloudpickle():
-            raise ValueError("it is defined in the script itself, which workers do not import")
+            raise ValueError("it is defined in the script itself, which workers cannot import")
         key = blake2b(data, digest_size=16).hexdigest()
         self.inject = tuple((name, KINDS[get]) for name, get in node.call.inject or ())
         self.executor = executor

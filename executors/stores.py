@@ -35,7 +35,8 @@ def dump_opener(store: Any, executor: Executor) -> bytes | Unsendable | None:
         return Unsendable(f"{name} cannot be opened elsewhere: {type(error).__name__}: {error}")
     if opener is None:
         return Unsendable(
-            f"{name} stays with the driver, for it lives in that process. A SqliteStore in a file "
+            f"{name} stays with the driver, because it lives in that process. A SqliteStore in a "
+            "file "
             "(for workers on the driver's machine) or a PostgresStore can be used there; "
             f"{_WAY_OUT}"
         )
@@ -43,10 +44,10 @@ def dump_opener(store: Any, executor: Executor) -> bytes | Unsendable | None:
         data = dump_function(opener, shares_main=executor.shares_main)
     except Exception:
         path, why = find_culprit(opener, "store", shares_main=executor.shares_main)
-        return Unsendable(f"{path}: {why}. {name} cannot travel with it; {_WAY_OUT}")
+        return Unsendable(f"{path}: {why}. {name} cannot be sent to a worker; {_WAY_OUT}")
     if b"__main__" in data and not executor.shares_main and not has_cloudpickle():
         return Unsendable(
-            f"{name} needs what the script defines, which workers do not import: "
+            f"{name} needs objects that the script defines, which workers cannot import: "
             "install cloudpickle"
         )
     return data

@@ -138,7 +138,7 @@ def _explain_load(node: str, error: Exception) -> Exception:
     """What to raise for a call that this worker cannot load."""
     way_out = _USE_PROCESSES if _needs_main_interpreter(error) else ""
     if isinstance(error, AttributeError) and "__main__" in str(error):
-        way_out = "; it has to go by name, so define it in a module that workers can import"
+        way_out = "; it is sent by name, so define it in a module that workers can import"
     why = f"cannot be loaded by the worker: {type(error).__name__}: {error}{way_out}"
     return _shipping_error(node, "its function or input", why, error)
 
@@ -205,8 +205,7 @@ def _only_from_this_process(node: str, send_event: SendEvent) -> SendEvent:
         if os.getpid() != here:
             raise RuntimeError(
                 f"process {os.getpid()}, forked by node {node!r} in process {here}, cannot send "
-                "events, writes or signs of life: have it return them to the node, "
-                "and send them there"
+                "events, writes or heartbeats: return them to the node, and send them from there"
             )
         send_event(event)
 

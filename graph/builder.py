@@ -217,8 +217,7 @@ class StateGraph(Generic[StateT, ContextT, InputT, OutputT]):
         """
         if isinstance(nodes, str) or not isinstance(nodes, Iterable):
             raise TypeError(
-                "add_sequence: nodes must be a list of actions or (name, action) pairs, got "
-                f"{nodes!r}"
+                f"nodes must be a list of actions or (name, action) pairs, got {nodes!r}"
             )
         pairs = [name_action(item) for item in nodes]
         if not pairs:
@@ -304,8 +303,7 @@ class StateGraph(Generic[StateT, ContextT, InputT, OutputT]):
             name = number_name(name, mine)
         if name in mine:
             raise InvalidGraphError(
-                f"node {source!r} has a router named {name!r} already; give the new one another "
-                "name"
+                f"node {source!r} already has a router named {name!r}; give this one another name"
             )
         schema = None
         if body.schema is not None and is_schema(body.schema):

@@ -25,7 +25,7 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--only", nargs="+", default=(), metavar="NAME", help="groups, or patterns of names"
     )
-    parser.add_argument("--scale", type=int, help="how much to do; 1 is quick, 100 long")
+    parser.add_argument("--scale", type=int, help="how much to do: 1 is quick, 100 takes long")
     parser.add_argument("--seed", type=int, help="where chance begins")
     parser.add_argument(
         "--world", dest="modes", action="append", choices=["sync", "async"], help="both by default"
@@ -33,7 +33,7 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--not-durable", dest="durable", action="store_false", default=None, help="it dies with us"
     )
-    parser.add_argument("--list", action="store_true", help="tell all checks and what they mean")
+    parser.add_argument("--list", action="store_true", help="list all checks and what they mean")
     asked = parser.parse_args(given)
     if asked.list:
         print("\n".join(_list_checks()))
@@ -61,7 +61,7 @@ def import_named(name: str) -> Any:
     """
     module, colon, attribute = name.partition(":")
     if not colon:
-        raise ValueError(f"{name!r} should be MODULE:NAME, such as my_saver:TestMine")
+        raise ValueError(f"{name!r} must be MODULE:NAME, such as my_saver:TestMine")
     if "" not in sys.path:
         sys.path.insert(0, "")
     return getattr(import_module(module), attribute)

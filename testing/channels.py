@@ -77,7 +77,7 @@ def check_channel(
         raise ValueError(f"writes must be at least two values, got {writes!r}")
     unknown = sorted(set(only) - CHANNEL_RULES.keys())
     if unknown:
-        raise ValueError(f"only must name rules, got {unknown}; there are {sorted(CHANNEL_RULES)}")
+        raise ValueError(f"only must name some of {sorted(CHANNEL_RULES)}, got {unknown}")
     example = Example(make, writes)
     broken = []
     for name, rule in CHANNEL_RULES.items():
@@ -121,7 +121,7 @@ def get_agrees_with_is_available(example: Example) -> None:
         if channel.is_available() is not readable:
             way = "returns a value" if readable else "raises EmptyChannelError"
             said = channel.is_available()
-            raise CheckFailed(f"is_available() must say what get() does, got {said!r}; get() {way}")
+            raise CheckFailed(f"is_available() must agree with get(), got {said!r}; get() {way}")
 
 
 @_rule
@@ -339,9 +339,11 @@ def equality_is_about_the_declaration(example: Example) -> None:
     """Two schemas may declare one key if they declare the same channel; values do not count."""
     for channel in example.states():
         if channel != example.make() or not channel == example.make():
-            raise CheckFailed("two channels made alike must be equal, whatever they hold")
+            raise CheckFailed(
+                "two channels made with the same arguments must be equal, whatever they hold"
+            )
         if channel == object():
-            raise CheckFailed("a channel must not be equal to what is none")
+            raise CheckFailed("a channel must not be equal to something that is not a channel")
 
 
 # -- comparing ------------------------------------------------------------------------------------

@@ -128,7 +128,7 @@ def only_one_run_may_bring_an_answer(harness: Harness) -> None:
     )
     assert_raises(
         CheckpointConflictError,
-        "a claim beside no head",
+        "a claim at a checkpoint that is not the head",
         harness.call,
         "claim",
         harness.at("0"),
@@ -138,7 +138,7 @@ def only_one_run_may_bring_an_answer(harness: Harness) -> None:
     assert_same(
         harness.pending(),
         [("next", "a", 3), ("task", "a", 1)],
-        "writes after a claim by one who had read again",
+        "writes after a claim by a caller that had read again",
     )
 
 

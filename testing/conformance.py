@@ -18,10 +18,10 @@ NEEDS = {
     "delete_for_runs": "it has no delete_for_runs()",
     "copy_thread": "it has no copy_thread()",
     "prune": "it has no prune()",
-    "durable": "durable = False: nothing is there when it is opened again",
+    "durable": "durable = False: nothing is left when it is opened again",
     "damage": "no damage() hook: the suite cannot reach its bytes",
     "full": "no full() hook: the suite cannot limit its space",
-    "size": "no size() hook: the suite cannot weigh what it stores",
+    "size": "no size() hook: the suite cannot measure what it stores",
 }
 """What a check may need of a saver or its suite, and what is said where it is missing."""
 
@@ -48,21 +48,21 @@ class Check:
 
 
 GROUPS = {
-    "put": "checkpoints are kept and found",
-    "writes": "what tasks wrote is kept beside them",
+    "put": "checkpoints are stored and found",
+    "writes": "writes of tasks are stored with them",
     "commit": "a superstep is stored whole, by one writer",
     "list": "histories are listed and searched",
-    "delete": "threads and runs are forgotten",
-    "prune": "old checkpoints are forgotten",
+    "delete": "threads and runs are deleted",
+    "prune": "old checkpoints are deleted",
     "copy": "threads are copied",
     "engine": "real graphs: run, pause, resume, fork, nested graphs, durability",
-    "clock": "no clock decides order",
-    "growth": "bytes grow with what changed",
-    "hostile": "no text of a user's is more than text",
+    "clock": "the order does not depend on a clock",
+    "growth": "bytes grow only with what changed",
+    "hostile": "text of users is never more than text",
     "concurrency": "threads, loops and processes at once",
     "crash": "the process is killed",
     "damage": "stored bytes are damaged",
-    "full": "there is no room",
+    "full": "the disk is full",
 }
 """The capabilities, in the order in which they are checked, and what each is about."""
 

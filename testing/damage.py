@@ -156,7 +156,7 @@ def _invented(was: Reading, now: Reading) -> None:
 def _part(found: CheckpointTuple, was: CheckpointTuple | None, what: str) -> None:
     """Equal, but for writes that are missing."""
     if was is None:
-        raise CheckFailed(f"{what} is one that was never stored: {found!r:.300}")
+        raise CheckFailed(f"{what} was never stored: {found!r:.300}")
     left = [tuple(each) for each in found.pending_writes or ()]
     before = [tuple(each) for each in was.pending_writes or () if tuple(each) in left]
     assert_same(_bare(found), _bare(was), what)
@@ -211,7 +211,7 @@ def _damaged_reads(harness: Harness, judge: Callable[[Reading, Reading], None]) 
                 ) from error
             if len(now.refused()) == len(THREADS):
                 raise CheckFailed(
-                    f"{what}: reading refuses all threads, though the damage is in one place"
+                    f"{what}: reading fails for all threads, though the damage is in one place"
                 )
 
 

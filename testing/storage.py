@@ -80,7 +80,7 @@ def a_full_storage_refuses_whole_steps_and_goes_on_when_there_is_room(harness: H
     for number in range(12 * harness.scale):
         with harness.fresh(f"{number}") as one:
             refused += _fill(one, room=harness.random.randrange(100_000))
-    assert_that(refused, "the hook full() limits nothing: every step was stored")
+    assert_that(refused, "the hook full() has no effect: every step was stored")
 
 
 def _fill(harness: Harness, room: int) -> int:

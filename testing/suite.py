@@ -282,12 +282,12 @@ def make_suite(what: Checked, **settings: Any) -> SaverChecks:
     if not isinstance(what, SaverChecks):
         if not callable(what):
             raise TypeError(
-                f"check_saver() takes a SaverChecks, or a function of a folder, not {what!r}"
+                f"check_saver() must be given a SaverChecks or a function of a folder, got {what!r}"
             )
         what = FunctionSuite(what)
     for name, value in settings.items():
         if name not in ("durable", "modes", "scale", "seed", "skip"):
-            raise TypeError(f"there is no setting {name!r}: durable, modes, scale, seed, skip")
+            raise TypeError(f"unknown setting {name!r}; known: durable, modes, scale, seed, skip")
         setattr(what, name, value)
     return what
 
@@ -313,7 +313,7 @@ def check_saver(
     True
     """
     if isinstance(only, str):
-        raise TypeError(f"only takes several: pass [{only!r}]")
+        raise TypeError(f"only must be a list, got a string: pass [{only!r}]")
     suite = make_suite(what, **settings)
     results = []
     with tempfile.TemporaryDirectory(prefix="saver-checks-") as folder:

@@ -86,14 +86,14 @@ def _own_call() -> bytes:
 
 
 HOSTILE: dict[Callable[[State], None], str] = {
-    writes_no_frame: "its pipe brings what is no frame: b'xxx.*; the worker was ended",
-    writes_too_long_a_frame: "its pipe brings what is no frame",
-    writes_a_frame_of_another_call: "its pipe brings a frame of another call",
-    writes_an_event_of_another_call: "its pipe brings a frame of another call",
-    writes_amid_a_frame: "its pipe brings a frame that does not end after its 1000 bytes",
-    writes_a_call: "its pipe brings a frame of kind b'c' where an answer belongs",
+    writes_no_frame: "its pipe delivered something that is not a frame: b'xxx.*; the worker was ended",
+    writes_too_long_a_frame: "its pipe delivered something that is not a frame",
+    writes_a_frame_of_another_call: "its pipe delivered a frame of another call",
+    writes_an_event_of_another_call: "its pipe delivered a frame of another call",
+    writes_amid_a_frame: "its pipe delivered a frame that does not end after its 1000 bytes",
+    writes_a_call: "its pipe delivered a frame of kind b'c' in place of an answer",
     cuts_its_answer: "its process was ended by SIGKILL",
-    hangs_up: "its process (has closed its pipe|ended)",
+    hangs_up: "its process (closed the pipe|ended)",
 }
 
 

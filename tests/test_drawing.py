@@ -158,7 +158,7 @@ def test_each_ending_of_a_file_is_a_form(tmp_path: Path) -> None:
     }.items():  # fmt: skip
         drawing.save(tmp_path / f"x.{ending}", theme="dark")
         assert (tmp_path / f"x.{ending}").read_text(encoding="utf-8") == drawn
-    with pytest.raises(ValueError, match=r"x\.gif: a drawing's file ends with \.png, \.svg"):
+    with pytest.raises(ValueError, match=r"x\.gif: a drawing's file must end with \.png, \.svg"):
         drawing.save(tmp_path / "x.gif")
 
 

@@ -141,7 +141,7 @@ class Listed:
 def test_an_embed_function_that_cannot_be_pickled_is_named(one: ProcessExecutor, tmp_path: Path) -> None:
     lock = threading.Lock()
     store = SqliteStore(tmp_path / "a.db", index={"dims": 2, "embed": lambda texts: lock})
-    why = r"""store\.options\["index"\]\["embed"\], which uses 'lock': cannot pickle '_thread.lock' object\. .* cannot travel with it"""
+    why = r"""store\.options\["index"\]\["embed"\], which uses 'lock': cannot pickle '_thread.lock' object\. .* cannot be sent to a worker"""
     with closing(store), pytest.raises(InvalidGraphError, match=why):
         row(remembers, executor=one, store=store)
 
@@ -150,7 +150,7 @@ def test_without_cloudpickle_what_the_script_defines_is_told(one: ProcessExecuto
     monkeypatch.setattr(pickling, "_cloudpickle", lambda: None)
     monkeypatch.setattr("stategraph.executors.stores.dump_function", lambda opens, **_: b"c__main__\nembed")
     found = dump_opener(Noted("log"), one)
-    assert isinstance(found, Unsendable) and found.why.endswith("which workers do not import: install cloudpickle")
+    assert isinstance(found, Unsendable) and found.why.endswith("which workers cannot import: install cloudpickle")
     assert dump_opener(Noted("log"), Executor()) == b"c__main__\nembed", "other workers import it"
 
 
@@ -205,7 +205,7 @@ def test_a_file_that_is_gone_is_told_and_not_made_anew(drive: Drive, tmp_path: P
     with ProcessExecutor(1) as fresh, SqliteStore.from_conn_string(str(path)) as store:
         app = row(opens_and_reads, executor=fresh, store=store)
         path.rename(tmp_path / "b.db")
-        with pytest.raises(RuntimeError, match=r"'opens_and_reads' runs on an executor .*: StorageError: its file '.*/a.db' is gone"):
+        with pytest.raises(RuntimeError, match=r"'opens_and_reads' runs on an executor .*: StorageError: its file '.*/a.db' no longer exists"):
             drive.invoke(app, {})
         assert not path.exists()
 

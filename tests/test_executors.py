@@ -125,7 +125,7 @@ def test_every_node_that_cannot_run_there_is_named_at_compile(processes: Any, mo
     assert one.startswith("node 'lambda' cannot run on an executor: its function: ") and "install cloudpickle" in one
     assert two == (
         "node 'remembers' cannot run on an executor: its parameter 'store': the store (InMemoryStore) stays with the "
-        "driver, for it lives in that process. A SqliteStore in a file (for workers on the driver's machine) or a "
+        "driver, because it lives in that process. A SqliteStore in a file (for workers on the driver's machine) or a "
         'PostgresStore can be used there; or give the node executor="threads"'
     )
     app = graph.compile(store=InMemoryStore())
@@ -246,7 +246,7 @@ def test_a_pool_that_is_broken_says_what_to_do(drive: Drive, tmp_path: Path) -> 
     with process_pool() as pool:
         app = row(kills_its_worker, executor=pool)
         for _ in range(2):
-            with pytest.raises(WorkerLostError, match=r"cannot be mended: make a new pool, or use .*ProcessExecutor"):
+            with pytest.raises(WorkerLostError, match=r"cannot be repaired: make a new pool, or use .*ProcessExecutor"):
                 drive.invoke(app, {"texts": [str(tmp_path / "tries")], "n": 5})
     assert (tmp_path / "tries").read_text() == "x"
 
@@ -352,7 +352,7 @@ def test_there_are_no_more_processes_than_wanted(drive: Drive) -> None:
         graph = StateGraph(State).add_node(where)
         graph.add_conditional_edges(START, lambda state: [Send("where", {})] * 20, ["where"])
         assert len(set(drive.invoke(graph.compile(executor=processes), {})["log"])) == 1
-    with pytest.raises(ValueError, match="at least 1"):
+    with pytest.raises(ValueError, match="integer >= 1"):
         ProcessExecutor(0)
 
 

@@ -73,9 +73,9 @@ def test_a_frame_that_is_cut_is_none(ends: tuple[socket.socket, Frames], cut: in
 @pytest.mark.parametrize(
     ("sent", "why"),
     [
-        (b"x" * 100, "no frame"),
-        (ONE[1:] + ONE, "no frame"),
-        (HEAD.pack(MARK, ID, ANSWER, LONGEST + 1), "no frame"),
+        (b"x" * 100, "not a frame"),
+        (ONE[1:] + ONE, "not a frame"),
+        (HEAD.pack(MARK, ID, ANSWER, LONGEST + 1), "not a frame"),
         (HEAD.pack(MARK, OTHER, ANSWER, 3), "of another call"),
         (HEAD.pack(MARK, ID, ANSWER, 4) + b"one" + ID + ONE, "does not end after its 4 bytes"),
         (HEAD.pack(MARK, ID, ANSWER, 2) + b"one" + ID, "does not end after its 2 bytes"),

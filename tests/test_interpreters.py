@@ -198,7 +198,7 @@ def test_what_has_no_name_there_is_refused_at_compile(pool: Any, monkeypatch: py
         row(("lambda", lambda state: None), executor=pool)
     monkeypatch.setattr(count, "__module__", "__main__")
     monkeypatch.setattr(sys.modules["__main__"], "count", count, raising=False)
-    with pytest.raises(InvalidGraphError, match="it is defined in the script itself, which workers do not import"):
+    with pytest.raises(InvalidGraphError, match="it is defined in the script itself, which workers cannot import"):
         row(count, executor=pool)
 
 

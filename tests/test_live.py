@@ -462,7 +462,7 @@ def test_a_view_that_breaks_is_left_alone_with_one_warning(drive: Drive) -> None
         raise OSError("the screen is gone")
 
     seen = Seen(broken)
-    with pytest.warns(RuntimeWarning, match="the view of this run broke.*OSError: the screen is gone") as caught:
+    with pytest.warns(RuntimeWarning, match="the view of this run failed.*OSError: the screen is gone") as caught:
         result, _ = shown(drive, graph("a", "b").compile(), {"log": []}, view=seen)
     assert result == {"log": ["a", "b"]}
     assert len(seen.headlines) == 1 and len(caught) == 1
@@ -502,7 +502,7 @@ def test_what_cannot_be_watched_is_refused_before_anything_runs() -> None:
         watch(graph("a").compile(), {"log": []}, view="picture")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="unknown option 'streem_mode'"):
         watch(graph("a").compile(), {"log": []}, view=Seen(), streem_mode="values")  # type: ignore[call-arg]
-    with pytest.raises(TypeError, match="watch brings an observer of its own"):
+    with pytest.raises(TypeError, match="watch has an observer of its own"):
         watch(graph("a").compile(), {"log": []}, view=Seen(), observer=live.Observer(lambda event: None))
 
 

@@ -73,7 +73,7 @@ def test_notices_of_others_wake_nobody_and_end_nothing(
                 assert woken.wait(30), f"nobody listens any more after {payload!r}"
             queue.submit("t", GIVEN)
             assert queue.result("t", wait=30).status == "done"
-    assert "not one of a worker" in caplog.text
+    assert "did not come from a worker" in caplog.text
 
 
 def test_a_lock_that_a_neighbor_holds_is_not_waited_for(
@@ -84,7 +84,7 @@ def test_a_lock_that_a_neighbor_holds_is_not_waited_for(
     keys = iter([4711, 4711, 4712])
     monkeypatch.setattr(session_module, "randbits", lambda bits: next(keys))
     with closing(WorkerSession(postgres, TERMS).open()) as session:
-        assert session.worker and "takes another one" in caplog.text
+        assert session.worker and "chooses another" in caplog.text
 
 
 def test_a_neighbor_that_waits_for_a_workers_lock_does_not_inherit_its_claims(

@@ -137,7 +137,7 @@ def test_a_queue_works_by_its_url_alone_and_its_workers_by_the_servers_own(poole
 
 
 def test_a_worker_says_that_it_needs_a_session_of_its_own(pooled: str) -> None:
-    with pytest.raises(StorageError, match="a worker needs a session of its own .* give workers the server's own address"):
+    with pytest.raises(StorageError, match="a worker must have a session of its own .* give workers the server's own address"):
         Worker(counting, pooled, **QUICK).run()
 
 

@@ -137,8 +137,8 @@ def test_a_worker_that_is_sent_what_is_no_call_says_so_and_is_replaced(capfd: An
     worker.frames._unsent.append(memoryview(b"x" * 100))
     worker.frames.flush()
     until_gone(worker.process.pid)
-    assert worker.explain_end() == "its process was sent what is no call"
-    assert "a worker process ends: its pipe brings what is no frame" in capfd.readouterr().err
+    assert worker.explain_end() == "its process was sent something that is not a call"
+    assert "a worker process ends because of: its pipe delivered something that is not a frame" in capfd.readouterr().err
     assert plain.invoke({"token": "two"})["answers"] == [("two", True)]
     one.close()
 

@@ -200,8 +200,8 @@ def test_an_error_handler_has_one_name_in_the_whole_page() -> None:
 def test_a_thread_of_an_older_graph_is_not_called_done_and_shows_its_error_or_question(node: Any) -> None:
     page = draw_report(*told.renamed(node))
     assert 'class="chip done"' not in page
-    assert page.count("The thread was left with work") == 1
-    assert page.index("The thread was left with work") < page.index('id="time"')
+    assert page.count("The thread has pending work") == 1
+    assert page.index("The thread has pending work") < page.index('id="time"')
     assert "card declined" in page or "charge it?" in page
 
 
@@ -214,7 +214,7 @@ def test_a_thread_that_cannot_be_read_is_an_error_and_no_file(tmp_path: Path) ->
     app, _ = told.asked()
     with pytest.raises(ValueError, match="thread"):
         report(app, {}, tmp_path / "x.html")
-    with pytest.raises(ValueError, match="nothing is stored of thread 'other'"):
+    with pytest.raises(ValueError, match="nothing is stored for thread 'other'"):
         report(app, {"configurable": {"thread_id": "other"}}, tmp_path / "x.html")
     with pytest.raises(TypeError, match="compile"):
         report(StateGraph(told.Log), told.THREAD, tmp_path / "x.html")  # type: ignore[arg-type]

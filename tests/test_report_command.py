@@ -63,7 +63,7 @@ def test_by_default_the_page_is_report_html_and_the_only_graph_is_taken(shop: Pa
     ("line", "said"),
     [
         ("--db none.db --thread 7 corner_shop", "there is no file 'none.db'"),
-        ("--db shop.db --thread 7 corner_shop -o page.pdf", "page.pdf: a report's file ends with .html"),
+        ("--db shop.db --thread 7 corner_shop -o page.pdf", "page.pdf: a report's file must end with .html"),
         ("--db shop.db --thread 8 corner_shop", "shop.db has no thread '8'"),
         ("--db shop.db --thread 7 corner_ship", "there is no module corner_ship"),
         ("--db shop.db --thread 7 corner_shop:grap", "corner_shop has no 'grap'"),

@@ -32,7 +32,7 @@ def test_a_run_id_that_is_used_again_is_one_job_two_jobs_or_told(
     (graph, thread), (again, other) = first, second
     queues[graph].submit(thread, GIVEN, run_id="r")
     if thread == other and graph != again:
-        with pytest.raises(ValueError, match=f"the job 'r' of thread '{thread}' is one of the graph '{graph}'"):
+        with pytest.raises(ValueError, match=f"the job 'r' of thread '{thread}' belongs to the graph '{graph}'"):
             queues[again].submit_many([("v", GIVEN), (other, GIVEN)], run_ids=["s", "r"])
         assert again not in queues[again].counts(), "none was submitted"
         return
@@ -78,7 +78,7 @@ def test_a_run_id_of_several_threads_is_cancelled_by_thread(queues: dict[str, Qu
     queue = queues["a"]
     queue.submit_many([("t", GIVEN), ("u", GIVEN)], run_ids=["r", "r"])
     for call in (queue.cancel, queue.retry):
-        with pytest.raises(ValueError, match="of the threads 't', 'u' have the run_id 'r': name one"):
+        with pytest.raises(ValueError, match="of the threads 't', 'u' have the run_id 'r': pass thread_id"):
             call("r")
     assert queue.cancel("r", thread_id="u")
     assert [queue.result(thread).status for thread in ("u",)] == ["cancelled"]

@@ -225,8 +225,8 @@ def test_a_timeline_without_steps_is_drawn() -> None:
 def test_what_the_graph_has_no_place_for_is_said_at_the_top() -> None:
     found = timeline(*told.renamed(told.declined))
     assert found.state == "failed"
-    assert found.draw_text().startswith("The thread was left with work that this graph has no place for")
-    assert "The thread was left with work" in found.draw_svg().partition("</title>")[2]
+    assert found.draw_text().startswith("The thread has pending work for parts of the graph that are gone")
+    assert "The thread has pending work" in found.draw_svg().partition("</title>")[2]
 
 
 def test_a_timeline_shows_itself_in_a_notebook() -> None:

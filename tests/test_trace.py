@@ -175,7 +175,7 @@ def test_a_thread_started_by_an_update_is_told() -> None:
     assert found.state == "done"
 
 
-LOST = "work that this graph has no place for, or has as another kind: node 'charge'"
+LOST = "pending work for parts of the graph that are gone or have changed their kind: node 'charge'"
 
 
 def test_what_failed_in_a_node_that_the_graph_has_lost_is_told_and_is_not_done() -> None:
@@ -210,7 +210,7 @@ def test_nodes_of_an_unrelated_graph_that_made_the_thread_are_named() -> None:
 
 
 def test_an_unknown_thread_is_an_error_that_names_it() -> None:
-    with pytest.raises(ValueError, match="nothing is stored of thread 't'"):
+    with pytest.raises(ValueError, match="nothing is stored for thread 't'"):
         read_trace(told.asking(), told.THREAD)
 
 

@@ -182,7 +182,8 @@ def pick(module: ModuleType, name: str, place: str) -> Pregel | StateGraph:
     if not isinstance(found, Pregel | StateGraph):
         kind = type(found).__name__
         raise NotFoundError(
-            f"{place}:{name} is no graph, no builder and no function that returns one: a {kind}"
+            f"{place}:{name} must be a graph, a builder or a function that returns one, got a "
+            f"{kind}"
         )
     return found
 

@@ -55,7 +55,7 @@ class GraphvizMissingError(StateGraphError, RuntimeError):
         super().__init__(
             f"{what} needs Graphviz, which {state}: `apt install graphviz` (or "
             "https://graphviz.org/download), or `pip install stategraph[graphviz]`. draw_svg() and "
-            "draw_html() need none"
+            "draw_html() work without it"
         )
 
 
@@ -93,7 +93,7 @@ def arrange_with_graphviz(model: GraphModel) -> GraphLayout | None:
         return _read_layout(model, json.loads(plan))
     except (ValueError, LookupError, TypeError) as error:
         warnings.warn(
-            f"the answer of Graphviz cannot be read: {error!r}", GraphvizWarning, stacklevel=3
+            f"the output of Graphviz cannot be read: {error!r}", GraphvizWarning, stacklevel=3
         )
         return None
 

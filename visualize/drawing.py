@@ -208,7 +208,7 @@ class Drawing:
             ".txt": self.draw_ascii,
         }
         if ending not in texts:
-            raise ValueError(f"{path}: a drawing's file ends with .png, {', '.join(texts)}")
+            raise ValueError(f"{path}: a drawing's file must end with .png, {', '.join(texts)}")
         _write(texts[ending](), path)
 
     def draw_mermaid_png(

@@ -43,13 +43,35 @@ def _add_work(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     target = "module:name or path/to/file.py:name of a graph, a builder, or a function for one"
     add("graph", help=target)
-    add("--as", dest="name", metavar="NAME", help="of the queue, if it is not the graph's own")
-    add("--concurrency", type=int, default=4, metavar="N", help="jobs at once (%(default)s)")
-    add("--limit", type=int, metavar="N", help="runs at once over all workers; is kept, 0 lifts it")
-    add("--label", metavar="TEXT", help="what lists of workers show (default: the machine's name)")
-    between = "between two looks for work (%(default)s)"
+    add(
+        "--as",
+        dest="name",
+        metavar="NAME",
+        help="the name of the queue, if it is not the graph's own",
+    )
+    add(
+        "--concurrency",
+        type=int,
+        default=4,
+        metavar="N",
+        help="how many jobs to run at once (%(default)s)",
+    )
+    add(
+        "--limit",
+        type=int,
+        metavar="N",
+        help="how many jobs all workers together may run at once; it is stored, 0 removes it",
+    )
+    add("--label", metavar="TEXT", help="the worker's name in lists (default: the machine's name)")
+    between = "seconds between two looks for work (%(default)s)"
     add("--poll", type=float, default=1.0, metavar="SECONDS", help=between)
-    add("--tries", type=int, default=3, metavar="N", help="deaths that park a job (%(default)s)")
+    add(
+        "--tries",
+        type=int,
+        default=3,
+        metavar="N",
+        help="how many workers a job may kill before it is parked (%(default)s)",
+    )
     add("--keys", metavar="FILE", help=KEYS_HELP)
     parser.set_defaults(run=_work)
 
@@ -57,12 +79,12 @@ def _add_work(parser: argparse.ArgumentParser) -> None:
 def _add_queue(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--retry", metavar="RUN", help="try a parked job again")
-    add("--cancel", metavar="RUN", help="take a job back")
-    add("--thread", metavar="ID", help="of the job, where several have its run id")
-    add("--as", dest="name", metavar="NAME", help="only jobs of this queue are meant")
+    add("--cancel", metavar="RUN", help="cancel a job")
+    add("--thread", metavar="ID", help="the job's thread, where several jobs have its run id")
+    add("--as", dest="name", metavar="NAME", help="only jobs of this queue")
     add("--evict", type=int, metavar="WORKER", help="take its jobs from a worker that hangs")
-    add("--forget", type=float, metavar="DAYS", help="forget jobs that ended longer ago")
-    add("--list", type=int, default=20, metavar="N", help="show at most so many jobs (%(default)s)")
+    add("--forget", type=float, metavar="DAYS", help="delete jobs that ended longer ago")
+    add("--list", type=int, default=20, metavar="N", help="show at most N jobs (%(default)s)")
     parser.set_defaults(run=_queue)
 
 

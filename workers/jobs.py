@@ -172,8 +172,8 @@ def queue_name(graph: Any) -> str:
         raise TypeError(f"graph must be a compiled graph or the name of one, got {graph!r}")
     if name in DEFAULT_NAMES:
         raise ValueError(
-            "the graph must have a name, by which its queue is found, got none: "
-            "give it one by compile(name=...), or name the queue (--as)"
+            "the graph must have a name, which is also the name of its queue, got none: "
+            "compile(name=...), or name the queue (--as)"
         )
     check_names(name)
     if not 0 < len(name.encode()) <= MOST_NAME_BYTES:
@@ -237,8 +237,8 @@ def read_result(row: Sequence[Any], codec: JobCodec) -> JobResult:
     value, questions, error = None, (), None
     if state == "parked":
         error = WorkersDiedError(
-            f"{name} is parked: {deaths} workers died while they ran it, each "
-            "time before its thread had come any further. Mend the graph, then retry or cancel it"
+            f"{name} is parked: {deaths} workers died while they ran it, each time before its "
+            "thread made any progress. Fix the graph, then retry or cancel the job"
         )
     elif outcome is not None:
         value, questions, error = codec.read("outcome", name, outcome)
@@ -261,9 +261,7 @@ def check_config(config: RunnableConfig | None) -> RunnableConfig:
     taken = {"thread_id", "checkpoint_ns"} & {*settings.get("configurable", {})}
     if taken or "run_id" in settings:
         named = ", ".join(sorted(taken)) or "run_id"
-        raise ValueError(
-            f"the config of a job must not name its {named}: give it to submit() itself"
-        )
+        raise ValueError(f"the config of a job must not have a {named}: pass it to submit() itself")
     return settings
 
 
@@ -271,10 +269,10 @@ def check_thread(thread_id: Any) -> None:
     """Refuse what cannot name a thread.
 
     Raises:
-        ValueError: it is no text, is empty, or cannot be stored.
+        ValueError: it is not a string, is empty, or cannot be stored.
     """
     if not isinstance(thread_id, str) or not thread_id:
-        raise ValueError(f"thread_id must be a text that is not empty, got {thread_id!r}")
+        raise ValueError(f"thread_id must be a non-empty string, got {thread_id!r}")
     check_names(thread_id)
 
 
@@ -282,7 +280,7 @@ def check_priority(priority: Any) -> None:
     """Refuse what cannot be a priority.
 
     Raises:
-        ValueError: it is no integer, or too far from 0.
+        ValueError: it is not an integer, or too far from 0.
     """
     if not isinstance(priority, int) or abs(priority) >= PRIORITY_LIMIT:
         raise ValueError(f"priority must be an integer between -2**31 and 2**31, got {priority!r}")

@@ -79,8 +79,8 @@ class Listener:
                 with self._connect() as connection:
                     if shares_sessions(connection, self._connect):
                         LOG.info(
-                            "a pooler that shares sessions passes on no notices: "
-                            "those who wait for a job look again and again"
+                            "a pooler that shares sessions does not pass on notifications: "
+                            "whoever waits for a job polls instead"
                         )
                         return
                     # psycopg's own handler would decode what any role may send.
@@ -116,7 +116,9 @@ class Listener:
         try:
             id = int(payload)
         except ValueError:  # any role may send anything
-            LOG.warning("a notice on stategraph's channel is not one of a worker: ignored")
+            LOG.warning(
+                "a notification on stategraph's channel did not come from a worker: ignored"
+            )
             return
         with self._lock:
             wakes = [*self._waiters.get(id, ())]

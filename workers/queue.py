@@ -173,7 +173,7 @@ class Queue(AsyncCaller):
         pairs = [*inputs]
         named = [str(uuid4()) for _ in pairs] if run_ids is None else [*run_ids]
         if len(named) != len(pairs):
-            raise ValueError(f"submit_many got {len(pairs)} inputs but {len(named)} run ids")
+            raise ValueError(f"submit_many needs {len(pairs)} run ids, got {len(named)}")
         settings = check_config(config)
         check_priority(priority)
         rows = []
@@ -189,7 +189,7 @@ class Queue(AsyncCaller):
                 self._retry_once(partial(self._insert, rows))
         except ConnectionLostError as lost:
             if len(named) == 1:
-                lost.add_note(f"Submit it again under the run_id, {named[0]!r}: it is done once")
+                lost.add_note(f"Submit it again with run_id={named[0]!r}: the job runs once")
             raise
         return named
 
@@ -204,7 +204,7 @@ class Queue(AsyncCaller):
             for graph, thread_id, run_id in wire.rows(STATEMENTS["submit"], self.graph, rows):
                 name = JobName(*map(decode_name, (graph, thread_id, run_id)))
                 raise ValueError(
-                    f"{name} is one of the graph {name.graph!r}, so none of {self.graph!r} can "
+                    f"{name} belongs to the graph {name.graph!r}, so no job of {self.graph!r} can "
                     "have this run_id. Nothing was submitted: use another run_id or thread"
                 )
             wire.run(STATEMENTS["notify_workers"], hash_name(self.graph))
@@ -253,7 +253,7 @@ class Queue(AsyncCaller):
         if len(mine) > 1:
             threads = ", ".join(repr(thread) for _, thread in mine)
             why = f"jobs of the threads {threads} have the run_id {run_id!r}"
-            raise ValueError(f"{why}: name one by thread_id")
+            raise ValueError(f"{why}: pass thread_id as well")
         return mine[0][0] if mine else 0
 
     # -- wait for results --------------------------------------------------------------------------
@@ -320,7 +320,7 @@ class Queue(AsyncCaller):
         if not rows:
             named = "" if run_id is None else f" named {run_id!r}"
             why = f"thread {thread_id!r} has no job{named} here"
-            raise LookupError(f"{why}: none was submitted, or it was forgotten")
+            raise LookupError(f"{why}: none was submitted, or it has been deleted")
         return rows[0][0], read_result(rows[0][1:], self._codec)
 
     # -- what a worker needs -----------------------------------------------------------------------
@@ -353,10 +353,10 @@ class Queue(AsyncCaller):
             ValueError: a status does not exist, or the limit is below 0.
         """
         if limit < 0:
-            raise ValueError(f"limit must be 0 or more, got {limit}")
+            raise ValueError(f"limit must be an integer >= 0, got {limit}")
         for each in statuses:
             if each not in STATUSES:
-                raise ValueError(f"there is no status {each!r}; {nearest(each, STATUSES)}")
+                raise ValueError(f"unknown status {each!r}; {nearest(each, STATUSES)}")
         rows = self._retry_once(partial(self._rows, "listed", [*statuses], limit))
         return [read_result((*row[1:-1], None), self._codec) for row in rows]
 
@@ -406,7 +406,7 @@ class Queue(AsyncCaller):
             self._run("drop_limit", self.graph)
             return
         if most < 1:
-            why = f"a limit must be 1 or more, got {most}; to run nothing, start no worker"
+            why = f"a limit must be an integer >= 1, got {most}; to run nothing, start no worker"
             raise ValueError(why)
         self._run("set_limit", self.graph, most)
 
@@ -421,7 +421,7 @@ class Queue(AsyncCaller):
             ValueError: that is in the future, so it would be all of them.
         """
         if older_than < timedelta():
-            raise ValueError(f"older_than must be 0 or more, got {older_than}")
+            raise ValueError(f"older_than must not be negative, got {older_than}")
         return self._run("forget", self.graph, older_than.total_seconds())
 
     def _rows(self, statement: str, *values: Any) -> list[Any]:

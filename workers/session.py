@@ -116,20 +116,20 @@ class WorkerSession:
         assert self._connection is not None
         if shares_sessions(self._connection, self._connect):
             raise StorageError(
-                "a worker needs a session of its own with the Postgres server, for its lock and "
-                "for LISTEN, but this address leads to a pooler that lends sessions by the "
-                "transaction (PgBouncer's pool_mode): give workers the server's own address, or "
-                "one with pool_mode=session. Queues, savers and stores may go through the pooler"
+                "a worker must have a session of its own with the Postgres server, for its lock "
+                "and for LISTEN, but this is the address of a pooler with transaction pooling "
+                "(PgBouncer's pool_mode): give workers the server's own address, or a pool with "
+                "pool_mode=session. Queues, savers and stores may use the pooler"
             )
         self._rows("settle", int(900 * terms.timeout))
         for _ in range(CLASHES):
             if made := self._rows("register", terms.graph, terms.name, randbits(63)):
                 break
-            LOG.warning(
-                "another session holds the lock that this worker chose: it takes another one"
-            )
+            LOG.warning("another session holds the lock that this worker chose: it chooses another")
         else:
-            raise StorageError(f"{CLASHES} advisory locks with random keys were all taken")
+            raise StorageError(
+                f"{CLASHES} advisory locks with random keys were all taken: start the worker again"
+            )
         self.worker = made[0][0]
         if self._before is not None:
             self._carry_over(self._before)
@@ -142,7 +142,7 @@ class WorkerSession:
         while self._rows("end_session", before):
             if monotonic() > deadline:
                 raise SessionLostError(
-                    f"the worker's old session does not end on the server (worker {before})"
+                    f"the old session of worker {before} does not end on the server"
                 )
             sleep(SECONDS_TO_END)
         with transaction(self._wire, write=True):

@@ -140,7 +140,7 @@ class Worker:
                 try:
                     return self._work(self._session)
                 except SessionLostError as lost:
-                    LOG.warning("worker %s connects again: %s", terms.name, lost)
+                    LOG.warning("worker %s reconnects: %s", terms.name, lost)
                     if time.monotonic() - opened < self._poll:  # e.g. the server's disk is full
                         time.sleep(min(self._poll, 1.0))
                     self._reconnect()
@@ -363,7 +363,6 @@ def check_runnable(graph: Any) -> None:
     saver = graph.checkpointer
     if isinstance(saver, BaseCheckpointSaver) and saver.in_memory:
         raise ValueError(
-            f"{graph.name!r} keeps its threads in memory, where no other worker finds them: "
-            "compile it without a checkpointer, and each worker gives it one on the "
-            "queue's database"
+            f"{graph.name!r} stores its threads in memory, where no other worker finds them: "
+            "compile it without a checkpointer, and each worker adds one on the queue's database"
         )

@@ -198,7 +198,7 @@ class SqlReader(BuiltinSaver):
         return map(self._decode, self._newest_first(namespaces, edge, fits, limit))
 
     def threads(self) -> Iterator[str]:
-        """The ids of all threads, the one that moved last first."""
+        """The ids of all threads, the most recently used first."""
         with self._session(write=False) as session:
             namespaces = select_namespaces(session, None)
         newest = sorted(namespaces, key=lambda each: each.head or 0, reverse=True)

@@ -169,7 +169,7 @@ def observe(
 ) -> Iterator[None]:
     """Show what runs with these options while the block runs; for `earlier` see `Progress`."""
     if options.get("observer") is not None:
-        raise TypeError("watch brings an observer of its own: give yours to invoke")
+        raise TypeError("watch has an observer of its own: pass yours to invoke")
     if not isinstance(app, Pregel):
         hint = ": compile() it first" if hasattr(app, "compile") else ""
         raise TypeError(f"app must be a compiled graph, got a {type(app).__name__}{hint}")
@@ -355,7 +355,8 @@ class ViewUpdater:
         if self._broken is not None:
             with suppress(Warning):  # where warnings are errors, it still must not become the run's
                 warnings.warn(
-                    f"the view of this run broke; the run did not: {format_error(self._broken)}",
+                    "the view of this run failed; the run itself was not affected: "
+                    f"{format_error(self._broken)}",
                     RuntimeWarning,
                     stacklevel=5,
                 )

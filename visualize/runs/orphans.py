@@ -38,9 +38,9 @@ def find_orphans(program: Program, found: CheckpointTuple) -> Orphans:
     remarks = []
     if lost:
         remarks.append(
-            "The thread was left with work that this graph has no place for, or has as another "
-            "kind: "
-            f"{', '.join(lost)}. It was made by another graph, or by another version of this one."
+            "The thread has pending work for parts of the graph that are gone or have changed "
+            f"their kind: {', '.join(lost)}. It was made by another graph, or by another version "
+            "of this one."
         )
     gone = [
         n

@@ -30,10 +30,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     parser.add_argument(
         "--checkpoint",
         metavar="ID",
-        help="tell the line that leads to this one (default: the newest)",
+        help="show the history that leads to this checkpoint (default: the newest)",
     )
     parser.add_argument("--keys", metavar="FILE", help=KEYS_HELP)
-    out = "the page to write (%(default)s)"
+    out = "the file to write (%(default)s)"
     parser.add_argument(
         "-o", "--out", type=Path, default=Path("report.html"), metavar="FILE", help=out
     )
@@ -49,7 +49,7 @@ def main(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
     """Do as asked; ends with exit code 2 and a sentence if that cannot be."""
     try:
         if asked.out.suffix.lower() not in (".html", ".htm"):
-            raise NotFoundError(f"{asked.out}: a report's file ends with .html")
+            raise NotFoundError(f"{asked.out}: a report's file must end with .html")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # advice on the graph is for who builds it
             graph = find_graph(asked.graph)

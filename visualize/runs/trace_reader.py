@@ -57,7 +57,7 @@ def read_snapshot(app: Pregel, config: RunnableConfig) -> StateSnapshot:
     if snapshot.metadata is None:
         thread_id, ns, _ = coordinates(snapshot.config)
         raise ValueError(
-            f"nothing is stored of thread {thread_id!r}{f', namespace {ns!r}' if ns else ''}"
+            f"nothing is stored for thread {thread_id!r}{f', namespace {ns!r}' if ns else ''}"
         )
     return snapshot
 
