@@ -206,7 +206,8 @@ class WorkerSession:
         for id, attempt, begun, *name, task, _, head, was_delivered in (row[:10] for row in found):
             names = JobName(*map(decode_name, name))
             head = None if head is None else decode_name(head)
-            jobs.append(Job(id, attempt, self.worker, begun, names, task, head, bool(was_delivered)))
+            job = Job(id, attempt, self.worker, begun, names, task, head, bool(was_delivered))
+            jobs.append(job)
         return jobs
 
     def _try_claim(self, values: tuple[Any, ...], limited: bool = False) -> list[Any]:
