@@ -15,6 +15,7 @@ from .overrides import check_expected, expectation_of
 from .records import CheckpointTuple, Commit, RunnableConfig, TaskWrites, coordinates
 from .retention import Retention
 from .serde import Serializer
+from .sql.pages import Page
 from .sql.postgres_server import (
     POOL_SIZE,
     SECONDS,
@@ -24,7 +25,7 @@ from .sql.postgres_server import (
     Wire,
 )
 from .sql.postgres_tables import MIGRATIONS, NAMES, STATEMENTS
-from .sql.queries import SqlSession, find_namespace, read_checkpoint
+from .sql.queries import LookUp, SqlSession, find_namespace, read_checkpoint
 from .sql.rows import (
     CheckpointRow,
     MaterializedState,
@@ -137,23 +138,32 @@ class PostgresSaver(SqlSaver):
         """Mostly one round trip, two where values are long. If somebody prunes between the two, all
         is read once more, as of one moment."""
         try:
-            return self._again(partial(self._look_up, thread_id, checkpoint_ns, checkpoint_id))
+            return self._again(partial(self._find_at_once, thread_id, checkpoint_ns, checkpoint_id))
         except DamagedError:
             return super()._find(thread_id, checkpoint_ns, checkpoint_id)
 
-    def _look_up(
+    def _find_at_once(
         self, thread_id: str, checkpoint_ns: str, checkpoint_id: str | None
     ) -> StoredCheckpoint | None:
         with self._statements() as session:
-            rows = session.rows("look", thread_id, checkpoint_ns, checkpoint_id)
-            if not rows:
+            found = self._look_up(session, thread_id, checkpoint_ns, checkpoint_id)
+            if found is None:
                 return None
-            id, *head, writes = rows[0][:6]
-            namespace = NamespaceRow(id, thread_id, checkpoint_ns, *head)
-            chain = [CheckpointRow(*row[6:]) for row in rows if row[6] is not None]
+            namespace, chain, writes = found
             return read_checkpoint(
-                session, namespace, chain, checkpoint_id, self._integrity, writes or []
+                session, namespace, chain, checkpoint_id, self._integrity, writes
             )
+
+    def _look_up(
+        self, session: SqlSession, thread_id: str, checkpoint_ns: str, checkpoint_id: str | None
+    ) -> LookUp | None:
+        rows = session.rows("look", thread_id, checkpoint_ns, checkpoint_id)
+        if not rows:
+            return None
+        id, *head, writes = rows[0][:6]
+        namespace = NamespaceRow(id, thread_id, checkpoint_ns, *head)
+        chain = [CheckpointRow(*row[6:]) for row in rows if row[6] is not None]
+        return namespace, chain, writes or []
 
     def head(self, config: RunnableConfig) -> str | None:
         """The id of the newest checkpoint of the thread and namespace in `config`, or None."""
@@ -171,9 +181,9 @@ class PostgresSaver(SqlSaver):
         return self._again(partial(super()._begin_list, config, before))
 
     def _read_page(
-        self, namespaces: Mapping[int, NamespaceRow], edge: int
-    ) -> Sequence[StoredCheckpoint]:
-        return self._again(partial(super()._read_page, namespaces, edge))
+        self, namespaces: Mapping[int, NamespaceRow], edge: int, *options: Any
+    ) -> Page:
+        return self._again(partial(super()._read_page, namespaces, edge, *options))
 
     def run_of(self, config: RunnableConfig, run_id: str) -> CheckpointTuple | None:
         """The newest checkpoint of the thread and namespace in `config` that a run of this id made,

@@ -14,7 +14,8 @@ from .integrity import Integrity
 from .opening import Opening
 from .retention import Retention
 from .serde import Serializer
-from .sql.rows import MaterializedState
+from .sql.queries import LookUp, SqlSession
+from .sql.rows import CheckpointRow, MaterializedState, NamespaceRow
 from .sql.saver import SqlSaver
 from .sql.sqlite_database import (
     BEGIN_WRITE,
@@ -30,6 +31,9 @@ from .sql.sqlite_database import (
 from .sql.write_rows import CommitRows
 
 __all__ = ["SqliteSaver"]
+
+MANY = 1000
+"""Namespaces that are not listed one by one."""
 
 SQLITE_THREADS = 4
 """How many async calls are made at once. They take turns at the one connection; a call that reads
@@ -117,21 +121,54 @@ _STATEMENTS = {
             AND checkpoint_id = ?
     """,
     "all_rows": f"{_ROW} WHERE space = ? ORDER BY seq",
-    "page": (
-        f"{_ROW} WHERE space IN (SELECT value FROM json_each(?)) AND seq < ? "
+    # A namespace, and in it a checkpoint (the head, if ?3 is NULL) with those it builds on and what
+    # its tasks wrote. What is long takes no part in the recursion, which would copy it.
+    "look": """
+        WITH RECURSIVE chain (space, seq, link) AS (
+            SELECT c.space, c.seq, c.link FROM spaces AS s JOIN checkpoints AS c
+                ON c.space = s.id AND c.checkpoint_id = coalesce(?3, s.head_id)
+            WHERE s.thread_id = ?1 AND s.checkpoint_ns = ?2
+            UNION ALL
+            SELECT c.space, c.seq, c.link FROM chain CROSS JOIN checkpoints AS c
+                ON c.seq = chain.link AND chain.link < chain.seq AND c.space = chain.space
+        )
+        SELECT 0, s.id, s.thread_id, s.checkpoint_ns, s.head, s.head_id, s.stamp, s.size
+            FROM spaces AS s WHERE s.thread_id = ?1 AND s.checkpoint_ns = ?2
+        UNION ALL
+        SELECT 1, c.space, c.seq, c.checkpoint_id, c.parent_id, c.link, c.run_id, c.body
+            FROM chain CROSS JOIN checkpoints AS c ON c.seq = chain.seq
+        UNION ALL
+        SELECT 2, w.seq, w.data, NULL, NULL, NULL, NULL, NULL FROM spaces AS s JOIN writes AS w
+            ON w.space = s.id AND w.checkpoint_id = coalesce(?3, s.head_id)
+            WHERE s.thread_id = ?1 AND s.checkpoint_ns = ?2
+    """,
+    "page_of_one": f"{_ROW} WHERE space = ? AND seq < ? ORDER BY seq DESC LIMIT ?",
+    # Few namespaces: the newest rows of each, by its index. Many: all rows backwards, of which most
+    # are wanted.
+    "page": f"""
+        {_ROW} WHERE seq IN (
+            SELECT c.seq FROM json_each(?1) AS wanted CROSS JOIN checkpoints AS c ON c.seq IN (
+                SELECT seq FROM checkpoints WHERE space = wanted.value AND seq < ?2
+                ORDER BY seq DESC LIMIT ?3
+            )
+            ORDER BY c.seq DESC LIMIT ?3
+        )
+        ORDER BY seq DESC
+    """,
+    "page_of_many": (
+        f"{_ROW} WHERE +space IN (SELECT value FROM json_each(?)) AND seq < ? "
         "ORDER BY seq DESC LIMIT ?"
     ),
     "next": f"{_ROW} WHERE space = ? AND seq > ? ORDER BY seq LIMIT 1",
     "chain": """
-        WITH RECURSIVE chain (space, seq, checkpoint_id, parent_id, link, run_id, body) AS (
-            SELECT space, seq, checkpoint_id, parent_id, link, run_id, body FROM checkpoints
-            WHERE space = ? AND seq = ?
+        WITH RECURSIVE chain (seq, link) AS (
+            SELECT seq, link FROM checkpoints WHERE space = ?1 AND seq = ?2
             UNION ALL
-            SELECT c.space, c.seq, c.checkpoint_id, c.parent_id, c.link, c.run_id, c.body
-            FROM checkpoints AS c JOIN chain ON c.seq = chain.link
-                AND chain.link < chain.seq WHERE c.space = ?
+            SELECT c.seq, c.link FROM chain CROSS JOIN checkpoints AS c
+                ON c.seq = chain.link AND chain.link < chain.seq AND c.space = ?1
         )
-        SELECT * FROM chain ORDER BY seq DESC
+        SELECT c.space, c.seq, c.checkpoint_id, c.parent_id, c.link, c.run_id, c.body
+        FROM chain CROSS JOIN checkpoints AS c ON c.seq = chain.seq ORDER BY c.seq DESC
     """,
     "by_run": (
         "SELECT checkpoint_id FROM checkpoints WHERE +space = ? AND run_id = ? "
@@ -151,18 +188,17 @@ _STATEMENTS = {
         WHERE run_id IN (SELECT value FROM json_each(?))
     """,
     "values": """
-        WITH RECURSIVE found (space, owner, channel, base, data) AS (
-            SELECT v.space, v.owner, v.channel, v.base, v.data
-            FROM (SELECT ? AS space, ? AS list) AS given CROSS JOIN json_each(given.list) AS wanted
-            CROSS JOIN channel_values AS v ON v.space = given.space
+        WITH RECURSIVE found (id, channel, base) AS (
+            SELECT v.rowid, v.channel, v.base FROM json_each(?2) AS wanted
+            CROSS JOIN channel_values AS v ON v.space = ?1
                 AND v.owner = json_extract(wanted.value, '$[0]')
                 AND v.channel = json_extract(wanted.value, '$[1]')
             UNION
-            SELECT v.space, v.owner, v.channel, v.base, v.data
-            FROM found JOIN channel_values AS v
-                ON v.space = found.space AND v.owner = found.base AND v.channel = found.channel
+            SELECT v.rowid, v.channel, v.base FROM found CROSS JOIN channel_values AS v
+                ON v.space = ?1 AND v.owner = found.base AND v.channel = found.channel
         )
-        SELECT owner, channel, base, data FROM found
+        SELECT v.owner, v.channel, v.base, v.data
+        FROM found CROSS JOIN channel_values AS v ON v.rowid = found.id
     """,
     "one_value": """
         SELECT owner, channel, base, data FROM channel_values WHERE space = ? AND owner = ?
@@ -306,6 +342,24 @@ class SqliteSaver(SqlSaver):
                 raise database.refusal(error) from error
         return seq
 
+    def _look_up(
+        self, session: SqlSession, thread_id: str, checkpoint_ns: str, checkpoint_id: str | None
+    ) -> LookUp | None:
+        namespace: NamespaceRow | None = None
+        chain: list[CheckpointRow] = []
+        writes: list[tuple[int, bytes]] = []
+        for kind, *values in session.rows("look", thread_id, checkpoint_ns, checkpoint_id):
+            if kind == 0:
+                namespace = NamespaceRow(*values)
+            elif kind == 1:
+                chain.append(CheckpointRow(*values))
+            else:
+                writes.append((values[0], values[1]))
+        if namespace is None:
+            return None
+        chain.sort(key=lambda row: row.seq, reverse=True)
+        return namespace, chain, [data for _, data in sorted(writes)]
+
     @contextmanager
     def _session(self, *, write: bool) -> Iterator[_SqliteSession]:
         # Before the lock, which another thread may have held at the fork.
@@ -331,6 +385,11 @@ class _SqliteSession:
         self._execute = database.connection.execute
 
     def rows(self, statement: str, *values: Any) -> list[Any]:
+        if statement == "page":
+            if len(values[0]) == 1:
+                statement, values = "page_of_one", (values[0][0], *values[1:])
+            elif len(values[0]) > MANY:
+                statement = "page_of_many"
         return self._execute(_STATEMENTS[statement], _bind(values)).fetchall()
 
     def run(self, statement: str, *values: Any) -> int:

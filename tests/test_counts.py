@@ -37,7 +37,7 @@ TODAY = {
     "node compiled": 105,
     # Bytes.
     "superstep of history in memory": 1_917,
-    "append of 200 bytes in SQLite": 1_040,
+    "append of 200 bytes in SQLite": 900,
     # Modules that `from stategraph import StateGraph` loads: our own, and others beyond what Python loads by itself.
     "own modules": 108,  # each part of a run has a file of its own; import takes as long as before
     "other modules": 56,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -10,7 +11,13 @@ from hypothesis import strategies as st
 
 from stategraph import Send
 from stategraph.checkpoint import Serializer
-from stategraph.checkpoint.serde.delta import apply_deltas, is_outweighed, make_delta
+from stategraph.checkpoint.serde.delta import (
+    apply_deltas,
+    compose_deltas,
+    is_outweighed,
+    length_after,
+    make_delta,
+)
 
 serializer = Serializer()
 
@@ -36,6 +43,30 @@ def test_a_chain_of_deltas_gives_every_payload_back(values: list[Any]) -> None:
             deltas.append(delta)
         assert apply_deltas(whole, deltas) == new
         last = new
+
+
+@given(st.lists(VALUES, min_size=2, max_size=8), st.integers(min_value=0, max_value=6))
+def test_one_delta_does_what_several_do(values: list[Any], split: int) -> None:
+    """Also where those are made of several themselves."""
+    payloads, deltas = [payload(values[0])], []
+    for value in values[1:]:
+        new = payload(value)
+        delta = make_delta(payloads[-1], new)
+        if delta is not None:
+            assert length_after(delta) == len(new)
+            payloads, deltas = [*payloads, new], [*deltas, delta]
+    runs = [(at, run) for at, run in ((0, deltas[:split]), (split, deltas[split:])) if run]
+    joined = [compose_deltas(len(payloads[at]), run) for at, run in runs]
+    assert apply_deltas(payloads[0], joined) == payloads[-1]
+    assert apply_deltas(payloads[0], [compose_deltas(len(payloads[0]), joined)]) == payloads[-1]
+
+
+def test_what_is_taken_away_again_is_in_no_delta() -> None:
+    lists = [BIG, [*BIG, "x" * 500], [*BIG, "short"]]
+    payloads = [payload(value) for value in lists]
+    deltas = [make_delta(*pair) for pair in pairwise(payloads)]
+    joined = compose_deltas(len(payloads[0]), [delta for delta in deltas if delta is not None])
+    assert len(joined) < 50 and apply_deltas(payloads[0], [joined]) == payloads[2]
 
 
 @given(st.binary(max_size=400), st.binary(max_size=400), st.binary(max_size=400))

@@ -123,6 +123,28 @@ def test_every_thread_loads_and_goes_on(kept: Path, tmp_path: Path, drive: Any) 
         assert drive.get_state(app, config("pruned")).values == done.values
 
 
+def test_a_list_that_grew_before_deltas_were_joined_grows_on(tmp_path: Path) -> None:
+    """Up to a thousand deltas built on each other: all are read, and the next one stands for all of them."""
+    file = tmp_path / "threads.db"
+    shutil.copy(FOLDER / "threads-0.1.0-deltas.db", file)
+
+    def more(state: State) -> Any:
+        return {"log": [f"{len(state['log']):040}"]}
+
+    builder = StateGraph(State).add_node("more", more).add_edge(START, "more")
+    builder.add_conditional_edges("more", lambda state: "more" if len(state["log"]) < 250 else END, ["more", END])
+    with SqliteSaver.from_conn_string(str(file)) as saver:
+        app = builder.compile(checkpointer=saver)
+        log = [f"{number:040}" for number in range(250)]
+        assert app.get_state(config("long")).values["log"] == log[:150]
+        before = [state.values.get("log", []) for state in app.get_state_history(config("long"))]
+        assert app.invoke({"log": []}, config("long"))["log"] == log
+        after = [state.values.get("log", []) for state in app.get_state_history(config("long"))]
+        assert after == [*(log[:size] for size in range(250, 149, -1)), log[:150], *before]
+        saver.prune(["long"], keep_last=2)
+        assert [state.values["log"] for state in app.get_state_history(config("long"))] == [log, log[:249]]
+
+
 CONFLICT = (
     b"\xc8\x01\xab\"\x94\xd94stategraph.checkpoint.thread:CheckpointConflictError\xd9\x9dthread 't': another run committed "
     b"checkpoint b while this one was working from a. Nothing of this step was stored; read the thread again and repeat "

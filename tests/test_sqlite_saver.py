@@ -66,9 +66,13 @@ class Log(TypedDict):
     log: Annotated[list[str], operator.add]
 
 
-def looped(saver: Any, word: str = "x", steps: int = 4, **place: str) -> Any:
+class Shouted(TypedDict):
+    log: Annotated[list[str], lambda old, new: old + [f"{word}!" for word in new]]
+
+
+def looped(saver: Any, word: str = "x", steps: int = 4, schema: Any = Log, **place: str) -> Any:
     """A thread of some supersteps, each of which adds a word."""
-    builder = StateGraph(Log)
+    builder = StateGraph(schema)
     builder.add_node("add", lambda state: {"log": [word]})
     builder.add_edge(START, "add")
     builder.add_conditional_edges("add", lambda state: "add" if len(state["log"]) < steps else END)
@@ -94,15 +98,29 @@ def test_short_writes_stand_in_the_row_that_came_of_them_and_long_ones_in_their_
     saver: SqliteSaver, length: int, rows_beside: int
 ) -> None:
     memory = InMemorySaver()
-    looped(saver, "x" * length), looped(memory, "x" * length)
+    looped(saver, "x" * length, schema=Shouted), looped(memory, "x" * length, schema=Shouted)
     assert rows(saver, "writes") == rows_beside
     assert written(saver) == written(memory)
     assert written(saver)[1][0] == ("log", ["x" * length])
 
 
+def test_what_a_value_ends_with_is_not_stored_again_as_what_was_written(saver: SqliteSaver) -> None:
+    memory = InMemorySaver()
+    looped(saver, "x" * 5000), looped(memory, "x" * 5000)
+    assert rows(saver, "writes") == 0
+    (longest,) = saver._database.execute("SELECT max(length(body)) FROM checkpoints").fetchone()
+    assert longest < 5500  # the name of the run has 5000, too
+    assert written(saver) == written(memory)
+    saver.copy_thread("t", "copy")
+    assert [found.pending_writes for found in saver.list(address("copy", ""))] == [
+        found.pending_writes for found in saver.list(address("t", ""))
+    ]
+
+
+@pytest.mark.parametrize("word", ["x", "x" * 99])
 @pytest.mark.parametrize("forget", ["run", "put again"])
-def test_what_tasks_wrote_outlives_the_checkpoint_that_came_of_it(saver: SqliteSaver, forget: str) -> None:
-    looped(saver)
+def test_what_tasks_wrote_outlives_the_checkpoint_that_came_of_it(saver: SqliteSaver, forget: str, word: str) -> None:
+    looped(saver, word)
     before = written(saver)
     child = [*saver.list(address("t", ""))][1]  # of the step before the last
     if forget == "run":

@@ -9,7 +9,7 @@ is exact because it is made from what is stored, not from the values.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from .msgpack import packb, unpackb
@@ -55,7 +55,7 @@ def make_delta(old: bytes, new: bytes) -> bytes | None:
     """
     if len(old) < LEAST or len(new) < LEAST:
         return None
-    old_opening, new_opening = _opening(old), _opening(new)
+    old_opening, new_opening = opening_length(old), opening_length(new)
     if old[:old_opening] == new[:new_opening]:
         old_opening = new_opening = 0
     a = old[old_opening:] if old_opening else old
@@ -83,9 +83,13 @@ def apply_deltas(whole: bytes, deltas: Iterable[bytes]) -> bytes:
     Raises:
         ValueError: a delta does not fit.
     """
-    buffer = bytearray(whole)
+    growing = _Growing(whole)
     for delta in deltas:
         opening, new_opening, front, back, middle, *edits = unpackb(delta)
+        if not edits and not back and opening + front == growing.length:
+            growing.extend(opening, new_opening, middle)
+            continue
+        buffer = bytearray(growing.payload())
         at = opening + front
         for out, added, same in zip(edits[::3], edits[1::3], edits[2::3], strict=True):
             buffer[at : at + out] = added
@@ -94,7 +98,163 @@ def apply_deltas(whole: bytes, deltas: Iterable[bytes]) -> bytes:
             raise ValueError("a stored delta does not match the value that it changes")
         buffer[at : len(buffer) - back] = middle
         buffer[:opening] = new_opening
-    return bytes(buffer)
+        growing = _Growing(bytes(buffer))
+    return growing.payload()
+
+
+def length_after(delta: bytes) -> int:
+    """The length of the payload that a delta makes."""
+    _, new_opening, front, back, middle, *edits = unpackb(delta)
+    added, same = sum(map(len, edits[1::3])), sum(edits[2::3])
+    length: int = len(new_opening) + front + added + same + len(middle) + back
+    return length
+
+
+class _Growing:
+    """A payload that gets more bytes at its end, and other ones at its start. They are gathered and
+    copied once: most deltas are of this kind, and a copy for each would cost more than all the
+    rest."""
+
+    __slots__ = ("_added", "_opening", "_replaced", "_whole", "length")
+
+    def __init__(self, whole: bytes) -> None:
+        self._whole, self.length = whole, len(whole)
+        self._added: list[bytes] = []
+        self._opening = b""  # stands in place of so many first bytes of `whole`:
+        self._replaced = 0
+
+    def extend(self, opening: int, new_opening: bytes, added: bytes) -> None:
+        """Add bytes at the end, and replace as many as `opening` at the start."""
+        if opening or new_opening:
+            if self._opening and opening != len(self._opening):
+                whole = self.payload()
+                self._whole, self._added, self._opening = whole, [], b""
+            if not self._opening:
+                self._replaced = opening
+            self._opening = new_opening
+        self._added.append(added)
+        self.length += len(new_opening) - opening + len(added)
+
+    def payload(self) -> bytes:
+        """What has come of it."""
+        if not self._added:
+            return self._whole
+        rest = memoryview(self._whole)[self._replaced :]
+        return b"".join((self._opening, rest, *self._added))
+
+
+def compose_deltas(length: int, deltas: Sequence[bytes]) -> bytes:
+    """One delta that does what several do, one after the other. Bytes that a later one takes away
+    again are not in it.
+
+    Args:
+        length: of the payload that the first one changes.
+
+    >>> a, b, c = (packb(list(range(size))) for size in (500, 501, 502))
+    >>> delta = compose_deltas(len(a), [make_delta(a, b), make_delta(b, c)])
+    >>> apply_deltas(a, [delta]) == c
+    True
+    """
+    pieces: list[_Piece] = [(0, length)]
+    for delta in deltas:
+        pieces = _change_pieces(pieces, delta)
+    return _pack_pieces(pieces, length)
+
+
+_Piece = bytes | tuple[int, int]
+"""A part of a payload: its bytes, or where they stand in an older one: from, to."""
+
+
+def _change_pieces(pieces: list[_Piece], delta: bytes) -> list[_Piece]:
+    """The pieces of a payload → those of the one that a delta makes of it."""
+    opening, new_opening, front, back, middle, *edits = unpackb(delta)
+    length = sum(map(_piece_length, pieces))
+    changed: list[_Piece] = []
+    _add_piece(changed, new_opening)
+    cut = _Cut(pieces)
+    cut.skip(opening)
+    cut.take(front, changed)
+    at = opening + front
+    for out, added, same in zip(edits[::3], edits[1::3], edits[2::3], strict=True):
+        cut.skip(out)
+        _add_piece(changed, added)
+        cut.take(same, changed)
+        at += out + same
+    _add_piece(changed, middle)
+    cut.skip(length - back - at)
+    cut.take(back, changed)
+    return changed
+
+
+class _Cut:
+    """Goes through pieces once, from the first to the last."""
+
+    __slots__ = ("_at", "_index", "_pieces")
+
+    def __init__(self, pieces: list[_Piece]) -> None:
+        self._pieces, self._index, self._at = pieces, 0, 0
+
+    def skip(self, count: int) -> None:
+        """Leave so many bytes out."""
+        self.take(count, [])
+
+    def take(self, count: int, taken: list[_Piece]) -> None:
+        """Add the pieces of the next so many bytes to `taken`."""
+        while count > 0:
+            piece = self._pieces[self._index]
+            there = _piece_length(piece) - self._at
+            size = min(there, count)
+            if isinstance(piece, bytes):
+                _add_piece(taken, piece[self._at : self._at + size])
+            else:
+                _add_piece(taken, (piece[0] + self._at, piece[0] + self._at + size))
+            count -= size
+            self._at += size
+            if size == there:
+                self._index, self._at = self._index + 1, 0
+
+
+def _piece_length(piece: _Piece) -> int:
+    return len(piece) if isinstance(piece, bytes) else piece[1] - piece[0]
+
+
+def _add_piece(pieces: list[_Piece], piece: _Piece) -> None:
+    """Add a piece at the end; one with the last if they belong together."""
+    last = pieces[-1] if pieces else None
+    if not _piece_length(piece):
+        return
+    if isinstance(piece, bytes):
+        if isinstance(last, bytes):
+            pieces[-1] = last + piece
+            return
+    elif isinstance(last, tuple) and last[1] == piece[0]:
+        pieces[-1] = (last[0], piece[1])
+        return
+    pieces.append(piece)
+
+
+def _pack_pieces(pieces: list[_Piece], length: int) -> bytes:
+    """The delta that makes a payload of these pieces from one of this length."""
+    added, same = b"", []  # (bytes before it, from, to) of each piece that stays
+    for piece in pieces:
+        if isinstance(piece, bytes):
+            added = piece
+        else:
+            same.append((added, *piece))
+            added = b""
+    if not same:
+        return packb([length, added, 0, 0, b""])
+    new_opening, opening, end = same.pop(0)
+    front, back = end - opening, 0
+    if not added and same and same[-1][2] == length:
+        added, start, _ = same.pop()
+        back = length - start
+    edits: list[Any] = []
+    for before, start, stop in same:
+        edits += (start - end, before, stop - start)
+        end = stop
+    delta: bytes = packb([opening, new_opening, front, back, added, *edits])
+    return delta
 
 
 def _edits(a: bytes, b: bytes) -> tuple[list[Any], bytes]:
@@ -135,7 +295,7 @@ def is_outweighed(size: int, count: int, whole: int) -> bool:
     return count > MOST_DELTAS or size + ALLOWANCE * count > whole
 
 
-def _opening(payload: bytes) -> int:
+def opening_length(payload: bytes) -> int:
     """How many bytes tell the kind and length of what follows: of a list, dict or text, also inside
     one object."""
     at, kind = 0, payload[0]

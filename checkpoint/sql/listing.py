@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from ..integrity import Integrity
 from .queries import NEWEST, SqlSession, find_namespace, find_row
-from .rows import NamespaceRow, StoredCheckpoint
+from .rows import CheckpointBody, CheckpointRow, NamespaceRow, StoredCheckpoint, ThreadKey
 
 
 class ListingCheck:
@@ -23,6 +23,7 @@ class ListingCheck:
         self._namespaces = namespaces
         self._whole = edge == NEWEST
         self._last = edge
+        self._due = 0
         self._count: Counter[int] = Counter()
         # (namespace, id) of what must come → how often something must be recorded beside it, and a
         # child of it or "".
@@ -32,28 +33,34 @@ class ListingCheck:
             if self._whole and each.head_id is not None
         }
 
-    def add(self, found: StoredCheckpoint) -> None:
+    def add(self, row: CheckpointRow, body: CheckpointBody, key: ThreadKey) -> None:
         """Look at the next checkpoint.
 
         Raises:
-            DamagedError: something that was recorded beside it is missing.
+            DamagedError: it is not where it should be.
         """
-        row, key = found.row, found.state.key
         if row.seq >= self._last:
             raise key.damage_error(
                 "the index lists checkpoints in another order than they were stored"
             )
         self._last = row.seq
         self._count[row.namespace_id] += 1
-        owed, _ = self._owed.pop((row.namespace_id, row.checkpoint_id), (0, ""))
-        if found.state.revision < owed:
-            raise key.damage_error(
-                f"a write recorded after checkpoint {row.checkpoint_id!r} is missing"
-            )
-        revision = found.body.parent_revision
+        self._due, _ = self._owed.pop((row.namespace_id, row.checkpoint_id), (0, ""))
+        revision = body.parent_revision
         if revision is not None and row.parent_id is not None:
             parent = row.namespace_id, row.parent_id
             self._owed[parent] = max(self._owed.get(parent, (0, "")), (revision, row.checkpoint_id))
+
+    def add_recorded(self, found: StoredCheckpoint) -> None:
+        """Look at what was recorded beside the checkpoint that was added last.
+
+        Raises:
+            DamagedError: something is missing.
+        """
+        if found.state.revision < self._due:
+            raise found.state.key.damage_error(
+                f"a write recorded after checkpoint {found.row.checkpoint_id!r} is missing"
+            )
 
     def stop(self, session: SqlSession, integrity: Integrity) -> None:
         """Look for what should have come before the last one. Others may have forgotten it

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..retention import RetentionLimits, add_continued, nearest_kept
 from ..serde import Blob
-from .queries import SqlSession
+from .queries import SqlSession, fill_tails
 from .read_rows import next_state, read_writes
 from .rows import (
     CheckpointBody,
@@ -118,6 +118,7 @@ class _Pruning:
     def _record_beside(self, checkpoint_id: str, after: CheckpointBody) -> None:
         session, key, id = self._session, self._key, self._namespace_id
         batches = [data for _, data in session.rows("writes", id, [checkpoint_id])]
+        fill_tails(session, key, id, [after])
         tasks = read_writes(key, checkpoint_id, batches, after)
         session.run("drop_writes", id, [checkpoint_id])
         for position in range(max(len(batches), 1)):  # as many rows as before: others count them

@@ -9,22 +9,29 @@ from typing import Any, Protocol
 from ..errors import DamagedError
 from ..integrity import Integrity
 from ..records import RunnableConfig, coordinates
-from .read_rows import ValueReader, materialize, next_state, read_writes
+from .read_rows import ValueReader, materialize, read_writes
 from .rows import (
+    ChannelValue,
     CheckpointBody,
     CheckpointRow,
     NamespaceRow,
     StoredCheckpoint,
     ThreadKey,
     ValueRow,
+    tails_of,
     unpack_body,
 )
 
-PAGE = 16
-"""Checkpoints read at once when a thread is listed."""
-
 NEWEST = 2**62
 """A sequence beyond all."""
+
+Row = tuple[CheckpointRow, CheckpointBody]
+"""A checkpoint's row and its body, unpacked."""
+
+
+LookUp = tuple[NamespaceRow, list[CheckpointRow], list[bytes]]
+"""A namespace; a checkpoint's row and those that it builds on, newest first, none if it is not
+there; the rows of what its tasks wrote, in order"""
 
 
 class SqlSession(Protocol):
@@ -124,7 +131,7 @@ def find_checkpoint(
     if wanted is None:
         return None
     row = find_row(session, namespace, wanted, namespace.key(integrity))
-    chain = [] if row is None else _read_chain(session, row)
+    chain = [] if row is None else read_chain(session, row)
     return read_checkpoint(session, namespace, chain, checkpoint_id, integrity)
 
 
@@ -152,7 +159,11 @@ def read_checkpoint(
         raise key.damage_error(f"another checkpoint is stored in place of {wanted!r}")
     state, body = materialize(key, chain)
     found = StoredCheckpoint(chain[0], body, state, [])
-    _fill(session, namespace, [found], writes)
+    fill_values(session, key, namespace.id, state.values.items())
+    id = found.row.checkpoint_id
+    if writes is None:
+        writes = [data for _, data in session.rows("writes", namespace.id, [id])]
+    add_tasks(session, [found], {id: writes}, [*read_next(session, namespace, found)])
     if found.row.seq == head and state.revision != namespace.revision:
         raise key.damage_error(
             f"a write recorded after its newest checkpoint, {namespace.head_id!r}, is missing"
@@ -160,75 +171,65 @@ def read_checkpoint(
     return found
 
 
-def _read_chain(session: SqlSession, row: CheckpointRow) -> list[CheckpointRow]:
+def read_chain(session: SqlSession, row: CheckpointRow) -> list[CheckpointRow]:
     """A row and those it builds on, back to a complete one."""
     if row.link is None:
         return [row]
-    found = session.rows("chain", row.namespace_id, row.link, row.namespace_id)
+    found = session.rows("chain", row.namespace_id, row.link)
     return [row, *(CheckpointRow(*each) for each in found)]
 
 
-# -- many checkpoints ------------------------------------------------------------------------------
+def fill_values(
+    session: SqlSession,
+    key: ThreadKey,
+    namespace_id: int,
+    values: Iterable[tuple[str, ChannelValue]],
+) -> None:
+    """Read the bytes of channels' values, in one query for all."""
+    unread = [(name, value) for name, value in values if value.blob is None]
+    wanted = {(value.owner, name) for name, value in unread if value.owner is not None}
+    if not wanted:
+        return
+    rows = session.rows("values", namespace_id, sorted(wanted))
+    reader = ValueReader(key, (ValueRow(*row) for row in rows))
+    for name, value in unread:
+        reader.fill(name, value)
 
 
-def read_page(
-    session: SqlSession, namespaces: Mapping[int, NamespaceRow], edge: int, integrity: Integrity
-) -> list[StoredCheckpoint]:
-    """The next checkpoints of some namespaces, newest first, that are older than a sequence: `PAGE`
-    of them if there are.
+def fill_tails(
+    session: SqlSession, key: ThreadKey, namespace_id: int, bodies: Iterable[CheckpointBody]
+) -> None:
+    """Read the values that hold a part of what the parents' tasks wrote."""
+    found = [(name, body.values.get(name)) for body in bodies for name in tails_of(body)]
+    values = [(name, value) for name, value in found if value is not None]
+    fill_values(session, key, namespace_id, values)
+
+
+def add_tasks(
+    session: SqlSession,
+    wanted: Sequence[StoredCheckpoint],
+    written: Mapping[str, Sequence[bytes]],
+    following: Sequence[Row],
+) -> None:
+    """Give checkpoints what their tasks wrote.
+
+    Args:
+        written: the rows of what was recorded beside each.
+        following: checkpoints that came after; among them the next one after each.
 
     Raises:
-        DamagedError: what is stored is not what was written.
+        DamagedError: something that was recorded is not what was written, or is missing.
     """
-    rows = [CheckpointRow(*row) for row in session.rows("page", [*namespaces], edge, PAGE)]
-    keys = {id: namespace.key(integrity) for id, namespace in namespaces.items()}
-    found: dict[int, StoredCheckpoint] = {}
-    for row in reversed(rows):
-        if row.namespace_id not in keys:
-            key = next(iter(keys.values()))
-            raise key.damage_error("the index leads to rows of another thread")
-        key, before = keys[row.namespace_id], found.get(row.link or 0)
-        if before is not None and _is_parent(before.row, row):  # made from one that was just read
-            body = unpack_body(key, row)
-            state = next_state(before.state, key, row, body)
-        else:
-            state, body = materialize(key, _read_chain(session, row))
-        found[row.seq] = StoredCheckpoint(row, body, state, [])
-    for id in {row.namespace_id for row in rows}:
-        own = [each for each in found.values() if each.row.namespace_id == id]
-        _fill(session, namespaces[id], own)
-    return [found[row.seq] for row in rows]
-
-
-def _is_parent(row: CheckpointRow, child: CheckpointRow) -> bool:
-    return (row.namespace_id, row.checkpoint_id) == (child.namespace_id, child.parent_id)
-
-
-def _fill(
-    session: SqlSession,
-    namespace: NamespaceRow,
-    found: Sequence[StoredCheckpoint],
-    known: list[bytes] | None = None,
-) -> None:
-    """Read the long values of some checkpoints of one namespace that follow each other, oldest
-    first, and the writes beside them, unless those of the only one are `known`."""
-    values = _value_reader(session, namespace, found)
-    ids = [each.row.checkpoint_id for each in found]
-    if known is not None:
-        written = {ids[0]: known}
-    else:
-        written = {}
-        for checkpoint_id, data in session.rows("writes", namespace.id, ids):
-            written.setdefault(checkpoint_id, []).append(data)
-    following = [(each.row, each.body) for each in found[1:]]
-    following += _read_next(session, namespace, found[-1])
     # One at most holds the writes of each: a fork's row holds none.
     came_of = {row.parent_id: body for row, body in following if body.parent_writes}
     owed: dict[str | None, int] = {}
     for row, body in following:
         owed[row.parent_id] = max(owed.get(row.parent_id, 0), body.parent_revision or 0)
-    for each in found:
-        values.fill(each.state)
+    ids = {each.row.checkpoint_id for each in wanted}
+    first = wanted[0].state
+    after = [body for id, body in came_of.items() if id in ids]
+    fill_tails(session, first.key, first.namespace_id, after)
+    for each in wanted:
         checkpoint_id, key = each.row.checkpoint_id, each.state.key
         batches = written.get(checkpoint_id, ())
         if len(batches) < owed.get(checkpoint_id, 0):
@@ -239,23 +240,9 @@ def _fill(
         each.state.revision = len(batches)
 
 
-def _value_reader(
-    session: SqlSession, namespace: NamespaceRow, found: Sequence[StoredCheckpoint]
-) -> ValueReader:
-    """Reads the long values of some checkpoints, in one query for all."""
-    wanted = {
-        (value.owner, name)
-        for each in found
-        for name, value in each.state.values.items()
-        if value.blob is None and value.owner is not None
-    }
-    rows = session.rows("values", namespace.id, sorted(wanted)) if wanted else ()
-    return ValueReader(found[0].state.key, (ValueRow(*row) for row in rows))
-
-
-def _read_next(
+def read_next(
     session: SqlSession, namespace: NamespaceRow, found: StoredCheckpoint
-) -> Iterator[tuple[CheckpointRow, CheckpointBody]]:
+) -> Iterator[Row]:
     """The checkpoint that came after one in its namespace. If it is damaged, who reads that one is
     told; this one is whole without it.
 

@@ -8,14 +8,19 @@ from typing import Any
 
 from ..records import TaskWrites
 from ..serde.delta import apply_deltas
+from ..serde.serializer import FORMAT
 from .rows import (
     ChannelValue,
     CheckpointBody,
     CheckpointRow,
     MaterializedState,
+    Tables,
     ThreadKey,
+    ValueDelta,
     ValueRow,
+    restore_tails,
     unpack_body,
+    unpack_tables,
     unpack_tasks,
 )
 
@@ -29,14 +34,20 @@ def next_state(
         state.distance = before.distance + 1
         state.values, state.versions = dict(before.values), dict(before.versions)
         state.seen = dict(before.seen)
-    for name, value in body.values.items():
+    _change_state(state, (body.values, body.versions, body.seen))
+    return state
+
+
+def _change_state(state: MaterializedState, tables: Tables) -> None:
+    """Bring the tables of a state to the next checkpoint."""
+    values, versions, seen = tables
+    for name, value in values.items():
         if value is None:
             state.values.pop(name, None)
         else:
             state.values[name] = value
-    state.versions.update(body.versions)
-    state.seen.update(body.seen)
-    return state
+    state.versions.update(versions)
+    state.seen.update(seen)
 
 
 def materialize(
@@ -56,11 +67,13 @@ def materialize(
             raise key.damage_error(
                 f"checkpoint {child.checkpoint_id!r} links to a checkpoint that is not its parent"
             )
-    body = unpack_body(key, chain[-1])
-    state = next_state(None, key, chain[-1], body)
-    for row in reversed(chain[:-1]):
-        body = unpack_body(key, row)
-        state = next_state(state, key, row, body)
+    first = chain[0]
+    distance = len(chain) - 1
+    state = MaterializedState(key, first.namespace_id, first.seq, first.checkpoint_id, distance)
+    for row in reversed(chain[1:]):
+        _change_state(state, unpack_tables(key, row))
+    body = unpack_body(key, first)
+    _change_state(state, (body.values, body.versions, body.seen))
     return state, body
 
 
@@ -75,42 +88,42 @@ class ValueReader:
         self._key = key
         self._rows = {(row.owner, row.channel): row for row in rows}
         self._known: dict[tuple[int, str], ChannelValue] = {}
+        self._places: dict[str, bytes] = {}
 
-    def fill(self, state: MaterializedState) -> None:
-        """Give every value of a state its bytes.
+    def fill(self, name: str, value: ChannelValue) -> None:
+        """Give a channel's value its bytes.
 
         Raises:
-            DamagedError: a value is missing or is not what was written.
+            DamagedError: the value is missing or is not what was written.
         """
-        for name, value in state.values.items():
-            if value.blob is None:
-                assert value.owner is not None
-                known = self._read(name, value.owner, value.digest)
-                value.blob = known.blob
-                value.delta_size, value.delta_count = known.delta_size, known.delta_count
+        if value.blob is None:
+            assert value.owner is not None
+            known = self._read(name, value.owner, value.digest)
+            value.blob, value.whole, value.deltas = known.blob, known.whole, known.deltas
 
     def _read(self, channel: str, owner: int, digest: bytes) -> ChannelValue:
         """Follow the deltas down to a value that is known, or whole, and apply them to it."""
         start, start_digest = owner, digest
-        deltas: list[bytes] = []
+        found: list[ValueDelta] = []
         while True:
             known = self._known.get((owner, channel))
             if known is not None:
-                assert known.blob is not None
-                form, whole = known.blob
                 break
             form, base, base_digest, payload = self._unpack(channel, owner, digest)
             if base is None:
-                whole, known = payload, ChannelValue(None)
+                known = ChannelValue((form or FORMAT, payload), whole=len(payload))
                 break
-            deltas.append(payload)
+            found.append(ValueDelta(base, base_digest, payload))
             owner, digest = base, base_digest
+        assert known.blob is not None
+        form, whole = known.blob
+        found.reverse()
         try:
-            payload = apply_deltas(whole, reversed(deltas))
+            payload = apply_deltas(whole, [each.delta for each in found])
         except ValueError as error:
             raise self._key.damage_error(f"the value of {channel!r}: {error}") from error
-        size, count = known.delta_size + sum(map(len, deltas)), known.delta_count + len(deltas)
-        value = ChannelValue((form, payload), start, start_digest, size, count)
+        deltas = [*known.deltas, *found]
+        value = ChannelValue((form, payload), start, start_digest, known.whole, deltas)
         self._known[start, channel] = value
         return value
 
@@ -123,7 +136,10 @@ class ValueReader:
             raise self._key.damage_error(
                 f"the value of {channel!r} is not the value that its checkpoint names"
             )
-        return self._key.unpack("value", [channel], data)
+        place = self._places.get(channel)
+        if place is None:
+            place = self._places[channel] = self._key.place("value", [channel])
+        return self._key.unpack_at(place, "value", channel, data)
 
 
 def read_writes(
@@ -133,14 +149,14 @@ def read_writes(
 
     Args:
         rows: of what was recorded beside it.
-        after: of the checkpoint that came of it, if one did.
+        after: of the checkpoint that came of it, if one did; with the values that it ends with.
 
     Raises:
         DamagedError: a row is not what was written, or one is missing before another.
     """
     batches = list(read_batches(key, checkpoint_id, rows))
     if after is not None and after.parent_writes:
-        batches.insert(after.parent_revision or 0, after.parent_writes)
+        batches.insert(after.parent_revision or 0, restore_tails(key, after))
     return [task for batch in batches for task in batch]
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from itertools import islice
 from typing import Any, cast
 from weakref import WeakValueDictionary
 
@@ -25,18 +26,19 @@ from ..records import (
 from ..retention import Retention
 from ..serde import Serializer
 from .listing import ListingCheck
+from .pages import MOST_ROWS, MOST_VALUES, Page, read_page
 from .queries import (
     NEWEST,
-    PAGE,
+    LookUp,
     SqlSession,
     find_checkpoint,
     find_edge,
     find_namespace,
     find_row,
-    read_page,
+    read_checkpoint,
     select_namespaces,
 )
-from .rows import MaterializedState, NamespaceRow, StoredCheckpoint, ThreadKey
+from .rows import CheckpointBody, MaterializedState, NamespaceRow, StoredCheckpoint, ThreadKey
 
 
 class SqlReader(BuiltinSaver):
@@ -113,10 +115,21 @@ class SqlReader(BuiltinSaver):
     ) -> StoredCheckpoint | None:
         """A checkpoint of a thread, the head by default."""
         with self._session(write=False) as session:
-            namespace = find_namespace(session, thread_id, checkpoint_ns)
-            if namespace is None:
+            found = self._look_up(session, thread_id, checkpoint_ns, checkpoint_id)
+            if found is None:
                 return None
-            return find_checkpoint(session, namespace, checkpoint_id, self._integrity)
+            namespace, chain, writes = found
+            if not chain:  # nor may there be one that the index does not lead to
+                return find_checkpoint(session, namespace, checkpoint_id, self._integrity)
+            return read_checkpoint(
+                session, namespace, chain, checkpoint_id, self._integrity, writes
+            )
+
+    def _look_up(
+        self, session: SqlSession, thread_id: str, checkpoint_ns: str, checkpoint_id: str | None
+    ) -> LookUp | None:
+        """A namespace and, in one query, the rows of a checkpoint, the head by default."""
+        raise NotImplementedError
 
     def head(self, config: RunnableConfig) -> str | None:
         """The id of the newest checkpoint of the thread and namespace in `config`, or None.
@@ -189,13 +202,26 @@ class SqlReader(BuiltinSaver):
         """
         if limit is not None and limit < 0:
             raise ValueError(f"limit must be an integer >= 0, got {limit}")
-        wanted = coordinates(config)[2] if config is not None else None
-
-        def fits(found: StoredCheckpoint) -> bool:
-            return wanted in (None, found.row.checkpoint_id) and self._matches(found, filter)
-
         namespaces, edge = self._begin_list(config, before)
-        return map(self._decode, self._newest_first(namespaces, edge, fits, limit))
+        fits = self._fits(filter)
+        only = coordinates(config)[2] if config is not None else None
+        if only is None:
+            found = self._newest_first(namespaces, edge, fits, limit)
+        else:
+            found = islice(self._named(namespaces, edge, only, fits), limit)
+        return map(self._decode, found)
+
+    def _fits(self, wanted: Mapping[str, Any] | None) -> Callable[[CheckpointBody], bool]:
+        """Whether a checkpoint has the wanted metadata."""
+        if not wanted:
+            return lambda body: True
+        loads, items = self.serde.loads, wanted.items()
+
+        def fits(body: CheckpointBody) -> bool:
+            metadata = loads(body.metadata)
+            return all(metadata.get(key, MISSING) == value for key, value in items)
+
+        return fits
 
     def threads(self) -> Iterator[str]:
         """The ids of all threads, the most recently used first."""
@@ -218,20 +244,24 @@ class SqlReader(BuiltinSaver):
         self,
         namespaces: Mapping[int, NamespaceRow],
         edge: int,
-        fits: Callable[[StoredCheckpoint], bool],
+        fits: Callable[[CheckpointBody], bool],
         limit: int | None,
     ) -> Iterator[StoredCheckpoint]:
         """The checkpoints that fit, at most so many. Before the last one the list is checked: it
         must be whole."""
-        check, left = ListingCheck(namespaces, edge), limit
-        if left == 0:
+        if limit == 0:
             return
+        check = ListingCheck(namespaces, edge)
+        left, size = limit, MOST_VALUES if limit is None else min(limit, MOST_VALUES)
         while True:
-            page = self._read_page(namespaces, edge)
-            for found in page:
-                check.add(found)
-                if not fits(found):
+            most = MOST_VALUES if left is None else min(left, MOST_VALUES)
+            page = self._read_page(namespaces, edge, size, fits, most)
+            for row, body in page.rows:
+                check.add(row, body, namespaces[row.namespace_id].key(self._integrity))
+                found = page.wanted.get(row.seq)
+                if found is None:
                     continue
+                check.add_recorded(found)
                 left = None if left is None else left - 1
                 if left == 0:
                     with self._session(write=False) as session:
@@ -239,21 +269,39 @@ class SqlReader(BuiltinSaver):
                 yield found
                 if left == 0:
                     return
-            if len(page) < PAGE:
+            if page.is_last:
                 break
-            edge = page[-1].row.seq
+            edge = page.rows[-1][0].seq
+            # As many rows as the last page went through; more, if too few of them fit.
+            size = len(page.rows) if len(page.wanted) == most else 2 * size
+            size = min(max(size, MOST_VALUES), MOST_ROWS)
         with self._session(write=False) as session:
             check.end(session, self._integrity)
 
+    def _named(
+        self,
+        namespaces: Mapping[int, NamespaceRow],
+        edge: int,
+        checkpoint_id: str,
+        fits: Callable[[CheckpointBody], bool],
+    ) -> Iterator[StoredCheckpoint]:
+        """The checkpoints of one id, newest first: each namespace may have one."""
+        found: list[StoredCheckpoint] = []
+        with self._session(write=False) as session:
+            for namespace in namespaces.values():
+                each = find_checkpoint(session, namespace, checkpoint_id, self._integrity)
+                if each is not None and each.row.seq < edge and fits(each.body):
+                    found.append(each)
+        yield from sorted(found, key=lambda each: each.row.seq, reverse=True)
+
     def _read_page(
-        self, namespaces: Mapping[int, NamespaceRow], edge: int
-    ) -> Sequence[StoredCheckpoint]:
+        self,
+        namespaces: Mapping[int, NamespaceRow],
+        edge: int,
+        size: int,
+        fits: Callable[[CheckpointBody], bool],
+        most: int,
+    ) -> Page:
         """The next checkpoints of some namespaces that are older than a sequence."""
         with self._session(write=False) as session:
-            return read_page(session, namespaces, edge, self._integrity)
-
-    def _matches(self, found: StoredCheckpoint, wanted: Mapping[str, Any] | None) -> bool:
-        if not wanted:
-            return True
-        metadata = self.serde.loads(found.body.metadata)
-        return all(metadata.get(key, MISSING) == value for key, value in wanted.items())
+            return read_page(session, namespaces, edge, size, fits, self._integrity, most)

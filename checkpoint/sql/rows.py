@@ -20,9 +20,20 @@ from ..integrity import Integrity
 from ..records import TaskWrites, check_names
 from ..serde import Blob
 from ..serde.msgpack import packb, unpackb
+from ..serde.serializer import FORMAT
 
 KEYFRAME = 32
 """The most rows that have to be read for the table of a checkpoint."""
+
+TAIL = "tail:"
+"""So begins the form of a write that ends as its channel's value does, for so many bytes. Only
+those before these are there."""
+
+PackedBlob = tuple[str | int | None, bytes]
+"""A blob as it stands in a row: no format means the one that almost all have, a number a tail."""
+
+PackedTask = tuple[str | bytes, str, Sequence[tuple[str, PackedBlob]], Sequence[float]]
+"""What a task wrote, as it stands in a row"""
 
 SELF = 0
 """As an owner: the checkpoint in whose row this stands."""
@@ -74,6 +85,14 @@ class ValueRow(NamedTuple):
 # -- what they mean --------------------------------------------------------------------------------
 
 
+class ValueDelta(NamedTuple):
+    """A value's row that is a delta: made on the value of this owner, whose row ends so."""
+
+    base: int
+    base_digest: bytes
+    delta: bytes
+
+
 @dataclass(slots=True)
 class ChannelValue:
     """The value of one channel at one checkpoint.
@@ -82,14 +101,15 @@ class ChannelValue:
         blob: its bytes, whole; None until they are read.
         owner: whose value row holds it; None if it stands in the checkpoint's row.
         digest: the last bytes of that value row.
-        delta_size, delta_count: bytes and number of the deltas it is made of.
+        whole: the length of the value, stored whole, that its deltas begin with.
+        deltas: those it is made of, the oldest first.
     """
 
     blob: Blob | None
     owner: int | None = None
     digest: bytes = b""
-    delta_size: int = 0
-    delta_count: int = 0
+    whole: int = 0
+    deltas: Sequence[ValueDelta] = ()
 
 
 @dataclass(slots=True, weakref_slot=True)
@@ -131,7 +151,8 @@ class CheckpointBody(NamedTuple):
     Attributes:
         parent_revision: how often something had been recorded beside the parent when this was made,
             so that it is seen if that is missing; None without a parent.
-        parent_writes: what the parent's tasks wrote, where it is not recorded beside the parent.
+        parent_writes: what the parent's tasks wrote, where it is not recorded beside the parent;
+            without what the values of this checkpoint end with, see `TAIL`.
     """
 
     ts: float | str
@@ -183,7 +204,7 @@ class ThreadKey:
             ValueError: a name in it is no text.
         """
         try:
-            return self.integrity.protect(packb(content), self._prefix + packb([kind, *names]))
+            return self.integrity.protect(packb(content), self.place(kind, names))
         except TypeError as error:
             raise ValueError(
                 f"a name in the {kind} of {names[0]!r} is not valid Unicode: {error}. Nothing was "
@@ -196,12 +217,20 @@ class ThreadKey:
         Raises:
             DamagedError: says where.
         """
+        return self.unpack_at(self.place(kind, names), kind, names[0], data)
+
+    def place(self, kind: str, names: Sequence[Any]) -> bytes:
+        """What the rows of these names are bound to."""
+        return self._prefix + packb([kind, *names])
+
+    def unpack_at(self, place: bytes, kind: str, name: Any, data: bytes) -> Any:
+        """`unpack` where the place is known."""
         try:
             if not isinstance(data, bytes):  # a database may hold anything
                 raise ValueError(f"it must be bytes, got {type(data).__name__}")
-            return unpackb(self.integrity.unprotect(data, self._prefix + packb([kind, *names])))
+            return unpackb(self.integrity.unprotect(data, place))
         except ValueError as error:
-            raise self.damage_error(f"{_KINDS[kind]} {names[0]!r}: {error}") from error
+            raise self.damage_error(f"{_KINDS[kind]} {name!r}: {error}") from error
 
     def digest(self, data: bytes) -> bytes:
         """The last bytes of a row, which tell it from all others."""
@@ -218,10 +247,23 @@ class ThreadKey:
 
 
 def pack_body(
-    key: ThreadKey, checkpoint_id: str, parent_id: str | None, body: CheckpointBody, complete: bool
+    key: ThreadKey,
+    checkpoint_id: str,
+    parent_id: str | None,
+    body: CheckpointBody,
+    complete: bool,
+    writes: Iterable[TaskWrites | PackedTask] | None = None,
 ) -> bytes:
-    """A checkpoint's body as the protected bytes of its row; `complete`: it builds on no other."""
-    ts, v, metadata, parent_revision, updated, values, versions, seen, writes = body
+    """A checkpoint's body as the protected bytes of its row.
+
+    Args:
+        complete: it builds on no other row.
+        writes: in place of the body's own.
+    """
+    ts, v, metadata, parent_revision, channels, values, versions, seen, own_writes = body
+    updated: Any = channels
+    if channels is not None and channels == [*versions]:
+        updated = True  # the channels whose versions moved, which stand here anyway
     entries: dict[str, Any] = {}
     for name, value in values.items():  # a loop: until Python 3.12 a comprehension is a call
         if value is None:
@@ -229,9 +271,12 @@ def pack_body(
         elif value.owner is not None:
             entries[name] = [value.owner, value.digest]
         else:
-            entries[name] = value.blob
-    tasks = [*map(tuple, writes)]
-    content = [ts, v, metadata, parent_revision, updated, entries, versions, seen, tasks]
+            assert value.blob is not None
+            form, payload = value.blob
+            entries[name] = (form_in_row(form), payload)
+    tasks = [*map(tuple, own_writes if writes is None else writes)]
+    packed = (form_in_row(metadata[0]), metadata[1])
+    content = [ts, v, packed, parent_revision, updated, entries, versions, seen, tasks]
     return key.pack("checkpoint", [checkpoint_id, parent_id, complete], content)
 
 
@@ -241,22 +286,80 @@ def unpack_body(key: ThreadKey, row: CheckpointRow) -> CheckpointBody:
     Raises:
         DamagedError: it is not what was written.
     """
-    names = [row.checkpoint_id, row.parent_id, row.link is None]
-    content = key.unpack("checkpoint", names, row.body)
+    content = _unpack_row(key, row)
     ts, v, (form, payload), parent_revision, updated, entries, versions, seen, tasks = content
-    values = {name: _value(entry, row.seq) for name, entry in entries.items()}
+    if updated is True:
+        updated = [*versions]
+    values = _unpack_values(entries, row.seq)
     writes = unpack_tasks(tasks)
-    metadata = (form, payload)
+    metadata = (form or FORMAT, payload)
     return CheckpointBody(ts, v, metadata, parent_revision, updated, values, versions, seen, writes)
 
 
-def _value(entry: Any, seq: int) -> ChannelValue | None:
-    if entry is None:
-        return None
-    first, second = entry
-    if isinstance(first, str):
-        return ChannelValue((first, second))
-    return ChannelValue(None, first or seq, second)
+Tables = tuple[Mapping[str, ChannelValue | None], dict[str, int], dict[str, dict[str, int]]]
+"""What a checkpoint's row says of values, versions, and versions seen"""
+
+
+def unpack_tables(key: ThreadKey, row: CheckpointRow) -> Tables:
+    """The part of `unpack_body` that later checkpoints build on."""
+    _, _, _, _, _, entries, versions, seen, _ = _unpack_row(key, row)
+    return _unpack_values(entries, row.seq), versions, seen
+
+
+def _unpack_row(key: ThreadKey, row: CheckpointRow) -> Any:
+    names = [row.checkpoint_id, row.parent_id, row.link is None]
+    return key.unpack("checkpoint", names, row.body)
+
+
+def _unpack_values(entries: Mapping[str, Any], seq: int) -> dict[str, ChannelValue | None]:
+    values: dict[str, ChannelValue | None] = {}
+    for name, entry in entries.items():
+        if entry is None:
+            values[name] = None
+            continue
+        first, second = entry
+        if type(first) is not int:
+            values[name] = ChannelValue((first or FORMAT, second))
+        else:
+            values[name] = ChannelValue(None, first or seq, second)
+    return values
+
+
+def form_in_row(form: str) -> str | None:
+    """A blob's format as it stands in a row: that of almost all is left out."""
+    return None if form == FORMAT else form
+
+
+def tails_of(body: CheckpointBody) -> list[str]:
+    """The channels whose values have to be read for what was written to them."""
+    tasks = body.parent_writes
+    return [name for task in tasks for name, blob in task.writes if blob[0].startswith(TAIL)]
+
+
+def restore_tails(key: ThreadKey, body: CheckpointBody) -> Sequence[TaskWrites]:
+    """What the parent's tasks wrote, once the values of `tails_of` were read.
+
+    Raises:
+        DamagedError: a value is shorter than what was written to it.
+    """
+    if not tails_of(body):
+        return body.parent_writes
+    restored = []
+    for task in body.parent_writes:
+        writes = [(name, _restore(key, body, name, blob)) for name, blob in task.writes]
+        restored.append(task._replace(writes=writes))
+    return restored
+
+
+def _restore(key: ThreadKey, body: CheckpointBody, name: str, blob: Blob) -> Blob:
+    form, opening = blob
+    if not form.startswith(TAIL):
+        return blob
+    value, size = body.values.get(name), form[len(TAIL) :]
+    known = None if value is None else value.blob
+    if known is None or not size.isdecimal() or not 0 < int(size) <= len(known[1]):
+        raise key.damage_error(f"what was written to {name!r} is missing")
+    return known[0], opening + known[1][-int(size) :]
 
 
 def pack_writes(
@@ -271,7 +374,35 @@ def unpack_tasks(content: Iterable[Any]) -> Sequence[TaskWrites]:
     """What tasks wrote, as it came from the packer."""
     return [
         TaskWrites(
-            task_id, task_path, [(name, (form, payload)) for name, (form, payload) in writes], spans
+            _unpack_id(task_id),
+            task_path,
+            [(name, (_unpack_form(form), payload)) for name, (form, payload) in writes],
+            spans,
         )
         for task_id, task_path, writes, spans in content
     ]
+
+
+def _unpack_form(form: str | int | None) -> str:
+    if type(form) is int:
+        return f"{TAIL}{form}"
+    return str(form or FORMAT)
+
+
+def pack_id(text: str) -> str | bytes:
+    """The id of a task as it stands in a row: a UUID in half of its length."""
+    if len(text) == 36:
+        try:
+            number = bytes.fromhex(text.replace("-", ""))
+        except ValueError:
+            return text
+        if len(number) == 16 and _unpack_id(number) == text:
+            return number
+    return text
+
+
+def _unpack_id(stored: str | bytes) -> str:
+    if isinstance(stored, str):
+        return stored
+    text = stored.hex()
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"

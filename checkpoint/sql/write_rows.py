@@ -8,19 +8,35 @@ from typing import Any
 
 from ..records import Commit, TaskWrites, check_names
 from ..serde import Blob
-from ..serde.delta import is_outweighed, make_delta
+from ..serde.delta import (
+    ALLOWANCE,
+    compose_deltas,
+    is_outweighed,
+    length_after,
+    make_delta,
+    opening_length,
+)
 from .rows import (
     KEYFRAME,
     SELF,
     ChannelValue,
     CheckpointBody,
     MaterializedState,
+    PackedBlob,
+    PackedTask,
+    ValueDelta,
+    form_in_row,
     pack_body,
+    pack_id,
     pack_writes,
 )
 
 INLINE = 64
 """Values of so many bytes stand in the checkpoint's row."""
+
+RUN = 34
+"""So many deltas of about one size that follow each other are stored as one. As each of these is
+one of a larger size, reading a value takes a few times so many rows, however often it changed."""
 
 SHORT = 2048
 """Writes of so many bytes stand in the row of the checkpoint that they led to."""
@@ -66,15 +82,17 @@ def build_rows(state: MaterializedState, commit: Commit, metadata: Blob) -> Comm
         everything = {**state.values, **values}
         shown = {name: value for name, value in everything.items() if value is not None}
         versions, seen = {**state.versions, **versions}, {**state.seen, **seen}
-    inline: Sequence[TaskWrites] = commit.writes if state.id else ()
+    inline: Sequence[TaskWrites | PackedTask] = commit.writes if state.id else ()
     writes = None
+    if inline and long_values:
+        inline = _without_tails(commit.writes, values)
     if inline and (commit.head != commit.parent_id or _length(inline) > SHORT):
         # A checkpoint's tasks are looked for in the row that came next, which a fork's is not.
-        writes, inline = pack_writes(key, state.id, state.revision, inline), ()
+        writes, inline = pack_writes(key, state.id, state.revision, commit.writes), ()
     # Counts the row of `writes` too: whoever reads the parent later can tell that one is missing.
     revision = state.revision + (writes is not None) if state.id else None
     body = CheckpointBody(
-        commit.ts, commit.v, metadata, revision, commit.updated, shown, versions, seen, inline
+        commit.ts, commit.v, metadata, revision, commit.updated, shown, versions, seen
     )
     run_id = commit.metadata.get("run_id")
     if run_id is not None:
@@ -84,7 +102,7 @@ def build_rows(state: MaterializedState, commit: Commit, metadata: Blob) -> Comm
         commit.parent_id,
         None if complete else state.seq,
         run_id if isinstance(run_id, str) else None,
-        pack_body(key, commit.id, commit.parent_id, body, complete),
+        pack_body(key, commit.id, commit.parent_id, body, complete, inline),
         long_values,
         writes,
         values,
@@ -140,17 +158,70 @@ def _shrink_value(
         # Once the deltas down to the whole value weigh more than a new whole one, that is stored.
         delta = make_delta(old.blob[1], payload)
         if delta is not None:
-            size, count = old.delta_size + len(delta), old.delta_count + 1
-            if not is_outweighed(size, count, len(payload)):
-                value = ChannelValue(blob, delta_size=size, delta_count=count)
-                return value, old.owner, [form, old.owner, old.digest, delta]
-    return ChannelValue(blob), None, [form, None, b"", payload]
+            last = ValueDelta(old.owner, old.digest, delta)
+            deltas = _join_runs(old.whole, [*old.deltas, last])
+            size = sum([len(each.delta) for each in deltas])
+            # What is read may be twice as long as the value: so one that only grows is never
+            # stored whole again.
+            if not is_outweighed(old.whole + size, len(deltas), 2 * len(payload)):
+                value = ChannelValue(blob, whole=old.whole, deltas=deltas)
+                return value, deltas[-1].base, [form_in_row(form), *deltas[-1]]
+    return ChannelValue(blob, whole=len(payload)), None, [form_in_row(form), None, b"", payload]
 
 
-def _length(tasks: Iterable[TaskWrites]) -> int:
+def _join_runs(whole: int, deltas: list[ValueDelta]) -> list[ValueDelta]:
+    """The deltas to a value; the last one takes the place of a run of those before it, if there is
+    one.
+
+    Args:
+        whole: the length of what the first one is made on.
+    """
+    while True:
+        size = ALLOWANCE
+        while size <= len(deltas[-1].delta) + ALLOWANCE:
+            size *= RUN
+        start = len(deltas) - 1
+        while start and len(deltas[start - 1].delta) + ALLOWANCE < size:
+            start -= 1
+        if len(deltas) - start < RUN:
+            return deltas
+        run = deltas[start:]
+        length = length_after(deltas[start - 1].delta) if start else whole
+        delta = compose_deltas(length, [each.delta for each in run])
+        deltas = [*deltas[:start], run[0]._replace(delta=delta)]
+
+
+def _without_tails(
+    tasks: Iterable[TaskWrites], values: Mapping[str, ChannelValue | None]
+) -> list[PackedTask]:
+    """What tasks wrote, without what the new values end with: what a list has got at its end stands
+    in its value already."""
+    return [
+        (
+            pack_id(task_id),
+            task_path,
+            [(name, _cut_tail(values.get(name), blob)) for name, blob in writes],
+            spans,
+        )
+        for task_id, task_path, writes, spans in tasks
+    ]
+
+
+def _cut_tail(value: ChannelValue | None, blob: Blob) -> PackedBlob:
+    form, payload = blob
+    if value is None or value.owner is None or value.blob is None or value.blob[0] != form:
+        return form_in_row(form), payload
+    start = opening_length(payload)
+    size = len(payload) - start
+    if size <= INLINE or not value.blob[1].endswith(payload[start:]):
+        return form_in_row(form), payload
+    return size, payload[:start]
+
+
+def _length(tasks: Iterable[TaskWrites | PackedTask]) -> int:
     """About how many bytes the writes of some tasks take."""
     length = 0
-    for task in tasks:
-        for _, (_, payload) in task.writes:
+    for _, _, writes, _ in tasks:
+        for _, (_, payload) in writes:
             length += 64 + len(payload)
     return length

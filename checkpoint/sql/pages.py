@@ -1,0 +1,152 @@
+"""Pages of a list: some checkpoints of some namespaces, newest first, from rows to states. Bodies
+are unpacked for all, values are read for those that are wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from ..integrity import Integrity
+from .queries import Row, SqlSession, add_tasks, fill_values, read_chain, read_next
+from .read_rows import materialize, next_state
+from .rows import (
+    CheckpointBody,
+    CheckpointRow,
+    MaterializedState,
+    NamespaceRow,
+    StoredCheckpoint,
+    ThreadKey,
+    unpack_body,
+)
+
+MOST_VALUES = 16
+"""The most checkpoints of a page whose values are read: all are held at once."""
+
+MOST_ROWS = 256
+"""The most rows of a page."""
+
+
+@dataclass(slots=True)
+class Page:
+    """Some rows that follow each other in a list, newest first; and those that are wanted, as they
+    stand."""
+
+    rows: Sequence[Row]
+    wanted: Mapping[int, StoredCheckpoint]
+    is_last: bool
+
+
+def read_page(
+    session: SqlSession,
+    namespaces: Mapping[int, NamespaceRow],
+    edge: int,
+    size: int,
+    fits: Callable[[CheckpointBody], bool],
+    integrity: Integrity,
+    most: int = MOST_VALUES,
+) -> Page:
+    """The next `size` checkpoints that are older than a sequence, or fewer: it ends with the last
+    of the `most` that fit.
+
+    Raises:
+        DamagedError: what is stored is not what was written.
+    """
+    keys = {id: namespace.key(integrity) for id, namespace in namespaces.items()}
+    found = [CheckpointRow(*row) for row in session.rows("page", [*namespaces], edge, size)]
+    rows: list[Row] = []
+    wanted: list[int] = []
+    for row in found:
+        if row.namespace_id not in keys:
+            key = next(iter(keys.values()))
+            raise key.damage_error("the index leads to rows of another thread")
+        body = unpack_body(keys[row.namespace_id], row)
+        rows.append((row, body))
+        if fits(body):
+            wanted.append(row.seq)
+            if len(wanted) == most:
+                break
+    states = _States(session, keys, rows)
+    read: dict[int, StoredCheckpoint] = {}
+    for row, body in reversed(rows):
+        if row.seq in wanted:
+            read[row.seq] = StoredCheckpoint(row, body, states.state_of(row.seq), [])
+    for id, namespace in namespaces.items() if len(namespaces) == 1 else _present(rows, namespaces):
+        own = [each for each in reversed(rows) if each[0].namespace_id == id]
+        chosen = [read[row.seq] for row, _ in own if row.seq in read]
+        if chosen:
+            _fill(session, namespace, own, chosen)
+    return Page(rows, read, len(found) < size and len(rows) == len(found))
+
+
+def _present(
+    rows: Sequence[Row], namespaces: Mapping[int, NamespaceRow]
+) -> Iterator[tuple[int, NamespaceRow]]:
+    """The namespaces of some rows."""
+    for id in dict.fromkeys(row.namespace_id for row, _ in rows):
+        yield id, namespaces[id]
+
+
+class _States:
+    """The states of the checkpoints of a page, each made from the one it links to if that is on the
+    page too."""
+
+    def __init__(
+        self, session: SqlSession, keys: Mapping[int, ThreadKey], rows: Sequence[Row]
+    ) -> None:
+        self._session, self._keys = session, keys
+        self._rows = {each[0].seq: each for each in rows}
+        self._known: dict[int, MaterializedState] = {}
+
+    def state_of(self, seq: int) -> MaterializedState:
+        """The state at a checkpoint of the page; its values are not read."""
+        row, _ = self._rows[seq]
+        key = self._keys[row.namespace_id]
+        path: list[Row] = []  # from here back to what is known, or is not on the page
+        state: MaterializedState | None = None
+        while True:
+            state = self._known.get(row.seq)
+            if state is not None:
+                break
+            path.append((row, self._rows[row.seq][1]))
+            if row.link is None:
+                break
+            before = self._rows.get(row.link)
+            if before is None or not _is_parent(before[0], row):
+                chain = read_chain(self._session, row)
+                state, body = materialize(key, chain)
+                self._known[row.seq] = state
+                path.pop()
+                break
+            row = before[0]
+        for row, body in reversed(path):
+            state = self._known[row.seq] = next_state(state, key, row, body)
+        assert state is not None
+        return state
+
+
+def _is_parent(row: CheckpointRow, child: CheckpointRow) -> bool:
+    return (row.namespace_id, row.checkpoint_id) == (child.namespace_id, child.parent_id)
+
+
+def _fill(
+    session: SqlSession,
+    namespace: NamespaceRow,
+    rows: Sequence[Row],
+    wanted: Sequence[StoredCheckpoint],
+) -> None:
+    """Read the long values of some checkpoints of one namespace, oldest first, and the writes
+    beside them.
+
+    Args:
+        rows: all of the namespace that are on the page, oldest first.
+    """
+    values = (item for each in wanted for item in each.state.values.items())
+    fill_values(session, wanted[0].state.key, namespace.id, values)
+    written: dict[str, list[bytes]] = {}
+    ids = [each.row.checkpoint_id for each in wanted]
+    for checkpoint_id, data in session.rows("writes", namespace.id, ids):
+        written.setdefault(checkpoint_id, []).append(data)
+    following = [*rows[1:]]
+    if rows[-1][0].seq == wanted[-1].row.seq:
+        following += read_next(session, namespace, wanted[-1])
+    add_tasks(session, wanted, written, following)

@@ -1,0 +1,121 @@
+"""What reading stored threads takes, counted: statements, rows, bytes. However long a thread is, these stay small."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Any, TypedDict
+
+import pytest
+
+from stategraph import END, START, CompiledStateGraph, StateGraph
+from stategraph.checkpoint.sqlite import SqliteSaver
+
+
+class Log(TypedDict):
+    log: Annotated[list[str], operator.add]
+
+
+def growing(saver: Any, length: int) -> CompiledStateGraph:
+    """A loop whose list grows by a text of 200 characters a superstep."""
+    graph = StateGraph(Log).add_node("add", lambda state: {"log": [f"{len(state['log']):0200}"]})
+    graph.add_conditional_edges("add", lambda state: "add" if len(state["log"]) < length else END)
+    return graph.add_edge(START, "add").compile(checkpointer=saver)
+
+
+THREAD: Any = {"configurable": {"thread_id": "t"}, "recursion_limit": 10_000}
+
+
+@pytest.fixture(scope="module")
+def saver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqliteSaver]:
+    """With a thread of 1,000 supersteps."""
+    file = tmp_path_factory.mktemp("reads") / "threads.db"
+    with SqliteSaver.from_conn_string(str(file), synchronous="off") as found:
+        growing(found, 1000).invoke({"log": []}, THREAD)
+        yield found
+
+
+class Counted:
+    """What a call reads.
+
+    Attributes:
+        selects: statements that read.
+        rows, bytes: what they gave.
+    """
+
+    def __init__(self, saver: SqliteSaver, call: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+        self.selects = self.rows = self.bytes = 0
+        from stategraph.checkpoint.sqlite import _SqliteSession
+
+        read = _SqliteSession.rows
+
+        def rows(session: Any, statement: str, *values: Any) -> list[Any]:
+            found = read(session, statement, *values)
+            self.selects += 1
+            self.rows += len(found)
+            self.bytes += sum(len(value) for row in found for value in row if isinstance(value, bytes))
+            return found
+
+        with monkeypatch.context() as patch:
+            patch.setattr(_SqliteSession, "rows", rows)
+            self.result = call()
+
+
+@pytest.mark.parametrize("at", [1000, 999, 900, 555, 100, 10])
+def test_a_state_takes_few_statements_and_rows_wherever_it_is(
+    saver: SqliteSaver, at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PERFORMANCE P22: a namespace, a checkpoint and up to 31 before it, and two runs of deltas at most."""
+    config = growing_config(saver, at)
+    read = Counted(saver, lambda: saver.get_tuple(config), monkeypatch)
+    found = read.result
+    assert found.checkpoint["channel_values"]["log"] == [f"{number:0200}" for number in range(at)]
+    assert read.selects <= (2 if at == 1000 else 4)  # what came after an older one holds its tasks' writes
+    assert read.rows <= 1 + 32 + 2 * 34 + 2
+    assert read.bytes <= 2 * 203 * at + 50_000
+
+
+def growing_config(saver: SqliteSaver, at: int) -> Any:
+    """The config of the checkpoint at which the list is so long; the head's names no checkpoint."""
+    if at == 1000:
+        return THREAD
+    (found,) = saver.list(THREAD, filter={"step": at})
+    assert len(found.checkpoint["channel_values"]["log"]) == at
+    return found.config
+
+
+def test_one_checkpoint_of_a_list_costs_what_one_costs(saver: SqliteSaver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No page is larger than asked for."""
+    read = Counted(saver, lambda: [*saver.list(THREAD, limit=1)], monkeypatch)
+    assert len(read.result) == 1
+    assert read.selects <= 7
+    assert read.rows <= 1 + 32 + 2 * 34 + 5
+
+
+@pytest.mark.parametrize(("wanted", "found"), [({"step": 500}, 1), ({"source": "input"}, 1), ({"step": -5}, 0)])
+def test_of_checkpoints_that_do_not_fit_only_the_metadata_is_read(
+    saver: SqliteSaver, wanted: Any, found: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = Counted(saver, lambda: [*saver.list(THREAD, filter=wanted)], monkeypatch)
+    assert len(read.result) == found
+    assert read.selects <= 20
+    assert read.rows <= 1002 + 150
+    assert read.bytes <= 1002 * 350 + 2 * 203 * 1000
+
+
+def test_a_whole_list_reads_each_row_about_once(saver: SqliteSaver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deltas are not made again from the first one for each page."""
+    read = Counted(saver, lambda: sum(1 for _ in saver.list(THREAD)), monkeypatch)
+    assert read.result == 1002
+    pages = 1002 / 16
+    assert read.rows <= 2 * 1002 + pages * (32 + 2 * 34 + 5)
+
+
+def test_a_large_value_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PERFORMANCE P27."""
+    with SqliteSaver.from_conn_string(str(tmp_path / "threads.db"), synchronous="off") as saver:
+        graph = StateGraph(Log).add_node("end", lambda state: {}).add_edge(START, "end")
+        graph.compile(checkpointer=saver).invoke({"log": ["x" * 1_000_000]}, THREAD)
+        read = Counted(saver, lambda: saver.get_tuple(THREAD), monkeypatch)
+    assert read.bytes <= 1_010_000
