@@ -229,3 +229,7 @@ class BaseChannel(Generic[Value, Update, Stored]):
 def type_name(typ: Any) -> str:
     """A type as an error text shows it."""
     return str(getattr(typ, "__name__", typ))
+
+
+Channel = BaseChannel[Any, Any, Any]
+"""Any channel, whatever it holds."""

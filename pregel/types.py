@@ -47,6 +47,9 @@ StreamMode = Literal["values", "updates", "custom", "messages", "tasks", "checkp
 their `writer`, the tokens of messages, tasks as they start and end, checkpoints as they are stored,
 or (as "debug") the last two with step and time."""
 
+Selection = str | Sequence[str]
+"""Channels: a name for its bare value, or several for a dict."""
+
 Durability = Literal["sync", "async", "exit"]
 """When a superstep is stored: before its chunk reaches the reader ("sync"), at most one superstep
 later ("async"), or when the call ends ("exit")."""

@@ -299,5 +299,4 @@ def build_record(run: Run, child: Task) -> Save | None:
 
 
 def _forget_error(run: Run, child: Task) -> Mapping[str, Any]:
-    known = run.position.records.get(child.id) if run.position.records else None
-    return {ERROR: None} if known is not None and known.error is not None else {}
+    return {} if run.position.record_of(child.id).error is None else {ERROR: None}

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ...channels.base import BaseChannel
 from ...channels.topic import Topic
 from ..errors import nearest
 from ..names import NS_END, NS_SEP, TASKS, is_reserved
+from ..types import Selection
 from .node import PregelNode
 from .writes import Writer
-
-Selection = str | Sequence[str]
 
 
 def find_mistakes(

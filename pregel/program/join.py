@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from ...channels.base import BaseChannel
+from ...channels.base import Channel
 from ...channels.named_barrier import NamedBarrierValue, NamedBarrierValueAfterFinish
 from ..names import join_name, split_join
 
-Barrier = Callable[[Any, Iterable[str]], BaseChannel[Any, Any, Any]]
+Barrier = Callable[[Any, Iterable[str]], Channel]
 """Makes the channel in which a join gathers the names of the nodes that have run."""
 
 
@@ -61,7 +61,7 @@ class Join:
         """The name of its channel."""
         return join_name(self.sources, JOIN_KINDS[self.kind].separator, self.target)
 
-    def make_channel(self) -> BaseChannel[Any, Any, Any]:
+    def make_channel(self) -> Channel:
         """A channel that gathers the names of the sources that have run."""
         kind = JOIN_KINDS[self.kind]
         barrier = kind.deferred_barrier if self.deferred else kind.barrier

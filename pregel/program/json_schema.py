@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...channels.base import BaseChannel
+from ...channels.base import Channel
+from ..types import Selection
 
-Channels = Mapping[str, BaseChannel[Any, Any, Any]]
+Channels = Mapping[str, Channel]
 
 
 def type_schema(hint: Any) -> dict[str, Any] | None:
@@ -45,18 +46,18 @@ def object_schema(
     return found
 
 
-def input_schema(name: str, keys: str | Sequence[str], channels: Channels) -> dict[str, Any]:
+def input_schema(name: str, keys: Selection, channels: Channels) -> dict[str, Any]:
     """What these channels take: one of them its bare value, several a dict in which any may be
     missing."""
     return _selection(name, keys, {key: channels[key].UpdateType for key in _list_names(keys)})
 
 
-def output_schema(name: str, keys: str | Sequence[str], channels: Channels) -> dict[str, Any]:
+def output_schema(name: str, keys: Selection, channels: Channels) -> dict[str, Any]:
     """What these channels show, likewise."""
     return _selection(name, keys, {key: channels[key].ValueType for key in _list_names(keys)})
 
 
-def _selection(name: str, keys: str | Sequence[str], hints: Mapping[str, Any]) -> dict[str, Any]:
+def _selection(name: str, keys: Selection, hints: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(keys, str):
         return type_schema(hints[keys]) or {}
     return object_schema(
@@ -64,5 +65,5 @@ def _selection(name: str, keys: str | Sequence[str], hints: Mapping[str, Any]) -
     )  # a factory is not shown
 
 
-def _list_names(keys: str | Sequence[str]) -> Sequence[str]:
+def _list_names(keys: Selection) -> Sequence[str]:
     return (keys,) if isinstance(keys, str) else keys

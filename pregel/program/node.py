@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from ..errors import InvalidGraphError
 from ..names import TAG_HIDDEN
-from ..types import CachePolicy, RetryPolicy, TimeoutPolicy
+from ..types import CachePolicy, RetryPolicy, Selection, TimeoutPolicy
 from .callables import Body, read_callable
 from .writes import ChannelWrite, ChannelWriteEntry, ChannelWriteTupleEntry, Writer
 
@@ -41,7 +41,7 @@ class PregelNode:
             it so).
     """
 
-    channels: str | Sequence[str]
+    channels: Selection
     triggers: Sequence[str]
     bound: Any = ()
     writers: Sequence[Writer] = field(default_factory=list)

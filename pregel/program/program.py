@@ -12,13 +12,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from ...channels.base import BaseChannel
+from ...channels.base import BaseChannel, Channel
 from ...channels.topic import Topic
 from ...store.keys import KeyWatch
 from ..errors import InvalidGraphError
 from ..names import PULL, TASKS
 from ..runtime import ManagedValue
-from ..types import CachePolicy, RetryPolicy, Send, TimeoutPolicy
+from ..types import CachePolicy, RetryPolicy, Selection, Send, TimeoutPolicy
 from .callables import Injected
 from .checks import find_mistakes, list_names
 from .join import Join
@@ -186,7 +186,7 @@ class ChannelKinds:
 
     finishers: tuple[str, ...]
     step_scoped: frozenset[str]
-    blank: Mapping[str, BaseChannel[Any, Any, Any]]
+    blank: Mapping[str, Channel]
     unshared: tuple[str, ...]
 
 
@@ -215,7 +215,7 @@ class Program:
 
     name: str
     nodes: Mapping[str, CompiledNode]
-    channels: Mapping[str, BaseChannel[Any, Any, Any]]
+    channels: Mapping[str, Channel]
     managed: Mapping[str, type[ManagedValue]]
     triggers: Mapping[str, tuple[str, ...]]
     readers: Mapping[str, tuple[Reader, ...]]
@@ -234,16 +234,16 @@ class Program:
     eager: bool = False
     variants: dict[Any, Program] = field(default_factory=dict)
 
-    def settles(self, keys: str | Sequence[str]) -> bool:
+    def settles(self, keys: Selection) -> bool:
         """Whether these channels keep what was last shown of them until they are written again."""
         return _settle(self.channels, keys)
 
 
-def _settle(channels: Mapping[str, BaseChannel[Any, Any, Any]], keys: str | Sequence[str]) -> bool:
+def _settle(channels: Mapping[str, Channel], keys: Selection) -> bool:
     return not any(_volatile(channels[name]) for name in list_names(keys))
 
 
-def _volatile(channel: BaseChannel[Any, Any, Any]) -> bool:
+def _volatile(channel: Channel) -> bool:
     cls = type(channel)
     return (
         channel.step_scoped
@@ -255,8 +255,8 @@ def _volatile(channel: BaseChannel[Any, Any, Any]) -> bool:
 def freeze(
     name: str,
     nodes: Mapping[str, PregelNode],
-    channels: Mapping[str, BaseChannel[Any, Any, Any] | type[ManagedValue]],
-    selections: tuple[str | Sequence[str], str | Sequence[str], str | Sequence[str] | None],
+    channels: Mapping[str, Channel | type[ManagedValue]],
+    selections: tuple[Selection, Selection, Selection | None],
     scope: WriteScope | None = None,
     joins: Sequence[Join] = (),
 ) -> Program:
@@ -304,8 +304,8 @@ def freeze(
 
 
 def _split_managed(
-    channels: Mapping[str, BaseChannel[Any, Any, Any] | type[ManagedValue]],
-) -> tuple[dict[str, type[ManagedValue]], dict[str, BaseChannel[Any, Any, Any]]]:
+    channels: Mapping[str, Channel | type[ManagedValue]],
+) -> tuple[dict[str, type[ManagedValue]], dict[str, Channel]]:
     """The keys that are computed, and those that are channels."""
     managed: dict[str, type[ManagedValue]] = {}
     own: dict[str, Any] = {}
@@ -317,7 +317,7 @@ def _split_managed(
     return managed, own
 
 
-def _sort_channels(templates: Mapping[str, BaseChannel[Any, Any, Any]]) -> ChannelKinds:
+def _sort_channels(templates: Mapping[str, Channel]) -> ChannelKinds:
     items = templates.items()
     return ChannelKinds(
         finishers=tuple(name for name, c in items if type(c).finish is not BaseChannel.finish),
@@ -396,7 +396,7 @@ class ReaderPool:
 def _node(
     name: str,
     declared: PregelNode,
-    channels: Mapping[str, BaseChannel[Any, Any, Any]],
+    channels: Mapping[str, Channel],
     pool: ReaderPool,
 ) -> CompiledNode:
     selected = declared.channels
@@ -411,14 +411,14 @@ def _async_only(name: str, /, *_: Any, **__: Any) -> Any:
     raise TypeError(f"node {name!r} is async: run the graph with ainvoke, astream or abatch")
 
 
-def _name_copy(channel: BaseChannel[Any, Any, Any], name: str) -> BaseChannel[Any, Any, Any]:
+def _name_copy(channel: Channel, name: str) -> Channel:
     """A copy with this name: the user's own object keeps its name."""
     mine = channel.copy()
     mine.key = name
     return mine
 
 
-def _selection(keys: str | Sequence[str]) -> str | tuple[str, ...]:
+def _selection(keys: Selection) -> str | tuple[str, ...]:
     return keys if isinstance(keys, str) else tuple(keys)
 
 

@@ -9,7 +9,7 @@ from copy import deepcopy
 from typing import Any
 from zlib import crc32
 
-from ...channels.base import BaseChannel
+from ...channels.base import Channel
 from ...checkpoint.base import Checkpoint, CheckpointTuple
 from ..names import GRAPH, START, is_internal, trigger_name
 
@@ -21,9 +21,7 @@ Migrate = Callable[[Checkpoint, Sequence[str]], Checkpoint]
 of this version."""
 
 
-def fingerprint(
-    nodes: Mapping[str, Any], channels: Mapping[str, BaseChannel[Any, Any, Any]]
-) -> Fingerprint:
+def fingerprint(nodes: Mapping[str, Any], channels: Mapping[str, Channel]) -> Fingerprint:
     """A graph's nodes, by what they read and whether they are graphs; its keys, by channel, kind of
     type and reducer. A function may change its code and a list what it holds: that is no other
     graph."""
@@ -38,7 +36,7 @@ def fingerprint(
     return found
 
 
-def _kind(channel: BaseChannel[Any, Any, Any]) -> str:
+def _kind(channel: Channel) -> str:
     hint = getattr(channel, "typ", None)
     kind = typing.get_origin(hint) or hint
     return "\0".join((type(channel).__name__, _name(kind), _name(channel.reducer)))

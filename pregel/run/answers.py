@@ -3,7 +3,7 @@ take it."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping
 from threading import Lock
 from typing import Any
 
@@ -160,11 +160,8 @@ class Answers:
     def brought(self, task: Task) -> dict[str, Any]:
         """The answers that this call, or one around it, brings for the questions that a task has
         asked."""
-        record = self._position.records.get(task.id)
         found: dict[str, Any] = {}
-        if record is None:
-            return found
-        asked = [question.id for question in record.interrupts]
+        asked = [question.id for question in self._position.record_of(task.id).interrupts]
         answers: Answers | None = self
         while answers is not None:
             found.update((each, answers.by_id[each]) for each in asked if each in answers.by_id)
@@ -194,6 +191,5 @@ class Answers:
 
     def find_asked(self, task: Task, question: str) -> Interrupt | None:
         """What a task had asked under this id, if it is recorded."""
-        record = self._position.records.get(task.id)
-        asked: Sequence[Interrupt] = record.interrupts if record is not None else ()
+        asked = self._position.record_of(task.id).interrupts
         return next((each for each in asked if each.id == question), None)

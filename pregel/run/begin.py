@@ -32,7 +32,7 @@ from .resume import (
 from .run import Run
 from .snapshots import plan_to_look
 from .start import Meaning, Start, classify_call
-from .task_records import TaskRecord, known_only
+from .task_records import bring_back
 
 
 def begin(run: Run, machine: Machine, *, followed: bool) -> Generator[Effect, None, int | None]:
@@ -43,9 +43,7 @@ def begin(run: Run, machine: Machine, *, followed: bool) -> Generator[Effect, No
     """
     found = run.position.found
     if found is not None and not followed:
-        null = run.position.command
-        if null is not None:
-            machine.apply_writes(known_only(null.writes, machine))
+        bring_back(machine, run.position.command)
         find_route(run, machine)
     start = classify_call(run, followed=followed)
     if start.meaning is Meaning.SHOW_AGAIN:
@@ -126,7 +124,7 @@ def _fork(run: Run, machine: Machine) -> Effects:
     nothing_new = not machine.unsaved and not run.replay.seeded
     if nothing_new and (not tasks or _made_for_this(run)):
         return
-    before = [(position.records.get(task.id, TaskRecord()), task.ns) for task in tasks]
+    before = [(position.record_of(task.id), task.ns) for task in tasks]
     position.replace_records({})
     machine.begin_anew()
     run.commits.describe(INSIDE, noted_route(run))

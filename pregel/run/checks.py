@@ -10,7 +10,7 @@ from typing import Any, get_args, get_origin
 from ...checkpoint.base import BaseCheckpointSaver
 from ..errors import InvalidGraphError, nearest
 from ..program.program import CompiledNode, Program
-from ..types import LOCAL, All, Durability
+from ..types import LOCAL, All, Durability, Selection
 
 
 def check_durability(durability: Durability) -> Durability:
@@ -63,7 +63,7 @@ def place_node(node: CompiledNode, executor: Any) -> CompiledNode:
     return placement.place_node(node, executor)
 
 
-def check_keys(program: Program, keys: str | Sequence[str]) -> str | tuple[str, ...]:
+def check_keys(program: Program, keys: Selection) -> str | tuple[str, ...]:
     """Output keys that exist.
 
     Raises:

@@ -111,8 +111,8 @@ class CommitBuilder:
                         f"{self._thread}"
                     )
                     raise
-        record = self._position.records.get(task.id) if self._position.records else None
-        if record is not None and record.error is not None:
+        position = self._position
+        if position.records and position.record_of(task.id).error is not None:
             writes.append((ERROR, dumps(None)))  # it failed before and has now succeeded
         writes = writes or [(NO_WRITES, dumps(None))]
         if task.answers or task.passed_on:
@@ -156,16 +156,16 @@ class CommitBuilder:
         """What a task leaves that has failed or paused, as control writes: its error or questions,
         and the answers that it has been given. An answer that was recorded and has been rejected
         since is no longer among them."""
-        record = self._position.records.get(task.id) if self._position.records else None
+        record = self._position.record_of(task.id)
         marks: dict[str, Any] = {}
         if isinstance(task.error, Exception):
             marks[ERROR] = task.error
         if task.interrupts:
             marks[INTERRUPT] = list(task.interrupts)
             raised = task.pause is not None and task.pause.raised
-            if raised or (record is not None and record.raised):
+            if raised or record.raised:
                 marks[RAISED] = raised
-        if task.answers or (task.answers is not None and record is not None and record.answers):
+        if task.answers or (task.answers is not None and record.answers):
             marks[RESUME] = task.answers
         return marks
 

@@ -15,7 +15,7 @@ from typing_extensions import TypedDict
 from ...channels.base import MISSING
 from ..errors import nearest, warn
 from ..runtime import RunControl
-from ..types import DEFAULT_RECURSION_LIMIT, All, Durability, RunnableConfig, StreamMode
+from ..types import DEFAULT_RECURSION_LIMIT, All, Durability, RunnableConfig, Selection, StreamMode
 
 if TYPE_CHECKING:
     from .stream import Stream
@@ -72,7 +72,7 @@ class Options(TypedDict, total=False):
 
     context: Any
     stream_mode: StreamMode | Sequence[StreamMode] | None
-    output_keys: str | Sequence[str] | None
+    output_keys: Selection | None
     interrupt_before: All | Sequence[str] | None
     interrupt_after: All | Sequence[str] | None
     durability: Durability | None
@@ -90,7 +90,7 @@ class Call:
 
     context: Any = MISSING
     stream_mode: StreamMode | Sequence[StreamMode] | None = None
-    output_keys: str | Sequence[str] | None = None
+    output_keys: Selection | None = None
     interrupt_before: All | Sequence[str] | None = None
     interrupt_after: All | Sequence[str] | None = None
     durability: Durability | None = None

@@ -23,7 +23,7 @@ class Load:
     the run's own; with `before`, it is the one that keeps that checkpoint, and what is older is
     told by the checkpoint of the whole graph under which it was made."""
 
-    __slots__ = ("at", "before", "found", "head", "made_by", "saver")
+    __slots__ = ("at", "before", "followed", "found", "head", "made_by", "saver")
 
     def __init__(
         self,
@@ -38,6 +38,7 @@ class Load:
         self.saver = saver
         self.found: CheckpointTuple | None = None
         self.head: str | None = None
+        self.followed = False  # the call came before, and others have followed: `found` is its end
 
 
 class RunTasks:

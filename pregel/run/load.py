@@ -6,7 +6,6 @@ Part of the loop: generators that ask for effects and perform none.
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
 from typing import Any
 
 from ...checkpoint.base import CheckpointTuple
@@ -19,21 +18,7 @@ from .run import Run, run_of
 from .task_records import kept_ids, read_records
 
 
-@dataclass(slots=True)
-class Loaded:
-    """What was found in the thread.
-
-    Attributes:
-        head: the newest checkpoint of this part of the thread.
-        followed: the call came before, and others have followed; `found` is where it had come to.
-    """
-
-    found: CheckpointTuple | None = None
-    head: str | None = None
-    followed: bool = False
-
-
-def load_checkpoint(run: Run) -> Generator[Effect, None, Loaded]:
+def load_checkpoint(run: Run) -> Generator[Effect, None, Load]:
     """Find what the run starts from, and the newest checkpoint of its namespace."""
     around: Any = None
     if run.thread.nested is not None:
@@ -44,17 +29,20 @@ def load_checkpoint(run: Run) -> Generator[Effect, None, Loaded]:
             yield Save(done)
         seed = yield from load_seed(run)
         if seed is not None:
-            return Loaded(seed.found, seed.head)
+            return seed
     load = starts_from(run) if around is None else Load(at=around)
     yield load
     if load.found is None or not _may_have_followed(run, load.found):
-        return Loaded(load.found, load.head)
+        return load
     delivered: Any = load.found.metadata.get(DELIVERED, ())
     if run.thread.run_id in delivered:
-        return Loaded(load.found, load.head, followed=True)
+        load.followed = True
+        return load
     again = Load(made_by=run.thread.run_id)
     yield again
-    return Loaded(again.found or load.found, load.head, followed=again.found is not None)
+    if again.found is not None:
+        load.found, load.followed = again.found, True
+    return load
 
 
 def _may_have_followed(run: Run, head: CheckpointTuple) -> bool:
@@ -65,7 +53,7 @@ def _may_have_followed(run: Run, head: CheckpointTuple) -> bool:
     return not thread.names_checkpoint and head.metadata.get("run_id") != thread.run_id
 
 
-def load_machine(run: Run, loaded: Loaded) -> Machine:
+def load_machine(run: Run, loaded: Load) -> Machine:
     """The state that the run starts from; the run's position is there from now on."""
     found, program = loaded.found, run.program
     if found is None:

@@ -16,8 +16,8 @@ from ..superstep.interrupts import is_listed, questions
 from ..superstep.machine import Machine
 from ..superstep.task import Task, handler_of, in_path_order
 from .begin import begin
-from .effects import Effect, Effects, GiveWay, RunTasks, Save
-from .load import Loaded, load_checkpoint, load_machine
+from .effects import Effect, Effects, GiveWay, Load, RunTasks, Save
+from .load import load_checkpoint, load_machine
 from .resume import claim_end, end_claim, upcoming
 from .run import Run, run_of
 from .snapshots import live_snapshot
@@ -31,7 +31,7 @@ microseconds."""
 def supersteps(run: Run) -> Effects:
     """All of one call. Afterwards `run.machine` holds the final state and `run.output` the open
     questions."""
-    loaded = Loaded()
+    loaded = Load()
     if run.thread.saver is not None:
         loaded = yield from load_checkpoint(run)
     if run.deadline is not None:

@@ -78,8 +78,7 @@ class OpenWork:
         self.calls = {
             task_id: before for task_id, before in known.items() if task_id not in planned
         }
-        null = known.get(NULL_TASK_ID)
-        self.claim = null.claim if null is not None else None
+        self.claim = run.position.command.claim
 
     def carry(self, run: Run, machine: Machine) -> list[TaskWrites]:
         """Their records for the checkpoint of the edit, which has been applied. From then on they

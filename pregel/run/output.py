@@ -8,7 +8,7 @@ from typing import Any
 
 from ..program.program import Program
 from ..superstep.machine import Machine
-from ..types import Interrupt, StreamMode
+from ..types import Interrupt, Selection, StreamMode
 from .checks import check_keys
 from .config import Call
 from .stream import Envelope, Stream, read_modes
@@ -36,7 +36,7 @@ class Output:
         self, program: Program, call: Call, streams: tuple[Stream, ...], *, live: bool
     ) -> None:
         self._program = program
-        self.keys: str | Sequence[str] = program.outputs
+        self.keys: Selection = program.outputs
         self._key_set = program.output_set
         self.keeps_view = not program.outputs_settle
         if call.output_keys is not None:
@@ -50,7 +50,7 @@ class Output:
         self.viewed = False
         self._view: Any = None
 
-    def select(self, keys: str | Sequence[str]) -> None:
+    def select(self, keys: Selection) -> None:
         """Choose the channels that make up the result."""
         self.keys = keys
         self._key_set = frozenset((keys,) if isinstance(keys, str) else keys)

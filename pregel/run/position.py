@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...checkpoint.base import NULL_TASK_ID, CheckpointTuple
-from .task_records import TaskRecord
+from .task_records import NOTHING_RECORDED, TaskRecord
 
 
 class Position:
@@ -35,9 +35,13 @@ class Position:
         return self.saved_id == self.head
 
     @property
-    def command(self) -> TaskRecord | None:
+    def command(self) -> TaskRecord:
         """What earlier calls have brought by `Command` beside the checkpoint."""
-        return self.records.get(NULL_TASK_ID)
+        return self.record_of(NULL_TASK_ID)
+
+    def record_of(self, task_id: str) -> TaskRecord:
+        """What is recorded of a task; an empty record if nothing is."""
+        return self.records.get(task_id, NOTHING_RECORDED)
 
     def load(
         self,

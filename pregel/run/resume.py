@@ -102,12 +102,8 @@ def _asked_on_branch(run: Run, tasks: Sequence[Task], answer: Any) -> dict[str, 
         UnknownInterruptError: several are answered, and one is a nested graph's: that starts over
             on a branch, where only one answer can find its question.
     """
-    records, route = run.position.records, run.replay.route
-    asked = {
-        question.id: task
-        for task in tasks
-        for question in records.get(task.id, TaskRecord()).interrupts
-    }
+    position, route = run.position, run.replay.route
+    asked = {q.id: task for task in tasks for q in position.record_of(task.id).interrupts}
     own = {question: task for question, task in asked.items() if _is_own(question, task)}
     if route is None:
         if isinstance(answer, dict) and len(answer) > 1 and asked.keys() >= answer.keys():
@@ -152,8 +148,7 @@ def open_questions(run: Run, machine: Machine) -> tuple[Interrupt, ...]:
 
 def claim_of(run: Run) -> ClaimRecord | None:
     """The claim that is stored beside the checkpoint, or None."""
-    command = run.position.command
-    return command.claim if command is not None else None
+    return run.position.command.claim
 
 
 # -- what is recorded of it ------------------------------------------------------------------------
@@ -207,7 +202,7 @@ def record_command(run: Run, writes: Sequence[Pair]) -> Effects:
     claimed, found = run.answers.claimed, position.found
     if (claimed is None and not writes) or found is None:
         return
-    before = position.command or TaskRecord()
+    before = position.command
     pairs = [*before.writes, *writes]
     record = replace(before, writes=pairs)
     if claimed is not None or run_id is not None:

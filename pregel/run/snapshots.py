@@ -20,7 +20,9 @@ from .claims import is_live
 from .run import Run
 from .stream import result_of
 from .task_records import (
+    NOTHING_RECORDED,
     TaskRecord,
+    bring_back,
     kept_ids,
     known_only,
     read_records,
@@ -61,9 +63,7 @@ def view(program: Program, found: CheckpointTuple, *, live: bool) -> View:
     for task_id, spans in (found.spans or {}).items():
         if task_id in records:
             records[task_id] = replace(records[task_id], spans=tuple(spans))
-    null = records.get(NULL_TASK_ID)
-    if null is not None:
-        machine.apply_writes(known_only(null.writes, machine))
+    bring_back(machine, records.get(NULL_TASK_ID, NOTHING_RECORDED))
     tasks = plan_to_look(machine, found.config["configurable"].get("checkpoint_ns", ""))
     return View(machine, with_handlers(tasks, records), records, live)
 
@@ -79,8 +79,7 @@ def _answerable(seen: View) -> set[str]:
     """The questions that can be answered now: not those that a call has brought an answer to, and
     none as long as such a call may be at work."""
     open_ = waiting_questions(seen.tasks, seen.records)
-    null = seen.records.get(NULL_TASK_ID)
-    claim = null.claim if null is not None else None
+    claim = seen.records.get(NULL_TASK_ID, NOTHING_RECORDED).claim
     left = undelivered_answers(seen.records)
     return set() if left and is_live(claim) else set(open_) - left.keys()
 

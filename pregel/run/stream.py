@@ -14,7 +14,7 @@ from ...checkpoint.base import INTERRUPT, RETURN
 from ..names import METADATA
 from ..superstep.machine import Machine
 from ..superstep.task import Task
-from ..types import StateSnapshot, StreamMode
+from ..types import Selection, StateSnapshot, StreamMode
 from .tokens import message_id, messages_in, unstreamed
 
 MODES: Final = frozenset(get_args(StreamMode))
@@ -86,7 +86,7 @@ class Stream:
         modes: Iterable[StreamMode],
         envelope: Envelope,
         put: Callable[[Any], None],
-        keys: str | Sequence[str],
+        keys: Selection,
         ns: tuple[str, ...] = (),
     ) -> None:
         self.modes = frozenset(modes)
@@ -103,9 +103,7 @@ class Stream:
         """Whether chunks may come while a node runs."""
         return self._envelope.subgraphs or not LIVE.isdisjoint(self.modes)
 
-    def below(
-        self, keys: str | Sequence[str], ns: tuple[str, ...], deadline: Any = None
-    ) -> Stream | None:
+    def below(self, keys: Selection, ns: tuple[str, ...], deadline: Any = None) -> Stream | None:
         """The stream of a nested run that reports here; None without `subgraphs`: then only what
         the node around that run returns is shown. With a `deadline`, nothing once that is
         abandoned."""

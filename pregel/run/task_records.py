@@ -71,6 +71,9 @@ class TaskRecord:
         return self.kept is not None
 
 
+NOTHING_RECORDED = TaskRecord()
+
+
 def read_records(pending: Iterable[PendingWrite]) -> dict[str, TaskRecord]:
     """Pending writes by task id. Those of the null task are a `Command`'s, not a task's."""
     found: dict[str, TaskRecord] = {}
@@ -113,6 +116,12 @@ def known_only(writes: Iterable[Pair], machine: Machine) -> list[Pair]:
     return [pair for pair in writes if pair[0] in machine.channels]
 
 
+def bring_back(machine: Machine, command: TaskRecord) -> None:
+    """Apply what a `Command` has brought beside the checkpoint."""
+    if command.writes:
+        machine.apply_writes(known_only(command.writes, machine))
+
+
 def with_handlers(tasks: Iterable[Task], stored: Mapping[str, TaskRecord]) -> list[Task]:
     """These tasks, and behind each that failed and whose error handler had taken over, that
     handler's."""
@@ -152,8 +161,8 @@ def undelivered_answers(stored: Mapping[str, TaskRecord]) -> dict[str, Any]:
     """What a call has brought, and no task's record shows yet. Also for questions that only the
     record of a `@task` call tells of: when its caller paused anew, it had failed before it came to
     them."""
-    null = stored.get(NULL_TASK_ID)
-    if null is None or null.claim is None:
+    claim = stored.get(NULL_TASK_ID, NOTHING_RECORDED).claim
+    if claim is None:
         return {}
     open_ = {question.id for known in stored.values() for question in known.waiting}
-    return find_undelivered(null.claim, open_, given_answers(stored))
+    return find_undelivered(claim, open_, given_answers(stored))

@@ -20,11 +20,11 @@ from ..types import StateUpdate
 from .begin import input_writes
 from .effects import Effects, Load, RunTasks, Save
 from .graph_changes import lost_triggers, lost_work
-from .load import Loaded, load_machine
+from .load import load_machine
 from .open_tasks import OpenWork, match
 from .resume import upcoming
 from .run import Run
-from .task_records import TaskRecord, known_only, with_handlers
+from .task_records import TaskRecord, bring_back, known_only, with_handlers
 
 ALONE = (END, INPUT, COPY)
 """What `as_node` may say besides a node's name; such an update is the only one of its superstep."""
@@ -37,14 +37,12 @@ def edits(run: Run, supersteps: Sequence[Sequence[StateUpdate]]) -> Effects:
     yield load
     if run.ns and load.found is not None:
         run.commits.stay_inside(load.found)
-    machine = load_machine(run, Loaded(load.found, load.head))
+    machine = load_machine(run, load)
     position = run.position
     lost = (
         lost_work(machine, position.found, position.records) if position.found is not None else []
     )
-    null = position.command
-    if null is not None:
-        machine.apply_writes(known_only(null.writes, machine))
+    bring_back(machine, position.command)
     saves = []
     for updates in supersteps:
         if updates[0].as_node in (END, INPUT):
@@ -227,8 +225,7 @@ def _tell_closed(run: Run, mine: Sequence[Task], lost: Sequence[Task], *, named:
     Raises:
         InvalidUpdateError: it does not say so.
     """
-    records = run.position.records
-    asking = sorted({task.name for task in lost if records.get(task.id, TaskRecord()).waiting})
+    asking = sorted({task.name for task in lost if run.position.record_of(task.id).waiting})
     if not asking or not run.position.at_head:
         return
     actors, names = ", ".join(repr(task.name) for task in mine), ", ".join(map(repr, asking))
@@ -271,7 +268,7 @@ def _finished(run: Run, pending: Sequence[Task]) -> list[Task]:
     thread's head."""
     found: list[Task] = []
     for task in with_handlers(pending, run.position.records):
-        known = run.position.records.get(task.id, TaskRecord())
+        known = run.position.record_of(task.id)
         if known.finished and run.position.at_head:
             task.restore(known_only(known.writes, run.machine))
             found.append(task)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from typing import Any
 
-from ...channels.base import MISSING, EmptyChannelError
+from ...channels.base import MISSING, Channel, EmptyChannelError
 from ...checkpoint.base import CHECKPOINT_FORMAT, Checkpoint
 from ..errors import InvalidUpdateError, nearest
 from ..names import GRAPH, INPUT, TASKS
@@ -19,7 +19,7 @@ from ..program.program import CompiledNode, Program
 from ..program.writes import Pair
 from .context import TaskContext
 from .ids import new_checkpoint_id
-from .state import Channel, LiveState, collect_writes, group_by_channel
+from .state import LiveState, collect_writes, group_by_channel
 from .task import Task, in_path_order
 
 NONE_CARRIED: Mapping[tuple[Any, ...], str] = {}

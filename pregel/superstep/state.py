@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ...channels.base import BaseChannel, EmptyChannelError
+from ...channels.base import Channel, EmptyChannelError
 from ..errors import InternalError, warn
 from ..names import TASKS
 from ..program.program import Program, Reader
 from ..program.writes import Pair
+from ..types import Selection
 from .task import Task
 
-Channel = BaseChannel[Any, Any, Any]
 Channels = dict[str, Channel]
 Grouped = Mapping[str, list[Any]]
 """channel → the values written to it, in path order"""
@@ -71,13 +71,13 @@ class StateView:
                 continue
         return values
 
-    def output(self, keys: str | Sequence[str]) -> Any:
+    def output(self, keys: Selection) -> Any:
         """A bare value (None if there is none) for a str, else a dict."""
         if isinstance(keys, str):
             return self.select((keys,)).get(keys)
         return self.select(keys)
 
-    def output_with(self, keys: str | Sequence[str], writes: Sequence[Pair]) -> Any:
+    def output_with(self, keys: Selection, writes: Sequence[Pair]) -> Any:
         """`output` as it would be with these writes applied. The channels stay as they are."""
         copies = {}
         for name, values in group_by_channel(writes).items():

@@ -255,8 +255,7 @@ class Task:
     def known_answers(self) -> dict[str, Any]:
         """The answers it was given, by question; those of graphs inside that save nothing, too."""
         if self.answers is None:
-            known = self.run.position.records.get(self.id)
-            self.answers = dict(known.answers) if known is not None else {}
+            self.answers = dict(self.run.position.record_of(self.id).answers)
         return self.answers
 
     def find_answers(self) -> TaskAnswers | None:
@@ -266,8 +265,7 @@ class Task:
     @property
     def edited(self) -> bool:
         """Whether the thread was edited since its questions were shown."""
-        known = self.run.position.records.get(self.id)
-        return known is not None and known.edited
+        return self.run.position.record_of(self.id).edited
 
     def listens(self, mode: StreamMode) -> bool:
         """Whether somebody reads this stream mode of the run."""
