@@ -88,7 +88,7 @@ def only_the_head_can_be_moved_on(harness: Harness) -> None:
 
 @register_check("commit", "commit")
 def a_conflict_on_an_empty_thread_leaves_no_thread(harness: Harness) -> None:
-    """A run whose thread was deleted meanwhile must not bring half of it back."""
+    """A run whose thread was deleted in the meantime must not bring half of it back."""
     run = harness.run()
     run.head, run.expected = "gone", {"gone": checkpoint("gone", {}, {})}
     lost = assert_raises(
@@ -106,7 +106,7 @@ def a_conflict_on_an_empty_thread_leaves_no_thread(harness: Harness) -> None:
 
 @register_check("commit", "claim")
 def only_one_run_may_bring_an_answer(harness: Harness) -> None:
-    """Two people press the button at the same moment: whoever comes second is told before any node
+    """Two people press the button at the same moment: the second one gets an error before any node
     runs."""
     harness.run().step("1", a=1)
     first, second = harness.need(), harness.need()

@@ -329,7 +329,7 @@ def several_loops_may_share_a_saver(harness: Harness) -> None:
 
 @register_check("concurrency", "commit", modes=(SYNC,))
 def every_run_that_was_told_ok_is_in_the_final_state(harness: Harness) -> None:
-    """Many runs on one thread: those that lost were told; of those that were told ok nothing is
+    """Many runs on one thread: those that lost got an error; of those that succeeded nothing is
     missing."""
     app = appending(harness.saver, "x")
     app.invoke({"left": 1, "log": []}, thread())

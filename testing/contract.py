@@ -227,7 +227,8 @@ def putting_an_id_again_replaces_it_and_makes_it_the_head(harness: Harness) -> N
 
 @register_check("put")
 def a_refused_value_leaves_no_trace(harness: Harness) -> None:
-    """What cannot be stored must be told when it is stored, not found missing at the resume."""
+    """A value that cannot be stored must raise an error when it is put, not be missing at the
+    resume."""
     harness.put("1", {"a": 1})
     lock = {"x": [threading.Lock()]}
     assert_raises(TypeError, "put() of a lock", harness.put, "2", {"a": 2, "b": lock}, parent="1")
@@ -293,7 +294,7 @@ def history_does_not_change_with_what_was_read(harness: Harness) -> None:
 
 @register_check("put")
 def what_is_unknown_is_none(harness: Harness) -> None:
-    """Nothing is no error: a run on a new thread begins by asking."""
+    """A missing checkpoint is not an error: each run on a new thread begins by looking for one."""
     assert_same(
         [harness.get(), harness.get("1"), harness.call("get", harness.at()), harness.head()],
         [None] * 4,
@@ -333,7 +334,8 @@ def writes_hang_on_their_checkpoint(harness: Harness) -> None:
 
 @register_check("writes")
 def writes_are_ordered_by_path_task_and_place(harness: Harness) -> None:
-    """Tasks end in any order; reducers must get their writes in one order, whoever was quicker."""
+    """Tasks end in any order; reducers must get their writes in one order, whichever task was
+    quicker."""
     harness.put("1")
     harness.write("1", [("x", 1), (ERROR, 2)], "b", "~2")
     harness.write("1", [("x", 3)], "z", "~1")
@@ -361,7 +363,8 @@ def writes_may_come_before_their_checkpoint(harness: Harness) -> None:
 
 @register_check("writes")
 def putting_a_checkpoint_again_keeps_the_writes_beside_it(harness: Harness) -> None:
-    """Whoever repeats a put after an error must not lose what tasks have recorded meanwhile."""
+    """Whoever repeats a put after an error must not lose what tasks have recorded in the
+    meantime."""
     harness.put("1", {"a": 1})
     harness.write("1", [("a", 1)])
     harness.put("1", {"a": 2})

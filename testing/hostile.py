@@ -116,7 +116,7 @@ def hostile_texts_are_only_texts(harness: Harness) -> None:
 @register_check("hostile")
 def texts_that_a_database_cannot_hold_are_kept_or_refused(harness: Harness) -> None:
     """NUL and lone surrogates: kept as they are, or refused by a clear error; never cut, never
-    taken for another's."""
+    confused with another name."""
     with harness.fresh("untold") as one:
         _script(Pair(one), 60, untold=True)
     for text, thread in ((each, name) for each in UNTOLD for name in (f"t{each}", "plain")):
