@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, cast
 from .records import CHECKPOINT_FORMAT, Commit, TaskWrites
 from .retention import nearest_kept
 from .serde import Blob
-from .serde.delta import LEAST, apply_deltas, is_outweighed, make_delta
+from .serde.delta import LEAST, apply_deltas, find_delta, is_outweighed
 
 KEYFRAME = 32
 """The most records that have to be walked to read a checkpoint."""
@@ -51,12 +51,13 @@ def shrink_blob(old: tuple[StoredBlob, Blob], new: Blob) -> StoredBlob:
         old: as it is stored, and whole.
     """
     stored, whole = old
-    delta = make_delta(whole[1], new[1]) if whole[0] == new[0] else None
+    form, payload = new  # without what a `GrownBlob` knows of the value before
+    delta = find_delta(whole, new) if whole[0] == new[0] else None
     if delta is None:
-        return new
+        return form, payload
     size, steps = (stored.size, stored.steps) if isinstance(stored, DeltaBlob) else (0, 0)
     grown = DeltaBlob(stored, delta, size + len(delta), steps + 1)
-    return new if is_outweighed(grown.size, grown.steps, len(new[1])) else grown
+    return (form, payload) if is_outweighed(grown.size, grown.steps, len(payload)) else grown
 
 
 @dataclass(slots=True)
@@ -171,7 +172,7 @@ class Chain:
             old = self.long.get(name)
             stored: StoredBlob = blob if old is None else shrink_blob(old, blob)
             record.values[name] = stored
-            self.long[name] = (stored, blob)
+            self.long[name] = (stored, (blob[0], blob[1]))
 
     def add(self, record: ChainRecord) -> None:
         """Make this record the newest and the head, in place of one with the same id."""

@@ -21,7 +21,8 @@ from typing import Annotated, Any, TypedDict
 
 import pytest
 
-from stategraph import END, START, CompiledStateGraph, InMemorySaver, Send, StateGraph
+from stategraph import END, START, CompiledStateGraph, InMemorySaver, MessagesState, Send, StateGraph
+from stategraph.checkpoint import Serializer
 from stategraph.checkpoint.sqlite import SqliteSaver
 
 TODAY = {
@@ -253,6 +254,43 @@ def test_sends_cost_the_same_among_many() -> None:
         app.invoke({"count": count}, ONE_WORKER)
 
     assert per_unit(run, 10, 20) == per_unit(run, 5000, 5010)
+
+
+def chat(length: int, saver: Any = None) -> Callable[[int], None]:
+    """Calls a loop of so many supersteps, each of which says one more in a chat that begins with so many messages."""
+
+    def speak(state: Any) -> Any:
+        return {"messages": [{"role": "user", "content": "x" * 100, "id": str(len(state["messages"]))}]}
+
+    def run(steps: int) -> None:
+        graph = StateGraph(MessagesState).add_node("speak", speak).add_edge(START, "speak")
+        graph.add_conditional_edges("speak", lambda s: END if len(s["messages"]) == length + steps else "speak")
+        said = [{"role": "user", "content": "x" * 100, "id": str(n)} for n in range(length)]
+        graph.compile(checkpointer=saver).invoke({"messages": said}, on(f"{length} {steps}"))
+
+    return run
+
+
+def test_a_step_of_a_chat_looks_at_what_it_says_however_long_the_chat_is() -> None:
+    """The first superstep looks at all messages; after that, only C does: copies and comparisons (PERFORMANCE P21)."""
+    assert per_unit(chat(2000), 20, 30) == per_unit(chat(200), 20, 30)
+
+
+def test_a_step_of_a_chat_encodes_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once as the task's write, once for the list; the rest is compared, not encoded."""
+    encoded: list[int] = []
+    real = Serializer.dumps
+
+    def dumps(self: Serializer, value: Any) -> Any:
+        blob = real(self, value)
+        if isinstance(value, list):
+            encoded.append(len(blob[1]))
+        return blob
+
+    saver = InMemorySaver()
+    monkeypatch.setattr(Serializer, "dumps", dumps)
+    chat(2000, saver)(30)
+    assert sum(encoded[-40:]) < 40 * 200 and max(encoded) > 2000 * 100
 
 
 def test_import_loads_no_library_that_only_some_runs_need(tmp_path: Path) -> None:

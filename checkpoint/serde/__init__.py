@@ -2,8 +2,9 @@
 threads."""
 
 from ..errors import DamagedError, StoredError, UnknownTypeError, UnserializableError
+from .delta import Blob
 from .registry import Registry, register
-from .serializer import FORMAT, Blob, Serializer
+from .serializer import FORMAT, Serializer
 
 __all__ = [
     "FORMAT",

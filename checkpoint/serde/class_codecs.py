@@ -10,6 +10,7 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from enum import Enum, Flag
 from functools import cached_property
 from inspect import getattr_static
+from operator import attrgetter
 from types import BuiltinFunctionType, MemberDescriptorType
 from typing import Any
 
@@ -43,7 +44,18 @@ def make_codec(cls: type, key: str) -> Codec:
             "decode"
         )
     encode, decode = maker(cls)
-    return Codec(cls, encode, decode, "fields", key=key)
+    return Codec(cls, encode, decode, "fields", key=key, parts=_parts_of(cls, maker))
+
+
+def _parts_of(cls: type, maker: object) -> Callable[[Any], tuple[Any, ...]] | None:
+    """What the bytes of an instance depend on: of a pydantic model, and of a dataclass that has no
+    slots."""
+    slots = slots_of(cls)
+    if maker is _pydantic and slots.keys() <= {*_PYDANTIC_SLOTS}:
+        return attrgetter("__dict__", *_PYDANTIC_SLOTS)
+    if maker is _dataclass and not slots:
+        return lambda value: (value.__dict__,)
+    return None
 
 
 def is_storable(cls: type) -> bool:

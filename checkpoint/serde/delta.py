@@ -14,6 +14,9 @@ from typing import Any
 
 from .msgpack import packb, unpackb
 
+Blob = tuple[str, bytes]
+"""(format, payload)"""
+
 LEAST = 128
 """Payloads shorter than this are stored whole: a delta would save nothing."""
 
@@ -75,6 +78,72 @@ def make_delta(old: bytes, new: bytes) -> bytes | None:
         return None
     delta: bytes = packb([old_opening, new[:new_opening], front, back, middle, *edits])
     return delta
+
+
+class GrownBlob(tuple[str, bytes]):
+    """An encoded list that is another one with items added at its end.
+
+    Attributes:
+        base: the payload of the other one.
+        delta: what `make_delta` makes of the two.
+    """
+
+    base: bytes
+    delta: bytes | None
+
+    def __new__(cls, form: str, payload: bytes, base: bytes, delta: bytes | None) -> GrownBlob:
+        """A blob that knows where it comes from."""
+        blob = super().__new__(cls, (form, payload))
+        blob.base, blob.delta = base, delta
+        return blob
+
+
+def find_delta(old: Blob, new: Blob) -> bytes | None:
+    """`make_delta` of two payloads, which need not be looked at if it is known."""
+    if isinstance(new, GrownBlob) and new.base is old[1]:
+        return new.delta
+    return make_delta(old[1], new[1])
+
+
+def make_append(old: bytes, new: bytes) -> bytes | None:
+    """`make_delta` of two lists, the second of which is known to begin with the items of the first:
+    their bytes are not compared."""
+    if len(old) < LEAST or len(new) < LEAST:
+        return None
+    old_opening, new_opening = opening_length(old), opening_length(new)
+    front = len(old) - old_opening
+    middle = new[new_opening + front :]
+    if len(middle) > len(new) // 2:
+        return None
+    delta: bytes = packb([old_opening, new[:new_opening], front, 0, middle])
+    return delta
+
+
+def list_body(payload: bytes) -> bytes:
+    """The bytes of a list's items.
+
+    Raises:
+        ValueError: this is no list.
+    """
+    kind = payload[0]
+    if not 0x90 <= kind < 0xA0 and kind not in (0xDC, 0xDD):
+        raise ValueError("this payload is no list")
+    return payload[opening_length(payload) :]
+
+
+def join_list(count: int, bodies: Iterable[bytes]) -> bytes:
+    """A list of so many items by their bytes.
+
+    >>> join_list(3, [b"\x01\x02", b"\x03"]) == packb([1, 2, 3])
+    True
+    """
+    if count < 16:
+        opening = bytes((0x90 + count,))
+    elif count < 1 << 16:
+        opening = b"\xdc" + count.to_bytes(2)
+    else:
+        opening = b"\xdd" + count.to_bytes(4)
+    return b"".join((opening, *bodies))
 
 
 def apply_deltas(whole: bytes, deltas: Iterable[bytes]) -> bytes:

@@ -16,15 +16,14 @@ from weakref import WeakSet
 from ..errors import DamagedError, UnknownTypeError, UnserializableError
 from .class_codecs import is_bare_text
 from .codec import ERROR, FREE_OBJECTS, MAX_NESTING, MAX_OBJECTS, OBJECT, Codec, key_of
+from .delta import Blob
 from .error_codec import BUILTIN_ERRORS, ErrorChain, describe, parts_of, restore
 from .library_codecs import find_codec, find_codec_named
+from .list_encoder import ListEncoder
 from .msgpack import OPTIONS, Ext, packb, unpackb
 from .registry import DEFAULT, AnyClass, Encode, Registry
 from .schema_types import classes_in
 from .strict import TOO_DEEP, StrictEncoder
-
-Blob = tuple[str, bytes]
-"""(format, payload)"""
 
 FORMAT = "msgpack"
 
@@ -146,6 +145,12 @@ class Serializer:
             if not isinstance(error, Exception):  # a KeyboardInterrupt that fell into a hook
                 raise error from None
             raise DamagedError(f"stored bytes cannot be read: {error}") from error
+
+    def make_list_encoder(self) -> ListEncoder | None:
+        """What encodes the values of one channel if they are long lists; None if a subclass has a
+        `dumps` of its own."""
+        own = type(self).dumps is Serializer.dumps
+        return ListEncoder(self.dumps, self._find) if own else None
 
     def dumps_typed(self, value: Any) -> Blob:
         """`dumps` under the name other checkpoint libraries use."""

@@ -11,9 +11,9 @@ from ..serde import Blob
 from ..serde.delta import (
     ALLOWANCE,
     compose_deltas,
+    find_delta,
     is_outweighed,
     length_after,
-    make_delta,
     opening_length,
 )
 from .rows import (
@@ -156,7 +156,7 @@ def _shrink_value(
     if old is not None and old.owner is not None and old.blob is not None and old.blob[0] == form:
         # The row names the base by owner and digest, so that no other value can take its place.
         # Once the deltas down to the whole value weigh more than a new whole one, that is stored.
-        delta = make_delta(old.blob[1], payload)
+        delta = find_delta(old.blob, blob)
         if delta is not None:
             last = ValueDelta(old.owner, old.digest, delta)
             deltas = _join_runs(old.whole, [*old.deltas, last])
@@ -164,9 +164,10 @@ def _shrink_value(
             # What is read may be twice as long as the value: so one that only grows is never
             # stored whole again.
             if not is_outweighed(old.whole + size, len(deltas), 2 * len(payload)):
-                value = ChannelValue(blob, whole=old.whole, deltas=deltas)
+                value = ChannelValue((form, payload), whole=old.whole, deltas=deltas)
                 return value, deltas[-1].base, [form_in_row(form), *deltas[-1]]
-    return ChannelValue(blob, whole=len(payload)), None, [form_in_row(form), None, b"", payload]
+    value = ChannelValue((form, payload), whole=len(payload))
+    return value, None, [form_in_row(form), None, b"", payload]
 
 
 def _join_runs(whole: int, deltas: list[ValueDelta]) -> list[ValueDelta]:
