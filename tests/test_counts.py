@@ -21,7 +21,15 @@ from typing import Annotated, Any, TypedDict
 
 import pytest
 
-from stategraph import END, START, CompiledStateGraph, InMemorySaver, MessagesState, Send, StateGraph
+from stategraph import (
+    END,
+    START,
+    CompiledStateGraph,
+    InMemorySaver,
+    MessagesState,
+    Send,
+    StateGraph,
+)
 from stategraph.checkpoint import Serializer
 from stategraph.checkpoint.sqlite import SqliteSaver
 
