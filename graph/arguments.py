@@ -160,8 +160,9 @@ def read_breakpoints(option: str, given: All | Sequence[str] | None) -> All | Se
     """Names of nodes to stop at, or "*"."""
     if given is None or given == "*":
         return given or ()
-    names = (given,) if isinstance(given, str) or not isinstance(given, Iterable) else given
-    return tuple(plain_name(f"{option} names", name) for name in names)
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        given = (given,)
+    return tuple(plain_name(f"{option} names", name) for name in given)
 
 
 def _command_targets(hint: Any) -> list[str]:
@@ -176,7 +177,9 @@ def _command_targets(hint: Any) -> list[str]:
 def infer_router_name(path: Any) -> str:
     """What a router is called in errors and drawings; "condition" if it has no name of its own."""
     name = getattr(path, "__name__", None) or getattr(path, "name", None)
-    return name if isinstance(name, str) and name != "<lambda>" else "condition"
+    if not isinstance(name, str) or name == "<lambda>":
+        return "condition"
+    return name
 
 
 def number_name(name: str, taken: Mapping[str, Any]) -> str:

@@ -88,7 +88,7 @@ def compile_graph(
     """
     compiler = Compiler(spec)
     state, output = spec.schemas[spec.state_schema], spec.schemas[spec.output_schema]
-    root = ROOT in spec.channels
+    root = ROOT in spec.channels  # the state is one value, not a dict of keys
     app = compiled_class(
         nodes=compiler.make_nodes(),
         channels={**spec.channels, **spec.managed, **compiler.make_channels()},

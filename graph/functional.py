@@ -84,9 +84,12 @@ class TaskFunction(Generic[P, T]):
             RuntimeError: outside of an entrypoint or node, or an async task in a sync run.
         """
         parent: Running = running(f"task {self.name!r}")
-        executor = parent.executor if self._executor is None else self._executor
-        node = self._node if executor is None or executor == LOCAL else self._there(executor)
-        return parent.call(node, (args, kwargs))
+        executor = self._executor
+        if executor is None:
+            executor = parent.executor
+        if executor is None or executor == LOCAL:
+            return parent.call(self._node, (args, kwargs))
+        return parent.call(self._there(executor), (args, kwargs))
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """As a method it is called with its object, like any function."""

@@ -69,7 +69,9 @@ class InputCheck:
                 reasons.append(f"{key!r}, {self.state[key]}")
             else:
                 reasons.append(f"the unknown key {key!r} ({nearest(key, self.keys)})")
-        return ", ".join(reasons) + (", ..." if len(others) > MOST_KEYS else "")
+        if len(others) > MOST_KEYS:
+            reasons.append("...")
+        return ", ".join(reasons)
 
 
 def _read_keys(value: Any) -> Iterable[Any]:
@@ -91,6 +93,7 @@ def _is_node(task: Any) -> bool:
 
 
 def _list_names(keys: frozenset[str]) -> str:
-    names = sorted(keys)
-    shown = ", ".join(map(repr, names[:MOST_NAMES]))
-    return shown + (", ..." if len(names) > MOST_NAMES else "")
+    names = [repr(key) for key in sorted(keys)]
+    if len(names) > MOST_NAMES:
+        names[MOST_NAMES:] = ["..."]
+    return ", ".join(names)

@@ -260,11 +260,13 @@ def _coercer(cls: type) -> Callable[[dict[str, Any]], Any] | None:
     """How nodes get this schema: pydantic validates at every node's entry, a dataclass or
     NamedTuple only binds."""
     if hasattr(cls, "model_fields"):
-        aliases = _aliases(cls)
-        return partial(_renamed, cls, aliases) if aliases else partial(_bound, cls)
+        if aliases := _aliases(cls):
+            return partial(_renamed, cls, aliases)
+        return partial(_bound, cls)
     if is_dataclass(cls):
-        later = [field.name for field in fields(cls) if not field.init]
-        return partial(_built, cls, later) if later else partial(_bound, cls)
+        if later := [field.name for field in fields(cls) if not field.init]:
+            return partial(_built, cls, later)
+        return partial(_bound, cls)
     if issubclass(cls, tuple) and hasattr(cls, "_fields"):
         return partial(_bound, cls)
     return None

@@ -225,12 +225,14 @@ class LocalStore(BaseStore, ABC):
         if op.value is None:
             return Put(namespace, key, None)
         value = check_value(op.value)
+        # MISSING, since None is a choice as well: this item never expires.
         ttl = self._ttl.get("default_ttl") if op.ttl is MISSING else _check_minutes("ttl", op.ttl)
         return Put(namespace, key, value, ttl, self._texts(value, op.index))
 
     def _texts(self, value: Value, index: object) -> list[str]:
         if index is False:
             return []
+        # Checked also in a store without an index, so that a mistake is found before one is added.
         paths: list[Path] | None = None if index is None else parse_fields(index)
         return self._index.texts(value, paths) if self._index else []
 
@@ -281,12 +283,15 @@ class LocalStore(BaseStore, ABC):
     ) -> Result:
         if isinstance(op, ListNamespacesOp):
             return pick_namespaces(self._namespaces(now), op)
-        if isinstance(op, GetOp):
-            row = self._find(op.namespace, op.key, now)
-            found: list[tuple[ItemRow, float | None]] = [] if row is None else [(row, None)]
-        else:
+        found: list[tuple[ItemRow, float | None]] = []
+        if isinstance(op, SearchOp):
             found = self._page(op, now, vectors.queries.get(op.query or ""))
-        if self._ttl.get("refresh_on_read", True) if op.refresh_ttl is None else op.refresh_ttl:
+        elif (row := self._find(op.namespace, op.key, now)) is not None:
+            found = [(row, None)]
+        refresh = op.refresh_ttl
+        if refresh is None:
+            refresh = self._ttl.get("refresh_on_read", True)
+        if refresh:
             touched.extend(row for row, _ in found if row.ttl is not None)
         if isinstance(op, SearchOp):
             return [SearchItem(**_parts(row), score=score) for row, score in found]

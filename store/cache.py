@@ -116,7 +116,7 @@ class InMemoryCache(BaseCache):
         with self._lock:
             now = self._clock()
             for key, (blob, ttl) in pairs.items():
-                self._entries[key] = (blob, None if ttl is None else now + ttl)
+                self._entries[key] = (blob, _expiry(now, ttl))
                 self._entries.move_to_end(key)
             self._make_room(now)
 
@@ -221,7 +221,7 @@ class SqliteCache(BaseCache):
         with self._transaction(write=True):
             now = self._clock()
             for key, ((encoding, data), ttl) in pairs.items():
-                expires = None if ttl is None else now + ttl
+                expires = _expiry(now, ttl)
                 self._database.execute(_SET, (*_place(key), encoding, data, expires))
             self._database.execute(_SWEEP, (now,))
 
@@ -251,3 +251,8 @@ class SqliteCache(BaseCache):
 def _place(key: FullKey) -> tuple[bytes, bytes]:
     namespace, name = key
     return encode_namespace(namespace), name.encode("utf-8", "surrogatepass")
+
+
+def _expiry(now: float, ttl: float | None) -> float | None:
+    """When an entry that lives for `ttl` seconds expires; None for never."""
+    return None if ttl is None else now + ttl

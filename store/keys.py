@@ -86,6 +86,7 @@ def _text(text: str) -> bytes:
 
 
 def _float(number: float) -> bytes:
+    # Any NaN is one key, though no two of them are equal and their bits may differ.
     return b"nan" if number != number else struct.pack(">d", number)
 
 
@@ -185,7 +186,9 @@ class _Encoder:
         return _pack(b"m", *(part for pair in sorted(pairs) for part in pair))
 
     def kind(self, value: Any) -> bytes:
-        return self.named(type(value)) if self.code_counts else _text(_name(type(value)))
+        if self.code_counts:
+            return self.named(type(value))
+        return _text(_name(type(value)))
 
     def named(self, value: Any) -> bytes:
         if isinstance(value, ModuleType):
@@ -388,4 +391,4 @@ def _differing(one: Any, two: Any) -> list[str]:
 
 
 def _list_names(names: list[str]) -> str:
-    return ", ".join(map(repr, names)) if names else "all of it"
+    return ", ".join(map(repr, names)) or "all of it"

@@ -95,9 +95,9 @@ def find(value: Any, path: tuple[str | int, ...]) -> Any:
     True
     """
     for step in path:
-        if isinstance(step, str):
-            value = value.get(step, MISSING) if isinstance(value, dict) else MISSING
-        elif isinstance(value, list) and -len(value) <= step < len(value):
+        if isinstance(step, str) and isinstance(value, dict):
+            value = value.get(step, MISSING)
+        elif isinstance(step, int) and isinstance(value, list) and -len(value) <= step < len(value):
             value = value[step]
         else:
             return MISSING
@@ -126,9 +126,11 @@ def _children(value: Any, step: str | int | Every) -> list[Any]:
     if not isinstance(step, Every):
         found = find(value, (step,))
         return [] if found is MISSING else [found]
-    if isinstance(value, list):
+    if isinstance(value, list):  # both `*` and `[*]` take all items
         return value
-    return list(value.values()) if isinstance(value, dict) and step is Every.CHILD else []
+    if isinstance(value, dict) and step is Every.CHILD:
+        return list(value.values())
+    return []
 
 
 class _PathReader:

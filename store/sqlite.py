@@ -207,7 +207,9 @@ class _File:
         if this_machine() != self.machine:
             raise StorageError(f"{self.path!r} is an SQLite file on another machine, {_ADVICE}")
         if identity_of(self.path) != self.inode:
-            raise StorageError(f"{self.path!r} is not the SQLite file of the store here, {_ADVICE}")
+            raise StorageError(
+                f"{self.path!r} is missing here or is not the SQLite file of the store, {_ADVICE}"
+            )
         return self.store(f"file:{quote(self.path)}?mode=rw", **self.options)
 
 

@@ -95,22 +95,31 @@ class Index(AsyncCaller):
             ValueError: the function gave other than one finite vector of `dims` numbers per text.
         """
         texts, asked = list(dict.fromkeys(documents)), list(dict.fromkeys(queries))
-        found = _settle(self._documents(texts)) if texts else []
-        wanted = _settle(self._queries(asked)) if asked else []
+        found = self._call(self._documents, texts)
+        wanted = self._call(self._queries, asked)
         return Vectors(self._check(texts, found), self._check(asked, wanted))
+
+    def _call(self, embed: _Embed, texts: list[str]) -> Any:
+        # A model is not asked about nothing: a call of a service costs time and money.
+        return _settle(embed(texts)) if texts else []
 
     async def aembed(self, documents: Iterable[str], queries: Iterable[str]) -> Vectors:
         """`embed` for coroutines; a plain function runs on a thread of the index's own."""
         texts, asked = list(dict.fromkeys(documents)), list(dict.fromkeys(queries))
-        found = await self._call(self._documents, texts) if texts else []
-        wanted = await self._call(self._queries, asked) if asked else []
+        found = await self._await(self._documents, texts)
+        wanted = await self._await(self._queries, asked)
         return Vectors(self._check(texts, found), self._check(asked, wanted))
 
-    async def _call(self, embed: _Embed, texts: list[str]) -> Any:
+    async def _await(self, embed: _Embed, texts: list[str]) -> Any:
+        if not texts:
+            return []
         is_async = inspect.iscoroutinefunction(embed) or inspect.iscoroutinefunction(
             type(embed).__call__
         )
-        result = embed(texts) if is_async else await self._acall(embed, texts)
+        if is_async:
+            return await embed(texts)
+        result = await self._acall(embed, texts)
+        # A plain function may return an awaitable, as a lambda around a coroutine function does.
         return await result if inspect.isawaitable(result) else result
 
     def _check(self, texts: list[str], vectors: Sequence[Sequence[float]]) -> dict[str, Vector]:

@@ -1202,11 +1202,11 @@ def test_another_file_by_the_same_name_is_not_taken_for_it(tmp_path):
         with pytest.raises(StorageError, match="an SQLite file on another machine.*: use a PostgresStore"):
             dataclasses.replace(opens, machine="another")()
         path.rename(tmp_path / "b.db")
-        with pytest.raises(StorageError, match=r"'.*/a.db' is not the SQLite file of the store"):
+        with pytest.raises(StorageError, match=r"'.*/a.db' is missing here or is not the SQLite file of the store"):
             opens()
         assert not path.exists()
         path.write_bytes(b"")
-        with pytest.raises(StorageError, match="there is no"):
+        with pytest.raises(StorageError, match="is missing here or is not the SQLite file"):
             opens()
         assert path.read_bytes() == b""
         path.unlink()

@@ -245,7 +245,10 @@ def function_name(function: Callable[..., Any]) -> str:
     if module in ("__main__", "__mp_main__"):
         main = sys.modules["__main__"]
         spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
-        module = spec.name if spec is not None else Path(file).stem if file else module
+        if spec is not None:  # python -m
+            module = spec.name
+        elif file:  # python path/to/script.py
+            module = Path(file).stem
     return f"{module}:{named.__qualname__}"
 
 
