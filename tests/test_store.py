@@ -1210,7 +1210,7 @@ def test_another_file_by_the_same_name_is_not_taken_for_it(tmp_path):
             opens()
         assert path.read_bytes() == b""
         path.unlink()
-        with pytest.raises(StorageError, match=r"its file '.*/a.db' is gone"):
+        with pytest.raises(StorageError, match=r"its file '.*/a.db' no longer exists"):
             store.reopen()
 
 
