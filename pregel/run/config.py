@@ -211,11 +211,9 @@ def _warn_of_slips(
             meant = key
         if meant is None or (meant in COORDINATES and meant in configurable):
             continue
-        why = (
-            "is not a setting"
-            if meant != key
-            else "has no effect " + ("here" if flat else "inside `configurable`")
-        )
+        why = "is not a setting"
+        if meant == key:
+            why = "has no effect here" if flat else "has no effect inside `configurable`"
         warn(f"config: {key!r} {why}; did you mean {_way_to_set(meant)}?")
 
 

@@ -85,10 +85,9 @@ def _loop(run: Run, machine: Machine, passed: int) -> Effects:
         if not tasks:
             return
         # Stop before it starts?
-        counts = len(tasks) > 1 or not tasks[0].node.hidden
-        if counts and taken >= settings.limit:
+        taken += len(tasks) > 1 or not tasks[0].node.hidden
+        if taken > settings.limit:
             raise _limit_reached(run, tasks)
-        taken += counts
         if before and machine.tick > passed and _stops_before(run, tasks):
             return
         if settings.control.drain_reason is not None:

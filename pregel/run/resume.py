@@ -288,20 +288,17 @@ def move_answers(
     moved: dict[str, str] = {}
     records: dict[str, TaskRecord] = {}
     for (record, old_ns), task in zip(before, tasks, strict=True):
-        digits, shown = task_digits(old_ns), {question.id for question in record.interrupts}
-        kept = {
-            q: answer
-            for q, answer in record.answers.items()
-            if q[TASK] == digits and q not in shown
-        }
-        if kept:
-            records[task.id] = TaskRecord(
-                answers={moved_id(q, task.ns): answer for q, answer in kept.items()}
-            )
-        moved.update((q, moved_id(q, task.ns)) for q in answers.by_id if q[TASK] == digits)
+        digits = task_digits(old_ns)
+        own = [q for q in (*record.answers, *answers.by_id) if q[TASK] == digits]
+        moved.update((q, moved_id(q, task.ns)) for q in own)
+        # What was answered before the open questions stays; those are open again.
+        closed = {*own} & record.answers.keys() - {question.id for question in record.interrupts}
+        if closed:
+            kept = {moved[q]: record.answers[q] for q in record.answers if q in closed}
+            records[task.id] = TaskRecord(answers=kept)
     run.position.replace_records(records)
     route = run.replay.route
-    inside = [q for q in answers.by_id if q not in moved]
+    inside = [q for q in answers.by_id if q not in moved]  # questions of nested graphs
     if route is not None:
         inside = [q for q in inside if not route.stages and q in route.asked]
     answers.move(moved, inside[0] if inside else None)
