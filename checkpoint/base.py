@@ -178,7 +178,8 @@ class BaseCheckpointSaver(Closable):
         Args:
             config: thread, namespace and, as `checkpoint_id`, the *parent's* id (absent: no
                 parent).
-            new_versions: the channels that changed since the parent; only these need storing anew.
+            new_versions: the channels that changed since the parent; only these must be stored
+                again.
 
         Returns:
             The config that names the new checkpoint.
@@ -241,7 +242,7 @@ class BaseCheckpointSaver(Closable):
         of its parts."""
 
     def delete_thread(self, thread_id: str) -> None:
-        """Forget a thread with all its namespaces; an unknown one is no error."""
+        """Delete a thread with all its namespaces; an unknown thread is not an error."""
         raise NotImplementedError(f"{type(self).__name__} must define delete_thread()")
 
     def delete_for_runs(self, run_ids: Collection[str]) -> None:
@@ -280,7 +281,7 @@ class BaseCheckpointSaver(Closable):
         """Copy a thread whole: all namespaces, checkpoints with their ids and order, and writes.
 
         Raises:
-            ValueError: there is no such thread, or the target is one already.
+            ValueError: the source does not exist, or the target already does.
         """
         raise NotImplementedError(f"{type(self).__name__} must define copy_thread()")
 

@@ -83,7 +83,7 @@ class Encryption(Integrity):
         """Keys in hexadecimal or base64, separated by white space or commas; the first encrypts.
 
         Raises:
-            ValueError: there is none, or one is neither; says which, and shows none.
+            ValueError: there is none, or one is neither; the text says which, and shows no key.
 
         >>> Encryption.from_text("00" * 32 + " AAECAwQFBgcICQoLDA0ODw==")
         Encryption(2 keys)
@@ -138,7 +138,7 @@ class Encryption(Integrity):
 
 
 def key_id(key: bytes) -> bytes:
-    """A few bytes by which a row tells its key. They say nothing of the key itself."""
+    """A few bytes that identify the key of a row. They reveal nothing about the key itself."""
     return sha256(b"stategraph key id" + key).digest()[:KEY_ID]
 
 

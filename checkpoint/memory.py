@@ -305,7 +305,7 @@ class InMemorySaver(BuiltinSaver):
     # -- forget and copy ----------------------------------------------------------------------
 
     def delete_thread(self, thread_id: str) -> None:
-        """Forget a thread with all its namespaces; an unknown one is no error."""
+        """Delete a thread with all its namespaces; an unknown thread is not an error."""
         check_names(thread_id)
         with self._lock:
             self._threads.pop(str(thread_id), None)
@@ -354,7 +354,7 @@ class InMemorySaver(BuiltinSaver):
         """Copy a thread whole: all namespaces, checkpoints with their ids and order, and writes.
 
         Raises:
-            ValueError: there is no such thread, or the target is one already.
+            ValueError: the source does not exist, or the target already does.
         """
         check_names(source, target)
         with self._lock:

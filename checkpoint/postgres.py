@@ -68,7 +68,7 @@ class PostgresSaver(SqlSaver):
         retention: which checkpoints to forget as runs go on; None keeps all.
 
     Raises:
-        StorageError: the text is no connection string.
+        StorageError: the string is not a connection string.
         TypeError: `conn` is none of these.
         ValueError: `pool_size` or `timeout` is not above 0.
     """

@@ -194,7 +194,7 @@ def coordinates(config: RunnableConfig) -> tuple[str, str, str | None]:
     """The (thread id, namespace, checkpoint id or None) that a config names.
 
     Raises:
-        ValueError: the config names no thread, or one of these is no text.
+        ValueError: the config has no thread_id, or one of these is not valid Unicode.
     """
     configurable = config.get("configurable") or {}
     thread_id = configurable.get("thread_id")

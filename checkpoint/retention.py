@@ -26,7 +26,7 @@ class Retention:
 
     Raises:
         ValueError: neither is given, or `keep_last` is less than 1.
-        TypeError: `older_than` is no timedelta.
+        TypeError: `older_than` is not a timedelta.
     """
 
     keep_last: int | None = None
@@ -47,7 +47,7 @@ def check_retention(retention: Retention | None) -> Retention | None:
     """What a saver was given.
 
     Raises:
-        TypeError: it is something else: told now, not by a commit in the middle of a run.
+        TypeError: it is something else; raised here, not by a commit in the middle of a run.
     """
     if retention is not None and not isinstance(retention, Retention):
         raise TypeError(
@@ -66,7 +66,7 @@ class RetentionLimits:
 
     Raises:
         ValueError: `keep_last` is negative.
-        TypeError: `older_than` is no timedelta.
+        TypeError: `older_than` is not a timedelta.
     """
 
     keep_last: int | None = None
@@ -125,7 +125,7 @@ def nearest_kept(
     """The nearest ancestor of a checkpoint that is kept.
 
     Args:
-        parents: id → id of the parent. Parents that were put by hand may lead in a circle.
+        parents: id → id of the parent. Parents stored by `put` may form a cycle.
     """
     # A parent that nobody knows was forgotten before: the chain of ancestors ends there.
     parent, passed = parents.get(id), {id}
@@ -147,7 +147,7 @@ def check_several(names: Collection[str], what: str) -> frozenset[str]:
 
     Raises:
         TypeError: it is a single string.
-        ValueError: one of them is no text.
+        ValueError: one of them is not a string.
     """
     if isinstance(names, str):
         raise TypeError(f"{what} must be a list, got a string: pass [{names!r}]")

@@ -24,7 +24,7 @@ class RemoteCall:
     Attributes:
         node: the node's name, for people.
         payload: what `serve` takes.
-        parts: what `Executor.share` returned for the large parts; `serve` wants their bytes, in
+        parts: what `Executor.share` returned for the large parts; `serve` takes their bytes, in
             this order.
         sends_events: the function may send events, and somebody listens.
     """

@@ -145,7 +145,7 @@ def run_call(
     """Serve a call in a worker.
 
     Args:
-        topic: where to log events, and the id of the call's inbox; None if nobody listens.
+        topic: where to log events, and the id of the call's inbox; None if no events are wanted.
 
     Returns:
         What `serve` returned; and the id of this start of the call, with the number of events it

@@ -115,7 +115,7 @@ class Frames:
             call: the id of the call that it must belong to; None for any.
 
         Raises:
-            DamagedFrame: it belongs to another call, or is no frame at all.
+            DamagedFrame: it belongs to another call, or is not a frame at all.
             TimeoutError: it has not come.
             EOFError, OSError: the other side has ended.
         """

@@ -50,7 +50,7 @@ def resolve_executor(given: Any) -> Executor:
 
     Raises:
         TypeError: it is none of these, or cannot run nodes.
-        ValueError: a text that is no executor's name.
+        ValueError: a string that does not name an executor.
     """
     if isinstance(given, Executor):
         return given

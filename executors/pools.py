@@ -279,7 +279,7 @@ def run_call(
     """Serve a call in a worker.
 
     Args:
-        address: of the mailbox, and its key; None if nobody listens.
+        address: of the mailbox, and its key; None if no events are wanted.
         id: of the call's inbox.
 
     Returns:

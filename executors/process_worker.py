@@ -19,7 +19,7 @@ from .frames import ANSWER, CALL, EVENT, PART, DamagedFrame, Frame, Frames
 from .worker import serve
 
 DAMAGED = os.EX_PROTOCOL
-"""The exit code of a process that was sent what is no frame."""
+"""The exit code of a process that received something other than a frame."""
 
 
 def main(end: int, driver: int) -> None:

@@ -138,7 +138,7 @@ class CallResult:
         value: what the function returned; None if it raised.
         error: what it raised; of an interrupt, why the answer was rejected.
         writes: what it wrote besides its result (`push_message`).
-        paused: it asked, and there is no answer.
+        paused: it asked a question that has no answer yet.
         asked: how many questions without a key it came to.
         questions: those without an answer, each with where it is shown.
         raised: the questions of the signal that left the function.

@@ -81,7 +81,7 @@ class RemoteFunction:
         """Submit a call and wait for it. Whatever ends the wait ends the call too.
 
         Args:
-            alone: no other call that is suspected of killing workers may run meanwhile.
+            alone: no other call that is suspected of killing workers may run at the same time.
         """
         with self.executor.quarantine if alone else nullcontext():
             handle = self.executor.submit(call, event_handler(task))

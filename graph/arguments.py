@@ -99,7 +99,7 @@ def read_policies(
     """The retry policies of a node, as a tuple. `where` names the node in errors.
 
     Raises:
-        TypeError: one is no RetryPolicy.
+        TypeError: one is not a RetryPolicy.
         InvalidGraphError: one has a number that makes no sense.
     """
     if given is None:

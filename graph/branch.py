@@ -225,7 +225,7 @@ class BranchWriter(Writer):
 
 
 def _advice(answer: Any) -> str:
-    """What a router probably meant by an answer that is no destination."""
+    """What a router probably meant by a result that is not a destination."""
     if isinstance(answer, Command):
         return "; return a Command from the node, not from its router"
     return "" if isinstance(answer, str) else advice(answer)

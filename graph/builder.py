@@ -61,7 +61,7 @@ class StateGraph(Generic[StateT, ContextT, InputT, OutputT]):
 
     Raises:
         InvalidGraphError: a schema cannot be used, or two schemas declare one key differently.
-        TypeError: the context schema is no class.
+        TypeError: the context schema is not a class.
 
     >>> from typing import Annotated, TypedDict
     >>> from operator import add
@@ -400,7 +400,7 @@ class StateGraph(Generic[StateT, ContextT, InputT, OutputT]):
         return app
 
     def snapshot(self) -> GraphSpec:
-        """What the builder has been told so far, as a record that stays as it is."""
+        """What has been declared so far, as a frozen record."""
         return GraphSpec(
             nodes=dict(self.nodes),
             edges=frozenset(self.edges),

@@ -31,7 +31,7 @@ class CompiledStateGraph(Pregel[StateT, ContextT, InputT, OutputT]):
 
     Attributes:
         builder: the `StateGraph`, which may have changed since.
-        spec: what the builder had been told when it was compiled.
+        spec: what the builder had declared when it was compiled.
     """
 
     builder: Any  # the builder's module imports this one

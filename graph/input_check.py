@@ -41,7 +41,7 @@ class InputCheck:
     def __call__(self, value: Any) -> None:
         """Refuse an input that no key can be read from; warn of keys that are dropped.
 
-        A graph inside another is given the keys of both by design, so they are no mistake there.
+        A graph inside another is given the keys of both by design, so they are not mistakes there.
 
         Raises:
             InvalidUpdateError: it is neither a dict nor a schema instance, or has no key of the

@@ -62,7 +62,7 @@ def read_schema(schema: Any) -> Schema:
     per key. Any other type is the whole state in one channel.
 
     Raises:
-        InvalidGraphError: it is no type, declares no keys, or one of its annotations cannot be
+        InvalidGraphError: it is not a type, declares no keys, or one of its annotations cannot be
             used.
     """
     cls = typing.get_origin(schema) or schema
@@ -293,7 +293,7 @@ def _built(cls: Any, later: list[str], values: dict[str, Any]) -> Any:
 
 
 def _aliases(model: Any) -> dict[str, str]:
-    """Field name → the name its constructor wants."""
+    """Field name → the name that its constructor takes."""
     found = {}
     for name, field in model.model_fields.items():
         alias = field.validation_alias if field.validation_alias is not None else field.alias

@@ -1,4 +1,4 @@
-"""What a builder was told, as frozen records that `validate`, `compile` and drawings read."""
+"""What a builder declares, as frozen records that `validate`, `compile` and drawings read."""
 
 from __future__ import annotations
 

@@ -57,8 +57,9 @@ Channels = Mapping[str, BaseChannel[Any, Any, Any] | type[ManagedValue]]
 class Pregel(Portable, StoredThreads, Generic[StateT, ContextT, InputT, OutputT]):
     """A graph of nodes that talk through channels, run in supersteps.
 
-    `StateGraph.compile` usually makes it; to make one by hand is the low-level way to describe a
-    graph. It holds no state of runs: any number of threads and event loops may use it at once.
+    `StateGraph.compile` usually makes it; constructing one directly is the low-level way to
+    describe a graph. It holds no state of runs: any number of threads and event loops may use it at
+    once.
 
     Args:
         nodes: the nodes by name.
@@ -191,7 +192,7 @@ class Pregel(Portable, StoredThreads, Generic[StateT, ContextT, InputT, OutputT]
             EmptyInputError: there is nothing to do.
             GraphRecursionError: the call reached `recursion_limit` with work left.
             InvalidUpdateError: the writes of a superstep cannot be applied.
-            CheckpointConflictError: another run has gone on with the thread meanwhile.
+            CheckpointConflictError: another run has continued the thread in the meantime.
             Exception: whatever a node raised, with a note that names its task.
         """
         call = read_options(options)
@@ -303,7 +304,7 @@ class Pregel(Portable, StoredThreads, Generic[StateT, ContextT, InputT, OutputT]
         )
 
     def _run(self, input: Any, config: RunnableConfig | None, call: Call) -> Run:
-        """One call of this graph, with `debug` as the call wants it."""
+        """One call of this graph, with the `debug` that the call sets."""
         graph = (
             self
             if call.debug is None

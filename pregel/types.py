@@ -268,7 +268,7 @@ class RetryPolicy(NamedTuple):
 class CachePolicy:
     """Reuse a node's result for equal inputs. Needs a cache on the graph.
 
-    Functions are told apart by name, code and what they hold: closures, defaults, an object's
+    Functions are distinguished by name, code and what they hold: closures, defaults, an object's
     attributes. A function that holds a value which changes, such as a counter, therefore never
     finds its results, unless it has a `key_func`: then what it holds is read only once. If a node's
     key differs in every call, a `RuntimeWarning` says so once.

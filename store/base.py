@@ -157,7 +157,7 @@ class BaseStore(Closable):
     """
 
     is_stategraph_store = True
-    """By this the engine knows a parameter that wants the store, without loading this module."""
+    """By this the engine knows a parameter that takes the store, without loading this module."""
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
         """Do several things at once; the results come in the order of the ops.
@@ -220,7 +220,7 @@ class BaseStore(Closable):
         self.batch([PutOp(namespace, str(key), value, index, ttl)])
 
     def delete(self, namespace: Namespace, key: str) -> None:
-        """Forget an item; one that is not there is no error."""
+        """Delete an item; a missing one is not an error."""
         self.batch([PutOp(namespace, str(key), None)])
 
     def search(

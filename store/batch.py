@@ -43,7 +43,7 @@ from .vectors import NO_VECTORS, Index, Vector, Vectors, parse_fields
 
 MINUTE = 60.0
 SWEEP_INTERVAL = 5.0
-"""Minutes between two sweeps of a sweeper that is told nothing else."""
+"""Minutes between two sweeps, unless the store is configured otherwise."""
 
 MAX_MINUTES = 1e12
 """The longest time to live, two million years; so that no sum overflows."""
@@ -124,7 +124,7 @@ class LocalStore(BaseStore, ABC):
 
     def _transaction(self, write: bool, alone: bool = False) -> AbstractContextManager[Any]:
         """Around the reads, then around the writes of a batch; `alone`: there is only one, and it
-        is no search."""
+        is not a search."""
         return nullcontext()
 
     @abstractmethod
@@ -193,7 +193,7 @@ class LocalStore(BaseStore, ABC):
                 sweep: it is done.
 
         Raises:
-            ValueError: the interval is no number above 0.
+            ValueError: the interval is not a number above 0.
         """
         minutes = _check_minutes("sweep_interval_minutes", sweep_interval_minutes)
         minutes = minutes or self._ttl.get("sweep_interval_minutes") or SWEEP_INTERVAL

@@ -53,7 +53,7 @@ def parse(text: object) -> Path:
     """Read a path.
 
     Raises:
-        ValueError: it is no string or does not follow the grammar.
+        ValueError: it is not a string, or does not follow the grammar.
 
     >>> parse("a.b[-1]")
     ('a', 'b', -1)

@@ -39,7 +39,7 @@ PAGE = 200
 """Rows that a search reads at first, for it may need no more."""
 
 TRIES = 5
-"""How often a batch is begun anew before its error is told."""
+"""How often a batch is tried again before its error is raised."""
 
 NEWEST = 2**62
 """A number beyond all puts."""
@@ -141,7 +141,7 @@ class PostgresStore(LocalStore):
             one statement.
 
     Raises:
-        StorageError: the text is no connection string.
+        StorageError: the string is not a connection string.
         TypeError: `conn` is none of these.
         ValueError: `pool_size` or `timeout` is not above 0.
     """

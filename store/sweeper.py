@@ -11,7 +11,7 @@ _log = logging.getLogger(__name__)
 
 
 class Sweeper:
-    """Sweeps until it is told to stop. One thread at most.
+    """Sweeps until it is stopped. One thread at most.
 
     Args:
         sweep: removes what has expired.

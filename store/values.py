@@ -24,7 +24,7 @@ def check_value(value: object) -> Value:
     """A private copy of a value that is to be stored.
 
     Raises:
-        ValueError: it is no mapping, or something in it is not JSON. Types count: a tuple would
+        ValueError: it is not a mapping, or something in it is not JSON. Types count: a tuple would
             come back as a list, an enum as its value, so they are refused. The text names the
             place.
 

@@ -92,7 +92,7 @@ class Index(AsyncCaller):
         """Embed; an async function runs to its end in a loop of its own.
 
         Raises:
-            ValueError: the function gave other than one finite vector of `dims` numbers per text.
+            ValueError: the function did not return one finite vector of `dims` numbers per text.
         """
         texts, asked = list(dict.fromkeys(documents)), list(dict.fromkeys(queries))
         found = self._call(self._documents, texts)

@@ -57,7 +57,7 @@ def import_named(name: str) -> Any:
     """What `module:name` names; modules of the working directory are found too.
 
     Raises:
-        ImportError, AttributeError, ValueError: there is no such thing.
+        ImportError, AttributeError, ValueError: it cannot be found.
     """
     module, colon, attribute = name.partition(":")
     if not colon:

@@ -357,7 +357,7 @@ def every_run_that_was_told_ok_is_in_the_final_state(harness: Harness) -> None:
 
 QUESTION = "inner"
 LATE = ("CheckpointConflictError", "UnknownInterruptError", "EmptyInputError")
-"""What whoever answers second is told."""
+"""The error that the second answer gets."""
 
 
 def answer(saver: BaseCheckpointSaver, name: str, note: Note, meet: Callable[[], Any]) -> bool:

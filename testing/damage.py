@@ -26,7 +26,7 @@ def damage_sqlite(path: Path | str, random: Random) -> str:
     delete a row.
 
     Args:
-        path: a file that nobody has open.
+        path: a file that is not open anywhere.
 
     Returns:
         What was done.

@@ -17,7 +17,7 @@ from .graphs import LogState, answers, appending, asking, looping, shown, thread
 from .harness import Harness
 
 Script = Callable[[Harness, Any], list[Any]]
-"""What a program does with a thread of a saver, and what it saw meanwhile."""
+"""What a program does with a thread of a saver, and what it sees of it."""
 
 
 def as_in_memory(harness: Harness, script: Script) -> None:

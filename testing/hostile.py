@@ -52,7 +52,7 @@ def scalars(random: Random, words: list[str]) -> Any:
 
 
 class Pair:
-    """A saver and its oracle: every call goes to both, and both must answer alike."""
+    """A saver and its oracle: every call goes to both, and both must give the same answer."""
 
     def __init__(self, harness: Harness) -> None:
         self.harness = harness

@@ -84,7 +84,7 @@ def a_full_storage_refuses_whole_steps_and_goes_on_when_there_is_room(harness: H
 
 
 def _fill(harness: Harness, room: int) -> int:
-    """Commit until there is no room; whether that happened."""
+    """Commit until the storage is full; whether that happened."""
     run = harness.run()
     run.step("start", a=0)
     error: Exception | None = None

@@ -79,7 +79,7 @@ class SaverChecks:
     """How much the checks that repeat do; 1 takes seconds, 100 many minutes."""
 
     seed = 0
-    """Where chance begins. A failing check tells it."""
+    """The seed of random choices. A failing check names it."""
 
     skip: Mapping[str, str] = {}
     """Checks that are known to fail, by name, and why. They are shown as skipped."""

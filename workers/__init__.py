@@ -2,7 +2,7 @@
 and its savers.
 
 `Queue` takes jobs and gives their results, a `Worker` runs them. Needs `stategraph[postgres]`;
-Postgres is the queue, there is no broker.
+Postgres is the queue; there is no other broker.
 """
 
 from importlib import import_module as _load

@@ -64,7 +64,7 @@ class Queue(AsyncCaller):
         timeout: seconds to wait for a connection, another session's lock, or a statement's answer.
 
     Raises:
-        StorageError: the text is no connection string.
+        StorageError: the string is not a connection string.
         TypeError, ValueError: `conn` or `graph` is none of these.
     """
 
@@ -145,7 +145,7 @@ class Queue(AsyncCaller):
             UnserializableError: the input cannot be stored; names the place.
             ValueError: a job of another graph has this `run_id` on this thread.
             ConnectionLostError: the answer was lost, so whether it is submitted is not known.
-                Submit it again under the same `run_id`, which the error's note tells.
+                Submit it again under the same `run_id`, which is in the error's note.
             StorageError: the database refused or is out of reach; nothing is submitted.
         """
         return self.submit_many(
@@ -269,7 +269,7 @@ class Queue(AsyncCaller):
             wait: seconds to wait for its end; None for as long as it takes, 0 to look only.
 
         Raises:
-            LookupError: there is none, or it was forgotten.
+            LookupError: there is none, or it was deleted.
             StorageError: the database was out of reach for `timeout` seconds, however long `wait`
                 is. Ask again.
         """

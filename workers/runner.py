@@ -136,7 +136,7 @@ class JobRunner:
             return None
 
     def _claimed(self, job: Job) -> AbstractContextManager[None]:
-        """A context in which the saver knows what the claim has told, if it is one that can."""
+        """A context in which the saver knows what the claim says, if it is one that can use it."""
         saver = self._saver
         return saver.claimed(job) if isinstance(saver, WorkerSaver) else nullcontext()
 

@@ -58,7 +58,7 @@ class Worker:
             one statement.
 
     Raises:
-        TypeError: it is no compiled graph.
+        TypeError: it is not a compiled graph.
         ValueError: it has no name of its own and none is given, its saver lives in memory, or a
             number is not above 0.
     """

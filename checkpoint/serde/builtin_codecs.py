@@ -71,7 +71,7 @@ def _pairs(flat: list[Any]) -> Iterator[tuple[Any, Any]]:
 
 
 def _flat_alone(value: dict[Any, Any]) -> list[Any]:
-    """`_flat` for types that take attributes, which nobody sees in them."""
+    """`_flat` for types that accept attributes, which their contents do not show."""
     if vars(value):
         raise TypeError(f"it has attributes of its own: {', '.join(map(repr, vars(value)))}")
     return _flat(value)

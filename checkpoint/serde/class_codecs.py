@@ -67,7 +67,8 @@ def is_storable(cls: type) -> bool:
 
 
 def is_pydantic(cls: type) -> bool:
-    """Whether this is a pydantic model, told by its marks: pydantic is not imported just to ask."""
+    """Whether this is a pydantic model, by its attributes: pydantic is not imported just for
+    that."""
     return hasattr(cls, "__pydantic_fields_set__") and hasattr(cls, "model_construct")
 
 

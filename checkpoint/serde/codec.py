@@ -44,8 +44,8 @@ class Codec:
         style: what the parts of the encoded form are to the user: items, elements of a set, pairs,
             fields, nothing of their own (a value), or a form that the user's encoder chose.
         parts: value → the parts that its bytes depend on, as a tuple, quicker than `encode`; None
-            if that cannot be told.
-        error: an exception that is stored by its parts, as `error_codec` tells.
+            if that is not known.
+        error: an exception that is stored by its parts, as `error_codec` describes.
     """
 
     cls: type

@@ -99,7 +99,7 @@ class GrownBlob(tuple[str, bytes]):
 
 
 def find_delta(old: Blob, new: Blob) -> bytes | None:
-    """`make_delta` of two payloads, which need not be looked at if it is known."""
+    """`make_delta` of two payloads, which are not read if it is known."""
     if isinstance(new, GrownBlob) and new.base is old[1]:
         return new.delta
     return make_delta(old[1], new[1])
@@ -123,7 +123,7 @@ def list_body(payload: bytes) -> bytes:
     """The bytes of a list's items.
 
     Raises:
-        ValueError: this is no list.
+        ValueError: this is not a list.
     """
     kind = payload[0]
     if not 0x90 <= kind < 0xA0 and kind not in (0xDC, 0xDD):

@@ -109,7 +109,7 @@ def _array(numpy: Any) -> Codec:
 
 
 def _scalar(numpy: Any, cls: type) -> Codec:
-    """Text and bytes are stored as such: NumPy's own ways to get at them lose the NULs at their
+    """Text and bytes are stored unchanged: NumPy's own ways to get at them lose the NULs at their
     end."""
 
     def encode(value: Any) -> list[Any]:

@@ -58,8 +58,8 @@ class Registry:
                 instance. A process can load only the subclasses that it has defined.
 
         Raises:
-            TypeError: this is no class, or one that needs `encode` and `decode`; or these are given
-                for subclasses.
+            TypeError: this is not a class, or one that needs `encode` and `decode`; or these are
+                given for subclasses.
         """
         if is_typeddict(cls):
             return cls

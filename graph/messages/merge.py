@@ -135,7 +135,7 @@ def merge_messages(left: Any, right: Any, rewrite: bool) -> list[Any]:
 
     Raises:
         ValueError: one side is None; the message to remove is not there; a role is missing.
-        TypeError: something is no message.
+        TypeError: something is not a message.
     """
     if left is None or right is None:
         raise missing_error("left" if left is None else "right")

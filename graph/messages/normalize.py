@@ -1,7 +1,7 @@
 """What counts as a message: the short forms, ids, removals. Pure; nothing here knows a list.
 
-Messages are told by their shape: plain dicts (`{"role", "content", "id"}`) or any objects with an
-`id`. No model library is loaded here.
+Messages are recognized by their shape: plain dicts (`{"role", "content", "id"}`) or any objects
+with an `id`. No model library is loaded here.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def normalize(given: Any, rewrite: bool) -> Any:
 
     Raises:
         ValueError: the role is unknown or missing.
-        TypeError: this is no message.
+        TypeError: this is not a message.
     """
     message = with_id(to_message(given))
     return to_openai(message) if rewrite else message
@@ -77,7 +77,7 @@ def to_message(given: Any) -> Any:
 
     Raises:
         ValueError: the role is unknown or missing.
-        TypeError: this is no message.
+        TypeError: this is not a message.
     """
     if isinstance(given, dict):
         if not isinstance(given.get("role", given.get("type")), str):

@@ -57,7 +57,7 @@ def add_messages(left: Any = _UNSET, right: Any = _UNSET, *, format: Format | No
     Raises:
         ValueError: one side is missing or None; the message to remove is not there; a role is
             unknown or missing; the format is unknown.
-        TypeError: something is no message.
+        TypeError: something is not a message.
 
     >>> said = add_messages([], [("user", "hi"), {"role": "user", "content": "ho", "id": "2"}])
     >>> said = add_messages(said, {"role": "user", "content": "hello", "id": "2"})
