@@ -209,7 +209,7 @@ class BranchWriter(Writer):
         if self.ends is not None:
             try:
                 step = self.ends[step]
-            except (KeyError, TypeError):
+            except (KeyError, TypeError):  # TypeError: it cannot be a key at all, such as a list
                 allowed = ", ".join(repr(key) for key in self.ends)
                 raise InvalidRouteError(
                     f"node {task.name!r}: the result of its router {self.name!r} must be a key of "

@@ -134,6 +134,7 @@ class Compiler:
         self.targets: dict[str, list[str]] = {}
         self.joins_of: dict[str, list[str]] = {}
         self.joins_into: dict[str, list[str]] = {}
+        # Sorted, so that the same graph always makes the same writes in the same order.
         for start, end in sorted(spec.edges):
             if end != END:
                 self.targets.setdefault(start, []).append(end)
@@ -150,6 +151,7 @@ class Compiler:
             if node.defer:
                 found[triggers[name]] = LastValueAfterFinish(Any)
             else:
+                # Several tasks may lead to a node in one superstep: it runs once, without an error.
                 found[triggers[name]] = EphemeralValue(Any, guard=False)
         for join in self.joins:
             found[join.channel] = join.make_channel()
@@ -232,6 +234,8 @@ class Compiler:
         ]
         fixed += [(channel, name) for channel in self.joins_of.get(name, ())]
         writers: list[Writer] = [StateWriter(scope, fixed)]
+        # Keys that the state lacks are errors in strict graphs, except in an input. Where they are
+        # allowed, a router without a schema of its own sees them as well.
         lenient = name == START or not self.scope.strict
         for label, branch in spec.branches.get(name, {}).items():
             reads = schema if branch.schema is None else spec.schemas[branch.schema]

@@ -96,6 +96,7 @@ def _is_type(schema: Any) -> bool:
     if schema is None or schema is Any or isinstance(schema, (str, bytes, int, float)):
         return False
     if isinstance(schema, type):
+        # A built-in type may be a state of one value; an empty class of the user's is a mistake.
         return schema is not object and (schema.__module__ == "builtins" or not _is_bare(schema))
     return typing.get_origin(schema) is not None
 
@@ -177,6 +178,7 @@ def _reducer(key: str, metadata: tuple[Any, ...]) -> Callable[[Any, Any], Any] |
         raise InvalidGraphError(
             f"key {key!r} has several reducers: {', '.join(map(repr, fitting))}; keep one"
         )
+    # A callable in the last place was meant as the reducer; others may be pydantic's validators.
     if not fitting and candidates and candidates[-1] is metadata[-1]:
         raise InvalidGraphError(
             f"key {key!r}: the reducer {candidates[-1]!r} must take exactly two positional "
@@ -223,9 +225,8 @@ def _resolve(cls: type) -> dict[str, Any]:
         return typing_extensions.get_type_hints(cls, include_extras=True)
     except NameError:
         pass
-    except (
-        Exception
-    ) as error:  # an annotation may be any text, and evaluating it may raise anything
+    except Exception as error:
+        # An annotation may be any string, and evaluating it may raise anything.
         raise InvalidGraphError(
             f"schema {cls.__name__}: an annotation cannot be resolved: {error!r}"
         ) from error
@@ -288,7 +289,7 @@ def _built(cls: Any, later: list[str], values: dict[str, Any]) -> Any:
     made = cls(**{key: value for key, value in values.items() if key not in later})
     for key in later:
         if key in values:
-            object.__setattr__(made, key, values[key])
+            object.__setattr__(made, key, values[key])  # also of a frozen dataclass
     return made
 
 

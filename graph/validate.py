@@ -124,11 +124,12 @@ def find_unreachable(graph: GraphSpec) -> Iterator[str]:
     """A sentence for every node that nothing is declared to lead to."""
     leads = find_successors(graph)
     reached: set[str] = set()
+    # An error handler is reached by a failure, not by an edge.
     border = [START, *graph.handlers()]
     while border:
         ends = leads.get(border.pop(), set())
         if ANYWHERE in ends:
-            return
+            return  # this router may reach every node
         fresh = ends - reached
         reached |= fresh
         border.extend(fresh)
@@ -145,6 +146,7 @@ def find_starving(graph: GraphSpec) -> Iterator[str]:
     """A sentence for every join that waits for a node which a router may not choose."""
     if not graph.joins:
         return
+    # A node with a plain edge or a join into it also runs when no router chooses it.
     certain = {end for _, end in graph.edges} | {join.target for join in graph.joins}
     perhaps = _chosen_nodes(graph) - certain
     for join in graph.joins:

@@ -87,6 +87,7 @@ class InMemoryStore(LocalStore):
         self._change(namespace, key, None)
 
     def _change(self, namespace: Namespace, key: str, to: tuple[int, ItemRow] | None) -> None:
+        # What was there before, so that a batch that fails half-way can be rolled back.
         self._undo.append((namespace, key, self._rows.get(namespace, {}).get(key)))
         self._set(namespace, key, to)
 
@@ -96,7 +97,7 @@ class InMemoryStore(LocalStore):
             return
         rows = self._rows.get(namespace, {})
         rows.pop(key, None)
-        if not rows:
+        if not rows:  # an empty namespace must not be listed, nor take memory
             self._rows.pop(namespace, None)
 
     def _touch(self, row: ItemRow, expires: float) -> None:
