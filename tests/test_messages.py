@@ -13,7 +13,7 @@ import subprocess
 import weakref
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import pytest
 from conftest import Drive
@@ -45,7 +45,7 @@ from stategraph.graph import (
 )
 from stategraph.graph.messages import emit_message_delta
 from stategraph.graph.messages import merge as room
-from stategraph.pregel.run.tokens import emitter, is_message, unstreamed
+from stategraph.pregel.run.tokens import emitter, is_message, is_removal, unstreamed
 
 ROOT = Path(__file__).resolve().parents[1]
 CLEAR = RemoveMessage(id=REMOVE_ALL_MESSAGES)
@@ -280,8 +280,8 @@ def test_appending_to_a_long_list_touches_only_what_is_new(long: list[Any], monk
     channel = MESSAGES.from_checkpoint(long)
     channel.preview([[]])  # a loaded list is looked at once
     touched = []
-    real = room.message_id
-    monkeypatch.setattr(room, "message_id", lambda message: touched.append(message) or real(message))
+    real = room.Normalizer.read
+    monkeypatch.setattr(room.Normalizer, "read", lambda self, message: touched.append(message) or real(self, message))
 
     def write(message: Any) -> Any:
         channel.preview([message])  # as for a router
@@ -724,7 +724,25 @@ print(app.get_state(thread).values["messages"] == [HumanMessage("hi", id="1"), A
 """
 
 
-def test_messages_of_langchain_are_stored_where_the_program_has_loaded_it(tmp_path: Path) -> None:
+LANGCHAIN_CHUNKS = """
+from functools import reduce
+from operator import add
+from langchain_core.messages import AIMessageChunk
+from stategraph.graph.messages.models import add_up
+
+def call(n):
+    return {"name": "f" if n == 0 else None, "args": "{" if n == 0 else "1", "id": "c" if n == 0 else None, "index": 0}
+
+usage = {"input_tokens": 1, "output_tokens": 2, "total_tokens": 3}
+texts = [AIMessageChunk(content=text, id="1", response_metadata={"m": "x"} if text == "a" else {}) for text in "abc"]
+calls = [AIMessageChunk(content="", id="1", tool_call_chunks=[call(n)], usage_metadata=usage) for n in range(5)]
+blocks = [AIMessageChunk(content=[{"type": "text", "text": text, "index": 0}], id="1") for text in "abc"]
+print(*(add_up(chunks) == reduce(add, chunks) for chunks in (texts, calls, blocks)))
+"""
+
+
+def run_with_langchain(code: str, tmp_path: Path) -> str:
+    """What a program prints where LangChain is installed."""
     python = Path(os.environ.get("STATEGRAPH_PEER_PYTHON", ROOT / ".bench" / "bin" / "python"))
     if not python.exists():
         if os.environ.get("STATEGRAPH_REQUIRE_PEER") == "1":
@@ -732,5 +750,50 @@ def test_messages_of_langchain_are_stored_where_the_program_has_loaded_it(tmp_pa
         pytest.skip(f"LangChain is not installed: no {python} (run `make peer`)")
     (tmp_path / "stategraph").symlink_to(ROOT)
     env = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    ran = subprocess.run([python, "-P", "-c", LANGCHAIN], env=env, capture_output=True, text=True, timeout=60)
-    assert (ran.stdout, ran.returncode) == ("True\n", 0), ran.stderr
+    ran = subprocess.run([python, "-P", "-c", code], env=env, capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
+def test_messages_of_langchain_are_stored_where_the_program_has_loaded_it(tmp_path: Path) -> None:
+    assert run_with_langchain(LANGCHAIN, tmp_path) == "True\n"
+
+
+class Extras(BaseModel, extra="allow"):
+    content: str = ""
+    id: str | None = None
+
+
+@pytest.mark.parametrize("declared", [{"role": "remove"}, {"type": "remove"}])
+def test_what_is_removed_may_be_said_in_any_attribute(declared: dict[str, str]) -> None:
+    """Of a pydantic model: a field, one of its extras, a class attribute, a property, or made up on demand."""
+
+    class Declared(Extras):
+        role: Any = None
+        type: Any = None
+
+    class Attribute(Extras):
+        role: ClassVar[Any] = declared.get("role")
+        type: ClassVar[Any] = declared.get("type")
+
+    class Computed(Extras):
+        @property
+        def role(self) -> Any:
+            return declared.get("role")
+
+        @property
+        def type(self) -> Any:
+            return declared.get("type")
+
+    class OnDemand(Extras):
+        def __getattr__(self, name: str) -> Any:
+            return declared.get(name)
+
+    for removal in (Declared(**declared), Extras(**declared), Attribute(), Computed(), OnDemand()):
+        assert is_removal(removal), removal
+    for other in (Declared(), Extras(role="user"), Extras(), Model(content="")):
+        assert not is_removal(other), other
+
+
+def test_the_sum_of_langchain_chunks_is_theirs(tmp_path: Path) -> None:
+    assert run_with_langchain(LANGCHAIN_CHUNKS, tmp_path) == "True True True\n"

@@ -11,7 +11,7 @@ from threading import Lock
 from typing import Any
 
 from ...pregel.run.tokens import is_removal, message_id
-from .normalize import is_chunk, list_messages, normalize, removes_all
+from .normalize import Normalizer, list_messages, removes_all
 
 
 class MessageIndex:
@@ -35,21 +35,9 @@ class MessageIndex:
         self.version = 0
         self.messages: list[Any] = []
         self.places: dict[Any, int] = {}
-        keep, places = self.messages.append, self.places
-        plain: set[type] = set()  # classes of objects that are messages as they are
-        for at, message in enumerate(given):
-            cls = message.__class__
-            id = None  # unless there is nothing to normalize, as for most
-            if not rewrite:
-                if cls is dict:
-                    id = message.get("id") if "role" in message else None
-                elif cls in plain:
-                    id = message.id
-            if not id:
-                message = normalize(message, rewrite)
-                id = message_id(message)
-                if not isinstance(message, dict) and not is_chunk(message.__class__):
-                    plain.add(message.__class__)
+        keep, places, read = self.messages.append, self.places, Normalizer(rewrite).read
+        for at, each in enumerate(given):
+            message, id = read(each)
             keep(message)
             places[id] = at
 
@@ -94,12 +82,12 @@ class Merge:
         Raises:
             ValueError: a message to remove is not there.
         """
+        read = Normalizer(self.rewrite).read
         for each in new:
             if is_removal(each):
                 self._remove(message_id(each))
                 continue
-            message = normalize(each, self.rewrite)
-            id = message_id(message)
+            message, id = read(each)
             at = self._find(id)
             if at is None:
                 self.new_places[id] = self.length + len(self.added)

@@ -55,7 +55,42 @@ def list_messages(side: Any) -> list[Any]:
 
 def removes_all(message: Any) -> bool:
     """Whether this removes every message before it."""
-    return is_removal(message) and message_id(message) == REMOVE_ALL_MESSAGES
+    id = message_id(message)  # looked at first: it is quicker to get, and says no for most
+    return isinstance(id, str) and id == REMOVE_ALL_MESSAGES and is_removal(message)
+
+
+class Normalizer:
+    """Normalizes many messages: most are as a list holds them, which is soon seen.
+
+    Args:
+        rewrite: bring contents to OpenAI's form.
+    """
+
+    __slots__ = ("_plain", "rewrite")
+
+    def __init__(self, rewrite: bool) -> None:
+        self.rewrite = rewrite
+        self._plain: set[type] = set()  # classes of objects that are messages as they are
+
+    def read(self, given: Any) -> tuple[Any, Any]:
+        """The message, and its id.
+
+        Raises:
+            ValueError, TypeError: as `normalize`.
+        """
+        cls = given.__class__
+        id = None
+        if not self.rewrite:
+            if cls is dict:
+                id = given.get("id") if given.get("role").__class__ is str else None
+            elif cls in self._plain:
+                id = given.id
+        if id:
+            return given, id
+        message = normalize(given, self.rewrite)
+        if message is given and not isinstance(given, dict) and not is_chunk(cls):
+            self._plain.add(cls)
+        return message, message_id(message)
 
 
 def normalize(given: Any, rewrite: bool) -> Any:

@@ -47,8 +47,12 @@ def is_message(value: Any) -> bool:
 def is_removal(value: Any) -> bool:
     """Whether this orders a message to be removed: its `role` or `type` is "remove"."""
     if isinstance(value, dict):
-        return _says_remove(value.get("role")) or _says_remove(value.get("type"))
-    return _says_remove(_attribute(value, "role")) or _says_remove(_attribute(value, "type"))
+        role, kind = value.get("role"), value.get("type")
+    else:
+        role, kind = _attribute(value, "role"), _attribute(value, "type")
+    return (isinstance(role, str) and role == "remove") or (
+        isinstance(kind, str) and kind == "remove"
+    )
 
 
 def _attribute(value: Any, name: str) -> Any:
@@ -72,10 +76,6 @@ def _may_only_be_extra(cls: type, name: str) -> bool:
         if "__getattr__" in own and base.__module__.partition(".")[0] != "pydantic":
             return False
     return True
-
-
-def _says_remove(word: Any) -> bool:
-    return isinstance(word, str) and word == "remove"
 
 
 def message_id(message: Any) -> Any:
