@@ -294,10 +294,10 @@ class Pregel(Portable, StoredThreads, Generic[StateT, ContextT, InputT, OutputT]
         **options: Unpack[Options],
     ) -> list[Any]:
         """`batch` for coroutines."""
-        from .drivers.abatch import side_by_side
+        from .drivers import aio
 
         configs = spread(config, len(inputs))
-        return await side_by_side(
+        return await aio.side_by_side(
             [partial(self.ainvoke, i, c, **options) for i, c in zip(inputs, configs, strict=True)],
             concurrency(configs),
             return_exceptions,

@@ -61,7 +61,9 @@ PREGEL = """
     run.open_tasks
     run.update_state
     run.loop
-    drivers.pool drivers.forks drivers.timeslice drivers.steps
+    drivers.forks drivers.timeslice drivers.steps
+    drivers.batch
+    drivers.pool
     drivers.journal
     drivers.ajournal
     superstep.outcome
@@ -70,6 +72,7 @@ PREGEL = """
     drivers.awaits
     drivers.abatch
     drivers.futures drivers.afutures
+    drivers.driver
     drivers.threads
     drivers.aio
     run.explain pickling
@@ -100,7 +103,6 @@ DEFERRED = {
     (".pregel.app", ".pregel.drivers.aio"): "asyncio is loaded by those who await",
     (".pregel.thread_api", ".pregel.run.update_state"): "loaded by those who edit a thread",
     (".pregel.thread_api", ".pregel.drivers.aio"): "asyncio is loaded by those who await",
-    (".pregel.app", ".pregel.drivers.abatch"): "asyncio is loaded by those who await",
     (".pregel.thread_api", ".pregel.run.explain"): "loaded when somebody asks why a node did not run",
     (".pregel.thread_api", ".pregel.drivers.timeslice"): "asyncio is loaded by those who await",
     (".checkpoint.threads", "asyncio"): "asyncio is loaded by those who await",

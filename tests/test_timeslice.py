@@ -13,7 +13,7 @@ import pytest
 
 from stategraph import END, START, CompiledStateGraph, InMemorySaver, Send, StateGraph
 from stategraph.pregel import thread_api as state
-from stategraph.pregel.drivers import abatch, aio, timeslice
+from stategraph.pregel.drivers import abatch, aio, driver, timeslice
 
 MILLISECOND = 0.001
 MOST = timeslice.HOLD + 2 * MILLISECOND
@@ -36,7 +36,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    for module in (abatch, aio, state, timeslice):
+    for module in (abatch, aio, driver, state, timeslice):
         monkeypatch.setattr(module, "monotonic", lambda: clock.now)
     return clock
 

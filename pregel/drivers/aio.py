@@ -1,5 +1,4 @@
-"""The async driver: it performs what the loop asks for on the caller's event loop, and nothing
-else.
+"""The async driver: what the loop of a run asks for happens on the caller's event loop.
 
 Coroutines run here; a node that is a plain function runs on a worker thread, so that it cannot hold
 up the loop.
@@ -8,50 +7,35 @@ up the loop.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextvars import copy_context
+from functools import partial
 from time import monotonic
 from typing import Any
 
-from ..errors import GraphAbandoned, GraphBubbleUp
-from ..run.effects import Claim, Effects, GiveWay, Load, RunTasks, Save
-from ..run.loop import supersteps
+from ..errors import GraphAbandoned
+from ..run.effects import Effects
 from ..run.run import Run
-from ..superstep.outcome import StepLimit
 from ..superstep.task import Task
-from .abatch import AsyncBatch, wants_out
+from . import batch
+from .abatch import AsyncBatch
 from .afutures import AsyncCalls
 from .ajournal import AsyncJournal
 from .awaits import AWAITS, arun_task, in_context
-from .loading import load
+from .driver import Driver, ReaderLeft
 from .pool import MAX_THREADS
-from .steps import arun_steps
-from .threads import ReaderLeft, note_loss
+from .steps import PAUSE, arun_steps
 from .timeslice import time_slices
 
 
 async def drive(run: Run, effects: Effects | None = None) -> None:
     """Carry a run (or other effects on its thread) through to the end; nobody reads."""
-    loop = supersteps(run) if effects is None else effects
-    driver = AsyncDriver(run)
-    slices = time_slices()
-    slice_end = slices.end()
+    driver = AsyncDriver(run, effects)
     ended = note_nested_run(run.parent) if run.parent is not None else None
     try:
-        for effect in loop:
-            if effect.__class__ is RunTasks:
-                # Here all is stored and nothing runs: a good place to be cancelled.
-                if monotonic() > slice_end:
-                    slice_end = await slices.give_way()
-                await driver.run_tasks(effect)
-            elif effect.__class__ is not GiveWay:
-                await driver.perform(effect)
-            elif monotonic() > slice_end:
-                slice_end = await slices.give_way()
-        await driver.settle()
+        await arun_steps(driver.advance())
     except BaseException as error:
-        await driver.abort(loop, error)
+        await driver.abort_whole(error)
         _end_quietly(error)
         raise
     finally:
@@ -82,181 +66,60 @@ def note_nested_run(task: Task) -> asyncio.Future[None]:
 
 async def stream(run: Run) -> AsyncGenerator[Any, None]:
     """Carry a run through, handing over each chunk before anything further is done."""
-    loop = supersteps(run)
     driver = AsyncDriver(run)
-    out = run.output.open(driver.wake)
-    slices = time_slices()
-    slice_end = slices.end()
+    steps, chunks = driver.advance(), run.output.open(driver.wake)
     try:
-        for effect in loop:
-            if effect.__class__ is GiveWay:
-                if monotonic() > slice_end:
-                    slice_end = await slices.give_way()
-                continue
-            if effect.__class__ is not RunTasks:
-                # Before the reader sees chunks of what is being stored.
-                await driver.perform(effect)
-                continue
-            while True:
-                while out:
-                    yield out.popleft()
-                    if monotonic() > slice_end:  # the reader may never wait either
-                        slice_end = await slices.give_way()
-                if monotonic() > slice_end:
-                    slice_end = await slices.give_way()
-                await driver.run_tasks(effect)
-                if effect.finished:
-                    break
-        await driver.settle()
+        while await arun_steps(steps) is PAUSE:
+            while chunks:
+                yield chunks.popleft()
+                if monotonic() > driver.slice_end:  # the reader may never wait either
+                    await driver.give_way()
     except GeneratorExit:
-        await driver.abort(loop, ReaderLeft())
+        await driver.abort_whole(ReaderLeft())
         raise
     except BaseException as error:
-        await driver.abort(loop, error)
-        # A cancellation does not wait for the reader.
-        while out and isinstance(error, (Exception, GraphBubbleUp)):
-            yield out.popleft()
+        await driver.abort_whole(error)
+        while chunks:
+            yield chunks.popleft()
         _end_quietly(error)
         raise
-    while out:
-        yield out.popleft()
-        if monotonic() > slice_end:
-            slice_end = await slices.give_way()
+    while chunks:
+        yield chunks.popleft()
+        if monotonic() > driver.slice_end:
+            await driver.give_way()
 
 
-class AsyncDriver:
-    """Answers the effects of one loop."""
+class AsyncDriver(Driver):
+    """Answers the effects of one loop on an event loop."""
 
-    __slots__ = ("_batch", "_ended", "_journal", "_limit", "_loop", "_run", "_waiter")
+    waits = AWAITS
+    on_loop = True
 
-    def __init__(self, run: Run) -> None:
-        self._run = run
+    def __init__(self, run: Run, effects: Effects | None = None) -> None:
         self._loop = asyncio.get_running_loop()
-        self._batch: AsyncBatch[Task] | None = None
-        self._ended: deque[Task] = deque()
-        self._waiter: asyncio.Future[None] | None = None
-        self._journal = None if run.thread.saver is None else AsyncJournal(run, self._loop)
-        run.use_driver(self._journal, self._open_calls)
-        self._limit = (
-            None if run.settings.step_timeout is None else StepLimit(run.settings.step_timeout)
-        )
+        self._slices = time_slices()
+        self.slice_end = self._slices.end()
+        super().__init__(run, effects)
 
-    def _open_calls(self, run: Run) -> AsyncCalls:
-        """The mid-task calls of the run; may be asked for from any thread."""
+    def make_journal(self, run: Run) -> AsyncJournal:
+        return AsyncJournal(run, self._loop)
+
+    def make_calls(self, run: Run) -> AsyncCalls:
         return AsyncCalls(run, self._loop)
 
-    def wake(self) -> None:
-        """A chunk is waiting for the reader; may be called from any thread."""
-        if asyncio._get_running_loop() is self._loop:
-            self._notice()
-        else:
-            try:
-                self._loop.call_soon_threadsafe(self._notice)
-            except RuntimeError:  # the loop is closed: nobody reads any longer
-                pass
+    def run_alone(self, task: Task) -> Any:
+        return in_context(copy_context(), arun_task(task))
 
-    def _notice(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+    def make_batch(self, tasks: Sequence[Task]) -> AsyncBatch[Task]:
+        limit = self._run.settings.config.get("max_concurrency") or _width(tasks)
+        return AsyncBatch(arun_task, tasks, limit, self.end, _is_coroutine)
 
-    async def perform(self, effect: Any) -> None:
-        """Load or save."""
-        journal = self._journal
-        if journal is None:
-            return  # nothing is stored
-        if isinstance(effect, Save):
-            try:
-                if self._run.saves_in_background:
-                    await journal.flush()  # one step at most is unsaved
-                    journal.post(effect)
-                else:
-                    await journal.store(effect)
-            except BaseException:
-                self._run.output.drop_chunks()
-                raise
-        elif isinstance(effect, Claim):
-            await journal.store(effect)
-        elif isinstance(effect, Load):
-            await arun_steps(load(self._run, effect, AWAITS))
+    async def give_way(self) -> None:
+        self.slice_end = await self._slices.give_way()
 
-    async def settle(self) -> None:
-        """Wait for what is still being saved, and raise what that raised. A cancelled wait does not
-        cut it short."""
-        if self._journal is not None:
-            await self._journal.flush()
-
-    async def run_tasks(self, effect: RunTasks) -> None:
-        """Start the tasks, or wait for more of them."""
-        tasks = effect.tasks
-        if self._batch is None:
-            journal = self._journal
-            if journal is not None and journal.unreported is not None:
-                journal.check()
-            if len(tasks) == 1 and not self._run.output.live:
-                # One task needs no asyncio task of its own (P2-async, P3).
-                await in_context(copy_context(), arun_task(tasks[0]))
-                effect.finished = tasks
-                return
-            if self._limit is not None:
-                tasks = self._limit.detach(tasks)
-            limit = self._run.settings.config.get("max_concurrency") or width(tasks)
-            self._batch = AsyncBatch(tasks, arun_task, limit, self._end)
-            self._batch.start()
-        await self._collect(effect, self._batch)
-        if not effect.open:
-            self._batch = None
-
-    def _end(self, task: Task, error: BaseException | None) -> None:
-        """A task has ended; after a failure (a signal is none) its siblings are cancelled. A
-        function on a worker thread cannot be: it is waited for and its result kept, as in a sync
-        run."""
-        if error is not None and task.error is None:
-            task.fail(error)  # it must not raise; if it does, nobody may wait for ever
-        self._ended.append(task if self._limit is None else self._limit.admit(task))
-        if task.fatal and self._batch is not None and not isinstance(task.error, GraphBubbleUp):
-            self._batch.stop(
-                lambda sibling: sibling.node.call.coro is not None, at_once=wants_out(task.error)
-            )
-        self._notice()
-
-    async def _collect(self, effect: RunTasks, batch: AsyncBatch[Task]) -> None:
-        """Wait for one task, or for all if nobody waits for single ones; take along what else has
-        ended."""
-        watched, ended = self._run.watched, self._ended
-        while batch.open and not (watched and (ended or self._run.output.chunks)):
-            self._waiter = self._loop.create_future()
-            if self._limit is None:
-                await self._waiter
-            else:
-                await self._in_time(self._limit, self._waiter)
-        self._waiter = None
-        effect.finished = tuple(ended)
-        ended.clear()
-        effect.open = batch.open
-
-    async def _in_time(self, limit: StepLimit, waiter: asyncio.Future[None]) -> None:
-        """Wait for a task to end.
-
-        Raises:
-            StepTimeoutError: none has until the superstep's limit. Nobody waits for its tasks any
-                longer.
-        """
-        while not waiter.done():
-            await asyncio.wait([waiter], timeout=limit.remaining())
-            if waiter.done() or limit.remaining() > 0:
-                continue
-            if self._batch is not None:
-                self._batch.cancel()
-            self._batch = None
-            raise limit.expire()
-
-    async def abort(self, loop: Effects, error: BaseException) -> None:
-        """Cancel running tasks, then let the loop keep what was done, even if this task is being
-        cancelled."""
-        self._run.cancel()
-        if self._batch is not None:
-            self._batch.cancel()
-        keeping = asyncio.ensure_future(self._keep(loop, error))
+    async def abort_whole(self, error: BaseException) -> None:
+        """`abort` to its end, even if this task is being cancelled."""
+        keeping = asyncio.ensure_future(arun_steps(self.abort(error)))
         cancelled = False
         while not keeping.done():
             try:
@@ -266,28 +129,27 @@ class AsyncDriver:
         if cancelled and not isinstance(error, asyncio.CancelledError):
             raise asyncio.CancelledError
 
-    async def _keep(self, loop: Effects, error: BaseException) -> None:
-        if self._batch is not None:
-            await self._batch.ended()
-        try:
-            effect = loop.throw(error)
-            while True:
-                if not isinstance(effect, RunTasks):
-                    await self.perform(effect)
-                effect = next(loop)
-        except BaseException as end:
-            note_loss(error, end)
-        finally:
-            loop.close()
-        try:
-            await self.settle()
-        except Exception as end:
-            note_loss(error, end)
+
+def _is_coroutine(task: Task) -> bool:
+    return task.node.call.coro is not None
 
 
-def width(tasks: Sequence[Task]) -> int:
+def _width(tasks: Sequence[Task]) -> int:
     """How many tasks may be under way at once where no limit is set: any number, unless each may
     need a thread."""
-    if len(tasks) <= MAX_THREADS or any(task.node.call.coro is not None for task in tasks):
+    if len(tasks) <= MAX_THREADS or any(map(_is_coroutine, tasks)):
         return len(tasks)
     return MAX_THREADS
+
+
+async def side_by_side(
+    jobs: Sequence[Callable[[], Awaitable[Any]]], limit: int | None, keep_errors: bool
+) -> list[Any]:
+    """`batch.side_by_side` for coroutines, on this event loop."""
+    results: list[Any] = [None] * len(jobs)
+
+    async def work(position: int) -> None:
+        results[position] = await jobs[position]()
+
+    make = partial(AsyncBatch, work)
+    return await arun_steps(batch.side_by_side(results, make, limit, keep_errors))

@@ -25,8 +25,7 @@ class AsyncJournal(Journal):
         self._commit_writes = saver.acommit_writes
         self._in_memory = saver.in_memory
         self._loop = loop
-        self._turn = asyncio.Lock()
-        self._drainer: asyncio.Task[None] | None = None
+        self._drainer: asyncio.Future[None] | None = None  # who holds the lane
 
     def record(self, entry: Save) -> Any:
         """`Journal.record`, from any thread: the loop's own saver methods store it."""
@@ -56,13 +55,13 @@ class AsyncJournal(Journal):
     async def store(self, entry: Entry) -> None:
         """`Journal.store` for coroutines."""
         self._queue.append(entry)
-        if self._in_memory:
-            # Quick: not worth a task of its own, nor what `async with` calls (P4).
-            await self._turn.acquire()
+        if self._in_memory and (self._drainer is None or self._drainer.done()):
+            # Quick: not worth a task of its own (P4). Who comes meanwhile waits for this one.
+            self._drainer = here = self._loop.create_future()
             try:
                 await arun_steps(self._store_queued(entry))
             finally:
-                self._turn.release()
+                here.set_result(None)
         while not entry.done:
             await asyncio.shield(self._start_draining())
         if entry.error is not None:
@@ -74,12 +73,11 @@ class AsyncJournal(Journal):
             await asyncio.shield(self._start_draining())
         self.check()
 
-    def _start_draining(self) -> asyncio.Task[None]:
+    def _start_draining(self) -> asyncio.Future[None]:
         if self._drainer is None or self._drainer.done():
             self._drainer = self._loop.create_task(self._drain())
         return self._drainer
 
     async def _drain(self) -> None:
         with suppress(BaseException):  # it is noted, see `Journal._drain`
-            async with self._turn:
-                await arun_steps(self._store_queued())
+            await arun_steps(self._store_queued())

@@ -119,6 +119,7 @@ class AsyncioWaits:
 
     _locks = KeyLocks(asyncio.Lock)
 
+    run = staticmethod(arun_steps)
     run_task = staticmethod(arun_task)
     attempt = staticmethod(aattempt)
     start = _AsTask

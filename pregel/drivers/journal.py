@@ -143,8 +143,10 @@ class Journal:
         entry.error = error
         if isinstance(entry, Save) and entry.commit is not None and self.broken is None:
             self.broken = error
-        if (entry.posted or entry.of_call) and self.unreported is None:
-            self.unreported = error
+        if entry.posted or entry.of_call:
+            self.unreported = self.unreported or error
+        elif isinstance(entry, Save):
+            self._run.output.drop_chunks()
 
 
 class LanePosition:

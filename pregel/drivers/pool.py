@@ -1,5 +1,5 @@
 """The driver's own place to run tasks: worker threads shared by all runs of the process. Other
-places are in the room `executors/`; for those a thread from here waits.
+places are in the package `executors/`; for those a thread from here waits.
 
 One queue of tasks per superstep, drained by workers that come one at a time and only while tasks
 are left: quick tasks are done by the first worker before a second has started, blocking ones get a
@@ -10,17 +10,22 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from contextvars import Context, copy_context
 from queue import Empty, SimpleQueue
+from time import monotonic
+from typing import Any
 
-from ..superstep.task import Task
+from .batch import Batch, Job
 
 MAX_THREADS = 512
 """Workers per superstep when `max_concurrency` sets no limit."""
 IDLE_SECONDS = 30.0
 """How long a worker thread waits for another job before it ends."""
+TOGETHER, AT_MOST = 0.0002, 0.01
+"""Seconds between the ends of tasks that count as one end, and in all: they are recorded in one
+commit (P16-tasks)."""
 
 
 class ThreadPool:
@@ -67,74 +72,60 @@ POOL = ThreadPool()
 os.register_at_fork(after_in_child=POOL.forget)
 
 
-class Batch:
-    """The tasks of one superstep on worker threads.
+class ThreadBatch(Batch[Job]):
+    """Jobs on worker threads.
 
     Args:
-        execute: runs one task and keeps its outcome on it; must not raise.
-        limit: how many tasks may run at once.
-        done: told each task that has ended, on the thread it ran on.
+        execute: does one job.
     """
 
-    __slots__ = (
-        "_coming",
-        "_context",
-        "_done",
-        "_execute",
-        "_limit",
-        "_lock",
-        "_surplus",
-        "_waiting",
-        "_workers",
-    )
+    __slots__ = ("_coming", "_context", "_execute", "_notice", "_workers")
 
     def __init__(
         self,
-        tasks: Sequence[Task],
-        execute: Callable[[Task], None],
+        execute: Callable[[Job], Any],
+        jobs: Sequence[Job],
         limit: int,
-        done: Callable[[Task], None],
+        done: Callable[[Job, BaseException | None], None],
     ) -> None:
-        self._waiting = deque(tasks)
+        super().__init__(jobs, limit, done)
         self._execute = execute
-        self._limit = limit
-        self._surplus = max(0, len(tasks) - limit)
-        self._done = done
         self._context: Context = copy_context()
-        self._lock = threading.Lock()
+        self._notice = threading.Lock()  # free when there is something to look at
+        self._notice.acquire()
         self._workers = 0
         self._coming = False
 
-    def start(self) -> None:
-        """Call in the first worker; it will call in the next."""
-        self._call_worker()
-
-    def work(self) -> None:
-        """Be one of the workers until no task is waiting."""
+    def start(self, *, here: bool = False) -> None:
+        if not here:
+            self._call_worker()
+            return
         with self._lock:
             self._workers += 1
         self._drain()
 
-    def stop(self) -> list[Task]:
-        """After a failure: take back the tasks that no worker has started, but for those that could
-        have been started together, the first `limit`: no accident of timing decides which of these
-        are run."""
-        with self._lock:
-            count, self._surplus = self._surplus, 0
-        return self._take_back(count)
+    def wake(self) -> None:
+        if self._notice.locked():
+            with suppress(RuntimeError):  # another thread was faster
+                self._notice.release()
 
-    def cancel(self) -> list[Task]:
-        """Take back the tasks that no worker has started."""
-        return self._take_back(len(self._waiting))
+    def wait(self, seconds: float | None = None) -> None:
+        self._notice.acquire(timeout=-1 if seconds is None else seconds)
 
-    def _take_back(self, count: int) -> list[Task]:
-        taken = []
-        for _ in range(count):
-            try:
-                taken.append(self._waiting.pop())
-            except IndexError:  # a worker was faster
-                break
-        return taken
+    def gather(self) -> None:
+        latest, seen = monotonic() + AT_MOST, 0
+        while seen < len(self.ended) < self.open and monotonic() < latest:
+            self._notice.acquire(blocking=False)  # what it tells is seen now
+            seen = len(self.ended)
+            self.wait(TOGETHER)
+
+    def join(self) -> None:
+        while self.open > len(self.ended):
+            self.wait()
+
+    def abandon(self) -> None:
+        """Threads cannot be cancelled, so nobody waits for them."""
+        self.cancel()
 
     def _call_worker(self) -> None:
         with self._lock:
@@ -149,20 +140,23 @@ class Batch:
         self._drain()
 
     def _drain(self) -> None:
-        waiting, context, execute, done = self._waiting, self._context, self._execute, self._done
+        waiting, context, execute = self._waiting, self._context, self._execute
+        done, ended, notice = self._done, self.ended, self._notice
         while True:
             try:
-                task = waiting.popleft()
+                job = waiting.popleft()
             except IndexError:
                 break
             if waiting and not self._coming and self._workers < self._limit:
                 self._call_worker()
+            error: BaseException | None = None
             try:
-                context.copy().run(execute, task)
-            except BaseException as error:
-                # It must not raise. If it does, nobody may wait for ever.
-                if task.error is None:
-                    task.fail(error)
-            done(task)
+                context.copy().run(execute, job)
+            except BaseException as raised:
+                error = raised
+            done(job, error)
+            ended.append(job)
+            if notice.locked():
+                self.wake()
         with self._lock:
             self._workers -= 1

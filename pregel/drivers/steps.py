@@ -3,23 +3,28 @@ them.
 
 Such a procedure yields what it has to wait for, as a method of its `Waits` gives it, and is resumed
 with the result. On threads the method has waited already and gives the result itself. On an event
-loop it gives an awaitable.
+loop it gives an awaitable. Where it yields PAUSE, whoever runs it goes on with something else, and
+runs it on later.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Callable, Generator
 from typing import Any, Protocol, TypeVar
 
 from ..superstep.task import Task
 
 Result = TypeVar("Result")
 Steps = Generator[Any, Any, Result]
+PAUSE: Any = object()
 
 
 class Waits(Protocol):
     """What a run's tasks, their attempts and `@task` calls, and its loading may have to wait
     for."""
+
+    def run(self, steps: Steps[Any]) -> Any:
+        """A procedure, to its end."""
 
     def run_task(self, task: Task) -> Any:
         """A task, policies included, to its end."""
@@ -70,20 +75,21 @@ class Waits(Protocol):
 
 
 def run_steps(steps: Steps[Result]) -> Result:
-    """Run a procedure on this thread."""
+    """Run a procedure on this thread, to its end or to where it pauses."""
     try:
         result = next(steps)
-        while True:
+        while result is not PAUSE:
             result = steps.send(result)
+        return PAUSE  # type: ignore[no-any-return]
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]
 
 
 async def arun_steps(steps: Steps[Result]) -> Result:
-    """Run a procedure on the running event loop."""
+    """Run a procedure on the running event loop, to its end or to where it pauses."""
     try:
-        awaitable: Awaitable[Any] = next(steps)
-        while True:
+        awaitable = next(steps)
+        while awaitable is not PAUSE:
             try:
                 result = await awaitable
             except GeneratorExit:
@@ -92,5 +98,6 @@ async def arun_steps(steps: Steps[Result]) -> Result:
                 awaitable = steps.throw(error)
             else:
                 awaitable = steps.send(result)
+        return PAUSE  # type: ignore[no-any-return]
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]

@@ -129,6 +129,7 @@ class ThreadWaits:
 
     _locks = KeyLocks(threading.Lock)
 
+    run = staticmethod(run_steps)
     run_task = staticmethod(run_task)
     attempt = staticmethod(attempt)
     start = _OnThread

@@ -69,7 +69,8 @@ class Output:
         return self.chunks
 
     def drop_chunks(self) -> None:
-        """Nobody is shown a superstep that could not be stored."""
+        """Show nobody what waits to be handed over: a superstep that could not be stored, or the
+        rest of a run that ends at once."""
         self.chunks.clear()
 
     def _hand_over(self, chunk: Any) -> None:

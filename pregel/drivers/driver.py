@@ -1,0 +1,212 @@
+"""What both drivers do: they perform what the loop of a run asks for, and hand over its chunks.
+
+Written once, as procedures (see `steps`). `threads` and `aio` say how it is waited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from time import monotonic
+from typing import Any
+
+from ..errors import GraphBubbleUp
+from ..run.effects import Effects, GiveWay, Load, RunTasks, Save
+from ..run.loop import supersteps
+from ..run.run import Run
+from ..superstep.outcome import StepLimit
+from ..superstep.task import Task
+from .batch import Batch, wants_out
+from .journal import Journal
+from .loading import load
+from .steps import PAUSE, Steps, Waits
+
+
+class ReaderLeft(BaseException):
+    """Thrown into the loop when the reader of a stream stops early."""
+
+
+class Driver:
+    """Answers the effects of one loop.
+
+    Attributes:
+        waits: how this driver waits.
+        make_journal: makes the journal of a run.
+        make_calls: makes what starts the `@task` calls of a run, on any thread.
+        on_loop: it runs on an event loop, and shares it.
+        slice_end: until when (`monotonic`) it may hold that.
+    """
+
+    waits: Waits
+    make_journal: Callable[[Run], Journal]
+    make_calls: Callable[[Run], Any]
+    on_loop = False
+    slice_end = 0.0
+
+    def __init__(self, run: Run, effects: Effects | None = None) -> None:
+        self._run = run
+        self._effects = supersteps(run) if effects is None else effects
+        self._batch: Batch[Task] | None = None
+        self._journal = None if run.thread.saver is None else self.make_journal(run)
+        run.use_driver(self._journal, self.make_calls)
+        seconds = run.settings.step_timeout
+        self._limit = None if seconds is None else StepLimit(seconds)
+
+    # -- how threads and asyncio differ ------------------------------------------------------------
+
+    def run_alone(self, task: Task) -> Any:
+        """Run the only task of a superstep; None if it has ended."""
+        raise NotImplementedError
+
+    def make_batch(self, tasks: Sequence[Task]) -> Batch[Task]:
+        """Tasks that are to run side by side; tells `end` of each."""
+        raise NotImplementedError
+
+    def give_way(self) -> Any:
+        """Let the event loop's other tasks have their turn."""
+        raise NotImplementedError
+
+    # -- what they have in common ------------------------------------------------------------------
+
+    def advance(self) -> Steps[Any]:
+        """Carry the run through to its end; pause where chunks are to be handed over."""
+        journal, output = self._journal, self._run.output
+        chunks, live, run_alone = output.chunks, output.live, self.run_alone
+        for effect in self._effects:
+            if effect.__class__ is not RunTasks:  # no isinstance: once a superstep (P1)
+                waited = self._perform(effect)
+                if waited is not None:
+                    yield waited
+                continue
+            if self.on_loop and monotonic() > self.slice_end:
+                # Here all is stored and nothing runs: a good place to be cancelled.
+                yield self.give_way()
+            if chunks:
+                yield PAUSE
+            if journal is not None and journal.unreported is not None:
+                journal.check()
+            if len(effect.tasks) == 1 and not live:
+                # One task needs no batch, no worker, no queue and no asyncio task (P1, P2, P3).
+                waited = run_alone(effect.tasks[0])
+                if waited is not None:
+                    yield waited
+                effect.finished = effect.tasks
+                continue
+            yield from self._run_batch(effect)
+            while not effect.finished:  # woken by a chunk
+                yield PAUSE
+                yield from self._run_batch(effect)
+        if journal is not None:
+            yield journal.flush()
+
+    def _perform(self, effect: Any) -> Any:
+        """Store, load, or give way: what is to be waited for; None if there is nothing."""
+        run, journal = self._run, self._journal
+        if isinstance(effect, GiveWay):
+            late = self.on_loop and monotonic() > self.slice_end
+            return self.give_way() if late else None
+        if journal is None:
+            return None  # nothing is stored
+        if isinstance(effect, Load):
+            return self.waits.run(load(run, effect, self.waits))
+        if isinstance(effect, Save) and run.saves_in_background:
+            return self.waits.run(self._save_in_background(journal, effect))
+        return journal.store(effect)  # no generator of its own (P4, P5)
+
+    def _save_in_background(self, journal: Journal, save: Save) -> Steps[None]:
+        """Store while the next superstep runs: so one at most is unsaved."""
+        try:
+            yield journal.flush()
+        except BaseException:
+            self._run.output.drop_chunks()
+            raise
+        journal.post(save)
+
+    def _run_batch(self, effect: RunTasks) -> Steps[None]:
+        """Start the tasks, or wait for more of them: for one, or for all if nobody waits for single
+        ones. Take along what else has ended.
+
+        Raises:
+            StepTimeoutError: no task has ended until the superstep's limit. Nobody waits for them
+                any longer.
+        """
+        run, limit, batch = self._run, self._limit, self._batch
+        watched, chunks = run.watched, run.output.chunks
+        if batch is None:
+            tasks = effect.tasks if limit is None else limit.detach(effect.tasks)
+            batch = self._batch = self.make_batch(tasks)
+            # If nobody waits for single tasks, this thread is the first worker: quick tasks are
+            # done before another thread has woken (P7, P8).
+            batch.start(here=not watched)
+        while batch.open > len(batch.ended) and not (watched and (batch.ended or chunks)):
+            yield batch.wait(None if limit is None else limit.remaining())
+            if limit is not None and not batch.ended and limit.remaining() <= 0:
+                self._batch = None
+                batch.cancel()
+                raise limit.expire()
+        if batch.ended and limit is None and run.records_early:
+            batch.gather()
+        effect.finished = self._take_ended(batch)
+        effect.open = batch.open
+        if not batch.open:
+            self._batch = None
+
+    def _take_ended(self, batch: Batch[Task]) -> Sequence[Task]:
+        ended = batch.take()
+        return ended if self._limit is None else [self._limit.admit(copy) for copy in ended]
+
+    def end(self, task: Task, error: BaseException | None) -> None:
+        """A task has ended. After a failure (a signal is none) no further one is started, but for
+        those that could have been started with it, and coroutines are cancelled. A function on a
+        worker thread cannot be: it is waited for and its result kept."""
+        if error is not None and task.error is None:
+            task.fail(error)  # it must not raise; if it does, nobody may wait for ever
+        if task.fatal and self._batch is not None and not isinstance(task.error, GraphBubbleUp):
+            self._batch.stop(at_once=wants_out(task.error))
+
+    def wake(self) -> None:
+        """A chunk is waiting for the reader; may be called from any thread."""
+        batch = self._batch
+        if batch is not None:
+            batch.wake()
+
+    def abort(self, error: BaseException) -> Steps[None]:
+        """Cut the run short: cancel what is under way, and return the procedure by which it
+        ends."""
+        self._run.cancel()
+        if self._batch is not None:
+            self._batch.cancel()
+        return self._end_by(error)
+
+    def _end_by(self, error: BaseException) -> Steps[None]:
+        """Let running tasks end, then let the loop keep what was done. Its own end is not our
+        concern."""
+        if self._batch is not None:
+            yield self._batch.join()
+            self._take_ended(self._batch)
+            self._batch = None
+        try:
+            effect = self._effects.throw(error)
+            while True:
+                if not isinstance(effect, RunTasks):
+                    waited = self._perform(effect)
+                    if waited is not None:
+                        yield waited
+                effect = next(self._effects)
+        except BaseException as end:
+            _note_loss(error, end)
+        finally:
+            self._effects.close()
+        try:
+            if self._journal is not None:
+                yield self._journal.flush()
+        except BaseException as end:
+            _note_loss(error, end)
+        if not isinstance(error, (Exception, GraphBubbleUp)):
+            self._run.output.drop_chunks()  # Ctrl-C and cancellation do not wait for the reader
+
+
+def _note_loss(error: BaseException, end: BaseException) -> None:
+    """A loop that was thrown `error` ended with `end`. The caller raises the first cause; if
+    keeping what was done has failed as well, that is noted on it."""
+    if end is not error and isinstance(end, Exception) and not isinstance(end, StopIteration):
+        error.add_note(f"Storing the work that was done by then failed as well: {end!r}")
