@@ -73,7 +73,7 @@ async def stream(run: Run) -> AsyncGenerator[Any, None]:
             while chunks:
                 yield chunks.popleft()
                 if monotonic() > driver.slice_end:  # the reader may never wait either
-                    await driver.give_way()
+                    driver.slice_end = await driver.slices.give_way()
     except GeneratorExit:
         await driver.abort_whole(ReaderLeft())
         raise
@@ -86,19 +86,18 @@ async def stream(run: Run) -> AsyncGenerator[Any, None]:
     while chunks:
         yield chunks.popleft()
         if monotonic() > driver.slice_end:
-            await driver.give_way()
+            driver.slice_end = await driver.slices.give_way()
 
 
 class AsyncDriver(Driver):
     """Answers the effects of one loop on an event loop."""
 
     waits = AWAITS
-    on_loop = True
 
     def __init__(self, run: Run, effects: Effects | None = None) -> None:
         self._loop = asyncio.get_running_loop()
-        self._slices = time_slices()
-        self.slice_end = self._slices.end()
+        self.slices = time_slices()
+        self.slice_end = self.slices.end()
         super().__init__(run, effects)
 
     def make_journal(self, run: Run) -> AsyncJournal:
@@ -113,9 +112,6 @@ class AsyncDriver(Driver):
     def make_batch(self, tasks: Sequence[Task]) -> AsyncBatch[Task]:
         limit = self._run.settings.config.get("max_concurrency") or _width(tasks)
         return AsyncBatch(arun_task, tasks, limit, self.end, _is_coroutine)
-
-    async def give_way(self) -> None:
-        self.slice_end = await self._slices.give_way()
 
     async def abort_whole(self, error: BaseException) -> None:
         """`abort` to its end, even if this task is being cancelled."""

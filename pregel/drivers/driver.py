@@ -32,14 +32,14 @@ class Driver:
         waits: how this driver waits.
         make_journal: makes the journal of a run.
         make_calls: makes what starts the `@task` calls of a run, on any thread.
-        on_loop: it runs on an event loop, and shares it.
-        slice_end: until when (`monotonic`) it may hold that.
+        slices: how runs share the event loop; None on threads.
+        slice_end: until when (`monotonic`) this one may hold it.
     """
 
     waits: Waits
     make_journal: Callable[[Run], Journal]
     make_calls: Callable[[Run], Any]
-    on_loop = False
+    slices: Any = None
     slice_end = 0.0
 
     def __init__(self, run: Run, effects: Effects | None = None) -> None:
@@ -61,10 +61,6 @@ class Driver:
         """Tasks that are to run side by side; tells `end` of each."""
         raise NotImplementedError
 
-    def give_way(self) -> Any:
-        """Let the event loop's other tasks have their turn."""
-        raise NotImplementedError
-
     # -- what they have in common ------------------------------------------------------------------
 
     def advance(self) -> Steps[Any]:
@@ -77,9 +73,9 @@ class Driver:
                 if waited is not None:
                     yield waited
                 continue
-            if self.on_loop and monotonic() > self.slice_end:
+            if self.slices is not None and monotonic() > self.slice_end:
                 # Here all is stored and nothing runs: a good place to be cancelled.
-                yield self.give_way()
+                self.slice_end = yield self.slices.give_way()
             if chunks:
                 yield PAUSE
             if journal is not None and journal.unreported is not None:
@@ -102,8 +98,8 @@ class Driver:
         """Store, load, or give way: what is to be waited for; None if there is nothing."""
         run, journal = self._run, self._journal
         if isinstance(effect, GiveWay):
-            late = self.on_loop and monotonic() > self.slice_end
-            return self.give_way() if late else None
+            late = self.slices is not None and monotonic() > self.slice_end
+            return self.waits.run(self._give_way()) if late else None
         if journal is None:
             return None  # nothing is stored
         if isinstance(effect, Load):
@@ -111,6 +107,9 @@ class Driver:
         if isinstance(effect, Save) and run.saves_in_background:
             return self.waits.run(self._save_in_background(journal, effect))
         return journal.store(effect)  # no generator of its own (P4, P5)
+
+    def _give_way(self) -> Steps[None]:
+        self.slice_end = yield self.slices.give_way()
 
     def _save_in_background(self, journal: Journal, save: Save) -> Steps[None]:
         """Store while the next superstep runs: so one at most is unsaved."""
