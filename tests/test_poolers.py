@@ -152,7 +152,7 @@ def test_no_setting_of_ours_stays_in_a_session_that_others_get(pooled: str) -> N
 def test_an_isolation_that_a_saver_cannot_work_with_is_told(pooled: str, database: str) -> None:
     with psycopg.connect(database, autocommit=True) as admin:
         admin.execute(f"ALTER DATABASE {admin.info.dbname} SET default_transaction_isolation = 'repeatable read'")  # type: ignore[arg-type]
-    with pytest.raises(StorageError, match="must be 'read committed', not 'repeatable read'"):
+    with pytest.raises(StorageError, match="must be 'read committed', got 'repeatable read'"):
         PostgresSaver(pooled).setup()
     PostgresSaver(database).setup()
 

@@ -756,7 +756,7 @@ def test_a_submit_of_which_nobody_knows_whether_it_was_done_says_so(postgres: st
             thread.join(30)
         finally:
             server.start()
-        assert "is not known" in str(failed[0]) and "run_id, 'r'" in failed[0].__notes__[0]
+        assert "not known whether" in str(failed[0]) and "run_id='r'" in failed[0].__notes__[0]
     for _ in range(2):
         queue.submit("t", five(), run_id="r")
     assert queue.counts() == {"counting": {"waiting": 1}}
