@@ -14,7 +14,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
-from typing import Any, Final
+from typing import Any
 
 from ..pregel.errors import StateGraphError
 from .labels import edge_text, make_ids, notes, traits
@@ -23,12 +23,12 @@ from .layout.measure import label_size, node_size, title_size
 from .model import GraphModel, GraphNode
 from .nesting import find_reversed
 
-TIMEOUT: Final = 20.0
+TIMEOUT = 20.0
 """Seconds that Graphviz may take."""
-MARGIN: Final = 16.0
+MARGIN = 16.0
 """Around a layout, in px."""
 
-_NODES: Final[dict[str, dict[str, str]]] = {
+_NODES: dict[str, dict[str, str]] = {
     "start": {"shape": "box", "style": "rounded,filled,bold"},
     "end": {"shape": "box", "style": "rounded,filled,bold"},
     "subgraph": {"peripheries": "2"},
@@ -39,7 +39,7 @@ _NODES: Final[dict[str, dict[str, str]]] = {
     "breakpoint": {"color": "#e08000", "penwidth": "2.5"},
     "unreached": {"color": "#999999", "fontcolor": "#999999"},
 }
-_EDGES: Final[dict[str, dict[str, str]]] = {
+_EDGES: dict[str, dict[str, str]] = {
     "conditional": {"style": "dashed"},
     "goto": {"style": "dashed", "arrowhead": "vee"},
     "send": {"style": "dashed", "arrowhead": "normalnormal"},

@@ -10,7 +10,7 @@ from contextlib import suppress
 from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 from ..pregel.errors import nearest
 from .dot import GraphvizMissingError, arrange_with_graphviz, draw_dot, draw_png
@@ -30,7 +30,7 @@ Made = TypeVar("Made", str, bytes)
 LayoutEngine = Literal["builtin", "graphviz"]
 """Where nodes and edges go is decided here, or, if it is asked to, by Graphviz."""
 
-_OF_MERMAID: Final = frozenset((
+_OF_MERMAID = frozenset((
     "curve_style", "node_colors", "wrap_label_n_words", "draw_method", "max_retries", "retry_delay",
     "frontmatter_config", "base_url", "proxies",
 ))  # fmt: skip

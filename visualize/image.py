@@ -13,20 +13,12 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from html import escape
-from typing import Final
 
-_AUTO: Final = re.compile(r'<svg [^>]*class="[^"]*\b(sg-auto-[0-9a-f]{8})"')
-_SIZE: Final = re.compile(r'<svg [^>]*\bwidth="([\d.]+)" height="([\d.]+)"')
-_CLEAR: Final = """
-.NAME{--soft:#7a879a;--line:#7b8798;--goto:#9466ee;--send:#2386bd;--error:#df4f4f}
-.NAME{--cluster:#80889820;--cluster-line:#80889880}
-.NAME .page,.NAME .band{fill:none}
-.NAME text{fill:#7a879a}
-.NAME .silence{fill:#80889838}
-.NAME .name{fill:var(--ink)}
-.NAME .cluster[class*=is-]>.name{fill:var(--soft)}
-.NAME .nested .label rect,.NAME .nested .many rect{fill:var(--page)}
-"""
+from .assets import read_asset
+
+_AUTO = re.compile(r'<svg [^>]*class="[^"]*\b(sg-auto-[0-9a-f]{8})"')
+_SIZE = re.compile(r'<svg [^>]*\bwidth="([\d.]+)" height="([\d.]+)"')
+_CLEAR = "\n" + read_asset("image.css")
 """What stands on the page itself in tones between; what has a ground of its own keeps its
 colours."""
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
-from typing import Final, Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args
 
 from .labels import ANY_NODE, EDGE_KINDS, MANY, NODE_KINDS, drop_illegal, notes, traits, visible
 from .layout.geometry import Box, GraphLayout, Point, Route
@@ -22,14 +22,14 @@ from .theme import FONTS, LIGHT, Theme, style_sheet
 
 State = Literal["waiting", "running", "done", "failed", "paused"]
 
-ANYWHERE: Final = (
+ANYWHERE = (
     "any node, or END: the router does not say; give it a path map or a Literal return annotation"
 )
-MISSING: Final = "there is no such node yet"
-UNREACHED: Final = "nothing declared leads here: it runs only if a Command or a Send names it"
+MISSING = "there is no such node yet"
+UNREACHED = "nothing declared leads here: it runs only if a Command or a Send names it"
 
-LONGEST_BADGE: Final = 80.0
-BOLD: Final = 1.08  # how much wider bold text is
+LONGEST_BADGE = 80.0
+BOLD = 1.08  # how much wider bold text is
 
 
 class Mark(NamedTuple):

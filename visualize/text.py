@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from .labels import MANY, edge_text, traits
 from .layout.cells import CellSizes, TooWideError, arrange_cells
@@ -16,15 +16,15 @@ from .layout.measure import Size, one_line
 from .model import GraphEdge, GraphModel, GraphNode
 from .nesting import lift_edges
 
-WIDEST: Final = 100
+WIDEST = 100
 """Columns. What is wider is told as a list of arrows instead."""
-LONGEST_LABEL: Final = 24
-LONGEST_NAME: Final = 50
+LONGEST_LABEL = 24
+LONGEST_NAME = 50
 
 N, E, S, W, DASHED = 1, 2, 4, 8, 16
-TIPS: Final = (N, S, W, E)
+TIPS = (N, S, W, E)
 """The directions of `Pen.arrows`."""
-UNFRAMED: Final = ("start", "end", "join", "unknown")
+UNFRAMED = ("start", "end", "join", "unknown")
 
 
 class Pen(NamedTuple):
@@ -54,10 +54,10 @@ def _pen(corners: str, solid: str, broken: str, **rest: str) -> Pen:
     return Pen(bends | lines, **rest)
 
 
-ASCII: Final = _pen(
+ASCII = _pen(
     "++++", "-||", ".::", border="++++-|", bold="####=#", dashed="++++.:", arrows="^v<>", many="xn"
 )
-UNICODE: Final = _pen(
+UNICODE = _pen(
     "┌┐└┘", "─│┼", "┄┆┼", border="┌┐└┘─│", bold="╔╗╚╝═║", dashed="┌┐└┘┄┆", arrows="▲▼◀▶", many=MANY
 )
 

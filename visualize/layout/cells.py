@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil, floor, inf
-from typing import Final
 
 from ..model import GraphEdge, GraphModel, GraphNode
 from .arrange import Arranger, Component, Piece, align
@@ -19,10 +18,10 @@ from .measure import Size
 from .ports import End, list_ends, node_of, spread_between
 from .tracks import assign_tracks
 
-GAP: Final = 2  # free cells between neighbours
-PORT_GAP: Final = 3  # from a line to the next one at the same border
-LOOP: Final = 5  # what an edge from a node to itself takes, with a space before its label
-TIPS: Final = 2  # rows of a gap without any track: for tips that point up, and for those down
+GAP = 2  # free cells between neighbours
+PORT_GAP = 3  # from a line to the next one at the same border
+LOOP = 5  # what an edge from a node to itself takes, with a space before its label
+TIPS = 2  # rows of a gap without any track: for tips that point up, and for those down
 
 
 class TooWideError(Exception):

@@ -11,13 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import pairwise
 from statistics import fmean
-from typing import Final
 
 from .grid import Grid, places
 
 Neighbours = list[list[int]]
 Gap = Callable[[int, int], float]
-LARGE: Final = 20_000
+LARGE = 20_000
 """Cells. From here on only the two upper corners are asked."""
 
 

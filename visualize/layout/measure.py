@@ -6,21 +6,21 @@ from __future__ import annotations
 
 import unicodedata
 from itertools import accumulate, takewhile
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from ..model import GraphNode
 
-FONT: Final = 13.0
+FONT = 13.0
 """Of nodes and clusters."""
-SMALL: Final = 11.0
+SMALL = 11.0
 """Of the labels of edges, and of badges."""
 
-LONGEST: Final = 220.0
+LONGEST = 220.0
 """A node's text is cut to this width."""
-LONGEST_LABEL: Final = 150.0
+LONGEST_LABEL = 150.0
 """An edge's label is cut to this width."""
 
-DEFERRED_MARK: Final = 16.0
+DEFERRED_MARK = 16.0
 """Room for the hour-glass in a deferred node."""
 
 
@@ -32,7 +32,7 @@ class Size(NamedTuple):
 
 
 # Widths of a common sans font, in hundredths of its size.
-_WIDTHS: Final = {
+_WIDTHS = {
     **dict.fromkeys("ijl|'!.,:;I", 31),
     **dict.fromkeys(' ()[]{}frt-/\\"`', 40),
     **dict.fromkeys("abcdeghknopqsuvxyz_0123456789J?*", 62),

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Final
 
 from ...pregel.names import NS_END
 from ..model import GraphEdge, GraphModel, GraphNode
@@ -17,12 +16,12 @@ from .measure import Size, label_size, node_size, title_size
 from .ports import APART, APART_SEND, choose_sides, count_enclosed, gather_loops, make_turns
 from .routes import Sheet, draw_loops, draw_route, place_ports, place_rows
 
-ASIDE: Final = 36.0  # from a node to its error handler
-TALL: Final = 60.0  # what is higher stands at the top of its row, the rest in the middle
-INSET: Final = 16.0  # from a cluster's border to what is in it
-TITLE: Final = 30.0  # the same at its top
-MOST_ROOM: Final = 280.0  # how far a node is widened for its edges
-GAPS: Final = (12.0, 18.0, 32.0)  # between neighbours in a row: two edges, edge and node, two nodes
+ASIDE = 36.0  # from a node to its error handler
+TALL = 60.0  # what is higher stands at the top of its row, the rest in the middle
+INSET = 16.0  # from a cluster's border to what is in it
+TITLE = 30.0  # the same at its top
+MOST_ROOM = 280.0  # how far a node is widened for its edges
+GAPS = (12.0, 18.0, 32.0)  # between neighbours in a row: two edges, edge and node, two nodes
 
 
 def arrange(model: GraphModel) -> GraphLayout:

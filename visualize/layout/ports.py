@@ -8,20 +8,20 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise
 from math import sqrt
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from ..model import GraphNode
 from .geometry import Box
 from .grid import Grid, GridItem, GridLink
 
-LEFT: Final = -1
-RIGHT: Final = 1
+LEFT = -1
+RIGHT = 1
 
-APART: Final = 16.0  # between two edges at one border
-APART_SEND: Final = 28.0  # the same for those that bear a mark there
-LOOP: Final = 24.0  # how far an edge from a node to itself goes out
-NESTED: Final = 15.0  # between two of these
-FAN: Final = 3  # who leads to so many nodes is led back to in pairs of straight edges
+APART = 16.0  # between two edges at one border
+APART_SEND = 28.0  # the same for those that bear a mark there
+LOOP = 24.0  # how far an edge from a node to itself goes out
+NESTED = 15.0  # between two of these
+FAN = 3  # who leads to so many nodes is led back to in pairs of straight edges
 
 
 class Port(NamedTuple):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from ..model import GraphNode
 from .geometry import Box, Point, Route
@@ -30,11 +30,11 @@ from .ports import (
     spread,
 )
 
-ROW_GAP: Final = 44.0  # between two rows of nodes
-SEND_MARK: Final = 16.0  # more for the marks of a Send
-LABEL_GAP: Final = 20.0  # between nodes and a row of labels
-NEAR: Final = 32.0  # an edge that goes less far to the side is drawn straight if it can be
-FAR: Final = 1e6
+ROW_GAP = 44.0  # between two rows of nodes
+SEND_MARK = 16.0  # more for the marks of a Send
+LABEL_GAP = 20.0  # between nodes and a row of labels
+NEAR = 32.0  # an edge that goes less far to the side is drawn straight if it can be
+FAR = 1e6
 
 
 class Rows(NamedTuple):

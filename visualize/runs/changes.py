@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 from ...checkpoint.base import RunnableConfig
 from ...pregel.app import Pregel
+from ..assets import read_asset
 from ..labels import TIMES
-from ..theme import FONTS, style_sheet
+from ..theme import style_sheet
 from .diff import DIFF_LIMITS, Change, DiffLimits, diff, draw_html, draw_text
 from .trace import Trace, TraceStep
 from .trace_reader import read_trace
@@ -27,15 +28,7 @@ _SOURCES = {
     "dropped": "dropped by a new input",
 }
 
-_RULES = """
-h4,p{font-family:FONTS;font-size:13px}
-h4{margin:.8em 0 .2em}
-p,pre{margin:.1em 0 .1em 1em;white-space:pre-wrap;overflow-wrap:anywhere}
-ins{color:$done-line;text-decoration:none}
-del{color:$failed-line;text-decoration:none}
-p ins::before{content:"+ "}
-p del::before{content:"- "}
-"""
+_RULES = "\n" + read_asset("runs/changes.css")
 
 
 class StepChanges(NamedTuple):
@@ -90,7 +83,7 @@ class Changes:
                 f"<h4>{escape(headline(step) + _standing(step))}</h4>"
                 f"{told or '<p><i>no change</i></p>'}"
             )
-        name, css = style_sheet("auto", _RULES.replace("FONTS", FONTS))
+        name, css = style_sheet("auto", _RULES)
         return f'<div class="{name}"><style>{css}</style>{"".join(blocks)}</div>'
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:

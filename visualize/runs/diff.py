@@ -12,9 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from html import escape
 from itertools import islice
+from os.path import commonprefix
 from typing import Any, Literal, NamedTuple
 
-from .values import format_value, sanitize
+from .values import format_key, format_value, sanitize
 
 ChangeKind = Literal["added", "removed", "changed", "appended", "edited", "more"]
 """`appended`: items at the end of a list. `edited`: lines of a text, or items of a list or set.
@@ -77,7 +78,7 @@ def diff(before: Any, after: Any, limits: DiffLimits = DIFF_LIMITS) -> tuple[Cha
     a changed 1 2
     log appended 1 2 + 'y'
     """
-    found = _compare((), before, after, limits)
+    found = _Differ(limits).compare((), before, after)
     kept = tuple(islice(found, limits.changes))
     left = sum(1 for _ in islice(found, 10_000))
     return (*kept, Change((), "more", "", f"{left:,}")) if left else kept
@@ -104,99 +105,144 @@ def is_same(one: Any, other: Any) -> bool:
 
 _CONTAINERS = (dict, list, tuple, set, frozenset)
 
-
-def _compare(
-    path: tuple[str, ...], before: Any, after: Any, limits: DiffLimits
-) -> Iterator[Change]:
-    try:
-        if is_same(before, after):
-            return
-        if len(path) < limits.depth:
-            yield from _inside(path, before, after, limits)
-            return
-    except Exception:  # a foreign __len__, __iter__, … may do anything
-        pass
-    yield from _replace(path, before, after, limits)
+Path = tuple[str, ...]
 
 
-def _inside(path: tuple[str, ...], before: Any, after: Any, limits: DiffLimits) -> Iterator[Change]:
-    """Of two values that are not the same: part by part if both have the same kind of parts, else
-    as a whole."""
-    both = (before, after)
-    if all(isinstance(value, str) for value in both):
-        yield _texts(path, before, after, limits)
-    elif all(isinstance(value, list | tuple) for value in both):
-        yield from _lists(path, before, after, limits)
-    elif all(isinstance(value, set | frozenset) for value in both):
-        gone, come = sorted(_items(before - after, limits)), sorted(_items(after - before, limits))
-        yield _edit(path, _mark_lines(gone, come), both, limits)
-    else:
-        old, new = _parts(before), _parts(after)
-        if old is None or new is None or not (path or type(before) is type(after)):
-            yield from _replace(path, before, after, limits)
+class _Differ:
+    """Finds the changes between two values; `path` leads to the parts that are looked at."""
+
+    def __init__(self, limits: DiffLimits) -> None:
+        self.limits = limits
+
+    def compare(self, path: Path, before: Any, after: Any) -> Iterator[Change]:
+        """What must be done to `before` to have `after`."""
+        try:
+            if is_same(before, after):
+                return
+            if len(path) < self.limits.depth:
+                yield from self._compare_parts(path, before, after)
+                return
+        except Exception:  # a foreign __len__, __iter__, … may do anything
+            pass
+        yield from self._replace(path, before, after)
+
+    def _compare_parts(self, path: Path, before: Any, after: Any) -> Iterator[Change]:
+        """Of two values that are not the same: part by part if both have the same kind of parts,
+        else as a whole."""
+        both = (before, after)
+        if all(isinstance(value, str) for value in both):
+            yield self._compare_texts(path, before, after)
+        elif all(isinstance(value, list | tuple) for value in both):
+            yield from self._compare_lists(path, before, after)
+        elif all(isinstance(value, set | frozenset) for value in both):
+            gone, come = self._items(before - after), self._items(after - before)
+            yield self._edit(path, _mark_lines(sorted(gone), sorted(come)), both)
         else:
-            yield from _keys(path, old, new, limits)
+            old, new = _parts(before), _parts(after)
+            if old is None or new is None or not (path or type(before) is type(after)):
+                yield from self._replace(path, before, after)
+            else:
+                yield from self._compare_keys(path, old, new)
+
+    def _replace(self, path: Path, before: Any, after: Any) -> Iterator[Change]:
+        old, new = self._show(before), self._show(after)
+        if old != new:
+            yield Change(path, "changed", old, new)
+        elif type(before) in (str, bytes, *_CONTAINERS):
+            yield Change(path, "changed", old, f"{new} (differs further on)")
+
+    def _compare_keys(
+        self, path: Path, before: Mapping[Any, Any], after: Mapping[Any, Any]
+    ) -> Iterator[Change]:
+        for key, value in before.items():
+            if key not in after:
+                yield Change((*path, format_key(key)), "removed", before=self._show(value))
+        for key, value in after.items():
+            below = (*path, format_key(key))
+            if key in before:
+                yield from self.compare(below, before[key], value)
+            else:
+                yield Change(below, "added", after=self._show(value))
+
+    def _compare_lists(
+        self, path: Path, before: Sequence[Any], after: Sequence[Any]
+    ) -> Iterator[Change]:
+        """Appended items, messages by id, items in place, or the stretch that was exchanged."""
+        head = _count_common(before, after)
+        if head == len(before):
+            new = _mark_lines((), self._items(after[head:]))
+            more = len(after) - head - len(new)
+            if more > 0:
+                new.append(f"  … {more:,} more")
+            yield Change(path, "appended", f"{len(before):,}", f"{len(after):,}", tuple(new))
+            return
+        old_ids, new_ids = _by_id(before), _by_id(after)
+        if old_ids and new_ids:
+            yield from self._compare_messages(path, old_ids, new_ids)
+        elif len(before) == len(after):
+            for place in range(head, len(before)):
+                yield from self.compare((*path, f"[{place}]"), before[place], after[place])
+        else:
+            gone, come = map(self._items, _exchanged(before, after, head))
+            where = (*path, f"[{head}]") if head else path
+            yield self._edit(where, _mark_lines(gone, come), (before, after))
+
+    def _compare_messages(
+        self, path: Path, before: dict[str, Any], after: dict[str, Any]
+    ) -> Iterator[Change]:
+        """Messages are told apart by their ids, wherever they stand."""
+        gone = [self._item(message) for key, message in before.items() if key not in after]
+        come = [self._item(message) for key, message in after.items() if key not in before]
+        if gone or come:
+            yield self._edit(path, _mark_lines(gone, come), (before, after))
+        for key, message in after.items():
+            if key in before:
+                yield from self.compare((*path, f"[{sanitize(key, 40)}]"), before[key], message)
+
+    def _compare_texts(self, path: Path, before: str, after: str) -> Change:
+        """Short texts as a whole, longer ones by their lines."""
+        longest = max(len(before), len(after))
+        if "\n" not in before + after or longest <= 60:
+            old, new = self._show(before), self._show(after)
+            if longest > self.limits.text:
+                old, new = _around(before, after, self.limits.text)
+            return Change(path, "changed", old, new)
+        old_lines, new_lines = before.split("\n"), after.split("\n")
+        head = _count_common(old_lines, new_lines)
+        gone, come = _exchanged(old_lines, new_lines, head)
+        stop = head + len(gone)
+        # With the line before and the line after what was exchanged.
+        lines = ["  " + line for line in old_lines[max(head - 1, 0) : head]]
+        lines += _line_diff(gone, come)
+        lines += ["  " + line for line in old_lines[stop : stop + 1]]
+        return self._edit(path, lines, (old_lines, new_lines))
+
+    def _edit(self, path: Path, lines: list[str], sides: tuple[Any, Any]) -> Change:
+        kept = [sanitize(line, self.limits.text) for line in lines[: self.limits.lines]]
+        if len(lines) > len(kept):
+            kept.append(f"  … {len(lines) - len(kept):,} more")
+        return Change(path, "edited", f"{len(sides[0]):,}", f"{len(sides[1]):,}", tuple(kept))
+
+    def _show(self, value: Any) -> str:
+        return format_value(value, self.limits.text)
+
+    def _items(self, items: Iterable[Any]) -> list[str]:
+        return [self._item(item) for item in islice(items, self.limits.lines)]
+
+    def _item(self, item: Any) -> str:
+        """An item on one line; a message as `role: content`."""
+        role, content = _get(item, "role") or _get(item, "type"), _get(item, "content")
+        if isinstance(role, str) and content is not None:
+            text = content if isinstance(content, str) else self._show(content)
+            return sanitize(f"{role}: {text}", self.limits.text).replace("\n", " ⏎ ")
+        return self._show(item)
 
 
 def _mark_lines(gone: Iterable[str], come: Iterable[str]) -> list[str]:
     return [*("- " + text for text in gone), *("+ " + text for text in come)]
 
 
-def _replace(
-    path: tuple[str, ...], before: Any, after: Any, limits: DiffLimits
-) -> Iterator[Change]:
-    old, new = format_value(before, limits.text), format_value(after, limits.text)
-    if old != new:
-        yield Change(path, "changed", old, new)
-    elif type(before) in (str, bytes, *_CONTAINERS):
-        yield Change(path, "changed", old, f"{new} (differs further on)")
-
-
-def _keys(
-    path: tuple[str, ...], before: Mapping[Any, Any], after: Mapping[Any, Any], limits: DiffLimits
-) -> Iterator[Change]:
-    for key in before:
-        if key not in after:
-            yield Change(
-                (*path, _key(key)), "removed", before=format_value(before[key], limits.text)
-            )
-    for key, value in after.items():
-        if key in before:
-            yield from _compare((*path, _key(key)), before[key], value, limits)
-        else:
-            yield Change((*path, _key(key)), "added", after=format_value(value, limits.text))
-
-
-def _key(key: Any) -> str:
-    return sanitize(key, 80) if isinstance(key, str) and key else format_value(key, 80)
-
-
-def _lists(
-    path: tuple[str, ...], before: Sequence[Any], after: Sequence[Any], limits: DiffLimits
-) -> Iterator[Change]:
-    """Appended items, messages by id, items in place, or the stretch that was exchanged."""
-    head = _common(before, after)
-    if head == len(before):
-        new = ["+ " + text for text in _items(after[head:], limits)]
-        more = len(after) - head - len(new)
-        lines = (*new, f"  … {more:,} more") if more > 0 else tuple(new)
-        yield Change(path, "appended", f"{len(before):,}", f"{len(after):,}", lines)
-        return
-    old, new_ids = _by_id(before), _by_id(after)
-    if old and new_ids:
-        yield from _messages(path, old, new_ids, limits)
-    elif len(before) == len(after):
-        for place in range(head, len(before)):
-            yield from _compare((*path, f"[{place}]"), before[place], after[place], limits)
-    else:
-        tail = _common(before[head:][::-1], after[head:][::-1])
-        gone = _items(before[head : len(before) - tail], limits)
-        come = _items(after[head : len(after) - tail], limits)
-        where = (*path, f"[{head}]") if head else path
-        yield _edit(where, _mark_lines(gone, come), (before, after), limits)
-
-
-def _common(before: Sequence[Any], after: Sequence[Any]) -> int:
+def _count_common(before: Sequence[Any], after: Sequence[Any]) -> int:
     """How many items at the front are the same."""
     least = min(len(before), len(after))
     try:
@@ -210,17 +256,10 @@ def _common(before: Sequence[Any], after: Sequence[Any]) -> int:
     return least
 
 
-def _messages(
-    path: tuple[str, ...], before: dict[str, Any], after: dict[str, Any], limits: DiffLimits
-) -> Iterator[Change]:
-    """Messages are told apart by their ids, wherever they stand."""
-    gone = [f"- {_item(message, limits)}" for key, message in before.items() if key not in after]
-    come = [f"+ {_item(message, limits)}" for key, message in after.items() if key not in before]
-    if gone or come:
-        yield _edit(path, [*gone, *come], (before, after), limits)
-    for key, message in after.items():
-        if key in before:
-            yield from _compare((*path, f"[{sanitize(key, 40)}]"), before[key], message, limits)
+def _exchanged(before: Any, after: Any, head: int) -> tuple[Any, Any]:
+    """What stands between the common items at the front, so many, and those at the end."""
+    tail = _count_common(before[head:][::-1], after[head:][::-1])
+    return before[head : len(before) - tail], after[head : len(after) - tail]
 
 
 def _by_id(items: Sequence[Any]) -> dict[str, Any]:
@@ -234,19 +273,6 @@ def _by_id(items: Sequence[Any]) -> dict[str, Any]:
     return found
 
 
-def _items(items: Iterable[Any], limits: DiffLimits) -> list[str]:
-    return [_item(item, limits) for item in islice(items, limits.lines)]
-
-
-def _item(item: Any, limits: DiffLimits) -> str:
-    """An item on one line; a message as `role: content`."""
-    role, content = _get(item, "role") or _get(item, "type"), _get(item, "content")
-    if isinstance(role, str) and content is not None:
-        text = content if isinstance(content, str) else format_value(content, limits.text)
-        return sanitize(f"{role}: {text}", limits.text).replace("\n", " ⏎ ")
-    return format_value(item, limits.text)
-
-
 def _get(item: Any, name: str) -> Any:
     try:
         return item.get(name) if isinstance(item, dict) else getattr(item, name, None)
@@ -254,49 +280,24 @@ def _get(item: Any, name: str) -> Any:
         return None
 
 
-def _texts(path: tuple[str, ...], before: str, after: str, limits: DiffLimits) -> Change:
-    """Short texts as a whole, longer ones by their lines."""
-    if "\n" not in before + after or max(len(before), len(after)) <= 60:
-        old, new = format_value(before, limits.text), format_value(after, limits.text)
-        if max(len(before), len(after)) > limits.text:
-            old, new = _around(before, after, limits.text)
-        return Change(path, "changed", old, new)
-    old_lines, new_lines = before.split("\n"), after.split("\n")
-    head = _common(old_lines, new_lines)
-    tail = _common(old_lines[head:][::-1], new_lines[head:][::-1])
-    gone, come = old_lines[head : len(old_lines) - tail], new_lines[head : len(new_lines) - tail]
-    lines = [*("  " + line for line in old_lines[max(head - 1, 0) : head]), *_line_diff(gone, come)]
-    lines += ["  " + line for line in old_lines[len(old_lines) - tail :][: 1 if tail else 0]]
-    return _edit(path, lines, (old_lines, new_lines), limits)
-
-
 def _around(before: str, after: str, room: int) -> tuple[str, str]:
     """Two long texts where they begin to differ."""
-    differ = (place for place, (a, b) in enumerate(zip(before, after, strict=False)) if a != b)
-    start = max(next(differ, min(len(before), len(after))) - room // 4, 0)
+    start = max(len(commonprefix((before, after))) - room // 4, 0)
     texts = (sanitize(text[start : start + room], room) for text in (before, after))
     old, new = (f"{'…' if start else ''}{text}…" for text in texts)
     return old, new
 
 
-def _line_diff(gone: list[str], come: list[str]) -> Iterator[str]:
+def _line_diff(gone: list[str], come: list[str]) -> list[str]:
     if len(gone) * len(come) > 40_000:  # the exact way is quadratic
-        yield from _mark_lines(gone, come)
-        return
+        return _mark_lines(gone, come)
+    lines = []
     for tag, a, b, c, d in SequenceMatcher(None, gone, come, autojunk=False).get_opcodes():
         if tag == "equal":
-            yield from ("  " + line for line in gone[a:b])
+            lines += ["  " + line for line in gone[a:b]]
         else:
-            yield from _mark_lines(gone[a:b], come[c:d])
-
-
-def _edit(
-    path: tuple[str, ...], lines: list[str], sides: tuple[Any, Any], limits: DiffLimits
-) -> Change:
-    kept = [sanitize(line, limits.text) for line in lines[: limits.lines]]
-    if len(lines) > len(kept):
-        kept.append(f"  … {len(lines) - len(kept):,} more")
-    return Change(path, "edited", f"{len(sides[0]):,}", f"{len(sides[1]):,}", tuple(kept))
+            lines += _mark_lines(gone[a:b], come[c:d])
+    return lines
 
 
 def _parts(value: Any) -> Mapping[Any, Any] | None:

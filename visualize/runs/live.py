@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from importlib.util import find_spec
 from itertools import islice
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from typing_extensions import Unpack
 
@@ -38,17 +38,17 @@ from .progress import Progress, RunState
 from .tally import BreakpointHit, Event, TaskEnded, TaskStarted
 from .values import format_value, sanitize
 
-PERIOD: Final = 0.1
+PERIOD = 0.1
 """Seconds between two redraws, at least."""
-SHARE: Final = 0.05
+SHARE = 0.05
 """The part of the time that may go into drawing."""
-IDLE_PERIOD: Final = 0.5
+IDLE_PERIOD = 0.5
 """The same while nothing happens but time."""
-MOST_READ: Final = 200
+MOST_READ = 200
 """So many checkpoints are read at most to see what an earlier call has finished."""
-LONGEST: Final = 240
+LONGEST = 240
 """Characters of a question or an error that are shown."""
-SIGNALS: Final = (GraphInterrupt, ParentCommand)
+SIGNALS = (GraphInterrupt, ParentCommand)
 """How a run inside a node ends well, for the graph around it."""
 
 
@@ -61,7 +61,7 @@ class RunView(Protocol):
 
 
 ViewName = Literal["notebook", "table", "lines"]
-VIEWS: Final[dict[str, tuple[Callable[[], RunView], str, str]]] = {
+VIEWS: dict[str, tuple[Callable[[], RunView], str, str]] = {
     "notebook": (Picture, "IPython", "notebook"),
     "table": (Table, "rich", "rich"),
     "lines": (Lines, "", ""),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from html import escape
 from textwrap import wrap
-from typing import Any, Final
+from typing import Any
 
 from ..image import as_image
 from ..labels import drop_illegal
@@ -19,18 +19,18 @@ from ..svg import LONGEST_BADGE, Mark, draw_svg
 from ..theme import FONTS, style_sheet
 from .progress import STOPPED, Progress, split_mark
 
-HEAD: Final = 54.0
+HEAD = 54.0
 """Height of what stands above the graph: the headline and the bar."""
-LINE: Final = 19.0
+LINE = 19.0
 """Height of a line of text below it."""
-MARGIN: Final = 16.0
-LEAST: Final = 420.0
+MARGIN = 16.0
+LEAST = 420.0
 """The picture is at least so wide, for the headline's sake; and this wide if there is something to
 read below."""
-LEAST_WITH_NOTES: Final = 640.0
-MOST_LINES: Final = 3
+LEAST_WITH_NOTES = 640.0
+MOST_LINES = 3
 """Of one note."""
-COLOURS: Final = {"stopped": "failed", "starting": "waiting"}
+COLOURS = {"stopped": "failed", "starting": "waiting"}
 """States of a run that are painted as another."""
 
 

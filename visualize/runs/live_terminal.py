@@ -10,7 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from ...checkpoint.printable import printable
 from ..labels import TIMES
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from rich.console import Group
     from rich.live import Live
 
-SIGNS: Final = {"waiting": "○", "running": "▶", "done": "✔", "failed": "✘", "paused": "‖"}
-STYLES: Final = {
+SIGNS = {"waiting": "○", "running": "▶", "done": "✔", "failed": "✘", "paused": "‖"}
+STYLES = {
     "waiting": "dim",
     "running": "bold cyan",
     "done": "green",
@@ -32,9 +32,9 @@ STYLES: Final = {
     "starting": "dim",
     "stopped": "bold red",
 }
-AROUND: Final = 8
+AROUND = 8
 """Lines of a terminal that are kept for what stands around the rows."""
-PLAIN: Final = str.maketrans({"·": "-", TIMES: "x", "…": "..."})
+PLAIN = str.maketrans({"·": "-", TIMES: "x", "…": "..."})
 """Signs for terminals that know ASCII only."""
 
 

@@ -12,12 +12,12 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from html import escape
-from importlib.resources import files
 from pathlib import Path
 
 from ...checkpoint.base import RunnableConfig
 from ...pregel.app import Pregel
 from ...pregel.names import NS_END, START
+from ..assets import read_asset
 from ..extract import extract
 from ..labels import TIMES, drop_illegal
 from ..layout.measure import SMALL, text_width
@@ -81,7 +81,7 @@ def draw_report(app: Pregel, config: RunnableConfig) -> str:
             '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">',
             f'<meta http-equiv="Content-Security-Policy" content="{escape(_POLICY)}">',
             '<meta name="viewport" content="width=device-width,initial-scale=1">',
-            f"<title>{_text(title)}</title><style>{_asset('report.css')}</style></head><body>\n",
+            f"<title>{_text(title)}</title><style>{read_asset('runs/report.css')}</style></head><body>\n",
             *_header(told),
             "<main>",
             *(
@@ -104,7 +104,7 @@ def draw_report(app: Pregel, config: RunnableConfig) -> str:
             "</main>",
             f"<footer>{_footer(told)}</footer>",
             f'<script type="application/json" id="data">{_data(told)}</script>\n',
-            f"<script>{_asset('report.js')}</script></body></html>\n",
+            f"<script>{read_asset('runs/report.js')}</script></body></html>\n",
         ]
     )
 
@@ -115,10 +115,6 @@ _STEPS = """<div class="bar-line"><input id="search" type="search"
 <button id="older" title="Older steps">&lsaquo;</button><span class="sub" id="page"></span>
 <button id="newer" title="Newer steps">&rsaquo;</button></div><ol class="steps" id="steps"></ol>
 <noscript>The steps need JavaScript; everything else does not.</noscript>"""
-
-
-def _asset(name: str) -> str:
-    return files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
 def _data(told: ReportData) -> str:

@@ -21,7 +21,7 @@ from .diff import Change, DiffLimits, diff, draw_html
 from .timeline import Timeline, build_timeline
 from .trace import TaskState, Trace, TraceStep, TraceTask
 from .trace_reader import read_snapshot, read_trace
-from .values import block, duration, format_value, sanitize
+from .values import block, duration, format_key, format_value, sanitize
 
 BUDGET = 1_200_000
 """Characters for all changes of a report, and as many for all values."""
@@ -149,10 +149,7 @@ class _States:
 def _keys(state: Any) -> dict[str, Any]:
     """The state by its keys, as the changes name them; one that has none stands under no name."""
     if isinstance(state, dict):
-        return {
-            sanitize(key, 80) if isinstance(key, str) and key else format_value(key, 80): v
-            for key, v in state.items()
-        }
+        return {format_key(key): value for key, value in state.items()}
     return {"": state}
 
 

@@ -11,9 +11,10 @@ from textwrap import wrap
 from typing import NamedTuple
 
 from ...pregel.names import NS_END
+from ..assets import read_asset
 from ..labels import TIMES, drop_illegal
 from ..layout.geometry import Box
-from ..theme import FONTS, Theme, style_sheet
+from ..theme import Theme, style_sheet
 from .timeline_model import Bar, Gap, ThreadCall, TimelineModel
 from .timeline_scale import Scale, ScaleRoom, build_scale
 from .values import count_noun, display_name, duration, sanitize
@@ -25,25 +26,7 @@ NARROW = 4.0
 """Pixels below which steps share a column."""
 
 _HEAD, _ROW, _LANE, _GAP = 50.0, 26.0, 9.0, 54.0
-_RULES = """
-text{font:12px $FONTS;fill:$ink}
-.remark{fill:$failed-line;font-weight:600}
-.dim{fill:$soft;font-size:11px}
-.band{fill:$page}
-.odd{fill:$cluster}
-.silence{fill:$node}
-.done{fill:$running-line;fill-opacity:.8}
-.failed{fill:url(#sg-failed-THEME)}
-.solid{fill:$failed-line}
-.hatch{stroke:$page;stroke-width:2;opacity:.55}
-.paused{fill:$paused;stroke:$paused-line;stroke-width:1.2}
-.waiting{fill:none;stroke:$soft;stroke-dasharray:3 2}
-.wait{stroke:$soft;stroke-dasharray:2 2}
-.asked{stroke:$paused-line;stroke-dasharray:2 3;stroke-width:1.5}
-.in{fill:$page;font-size:10.5px;pointer-events:none}
-.mark{font-size:11px}
-.call{fill:none;stroke:$soft}
-"""
+_RULES = "\n" + read_asset("runs/timeline.css")
 _CALLS = {"input": "input", "resume": "resumed", "update": "update_state", "fork": "fork"}
 _WORDS = {
     "done": "ran",
@@ -70,7 +53,7 @@ def draw_svg(timeline: TimelineModel, *, theme: Theme = "auto", width: int | Non
     Raises:
         ValueError: the theme is not known.
     """
-    style = style_sheet(theme, _RULES.replace("THEME", theme).replace("$FONTS", FONTS))
+    style = style_sheet(theme, _RULES)
     labels = {row: _label(row, timeline.labels) for row in timeline.rows}
     widths = [len(label) * _CHAR + 12 * row.count(NS_END) for row, label in labels.items()]
     left = min(max(widths, default=0), 190) + 24

@@ -42,6 +42,11 @@ def format_value(value: Any, limit: int = 200) -> str:
     return "".join(writer.parts)
 
 
+def format_key(key: Any) -> str:
+    """A key of a dict, as the name of what it leads to."""
+    return sanitize(key, 80) if isinstance(key, str) and key else format_value(key, 80)
+
+
 def quote(text: str, limit: int = 200) -> str:
     """A string in quotes, shortened."""
     if len(text) <= limit:
