@@ -19,6 +19,7 @@ from ..model import GraphEdge, GraphModel, GraphNode
 from .columns import assign_columns
 from .geometry import Box, GraphLayout, Route
 from .grid import Grid, GridItem, GridLink, build_grid
+from .layers import find_reached, list_next
 from .measure import Size
 from .order import order_rows
 
@@ -233,17 +234,16 @@ def align(component: Component, gap: Callable[[int, int], float]) -> list[float]
         gap: how far apart two neighbouring cells are to be at least.
     """
     grid = component.grid
-    above: list[list[int]] = [[] for _ in grid.row]
-    below: list[list[int]] = [[] for _ in grid.row]
     short = [link for link in component.links if link.span == 1]
     leads, led_to = {link.cells[0] for link in short}, {link.cells[-1] for link in short}
+    steps: list[tuple[int, int]] = []
     for link in component.links:
         cells = link.cells
         if link.span > 1:
             cells = cells[cells[0] in leads : len(cells) - (cells[-1] in led_to)]
-        for upper, lower in pairwise(cells):
-            below[upper].append(lower)
-            above[lower].append(upper)
+        steps += pairwise(cells)
+    below = list_next(len(grid.row), steps)
+    above = list_next(len(grid.row), ((lower, upper) for upper, lower in steps))
     return assign_columns(grid, above, below, len(component.pieces), gap)
 
 
@@ -262,20 +262,10 @@ def _find_common_holder(edge: GraphEdge, holders: Mapping[str, str | None]) -> s
 
 def _find_connected(count: int, pairs: Iterable[tuple[int, int]]) -> list[list[int]]:
     """The numbers that hang together, in their order."""
-    near: list[list[int]] = [[] for _ in range(count)]
-    for one, other in pairs:
-        near[one].append(other)
-        near[other].append(one)
-    found: list[list[int]] = []
-    seen: set[int] = set()
+    near = list_next(count, (way for one, other in pairs for way in ((one, other), (other, one))))
+    found: dict[int, list[int]] = {}  # by any of its members
     for number in range(count):
-        if number in seen:
-            continue
-        seen.add(number)
-        group = [number]
-        for member in group:
-            fresh = dict.fromkeys(other for other in near[member] if other not in seen)
-            seen.update(fresh)
-            group.extend(fresh)
-        found.append(sorted(group))
-    return found
+        if number not in found:
+            group = sorted(find_reached(number, near))
+            found.update(dict.fromkeys(group, group))
+    return [group for number, group in found.items() if number == group[0]]

@@ -15,7 +15,7 @@ from .arrange import Arranger, Component, Piece, align
 from .geometry import Box, GraphLayout, Point, Route
 from .grid import GridItem, GridLink
 from .measure import Size
-from .ports import End, list_ends, node_of, spread_between
+from .ports import End, list_ends, spread_between
 from .tracks import assign_tracks
 
 GAP = 2  # free cells between neighbours
@@ -110,7 +110,7 @@ class CellArranger(Arranger):
         """Widen nodes for the lines and labels at their borders."""
         grid = component.grid
         for upper in (True, False):
-            for ends in list_ends(grid, component.links, upper).values():
+            for ends in list_ends(component, upper).values():
                 number = component.links[ends[0]].item(upper)
                 gaps = self.list_port_gaps(component, ends, upper)
                 _widen(grid.items[number], component.pieces[number], sum(gaps) + PORT_GAP)
@@ -157,7 +157,7 @@ class _Router:
         self.boxes = flat.boxes | flat.clusters
         self.ports: dict[End, int] = {}
         for upper in (True, False):
-            for ends in list_ends(self.grid, self.links, upper).values():
+            for ends in list_ends(component, upper).values():
                 self._place_ports(ends, upper)
 
     def route(self) -> Piece:
@@ -194,14 +194,14 @@ class _Router:
 
     def _port_range(self, link: GridLink, upper: bool) -> tuple[float, float]:
         """The first and the last column where a line may meet a node."""
-        box = self.boxes[node_of(link, upper)]
+        box = self.boxes[link.node(upper)]
         return box.x + 1, box.right - 2
 
     def _wish(self, number: int, upper: bool) -> float:
         """The column in which the line would be straight here; infinite if there is none."""
         link = self.links[number]
         if len(link.cells) > 2:
-            return self.component.x[link.cells[1 if upper else -2]]
+            return self.component.x[link.next_cell(upper)]
         if (number, not upper) in self.ports:
             return self.ports[number, not upper]
         ranges = self._port_range(link, True), self._port_range(link, False)
@@ -239,7 +239,7 @@ class _Router:
             if top == low:
                 loop = loop[2:]
             return Route(edge, tuple(loop), (x + 4, min(top + 1, low)) if labelled else None)
-        upper, lower = self.boxes[node_of(link, True)], self.boxes[node_of(link, False)]
+        upper, lower = self.boxes[link.node(True)], self.boxes[link.node(False)]
         start = self.ports[number, True], upper.bottom
         end = self.ports[number, False], lower.y - 1
         points: list[Point] = [start, *corners, end]

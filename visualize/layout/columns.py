@@ -9,6 +9,7 @@ edges may end off a cell's axis.
 from __future__ import annotations
 
 from collections.abc import Callable
+from graphlib import TopologicalSorter
 from itertools import pairwise
 from statistics import fmean
 
@@ -84,7 +85,7 @@ def _find_crossed(grid: Grid, above: Neighbours, real: int) -> set[tuple[int, in
     between their upper ends.
     """
     found = set()
-    place = grid.places()
+    place = places(grid.rows)
     for upper_row, row in pairwise(grid.rows):
         start, scanned = 0, 0
         for number, cell in enumerate(row):
@@ -156,32 +157,24 @@ def _align(
                 if root[cell] != cell or place[other] <= reached or pair in crossed:
                     continue
                 root[cell] = root[other]
-                shift[cell] = shift[other] + _offset(grid, *pair, down)
+                # So far right the next axis stands if the edge between them is straight.
+                below = grid.items[pair[0]].below
+                shift[cell] = shift[other] + (below if down else -below)
                 reached = place[other]
     return root, shift
 
 
-def _offset(grid: Grid, upper: int, lower: int, down: bool) -> float:
-    """How far the axis of the next cell stands to the right if the edge between them is
-    straight."""
-    offset = grid.items[upper].below - grid.items[lower].above
-    return offset if down else -offset
-
-
 def _compact(root: list[int], apart: dict[int, dict[int, float]]) -> dict[int, float]:
     """The coordinate of each column: as small as can be, then near to what comes after it."""
-    missing = dict.fromkeys(root, 0)
-    for after in apart.values():
+    sorter = TopologicalSorter(dict.fromkeys(root, ()))
+    for column, after in apart.items():
         for other in after:
-            missing[other] += 1
-    order = [column for column, number in missing.items() if not number]
-    x = dict.fromkeys(missing, 0.0)
+            sorter.add(other, column)
+    order = list(sorter.static_order())
+    x = dict.fromkeys(order, 0.0)
     for column in order:
         for other, room in apart.get(column, {}).items():
             x[other] = max(x[other], x[column] + room)
-            missing[other] -= 1
-            if not missing[other]:
-                order.append(other)
     for column in reversed(order):
         if column in apart:
             x[column] = max(

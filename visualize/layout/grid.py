@@ -24,13 +24,12 @@ class GridItem:
 
     Attributes:
         left, right: its extent from its axis, which the grid puts into a column.
-        above, below: from the axis to where edges come in and go out.
+        below: from the axis to where edges go out.
     """
 
     left: float
     right: float
     height: float
-    above: float = 0.0
     below: float = 0.0
 
 
@@ -60,8 +59,20 @@ class GridLink:
         self.upper, self.lower, self.back = self.lower, self.upper, True
 
     def item(self, upper: bool) -> int:
-        """The item at one of its ends."""
+        """The item at its upper or lower end."""
         return self.upper if upper else self.lower
+
+    def node(self, upper: bool) -> str:
+        """The id of the node there."""
+        return self.edge.source if upper != self.back else self.edge.target
+
+    def first_cell(self, upper: bool) -> int:
+        """The cell where it begins there: of its item, or where it turns."""
+        return self.cells[0 if upper else -1]
+
+    def next_cell(self, upper: bool) -> int:
+        """The next cell from there."""
+        return self.cells[1 if upper else -2]
 
 
 @dataclass(slots=True)
@@ -93,10 +104,6 @@ class Grid:
         self.above.append([])
         self.below.append([])
         return len(self.row) - 1
-
-    def places(self) -> list[int]:
-        """The place of each cell in its row."""
-        return places(self.rows)
 
 
 def places(rows: Sequence[Sequence[int]]) -> list[int]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import random
 from bisect import bisect_right, insort
 from collections.abc import Callable
+from statistics import fmean
 
 from .grid import Grid, places
 
@@ -55,10 +56,9 @@ def _list_starts(grid: Grid, tries: int) -> list[Rows]:
     and shuffled ones."""
     found = [_walk(grid, grid.below, range(len(grid.row)))]
     if tries > 1:
-        found.append(
-            _walk(grid, grid.above, sorted(range(len(grid.row)), key=lambda cell: -grid.row[cell]))
-        )
-        found.append([list(reversed(row)) for row in found[0]])
+        upwards = sorted(range(len(grid.row)), key=lambda cell: -grid.row[cell])
+        found.append(_walk(grid, grid.above, upwards))
+        found.append([row[::-1] for row in found[0]])
     for number in range(3, tries):
         shuffled = [list(row) for row in found[0]]
         chance = random.Random(number)
@@ -93,7 +93,7 @@ def _improve(grid: Grid, rows: Rows, rounds: int) -> tuple[Rows, int]:
     for number in range(rounds):
         if not fewest or idle > 4:
             break
-        key = _median if number % 4 < 2 else _mean
+        key = _median if number % 4 < 2 else fmean
         _sweep(grid, rows, place, down=number % 2 == 0, key=key)
         _transpose(grid, rows, place)
         found = count_crossings(grid, rows)
@@ -131,10 +131,6 @@ def _median(places: list[int]) -> float:
     if not left + right:
         return (places[half - 1] + places[half]) / 2
     return (places[half - 1] * right + places[half] * left) / (left + right)
-
-
-def _mean(places: list[int]) -> float:
-    return sum(places) / len(places)
 
 
 def _transpose(grid: Grid, rows: Rows, place: list[int]) -> None:

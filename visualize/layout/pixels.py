@@ -146,7 +146,7 @@ class PixelArranger(Arranger):
             **piece.clusters,
         }
         below = indent + ends[0].middle[0] - axis if ends else 0.0
-        return GridItem(axis, width - axis, height, 0.0, below), piece
+        return GridItem(axis, width - axis, height, below), piece
 
     def _find_gates(self, cluster: GraphNode, inner: Piece, kind: str) -> list[Box]:
         """Where edges come in, or go out."""
@@ -158,18 +158,18 @@ class PixelArranger(Arranger):
 
     def count_flaws(self, component: Component) -> int:
         """Loops that cannot meet their nodes at a side."""
-        return count_enclosed(component.grid, component.links, _spots(component))
+        return count_enclosed(component)
 
     def finish(self, component: Component) -> Piece:
         """Loops get cells where they turn; the farther edges go aside between two rows, the farther
         apart these are."""
-        grid, links, real = component.grid, component.links, len(component.pieces)
-        besides = gather_loops(grid, links, choose_sides(grid, links, _spots(component)))
-        make_turns(grid, links, besides)
+        grid, real = component.grid, len(component.pieces)
+        besides = gather_loops(component, choose_sides(component))
+        make_turns(component, besides)
         component.x = align(component, lambda left, right: GAPS[(left < real) + (right < real)])
         first = component.place([0.0] * real)
         boxes = first.boxes | first.clusters
-        sheet = Sheet(grid, links, component.x, self.nodes, boxes, besides)
+        sheet = Sheet(component, self.nodes, boxes, besides)
         rows = place_rows(sheet, place_ports(sheet))
         tops = []
         for row, item in zip(grid.row, grid.items[:real], strict=False):
@@ -183,8 +183,3 @@ class PixelArranger(Arranger):
         for place, number in enumerate(component.numbers):
             piece.routes[number] = loops.get(place) or draw_route(sheet, place, ports, rows)
         return piece
-
-
-def _spots(component: Component) -> list[dict[str, Box]]:
-    """For each item the boxes of the nodes and clusters in it, around its axis."""
-    return [piece.clusters | piece.boxes for piece in component.pieces]

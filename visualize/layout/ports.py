@@ -5,14 +5,15 @@ node; the exact places after it.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from itertools import accumulate, pairwise
 from math import sqrt
 from typing import NamedTuple
 
 from ..model import GraphNode
+from .arrange import Component
 from .geometry import Box
-from .grid import Grid, GridItem, GridLink
+from .grid import GridItem, GridLink, places
 
 LEFT = -1
 RIGHT = 1
@@ -42,47 +43,48 @@ End = tuple[int, bool]
 """The number of a link, and whether its upper end is meant."""
 Sides = dict[End, int]
 """At which side a loop meets its node; what is not in it is met at the top or bottom."""
-Spots = Sequence[Mapping[str, Box]]
-"""For each item the boxes of the nodes and clusters in it, around its axis."""
 
 
-def node_of(link: GridLink, upper: bool) -> str:
-    """The id of the node at this end of the link."""
-    return link.edge.source if upper != link.back else link.edge.target
-
-
-class _Surroundings(NamedTuple):
+class _Surroundings:
     """What lies around the ends of loops.
 
     Attributes:
+        place: of each cell in its row.
+        spots: for each item the boxes of the nodes and clusters in it, around its axis.
         forward: the places that edges other than loops lead to, from the bottom or top of each
             item.
     """
 
-    place: list[int]
-    forward: dict[tuple[int, bool], list[int]]
-    spots: Spots
+    def __init__(self, component: Component) -> None:
+        self.place = places(component.grid.rows)
+        self.spots = [piece.clusters | piece.boxes for piece in component.pieces]
+        self.forward: dict[tuple[int, bool], list[int]] = {}
+        for link in component.links:
+            if link.cells and not link.back:
+                for upper in (True, False):
+                    ends = self.forward.setdefault((link.item(upper), upper), [])
+                    ends.append(self.place[link.next_cell(upper)])
 
     def open_sides(self, link: GridLink, upper: bool) -> list[int]:
         """The sides where a loop meets its node without crossing any other edge there; the better
         one first."""
-        item, cell = (link.upper, link.cells[1]) if upper else (link.lower, link.cells[-2])
-        others = [other - self.place[cell] for other in self.forward.get((item, upper), ())]
-        free = self.free_sides(item, node_of(link, upper))
-        return [side for side in free if not any(side * other > 0 for other in others)]
+        here = self.place[link.next_cell(upper)]
+        others = self.forward.get((link.item(upper), upper), ())
+        free = self.free_sides(link, upper)
+        return [side for side in free if not any(side * (other - here) > 0 for other in others)]
 
     def hidden(self, link: GridLink, upper: bool) -> bool:
         """Whether other nodes of the same item stand between this end and the border, as in a
         cluster."""
-        spots = self.spots[link.upper if upper else link.lower]
-        own = spots[node_of(link, upper)]
+        spots = self.spots[link.item(upper)]
+        own = spots[link.node(upper)]
         return any(b.y > own.bottom if upper else b.bottom < own.y for b in spots.values())
 
     def sides(self, link: GridLink, upper: bool) -> list[int]:
         """The sides where a loop may meet its node, if any."""
         found = self.open_sides(link, upper)
         if not found and self.hidden(link, upper):
-            found = self.free_sides(link.upper if upper else link.lower, node_of(link, upper))
+            found = self.free_sides(link, upper)
         return found
 
     def loop_sides(self, link: GridLink, upper: bool) -> list[int]:
@@ -99,44 +101,38 @@ class _Surroundings(NamedTuple):
         """Whether it leads straight back to one that leads to many."""
         return link.span == 1 and len(set(self.forward.get((link.upper, True), ()))) >= FAN
 
-    def free_sides(self, item: int, node: str) -> list[int]:
-        """The sides where nothing else of the same item stands."""
-        box = self.spots[item][node]
-        end = box.right
-        level = [b for b in self.spots[item].values() if b.y < box.bottom and box.y < b.bottom]
-        right, left = all(b.x < end for b in level), all(b.right > box.x for b in level)
-        return [side for side, free in ((RIGHT, right), (LEFT, left)) if free]
+    def free_sides(self, link: GridLink, upper: bool) -> list[int]:
+        """The sides of a link's node where nothing else of the same item stands."""
+        spots = self.spots[link.item(upper)]
+        box = spots[link.node(upper)]
+        level = [b for b in spots.values() if b.y < box.bottom and box.y < b.bottom]
+        free = []
+        if all(b.x < box.right for b in level):
+            free.append(RIGHT)
+        if all(b.right > box.x for b in level):
+            free.append(LEFT)
+        return free
 
 
-def _survey(grid: Grid, links: Iterable[GridLink], spots: Spots) -> _Surroundings:
-    found = _Surroundings(grid.places(), {}, spots)
-    for link in links:
-        if link.cells and not link.back:
-            found.forward.setdefault((link.upper, True), []).append(found.place[link.cells[1]])
-            found.forward.setdefault((link.lower, False), []).append(found.place[link.cells[-2]])
-    return found
-
-
-def choose_sides(grid: Grid, links: Sequence[GridLink], spots: Spots) -> Sides:
+def choose_sides(component: Component) -> Sides:
     """Where loops meet their nodes, so that they cross none of the other edges there."""
-    around = _survey(grid, links, spots)
+    around = _Surroundings(component)
     found: Sides = {}
-    for number, link in enumerate(links):
-        if link.upper == link.lower:
-            free = around.free_sides(link.upper, link.edge.source)
-            found[number, True] = found[number, False] = free[0] if free else RIGHT
-        elif link.back:
-            for upper in (True, False):
-                if sides := around.loop_sides(link, upper):
-                    found[number, upper] = sides[0]
+    for number, link in enumerate(component.links):
+        for upper in (True, False):
+            if link.upper == link.lower:  # where its source has room
+                found[number, upper] = next(iter(around.free_sides(link, not link.back)), RIGHT)
+            elif link.back and (sides := around.loop_sides(link, upper)):
+                found[number, upper] = sides[0]
     return found
 
 
-def count_enclosed(grid: Grid, links: Sequence[GridLink], spots: Spots) -> int:
+def count_enclosed(component: Component) -> int:
     """How many ends of loops cannot be at a side, for other edges lie around them."""
-    around = _survey(grid, links, spots)
-    loops = [link for link in links if link.back and link.cells and not around.fans_out(link)]
-    return sum(not around.open_sides(link, upper) for link in loops for upper in (True, False))
+    around = _Surroundings(component)
+    loops = [link for link in component.links if link.back and link.cells]
+    ends = [(link, upper) for link in loops if not around.fans_out(link) for upper in (True, False)]
+    return sum(not around.open_sides(link, upper) for link, upper in ends)
 
 
 class Beside(NamedTuple):
@@ -147,66 +143,60 @@ class Beside(NamedTuple):
     up: list[int]
     own: list[int]
 
+    def turning(self) -> tuple[tuple[list[int], bool], tuple[list[int], bool]]:
+        """Those that lead elsewhere, and whether it is their upper ends that are here."""
+        return (self.down, True), (self.up, False)
 
-def gather_loops(
-    grid: Grid, links: Sequence[GridLink], sides: Sides
-) -> dict[tuple[str, int], Beside]:
+
+def gather_loops(component: Component, sides: Sides) -> dict[tuple[str, int], Beside]:
     """The loops beside each node, by its id and the side."""
-    place = grid.places()
+    place, links = places(component.grid.rows), component.links
     found: dict[tuple[str, int], Beside] = {}
     for (number, upper), side in sides.items():
         link = links[number]
-        beside = found.setdefault((node_of(link, upper), side), Beside([], [], []))
+        beside = found.setdefault((link.node(upper), side), Beside([], [], []))
         if link.upper != link.lower:
             (beside.down if upper else beside.up).append(number)
         elif upper:
             beside.own.append(number)
     for (_, side), beside in found.items():
-        beside.down.sort(key=lambda number: side * place[links[number].cells[1]])
-        beside.up.sort(key=lambda number: side * place[links[number].cells[-2]])
+        for numbers, upper in beside.turning():
+            nearest = {number: side * place[links[number].next_cell(upper)] for number in numbers}
+            numbers.sort(key=nearest.__getitem__)
     return found
 
 
 def own_room(beside: Beside, links: Sequence[GridLink]) -> float:
     """How far the edges from a node to itself reach out, with their labels."""
-    loops = LOOP + (len(beside.own) - 1) * NESTED if beside.own else 0.0
-    marks = [
-        links[number].label.width + (APART_SEND if links[number].edge.kind == "send" else 0)
-        for number in beside.own
-    ]
+    own = [links[number] for number in beside.own]
+    loops = LOOP + (len(own) - 1) * NESTED if own else 0.0
+    marks = [link.label.width + (APART_SEND if link.edge.kind == "send" else 0) for link in own]
     return loops + sum(marks)
 
 
-def make_turns(
-    grid: Grid, links: Sequence[GridLink], besides: Mapping[tuple[str, int], Beside]
-) -> None:
+def make_turns(component: Component, besides: Mapping[tuple[str, int], Beside]) -> None:
     """Give each loop a cell beside its node, where it turns; a loop begins and ends with these
     instead of its nodes."""
+    grid, links = component.grid, component.links
     for (_, side), beside in besides.items():
-        for numbers, upper in ((beside.down, True), (beside.up, False)):
+        for numbers, upper in beside.turning():
             for nested, number in enumerate(numbers):
-                link = links[number]
-                item = link.upper if upper else link.lower
-                at = grid.rows[grid.row[item]].index(item) + (
-                    nested + 1 if side == RIGHT else -nested
-                )
-                link.cells[0 if upper else -1] = grid.insert(GridItem(0, 0, 0), grid.row[item], at)
+                item = links[number].item(upper)
+                row = grid.row[item]
+                at = grid.rows[row].index(item) + (nested + 1 if side == RIGHT else -nested)
+                turn = grid.insert(GridItem(0, 0, 0), row, at)
+                links[number].cells[0 if upper else -1] = turn
         if beside.own:
-            cell, room = links[beside.own[0]].upper, own_room(beside, links)
+            item_beside, room = grid.items[links[beside.own[0]].upper], own_room(beside, links)
             if side == RIGHT:
-                grid.items[cell].right += room
+                item_beside.right += room
             else:
-                grid.items[cell].left += room
+                item_beside.left += room
 
 
-def side_ports(box: Box, side: int, beside: Beside, at: Mapping[End, float]) -> dict[End, Port]:
+def side_ports(box: Box, side: int, beside: Beside, component: Component) -> dict[End, Port]:
     """The ports of the loops at one side of a node; of two that lead the same way the outer one
-    goes around the inner.
-
-    Args:
-        at: the x at which they turn.
-    """
-    _, middle = box.middle
+    goes around the inner."""
     border = box.right if side == RIGHT else box.x
     # How far from the middle the innermost one stands: that of an edge to itself is taken.
     first = 0.0
@@ -215,11 +205,13 @@ def side_ports(box: Box, side: int, beside: Beside, at: Mapping[End, float]) -> 
     elif beside.down and beside.up:
         first = 5.0
     found = {}
-    for numbers, upper, sign in ((beside.down, True, 1), (beside.up, False, -1)):
+    for numbers, upper in beside.turning():
         step = min(8.0, (box.height / 2 - 4 - first) / max(1, len(numbers) - (0 if first else 1)))
         for nested, number in enumerate(numbers):
-            y = middle + sign * (first + step * (len(numbers) - 1 - nested))
-            found[number, upper] = Port(at[number, upper], y, border)
+            aside = first + step * (len(numbers) - 1 - nested)
+            x = component.x[component.links[number].first_cell(upper)]
+            y = box.middle[1] + (aside if upper else -aside)
+            found[number, upper] = Port(x, y, border)
     return found
 
 
@@ -245,21 +237,21 @@ def border_y(node: GraphNode, box: Box, x: float, top: bool) -> float:
 
 
 def list_ends(
-    grid: Grid, links: Sequence[GridLink], upper: bool, sides: Container[End] = ()
+    component: Component, upper: bool, sides: Container[End] = ()
 ) -> dict[str, list[int]]:
     """The links that meet each node at its bottom (their upper ends) or top, from left to right.
 
     Args:
         sides: ends that meet their nodes at a side; these are left out.
     """
-    place = grid.places()
+    place, links = places(component.grid.rows), component.links
     found: dict[str, list[int]] = {}
     for number, link in enumerate(links):
         if link.cells and (number, upper) not in sides:
-            found.setdefault(node_of(link, upper), []).append(number)
+            found.setdefault(link.node(upper), []).append(number)
     for numbers in found.values():
         # Of two that go on in the same cell, the one that leads down stands left.
-        numbers.sort(key=lambda n: (place[links[n].cells[1 if upper else -2]], links[n].back, n))
+        numbers.sort(key=lambda n: (place[links[n].next_cell(upper)], links[n].back, n))
     return found
 
 

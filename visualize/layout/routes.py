@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from ..model import GraphNode
+from .arrange import Component
 from .geometry import Box, Point, Route
 from .grid import Grid, GridLink
 from .ports import (
@@ -24,7 +25,6 @@ from .ports import (
     border_y,
     flat_half,
     list_ends,
-    node_of,
     own_room,
     side_ports,
     spread,
@@ -48,38 +48,42 @@ class Sheet(NamedTuple):
     """What routes are drawn on.
 
     Attributes:
-        x: of each cell's axis.
         nodes: by id.
         boxes: of all nodes; y counts from the top of their row's first item.
         besides: the loops beside each node.
     """
 
-    grid: Grid
-    links: Sequence[GridLink]
-    x: list[float]
+    component: Component
     nodes: Mapping[str, GraphNode]
     boxes: dict[str, Box]
     besides: Mapping[tuple[str, int], Beside]
+
+    @property
+    def grid(self) -> Grid:
+        """The cells."""
+        return self.component.grid
+
+    @property
+    def links(self) -> Sequence[GridLink]:
+        """The edges."""
+        return self.component.links
 
 
 def place_ports(sheet: Sheet) -> dict[End, Port]:
     """Where each end of each link meets its node."""
     found: dict[End, Port] = {}
     for (node, side), beside in sheet.besides.items():
-        turns = {(number, True): sheet.x[sheet.links[number].cells[0]] for number in beside.down}
-        turns.update(
-            {(number, False): sheet.x[sheet.links[number].cells[-1]] for number in beside.up}
-        )
-        found.update(side_ports(sheet.boxes[node], side, beside, turns))
+        found |= side_ports(sheet.boxes[node], side, beside, sheet.component)
     for upper in (True, False):
-        for node, numbers in list_ends(sheet.grid, sheet.links, upper, found).items():
-            box = sheet.boxes[node]
+        for id, numbers in list_ends(sheet.component, upper, found).items():
+            node, box = sheet.nodes[id], sheet.boxes[id]
             middle = box.middle[0]
             wanted = [_wish(sheet, number, upper, found) - middle for number in numbers]
             widths = [_port_width(sheet.links[number], upper) for number in numbers]
-            xs = spread(wanted, widths, flat_half(sheet.nodes[node], box))
-            for number, x in zip(numbers, xs, strict=True):
-                y = border_y(sheet.nodes[node], box, middle + x, top=not upper)
+            for number, x in zip(
+                numbers, spread(wanted, widths, flat_half(node, box)), strict=True
+            ):
+                y = border_y(node, box, middle + x, top=not upper)
                 found[number, upper] = Port(middle + x, y, middle + x)
     return found
 
@@ -90,21 +94,14 @@ def _port_width(link: GridLink, upper: bool) -> float:
     return APART_SEND if marked else APART
 
 
-def _next(link: GridLink, upper: bool) -> int:
-    return link.cells[1 if upper else -2]
-
-
 def _wish(sheet: Sheet, number: int, upper: bool, known: Mapping[End, Port]) -> float:
     """The x at which the edge would be straight here, if it is not far to the side."""
     link = sheet.links[number]
-    if (number, not upper) in known and len(link.cells) == 2:
-        return known[number, not upper].x
     if len(link.cells) > 2:
-        return sheet.x[_next(link, upper)]
-    here, there = (
-        sheet.boxes[node_of(link, upper)].middle[0],
-        sheet.boxes[node_of(link, not upper)].middle[0],
-    )
+        return sheet.component.x[link.next_cell(upper)]
+    if (number, not upper) in known:
+        return known[number, not upper].x
+    here, there = (sheet.boxes[link.node(end)].middle[0] for end in (upper, not upper))
     return (here + there) / 2 if abs(here - there) < NEAR else FAR
 
 
@@ -142,7 +139,7 @@ def _gaps(grid: Grid, links: Sequence[GridLink]) -> list[float]:
 
 
 def _columns(sheet: Sheet, number: int, found: Mapping[End, Port]) -> list[float]:
-    inner = [sheet.x[cell] for cell in sheet.links[number].cells[1:-1]]
+    inner = [sheet.component.x[cell] for cell in sheet.links[number].cells[1:-1]]
     return [found[number, True].x, *inner, found[number, False].x]
 
 
@@ -167,7 +164,7 @@ def draw_route(sheet: Sheet, number: int, found: Mapping[End, Port], rows: Rows)
     label_at = None
     if link.label_cell is not None:
         row = grid.row[link.label_cell]
-        label_at = (sheet.x[link.label_cell], (rows.top[row] + rows.bottom[row]) / 2)
+        label_at = (sheet.component.x[link.label_cell], (rows.top[row] + rows.bottom[row]) / 2)
     return Route(link.edge, tuple(points), label_at)
 
 
