@@ -7,8 +7,9 @@ kind `unknown`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol
 
 from ..graph.branch import BranchWriter, literals, sends, sends_anywhere
 from ..graph.spec import GraphSpec
@@ -22,7 +23,8 @@ from ..pregel.program.writes import (
 )
 from ..pregel.types import All, Send
 from .labels import ANY_NODE, PERHAPS, visible
-from .model import EdgeKind, GraphEdge, GraphModel, GraphNode
+from .layout.layers import find_reached
+from .model import EdgeKind, GraphEdge, GraphModel, GraphNode, NodeKind
 
 
 class CompiledGraph(Protocol):
@@ -61,18 +63,13 @@ def extract(app: CompiledGraph, xray: bool | int = False) -> GraphModel:
     found.add_graph(app, "", levels, (app.program,))
     edges = [edge._replace(label=visible(edge.label)) for edge in _merge(found.edges)]
     reached = found.find_reached(edges)
-    nodes = [
-        node._replace(
-            label=visible(node.label), reached=node.kind == "cluster" or node.id in reached
-        )
-        for node in found.nodes
-    ]
-    return GraphModel(
-        visible(app.program.name),
-        tuple(node for node in nodes if node.kind != "cluster"),
-        tuple(edges),
-        tuple(node for node in nodes if node.kind == "cluster"),
-    )
+    nodes: list[GraphNode] = []
+    clusters: list[GraphNode] = []
+    for node in found.nodes:
+        is_cluster = node.kind == "cluster"
+        drawn = node._replace(label=visible(node.label), reached=is_cluster or node.id in reached)
+        (clusters if is_cluster else nodes).append(drawn)
+    return GraphModel(visible(app.program.name), tuple(nodes), tuple(edges), tuple(clusters))
 
 
 class _Extraction:
@@ -83,7 +80,7 @@ class _Extraction:
         self.edges: list[GraphEdge] = []
 
     def add_graph(
-        self, app: CompiledGraph, inside: str, levels: int, above: tuple[Any, ...]
+        self, app: CompiledGraph, inside: str, levels: int, above: tuple[Program, ...]
     ) -> None:
         """Add one graph, and the graphs inside it.
 
@@ -92,33 +89,39 @@ class _Extraction:
             levels: how many levels of nested graphs to add; -1 for all.
             above: the programs around it, so that a graph that holds itself comes to an end.
         """
+        nodes = app.program.nodes
         edges = list(_list_edges(app))
-        edges += _guess_edges(app.program.nodes.values(), edges)
+        edges += _guess_edges(nodes.values(), edges)
         ends = dict.fromkeys(end for edge in edges for end in (edge.source, edge.target))
-        self.nodes.append(GraphNode(_id(inside, START), "START", "start", inside or None))
+        self._add_node(inside, START, "START", "start")
         holders: dict[str, list[str]] = {}
-        for node in app.program.nodes.values():
-            if node.name != START:
-                nested = _list_nested(app, node.name, above) if levels else []
-                holders[node.name] = self._add_node(app, node, inside, nested)
-                for holder, (_, graph) in zip(holders[node.name], nested, strict=True):
+        for name, node in nodes.items():
+            if name != START:
+                nested = _list_nested(app.program, name, above) if levels else {}
+                shown = _build_node(app, node, inside)
+                self.nodes.append(shown._replace(kind="cluster") if nested else shown)
+                holders[name] = []
+                for key, graph in nested.items():
+                    holder = _id(inside, key)
+                    holders[name].append(holder)
+                    if key != name:
+                        inner = shown._replace(id=holder, label=key, kind="cluster")
+                        self.nodes.append(inner._replace(inside=shown.id))
                     self.add_graph(graph, holder, levels - 1, (*above, graph.program))
-        self._add_others(app, inside, ends)
-        for edge in edges:
-            self._add_edge(edge, inside, holders)
-
-    def _add_others(self, app: CompiledGraph, inside: str, ends: Collection[str]) -> None:
-        """Add the ends of edges that are no nodes of the program: joins, anywhere, and END."""
         joins = {join.channel: join.kind for join in app.program.joins}
         for name in ends:
             if name in joins:
-                join = GraphNode(_id(inside, name), joins[name], "join", inside or None)
-                self.nodes.append(join)
+                self._add_node(inside, name, joins[name], "join")
             elif name.endswith(_ANYWHERE):
-                unknown = GraphNode(_id(inside, name), ANY_NODE, "unknown", inside or None)
-                self.nodes.append(unknown)
+                self._add_node(inside, name, ANY_NODE, "unknown")
         if END in ends or inside:
-            self.nodes.append(GraphNode(_id(inside, END), "END", "end", inside or None))
+            self._add_node(inside, END, "END", "end")
+        for edge in edges:
+            self._add_edge(edge, inside, holders)
+
+    def _add_node(self, inside: str, name: str, label: str, kind: NodeKind) -> None:
+        """Add what is no node of the program."""
+        self.nodes.append(GraphNode(_id(inside, name), label, kind, inside or None))
 
     def _add_edge(self, edge: GraphEdge, inside: str, holders: dict[str, list[str]]) -> None:
         """Add an edge, which leads to the start inside a cluster and from the end inside it."""
@@ -130,44 +133,16 @@ class _Extraction:
             targets = [_id(holder, START) for holder in holders[edge.target]]
         self.edges += [GraphEdge(a, b, *edge[2:]) for a in sources for b in targets]
 
-    def _add_node(
-        self,
-        app: CompiledGraph,
-        node: CompiledNode,
-        inside: str,
-        nested: list[tuple[str, CompiledGraph]],
-    ) -> list[str]:
-        """Add a node, as a cluster if it shows graphs; returns the ids of the clusters that hold
-        them."""
-        shown = _build_node(app, node, inside)
-        if not nested:
-            self.nodes.append(shown)
-            return []
-        self.nodes.append(shown._replace(kind="cluster"))
-        holders = []
-        for key, _ in nested:
-            holder = _id(inside, key)
-            holders.append(holder)
-            if key != node.name:
-                inner = shown._replace(id=holder, label=key, kind="cluster", inside=shown.id)
-                self.nodes.append(inner)
-        return holders
-
     def find_reached(self, edges: Iterable[GraphEdge]) -> set[str]:
         """The ids that arrows from the start lead to; the start itself."""
-        onward: dict[str, list[str]] = {}
+        onward: dict[str, list[str]] = defaultdict(list)
         for edge in edges:
-            onward.setdefault(edge.source, []).append(edge.target)
+            onward[edge.source].append(edge.target)
         for node in self.nodes:
             # What reaches the start inside a cluster, or a cluster in it, reaches the cluster.
             if node.kind in ("start", "cluster") and node.inside:
-                onward.setdefault(node.id, []).append(node.inside)
-        found, waiting = {START}, [START]
-        while waiting:
-            fresh = [target for target in onward.get(waiting.pop(), ()) if target not in found]
-            found.update(fresh)
-            waiting += fresh
-        return found
+                onward[node.id].append(node.inside)
+        return find_reached(START, onward.__getitem__)
 
 
 def _build_node(app: CompiledGraph, node: CompiledNode, inside: str) -> GraphNode:
@@ -200,14 +175,14 @@ def _is_listed(name: str, names: str | Sequence[str]) -> bool:
 
 
 def _list_nested(
-    app: CompiledGraph, name: str, above: tuple[Any, ...]
-) -> list[tuple[str, CompiledGraph]]:
+    program: Program, name: str, above: tuple[Program, ...]
+) -> dict[str, CompiledGraph]:
     """The graphs that a node holds, or has been seen to run, by key; not those around it."""
-    return [
-        (key, graph)
-        for key, graph in app.program.nested.items()
+    return {
+        key: graph
+        for key, graph in program.nested.items()
         if split_number(key)[0] == name and graph.program not in above
-    ]
+    }
 
 
 def _id(inside: str, name: str) -> str:
@@ -231,11 +206,11 @@ def _guess_edges(nodes: Iterable[CompiledNode], edges: Sequence[GraphEdge]) -> I
         if edge.target.endswith(_ANYWHERE):
             kinds.setdefault(edge.target, set()).add(edge.kind)
     for anywhere, found in kinds.items():
-        if found == {"send"}:
-            yield from (GraphEdge(anywhere, name, "send", PERHAPS) for name in lost)
-        else:
-            ends = lost if END in led_to else [*lost, END]  # nothing is sent to END
-            yield from (GraphEdge(anywhere, name, "conditional", PERHAPS) for name in ends)
+        only_sends = found == {"send"}
+        # Nothing is sent to END.
+        ends = lost if only_sends or END in led_to else [*lost, END]
+        kind: EdgeKind = "send" if only_sends else "conditional"
+        yield from (GraphEdge(anywhere, name, kind, PERHAPS) for name in ends)
 
 
 def _merge(edges: Iterable[GraphEdge]) -> list[GraphEdge]:
@@ -306,18 +281,14 @@ def _list_routed(source: str, router: BranchWriter) -> Iterator[GraphEdge]:
     """Where a router may go: as declared, else anywhere."""
     hint = router.body.returns
     names, sent = set(literals(hint)), sends(hint)
-
-    def decide_kind(answer: object, end: str) -> EdgeKind:
-        is_send = sent == "only" or (sent == "some" and bool(names) and answer not in names)
-        return "send" if is_send and end != END else "conditional"
-
     if router.ends is None:
         kind: EdgeKind = "send" if sent == "only" else "conditional"
         yield GraphEdge(source, _anywhere(source), kind, router.name)
         return
     for answer, end in router.ends.items():
-        label = "" if answer == end else str(answer)
-        yield GraphEdge(source, end, decide_kind(answer, end), label)
+        is_send = sent == "only" or (sent == "some" and bool(names) and answer not in names)
+        kind = "send" if is_send and end != END else "conditional"
+        yield GraphEdge(source, end, kind, "" if answer == end else str(answer))
     if sends_anywhere(router.ends, hint):
         yield GraphEdge(source, _anywhere(source), "send", router.name)
 
@@ -337,31 +308,26 @@ def _list_raw_edges(program: Program) -> Iterator[GraphEdge]:
                 yield GraphEdge(node.name, END)
             elif isinstance(writer, ChannelWrite):
                 for entry in writer.writes:
-                    yield from _list_entry_edges(program, node, entry, outputs)
+                    yield from _list_entry_edges(program, node.name, entry, outputs)
             else:
                 yield GraphEdge(node.name, _anywhere(node.name), "conditional")
 
 
 def _list_entry_edges(
-    program: Program, node: CompiledNode, entry: object, outputs: set[str]
+    program: Program, source: str, entry: object, outputs: set[str]
 ) -> Iterator[GraphEdge]:
     """Where one entry of a node's `ChannelWrite` leads."""
     if isinstance(entry, Send):
-        yield GraphEdge(node.name, entry.node, "send")
+        yield GraphEdge(source, entry.node, "send")
     elif isinstance(entry, ChannelWriteTupleEntry):
-        yield GraphEdge(node.name, _anywhere(node.name), "conditional")
+        yield GraphEdge(source, _anywhere(source), "conditional")
     elif isinstance(entry, ChannelWriteEntry) and entry.channel != TASKS:
-        yield from _list_subscribers(program, node, entry, outputs)
-
-
-def _list_subscribers(
-    program: Program, node: CompiledNode, entry: ChannelWriteEntry, outputs: set[str]
-) -> Iterator[GraphEdge]:
-    kind: EdgeKind = "conditional" if entry.skip_none or entry.mapper is not None else "plain"
-    for end in program.triggers.get(entry.channel, ()):
-        yield GraphEdge(node.name, end, kind, entry.channel)
-    if entry.channel in outputs:
-        yield GraphEdge(node.name, END, kind, entry.channel)
+        maybe = entry.skip_none or entry.mapper is not None
+        ends = list(program.triggers.get(entry.channel, ()))
+        if entry.channel in outputs:
+            ends.append(END)
+        for end in ends:
+            yield GraphEdge(source, end, "conditional" if maybe else "plain", entry.channel)
 
 
 def _as_tuple(names: str | Iterable[str]) -> tuple[str, ...]:

@@ -266,6 +266,6 @@ def _find_connected(count: int, pairs: Iterable[tuple[int, int]]) -> list[list[i
     found: dict[int, list[int]] = {}  # by any of its members
     for number in range(count):
         if number not in found:
-            group = sorted(find_reached(number, near))
+            group = sorted(find_reached(number, near.__getitem__))
             found.update(dict.fromkeys(group, group))
     return [group for number, group in found.items() if number == group[0]]

@@ -4,9 +4,11 @@ short. Numbers only: nodes are 0, 1, …, edges are pairs of them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from graphlib import TopologicalSorter
+from typing import TypeVar
 
+T = TypeVar("T")
 Pair = tuple[int, int]
 
 
@@ -39,7 +41,7 @@ def find_loops(
     onward = list_next(count, (edges[number] for number in firm if number not in found))
     for number in sorted(soft):
         source, target = edges[number]
-        if source in find_reached(target, onward):
+        if source in find_reached(target, onward.__getitem__):
             found.add(number)
         else:
             onward[source].append(target)
@@ -59,11 +61,11 @@ def find_returns(first: int, count: int, edges: Sequence[Pair]) -> set[int]:
     return {number for number, (a, b) in enumerate(edges) if a in steps and steps[b] < steps[a]}
 
 
-def find_reached(start: int, onward: Sequence[Iterable[int]]) -> set[int]:
-    """What can be reached from the start, itself included."""
+def find_reached(start: T, onward: Callable[[T], Iterable[T]]) -> set[T]:
+    """What can be reached from the start, itself included; `onward` says what follows on what."""
     seen, waiting = {start}, [start]
     while waiting:
-        fresh = {target for target in onward[waiting.pop()] if target not in seen}
+        fresh = {target for target in onward(waiting.pop()) if target not in seen}
         seen |= fresh
         waiting.extend(fresh)
     return seen

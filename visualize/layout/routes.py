@@ -76,14 +76,12 @@ def place_ports(sheet: Sheet) -> dict[End, Port]:
         found |= side_ports(sheet.boxes[node], side, beside, sheet.component)
     for upper in (True, False):
         for id, numbers in list_ends(sheet.component, upper, found).items():
-            node, box = sheet.nodes[id], sheet.boxes[id]
+            met, box = sheet.nodes[id], sheet.boxes[id]
             middle = box.middle[0]
             wanted = [_wish(sheet, number, upper, found) - middle for number in numbers]
             widths = [_port_width(sheet.links[number], upper) for number in numbers]
-            for number, x in zip(
-                numbers, spread(wanted, widths, flat_half(node, box)), strict=True
-            ):
-                y = border_y(node, box, middle + x, top=not upper)
+            for number, x in zip(numbers, spread(wanted, widths, flat_half(met, box)), strict=True):
+                y = border_y(met, box, middle + x, top=not upper)
                 found[number, upper] = Port(middle + x, y, middle + x)
     return found
 
