@@ -171,7 +171,7 @@ def _digraph(model: GraphModel) -> Any:
         "node", **font, shape="box", style="rounded,filled", fillcolor="white", fontsize="12"
     )
     graph.attr("edge", **font, fontsize="10")
-    ids = make_ids(node.id for node in (*model.nodes, *model.clusters))
+    ids = make_ids(node.id for node in model.parts)
     _add_nodes(graph, model, ids, None)
     # Graphviz would cut a circle anywhere, and stand a cluster above what leads to it.
     reverse = find_reversed(model, at_clusters=True)
@@ -197,35 +197,28 @@ def _find_feet(model: GraphModel) -> dict[str, str]:
     cuts them off there."""
     # The last part of each, which is a node where it has one.
     inside = {part.inside: part.id for part in (*model.clusters, *model.nodes)}
-    clusters = {cluster.id for cluster in model.clusters}
     found = {}
-    for edge in model.edges:
-        if edge.source in clusters:
-            foot = edge.source
-            while foot in clusters and foot in inside:
-                foot = inside[foot]
-            if foot != edge.source:
-                found[edge.source] = foot
+    for source in {edge.source for edge in model.edges}.intersection(inside):
+        foot = source
+        while foot in inside:
+            foot = inside[foot]
+        found[source] = foot
     return found
 
 
 def _add_nodes(graph: Any, model: GraphModel, ids: dict[str, str], holder: str | None) -> None:
     """Add the nodes and clusters that a cluster holds, or those at the top."""
-    for node in model.nodes:
-        if node.inside == holder:
+    for part in model.levels.get(holder, ()):
+        text = _escape("\n".join((part.label, *notes(part))))
+        if part.kind == "cluster":
+            with graph.subgraph(name=f"cluster_{ids[part.id]}") as inner:
+                inner.attr(label=text)
+                _add_nodes(inner, model, ids, part.id)
+        else:
             style: dict[str, str] = {}
-            for trait in traits(node):
+            for trait in traits(part):
                 style |= _NODES.get(trait, {})
-            graph.node(ids[node.id], _text(node), **style)
-    for cluster in model.clusters:
-        if cluster.inside == holder:
-            with graph.subgraph(name=f"cluster_{ids[cluster.id]}") as inner:
-                inner.attr(label=_text(cluster))
-                _add_nodes(inner, model, ids, cluster.id)
-
-
-def _text(node: GraphNode) -> Any:
-    return _escape("\n".join((node.label, *notes(node))))
+            graph.node(ids[part.id], text, **style)
 
 
 def _escape(text: str) -> Any:
@@ -265,21 +258,20 @@ def _write_sizes(model: GraphModel) -> str:
 
 
 def _number_parts(model: GraphModel) -> dict[str, str]:
-    return {part.id: f"n{number}" for number, part in enumerate((*model.nodes, *model.clusters))}
+    return {part.id: f"n{number}" for number, part in enumerate(model.parts)}
 
 
 def _write_parts(model: GraphModel, names: dict[str, str], holder: str | None) -> Iterator[str]:
-    for node in model.nodes:
-        if node.inside == holder:
-            width, height = node_size(node)
-            form = " shape=ellipse" if node.kind == "join" else ""
-            yield f"{names[node.id]} [width={width / 72:.4f} height={height / 72:.4f}{form}];"
-    for cluster in model.clusters:
-        if cluster.inside == holder:
-            yield f"subgraph cluster_{names[cluster.id]} {{ margin=12; labeljust=l;"
-            yield f"label={_write_room(*title_size(cluster))};"
-            yield from _write_parts(model, names, cluster.id)
+    for part in model.levels.get(holder, ()):
+        if part.kind == "cluster":
+            yield f"subgraph cluster_{names[part.id]} {{ margin=12; labeljust=l;"
+            yield f"label={_write_room(*title_size(part))};"
+            yield from _write_parts(model, names, part.id)
             yield "}"
+        else:
+            width, height = node_size(part)
+            form = " shape=ellipse" if part.kind == "join" else ""
+            yield f"{names[part.id]} [width={width / 72:.4f} height={height / 72:.4f}{form}];"
 
 
 def _write_room(width: float, height: float) -> str:

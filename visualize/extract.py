@@ -22,6 +22,7 @@ from ..pregel.program.writes import (
     StateWriter,
 )
 from ..pregel.types import All, Send
+from .group import group
 from .labels import ANY_NODE, PERHAPS, visible
 from .layout.layers import find_reached
 from .model import EdgeKind, GraphEdge, GraphModel, GraphNode, NodeKind
@@ -201,12 +202,9 @@ def _guess_edges(nodes: Iterable[CompiledNode], edges: Sequence[GraphEdge]) -> I
     alone: it is as likely as any other."""
     led_to = {START, *(edge.target for edge in edges)}
     lost = [node.name for node in nodes if node.name not in led_to and not _handles(node)]
-    kinds: dict[str, set[EdgeKind]] = {}
-    for edge in edges:
-        if edge.target.endswith(_ANYWHERE):
-            kinds.setdefault(edge.target, set()).add(edge.kind)
+    kinds = group((edge.target, edge.kind) for edge in edges if edge.target.endswith(_ANYWHERE))
     for anywhere, found in kinds.items():
-        only_sends = found == {"send"}
+        only_sends = set(found) == {"send"}
         # Nothing is sent to END.
         ends = lost if only_sends or END in led_to else [*lost, END]
         kind: EdgeKind = "send" if only_sends else "conditional"

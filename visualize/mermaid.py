@@ -113,7 +113,7 @@ def draw_mermaid(model: GraphModel, style: MermaidStyle | None = None) -> str:
         class __end__ last
     """
     style = style or MermaidStyle()
-    ids = make_ids(node.id for node in (*model.nodes, *model.clusters))
+    ids = make_ids(node.id for node in model.parts)
     lines = [*style.frontmatter(), "graph TD", *_write_nodes(model, ids, None)]
     lines += [f"    {_arrow(edge, ids, style.wrap_label_n_words)}" for edge in model.edges]
     if style.with_styles:
@@ -135,14 +135,13 @@ def _write_styles(
 
 def _write_nodes(model: GraphModel, ids: dict[str, str], holder: str | None) -> Iterator[str]:
     """The lines of the nodes and clusters that a cluster holds, or of those at the top."""
-    for node in model.nodes:
-        if node.inside == holder:
-            yield f"    {ids[node.id]}{_FORMS[node.kind].format(_text(node))}"
-    for cluster in model.clusters:
-        if cluster.inside == holder:
-            yield f'    subgraph {ids[cluster.id]}["{_text(cluster)}"]'
-            yield from (f"    {line}" for line in _write_nodes(model, ids, cluster.id))
+    for part in model.levels.get(holder, ()):
+        if part.kind == "cluster":
+            yield f'    subgraph {ids[part.id]}["{_text(part)}"]'
+            yield from (f"    {line}" for line in _write_nodes(model, ids, part.id))
             yield "    end"
+        else:
+            yield f"    {ids[part.id]}{_FORMS[part.kind].format(_text(part))}"
 
 
 def _class(style: str) -> str:

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from .group import group
+
 if TYPE_CHECKING:
     import networkx
 
@@ -88,6 +90,16 @@ class GraphModel:
     nodes: tuple[GraphNode, ...]
     edges: tuple[GraphEdge, ...]
     clusters: tuple[GraphNode, ...] = field(default=())
+
+    @cached_property
+    def parts(self) -> tuple[GraphNode, ...]:
+        """The nodes, then the clusters."""
+        return (*self.nodes, *self.clusters)
+
+    @cached_property
+    def levels(self) -> dict[str | None, list[GraphNode]]:
+        """The parts by the cluster that they are in; None for the top."""
+        return group((part.inside, part) for part in self.parts)
 
     @cached_property
     def nx(self) -> networkx.MultiDiGraph[str]:

@@ -11,7 +11,7 @@ from .model import GraphEdge, GraphModel, GraphNode
 
 def lift_edges(model: GraphModel) -> list[GraphEdge]:
     """Each edge between two parts of one and the same level, in the order of the edges."""
-    nodes = {node.id: node for node in (*model.nodes, *model.clusters)}
+    nodes = {part.id: part for part in model.parts}
 
     def path(name: str) -> list[str]:
         inside = nodes[name].inside
@@ -36,11 +36,8 @@ def find_reversed(model: GraphModel, *, at_clusters: bool = False) -> set[GraphE
         at_clusters: only those from or to a cluster.
     """
     lifted = list(zip(model.edges, lift_edges(model), strict=True))
-    levels: dict[str | None, list[GraphNode]] = {}
-    for part in (*model.nodes, *model.clusters):
-        levels.setdefault(part.inside, []).append(part)
     found = set()
-    for level in levels.values():
+    for level in model.levels.values():
         names = {part.id for part in level}
         mine = [pair for pair in lifted if names.issuperset(pair[1][:2])]
         back = _find_back_edges(level, [edge for _, edge in mine])

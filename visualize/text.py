@@ -9,6 +9,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
+from .group import group
 from .labels import MANY, edge_text, traits
 from .layout.cells import CellSizes, TooWideError, arrange_cells
 from .layout.geometry import Box, Point, Route
@@ -113,12 +114,9 @@ def draw_rows(model: GraphModel, pen: Pen, widest: int) -> list[Row]:
 def _merge_loops(edges: Iterable[GraphEdge], pen: Pen) -> Iterator[GraphEdge]:
     """All edges from a node to itself as one, with all their labels, which is taken for certain if
     one of them is."""
-    loops: dict[str, list[GraphEdge]] = {}
-    for edge in edges:
-        if edge.source != edge.target:
-            yield edge
-        else:
-            loops.setdefault(edge.source, []).append(edge)
+    edges = list(edges)
+    yield from (edge for edge in edges if edge.source != edge.target)
+    loops = group((edge.source, edge) for edge in edges if edge.source == edge.target)
     for node, mine in loops.items():
         label = " / ".join(filter(None, (_cut(_label(edge, pen), LONGEST_LABEL) for edge in mine)))
         certain = any(edge.certain for edge in mine)
@@ -170,11 +168,10 @@ def _list_arrows(
 ) -> Iterator[str]:
     """The drawing as a list: each node with the arrows that leave it, and with the graph inside
     it."""
-    parts = (*model.nodes, *model.clusters)
-    names = {node.id: one_line(node.label) for node in parts}
+    names = {node.id: one_line(node.label) for node in model.parts}
     edges = dict.fromkeys(lift_edges(model))
-    for node in parts:
-        if node.inside != holder or node.kind == "end":
+    for node in model.levels.get(holder, ()):
+        if node.kind == "end":
             continue
         remarks = ", ".join(_list_remarks(node))
         yield f"{indent}{names[node.id]}" + (f"  ({remarks})" if remarks else "")

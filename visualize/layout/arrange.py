@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import ClassVar
 
+from ..group import group
 from ..model import GraphEdge, GraphModel, GraphNode
 from .columns import assign_columns
 from .geometry import Box, GraphLayout, Route
@@ -110,10 +111,7 @@ class Arranger(ABC):
     def __init__(self, model: GraphModel) -> None:
         self.model = model
         self.edges = model.edges
-        self.nodes = {node.id: node for node in (*model.nodes, *model.clusters)}
-        self.inside: dict[str | None, list[GraphNode]] = {}
-        for node in self.nodes.values():
-            self.inside.setdefault(node.inside, []).append(node)
+        self.nodes = {node.id: node for node in model.parts}
         for edge in model.edges:
             if missing := {edge.source, edge.target} - self.nodes.keys():
                 raise ValueError(
@@ -121,9 +119,9 @@ class Arranger(ABC):
                     "in the model"
                 )
         holders = {node.id: node.inside for node in self.nodes.values()}
-        self.level_edges: dict[str | None, list[int]] = {}
-        for number, edge in enumerate(model.edges):
-            self.level_edges.setdefault(_find_common_holder(edge, holders), []).append(number)
+        self.level_edges = group(
+            (_find_common_holder(edge, holders), number) for number, edge in enumerate(model.edges)
+        )
 
     # -- what px and cells have of their own -------------------------------------------------------
 
@@ -161,9 +159,8 @@ class Arranger(ABC):
         """What is in a cluster, or in none, arranged."""
         level = Level()
         # Those with the start come first, so that nothing stands left of it.
-        for item, piece in self.build_items(
-            sorted(self.inside.get(cluster, ()), key=lambda node: node.kind != "start")
-        ):
+        parts = sorted(self.model.levels.get(cluster, ()), key=lambda node: node.kind != "start")
+        for item, piece in self.build_items(parts):
             level.add(item, piece)
         ends = {
             number: (

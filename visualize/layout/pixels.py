@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from ...pregel.names import NS_END
+from ..group import group
 from ..model import GraphEdge, GraphModel, GraphNode
 from .arrange import Arranger, Component, Piece, align
 from .geometry import Box, GraphLayout, Route
@@ -60,11 +61,8 @@ class PixelArranger(Arranger):
 
     def _find_handlers(self) -> dict[str, str]:
         """Of nodes with an error handler of their own that stands beside them: node → handler."""
-        incoming: dict[str, list[GraphEdge]] = {}
-        outgoing: dict[str, set[str]] = {}
-        for edge in self.edges:
-            incoming.setdefault(edge.target, []).append(edge)
-            outgoing.setdefault(edge.source, set()).add(edge.target)
+        incoming = group((edge.target, edge) for edge in self.edges)
+        outgoing = group((edge.source, edge.target) for edge in self.edges)
         found: dict[str, str] = {}
         for node in self.nodes.values():
             edges = incoming.get(node.id, [])
@@ -72,7 +70,7 @@ class PixelArranger(Arranger):
                 continue
             host = self.nodes[edges[0].source]
             # A handler that leads back would cross the edge that leads to it.
-            ends = outgoing.get(node.id, set())
+            ends = outgoing.get(node.id, ())
             leads_back = any(f"{end}{NS_END}".startswith(host.id + NS_END) for end in ends)
             free = {host.id, node.id}.isdisjoint({*found, *found.values()})
             on_one_level = host.kind in ("node", "cluster") and host.inside == node.inside

@@ -10,6 +10,7 @@ from itertools import accumulate, pairwise
 from math import sqrt
 from typing import NamedTuple
 
+from ..group import group
 from ..model import GraphNode
 from .arrange import Component
 from .geometry import Box
@@ -58,12 +59,12 @@ class _Surroundings:
     def __init__(self, component: Component) -> None:
         self.place = places(component.grid.rows)
         self.spots = [piece.clusters | piece.boxes for piece in component.pieces]
-        self.forward: dict[tuple[int, bool], list[int]] = {}
-        for link in component.links:
-            if link.cells and not link.back:
-                for upper in (True, False):
-                    ends = self.forward.setdefault((link.item(upper), upper), [])
-                    ends.append(self.place[link.next_cell(upper)])
+        self.forward = group(
+            ((link.item(upper), upper), self.place[link.next_cell(upper)])
+            for link in component.links
+            if link.cells and not link.back
+            for upper in (True, False)
+        )
 
     def open_sides(self, link: GridLink, upper: bool) -> list[int]:
         """The sides where a loop meets its node without crossing any other edge there; the better
@@ -245,10 +246,11 @@ def list_ends(
         sides: ends that meet their nodes at a side; these are left out.
     """
     place, links = places(component.grid.rows), component.links
-    found: dict[str, list[int]] = {}
-    for number, link in enumerate(links):
-        if link.cells and (number, upper) not in sides:
-            found.setdefault(link.node(upper), []).append(number)
+    found = group(
+        (link.node(upper), number)
+        for number, link in enumerate(links)
+        if link.cells and (number, upper) not in sides
+    )
     for numbers in found.values():
         # Of two that go on in the same cell, the one that leads down stands left.
         numbers.sort(key=lambda n: (place[links[n].next_cell(upper)], links[n].back, n))

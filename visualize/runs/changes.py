@@ -3,6 +3,7 @@ put together."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from html import escape
@@ -11,6 +12,7 @@ from typing import Any, NamedTuple
 from ...checkpoint.base import RunnableConfig
 from ...pregel.app import Pregel
 from ..assets import read_asset
+from ..group import group
 from ..labels import TIMES
 from ..theme import style_sheet
 from .diff import DIFF_LIMITS, Change, DiffLimits, diff, draw_html, draw_text
@@ -126,19 +128,13 @@ def changes(app: Pregel, config: RunnableConfig, limits: DiffLimits = DIFF_LIMIT
 
 def writers(step: TraceStep) -> dict[str, tuple[str, ...]]:
     """For each key that a step's tasks wrote, the names of their nodes."""
-    found: dict[str, dict[str, None]] = {}
-    for task in step.tasks:
-        for key in task.wrote:
-            found.setdefault(key, {})[display_name(task.name)] = None
-    return {key: tuple(nodes) for key, nodes in found.items()}
+    found = group((key, display_name(task.name)) for task in step.tasks for key in task.wrote)
+    return {key: tuple(dict.fromkeys(nodes)) for key, nodes in found.items()}
 
 
-def names(step: TraceStep) -> dict[str, int]:
+def names(step: TraceStep) -> Counter[str]:
     """The nodes of a step's tasks, and how many tasks each had."""
-    found: dict[str, int] = {}
-    for task in step.tasks:
-        found[display_name(task.name)] = found.get(display_name(task.name), 0) + 1
-    return found
+    return Counter(display_name(task.name) for task in step.tasks)
 
 
 def headline(step: TraceStep) -> str:

@@ -86,7 +86,7 @@ class Progress:
         self.earlier = earlier
         self.questions: dict[str, tuple[str, str]] = {}
         self.error = ""
-        self._known = {n.id: n for n in (*model.nodes, *model.clusters)}
+        self._known = {n.id: n for n in model.parts}
         self._tallies: dict[str, Tally] = {}
         self._ids: dict[tuple[tuple[str, ...], str], tuple[str, bool]] = {}
         self.began = began

@@ -19,6 +19,7 @@ from ...pregel.app import Pregel
 from ...pregel.names import NS_END, START
 from ..assets import read_asset
 from ..extract import extract
+from ..group import group
 from ..labels import TIMES, drop_illegal
 from ..layout.measure import SMALL, text_width
 from ..svg import LONGEST_BADGE, Mark, State, draw_svg
@@ -71,9 +72,7 @@ def draw_report(app: Pregel, config: RunnableConfig) -> str:
     held = app.nested(trace.ns)
     model = extract(held if isinstance(held, Pregel) else app, xray=True)
     across = 1180 if len(told.trace.steps) <= 40 else None
-    graph = draw_svg(
-        model, marks=_marks(trace, {node.id for node in (*model.nodes, *model.clusters)})
-    )
+    graph = draw_svg(model, marks=_marks(trace, {part.id for part in model.parts}))
     times = replace(told.timeline, remarks=()).draw_svg(width=across)  # the page has said them
     title = f"{trace.name} · thread {trace.thread}"
     return "".join(
@@ -241,26 +240,23 @@ def _footer(told: ReportData) -> str:
 
 def _marks(trace: Trace, drawn: set[str]) -> dict[str, Mark]:
     """How each node stands at the end, and how many tasks it had."""
-    ended: dict[str, Counter[State]] = {}
+    ended: Counter[tuple[str, State]] = Counter()
     states: dict[str, State] = {}
     for step in trace.steps:
-        last: dict[str, set[State]] = {}
-        for task in step.all_tasks():
-            ended.setdefault(task.node, Counter())[task.state] += 1
-            last.setdefault(task.node, set()).add(task.state)
-        states |= {
-            node: next(state for state in _URGENT if state in found) for node, found in last.items()
-        }
+        last = group((task.node, task.state) for task in step.all_tasks())
+        for node, found in last.items():
+            ended.update((node, state) for state in found)
+            states[node] = min(found, key=_URGENT.index)
     return {
-        node: Mark(state, _count_tasks(ended[node]))
+        node: Mark(state, _count_tasks(*(ended[node, each] for each in _URGENT)))
         for node, state in states.items()
         if node in drawn and node.rpartition(NS_END)[2] != START
     }
 
 
-def _count_tasks(ended: Counter[State]) -> str:
+def _count_tasks(failed: int, *others: int) -> str:
     """How many tasks a node had, and how many of them failed."""
-    failed, all_of_them = ended["failed"], ended.total()
+    all_of_them = failed + sum(others)
     if all_of_them == 1:
         return ""
     if not failed:

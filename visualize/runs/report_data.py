@@ -8,18 +8,20 @@ not decided here.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ...checkpoint.base import RunnableConfig
 from ...pregel.app import Pregel
 from ...pregel.names import START
+from ..group import group
 from ..labels import TIMES, drop_illegal
 from .changes import headline, writers
 from .diff import Change, DiffLimits, diff, draw_html
 from .timeline import Timeline, build_timeline
-from .trace import TaskState, Trace, TraceStep, TraceTask
+from .trace import Trace, TraceStep, TraceTask
 from .trace_reader import read_snapshot, read_trace
 from .values import block, duration, format_key, format_value, sanitize
 
@@ -80,7 +82,7 @@ def gather(app: Pregel, config: RunnableConfig) -> ReportData:
     report = ReportData(trace, build_timeline(trace), states.limit)
     numbers: dict[str, int] = {}
     room = _share(len(trace.steps), 150, 20_000)
-    forks = _forks(trace)
+    forks = Counter(branch.parent for branch in trace.branches)
     for place, step in enumerate(trace.steps):
         told = states.told.pop(id(step))
         data = _step(report.timeline, place, step, within(told.changes, room))
@@ -88,7 +90,7 @@ def gather(app: Pregel, config: RunnableConfig) -> ReportData:
             key: numbers.setdefault(text, len(numbers)) for key, text in told.after.items()
         }
         data["x"] = list(told.gone)
-        data["f"] = forks.get(step.checkpoint, 0)
+        data["f"] = forks[step.checkpoint]
         report.steps.append(
             {
                 key: value
@@ -219,11 +221,11 @@ def _standing(step: TraceStep) -> str:
 def _task_rows(step: TraceStep) -> Iterator[list[str]]:
     """[node, state, attempts and times, note] of each task worth a row; many equal ones share
     one."""
-    groups: dict[tuple[str, TaskState, int, str], list[TraceTask]] = {}
-    for task in step.all_tasks():
-        if task.name != START:
-            key = (task.node, task.state, len(task.spans), _note(task))
-            groups.setdefault(key, []).append(task)
+    groups = group(
+        ((task.node, task.state, len(task.spans), _note(task)), task)
+        for task in step.all_tasks()
+        if task.name != START
+    )
     for (_, state, attempts, note), tasks in list(groups.items())[:MOST_ROWS]:
         yield [drop_illegal(tasks[0].path), state, _describe_times(tasks, attempts), note]
     if len(groups) > MOST_ROWS:
@@ -251,13 +253,6 @@ def _note(task: TraceTask) -> str:
         if task.questions
         else ""
     )
-
-
-def _forks(trace: Trace) -> Mapping[str | None, int]:
-    found: dict[str | None, int] = {}
-    for branch in trace.branches:
-        found[branch.parent] = found.get(branch.parent, 0) + 1
-    return found
 
 
 # -- what needs a person ---------------------------------------------------------------------------

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from .timeline_model import Bar, Gap, TimelineModel
+from ..group import group
+from .timeline_model import Gap, TimelineModel
 
 
 class Stretch(NamedTuple):
@@ -92,10 +93,7 @@ def build_scale(timeline: TimelineModel, room: ScaleRoom) -> Scale:
 
 def _list_windows(timeline: TimelineModel) -> list[tuple[float, float]]:
     """When each step began and ended; one without times stands where the one before it ended."""
-    bars: dict[int, list[Bar]] = {}
-    for bar in timeline.bars:
-        if bar.attempts or not timeline.timed:
-            bars.setdefault(bar.step, []).append(bar)
+    bars = group((b.step, b) for b in timeline.bars if b.attempts or not timeline.timed)
     found: list[tuple[float, float]] = []
     last = 0.0
     for place in range(len(timeline.steps)):
@@ -120,10 +118,7 @@ def _find_shortened(
         if gap.took > 0.4 * total:
             kept.append(gap)
             total -= gap.took
-    found: dict[int, list[Gap]] = {}
-    for gap in sorted(kept):
-        found.setdefault(gap.step, []).append(gap)
-    return found
+    return group((gap.step, gap) for gap in sorted(kept))
 
 
 def _cut_at_gaps(

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from textwrap import wrap
 
 from ...pregel.names import NS_END
+from ..group import group
 from ..labels import TIMES
 from .timeline_model import Bar, TimelineModel
 from .timeline_scale import Scale, ScaleRoom, build_scale
@@ -37,11 +38,10 @@ def draw_text(timeline: TimelineModel, width: int) -> str:
     lines = [line for remark in timeline.remarks for line in wrap(sanitize(remark), max(width, 40))]
     name, thread = sanitize(timeline.name, 60), sanitize(timeline.thread, 60)
     lines += [f"{name} · thread {thread} · {timeline.summary}", *_draw_head(timeline, scale, left)]
-    bars: dict[str, list[Bar]] = {row: [] for row in timeline.rows}
-    for bar in timeline.bars:
-        bars[bar.row].append(bar)
+    bars = group((bar.row, bar) for bar in timeline.bars)
     used: set[str] = set()
-    for row, mine in bars.items():
+    for row in timeline.rows:
+        mine = bars.get(row, [])
         cells = _draw_row(mine, scale)
         used.update(cells)
         tasks = len({bar.task for bar in mine})
