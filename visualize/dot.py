@@ -20,7 +20,7 @@ from ..pregel.errors import StateGraphError
 from .labels import edge_text, make_ids, notes, traits
 from .layout.geometry import Box, GraphLayout, Point, Route
 from .layout.measure import label_size, node_size, title_size
-from .model import GraphModel, GraphNode
+from .model import GraphModel
 from .nesting import find_reversed
 
 TIMEOUT = 20.0

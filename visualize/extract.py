@@ -13,7 +13,7 @@ from typing import Protocol
 
 from ..graph.branch import BranchWriter, literals, sends, sends_anywhere
 from ..graph.spec import GraphSpec
-from ..pregel.names import END, NS_END, NS_SEP, START, TASKS, split_number, triggered_node
+from ..pregel.names import END, NS_SEP, START, TASKS, split_number, triggered_node
 from ..pregel.program.program import CompiledNode, Program
 from ..pregel.program.writes import (
     ChannelWrite,
@@ -25,7 +25,7 @@ from ..pregel.types import All, Send
 from .group import group
 from .labels import ANY_NODE, PERHAPS, visible
 from .layout.layers import find_reached
-from .model import EdgeKind, GraphEdge, GraphModel, GraphNode, NodeKind
+from .model import EdgeKind, GraphEdge, GraphModel, GraphNode, NodeKind, join_id
 
 
 class CompiledGraph(Protocol):
@@ -103,7 +103,7 @@ class _Extraction:
                 self.nodes.append(shown._replace(kind="cluster") if nested else shown)
                 holders[name] = []
                 for key, graph in nested.items():
-                    holder = _id(inside, key)
+                    holder = join_id(inside, key)
                     holders[name].append(holder)
                     if key != name:
                         inner = shown._replace(id=holder, label=key, kind="cluster")
@@ -122,16 +122,16 @@ class _Extraction:
 
     def _add_node(self, inside: str, name: str, label: str, kind: NodeKind) -> None:
         """Add what is no node of the program."""
-        self.nodes.append(GraphNode(_id(inside, name), label, kind, inside or None))
+        self.nodes.append(GraphNode(join_id(inside, name), label, kind, inside or None))
 
     def _add_edge(self, edge: GraphEdge, inside: str, holders: dict[str, list[str]]) -> None:
         """Add an edge, which leads to the start inside a cluster and from the end inside it."""
-        sources, targets = [_id(inside, edge.source)], [_id(inside, edge.target)]
+        sources, targets = [join_id(inside, edge.source)], [join_id(inside, edge.target)]
         # What fails does not come to the end of the graph inside it.
         if holders.get(edge.source) and edge.kind != "error":
-            sources = [_id(holder, END) for holder in holders[edge.source]]
+            sources = [join_id(holder, END) for holder in holders[edge.source]]
         if holders.get(edge.target):
-            targets = [_id(holder, START) for holder in holders[edge.target]]
+            targets = [join_id(holder, START) for holder in holders[edge.target]]
         self.edges += [GraphEdge(a, b, *edge[2:]) for a in sources for b in targets]
 
     def find_reached(self, edges: Iterable[GraphEdge]) -> set[str]:
@@ -148,7 +148,7 @@ class _Extraction:
 
 def _build_node(app: CompiledGraph, node: CompiledNode, inside: str) -> GraphNode:
     return GraphNode(
-        _id(inside, node.name),
+        join_id(inside, node.name),
         _handler_label(node) if _handles(node) else node.name,
         "subgraph" if getattr(node.source, "is_stategraph", False) is True else "node",
         inside or None,
@@ -184,10 +184,6 @@ def _list_nested(
         for key, graph in program.nested.items()
         if split_number(key)[0] == name and graph.program not in above
     }
-
-
-def _id(inside: str, name: str) -> str:
-    return f"{inside}{NS_END}{name}" if inside else name
 
 
 _ANYWHERE = f"{NS_SEP}?"  # no node can have such a name

@@ -135,8 +135,13 @@ def notes(node: GraphNode) -> list[str]:
     found = [
         f"{key} = {_shorten(value)}" for key, value in to_plain_data(dict(node.metadata)).items()
     ]
+    return [*map(visible, found), *list_stops(node)]
+
+
+def list_stops(node: GraphNode) -> list[str]:
+    """Where a breakpoint stops the run, as one note; none without any."""
     stops = [word for word, on in (("before", node.before), ("after", node.after)) if on]
-    return [visible(note) for note in found] + ([f"stops {' and '.join(stops)}"] if stops else [])
+    return [f"stops {' and '.join(stops)}"] if stops else []
 
 
 def _shorten(value: object) -> str:

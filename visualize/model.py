@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from ..pregel.names import NS_END
 from .group import group
 
 if TYPE_CHECKING:
@@ -24,6 +25,11 @@ EdgeKind = Literal["plain", "join", "conditional", "goto", "send", "error"]
 """`plain`: always taken. `join`: to or from a join. `conditional`: a router decides. `goto`: a
 `Command` decides. `send`: a router sends any number of tasks. `error`: taken when the node
 fails."""
+
+
+def join_id(inside: str, name: str) -> str:
+    """The id of a node by that of the node around it; that is empty at the top."""
+    return f"{inside}{NS_END}{name}" if inside else name
 
 
 class GraphNode(NamedTuple):

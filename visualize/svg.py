@@ -84,7 +84,7 @@ def draw_svg(
         f'<rect class="page" width="{width}" height="{height}" rx="8" {_fill("page")}/>',
     ]
     for node in model.clusters:
-        parts.append(_cluster(node, layout.clusters[node.id], marks.get(node.id)))
+        parts.append(_node(node, layout.clusters[node.id], marks.get(node.id)))
     for route in layout.routes:
         reached = route.edge.source not in unreached
         parts.append(_edge(route, layout, names, reached=reached))
@@ -96,41 +96,31 @@ def draw_svg(
 # -- nodes -----------------------------------------------------------------------------------------
 
 
-def _cluster(node: GraphNode, box: Box, mark: Mark | None) -> str:
-    classes = " ".join(["cluster", *traits(node), *_state(mark)])
-    fill, line = LIGHT["cluster"], LIGHT["cluster-line"]
-    left = box.x + 12 + (DEFERRED_MARK if node.deferred else 0)
-    return "".join(
-        [
-            f'<g class="{classes}" data-node="{_text(node.id)}">{_title(_tooltip(node, mark))}',
-            f'<rect class="shape" {_rect(box)} rx="10" fill="{fill}" stroke="{line}"/>',
-            *([_hour_glass((box.x + 16, box.y + 15))] if node.deferred else []),
-            _words(
-                fit_text(node.label),
-                (left, box.y + 15),
-                SMALL + 1,
-                'class="name" text-anchor="start"',
-            ),
-            *_stops(node, box),
-            *_badge(box, mark),
-            "</g>",
-        ]
-    )
-
-
 def _node(node: GraphNode, box: Box, mark: Mark | None) -> str:
-    classes = " ".join(["node", *(t for t in traits(node) if t != "breakpoint"), *_state(mark)])
+    """A node, or the frame of a cluster with its title."""
     x, y = box.middle
+    if node.kind == "cluster":
+        kinds = ["cluster", *traits(node)]
+        glass, place = (box.x + 16, box.y + 15), (box.x + 12, box.y + 15)
+        size, style = SMALL + 1, 'class="name" text-anchor="start"'
+    else:
+        kinds = ["node", *(trait for trait in traits(node) if trait != "breakpoint")]
+        glass, place = (box.x + 18, y), (x, y)
+        ends = node.kind in ("start", "end")
+        size = SMALL if ends or node.kind == "join" else FONT
+        style = f'class="name" fill="{LIGHT["pill-ink" if ends else "ink"]}"'
     if node.deferred:
-        x += DEFERRED_MARK / 2
-    size = SMALL if node.kind in ("start", "end", "join") else FONT
-    ink = LIGHT["pill-ink" if node.kind in ("start", "end") else "ink"]
+        move = DEFERRED_MARK if node.kind == "cluster" else DEFERRED_MARK / 2
+        place = place[0] + move, place[1]
+    if mark:
+        kinds.append(f"is-{mark.state}")
     return "".join(
         [
-            f'<g class="{classes}" data-node="{_text(node.id)}">{_title(_tooltip(node, mark))}',
+            f'<g class="{" ".join(kinds)}" data-node="{_text(node.id)}">',
+            _title(_tooltip(node, mark)),
             *_outline(node, box),
-            *([_hour_glass((box.x + 18, y))] if node.deferred else []),
-            _words(fit_text(node.label), (x, y), size, f'class="name" fill="{ink}"'),
+            *([_hour_glass(glass)] if node.deferred else []),
+            _words(fit_text(node.label), place, size, style),
             *_stops(node, box),
             *_badge(box, mark),
             "</g>",
@@ -139,9 +129,12 @@ def _node(node: GraphNode, box: Box, mark: Mark | None) -> str:
 
 
 def _outline(node: GraphNode, box: Box) -> Iterator[str]:
-    colour = {"start": "pill", "end": "pill", "subgraph": "sub", "unknown": "doubt"}.get(
-        node.kind, "node"
-    )
+    if node.kind == "cluster":
+        fill, line = LIGHT["cluster"], LIGHT["cluster-line"]
+        yield f'<rect class="shape" {_rect(box)} rx="10" fill="{fill}" stroke="{line}"/>'
+        return
+    kinds = {"start": "pill", "end": "pill", "subgraph": "sub", "unknown": "doubt"}
+    colour = kinds.get(node.kind, "node")
     line = "error" if node.handler else f"{colour}-line"
     dashes = ' stroke-dasharray="5 3"' if node.deferred else ""
     paint = f'class="shape" {_fill(colour)} stroke="{LIGHT.get(line, LIGHT["line"])}"{dashes}'
@@ -201,10 +194,6 @@ def _hour_glass(middle: Point) -> str:
     x, y = middle
     path = f"M{_number(x - 3.5)} {_number(y - 5.5)}h7l-7 11h7z"
     return f'<path class="glass" d="{path}" fill="none" stroke="{LIGHT["soft"]}"/>'
-
-
-def _state(mark: Mark | None) -> list[str]:
-    return [f"is-{mark.state}"] if mark else []
 
 
 def _badge(box: Box, mark: Mark | None) -> Iterator[str]:

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from .group import group
-from .labels import MANY, edge_text, traits
+from .labels import MANY, edge_text, list_stops, traits
 from .layout.cells import CellSizes, TooWideError, arrange_cells
 from .layout.geometry import Box, Point, Route
 from .layout.measure import Size, one_line
@@ -93,7 +93,10 @@ def draw_rows(model: GraphModel, pen: Pen, widest: int) -> list[Row]:
     """
     model = replace(model, edges=tuple(_merge_loops(dict.fromkeys(lift_edges(model)), pen)))
     labels = [_split_cells(_cut(_label(edge, pen), LONGEST_LABEL)) for edge in model.edges]
-    texts = {node.id: [_split_cells(line) for line in _list_lines(node)] for node in model.nodes}
+    texts = {
+        node.id: [_split_cells(line) for line in (_name(node), *_list_remarks(node))]
+        for node in model.nodes
+    }
     sizes = {node.id: _measure(node, texts[node.id]) for node in model.nodes}
     titles = {node.id: _split_cells(f" {_name(node)} ") for node in model.clusters}
     sizes |= {key: Size(len(title) + 4, 2) for key, title in titles.items()}
@@ -131,21 +134,12 @@ def _name(node: GraphNode) -> str:
     return _cut(one_line(node.label), LONGEST_NAME)
 
 
-def _list_lines(node: GraphNode) -> list[str]:
-    return [_name(node), *_list_remarks(node)]
-
-
 def _list_remarks(node: GraphNode) -> list[str]:
     """What a plain drawing says of a node below its name."""
     found = [trait for trait in traits(node) if trait in ("deferred", "unreached")]
-    stops = " and ".join(
-        word for word, on in (("before", node.before), ("after", node.after)) if on
-    )
-    return [
-        *found,
-        *(["error handler"] if node.handler else ()),
-        *([f"stops {stops}"] if stops else ()),
-    ]
+    if node.handler:
+        found.append("error handler")
+    return found + list_stops(node)
 
 
 def _measure(node: GraphNode, text: list[Row]) -> Size:

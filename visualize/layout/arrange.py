@@ -171,26 +171,26 @@ class Arranger(ABC):
             if not any(number in piece.routes for piece in level.pieces)
         }
         pieces = []
-        for group in _find_connected(len(level.items), ends.values()):
-            mine = {number: pair for number, pair in ends.items() if pair[0] in set(group)}
-            pieces.append(self._arrange_component(self._build_component(level, group, mine)))
+        for members in _find_connected(len(level.items), ends.values()):
+            mine = {number: pair for number, pair in ends.items() if pair[0] in set(members)}
+            pieces.append(self._arrange_component(self._build_component(level, members, mine)))
         widest = float("inf")
         if cluster is None:
             widest = max([self.widest, *(piece.width for piece in pieces)])
         return self._pack(pieces, widest)
 
     def _build_component(
-        self, level: Level, group: list[int], ends: Mapping[int, tuple[int, int]]
+        self, level: Level, members: list[int], ends: Mapping[int, tuple[int, int]]
     ) -> Component:
-        """The grid of the items of a group; `ends` has the items of each edge, by its number."""
-        local = {item: number for number, item in enumerate(group)}
+        """The grid of items that hang together; `ends` has the items of each edge, by number."""
+        local = {item: number for number, item in enumerate(members)}
         links = []
         for number, (source, target) in ends.items():
             edge = self.edges[number]
             links.append(GridLink(edge, local[source], local[target], self.measure_label(edge)))
-        pieces = [level.pieces[item] for item in group]
+        pieces = [level.pieces[item] for item in members]
         first, last = self._find_alone(pieces, "start"), self._find_alone(pieces, "end")
-        grid = build_grid([level.items[item] for item in group], links, first, last)
+        grid = build_grid([level.items[item] for item in members], links, first, last)
         return Component(grid, links, pieces, list(ends))
 
     def _arrange_component(self, component: Component) -> Piece:
@@ -263,6 +263,6 @@ def _find_connected(count: int, pairs: Iterable[tuple[int, int]]) -> list[list[i
     found: dict[int, list[int]] = {}  # by any of its members
     for number in range(count):
         if number not in found:
-            group = sorted(find_reached(number, near.__getitem__))
-            found.update(dict.fromkeys(group, group))
-    return [group for number, group in found.items() if number == group[0]]
+            members = sorted(find_reached(number, near.__getitem__))
+            found.update(dict.fromkeys(members, members))
+    return [members for number, members in found.items() if number == members[0]]

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from html import escape
 from itertools import islice
-from os.path import commonprefix
 from typing import Any, Literal, NamedTuple
 
 from .values import format_key, format_value, sanitize
@@ -282,7 +281,8 @@ def _get(item: Any, name: str) -> Any:
 
 def _around(before: str, after: str, room: int) -> tuple[str, str]:
     """Two long texts where they begin to differ."""
-    start = max(len(commonprefix((before, after))) - room // 4, 0)
+    differ = (place for place, (a, b) in enumerate(zip(before, after, strict=False)) if a != b)
+    start = max(next(differ, min(len(before), len(after))) - room // 4, 0)
     texts = (sanitize(text[start : start + room], room) for text in (before, after))
     old, new = (f"{'…' if start else ''}{text}…" for text in texts)
     return old, new

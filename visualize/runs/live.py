@@ -36,6 +36,7 @@ from .live_notebook import Picture
 from .live_terminal import Lines, Table, can_draw
 from .progress import Progress, RunState
 from .tally import BreakpointHit, Event, TaskEnded, TaskStarted
+from .trace_reader import check_compiled
 from .values import format_value, sanitize
 
 PERIOD = 0.1
@@ -56,7 +57,7 @@ class RunView(Protocol):
     """Something that shows a run."""
 
     def draw(self, progress: Progress, now: float) -> None:
-        """ViewUpdater how things stand. It is called again and again, with the same progress, and
+        """Show how things stand. It is called again and again, with the same progress, and
         once when it is over."""
 
 
@@ -170,9 +171,7 @@ def observe(
     """Show what runs with these options while the block runs; for `earlier` see `Progress`."""
     if options.get("observer") is not None:
         raise TypeError("watch has an observer of its own: pass yours to invoke")
-    if not isinstance(app, Pregel):
-        hint = ": compile() it first" if hasattr(app, "compile") else ""
-        raise TypeError(f"app must be a compiled graph, got a {type(app).__name__}{hint}")
+    check_compiled(app)
     show = ViewUpdater(extract(app, xray), choose(view), earlier=earlier)
     options["observer"] = Observer(show.put, show.clock)
     show.start()

@@ -132,7 +132,7 @@ class Progress:
         self.state = "running"
         self._held = False
         if not event.place:
-            step = self.supersteps[-1] if self.supersteps else None
+            step = self._current
             if step is None or step.number != event.step:
                 step = Superstep(event.step, event.at, event.at)
                 self.supersteps.append(step)
@@ -203,6 +203,10 @@ class Progress:
         """Whether the run has ended."""
         return self._until is not None
 
+    @property
+    def _current(self) -> Superstep | None:
+        return self.supersteps[-1] if self.supersteps else None
+
     def elapsed(self, now: float) -> float:
         """Seconds since the run began, or that it took."""
         return self._at(now) - self.began
@@ -213,7 +217,7 @@ class Progress:
         nobody knows. Of one that a breakpoint holds nothing has."""
         if self.state == "done":
             return 1.0
-        step = self.supersteps[-1] if self.supersteps else None
+        step = self._current
         return step.good / step.total if step is not None and not self._held else 0.0
 
     def marks(self) -> dict[str, Mark]:
@@ -232,7 +236,7 @@ class Progress:
 
     def headline(self, now: float) -> str:
         """The run as a whole, in one line."""
-        count, step = len(self.supersteps), self.supersteps[-1] if self.supersteps else None
+        count, step = len(self.supersteps), self._current
         if self.state == "done":
             parts = ["done", count_noun(count, "superstep"), count_noun(self.tasks, "task")]
         elif step is None:

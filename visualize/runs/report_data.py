@@ -246,13 +246,12 @@ def _describe_times(tasks: list[TraceTask], attempts: int) -> str:
 
 
 def _note(task: TraceTask) -> str:
+    text = ""
     if task.error is not None:
-        return drop_illegal(sanitize(format_value(task.error, 160), 200))
-    return (
-        drop_illegal("asked: " + format_value(task.questions[0].value, 160))
-        if task.questions
-        else ""
-    )
+        text = sanitize(format_value(task.error, 160), 200)
+    elif task.questions:
+        text = "asked: " + format_value(task.questions[0].value, 160)
+    return drop_illegal(text)
 
 
 # -- what needs a person ---------------------------------------------------------------------------
@@ -283,10 +282,12 @@ def _gather_troubles(report: ReportData) -> None:
 
 def _is_source_of_error(task: TraceTask) -> bool:
     """Whether it failed by itself: an error that came up from below is shown there."""
-    if task.error is None:
-        return False
     error = task.error
-    return not any(_is_same_error(inner.error, error) for inner in _below(task))
+    return error is not None and not any(
+        # They were stored apart.
+        inner.error is not None and format_value(inner.error, 2000) == format_value(error, 2000)
+        for inner in _below(task)
+    )
 
 
 def _is_asking(task: TraceTask) -> bool:
@@ -296,11 +297,6 @@ def _is_asking(task: TraceTask) -> bool:
 def _below(task: TraceTask) -> Iterator[TraceTask]:
     for step in task.steps:
         yield from step.all_tasks()
-
-
-def _is_same_error(one: BaseException | None, other: BaseException) -> bool:
-    """Whether an error is the one that came up from below: they were stored apart."""
-    return one is not None and format_value(one, 2000) == format_value(other, 2000)
 
 
 def _describe_error(place: int, number: int, task: TraceTask) -> Trouble:

@@ -16,6 +16,7 @@ from ...checkpoint.base import RunnableConfig
 from ...pregel.app import Pregel
 from ...pregel.names import NS_END, START
 from ..image import as_image
+from ..model import join_id
 from ..theme import Theme
 from . import timeline_svg, timeline_text
 from .timeline_model import (
@@ -138,7 +139,7 @@ def _list_rows(steps: Iterable[TraceStep]) -> tuple[str, ...]:
 
 def _list_paths(level: dict[str, dict[str, Any]], above: str) -> Iterator[str]:
     for name, below in level.items():
-        path = f"{above}{NS_END}{name}" if above else name
+        path = join_id(above, name)
         yield path
         yield from _list_paths(below, path)
 

@@ -7,17 +7,18 @@ or drawn here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
-from itertools import starmap
+from itertools import chain, starmap
 from typing import Any, NamedTuple
 
 from ...checkpoint.base import BaseCheckpointSaver, RunnableConfig, address, coordinates
 from ...pregel.app import Pregel
-from ...pregel.names import NS_END, START, child_ns, handled_node, numbered_ns, split_number
+from ...pregel.names import START, child_ns, handled_node, numbered_ns, split_number
 from ...pregel.run.task_records import TaskRecord
 from ...pregel.thread_api import StoredThreads
 from ...pregel.types import PregelTask, StateSnapshot
+from ..model import join_id
 from .orphans import Orphans, find_orphans
 from .trace import Source, TaskState, Trace, TraceBranch, TraceStep, TraceTask
 
@@ -50,9 +51,7 @@ def read_snapshot(app: Pregel, config: RunnableConfig) -> StateSnapshot:
     Raises:
         TypeError, ValueError: as `read_trace` does.
     """
-    if not isinstance(app, Pregel):
-        hint = ": compile() it first" if hasattr(app, "compile") else ""
-        raise TypeError(f"app must be a compiled graph, got a {type(app).__name__}{hint}")
+    check_compiled(app)
     snapshot = app.get_state(config)
     if snapshot.metadata is None:
         thread_id, ns, _ = coordinates(snapshot.config)
@@ -62,8 +61,18 @@ def read_snapshot(app: Pregel, config: RunnableConfig) -> StateSnapshot:
     return snapshot
 
 
-@dataclass(slots=True)
-class _Transition:
+def check_compiled(app: object) -> None:
+    """Refuse what is no compiled graph.
+
+    Raises:
+        TypeError: it is none.
+    """
+    if not isinstance(app, Pregel):
+        hint = ": compile() it first" if hasattr(app, "compile") else ""
+        raise TypeError(f"app must be a compiled graph, got a {type(app).__name__}{hint}")
+
+
+class _Transition(NamedTuple):
     """Two neighbours on a line, and whether the older one has also been gone on from elsewhere."""
 
     before: StateSnapshot | None
@@ -170,7 +179,7 @@ class _TraceReader:
             state = "paused" if task.interrupts else "waiting"
         return TraceTask(
             task.id,
-            f"{place.inside}{NS_END}{task.name}" if place.inside else task.name,
+            join_id(place.inside, task.name),
             place.label(task.name),
             state,
             task.spans,
@@ -192,8 +201,7 @@ class _TraceReader:
                 if self.left >= 0:
                     stable = child.checkpointer is True
                     ns = numbered_ns(child_ns(place.ns, task.name, task.id, stable=stable), number)
-                    inside = f"{place.inside}{NS_END}{key}" if place.inside else key
-                    inner = _TraceLevel(child, place.thread_id, ns, inside)
+                    inner = _TraceLevel(child, place.thread_id, ns, join_id(place.inside, key))
                     yield from self._read_nested(inner, place.ns, task, base)
 
     def _read_nested(
@@ -206,12 +214,14 @@ class _TraceReader:
             for snapshot in self.app.get_state_history(thread)
             if (snapshot.metadata or {}).get("parents", {}).get(outer_ns) == base
         )
-        newest: list[StateSnapshot] = []
-        transitions = _list_transitions(_tee_first(mine, newest), None, [])
+        newest = next(mine, None)
+        if newest is None:
+            return
+        transitions = _list_transitions(chain((newest,), mine), None, [])
         steps = list(self._steps(inner, transitions, lambda step, before, after: None))
-        if newest and newest[0].next and task.result is None:
-            steps.insert(0, self._open(inner, self.app.get_state(thread)))
         yield from reversed(steps)
+        if newest.next and task.result is None:
+            yield self._open(inner, self.app.get_state(thread))
 
 
 class _TraceLevel(NamedTuple):
@@ -261,7 +271,7 @@ def _list_transitions(
         here = _id(snapshot.config)
         wanted = here if wanted is None else wanted
         if here != wanted:
-            beside.append(_drop_values(snapshot))
+            beside.append(snapshot._replace(values=None, tasks=()))
             if _source(snapshot) == "loop":
                 ran.add(_parent(snapshot))
             continue
@@ -300,24 +310,9 @@ def _branches(beside: list[StateSnapshot], line: set[str | None]) -> tuple[Trace
     for snapshot in reversed(beside):
         here, parent = _id(snapshot.config), _parent(snapshot)
         root = roots[here] = roots.get(parent or "", here)
-        old = found.get(root)
-        parent = old.parent if old else parent
-        source = old.source if old else _source(snapshot)
-        found[root] = TraceBranch(parent, source, (old.size if old else 0) + 1, here)
+        known = found.get(root, TraceBranch(parent, _source(snapshot), 0, here))
+        found[root] = known._replace(size=known.size + 1, tip=here)
     return tuple(found.values())
-
-
-def _tee_first(
-    history: Iterator[StateSnapshot], found: list[StateSnapshot]
-) -> Iterator[StateSnapshot]:
-    for snapshot in history:
-        if not found:
-            found.append(snapshot)
-        yield snapshot
-
-
-def _drop_values(snapshot: StateSnapshot) -> StateSnapshot:
-    return snapshot._replace(values=None, tasks=())
 
 
 def _id(config: RunnableConfig | None) -> str:
