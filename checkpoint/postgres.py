@@ -36,11 +36,14 @@ from .sql.rows import (
     unpack_body,
 )
 from .sql.saver import SqlSaver
-from .sql.write_rows import CommitRows, build_rows
+from .sql.write_rows import CommitRows, apply_commit, build_rows
 
 __all__ = ["PostgresSaver"]
 
 Result = TypeVar("Result")
+
+NOT_DRAWN = -1
+"""In place of a number that the database has not given yet."""
 
 MANY = 1000
 """Spaces that are not listed one by one."""
@@ -206,6 +209,9 @@ class PostgresSaver(SqlSaver):
                 stored is not known.
             StorageError: the database refused; nothing of the step is stored.
         """
+        self._commit_once(commit)
+
+    def _commit_once(self, commit: Commit) -> None:
         try:
             self._commit(commit)
         except ConnectionLostError as lost:
@@ -247,6 +253,48 @@ class PostgresSaver(SqlSaver):
         for namespace_id, seq in made:
             state.namespace_id = namespace_id
             self._finish_commit(state, commit, rows, seq)
+        return bool(made)
+
+    def _commit_two(self, first: Commit, second: Commit) -> None:
+        """Store the first two commits of a namespace, as `commit` would one after the other; in one
+        statement where it is not there yet.
+
+        Raises: what `commit` raises.
+        """
+        try:
+            if self._create_two(first, second):
+                return
+        except ConnectionLostError as lost:
+            if lost.late:
+                raise
+            try:
+                for commit in (first, second):
+                    self._commit_again(commit)
+                return
+            except StorageError as error:
+                raise lost from error
+        self._commit_once(first)
+        second.saver_state = first.saver_state
+        self._commit_once(second)
+
+    def _create_two(self, first: Commit, second: Commit) -> bool:
+        """Store the first two commits of a namespace that is not there yet; False if it is, or if
+        the second builds on a value whose number only the database will give."""
+        state = MaterializedState(self._key(first.thread_id, first.checkpoint_ns), 0)
+        rows = build_rows(state, first, self._dumps("metadata", first.metadata))
+        apply_commit(state, first, rows, NOT_DRAWN)
+        next_rows = build_rows(state, second, self._dumps("metadata", second.metadata))
+        if any(base is not None for _, base, _ in next_rows.long_values):
+            return False
+        names = first.thread_id, first.checkpoint_ns
+        with self._statements() as session:
+            made = _store_two(session, rows, next_rows, names)
+        for namespace_id, seq, next_seq in made:
+            for value in rows.values.values():
+                if value is not None and value.owner is not None:
+                    value.owner = seq
+            state.namespace_id = namespace_id
+            self._finish_commit(state, second, next_rows, next_seq)
         return bool(made)
 
     def _append(self, state: MaterializedState, rows: CommitRows) -> int | None:
@@ -313,6 +361,21 @@ def _store(
     if rows.long_values or rows.writes is not None:
         return session.rows(statement, *_columns(rows), *where)
     return session.rows(f"{statement}_row", *_row_columns(rows), *where)
+
+
+def _store_two(
+    session: _PostgresSession, rows: CommitRows, next_rows: CommitRows, names: tuple[str, str]
+) -> list[Any]:
+    """Store the rows of the first two commits of a namespace, made by one run."""
+    values: list[Any] = [*names, rows.checkpoint_id, rows.body]
+    values += [next_rows.checkpoint_id, next_rows.body, rows.run_id]
+    long_values = [(True, *each) for each in rows.long_values]
+    long_values += [(False, *each) for each in next_rows.long_values]
+    if not long_values and next_rows.writes is None:
+        return session.rows("create_two_rows", *values)
+    columns = [(is_first, channel, data) for is_first, channel, _, data in long_values]
+    arrays = zip(*columns, strict=True) if columns else ((), (), ())
+    return session.rows("create_two", *values, *map(list, arrays), next_rows.writes)
 
 
 def _row_columns(rows: CommitRows) -> Sequence[Any]:

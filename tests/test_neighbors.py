@@ -27,8 +27,8 @@ from stategraph import START, StateGraph
 from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.executors import pools
 from stategraph.workers import Queue
-from stategraph.workers import queue as queue_module
 from stategraph.workers import session as session_module
+from stategraph.workers import waiting as waiting_module
 from stategraph.workers.session import Terms, WorkerSession
 
 postgres = cluster.postgres
@@ -62,7 +62,7 @@ def test_notices_of_others_wake_nobody_and_end_nothing(
     postgres: str, queue: Queue, neighbor: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(queue_module, "POLL", 300.0)
+    monkeypatch.setattr(waiting_module, "POLL", 300.0)
     with working(counting, postgres, poll=300.0):
         until(queue.workers)
         for number, payload in enumerate(["", "x", "-", "9" * 7000, "1.5", "ü", "7"]):

@@ -35,7 +35,7 @@ from stategraph.checkpoint.serde import Serializer
 from stategraph.checkpoint.sql import postgres_wire as wire_module
 from stategraph.checkpoint.sql.postgres_server import ConnectionLostError
 from stategraph.workers import JobOpenError, Queue, Worker, WorkersDiedError, runner, tables
-from stategraph.workers import queue as queue_module
+from stategraph.workers import waiting as waiting_module
 from stategraph.workers.jobs import Job, JobCodec, JobEnd, JobName
 from stategraph.workers.runner import JobRunner
 from stategraph.workers.session import LISTENERS, SessionLostError, Terms, WorkerSession
@@ -145,7 +145,7 @@ def test_a_run_that_fails_says_what_its_node_raised_and_none_goes_on(postgres: s
 def test_who_waits_is_told_and_does_not_look_again_and_again(
     drive: Any, postgres: str, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queue_module, "POLL", 300.0)
+    monkeypatch.setattr(waiting_module, "POLL", 300.0)
     with working(counting, postgres, poll=300.0):
         until(queue.workers)
         for number in range(3):

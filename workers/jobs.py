@@ -17,9 +17,10 @@ from ..checkpoint.serde import FORMAT, Serializer
 from ..checkpoint.serde.msgpack import packb
 from ..pregel.app import Pregel
 from ..pregel.errors import StateGraphError
+from ..pregel.run import checks
 from ..pregel.run.config import normalize
 from ..pregel.runtime import RunControl
-from ..pregel.types import Interrupt, RunnableConfig
+from ..pregel.types import Durability, Interrupt, RunnableConfig
 
 Status = Literal["waiting", "running", "done", "paused", "failed", "parked", "cancelled"]
 """How a job stands. `paused`: its run asks questions; a job with `Command(resume=...)` answers.
@@ -274,6 +275,15 @@ def check_thread(thread_id: Any) -> None:
     if not isinstance(thread_id, str) or not thread_id:
         raise ValueError(f"thread_id must be a non-empty string, got {thread_id!r}")
     check_names(thread_id)
+
+
+def check_durability(durability: Durability | None) -> Durability | None:
+    """The same durability, or None.
+
+    Raises:
+        ValueError: it is none of the three.
+    """
+    return None if durability is None else checks.check_durability(durability)
 
 
 def check_priority(priority: Any) -> None:

@@ -1,27 +1,24 @@
-"""`Queue`: submitting jobs to the workers of a graph, and waiting for their results. What runs jobs
-is not here."""
+"""`Queue`: submitting jobs to the workers of a graph, and looking after them. What runs jobs is not
+here; waiting for their results is in `waiting`."""
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
-from threading import Event
 from typing import Any
 from uuid import uuid4
 
-from ..checkpoint.errors import StorageError
 from ..checkpoint.integrity import Integrity
 from ..checkpoint.records import check_names
 from ..checkpoint.serde import Serializer
-from ..checkpoint.sql.postgres_server import POOL_SIZE, SECONDS, ConnectionLostError, Server, Target
+from ..checkpoint.sql.postgres_server import POOL_SIZE, SECONDS, ConnectionLostError, Target
 from ..checkpoint.threads import AsyncCaller
 from ..pregel.app import Pregel
 from ..pregel.errors import nearest
-from ..pregel.types import RunnableConfig
+from ..pregel.types import Durability, RunnableConfig
+from .database import JobDatabase
 from .jobs import (
     STATUSES,
     Job,
@@ -30,6 +27,7 @@ from .jobs import (
     JobResult,
     WorkerInfo,
     check_config,
+    check_durability,
     check_priority,
     check_thread,
     decode_name,
@@ -38,10 +36,8 @@ from .jobs import (
     read_result,
 )
 from .listener import Listener
-from .tables import MIGRATIONS, STATEMENTS
-
-POLL = 1.0
-"""Seconds after which `result` looks again, even without a notice."""
+from .tables import STATEMENTS
+from .waiting import ResultWaiter
 
 
 class Queue(AsyncCaller):
@@ -60,12 +56,14 @@ class Queue(AsyncCaller):
             they are not registered.
         serde: turns inputs and outcomes into bytes; the graph's by default. Strict: never pickle.
         integrity: guards the stored rows, a checksum by default; the workers need the same.
+        durability: of the jobs that are submitted here, unless `submit` says otherwise: how often
+            their runs store. None for the workers' own, "sync".
         pool_size: how many connections may be open at once.
         timeout: seconds to wait for a connection, another session's lock, or a statement's answer.
 
     Raises:
         StorageError: the string is not a connection string.
-        TypeError, ValueError: `conn` or `graph` is none of these.
+        TypeError, ValueError: `conn`, `graph` or `durability` is none of these.
     """
 
     def __init__(
@@ -75,6 +73,7 @@ class Queue(AsyncCaller):
         *,
         serde: Serializer | None = None,
         integrity: Integrity | None = None,
+        durability: Durability | None = None,
         pool_size: int = POOL_SIZE,
         timeout: float = SECONDS,
     ) -> None:
@@ -83,8 +82,10 @@ class Queue(AsyncCaller):
         if serde is None:
             serde = known.serde if known is not None else Serializer()
         self._codec = JobCodec(serde, integrity or Integrity())
-        self._server = Server(conn, "workers", MIGRATIONS, pool_size=pool_size, timeout=timeout)
+        self._database = JobDatabase(conn, pool_size=pool_size, timeout=timeout)
         self._listener = Listener(conn if isinstance(conn, str) else None)
+        self._waiter = ResultWaiter(self._database, self.graph, self._codec, self._listener)
+        self._durability = check_durability(durability)
 
     @classmethod
     @contextmanager
@@ -107,12 +108,12 @@ class Queue(AsyncCaller):
             StorageError: the server cannot be reached, refuses, or its tables were made by a later
                 version.
         """
-        self._server.setup()
+        self._database.setup()
 
     def close(self) -> None:
         """Close the connections, unless they were handed in."""
         self._listener.close()
-        self._server.close()
+        self._database.close()
         self._end_threads()
 
     # -- submit jobs -------------------------------------------------------------------------------
@@ -126,6 +127,7 @@ class Queue(AsyncCaller):
         run_id: str | None = None,
         config: RunnableConfig | None = None,
         context: Any = None,
+        durability: Durability | None = None,
     ) -> str:
         """Let some worker run the graph on a thread, as `invoke` does.
 
@@ -137,13 +139,18 @@ class Queue(AsyncCaller):
                 one name is done once. By default a new UUID.
             config: tags, metadata, limits, other `configurable` keys.
             context: handed to nodes as `runtime.context`.
+            durability: how often the run stores; the queue's by default. "sync": after each
+                superstep, so that a job whose worker died goes on from there. "async": the same,
+                while the next superstep runs; one may be done again. "exit": at the end only. The
+                job of a worker that died starts again from its input, with other idempotency keys.
 
         Returns:
             The run id.
 
         Raises:
             UnserializableError: the input cannot be stored; names the place.
-            ValueError: a job of another graph has this `run_id` on this thread.
+            ValueError: a job of another graph has this `run_id` on this thread, or `durability` is
+                none of the three.
             ConnectionLostError: the answer was lost, so whether it is submitted is not known.
                 Submit it again under the same `run_id`, which is in the error's note.
             StorageError: the database refused or is out of reach; nothing is submitted.
@@ -154,6 +161,7 @@ class Queue(AsyncCaller):
             run_ids=None if run_id is None else [run_id],
             config=config,
             context=context,
+            durability=durability,
         )[0]
 
     def submit_many(
@@ -164,6 +172,7 @@ class Queue(AsyncCaller):
         run_ids: Sequence[str] | None = None,
         config: RunnableConfig | None = None,
         context: Any = None,
+        durability: Durability | None = None,
     ) -> list[str]:
         """`submit` for many pairs of a thread id and an input, in one statement: all or none.
 
@@ -176,17 +185,18 @@ class Queue(AsyncCaller):
             raise ValueError(f"submit_many needs {len(pairs)} run ids, got {len(named)}")
         settings = check_config(config)
         check_priority(priority)
+        how = {"context": context, "durability": check_durability(durability) or self._durability}
         rows = []
         for (thread_id, input), run_id in zip(pairs, named, strict=True):
             check_thread(thread_id)
             check_names(run_id)
             name = JobName(self.graph, thread_id, run_id)
-            given = {"input": input, "config": settings, "context": context}
+            given = {"input": input, "config": settings, **how}
             task = self._codec.write("task", name, given)
             rows.append((hash_name(thread_id), thread_id, run_id, priority, task))
         try:
             if rows:
-                self._retry_once(partial(self._insert, rows))
+                self._database.retry_once(self._insert, rows)
         except ConnectionLostError as lost:
             if len(named) == 1:
                 lost.add_note(f"Submit it again with run_id={named[0]!r}: the job runs once")
@@ -200,7 +210,7 @@ class Queue(AsyncCaller):
     def _insert(self, rows: list[tuple[Any, ...]]) -> None:
         """Store jobs and notify workers. The notice has a transaction of its own: Postgres commits
         transactions with notices one after the other, each until it is on the disk."""
-        with self._server.statements() as wire:
+        with self._database.statements() as wire:
             for graph, thread_id, run_id in wire.rows(STATEMENTS["submit"], self.graph, rows):
                 name = JobName(*map(decode_name, (graph, thread_id, run_id)))
                 raise ValueError(
@@ -223,7 +233,7 @@ class Queue(AsyncCaller):
             ValueError: jobs of several threads have this run id, and no thread is named.
         """
         id = self._id_of(run_id, thread_id)
-        with self._server.statements() as wire:
+        with self._database.statements() as wire:
             found = wire.rows(STATEMENTS["cancel"], id)
             ended = [id for id, state, has_waiter in found if has_waiter and state != "running"]
             wire.run(STATEMENTS["notify_waiters"], ended)
@@ -237,7 +247,7 @@ class Queue(AsyncCaller):
             ValueError: jobs of several threads have this run id, and no thread is named.
         """
         id = self._id_of(run_id, thread_id)
-        with self._server.statements() as wire:
+        with self._database.statements() as wire:
             found = wire.rows(STATEMENTS["retry"], id)
             for (graph,) in found:
                 wire.run(STATEMENTS["notify_workers"], hash_name(decode_name(graph)))
@@ -247,7 +257,7 @@ class Queue(AsyncCaller):
         """The number of a job of this graph; 0, which no job has, if there is none."""
         mine = [
             (row[0], decode_name(row[2]))
-            for row in self._retry_once(partial(self._rows, "named", run_id))
+            for row in self._database.look_up("named", run_id)
             if decode_name(row[1]) == self.graph and thread_id in (None, decode_name(row[2]))
         ]
         if len(mine) > 1:
@@ -273,55 +283,13 @@ class Queue(AsyncCaller):
             StorageError: the database was out of reach for `timeout` seconds, however long `wait`
                 is. Ask again.
         """
-        deadline = None if wait is None else time.monotonic() + wait
-        id, found = self._look(thread_id, run_id)
-        if not found.open or wait == 0:
-            return found
-        ended = Event()
-        add_waiter = partial(self._run, "add_waiter", id)
-        with self._listener.notify(id, ended.set):
-            self._retry_once(add_waiter)  # whoever ends the job sends a notice from now on
-            id, found = self._look(thread_id, found.run_id)
-            while found.open and (left := _seconds_left(deadline)) > 0:
-                ended.wait(min(left, POLL))
-                ended.clear()
-                id, found = self._look(thread_id, found.run_id)
-        return found
+        return self._waiter.wait(thread_id, run_id, wait)
 
     async def aresult(
         self, thread_id: str, *, run_id: str | None = None, wait: float | None = None
     ) -> JobResult:
         """`result` for coroutines: no thread is held while it waits."""
-        deadline = None if wait is None else time.monotonic() + wait
-        look = partial(self._acall, self._look, thread_id)
-        id, found = await look(run_id)
-        if not found.open or wait == 0:
-            return found
-        ended, loop = asyncio.Event(), asyncio.get_running_loop()
-        add_waiter = partial(self._run, "add_waiter", id)
-        with self._listener.notify(id, lambda: loop.call_soon_threadsafe(ended.set)):
-            await self._acall(self._retry_once, add_waiter)
-            id, found = await look(found.run_id)
-            while found.open and (left := _seconds_left(deadline)) > 0:
-                try:
-                    await asyncio.wait_for(ended.wait(), min(left, POLL))
-                except TimeoutError:
-                    pass
-                ended.clear()
-                id, found = await look(found.run_id)
-        return found
-
-    def _look(self, thread_id: str, run_id: str | None) -> tuple[int, JobResult]:
-        check_thread(thread_id)
-        find = partial(self._rows, "newest", self.graph, hash_name(thread_id), thread_id)
-        if run_id is not None:
-            find = partial(self._rows, "of_run", self.graph, run_id, thread_id)
-        rows = self._retry_once(find)
-        if not rows:
-            named = "" if run_id is None else f" named {run_id!r}"
-            why = f"thread {thread_id!r} has no job{named} here"
-            raise LookupError(f"{why}: none was submitted, or it has been deleted")
-        return rows[0][0], read_result(rows[0][1:], self._codec)
+        return await self._waiter.await_end(self._acall, thread_id, run_id, wait)
 
     # -- what a worker needs -----------------------------------------------------------------------
 
@@ -335,11 +303,11 @@ class Queue(AsyncCaller):
     def pool(self) -> Target:
         """Where its connections come from, for a saver on the same database. Open once `setup` was
         called."""
-        return self._server.pool
+        return self._database.pool
 
     def bind(self, job: Job, task: bytes) -> None:
         """Keep another task in place of a job's, while it is still under the same claim."""
-        self._run("bind", job.id, job.attempt, job.worker, task)
+        self._database.run("bind", job.id, job.attempt, job.worker, task)
 
     # -- look after the queue ----------------------------------------------------------------------
 
@@ -357,25 +325,25 @@ class Queue(AsyncCaller):
         for each in statuses:
             if each not in STATUSES:
                 raise ValueError(f"unknown status {each!r}; {nearest(each, STATUSES)}")
-        rows = self._retry_once(partial(self._rows, "listed", [*statuses], limit))
+        rows = self._database.look_up("listed", [*statuses], limit)
         return [read_result((*row[1:-1], None), self._codec) for row in rows]
 
     def named(self, run_id: str) -> list[JobResult]:
         """The jobs of all graphs that have this run id, at most one per thread, without their
         outcomes."""
-        rows = self._retry_once(partial(self._rows, "named", run_id))
+        rows = self._database.look_up("named", run_id)
         return [read_result((*row[1:-1], None), self._codec) for row in rows]
 
     def counts(self) -> Mapping[str, Mapping[str, int]]:
         """How many jobs stand how: graph → status → number."""
         found: dict[str, dict[str, int]] = {}
-        for graph, state, number in self._retry_once(partial(self._rows, "counts")):
+        for graph, state, number in self._database.look_up("counts"):
             found.setdefault(decode_name(graph), {})[state] = number
         return found
 
     def workers(self) -> list[WorkerInfo]:
         """The workers of all graphs. One that died is among them until another has noticed."""
-        rows = self._retry_once(partial(self._rows, "workers"))
+        rows = self._database.look_up("workers")
         return [
             WorkerInfo(id, decode_name(graph), decode_name(name), *more)
             for id, graph, name, *more in rows
@@ -389,7 +357,7 @@ class Queue(AsyncCaller):
         Returns:
             How many jobs went back to the queue.
         """
-        with self._server.statements() as wire:
+        with self._database.statements() as wire:
             freed = wire.rows(STATEMENTS["free"], worker)
             wire.run(STATEMENTS["evict"], worker)
             for graph in {graph for (graph,) in freed}:
@@ -403,12 +371,12 @@ class Queue(AsyncCaller):
             ValueError: it is below 1.
         """
         if most is None:
-            self._run("drop_limit", self.graph)
+            self._database.run("drop_limit", self.graph)
             return
         if most < 1:
             why = f"a limit must be an integer >= 1, got {most}; to run nothing, start no worker"
             raise ValueError(why)
-        self._run("set_limit", self.graph, most)
+        self._database.run("set_limit", self.graph, most)
 
     def forget(self, older_than: timedelta = timedelta()) -> int:
         """Forget jobs of this graph that came to their end longer ago than this; their threads
@@ -422,28 +390,4 @@ class Queue(AsyncCaller):
         """
         if older_than < timedelta():
             raise ValueError(f"older_than must not be negative, got {older_than}")
-        return self._run("forget", self.graph, older_than.total_seconds())
-
-    def _rows(self, statement: str, *values: Any) -> list[Any]:
-        with self._server.statements() as wire:
-            return wire.rows(STATEMENTS[statement], *values)
-
-    def _run(self, statement: str, *values: Any) -> int:
-        with self._server.statements() as wire:
-            return wire.run(STATEMENTS[statement], *values)
-
-    def _retry_once(self, work: Any) -> Any:
-        """Do what may be done twice; once more if the connection broke on the way."""
-        try:
-            return work()
-        except ConnectionLostError as lost:
-            if lost.late:
-                raise
-            try:
-                return work()
-            except StorageError as error:
-                raise lost from error  # what the first try did is not known
-
-
-def _seconds_left(deadline: float | None) -> float:
-    return POLL if deadline is None else deadline - time.monotonic()
+        return self._database.run("forget", self.graph, older_than.total_seconds())

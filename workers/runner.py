@@ -118,10 +118,13 @@ class JobRunner:
         # may be followed by that of another run, and the command would then be taken for a new one.
         if isinstance(task["input"], Command):
             task["input"] = self._prepare(job, task, config, was_begun)
-        context = {} if task["context"] is None else {"context": task["context"]}
+        options: dict[str, Any] = {"control": job.control, "version": "v2"}
+        options["durability"] = task.get("durability")  # jobs of an earlier version have none
+        if task["context"] is not None:
+            options["context"] = task["context"]
 
         def invoke(input: Any) -> Any:
-            return self._invoke(input, config, control=job.control, version="v2", **context)
+            return self._invoke(input, config, **options)
 
         try:
             try:

@@ -92,6 +92,25 @@ _NEW_ROWS = f""",
     )
     SELECT id, head FROM moved
 """
+# The first two commits of a namespace, whole or not at all. A CTE is evaluated once, so that each
+# number is drawn once, in this order.
+_TWO = """
+        WITH drawn AS MATERIALIZED (
+            SELECT nextval('stategraph_order') AS first, nextval('stategraph_order') AS second
+        ),
+        moved AS (
+            INSERT INTO stategraph_spaces (thread_id, checkpoint_ns, head, head_id, size)
+            SELECT $1::bytea, $2::bytea, second, $5::bytea, 2 FROM drawn
+                ON CONFLICT DO NOTHING RETURNING id
+        ),
+        checkpoints AS (
+            INSERT INTO stategraph_checkpoints
+                (space, seq, checkpoint_id, parent_id, link, run_id, body)
+            SELECT id, first, $3::bytea, NULL, NULL, $7::bytea, $4::bytea FROM moved, drawn
+            UNION ALL
+            SELECT id, second, $5::bytea, $3::bytea, first, $7::bytea, $6::bytea FROM moved, drawn
+        )
+"""
 STATEMENTS = {
     "namespace": f"{_SPACE} {_NAMED}",
     "lock_namespace": """
@@ -196,6 +215,20 @@ STATEMENTS = {
             VALUES ($6, $7, nextval('stategraph_order'), $1, 1)
                 ON CONFLICT DO NOTHING RETURNING id, head
         ){_NEW_ROW} RETURNING space, seq
+    """,
+    "create_two_rows": f"{_TWO} SELECT id, first, second FROM moved, drawn",
+    "create_two": f"""{_TWO},
+        long_values AS (
+            INSERT INTO stategraph_values (space, owner, channel, base, data)
+            SELECT id, CASE WHEN v.is_first THEN first ELSE second END, v.channel, NULL, v.data
+            FROM moved, drawn, unnest($8::boolean[], $9::bytea[], $10::bytea[])
+                AS v (is_first, channel, data)
+        ),
+        finished AS (
+            INSERT INTO stategraph_writes (space, checkpoint_id, data)
+            SELECT id, $3::bytea, $11::bytea FROM moved WHERE $11::bytea IS NOT NULL
+        )
+        SELECT id, first, second FROM moved, drawn
     """,
     "insert": f"""
         WITH moved AS (

@@ -18,6 +18,7 @@ import stategraph.checkpoint.sql.write_rows as write_rows
 import stategraph.checkpoint.sqlite as sqlite
 import stategraph.store.sqlite as store
 import stategraph.workers.jobs as jobs
+import stategraph.workers.runner as runner
 import stategraph.workers.tables as queue
 from stategraph.checkpoint.base import CheckpointConflictError
 from stategraph.checkpoint.errors import DamagedError
@@ -323,13 +324,21 @@ def deaths_not_counted(stack: ExitStack) -> None:
 @bug("poisoned_jobs", 1)
 def innocents_pay(stack: ExitStack) -> None:
     """A suspected job runs beside others, which are then suspected as well."""
-    queued(stack, "claim", "begun = deaths < $4", "begun = ($4 > 0)")
+    for name in ("claim", "claim_with_ends"):
+        queued(stack, name, "begun = deaths < $4", "begun = ($4 > 0)")
 
 
 @bug("killed_workers", 1)
 def dead_workers_not_noticed(stack: ExitStack) -> None:
     """What a dead worker had claimed stays claimed."""
     queued(stack, "watch", "SELECT id, ", "SELECT id, true OR ")
+
+
+@bug("killed_workers", 1)
+def stored_at_the_end_only(stack: ExitStack) -> None:
+    """Jobs run as if their durability were "exit": nothing is left of a job whose worker was killed."""
+    real = runner.JobRunner._invoke
+    swap(stack, runner.JobRunner, "_invoke", lambda self, *args, **options: real(self, *args, **{**options, "durability": "exit"}))
 
 
 @bug("workers_that_fail", 6)

@@ -114,7 +114,7 @@ def poisoned_jobs(round: Round) -> None:
         round.count("workers", workers.started)
 
 
-METHODS = ("claim", "end", "watch", "find_cancelled", "wait")
+METHODS = ("claim", "end", "end_and_claim", "watch", "find_cancelled", "wait")
 
 
 @trial("R40", quick=3, full=1_000)

@@ -1,0 +1,281 @@
+"""What a job takes of the database, counted; and that what it does not ask it need not know."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import Any
+
+import cluster
+import pytest
+from fleet import State, until, working
+from psycopg import errors
+
+from stategraph import START, Command, Pregel, StateGraph, interrupt
+from stategraph.checkpoint import postgres as saver_module
+from stategraph.checkpoint.postgres import PostgresSaver
+from stategraph.checkpoint.sql import postgres_tables
+from stategraph.checkpoint.sql.postgres_prepared import PreparedStatements
+from stategraph.checkpoint.sql.postgres_server import ConnectionLostError
+from stategraph.checkpoint.sql.postgres_wire import Patient, Wire
+from stategraph.workers import Queue, tables
+from stategraph.workers.saver import WorkerSaver
+from stategraph.workers.session import WorkerSession
+
+postgres = cluster.postgres
+NAMES = {text: name for texts in (tables.STATEMENTS, postgres_tables.STATEMENTS) for name, text in texts.items()}
+ALONE: Any = {"concurrency": 1, "poll": 300.0}
+"""One job after the other, and no looks in between."""
+
+
+def chain(nodes: int, last: Callable[[], None] = lambda: None, name: str = "counted") -> Pregel:
+    """A graph of so many nodes; it says when its last one runs."""
+
+    def step(state: State) -> Any:
+        return {"log": [len(state["log"])]}
+
+    def final(state: State) -> Any:
+        last()
+        return step(state)
+
+    builder = StateGraph(State)
+    before = START
+    for number in range(nodes):
+        builder.add_node(f"n{number}", final if number == nodes - 1 else step)
+        builder.add_edge(before, f"n{number}")
+        before = f"n{number}"
+    return builder.compile(name=name)
+
+
+class Watch:
+    """What was sent, while jobs run: names of statements, and marks between jobs."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.seen: list[str] = []
+        self.trips = 0
+        bind, wait = PreparedStatements._bind, Patient.wait
+
+        def watched(statements: PreparedStatements, text: str, values: Any) -> Any:
+            self.seen.append(NAMES.get(text, text))
+            return bind(statements, text, values)
+
+        def counted(connection: Patient, *args: Any, **options: Any) -> Any:
+            self.trips += 1
+            return wait(connection, *args, **options)
+
+        monkeypatch.setattr(PreparedStatements, "_bind", watched)
+        monkeypatch.setattr(Patient, "wait", counted)
+
+    def mark(self) -> None:
+        """A job's last node runs."""
+        self.seen.append(f"-- {self.trips}")
+
+    def jobs(self) -> list[tuple[list[str], int]]:
+        """Statements and round trips from each mark to the next."""
+        marks = [at for at, name in enumerate(self.seen) if name.startswith("--")]
+        return [
+            (self.seen[a + 1 : b], int(self.seen[b][3:]) - int(self.seen[a][3:]))
+            for a, b in pairwise(marks)
+        ]
+
+
+@pytest.mark.parametrize(("nodes", "durability", "taken"), [
+    (1, None, ["append_row", "end", "claim_with_ends", "create_two_rows"]),
+    (3, "sync", ["append_row", "end", "claim_with_ends", "create_two_rows", "append_row", "append_row"]),
+    (3, "exit", ["create_row", "end", "claim_with_ends"]),
+])  # fmt: skip
+def test_a_job_takes_one_commit_for_its_input_one_for_each_node_and_one_for_its_end(
+    postgres: str, monkeypatch: pytest.MonkeyPatch, nodes: int, durability: Any, taken: list[str]
+) -> None:
+    """The input goes with the graph's own first superstep, the claim with the end of the job before. Nothing is looked
+    up, and each round trip is one transaction (PERFORMANCE P28, P36)."""
+    watch = Watch(monkeypatch)
+    graph = chain(nodes, watch.mark)
+    with Queue.from_conn_string(postgres, graph, durability=durability) as queue:
+        queue.submit_many([(f"t{number}", {"log": []}) for number in range(16)])
+        with working(graph, postgres, **ALONE):
+            until(lambda: queue.counts() == {"counted": {"done": 16}})
+    for statements, trips in watch.jobs()[8:14]:  # by then all is prepared
+        own = [name for name in statements if name != "counts"]
+        assert own == taken
+        assert trips - statements.count("counts") == len(taken) - 1, "the end and the claim are one"
+
+
+def test_a_job_on_a_thread_that_has_had_others_looks_once(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    watch = Watch(monkeypatch)
+    graph = chain(1, watch.mark)
+    with Queue.from_conn_string(postgres, graph) as queue:
+        queue.submit_many([("t", {"log": []}) for _ in range(16)])
+        with working(graph, postgres, **ALONE):
+            until(lambda: queue.counts() == {"counted": {"done": 16}})
+        assert queue.result("t").unwrap()["log"] == [*range(16)]
+    taken = ["append_row", "end", "claim_with_ends", "look", "append_row", "append_row"]
+    looks = [[name for name in statements if name != "counts"] for statements, _ in watch.jobs()[8:14]]
+    assert [names for names in looks if names != taken] in ([], [[*taken, "values"]] * len(looks))
+
+
+@pytest.mark.parametrize("size", [1, 100, 3_000])
+def test_a_thread_looks_the_same_whether_a_job_or_a_call_made_it(postgres: str, size: int) -> None:
+    """Short and long values, and writes that have a row of their own."""
+    graph = chain(2)
+    given = {"log": ["x" * size]}
+    with Queue.from_conn_string(postgres, graph) as queue, PostgresSaver.from_conn_string(postgres) as saver:
+        with working(graph, postgres):
+            queue.submit("job", given, run_id="r")
+            queue.result("job", wait=30)
+        app = graph.copy({"checkpointer": saver})
+        app.invoke(given, {"configurable": {"thread_id": "call"}, "run_id": "r"})
+
+        def history(thread: str) -> list[Any]:
+            found = app.get_state_history({"configurable": {"thread_id": thread}})
+            return [(s.values, s.next, s.metadata["source"], s.metadata["step"], s.metadata["run_id"]) for s in found]
+
+        assert len(history("job")) == 4
+        assert history("job") == history("call")
+        # What was stored can be built on.
+        log = app.invoke({"log": ["y"]}, {"configurable": {"thread_id": "job"}})["log"]
+        assert log == [*given["log"], 1, 2, "y", 4, 5]
+
+
+@contextmanager
+def run_past(graph: Pregel, postgres: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Somebody runs each job's thread past the queue, once, after it was claimed and before it begins."""
+    claimed = WorkerSaver.claimed
+    with PostgresSaver.from_conn_string(postgres) as saver:
+        app = graph.copy({"checkpointer": saver})
+
+        def late(self: WorkerSaver, job: Any) -> Any:
+            app.invoke({"log": ["past"]}, {"configurable": {"thread_id": job.name.thread_id}})
+            return claimed(self, job)
+
+        monkeypatch.setattr(WorkerSaver, "claimed", late)
+        yield
+
+
+@pytest.mark.parametrize("before", [0, 2])
+def test_what_a_claim_has_told_may_be_wrong_by_the_time_the_run_begins(
+    postgres: str, monkeypatch: pytest.MonkeyPatch, before: int
+) -> None:
+    graph = chain(1)
+    with Queue.from_conn_string(postgres, graph) as queue:
+        with working(graph, postgres):
+            for _ in range(before):
+                queue.submit("t", {"log": []})
+                queue.result("t", wait=30)
+        with run_past(graph, postgres, monkeypatch), working(graph, postgres):
+            queue.submit("t", {"log": ["job"]})
+            log = queue.result("t", wait=30).unwrap()["log"]
+    assert log == [*range(before), "past", before + 1, "job", before + 3]
+
+
+def test_a_job_forgotten_and_submitted_again_under_its_run_id_is_done_once(postgres: str) -> None:
+    graph = chain(1)
+    with Queue.from_conn_string(postgres, graph) as queue, working(graph, postgres):
+        for run_id in ("first", "second"):
+            queue.submit("t", {"log": []}, run_id=run_id)
+            queue.result("t", run_id=run_id, wait=30)
+        queue.forget()
+        queue.submit("t", {"log": []}, run_id="first")
+        assert queue.result("t", run_id="first", wait=30).unwrap()["log"] == [0], "what it came to then"
+    with PostgresSaver.from_conn_string(postgres) as saver:
+        app = graph.copy({"checkpointer": saver})
+        assert app.get_state({"configurable": {"thread_id": "t"}}).values["log"] == [0, 1]
+
+
+def test_a_connection_lost_after_the_first_two_commits_does_not_store_them_twice(
+    postgres: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored, lost = saver_module._store_two, []
+
+    def answer_lost(*args: Any) -> Any:
+        stored(*args)
+        lost.append(True)
+        raise ConnectionLostError("the connection broke")
+
+    monkeypatch.setattr(saver_module, "_store_two", answer_lost)
+    graph = chain(2)
+    with Queue.from_conn_string(postgres, graph) as queue, working(graph, postgres):
+        queue.submit("t", {"log": []})
+        assert queue.result("t", wait=30).unwrap()["log"] == [0, 1]
+    assert lost
+    with PostgresSaver.from_conn_string(postgres) as saver:
+        assert len([*saver.list({"configurable": {"thread_id": "t"}})]) == 4
+
+
+def test_a_run_that_asks_at_its_first_node_has_its_input_stored(postgres: str) -> None:
+    builder = StateGraph(State)
+    builder.add_node("ask", lambda state: {"log": [interrupt("what?")]})
+    builder.add_edge(START, "ask")
+    graph = builder.compile(name="asks")
+    with Queue.from_conn_string(postgres, graph) as queue, working(graph, postgres):
+        queue.submit("t", {"log": ["given"]})
+        assert queue.result("t", wait=30).status == "paused"
+        queue.submit("t", Command(resume="that"))
+        assert queue.result("t", wait=30).unwrap()["log"] == ["given", "that"]
+
+
+def test_a_router_that_fails_before_the_first_node_leaves_the_input_stored(postgres: str) -> None:
+    def route(state: State) -> str:
+        raise ValueError("no way")
+
+    builder = StateGraph(State)
+    builder.add_node("step", lambda state: {"log": [1]})
+    builder.add_conditional_edges(START, route, ["step"])
+    graph = builder.compile(name="lost")
+    with Queue.from_conn_string(postgres, graph) as queue, working(graph, postgres):
+        queue.submit("t", {"log": ["given"]})
+        assert queue.result("t", wait=30).status == "failed"
+    with PostgresSaver.from_conn_string(postgres) as saver:
+        found = saver.get_tuple({"configurable": {"thread_id": "t"}})
+        assert found is not None and found.metadata["source"] == "input"
+
+
+# -- the end and the claim ----------------------------------------------------------------------------------------
+
+
+def test_a_claim_that_meets_another_does_not_lose_the_ends_beside_it(
+    postgres: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = []
+
+    def meet(self: Wire, *calls: Any) -> Any:
+        refused.append(calls)
+        raise errors.UniqueViolation("another worker took a job of the same thread at this moment")
+
+    monkeypatch.setattr(Wire, "rows_together", meet)
+    graph = chain(1)
+    with Queue.from_conn_string(postgres, graph) as queue, working(graph, postgres, **ALONE):
+        queue.submit_many([(f"t{number}", {"log": []}) for number in range(5)])
+        assert [queue.result(f"t{number}", wait=30).status for number in range(5)] == ["done"] * 5
+    assert refused
+
+
+def test_statements_sent_together_are_one_transaction(postgres: str) -> None:
+    insert, divide = "INSERT INTO numbers VALUES ($1::bigint) RETURNING n", "SELECT 1 / $1::bigint"
+    with Patient.connect(postgres, autocommit=True) as connection:
+        connection.execute("CREATE TABLE numbers (n BIGINT)")
+        wire = Wire(connection)
+        for number in range(4):  # at first by a cursor, then prepared
+            assert wire.rows_together((insert, number), (divide, 1)) == [[(number,)], [(1,)]]
+            with pytest.raises(errors.DivisionByZero):
+                wire.rows_together((insert, 100), (divide, 0))
+        assert connection.execute("SELECT array_agg(n ORDER BY n) FROM numbers").fetchone() == ([0, 1, 2, 3],)
+
+
+def test_a_thread_s_next_job_is_claimed_as_the_one_before_ends(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    claimed = []
+    real = WorkerSession.end_and_claim
+
+    def watched(self: WorkerSession, ended: Any, room: int) -> Any:
+        found = real(self, ended, room)
+        claimed.append((len(ended), len(found)))
+        return found
+
+    monkeypatch.setattr(WorkerSession, "end_and_claim", watched)
+    graph = chain(1)
+    with Queue.from_conn_string(postgres, graph) as queue:
+        queue.submit_many([("t", {"log": []}) for _ in range(4)])
+        with working(graph, postgres, **ALONE):
+            until(lambda: queue.counts() == {"counted": {"done": 4}})
+    assert claimed == [(1, 1), (1, 1), (1, 1), (1, 0)]
