@@ -304,4 +304,6 @@ def _write(made: Made, path: str | Path | None) -> Made:
 
 
 def _record(node: GraphNode) -> dict[str, Any]:
-    return {**node._asdict(), "metadata": to_plain_data(dict(node.metadata))}
+    fields = {**node._asdict(), "metadata": to_plain_data(dict(node.metadata))}
+    del fields["data"]  # what the user gave is no plain data
+    return fields

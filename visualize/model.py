@@ -60,6 +60,13 @@ class GraphNode(NamedTuple):
     metadata: Mapping[str, Any] = {}
     data: Any = None
 
+    def __eq__(self, other: object) -> bool:
+        """Whether both are drawn alike, whatever objects they stand for."""
+        return isinstance(other, GraphNode) and self[:-1] == other[:-1]
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
 
 class GraphEdge(NamedTuple):
     """An arrow, by the ids of its ends. `label` is what decides, or the channel in a raw
