@@ -5,9 +5,12 @@ previews, forks, failed supersteps, and changes that nodes make in place.
 from __future__ import annotations
 
 import copy
+import os
 import pickle
+import subprocess
 import threading
 from functools import reduce
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,6 +31,7 @@ from stategraph import (
 from stategraph.channels import MISSING, BinaryOperatorAggregate
 from stategraph.graph import REMOVE_ALL_MESSAGES
 
+ROOT = Path(__file__).resolve().parents[1]
 CLEAR = RemoveMessage(id=REMOVE_ALL_MESSAGES)
 MESSAGES = BinaryOperatorAggregate(list, add_messages)
 
@@ -156,3 +160,18 @@ def test_forks_and_time_travel_merge_into_the_list_of_their_checkpoint(drive: Dr
     assert [m["content"] for m in messages[:3]] == ["seen 8", "edited", ""]
     again = drive.invoke(app, None, past.config)["messages"]
     assert [m["id"] for m in again] == [*"0123456789"] and again[0]["content"] == "seen 9"
+
+
+def test_chats_go_as_on_the_peer(tmp_path: Path) -> None:
+    """Random writes, removals, duplicates, changes in place, forks, time travel and nested graphs, with LangChain's
+    messages. `STATEGRAPH_EXAMPLES=5000` looks longer."""
+    python = Path(os.environ.get("STATEGRAPH_PEER_PYTHON", ROOT / ".bench" / "bin" / "python"))
+    if not python.exists():
+        if os.environ.get("STATEGRAPH_REQUIRE_PEER") == "1":
+            pytest.fail(f"no {python}")
+        pytest.skip(f"the peer is not installed: no {python} (run `make peer`)")
+    (tmp_path / "stategraph").symlink_to(ROOT)
+    command = [python, "-P", "-W", "ignore", ROOT / "tests" / "message_peer.py", os.environ.get("STATEGRAPH_EXAMPLES", "40"), "0"]
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    ran = subprocess.run(command, env=env, capture_output=True, text=True, timeout=600)
+    assert (ran.stdout, ran.returncode) == ("done\n", 0), ran.stderr
