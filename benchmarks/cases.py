@@ -36,6 +36,9 @@ class Engine(NamedTuple):
     """connection string → an open saver"""
     stores_all: bool = False
     """Whether the whole state is stored at each step, so that long lists would take for ever."""
+    add_messages: Any = None
+    call_model: Callable[[Any, Any], Any] | None = None
+    """How a node asks a chat model so that its tokens are streamed."""
 
 
 # -- one superstep ---------------------------------------------------------------------------------

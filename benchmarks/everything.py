@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import cases
+import chats
 import memory
 import stored
 from cases import Engine
@@ -32,6 +33,14 @@ CASES: dict[str, Callable[[Engine], float]] = {
     "P15-speed": cases.p15_speed,
     "P16": stored.p16,
     "P16-tasks": stored.p16_tasks,
+    "P21": chats.p21,
+    "P21-long": chats.p21_long,
+    "P21-file": chats.p21_file,
+    "P24-chats": chats.p24_chats,
+    "P35": chats.p35,
+    "P35-first": chats.p35_first,
+    "P35-file": chats.p35_file,
+    "P37": chats.p37,
     "M-graph-3": memory.graph_of_3,
     "M-graph-100": memory.graph_of_100,
     "M-thread": memory.thread,

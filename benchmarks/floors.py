@@ -20,7 +20,7 @@ from threading import Barrier
 from typing import Any
 
 from cases import adouble, atick, double, tick
-from sizes import FEW, INVOKES, KEYS, MANY, PENDING, SENDS, STEPS
+from sizes import CHAT, FEW, INVOKES, KEYS, LONG_CHAT, MANY, PENDING, SENDS, STEPS, TURNS
 from stored import weight
 from timing import abest, best, live, mean, peak
 
@@ -256,6 +256,26 @@ def p8() -> float:
         return best(work, SENDS)
 
 
+def turn(length: int) -> float:
+    """A superstep of a loop whose list grows: a copy of it with one more, and an index of ids that
+    says whether that one is new; the router sees the new list."""
+    given = [{"role": "user", "content": "words", "id": f"m{n}"} for n in range(length)]
+
+    def work() -> None:
+        state: dict[str, Any] = {"messages": given, "turn": 0}
+        places = {message["id"]: at for at, message in enumerate(given)}
+        while state["turn"] < TURNS:
+            known, seen = state.copy(), state["turn"]
+            new = {"role": "user", "content": "words", "id": f"n{seen}"}
+            assert places.setdefault(new["id"], len(known["messages"])) == length + seen
+            state = {**known, "messages": [*known["messages"], new], "turn": seen + 1}
+
+    def index() -> None:
+        assert {message["id"]: at for at, message in enumerate(given)}
+
+    return (best(work, 1) - best(index, 1)) / TURNS
+
+
 class Packet:
     """A Send, with nothing but its content."""
 
@@ -384,6 +404,8 @@ FLOORS: dict[str, Callable[[], float]] = {
     "P8-linear": p8_linear,
     "P9": p9,
     "P10": p10,
+    "P21": lambda: turn(CHAT),
+    "P21-long": lambda: turn(LONG_CHAT),
     "M-step": m_step,
     "M-step-file": lambda: (file_bytes(STEPS) - file_bytes(STEPS // 4)) / (STEPS - STEPS // 4),
     "M-send": m_send,

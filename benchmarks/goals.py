@@ -2,7 +2,7 @@
 verdict.
 
 Pure: nothing is measured here. The table, the plot and the notebook on speed read it. The goals are
-those of the project's own plan, P1 to P16; cases that begin with M are of memory.
+those of the project's own plan, P1 to P37; cases that begin with M are of memory.
 """
 
 from __future__ import annotations
@@ -92,6 +92,14 @@ CASES = {
     "P15-speed": Case("the same: speed at the end ÷ at the start", Goal("least", 0.9), "x", ALONE),
     "P16": Case("commits of a superstep with one task", Goal("value", 1, 1), "commits", PAIR),
     "P16-tasks": Case("the same, 5 tasks that end together", Goal("value", 2, 1), "commits", PAIR),
+    "P21": Case("superstep of a chat of 1,000 messages", Goal("peer", 15, None, 36)),
+    "P21-long": Case("superstep of a chat of 10,000 messages", Goal("peer", 20, None, 5.5)),
+    "P21-file": Case("the same with SQLite", Goal("peer", 50), "µs", PAIR),
+    "P24-chats": Case("left of 32 finished chats of 400 KB", Goal("value", 1, 0.1), "MB", PAIR),
+    "P35": Case("superstep, 1,000 messages of LangChain", Goal("peer", 5), "µs", PAIR),
+    "P35-first": Case("a call that gives 1,000 of them", Goal("peer", 1), "µs", PAIR),
+    "P35-file": Case("superstep with SQLite, 1,000 of them", Goal("peer", 3), "µs", PAIR),
+    "P37": Case("a chunk of a LangChain model", Goal("peer", 1, 2), "µs", PAIR),
     "M-graph-3": Case("a compiled graph of 3 nodes", Goal(), "KB", PAIR),
     "M-graph-100": Case("a compiled graph of 100 nodes", Goal(), "KB", PAIR),
     "M-thread": Case("a thread of 3 supersteps in InMemorySaver", Goal(), "KB", PAIR),

@@ -17,8 +17,9 @@ def main(case: str) -> float:
     from cases import Engine
     from everything import CASES
 
-    from stategraph import END, START, InMemorySaver, Send, StateGraph
+    from stategraph import END, START, InMemorySaver, Send, StateGraph, add_messages
     from stategraph.checkpoint.sqlite import SqliteSaver
+    from stategraph.graph import call_model
 
     def sqlite(file: str, synchronous: str) -> Any:
         return SqliteSaver.from_conn_string(file, synchronous=synchronous)
@@ -28,7 +29,17 @@ def main(case: str) -> float:
 
         return PostgresSaver.from_conn_string(conninfo)
 
-    engine = Engine(StateGraph, START, END, Send, InMemorySaver, sqlite, postgres)
+    engine = Engine(
+        StateGraph,
+        START,
+        END,
+        Send,
+        InMemorySaver,
+        sqlite,
+        postgres,
+        add_messages=add_messages,
+        call_model=call_model,
+    )
     return curves.point(case, engine) if "@" in case else CASES[case](engine)
 
 

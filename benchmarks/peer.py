@@ -21,6 +21,7 @@ def main(case: str) -> float:
     from everything import CASES
     from langgraph.checkpoint.memory import InMemorySaver
     from langgraph.graph import END, START, StateGraph
+    from langgraph.graph.message import add_messages
     from langgraph.types import Send
 
     @contextmanager
@@ -34,7 +35,17 @@ def main(case: str) -> float:
         yield saver
         connection.close()
 
-    engine = Engine(StateGraph, START, END, Send, InMemorySaver, sqlite, stores_all=True)
+    engine = Engine(
+        StateGraph,
+        START,
+        END,
+        Send,
+        InMemorySaver,
+        sqlite,
+        stores_all=True,
+        add_messages=add_messages,
+        call_model=lambda model, messages: model.invoke(messages),
+    )
     return curves.point(case, engine) if "@" in case else CASES[case](engine)
 
 

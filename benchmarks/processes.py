@@ -32,6 +32,10 @@ QUIET = {
 pydantic-graph have none."""
 
 
+LANGCHAIN = ("P35", "P35-first", "P35-file", "P37")
+"""Cases that need LangChain, which is installed where the peer is: ours runs there, too."""
+
+
 class Failed(Exception):
     """A process that gave no number; says why in a few words."""
 
@@ -72,7 +76,15 @@ def measure(
         "PYTHONDONTWRITEBYTECODE", None
     )  # an installed package has its bytecode; a checkout makes it once
     kept |= QUIET | env | {"BENCH_QUICK": "1" if quick else ""}
-    command = [str(pythons()[engine]), str(script(engine)), case]
+    there = pythons()
+    if engine == "ours" and case in LANGCHAIN and "peer" in there:
+        (ROOT / ".bench" / "ours").mkdir(parents=True, exist_ok=True)
+        package = ROOT / ".bench" / "ours" / "stategraph"
+        if not package.is_symlink():
+            package.symlink_to(ROOT)
+        there["ours"] = there["peer"]
+        kept["PYTHONPATH"] = str(package.parent)
+    command = [str(there[engine]), str(script(engine)), case]
     try:
         done = subprocess.run(
             command, env=kept, capture_output=True, text=True, timeout=seconds, check=False

@@ -35,6 +35,15 @@ COMMITS = 20
 TOGETHER = 5
 """Tasks of one superstep that end together."""
 
+CHAT, LONG_CHAT = 1_000, 2_000 if QUICK else 10_000
+"""Messages of the chats of P21 and P35."""
+TURNS = 30 if QUICK else 60
+"""Supersteps of these."""
+FINISHED = 8 if QUICK else 32
+"""Chats of P24."""
+CHUNKS = 100 if QUICK else 300
+"""Tokens of P37."""
+
 HELD = 20 if QUICK else 50
 """Compiled graphs, and threads, of which memory is the average."""
 PENDING = 300 if QUICK else 1_000

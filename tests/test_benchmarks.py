@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from stategraph import END, START, InMemorySaver, Send, StateGraph
+from stategraph import END, START, InMemorySaver, Send, StateGraph, add_messages
 from stategraph.checkpoint.sqlite import SqliteSaver
+from stategraph.graph import call_model
 
 FOLDER = Path(__file__).resolve().parents[1] / "benchmarks"
 sys.path.append(str(FOLDER))
@@ -26,7 +27,7 @@ sys.path.remove(str(FOLDER))
 SMALL = {
     "SECONDS": 0, "FEWEST": 2, "MOST": 2, "STEPS": 8, "SENDS": 3, "FEW": 3, "MANY": 6, "KEYS": 4, "NODES": 3,
     "INVOKES": 2, "SHORT": 2, "LONG": 4, "APPENDS": 4, "PEER_APPENDS": 2, "STRETCH": 2, "STRETCHES": 3, "COMMITS": 2,
-    "TOGETHER": 3, "HELD": 5, "PENDING": 5,
+    "TOGETHER": 3, "HELD": 5, "PENDING": 5, "CHAT": 5, "LONG_CHAT": 9, "TURNS": 3, "FINISHED": 2, "CHUNKS": 3,
 }  # fmt: skip
 
 
@@ -39,17 +40,21 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The cases with so little work that each is done at once."""
     for name, value in SMALL.items():
         monkeypatch.setattr(sizes, name, value)
-    yield everything.Engine(StateGraph, START, END, Send, InMemorySaver, sqlite)
+    names = {"add_messages": add_messages, "call_model": call_model}
+    yield everything.Engine(StateGraph, START, END, Send, InMemorySaver, sqlite, **names)
     sys.modules["tracemalloc"].stop()
 
 
 @pytest.mark.trial
 @pytest.mark.parametrize("name", list(everything.CASES))
 def test_a_case_gives_a_number(name: str, tiny: Any) -> None:
+    if name in processes.LANGCHAIN:
+        pytest.importorskip("langchain_core")
     value = everything.CASES[name](tiny)
     assert math.isfinite(value)
     # These are the difference of two runs, which at this size may come out at nothing, or below it.
-    assert value > 0 or name in ("P10", "P15-memory") or name.startswith("M-")
+    rest = ("P10", "P15-memory", "P21", "P21-long", "P21-file", "P24-chats")
+    assert value > 0 or name in rest or name.startswith("M-")
 
 
 def test_commits_are_counted_whoever_opens_the_database(tiny: Any) -> None:
