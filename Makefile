@@ -15,7 +15,7 @@ help: ## list what can be made
 
 venv: .venv/stamp ## .venv: the package, editable, and the dev tools
 peer: .bench/stamp ## .bench: the engine we are compared with, apart from everything else
-others: .bench-others/stamp ## .bench-others: further engines for the benchmark
+others: .bench-others/stamp .bench-fleets/stamp ## .bench-others, .bench-fleets: further engines and queues for the benchmark
 
 demo: .venv/stamp ## index a folder of Python (FOLDER=..., else the standard library) with a graph
 	@.venv/bin/python -m stategraph demo $(FOLDER)
@@ -42,7 +42,7 @@ wheel: .venv/stamp ## build the wheel, install it in a clean venv far from here,
 	"$$far/venv/bin/python" $(PIP) install "$$far"/*.whl; \
 	cd "$$far" && venv/bin/python -I "$(CURDIR)/tests/wheel_smoke.py"
 
-bench: .venv/stamp .bench/stamp .bench-others/stamp ## each benchmark case on all engines, in turn (ARGS=--quick, ARGS="P1 P8")
+bench: .venv/stamp .bench/stamp .bench-others/stamp .bench-fleets/stamp ## each benchmark case on all engines, in turn (ARGS=--quick, ARGS="P1 P8")
 	@.venv/bin/python benchmarks/run.py $(ARGS)
 
 curves: .venv/stamp .bench/stamp ## what a unit of work costs as something grows (ARGS=sends)
@@ -56,7 +56,7 @@ chaos: .venv/stamp ## the promises of docs/reliability.md at full size: hours; g
 
 clean: ## remove what was built and cached; the two venvs stay
 	@rm -rf build dist *.egg-info .types .mypy_cache .ruff_cache .pytest_cache .hypothesis
-	@find . -name __pycache__ -not -path './.venv/*' -not -path './.bench/*' -not -path './.bench-others/*' -prune -exec rm -rf {} +
+	@find . -name __pycache__ -not -path './.venv/*' -not -path './.bench/*' -not -path './.bench-others/*' -not -path './.bench-fleets/*' -prune -exec rm -rf {} +
 
 # A venv that is already there is kept and brought up to date.
 .venv/stamp: pyproject.toml
@@ -69,6 +69,12 @@ clean: ## remove what was built and cached; the two venvs stay
 	@.bench/bin/python -c 'import pip' 2>/dev/null || { echo "making .bench"; $(PYTHON) -m venv .bench; }
 	@.bench/bin/python $(PIP) install --upgrade pip
 	@.bench/bin/python $(PIP) install --group peer
+	@touch $@
+
+.bench-fleets/stamp: pyproject.toml
+	@.bench-fleets/bin/python -c 'import pip' 2>/dev/null || { echo "making .bench-fleets"; $(PYTHON) -m venv .bench-fleets; }
+	@.bench-fleets/bin/python $(PIP) install --upgrade pip
+	@.bench-fleets/bin/python $(PIP) install --group fleets
 	@touch $@
 
 .bench-others/stamp: pyproject.toml

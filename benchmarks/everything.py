@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import cases
 import chats
 import memory
 import stored
 from cases import Engine
+
+
+def fleet(case: str, _: Engine) -> float:
+    """A case of workers. Only ours has them, and the peer's process must not load us."""
+    import fleet_ours
+
+    return fleet_ours.CASES[case]()
+
 
 CASES: dict[str, Callable[[Engine], float]] = {
     "P1": cases.p1,
@@ -41,6 +50,7 @@ CASES: dict[str, Callable[[Engine], float]] = {
     "P35-first": chats.p35_first,
     "P35-file": chats.p35_file,
     "P37": chats.p37,
+    **{name: partial(fleet, name) for name in ("P28-1", "P28-3", "P36-1", "P36-3", "P36-exit")},
     "M-graph-3": memory.graph_of_3,
     "M-graph-100": memory.graph_of_100,
     "M-thread": memory.thread,

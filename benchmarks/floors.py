@@ -14,6 +14,7 @@ import tracemalloc
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextvars import copy_context
+from functools import partial
 from itertools import count
 from tempfile import TemporaryDirectory
 from threading import Barrier
@@ -389,6 +390,13 @@ def file_bytes(steps: int) -> int:
         return weight(folder)
 
 
+def floor_of_fleet(case: str) -> float:
+    """A bare `SKIP LOCKED` loop; needs psycopg."""
+    import fleet_floor
+
+    return fleet_floor.CASES[case]()
+
+
 FLOORS: dict[str, Callable[[], float]] = {
     "P1": p1,
     "P2": p2,
@@ -406,6 +414,7 @@ FLOORS: dict[str, Callable[[], float]] = {
     "P10": p10,
     "P21": lambda: turn(CHAT),
     "P21-long": lambda: turn(LONG_CHAT),
+    **{name: partial(floor_of_fleet, name) for name in ("P28-1", "P28-3", "P36-1", "P36-3")},
     "M-step": m_step,
     "M-step-file": lambda: (file_bytes(STEPS) - file_bytes(STEPS // 4)) / (STEPS - STEPS // 4),
     "M-send": m_send,

@@ -53,7 +53,16 @@ PAIR = ("ours", "peer")
 ALL = ("ours", "peer", "floor")
 SYNC = (*ALL, "burr")
 ASYNC = (*ALL, "pydantic_graph", "burr", "llama_index")
-OTHERS = {"pydantic_graph": "pydantic-graph", "burr": "Burr", "llama_index": "LlamaIndex Workflows"}
+QUEUES = ("dbos", "procrastinate", "pgqueuer")
+FLEET = ("ours", "floor", *QUEUES)
+OTHERS = {
+    "pydantic_graph": "pydantic-graph",
+    "burr": "Burr",
+    "llama_index": "LlamaIndex Workflows",
+    "dbos": "DBOS",
+    "procrastinate": "procrastinate",
+    "pgqueuer": "PgQueuer",
+}
 """Further engines, and how they call themselves."""
 
 CASES = {
@@ -100,6 +109,11 @@ CASES = {
     "P35-first": Case("a call that gives 1,000 of them", Goal("peer", 1), "µs", PAIR),
     "P35-file": Case("superstep with SQLite, 1,000 of them", Goal("peer", 3), "µs", PAIR),
     "P37": Case("a chunk of a LangChain model", Goal("peer", 1, 2), "µs", PAIR),
+    "P28-1": Case("a job of 1 node, one worker", Goal("value", 4, None, None, 1.3), "ms", FLEET),
+    "P28-3": Case("a job of 3 nodes", Goal("value", 5.6, None, None, 1.3), "ms", FLEET),
+    "P36-1": Case("the first's processor time", Goal("value", 3, None, None, 1.5), "ms", FLEET),
+    "P36-3": Case("the second's", Goal("value", 4.5, None, None, 1.5), "ms", FLEET),
+    "P36-exit": Case('the same, durability="exit"', Goal("value", 2.5), "ms", ALONE),
     "M-graph-3": Case("a compiled graph of 3 nodes", Goal(), "KB", PAIR),
     "M-graph-100": Case("a compiled graph of 100 nodes", Goal(), "KB", PAIR),
     "M-thread": Case("a thread of 3 supersteps in InMemorySaver", Goal(), "KB", PAIR),

@@ -21,7 +21,8 @@ OTHERS = {
     "burr": "burr",
     "llama_index": "llama-index-workflows",
 }
-PACKAGES = {"peer": "langgraph", **OTHERS}
+QUEUES = {"dbos": "dbos", "procrastinate": "procrastinate", "pgqueuer": "pgqueuer"}
+PACKAGES = {"peer": "langgraph", **OTHERS, **QUEUES}
 """Where an engine's version is found."""
 QUIET = {
     "LANGSMITH_TRACING": "false",
@@ -46,7 +47,9 @@ def pythons() -> dict[str, Path]:
     ours = mine if mine.exists() else Path(sys.executable)
     peer = Path(os.environ.get("STATEGRAPH_PEER_PYTHON") or ROOT / ".bench" / "bin" / "python")
     others = ROOT / ".bench-others" / "bin" / "python"
-    found = {"ours": ours, "floor": ours, "peer": peer, **dict.fromkeys(OTHERS, others)}
+    queues = ROOT / ".bench-fleets" / "bin" / "python"
+    found = {"ours": ours, "floor": ours, "peer": peer}
+    found |= {**dict.fromkeys(OTHERS, others), **dict.fromkeys(QUEUES, queues)}
     return {engine: python for engine, python in found.items() if python.exists()}
 
 

@@ -30,6 +30,8 @@ SHORT, LONG = (10, 1_000) if QUICK else (10, 10_000)
 """Checkpoints of the two threads of P14."""
 STRETCH, STRETCHES = 10_000, 10 if QUICK else 100
 """P15 runs so many stretches of so many supersteps, and measures after each."""
+JOBS = 200 if QUICK else 1_000
+"""Jobs of a fleet that are counted."""
 COMMITS = 20
 """Supersteps over which P16 counts commits."""
 TOGETHER = 5
