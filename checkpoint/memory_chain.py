@@ -60,7 +60,7 @@ def shrink_blob(old: tuple[StoredBlob, Blob], new: Blob) -> StoredBlob:
     return (form, payload) if is_outweighed(grown.size, grown.steps, len(payload)) else grown
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class ChainRecord:
     """One stored checkpoint.
 
@@ -104,7 +104,7 @@ def make_record(commit: Commit, link: ChainRecord | None) -> ChainRecord:
     )
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class ChainState:
     """Everything that is true at a record, in dicts of its own. Values are as they are stored."""
 
@@ -149,7 +149,7 @@ def make_keyframe(record: ChainRecord) -> ChainRecord:
     )
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Chain:
     """The checkpoints of one namespace in the order of their commits, the writes beside each, and
     how often something was recorded there."""

@@ -139,7 +139,7 @@ def _give_way(owner: type, name: str, own: Any) -> Any:
 # -- one writer per thread, in parts --------------------------------------------------------------
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Expectation:
     """What the call that is under way has found, and its parts must still find in their
     transactions.

@@ -149,7 +149,7 @@ class TaskWrites(NamedTuple):
     spans: Sequence[float] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Commit:
     """One superstep, ready to be stored in one transaction. All values are already encoded, so that
     nothing that happens to the live state afterwards can reach the history. Its dicts and lists are

@@ -56,7 +56,7 @@ def check_retention(retention: Retention | None) -> Retention | None:
     return retention
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class RetentionLimits:
     """How much of a thread to keep; both None keeps the newest checkpoint of each namespace.
 

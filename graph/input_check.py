@@ -24,7 +24,7 @@ MOST_NAMES = 10
 """How many keys of the input schema a message lists."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class InputCheck:
     """Refuses an input that this graph cannot take.
 

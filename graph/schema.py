@@ -29,7 +29,7 @@ Channel = BaseChannel[Any, Any, Any]
 _QUALIFIERS = (typing.Required, typing.NotRequired, typing_extensions.ReadOnly)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Schema:
     """A schema, read.
 

@@ -37,7 +37,7 @@ class Policies:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class NodeSpec:
     """A node as declared.
 
@@ -56,7 +56,7 @@ class NodeSpec:
     executor: Any = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class GraphSpec:
     """A graph as declared, at one moment. Later calls on the builder do not change it.
 

@@ -79,7 +79,7 @@ def _no_op(_: Any = None) -> None:
     """A stream writer without a reader, or a heartbeat without an idle timeout."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Runtime(Generic[ContextT]):
     """What a node gets that takes a parameter `runtime`.
 

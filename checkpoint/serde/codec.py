@@ -33,7 +33,7 @@ Style = Literal["value", "items", "elements", "pairs", "fields", "form"]
 """How the parts of an encoded value are called in an error's path."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Codec:
     """The way of one type there and back.
 

@@ -18,7 +18,7 @@ from .callables import Body, read_callable
 from .writes import ChannelWrite, ChannelWriteEntry, ChannelWriteTupleEntry, Writer
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PregelNode:
     """One node of a graph.
 

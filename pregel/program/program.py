@@ -97,7 +97,7 @@ class AttemptPolicies:
 NO_POLICIES = AttemptPolicies(None, None)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class NodeCall:
     """How the function of a node is called.
 
@@ -172,7 +172,7 @@ class CompiledNode:
         return None if self.policies is None else self.policies.cache
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ChannelKinds:
     """The channels of a program that need care, by what they need.
 
@@ -190,7 +190,7 @@ class ChannelKinds:
     unshared: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Program:
     """What `Pregel` validated and froze.
 

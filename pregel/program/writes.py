@@ -191,7 +191,7 @@ def check_send(send: Any, task: Any) -> None:
 # -- StateGraph ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class WriteScope:
     """The names that the results of one graph's nodes may use.
 

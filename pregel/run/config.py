@@ -84,7 +84,7 @@ class Options(TypedDict, total=False):
     debug: bool | None
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class Call:
     """`Options` with their defaults; an unknown option is a TypeError that names it."""
 

@@ -15,7 +15,7 @@ from .settings import Thread
 _claiming = Lock()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class ReplayRoute:
     """How a run leads to a checkpoint inside a nested graph.
 
@@ -39,7 +39,7 @@ class ReplayRoute:
     stored: bool = False
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Rewind:
     """Where graphs with a history of their own start when checkpoints around them are done anew.
 

@@ -32,7 +32,7 @@ from .task_records import (
 )
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class StoredRun:
     """Stands in for a run where tasks are only looked at: enough for their ids and namespaces."""
 
@@ -41,7 +41,7 @@ class StoredRun:
     ns: str
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class View:
     """A checkpoint brought to life for looking.
 

@@ -28,7 +28,7 @@ from ..types import Interrupt
 from .claims import ClaimRecord, find_undelivered
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class TaskRecord:
     """What a checkpoint's pending writes tell of one task.
 

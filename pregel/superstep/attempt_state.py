@@ -68,7 +68,7 @@ class AttemptState:
         return self.graphs - 1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Pause:
     """What a task waits for that has paused.
 
