@@ -23,6 +23,10 @@ COMMANDS: Final = {
 which says what the command takes and sets `run`."""
 
 
+STORED_TYPES: Final = ".graph.messages"
+"""Loading it registers the types of ours that threads may hold, from `Send` to `RemoveMessage`."""
+
+
 class Parser(argparse.ArgumentParser):
     """A parser, of a command too, whose errors may quote what users wrote."""
 
@@ -44,6 +48,7 @@ def main(given: Sequence[str] | None = None) -> int:
         if name in arguments[:1]:
             command.set_defaults(parser=command)
             import_module(f".{home}", __package__).add_command(name, command)
+            import_module(STORED_TYPES, __package__)
     asked = parser.parse_args(arguments or ["--help"])
     return int(asked.run(asked.parser, asked))
 

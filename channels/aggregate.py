@@ -80,6 +80,10 @@ class Folding(Protocol):
     def fold(self, value: Any, writes: Sequence[Any]) -> tuple[Any, Folding]:
         """The value after some writes, and the folding of that value."""
 
+    def stored_types(self) -> Any:
+        """An annotation that names what values may hold besides what their schema says; None if
+        that is nothing."""
+
 
 FOLDING = "stategraph_folding"
 """The attribute of a function that gives a reducer its `Folding`; None if the reducer is another

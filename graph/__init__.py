@@ -1,21 +1,26 @@
 """Building graphs: declare a typed state, nodes and edges; `compile` makes a Pregel of them.
 Nothing here runs."""
 
+from importlib import import_module as _load
+from typing import TYPE_CHECKING, Any
+
 from ..pregel.errors import GraphWarning
 from ..pregel.names import END, START
 from .builder import StateGraph
 from .compile import CompiledStateGraph
-from .messages import (
-    REMOVE_ALL_MESSAGES,
-    MessagesState,
-    RemoveMessage,
-    acall_model,
-    add_messages,
-    astream_text,
-    call_model,
-    push_message,
-    stream_text,
-)
+
+if TYPE_CHECKING:
+    from .messages import (
+        REMOVE_ALL_MESSAGES,
+        MessagesState,
+        RemoveMessage,
+        acall_model,
+        add_messages,
+        astream_text,
+        call_model,
+        push_message,
+        stream_text,
+    )
 
 __all__ = [
     "END",
@@ -34,3 +39,10 @@ __all__ = [
     "call_model",
     "acall_model",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Load what is about messages when it is first asked for: not every state holds some."""
+    if name in __all__:
+        return getattr(_load(f"{__name__}.messages"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

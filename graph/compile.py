@@ -21,7 +21,6 @@ from ..pregel.types import InputT, OutputT, RunnableConfig, StateT
 from .branch import BranchWriter
 from .input_check import InputCheck
 from .json_schema import context_json_schema, json_schema
-from .messages import message_types
 from .schema import Channel, Schema
 from .spec import GraphSpec, NodeSpec
 
@@ -106,7 +105,9 @@ def compile_graph(
         **options,
     )
     app.spec = spec
-    app.register_types(*spec.schemas, message_types(spec.channels.values()))
+    foldings = [getattr(channel, "folding", None) for channel in spec.channels.values()]
+    held = [folding.stored_types() for folding in foldings if folding is not None]
+    app.register_types(*spec.schemas, *held)
     return app
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -163,3 +165,22 @@ def test_what_users_wrote_is_printed_escaped(tmp_path: Path, capsys: Any) -> Non
         lines = run(capsys, words[0], "--db", file, *words[1:])
         assert lines and all(line.replace("\t", "").isprintable() for line in lines)
         assert "\\x1b[2J" in "".join(lines) or "\\u001b[2J" in "".join(lines) or words[0] == "history"
+
+
+def test_a_process_of_its_own_knows_what_threads_hold(tmp_path: Path) -> None:
+    """`python -m stategraph` loads little; what it reads may hold any type of ours."""
+    code = """
+import sys
+from stategraph import START, MessagesState, RemoveMessage, Send, SqliteSaver, StateGraph, interrupt
+g = StateGraph(MessagesState)
+g.add_node("gone", lambda state: {"messages": RemoveMessage(id="1")})
+g.add_node("ask", lambda state: interrupt(Send("ask", 1)))
+g.add_edge(START, "gone").add_edge(START, "ask")
+with SqliteSaver(sys.argv[1]) as saver:
+    message = {"role": "user", "content": "hi", "id": "1"}
+    g.compile(checkpointer=saver).invoke({"messages": [message]}, {"configurable": {"thread_id": "1"}})
+"""
+    file = str(tmp_path / "threads.db")
+    subprocess.check_call([sys.executable, "-c", code, file])
+    history = [sys.executable, "-P", "-m", "stategraph", "history", "--db", file, "--thread", "1"]
+    assert "asks: Send(node='ask', arg=1)" in subprocess.check_output(history, text=True)

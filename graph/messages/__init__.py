@@ -3,7 +3,7 @@ while they run. No model library is loaded here."""
 
 from .models import acall_model, call_model
 from .normalize import REMOVE_ALL_MESSAGES, AnyMessage, RemoveMessage
-from .reducer import Format, MessagesState, add_messages, message_types
+from .reducer import Format, MessagesState, add_messages
 from .streaming import astream_text, emit_message_delta, push_message, stream_text
 
 __all__ = [
@@ -17,7 +17,6 @@ __all__ = [
     "astream_text",
     "call_model",
     "emit_message_delta",
-    "message_types",
     "push_message",
     "stream_text",
 ]

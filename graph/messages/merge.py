@@ -6,6 +6,7 @@ process. Which channel folds its writes this way is decided by `channels.aggrega
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import Lock
 from typing import Any
@@ -217,6 +218,11 @@ class MessageFolding:
         index = MessageIndex(value, self.rewrite)
         self._state = index, 0, None
         return index, 0, index.messages
+
+    def stored_types(self) -> Any:
+        """LangChain's messages, where the program has loaded them. Those of others are registered,
+        or named by the state."""
+        return getattr(sys.modules.get("langchain_core.messages"), "AnyMessage", None)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return MessageFolding, (self.reducer, self.rewrite)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import cache, partial
 from typing import Annotated, Any, Literal, overload
 
@@ -100,13 +99,3 @@ class MessagesState(TypedDict):
     to add keys."""
 
     messages: Annotated[list[AnyMessage], add_messages]
-
-
-def message_types(channels: Iterable[Any]) -> Any:
-    """The type of messages that lists among these channels may hold beside dicts, so that savers
-    take them: LangChain's, where the program has loaded it; else None. Those of others are
-    registered, or named by the state."""
-    reducers = [getattr(channel, "operator", None) for channel in channels]
-    if not any(getattr(reducer, "func", reducer) is add_messages for reducer in reducers):
-        return None
-    return getattr(sys.modules.get("langchain_core.messages"), "AnyMessage", None)
