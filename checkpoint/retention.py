@@ -78,6 +78,14 @@ class RetentionLimits:
         if self.older_than is not None and not isinstance(self.older_than, timedelta):
             raise TypeError(f"older_than must be a timedelta, got {self.older_than!r}")
 
+    @property
+    def least_kept(self) -> int:
+        """A namespace with so many checkpoints, or fewer, loses none, unless it is of a nested
+        graph."""
+        if self.keep_last is None or self.older_than is not None:
+            return 0 if self.keep_last == 0 else 1
+        return self.keep_last
+
     def choose_kept(
         self,
         checkpoint_ns: str,

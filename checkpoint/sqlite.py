@@ -99,6 +99,7 @@ _STATEMENTS = {
     "namespaces": f"{_SPACE} WHERE thread_id = ? ORDER BY id",
     "lock_namespaces": f"{_SPACE} WHERE thread_id = ? ORDER BY id",
     "all_namespaces": f"{_SPACE} ORDER BY id",
+    "namespaces_after": f"{_SPACE} WHERE id > ? ORDER BY id LIMIT ?",
     "add_namespace": "INSERT OR IGNORE INTO spaces (thread_id, checkpoint_ns) VALUES (?, ?)",
     "set_head": """
         UPDATE spaces SET head = ?, head_id = ?, stamp = ?,
@@ -341,6 +342,11 @@ class SqliteSaver(SqlSaver):
                     return None
                 raise database.refusal(error) from error
         return seq
+
+    def _seconds_for_others(self, seconds: float) -> float:
+        # Who waits for the file tries again after 1, 2, 5, 10, 15, ... ms, and must then find it
+        # free: of each moment in which others try it is twice as often free as not.
+        return max(0.001, 2 * seconds)
 
     def _look_up(
         self, session: SqlSession, thread_id: str, checkpoint_ns: str, checkpoint_id: str | None

@@ -121,6 +121,7 @@ STATEMENTS = {
     "namespaces": f"{_SPACE} WHERE sha256(thread_id) = sha256($1) ORDER BY id",
     "lock_namespaces": f"{_SPACE} WHERE sha256(thread_id) = sha256($1) ORDER BY id FOR UPDATE",
     "all_namespaces": f"{_SPACE} ORDER BY id",
+    "namespaces_after": f"{_SPACE} WHERE id > $1 ORDER BY id LIMIT $2",
     "set_head": """
         UPDATE stategraph_spaces SET head = $1, head_id = $2, stamp = $3,
             size = (SELECT count(*) FROM stategraph_checkpoints WHERE space = $4)

@@ -67,6 +67,11 @@ def select_namespaces(session: SqlSession, config: RunnableConfig | None) -> lis
     return [each for each in namespaces if only is None or each.checkpoint_ns == only]
 
 
+def namespaces_after(session: SqlSession, id: int, most: int) -> list[NamespaceRow]:
+    """The next namespaces of all threads, by their numbers."""
+    return [NamespaceRow(*row) for row in session.rows("namespaces_after", id, most)]
+
+
 def lock_namespaces(session: SqlSession, thread_id: str) -> list[NamespaceRow]:
     """A thread's namespaces; nobody else changes them before this transaction ends."""
     return [NamespaceRow(*row) for row in session.rows("lock_namespaces", thread_id)]

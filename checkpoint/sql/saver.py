@@ -3,14 +3,18 @@ own. All that is user data is bound; no text of a user's ever becomes SQL."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import time
+from collections import deque
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from time import monotonic
 
 from ..diff import complete_commit, diff_checkpoint
 from ..errors import CheckpointConflictError, DamagedError
 from ..overrides import check_expected
 from ..records import (
+    NS_END,
     Checkpoint,
     CheckpointMetadata,
     Commit,
@@ -24,10 +28,22 @@ from ..records import (
 from ..retention import EVERY, RetentionLimits, check_several
 from .copying import copy_namespaces
 from .pruning import Choose, choose_by_limits, keep_only, set_head
-from .queries import SqlSession, find_checkpoint, find_namespace, lock_namespaces
+from .queries import (
+    SqlSession,
+    find_checkpoint,
+    find_namespace,
+    lock_namespaces,
+    namespaces_after,
+)
 from .reader import SqlReader
 from .rows import MaterializedState, NamespaceRow, ThreadKey, pack_writes
 from .write_rows import CommitRows, apply_commit, build_rows
+
+STEP_SECONDS = 0.005
+"""How long a transaction of `prune` goes on to take further threads."""
+
+NAMESPACES_AT_ONCE = 1000
+"""How many namespaces are read at once to find those that can be pruned."""
 
 
 class SqlSaver(SqlReader):
@@ -282,20 +298,94 @@ class SqlSaver(SqlReader):
         keep_last: int | None = None,
         older_than: timedelta | None = None,
     ) -> None:
-        """Forget old checkpoints, with their writes; see `BaseCheckpointSaver.prune`."""
-        limits = RetentionLimits(keep_last, older_than)
-        wanted = [*self.threads()] if thread_ids is None else thread_ids
-        damaged = []
-        for thread_id in sorted(check_several(wanted, "thread_ids")):
-            try:
-                with self._session(write=True) as session:  # a damaged thread stops no other
-                    self._prune_thread(session, thread_id, limits)
-            except DamagedError as error:
-                damaged.append(error)
+        """Forget old checkpoints, with their writes; see `BaseCheckpointSaver.prune`.
+
+        Each thread is pruned whole or not at all, a few of them in each transaction: others work in
+        between.
+        """
+        for seconds in self._prune_in_steps(thread_ids, RetentionLimits(keep_last, older_than)):
+            time.sleep(seconds)
+
+    async def aprune(
+        self,
+        thread_ids: Collection[str] | None = None,
+        *,
+        keep_last: int | None = None,
+        older_than: timedelta | None = None,
+    ) -> None:
+        """`prune` for coroutines."""
+        if type(self).prune is not SqlSaver.prune:  # what a subclass overrides is called
+            await super().aprune(thread_ids, keep_last=keep_last, older_than=older_than)
+            return
+        import asyncio  # deferred: whoever awaits this has it already
+
+        steps = self._prune_in_steps(thread_ids, RetentionLimits(keep_last, older_than))
+        while (seconds := await self._acall(next, steps, None)) is not None:
+            await asyncio.sleep(seconds)
+
+    def _prune_in_steps(
+        self, thread_ids: Collection[str] | None, limits: RetentionLimits
+    ) -> Iterator[float]:
+        """Prunes as it is gone through. Each step is a short transaction; then so many seconds are
+        for others."""
+        waiting: deque[str]
+        if thread_ids is not None:
+            waiting = deque(sorted(check_several(thread_ids, "thread_ids")))
+        else:
+            waiting = deque(sorted((yield from self._find_prunable(limits))))
+        damaged: list[DamagedError] = []
+        while waiting:
+            began = monotonic()
+            damaged += self._prune_some(waiting, limits)
+            if waiting:
+                yield self._seconds_for_others(monotonic() - began)
         if damaged:
             for other in damaged[1:]:
                 damaged[0].add_note(f"also damaged: {other}")
             raise damaged[0]
+
+    def _find_prunable(self, limits: RetentionLimits) -> Generator[float, None, set[str]]:
+        """The threads of which something may go."""
+        found: set[str] = set()
+        after = 0
+        while True:
+            began = monotonic()
+            with self._session(write=False) as session:
+                page = namespaces_after(session, after, NAMESPACES_AT_ONCE)
+            found.update(
+                each.thread_id
+                for each in page
+                if each.size > limits.least_kept or NS_END in each.checkpoint_ns
+            )
+            if len(page) < NAMESPACES_AT_ONCE:
+                return found
+            after = page[-1].id
+            yield self._seconds_for_others(monotonic() - began)
+
+    def _prune_some(self, waiting: deque[str], limits: RetentionLimits) -> list[DamagedError]:
+        """Prune the next threads in one transaction, until its time is over. If one is damaged,
+        each in a transaction of its own: it stops no other."""
+        some: list[str] = []
+        deadline = monotonic() + STEP_SECONDS
+        try:
+            with self._session(write=True) as session:
+                while waiting and (not some or monotonic() < deadline):
+                    some.append(waiting.popleft())
+                    self._prune_thread(session, some[-1], limits)
+            return []
+        except DamagedError:
+            damaged = []
+        for thread_id in some:
+            try:
+                with self._session(write=True) as session:
+                    self._prune_thread(session, thread_id, limits)
+            except DamagedError as error:
+                damaged.append(error)
+        return damaged
+
+    def _seconds_for_others(self, seconds: float) -> float:
+        """How long to let others work after so many seconds in which they had to wait."""
+        return 0.0
 
     def _prune_thread(self, session: SqlSession, thread_id: str, limits: RetentionLimits) -> None:
         kept: dict[str, Collection[str]] = {}
