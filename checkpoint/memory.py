@@ -115,18 +115,32 @@ class InMemorySaver(BuiltinSaver):
         with self._lock:
             chains = self._select(config)
             wanted = coordinates(config)[2] if config is not None else None
-            found = merge(
-                *(_newest_first(*each, wanted) for each in chains),
-                key=lambda each: -each[2].sequence,
-            )
             edge = self._edge(before, chains) if before is not None else None
             fitting = (
-                each
-                for each in found
-                if (edge is None or each[2].sequence < edge) and _matches(each[2].metadata, filter)
+                (
+                    each
+                    for each in _newest_first(*namespace, wanted)
+                    if (edge is None or each[2].sequence < edge)
+                    and _matches(each[2].metadata, filter)
+                )
+                for namespace in chains
             )
-            chosen = tuple(islice(fitting, limit))
+            if filter:  # few fit: looking at each once is quicker than keeping all chains in order
+                found = iter(sorted((each for part in fitting for each in part), key=_by_age))
+            else:
+                found = merge(*fitting, key=_by_age)
+            chosen = tuple(islice(found, limit))
         return map(self._read, chosen)
+
+    def threads(self) -> Iterator[str]:
+        """The ids of all threads, the most recently used first."""
+        with self._lock:
+            newest = {
+                thread_id: max((each.newest() for each in chains.values()), default=0)
+                for thread_id, chains in self._threads.items()
+            }
+        found = (thread_id for thread_id, sequence in newest.items() if sequence)
+        return iter(sorted(found, key=newest.__getitem__, reverse=True))
 
     def _read_list(
         self, config: RunnableConfig | None, **options: Any
@@ -384,6 +398,11 @@ class InMemorySaver(BuiltinSaver):
 
 MemorySaver = InMemorySaver
 """The same saver under its other name."""
+
+
+def _by_age(found: _Found) -> int:
+    """The newest first."""
+    return -found[2].sequence
 
 
 def _newest_first(thread_id: str, name: str, chain: Chain, wanted: str | None) -> Iterator[_Found]:

@@ -161,6 +161,11 @@ class Chain:
     long: dict[str, tuple[StoredBlob, Blob]] = field(default_factory=dict)
     """The long values that the head's last steps wrote: as stored, and whole."""
 
+    def newest(self) -> int:
+        """The sequence of the newest record; 0 if there is none."""
+        record = next(reversed(self.records.values()), None)
+        return 0 if record is None else record.sequence
+
     def shrink(self, record: ChainRecord) -> None:
         """Store a new record's long values as deltas on those of the head, if it builds on that."""
         if record.link is None or record.link.id != self.head:

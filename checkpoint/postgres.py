@@ -3,7 +3,7 @@ trips, and what to do when the connection breaks; what a commit means is in `sql
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Self, TypeVar
@@ -183,10 +183,8 @@ class PostgresSaver(SqlSaver):
     ) -> tuple[dict[int, NamespaceRow], int]:
         return self._again(partial(super()._begin_list, config, before))
 
-    def _read_page(
-        self, namespaces: Mapping[int, NamespaceRow], edge: int, *options: Any
-    ) -> Page:
-        return self._again(partial(super()._read_page, namespaces, edge, *options))
+    def _read_page(self, *options: Any) -> Page:
+        return self._again(partial(super()._read_page, *options))
 
     def run_of(self, config: RunnableConfig, run_id: str) -> CheckpointTuple | None:
         """The newest checkpoint of the thread and namespace in `config` that a run of this id made,

@@ -99,6 +99,7 @@ _STATEMENTS = {
     "namespaces": f"{_SPACE} WHERE thread_id = ? ORDER BY id",
     "lock_namespaces": f"{_SPACE} WHERE thread_id = ? ORDER BY id",
     "all_namespaces": f"{_SPACE} ORDER BY id",
+    "threads": "SELECT thread_id, checkpoint_ns FROM spaces ORDER BY head DESC, id",
     "namespaces_after": f"{_SPACE} WHERE id > ? ORDER BY id LIMIT ?",
     "add_namespace": "INSERT OR IGNORE INTO spaces (thread_id, checkpoint_ns) VALUES (?, ?)",
     "set_head": """
@@ -156,6 +157,7 @@ _STATEMENTS = {
         )
         ORDER BY seq DESC
     """,
+    "page_of_all": f"{_ROW} WHERE seq < ? ORDER BY seq DESC LIMIT ?",
     "page_of_many": (
         f"{_ROW} WHERE +space IN (SELECT value FROM json_each(?)) AND seq < ? "
         "ORDER BY seq DESC LIMIT ?"

@@ -3,7 +3,7 @@ are unpacked for all, values are read for those that are wanted."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..integrity import Integrity
@@ -28,21 +28,40 @@ MOST_ROWS = 256
 
 @dataclass(slots=True)
 class Page:
-    """Some rows that follow each other in a list, newest first; and those that are wanted, as they
-    stand."""
+    """Some rows that follow each other in a list, newest first; those that are wanted, as they
+    stand; and the sequence below which the next page begins."""
 
     rows: Sequence[Row]
     wanted: Mapping[int, StoredCheckpoint]
+    edge: int
     is_last: bool
+
+
+class Listed(dict[int, ThreadKey]):
+    """The keys of the namespaces that are listed, made when they are first needed.
+
+    Args:
+        everything: whether these are all that there were.
+    """
+
+    def __init__(
+        self, namespaces: Mapping[int, NamespaceRow], everything: bool, integrity: Integrity
+    ) -> None:
+        super().__init__()
+        self.namespaces, self.everything = namespaces, everything
+        self._integrity = integrity
+
+    def __missing__(self, id: int) -> ThreadKey:
+        key = self[id] = self.namespaces[id].key(self._integrity)
+        return key
 
 
 def read_page(
     session: SqlSession,
-    namespaces: Mapping[int, NamespaceRow],
+    listed: Listed,
     edge: int,
     size: int,
     fits: Callable[[CheckpointBody], bool],
-    integrity: Integrity,
     most: int = MOST_VALUES,
 ) -> Page:
     """The next `size` checkpoints that are older than a sequence, or fewer: it ends with the last
@@ -51,39 +70,41 @@ def read_page(
     Raises:
         DamagedError: what is stored is not what was written.
     """
-    keys = {id: namespace.key(integrity) for id, namespace in namespaces.items()}
-    found = [CheckpointRow(*row) for row in session.rows("page", [*namespaces], edge, size)]
+    namespaces = listed.namespaces
+    if listed.everything:
+        found = session.rows("page_of_all", edge, size)
+    else:
+        found = session.rows("page", [*namespaces], edge, size)
     rows: list[Row] = []
     wanted: list[int] = []
-    for row in found:
-        if row.namespace_id not in keys:
-            key = next(iter(keys.values()))
+    last = edge
+    for row in map(CheckpointRow._make, found):
+        last = row.seq
+        if row.namespace_id not in namespaces:
+            if listed.everything:
+                continue  # made since the list began
+            key = listed[next(iter(namespaces))]
             raise key.damage_error("the index leads to rows of another thread")
-        body = unpack_body(keys[row.namespace_id], row)
+        body = unpack_body(listed[row.namespace_id], row)
         rows.append((row, body))
         if fits(body):
             wanted.append(row.seq)
             if len(wanted) == most:
                 break
-    states = _States(session, keys, rows)
+    is_last = len(found) < size and (not found or last == found[-1][1])
+    states = _States(session, listed, rows)
     read: dict[int, StoredCheckpoint] = {}
     for row, body in reversed(rows):
         if row.seq in wanted:
             read[row.seq] = StoredCheckpoint(row, body, states.state_of(row.seq), [])
-    for id, namespace in namespaces.items() if len(namespaces) == 1 else _present(rows, namespaces):
+    for id in dict.fromkeys(row.namespace_id for row, _ in rows):
+        if not wanted:
+            break
         own = [each for each in reversed(rows) if each[0].namespace_id == id]
         chosen = [read[row.seq] for row, _ in own if row.seq in read]
         if chosen:
-            _fill(session, namespace, own, chosen)
-    return Page(rows, read, len(found) < size and len(rows) == len(found))
-
-
-def _present(
-    rows: Sequence[Row], namespaces: Mapping[int, NamespaceRow]
-) -> Iterator[tuple[int, NamespaceRow]]:
-    """The namespaces of some rows."""
-    for id in dict.fromkeys(row.namespace_id for row, _ in rows):
-        yield id, namespaces[id]
+            _fill(session, namespaces[id], own, chosen)
+    return Page(rows, read, last, is_last)
 
 
 class _States:

@@ -121,6 +121,9 @@ STATEMENTS = {
     "namespaces": f"{_SPACE} WHERE sha256(thread_id) = sha256($1) ORDER BY id",
     "lock_namespaces": f"{_SPACE} WHERE sha256(thread_id) = sha256($1) ORDER BY id FOR UPDATE",
     "all_namespaces": f"{_SPACE} ORDER BY id",
+    "threads": (
+        "SELECT thread_id, checkpoint_ns FROM stategraph_spaces ORDER BY head DESC NULLS LAST, id"
+    ),
     "namespaces_after": f"{_SPACE} WHERE id > $1 ORDER BY id LIMIT $2",
     "set_head": """
         UPDATE stategraph_spaces SET head = $1, head_id = $2, stamp = $3,
@@ -145,6 +148,7 @@ STATEMENTS = {
             {_ROW} WHERE space = wanted.id AND seq < $2 ORDER BY seq DESC LIMIT $3
         ) AS found ORDER BY seq DESC LIMIT $3
     """,
+    "page_of_all": f"{_ROW} WHERE seq < $1 ORDER BY seq DESC LIMIT $2",
     "page_of_many": (
         f"{_ROW} WHERE space = ANY($1::bigint[]) AND seq < $2 ORDER BY seq DESC LIMIT $3"
     ),

@@ -26,7 +26,7 @@ from ..records import (
 from ..retention import Retention
 from ..serde import Serializer
 from .listing import ListingCheck
-from .pages import MOST_ROWS, MOST_VALUES, Page, read_page
+from .pages import MOST_ROWS, MOST_VALUES, Listed, Page, read_page
 from .queries import (
     NEWEST,
     LookUp,
@@ -206,7 +206,8 @@ class SqlReader(BuiltinSaver):
         fits = self._fits(filter)
         only = coordinates(config)[2] if config is not None else None
         if only is None:
-            found = self._newest_first(namespaces, edge, fits, limit)
+            listed = Listed(namespaces, config is None, self._integrity)
+            found = self._newest_first(listed, edge, fits, limit)
         else:
             found = islice(self._named(namespaces, edge, only, fits), limit)
         return map(self._decode, found)
@@ -226,9 +227,8 @@ class SqlReader(BuiltinSaver):
     def threads(self) -> Iterator[str]:
         """The ids of all threads, the most recently used first."""
         with self._session(write=False) as session:
-            namespaces = select_namespaces(session, None)
-        newest = sorted(namespaces, key=lambda each: each.head or 0, reverse=True)
-        return iter(dict.fromkeys(each.thread_id for each in newest))
+            rows = session.rows("threads")
+        return iter(dict.fromkeys(thread_id for thread_id, _ in rows))
 
     def _begin_list(
         self, config: RunnableConfig | None, before: RunnableConfig | None
@@ -242,7 +242,7 @@ class SqlReader(BuiltinSaver):
 
     def _newest_first(
         self,
-        namespaces: Mapping[int, NamespaceRow],
+        listed: Listed,
         edge: int,
         fits: Callable[[CheckpointBody], bool],
         limit: int | None,
@@ -251,13 +251,13 @@ class SqlReader(BuiltinSaver):
         must be whole."""
         if limit == 0:
             return
-        check = ListingCheck(namespaces, edge)
+        check = ListingCheck(listed.namespaces, edge)
         left, size = limit, MOST_VALUES if limit is None else min(limit, MOST_VALUES)
         while True:
             most = MOST_VALUES if left is None else min(left, MOST_VALUES)
-            page = self._read_page(namespaces, edge, size, fits, most)
+            page = self._read_page(listed, edge, size, fits, most)
             for row, body in page.rows:
-                check.add(row, body, namespaces[row.namespace_id].key(self._integrity))
+                check.add(row, body, listed[row.namespace_id])
                 found = page.wanted.get(row.seq)
                 if found is None:
                     continue
@@ -271,7 +271,7 @@ class SqlReader(BuiltinSaver):
                     return
             if page.is_last:
                 break
-            edge = page.rows[-1][0].seq
+            edge = page.edge
             # As many rows as the last page went through; more, if too few of them fit.
             size = len(page.rows) if len(page.wanted) == most else 2 * size
             size = min(max(size, MOST_VALUES), MOST_ROWS)
@@ -296,7 +296,7 @@ class SqlReader(BuiltinSaver):
 
     def _read_page(
         self,
-        namespaces: Mapping[int, NamespaceRow],
+        listed: Listed,
         edge: int,
         size: int,
         fits: Callable[[CheckpointBody], bool],
@@ -304,4 +304,4 @@ class SqlReader(BuiltinSaver):
     ) -> Page:
         """The next checkpoints of some namespaces that are older than a sequence."""
         with self._session(write=False) as session:
-            return read_page(session, namespaces, edge, size, fits, self._integrity, most)
+            return read_page(session, listed, edge, size, fits, most)
