@@ -119,3 +119,26 @@ def test_a_large_value_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         graph.compile(checkpointer=saver).invoke({"log": ["x" * 1_000_000]}, THREAD)
         read = Counted(saver, lambda: saver.get_tuple(THREAD), monkeypatch)
     assert read.bytes <= 1_010_000
+
+
+@pytest.mark.parametrize("change", ["grow", "shrink", "replace"])
+def test_a_large_value_that_was_read_goes_on_to_change(tmp_path: Path, change: str) -> None:
+    """It is not copied when it is read, and is a base for what comes all the same."""
+    large = "x" * 3_000_000
+    new = {"grow": large + "y", "shrink": large[:-1], "replace": "z" * 2_000_000}[change]
+
+    class Text(TypedDict):
+        text: str
+
+    graph = StateGraph(Text).add_node("end", lambda state: {"text": new} if state["text"] == large else {})
+    graph.add_edge(START, "end")
+    with SqliteSaver.from_conn_string(str(tmp_path / "threads.db"), synchronous="off") as saver:
+        app = graph.compile(checkpointer=saver, interrupt_before=["end"])
+        app.invoke({"text": large}, THREAD)
+        assert app.get_state(THREAD).values == {"text": large}
+        assert app.invoke(None, THREAD) == {"text": new}
+    with SqliteSaver.from_conn_string(str(tmp_path / "threads.db")) as saver:
+        history = [state.values for state in graph.compile(checkpointer=saver).get_state_history(THREAD)]
+        assert history == [{"text": new}, {"text": large}, {}]
+    stored = 2 * len(large) + (len(new) if change == "replace" else 0)  # the input, and the key
+    assert (tmp_path / "threads.db").stat().st_size < stored + 200_000

@@ -24,7 +24,7 @@ from ..records import (
     spans_of,
 )
 from ..retention import Retention
-from ..serde import Serializer
+from ..serde import Blob, Serializer
 from .listing import ListingCheck
 from .pages import MOST_ROWS, MOST_VALUES, Listed, Page, read_page
 from .queries import (
@@ -167,7 +167,7 @@ class SqlReader(BuiltinSaver):
             "v": body.v,
             "id": row.checkpoint_id,
             "ts": iso(body.ts),
-            "channel_values": {name: loads(state.blob(name)) for name in state.values},
+            "channel_values": {name: loads(self._whole(state.blob(name))) for name in state.values},
             "channel_versions": dict(state.versions),
             "versions_seen": {node: dict(each) for node, each in state.seen.items()},
             "updated_channels": body.updated,
@@ -181,6 +181,12 @@ class SqlReader(BuiltinSaver):
             spans_of(found.tasks),
             state.revision,
         )
+
+    def _whole(self, blob: Blob) -> Blob:
+        """A blob as the serializer takes it: one of a user's may want bytes."""
+        if type(blob[1]) is bytes or type(self.serde).loads is Serializer.loads:
+            return blob
+        return blob[0], bytes(blob[1])
 
     # -- many checkpoints ---------------------------------------------------------------------
 

@@ -232,6 +232,13 @@ class ThreadKey:
         except ValueError as error:
             raise self.damage_error(f"{_KINDS[kind]} {name!r}: {error}") from error
 
+    def unprotect_at(self, place: bytes, kind: str, name: Any, data: Any) -> Any:
+        """The bytes that were packed, as a part of `data`; raises as `unpack`."""
+        try:
+            return self.integrity.unprotect(data, place)
+        except ValueError as error:
+            raise self.damage_error(f"{_KINDS[kind]} {name!r}: {error}") from error
+
     def digest(self, data: bytes) -> bytes:
         """The last bytes of a row, which tell it from all others."""
         return data[-self.integrity.digest_size :]

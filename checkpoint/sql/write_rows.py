@@ -156,7 +156,10 @@ def _shrink_value(
     if old is not None and old.owner is not None and old.blob is not None and old.blob[0] == form:
         # The row names the base by owner and digest, so that no other value can take its place.
         # Once the deltas down to the whole value weigh more than a new whole one, that is stored.
-        delta = find_delta(old.blob, blob)
+        base = old.blob
+        if type(base[1]) is not bytes:  # a large one was read as a view
+            base = form, bytes(base[1])
+        delta = find_delta(base, blob)
         if delta is not None:
             last = ValueDelta(old.owner, old.digest, delta)
             deltas = _join_runs(old.whole, [*old.deltas, last])
