@@ -109,6 +109,10 @@ CASES = {
     "P35-first": Case("a call that gives 1,000 of them", Goal("peer", 1), "µs", PAIR),
     "P35-file": Case("superstep with SQLite, 1,000 of them", Goal("peer", 3), "µs", PAIR),
     "P37": Case("a chunk of a LangChain model", Goal("peer", 1, 2), "µs", PAIR),
+    "P26": Case("fresh process to the first result", Goal("peer", 7, None, 1.5, 1.25), "ms"),
+    "P26-help": Case(
+        "python -m stategraph --help", Goal("value", 200, 160, 1.6, 1.25), "ms", ("ours", "floor")
+    ),
     "P28-1": Case("a job of 1 node, one worker", Goal("value", 4, None, None, 1.3), "ms", FLEET),
     "P28-3": Case("a job of 3 nodes", Goal("value", 5.6, None, None, 1.3), "ms", FLEET),
     "P36-1": Case("the first's processor time", Goal("value", 3, None, None, 1.5), "ms", FLEET),

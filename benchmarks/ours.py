@@ -13,6 +13,10 @@ import fresh
 def main(case: str) -> float:
     if case.startswith("P13"):
         return fresh.measure(case, lambda: __import__("stategraph").StateGraph)
+    if case == "P26":
+        return fresh.process("-c", fresh.FIRST.format(package="stategraph"))
+    if case == "P26-help":
+        return fresh.process("-P", "-m", "stategraph", "--help")
     import curves
     from cases import Engine
     from everything import CASES
