@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import fleets
 import psycopg
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
@@ -167,7 +168,7 @@ def free() -> float:
 # -- a fleet ---------------------------------------------------------------------------------------
 
 
-def fleets(made: cluster.Cluster, jobs: int) -> dict[str, Any]:
+def many_fleets(made: cluster.Cluster, jobs: int) -> dict[str, Any]:
     """Threads per second by 1, 2, 4 worker processes of four jobs at once, and their cost; longer
     threads too."""
     found = {str(number): fleet_of(made, number, jobs, STEPS) for number in (1, 2, 4)}
@@ -216,21 +217,9 @@ def drained(url: str) -> None:
             time.sleep(0.05)
 
 
-def cpu(pid: int, parent: int | None = None) -> float:
-    """Seconds of processor time that a process and its ended children have had; 0 if it is
-    another's child, or gone."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return 0.0
-    mine = parent is None or int(fields[1]) == parent
-    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK") if mine else 0.0
-
-
 def server_cpu(made: cluster.Cluster) -> float:
     """That of the server, all its processes."""
-    top = int((made.folder / "data" / "postmaster.pid").read_text().split()[0])
-    return cpu(top) + sum(cpu(int(path.name), top) for path in Path("/proc").glob("[0-9]*"))
+    return fleets.server_cpu(int((made.folder / "data" / "postmaster.pid").read_text().split()[0]))
 
 
 def warm(queue: Queue, number: int) -> None:
@@ -249,7 +238,7 @@ def told(made: cluster.Cluster, url: str, pids: list[int]) -> dict[str, float]:
             "FROM pg_stat_database WHERE datname = current_database()"
         ).fetchone()
     assert row is not None
-    used = {"workers": sum(cpu(pid) for pid in pids), "server": server_cpu(made)}
+    used = {"workers": sum(map(fleets.process_cpu, pids)), "server": server_cpu(made)}
     return {"transactions": row[0], "wal": row[1], **used}
 
 
@@ -271,7 +260,7 @@ def calls(made: cluster.Cluster) -> dict[str, Any]:
                 20, lambda n: queue.submit_many([(f"m{n}.{m}", given) for m in range(100)])
             ),
         }
-        session = WorkerSession(url, Terms("counting", "bench", 3, 30))
+        session = WorkerSession(url, Terms("counting", "bench", 3, 30)).open()
         for room in (1, 8):
             taken: list[Any] = []
             found[f"claim_{room}_us"] = quick(
@@ -283,9 +272,11 @@ def calls(made: cluster.Cluster) -> dict[str, Any]:
             found[f"end_{room}_us"] = quick(
                 len(batches), lambda n, batches=batches: session.end(batches[n])
             )
-        other = WorkerSession(url, Terms("counting", "neighbour", 3, 30))
+        running = session.claim(1)
+        found["end_and_claim_us"] = quick(SETTLE, lambda _: exchange(session, running))
+        other = WorkerSession(url, Terms("counting", "neighbour", 3, 30)).open()
         before = server_cpu(made)
-        found["watch_us"] = quick(SETTLE, lambda _: (session.watch(), session.unwanted()))
+        found["watch_us"] = quick(SETTLE, lambda _: (session.watch(), session.find_cancelled()))
         found["look_cpu_us"] = round((server_cpu(made) - before) / SETTLE / 2 * 1e6, 1)
         queue.limit(10_000)
         session.claim(1)
@@ -308,6 +299,12 @@ def calls(made: cluster.Cluster) -> dict[str, Any]:
                 200, lambda n: app.invoke(given, {"configurable": {"thread_id": f"x{n}"}})
             )
     return found
+
+
+def exchange(session: WorkerSession, running: list[Any]) -> None:
+    """End the job that runs and claim the next."""
+    job = running.pop()
+    running += session.end_and_claim([JobEnd(job.id, job.attempt, "done", b"x" * 100)], 1)
 
 
 def notices(made: cluster.Cluster, queue: Queue) -> dict[str, float]:
@@ -380,7 +377,7 @@ def main() -> None:
                 "claims": claims,
                 "calls": calls,
                 "sizes": sizes,
-                "fleet": lambda made: fleets(made, asked.jobs),
+                "fleet": lambda made: many_fleets(made, asked.jobs),
             }[part](made)
             print(json.dumps({part: found[part]}, indent=1), file=sys.stderr, flush=True)
     print(json.dumps(found, indent=1))

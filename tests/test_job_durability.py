@@ -69,8 +69,12 @@ def test_a_killed_worker_s_job_goes_on_from_its_last_step_or_starts_again(
         workers.start()
         found = queue.result("t", wait=30)
         assert (found.unwrap()["log"], found.attempts) == ([0, 1, 2], 2)
-        done = [number for _, number, _ in workers.notes.read()]
+        notes = workers.notes.read()
+    done = [number for _, number, _ in notes]
     assert {number for number in done if done.count(number) == 2} == repeated
+    keys = {number: {key for _, each, key in notes if each == number} for number in range(STEPS)}
+    changed = {number for number, each in keys.items() if len(each) > 1}
+    assert changed == (repeated if durability == "exit" else set()), "a receiver can drop what has one key"
 
 
 def test_a_worker_that_stops_in_good_order_stores_what_an_exit_job_has_done(postgres: str, tmp_path: Path) -> None:
