@@ -53,18 +53,19 @@ def chat(e: Engine, turns: int, make: Make = plain) -> Any:
 
 def turn(e: Engine, length: int, make: Make = plain, saver: Any = None) -> float:
     """Seconds per superstep of a chat that begins with so many messages."""
-    app = chat(e, sizes.TURNS, make).compile(checkpointer=saver)
+    turns = sizes.PEER_TURNS if e.stores_all and saver is not None else sizes.TURNS
+    app = chat(e, turns, make).compile(checkpointer=saver)
     given = [make(number) for number in range(length)]
     threads = count()
     options: Any = {} if saver is None else {"durability": "sync"}
 
-    def work(turns: int) -> None:
-        config = limit(sizes.TURNS, thread_id=str(next(threads)))
-        app.invoke({"messages": given, "turn": sizes.TURNS - turns}, config, **options)
+    def work(more: int) -> None:
+        config = limit(turns, thread_id=str(next(threads)))
+        app.invoke({"messages": given, "turn": turns - more}, config, **options)
 
     # The first superstep looks at all messages; what it costs is taken off.
-    whole, first = best(lambda: work(sizes.TURNS), 1), best(lambda: work(1), 1)
-    return (whole - first) / (sizes.TURNS - 1)
+    whole, first = best(lambda: work(turns), 1), best(lambda: work(1), 1)
+    return (whole - first) / (turns - 1)
 
 
 def turn_in_file(e: Engine, length: int, make: Make = plain) -> float:

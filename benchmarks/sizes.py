@@ -39,8 +39,8 @@ TOGETHER = 5
 
 CHAT, LONG_CHAT = 1_000, 2_000 if QUICK else 10_000
 """Messages of the chats of P21 and P35."""
-TURNS = 30 if QUICK else 60
-"""Supersteps of these."""
+TURNS, PEER_TURNS = (30, 5) if QUICK else (60, 10)
+"""Supersteps of these; an engine that stores the whole list at each step takes fewer."""
 FINISHED = 8 if QUICK else 32
 """Chats of P24."""
 CHUNKS = 100 if QUICK else 300
