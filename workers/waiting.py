@@ -58,9 +58,10 @@ class ResultWaiter:
     ) -> JobResult:
         """`wait` for coroutines: no thread is held while it waits."""
         deadline = None if seconds is None else time.monotonic() + seconds
+        found: JobResult
         id, found = await call(self._look, thread_id, run_id)
         if not found.open or seconds == 0:
-            return found  # type: ignore[no-any-return]
+            return found
         ended, loop = asyncio.Event(), asyncio.get_running_loop()
         with self._listener.notify(id, lambda: loop.call_soon_threadsafe(ended.set)):
             await call(self._add_waiter, id)
@@ -72,7 +73,7 @@ class ResultWaiter:
                     pass
                 ended.clear()
                 id, found = await call(self._look, thread_id, found.run_id)
-        return found  # type: ignore[no-any-return]
+        return found
 
     def _look(self, thread_id: str, run_id: str | None) -> tuple[int, JobResult]:
         """The number of a job, and how it stands."""
