@@ -38,14 +38,14 @@ def freeze(value: Any, find_codec: FindCodec) -> Any:
     if cls in _ATOMS:
         return _Same(value)
     if cls is list or cls is tuple:
-        return cls(_freeze_typed(part, find_codec) for part in value)
+        return cls([_freeze_typed(part, find_codec) for part in value])
     if cls is set:
-        return value.copy() if all(type(part) is str for part in value) else _Changed()
+        return value.copy() if {*map(type, value)} <= {str} else _Changed()
     codec = find_codec(cls)
     if codec is None or codec.parts is None:
         return _Changed()
     parts = codec.parts(value)
-    return _Object(cls, codec.parts, tuple(freeze(part, find_codec) for part in parts))
+    return _Object(cls, codec.parts, tuple([freeze(part, find_codec) for part in parts]))
 
 
 def freeze_items(items: list[Any], find_codec: FindCodec) -> list[Any]:
@@ -54,18 +54,35 @@ def freeze_items(items: list[Any], find_codec: FindCodec) -> list[Any]:
         values = chain.from_iterable(map(dict.values, items))
         if {*map(type, values)} <= _TEXT and {*map(type, set().union(*items))} <= _TEXT:
             return [*map(dict.copy, items)]
+    find_codec = _KnownCodecs(find_codec).__getitem__
     return [freeze(item, find_codec) for item in items]
 
 
+class _KnownCodecs(dict[type, Codec | None]):
+    """Codecs that were asked for once: finding one costs more than freezing a message."""
+
+    def __init__(self, find_codec: FindCodec) -> None:
+        self._find_codec = find_codec
+
+    def __missing__(self, cls: type) -> Codec | None:
+        found = self[cls] = self._find_codec(cls)
+        return found
+
+
 def _freeze_dict(value: dict[Any, Any], find_codec: FindCodec) -> Any:
-    if any(type(key) is not str for key in value):
+    if not {*map(type, value)} <= {str}:
         return _Changed()
-    return {key: _freeze_typed(part, find_codec) for key, part in value.items()}
+    return {
+        key: part if part is None or type(part) is str else _freeze_typed(part, find_codec)
+        for key, part in value.items()
+    }
 
 
 def _freeze_typed(value: Any, find_codec: FindCodec) -> Any:
     """As `freeze`, for where another type may stand later."""
     cls = type(value)
+    if (cls is dict or cls is list) and not value:
+        return _EMPTY_DICT if cls is dict else _EMPTY_LIST
     frozen = freeze(value, find_codec)
     return _Typed(cls, frozen) if cls in _CONTAINERS else frozen
 
@@ -113,6 +130,31 @@ class _Typed:
         return type(other) is self._cls and bool(self._frozen == other)
 
     __hash__ = None  # type: ignore[assignment]
+
+
+class _EmptyDict:
+    """Equals an empty dict. Messages of LangChain hold several, and empty lists."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is dict and not other
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class _EmptyList:
+    """Equals an empty list."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is list and not other
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+_EMPTY_DICT, _EMPTY_LIST = _EmptyDict(), _EmptyList()
 
 
 class _Object:
