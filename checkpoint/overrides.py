@@ -161,6 +161,11 @@ class Expectation:
         """A part has found what is expected."""
         self.fulfilled = part == self.until
 
+    def renew(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Call a part that may have been called before, in a transaction that was undone."""
+        self.fulfilled = False
+        return function(*args)
+
 
 _EXPECTED: ContextVar[Expectation | None] = ContextVar("stategraph_expected_head", default=None)
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Self
 
 from .errors import StorageError
 from .integrity import Integrity
 from .opening import Opening
+from .overrides import expectation_of
 from .retention import Retention
 from .serde import Serializer
+from .sql.group_commit import GroupCommit
 from .sql.queries import LookUp, SqlSession
 from .sql.rows import CheckpointRow, MaterializedState, NamespaceRow
 from .sql.saver import SqlSaver
@@ -21,6 +24,8 @@ from .sql.sqlite_database import (
     BEGIN_WRITE,
     BUSY_SECONDS,
     COMMIT,
+    RELEASE,
+    SAVEPOINT,
     Database,
     Synchronous,
     Target,
@@ -29,6 +34,7 @@ from .sql.sqlite_database import (
     open_error,
 )
 from .sql.write_rows import CommitRows
+from .threads import Result
 
 __all__ = ["SqliteSaver"]
 
@@ -279,6 +285,9 @@ class SqliteSaver(SqlSaver):
         if read_only:
             self._check_tables(conn)
         self._cursor = self._database.connection.cursor()  # one for all commits, under the lock
+        self._group = GroupCommit(
+            self._lock, self._database.group, self._database.is_undone, self._repeatable
+        )
 
     def _check_tables(self, conn: Target) -> None:
         try:
@@ -306,19 +315,38 @@ class SqliteSaver(SqlSaver):
         """Close the connection, unless it was handed in."""
         with self._lock:
             self._database.close()
+        self._group.close()
         self._end_threads()
 
     def _max_threads(self) -> int:
         return SQLITE_THREADS
 
+    async def _acall(self, function: Callable[..., Result], *args: Any) -> Result:
+        # What a subclass does around a write must not be done before it is on disk: its own method
+        # is none of these.
+        if getattr(function, "__func__", None) in _GROUPED:
+            self._database.check_process()
+            return await self._group.call(function, *args)
+        return await super()._acall(function, *args)
+
+    def _repeatable(self, function: Callable[..., Result]) -> Callable[..., Result]:
+        expected = expectation_of(self)
+        return function if expected is None else partial(expected.renew, function)
+
+    def _write(self, function: Callable[..., None], *args: Any) -> None:
+        # Before the lock, which another thread may have held at the fork.
+        self._database.check_process()
+        self._group.run(function, *args)
+
     def _append(self, state: MaterializedState, rows: CommitRows) -> int | None:
         space, database, execute = state.namespace_id, self._database, self._cursor.execute
-        database.check_process()
         with self._lock:
-            mine = not database.connection.in_transaction or database.settle()
+            grouped = database.grouped
+            mine = grouped or not database.connection.in_transaction or database.settle()
             try:
                 try:
-                    execute(BEGIN_WRITE)  # inside: Ctrl-C may come just as it is done
+                    # Inside: Ctrl-C may come just as it is done.
+                    execute(SAVEPOINT if grouped else BEGIN_WRITE)
                     names = (rows.checkpoint_id, rows.parent_id)
                     row = (space, *names, rows.link, rows.run_id, rows.body)
                     seq = execute(_STATEMENTS["add_row"], row).lastrowid
@@ -332,8 +360,11 @@ class SqliteSaver(SqlSaver):
                         execute(_STATEMENTS["add_writes"], (space, rows.parent_id, rows.writes))
                     for channel, base, data in rows.long_values:
                         execute(_STATEMENTS["add_value"], (space, seq, channel, base, data))
-                    database.check_files()
-                    execute(COMMIT)
+                    if grouped:
+                        execute(RELEASE)
+                    else:
+                        database.check_files()
+                        execute(COMMIT)
                 except BaseException:
                     if mine:
                         database.roll_back()
@@ -377,6 +408,18 @@ class SqliteSaver(SqlSaver):
 
 
 _ADVICE = "; once the cause is fixed, invoke(None, config) goes on from the last step of the thread"
+
+
+_GROUPED = frozenset(
+    (
+        SqlSaver.commit,
+        SqlSaver.commit_writes,
+        SqlSaver.claim,
+        SqlSaver.put,
+        SqlSaver.put_writes,
+    )
+)
+"""What is written together with other writes that wait."""
 
 
 def _bind(values: Sequence[Any]) -> Sequence[Any]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from time import monotonic
+from typing import Any
 
 from ..diff import complete_commit, diff_checkpoint
 from ..errors import CheckpointConflictError, DamagedError
@@ -59,6 +60,13 @@ class SqlSaver(SqlReader):
             CheckpointConflictError: the head is not the one the commit names.
             StorageError: the database refused; nothing of the step is stored.
         """
+        self._write(self._store, commit)
+
+    def _write(self, function: Callable[..., None], *args: Any) -> None:
+        """Make a write. A database may make several at once."""
+        function(*args)
+
+    def _store(self, commit: Commit) -> None:
         thread_id, checkpoint_ns = commit.thread_id, commit.checkpoint_ns
         state = self._known_state(commit)
         metadata = self._dumps("metadata", commit.metadata)
@@ -155,6 +163,11 @@ class SqlSaver(SqlReader):
     def _record(
         self, thread_id: str, checkpoint_ns: str, checkpoint_id: str, writes: Sequence[TaskWrites]
     ) -> None:
+        self._write(self._store_writes, thread_id, checkpoint_ns, checkpoint_id, writes)
+
+    def _store_writes(
+        self, thread_id: str, checkpoint_ns: str, checkpoint_id: str, writes: Sequence[TaskWrites]
+    ) -> None:
         where, key = (thread_id, checkpoint_ns), self._key(thread_id, checkpoint_ns)
         with self._session(write=True) as session:
             namespace = self._lock_namespace(session, key)
@@ -191,7 +204,15 @@ class SqlSaver(SqlReader):
     ) -> None:
         """Record that a run is about to answer the head's questions; see
         `BaseCheckpointSaver.claim`."""
-        thread_id, checkpoint_ns, checkpoint_id = coordinates(config)
+        self._write(self._claim, coordinates(config), revision, writes)
+
+    def _claim(
+        self,
+        where: tuple[str, str, str | None],
+        revision: int | None,
+        writes: Sequence[TaskWrites],
+    ) -> None:
+        thread_id, checkpoint_ns, checkpoint_id = where
         key = self._key(thread_id, checkpoint_ns)
         with self._session(write=True) as session:
             namespace = self._lock_namespace(session, key)

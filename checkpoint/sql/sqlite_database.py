@@ -38,6 +38,9 @@ _BEGIN = "BEGIN"
 BEGIN_WRITE = "BEGIN IMMEDIATE"
 COMMIT = "COMMIT"
 _ROLLBACK = "ROLLBACK"
+SAVEPOINT = "SAVEPOINT member"
+RELEASE = "RELEASE member"
+_ROLLBACK_TO = "ROLLBACK TO member"
 _WAL = "PRAGMA journal_mode=WAL"
 _LOG = "PRAGMA wal_autocheckpoint=4000"
 """Pages of the log (16 MB) before it is written into the file: the same pages change again and
@@ -88,6 +91,8 @@ class Database:
                 f"synchronous must be one of {', '.join(_SYNCHRONOUS)}, got {synchronous!r}"
             )
         self._process = os.getpid()
+        # Whether a transaction is open in which others are savepoints.
+        self.grouped = False
         self._closed = False
         self._advice = advice
         self._files: list[tuple[str, tuple[int, int]]] = []
@@ -190,6 +195,10 @@ class Database:
         A writer takes the file's write lock at once, so that it cannot find out too late that it
         lost it.
         """
+        if self.grouped:
+            with self._savepoint():
+                yield
+            return
         mine = self.settle()
         try:
             self.execute(
@@ -203,6 +212,35 @@ class Database:
             if mine:
                 self.roll_back()
             raise
+
+    @contextmanager
+    def _savepoint(self) -> Iterator[None]:
+        try:
+            self.execute(SAVEPOINT)
+            yield
+            self.execute(RELEASE)
+        except BaseException:
+            self.roll_back()
+            raise
+
+    @contextmanager
+    def group(self) -> Iterator[None]:
+        """A writing transaction in which each other one is a savepoint: what fails in it is undone
+        alone.
+
+        Raises:
+            StorageError: the database refused; nothing of what was done inside is stored.
+        """
+        with self.session(write=True):
+            self.grouped = True
+            try:
+                yield
+            finally:
+                self.grouped = False
+
+    def is_undone(self) -> bool:
+        """Whether SQLite has ended the open transaction by itself."""
+        return not self.connection.in_transaction
 
     @contextmanager
     def session(self, write: bool) -> Iterator[None]:
@@ -248,9 +286,14 @@ class Database:
         return not self.connection.in_transaction
 
     def roll_back(self) -> None:
-        """Undo what the open transaction has done; SQLite ends it by itself on some errors, such as
-        a full disk."""
-        if self.connection.in_transaction:
+        """Undo what the open transaction, or a savepoint of it, has done; SQLite ends it by itself
+        on some errors, such as a full disk."""
+        if not self.connection.in_transaction:
+            return
+        if self.grouped:
+            self.execute(_ROLLBACK_TO)
+            self.execute(RELEASE)
+        else:
             self.execute(_ROLLBACK)
 
     def close(self) -> None:

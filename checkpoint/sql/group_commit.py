@@ -1,0 +1,222 @@
+"""Group commit: writes that wait together become one transaction, each in a savepoint of its own.
+
+What a disk costs is one flush per transaction, so that a server with many live threads pays for it
+once per group. No caller is answered before its group is on disk. No SQL here.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from contextvars import copy_context
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ..errors import StorageError
+from ..threads import Answer, CallThreads, answer_on
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop, Future
+
+MOST = 256
+"""Writes of one group: others, who read or have another process, get the database in between."""
+
+Result = TypeVar("Result")
+
+
+class GroupCommit:
+    """Makes writes that come while another is being made together, on a thread of its own.
+
+    Args:
+        lock: held by whoever uses the connection.
+        group: opens the transaction of a group. A transaction that is begun inside is a savepoint
+            of it. It raises at its end if it could not be committed, or if the database has undone
+            it meanwhile; then nothing of it is stored.
+        is_undone: whether the database has undone the open group by itself, as it does when a disk
+            is full.
+        repeatable: a write's function, made fit to be called once more after it was undone.
+    """
+
+    def __init__(
+        self,
+        lock: Any,
+        group: Callable[[], AbstractContextManager[None]],
+        is_undone: Callable[[], bool],
+        repeatable: Callable[[Any], Any],
+    ) -> None:
+        self._lock, self._group, self._is_undone = lock, group, is_undone
+        self._repeatable = repeatable
+        self._threads = CallThreads(1)
+        self._waiting: deque[_Write] = deque()
+        self._starting = threading.Lock()
+        self._started = False
+        self._maker: int | None = None  # the thread, while it makes writes
+
+    def run(self, function: Callable[..., Result], *args: Any) -> Result:
+        """Make a write, alone if nobody else writes, else together with those that wait."""
+        lock = self._lock
+        if self._maker == threading.get_ident():  # inside another write
+            return function(*args)
+        if not self._waiting and lock.acquire(blocking=False):
+            try:
+                return function(*args)
+            finally:
+                lock.release()
+        write = _ThreadWrite(self._repeatable(function), args)
+        self._waiting.append(write)
+        self._start()
+        try:
+            write.ended.acquire()
+        except BaseException:  # Ctrl-C: nothing of this call goes on when it has returned
+            try:
+                self._waiting.remove(write)
+            except ValueError:
+                write.ended.acquire()
+            raise
+        if write.error is not None:
+            raise write.error
+        result: Result = write.result
+        return result
+
+    async def call(self, function: Callable[..., Result], *args: Any) -> Result:
+        """`run` for coroutines; on the thread in any case. A write that nobody waits for any more
+        is made, unless it has not begun."""
+        import asyncio  # deferred: whoever awaits this has it already
+
+        loop = asyncio.get_running_loop()
+        future: Future[Result] = loop.create_future()
+        self._waiting.append(_LoopWrite(self._repeatable(function), args, loop, future))
+        if not self._started:
+            # Once the tasks that are ready now have run: they may write, too, and each time the
+            # thread wakes up the interpreter lock goes to another core and back.
+            loop.call_soon(self._start)
+        return await future
+
+    def close(self) -> None:
+        """Let the thread end when nothing waits any more."""
+        self._threads.close()
+
+    def _start(self) -> None:
+        with self._starting:
+            if self._started or not self._waiting:
+                return
+            self._started = True
+        self._threads.submit(self._drain)
+
+    def _drain(self) -> None:
+        while True:
+            with self._lock:
+                self._maker = threading.get_ident()
+                try:
+                    made = self._make_next()
+                finally:
+                    self._maker = None
+            _answer(made)
+            del made
+            with self._starting:
+                if not self._waiting:
+                    self._started = False
+                    return
+
+    def _make_next(self) -> list[_Write]:
+        """Make the writes that wait, with the lock held; those that were made."""
+        made: list[_Write] = []
+        waited = len(self._waiting)
+        if waited <= 1:
+            for write in self._take(1):
+                made.append(write)
+                write.make()
+            return made
+        try:
+            with self._group():
+                for write in self._take(MOST):
+                    made.append(write)
+                    write.make()
+                    if self._is_undone():
+                        break
+        except BaseException as error:
+            if made:  # None is stored. Each alone: what is wrong with one hurts no other.
+                for write in made:
+                    write.make()
+            else:  # no transaction was to be had
+                for write in self._take(waited):
+                    made.append(write)
+                    write.fail(error)
+        return made
+
+    def _take(self, most: int) -> Iterator[_Write]:
+        """The next writes that wait; also those that come meanwhile."""
+        for _ in range(most):
+            try:
+                yield self._waiting.popleft()
+            except IndexError:
+                return
+
+
+class _Write:
+    """One write, and how it ended."""
+
+    __slots__ = ("_args", "_context", "_function", "error", "result")
+
+    def __init__(self, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        self._function, self._args = function, args
+        self._context = copy_context()
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    def make(self) -> None:
+        """Make it, perhaps once more: what was made before has been undone."""
+        self.result = self.error = None
+        try:
+            self.result = self._context.run(self._function, *self._args)
+        except BaseException as error:
+            self.error = error
+
+    def fail(self, error: BaseException) -> None:
+        """It could not be made, for a reason that it shares with others."""
+        self.error = StorageError(str(error))
+        self.error.__cause__ = error
+
+
+class _ThreadWrite(_Write):
+    """A write of a thread, which waits until `ended` is released."""
+
+    __slots__ = ("ended",)
+
+    def __init__(self, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        super().__init__(function, args)
+        self.ended = threading.Lock()
+        self.ended.acquire()
+
+
+class _LoopWrite(_Write):
+    """A write of a coroutine."""
+
+    __slots__ = ("future", "loop")
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        loop: AbstractEventLoop,
+        future: Future[Any],
+    ) -> None:
+        super().__init__(function, args)
+        self.loop, self.future = loop, future
+
+    def make(self) -> None:
+        if not self.future.cancelled():
+            super().make()
+
+
+def _answer(made: list[_Write]) -> None:
+    """Tell all that wait; each event loop is woken once."""
+    answers: dict[AbstractEventLoop, list[Answer]] = {}
+    for write in made:
+        if isinstance(write, _LoopWrite):
+            answers.setdefault(write.loop, []).append((write.future, write.result, write.error))
+        elif isinstance(write, _ThreadWrite):
+            write.ended.release()
+    for loop, those in answers.items():
+        answer_on(loop, those)
