@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import stategraph.checkpoint.overrides as overrides
+import stategraph.checkpoint.sql.group_commit as group_commit
 import stategraph.checkpoint.sql.sqlite_database as database
 import stategraph.checkpoint.sqlite as sqlite
 import stategraph.store.postgres as postgres_store
@@ -22,6 +25,62 @@ def overrides_bypassed(stack: ExitStack) -> None:
 def files_not_watched(stack: ExitStack) -> None:
     """Steps are written into a file that was deleted."""
     swap(stack, database.Database, "check_files", lambda self: None)
+
+
+@bug("grouped_commits", 2)
+def answered_before_commit(stack: ExitStack) -> None:
+    """Who has made its write in a group is told so before the group is committed."""
+    make, answer = group_commit._Write.make, group_commit._answer
+    answered: list[Any] = []
+
+    def make_and_answer(self: Any) -> None:
+        make(self)
+        answered.append(self)
+        answer([self])
+
+    swap(stack, group_commit._Write, "make", make_and_answer)
+    swap(stack, group_commit, "_answer", lambda made: answer([each for each in made if each not in answered]))
+
+
+@bug("grouped_commits", 1)
+def failures_not_undone(stack: ExitStack) -> None:
+    """What a write that fails has written stays in its group's transaction."""
+    swap(stack, database, "_ROLLBACK_TO", "SELECT 1")
+
+
+@bug("grouped_commits", 4)
+def groups_sink_together(stack: ExitStack) -> None:
+    """If a group cannot be committed, all its writes have failed."""
+    make_next = group_commit.GroupCommit._make_next
+
+    def make_or_fail(self: Any) -> Any:
+        undone: list[BaseException] = []
+        group = self._group
+
+        def noting() -> Any:
+            return note(group(), undone)
+
+        self._group = noting
+        try:
+            made = make_next(self)
+        finally:
+            self._group = group
+        for write in made if undone else ():
+            write.fail(undone[0])
+        return made
+
+    swap(stack, group_commit.GroupCommit, "_make_next", make_or_fail)
+
+
+@contextmanager
+def note(group: Any, undone: list[BaseException]) -> Iterator[None]:
+    """The same context; what it raises is noted."""
+    try:
+        with group:
+            yield
+    except BaseException as error:
+        undone.append(error)
+        raise
 
 
 @bug("racing_batches", 1)

@@ -7,6 +7,7 @@ from . import (  # noqa: F401
     faults,
     fleets,
     forks,
+    groups,
     held_loops,
     hostile,
     keys,
