@@ -4,6 +4,7 @@ and the connection; what a commit means is in `sql/`."""
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -280,14 +281,13 @@ class SqliteSaver(SqlSaver):
         read_only: bool = False,
     ) -> None:
         super().__init__(serde=serde, integrity=integrity, retention=retention)
+        self._process = os.getpid()
         self._lock = threading.RLock()
         self._database = Database(conn, _SCHEMA, synchronous, timeout, _ADVICE, read_only=read_only)
         if read_only:
             self._check_tables(conn)
         self._cursor = self._database.connection.cursor()  # one for all commits, under the lock
-        self._group = GroupCommit(
-            self._lock, self._database.group, self._database.is_undone, self._repeatable
-        )
+        self._group = GroupCommit(self._lock, self._database.group, self._database.is_undone)
 
     def _check_tables(self, conn: Target) -> None:
         try:
@@ -326,17 +326,28 @@ class SqliteSaver(SqlSaver):
         # is none of these.
         if getattr(function, "__func__", None) in _GROUPED:
             self._database.check_process()
-            return await self._group.call(function, *args)
+            return await self._group.call(self._repeatable(function), *args)
         return await super()._acall(function, *args)
 
     def _repeatable(self, function: Callable[..., Result]) -> Callable[..., Result]:
+        """A write that can be made once more, should its group be undone."""
         expected = expectation_of(self)
         return function if expected is None else partial(expected.renew, function)
 
     def _write(self, function: Callable[..., None], *args: Any) -> None:
         # Before the lock, which another thread may have held at the fork.
-        self._database.check_process()
-        self._group.run(function, *args)
+        if self._process != os.getpid():
+            self._database.check_process()
+        lock, group = self._lock, self._group
+        if lock.acquire(blocking=False):
+            try:
+                # Nobody else writes or waits to; or this is called inside another write.
+                if not group.waiting or group.is_making:
+                    function(*args)
+                    return
+            finally:
+                lock.release()
+        group.run(self._repeatable(function), *args)
 
     def _append(self, state: MaterializedState, rows: CommitRows) -> int | None:
         space, database, execute = state.namespace_id, self._database, self._cursor.execute
@@ -409,15 +420,8 @@ class SqliteSaver(SqlSaver):
 
 _ADVICE = "; once the cause is fixed, invoke(None, config) goes on from the last step of the thread"
 
-
 _GROUPED = frozenset(
-    (
-        SqlSaver.commit,
-        SqlSaver.commit_writes,
-        SqlSaver.claim,
-        SqlSaver.put,
-        SqlSaver.put_writes,
-    )
+    (SqlSaver.commit, SqlSaver.commit_writes, SqlSaver.claim, SqlSaver.put, SqlSaver.put_writes)
 )
 """What is written together with other writes that wait."""
 

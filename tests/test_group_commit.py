@@ -71,7 +71,7 @@ async def together(saver: SqliteSaver, writes: list[Callable[[], Awaitable[Any]]
     try:
         tasks = [asyncio.ensure_future(write()) for write in writes]
         deadline = time.monotonic() + WAIT
-        while len(saver._group._waiting) < len(writes):
+        while len(saver._group.waiting) < len(writes):
             assert time.monotonic() < deadline
             await asyncio.sleep(0)
     finally:
@@ -96,7 +96,7 @@ def write_together(saver: SqliteSaver, commits: list[Commit], is_async: bool) ->
         for thread in threads:
             thread.start()
         deadline = time.monotonic() + WAIT
-        while len(saver._group._waiting) < len(commits):
+        while len(saver._group.waiting) < len(commits):
             assert time.monotonic() < deadline
             time.sleep(0.001)
     for thread in threads:
@@ -311,7 +311,7 @@ def test_a_cancelled_commit_that_has_not_begun_is_not_made(saver: SqliteSaver) -
     async def go() -> None:
         with saver._lock:
             tasks = [asyncio.ensure_future(saver.acommit(first_commit(saver, str(number)))) for number in range(3)]
-            while len(saver._group._waiting) < 3:
+            while len(saver._group.waiting) < 3:
                 await asyncio.sleep(0)
             tasks[1].cancel()
             await asyncio.sleep(0)
@@ -327,7 +327,7 @@ def test_those_that_wait_for_a_saver_that_is_closed_are_told(tmp_path: Path) -> 
     async def go() -> list[Any]:
         with saver._lock:
             tasks = [asyncio.ensure_future(saver.acommit(first_commit(saver, str(number)))) for number in range(3)]
-            while len(saver._group._waiting) < 3:
+            while len(saver._group.waiting) < 3:
                 await asyncio.sleep(0)
             saver.close()
         return await asyncio.gather(*tasks, return_exceptions=True)

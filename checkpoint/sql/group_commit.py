@@ -35,7 +35,10 @@ class GroupCommit:
             it meanwhile; then nothing of it is stored.
         is_undone: whether the database has undone the open group by itself, as it does when a disk
             is full.
-        repeatable: a write's function, made fit to be called once more after it was undone.
+
+    Attributes:
+        waiting: the writes that wait.
+        is_making: whether the thread is making writes now; asked by who holds the lock.
     """
 
     def __init__(
@@ -43,34 +46,25 @@ class GroupCommit:
         lock: Any,
         group: Callable[[], AbstractContextManager[None]],
         is_undone: Callable[[], bool],
-        repeatable: Callable[[Any], Any],
     ) -> None:
         self._lock, self._group, self._is_undone = lock, group, is_undone
-        self._repeatable = repeatable
         self._threads = CallThreads(1)
-        self._waiting: deque[_Write] = deque()
+        self.waiting: deque[_Write] = deque()
         self._starting = threading.Lock()
         self._started = False
-        self._maker: int | None = None  # the thread, while it makes writes
+        self.is_making = False
 
     def run(self, function: Callable[..., Result], *args: Any) -> Result:
-        """Make a write, alone if nobody else writes, else together with those that wait."""
-        lock = self._lock
-        if self._maker == threading.get_ident():  # inside another write
-            return function(*args)
-        if not self._waiting and lock.acquire(blocking=False):
-            try:
-                return function(*args)
-            finally:
-                lock.release()
-        write = _ThreadWrite(self._repeatable(function), args)
-        self._waiting.append(write)
+        """Make a write, together with those that wait, and wait for it. It may be called once more,
+        if its group was undone."""
+        write = _ThreadWrite(function, args)
+        self.waiting.append(write)
         self._start()
         try:
             write.ended.acquire()
         except BaseException:  # Ctrl-C: nothing of this call goes on when it has returned
             try:
-                self._waiting.remove(write)
+                self.waiting.remove(write)
             except ValueError:
                 write.ended.acquire()
             raise
@@ -80,14 +74,16 @@ class GroupCommit:
         return result
 
     async def call(self, function: Callable[..., Result], *args: Any) -> Result:
-        """`run` for coroutines; on the thread in any case. A write that nobody waits for any more
-        is made, unless it has not begun."""
+        """`run` for coroutines. A write that nobody waits for any more is made, unless it has not
+        begun."""
         import asyncio  # deferred: whoever awaits this has it already
 
         loop = asyncio.get_running_loop()
         future: Future[Result] = loop.create_future()
-        self._waiting.append(_LoopWrite(self._repeatable(function), args, loop, future))
-        if not self._started:
+        self.waiting.append(_LoopWrite(function, args, loop, future))
+        with self._starting:  # the thread may be about to end
+            started = self._started
+        if not started:
             # Once the tasks that are ready now have run: they may write, too, and each time the
             # thread wakes up the interpreter lock goes to another core and back.
             loop.call_soon(self._start)
@@ -99,7 +95,7 @@ class GroupCommit:
 
     def _start(self) -> None:
         with self._starting:
-            if self._started or not self._waiting:
+            if self._started or not self.waiting:
                 return
             self._started = True
         self._threads.submit(self._drain)
@@ -107,22 +103,22 @@ class GroupCommit:
     def _drain(self) -> None:
         while True:
             with self._lock:
-                self._maker = threading.get_ident()
+                self.is_making = True
                 try:
                     made = self._make_next()
                 finally:
-                    self._maker = None
+                    self.is_making = False
             _answer(made)
             del made
             with self._starting:
-                if not self._waiting:
+                if not self.waiting:
                     self._started = False
                     return
 
     def _make_next(self) -> list[_Write]:
         """Make the writes that wait, with the lock held; those that were made."""
         made: list[_Write] = []
-        waited = len(self._waiting)
+        waited = len(self.waiting)
         if waited <= 1:
             for write in self._take(1):
                 made.append(write)
@@ -149,7 +145,7 @@ class GroupCommit:
         """The next writes that wait; also those that come meanwhile."""
         for _ in range(most):
             try:
-                yield self._waiting.popleft()
+                yield self.waiting.popleft()
             except IndexError:
                 return
 

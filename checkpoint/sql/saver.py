@@ -76,7 +76,9 @@ class SqlSaver(SqlReader):
             rows = build_rows(state, commit, metadata)
             seq = self._append(state, rows)
             if seq is not None:
-                self._finish_commit(state, commit, rows, seq)
+                apply_commit(state, commit, rows, seq)
+                if self._retention is not None:
+                    self._prune_if_due(state)
                 return
         key = self._key(thread_id, checkpoint_ns) if state is None else state.key
         with self._session(write=True) as session:
@@ -147,8 +149,12 @@ class SqlSaver(SqlReader):
         if commit.saver_state is not state:
             commit.saver_state = state
             self._watch_state(state)
+        if self._retention is not None:
+            self._prune_if_due(state)
+
+    def _prune_if_due(self, state: MaterializedState) -> None:
         # As far from a complete row as they get: once in so many commits.
-        if self._retention is not None and state.distance == EVERY - 1:
+        if state.distance == EVERY - 1:
             self._prune_by_retention(state.key.thread_id)
 
     def _retain(self, thread_id: str, checkpoint_ns: str) -> None:
