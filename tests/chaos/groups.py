@@ -7,7 +7,7 @@ import os
 import shutil
 import sqlite3
 import threading
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -49,11 +49,30 @@ class Live:
         self.stored: dict[str, list[str]] = {}
         self.images = self.refused = self.overtaken = 0
         self._lock = threading.Lock()
+        self._other = sqlite3.connect(folder / "db", isolation_level=None, check_same_thread=False)
+
+    def close(self) -> None:
+        """Close the connection by which it looks."""
+        self._other.close()
+
+    def check(self, commit: Commit) -> None:
+        """Whoever else opens the file finds what somebody has just been told is stored."""
+        with self._lock:
+            found = self._other.execute("SELECT head_id FROM spaces WHERE thread_id = ?", (commit.thread_id,)).fetchone()
+        if found != (commit.id,):
+            raise CheckFailed(f"thread {commit.thread_id}: step {commit.id} was told stored, and is not: {found}")
+
+    def is_full(self, error: StorageError) -> bool:
+        """Whether a commit was refused because the disk is full; counted."""
+        full = not isinstance(error, CheckpointConflictError) and "full" in str(error)
+        self.refused += full
+        return full
 
     async def acommit(self, commit: Commit, awaited: bool) -> None:
         """Store as a coroutine does, or on a thread of its own."""
         if awaited:
             await self.saver.acommit(commit)
+            self.check(commit)
             return
         loop, ended = asyncio.get_running_loop(), asyncio.Event()
         errors: list[Exception] = []
@@ -61,9 +80,11 @@ class Live:
         def store() -> None:
             try:
                 self.saver.commit(commit)
+                self.check(commit)
             except Exception as error:
                 errors.append(error)
-            loop.call_soon_threadsafe(ended.set)
+            with suppress(RuntimeError):  # the trial has failed, and its loop is closed
+                loop.call_soon_threadsafe(ended.set)
 
         threading.Thread(target=store, name="stategraph-trial", daemon=True).start()
         await ended.wait()
@@ -80,9 +101,8 @@ class Live:
             try:
                 await self.acommit(commit, random.random() < 0.7)
             except StorageError as error:
-                if isinstance(error, CheckpointConflictError) or "full" not in str(error):
+                if not self.is_full(error):
                     raise
-                self.refused += 1
                 return  # its run is over
             run.expected[str(step)], run.head, run.saver_state = whole, str(step), commit.saver_state
             self.stored.setdefault(run.thread, []).append(str(step))
@@ -93,6 +113,9 @@ class Live:
                     await self.acommit(rivals(self, run), True)
                 except CheckpointConflictError:
                     self.overtaken += 1
+                except StorageError as error:  # there was no room to try
+                    if not self.is_full(error):
+                        raise
                 else:
                     raise CheckFailed(f"thread {run.thread}: a run that was overtaken was told that it had stored a step")
 
@@ -117,8 +140,7 @@ class Live:
 def grouped_commits(round: Round) -> None:
     """Many threads commit at once, from coroutines and from threads, some of them overtaken, in half of the rounds to a
     disk that gets full: who is told that a step is stored finds it, also after a kill; nobody fails because of another."""
-    with closing(SqliteSaver(round.folder / "db")) as saver:
-        live = Live(saver, round.folder, round.random)
+    with closing(SqliteSaver(round.folder / "db")) as saver, closing(Live(saver, round.folder, round.random)) as live:
         full = round.number % 2 == 1
         if full:
             (pages,) = saver._database.execute("PRAGMA page_count").fetchone()
