@@ -14,8 +14,8 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import wraps
-from typing import Any
+from functools import partial, wraps
+from typing import Any, TypeVar
 
 from .errors import CheckpointConflictError
 from .records import (
@@ -167,6 +167,7 @@ class Expectation:
         return function(*args)
 
 
+Result = TypeVar("Result")
 _EXPECTED: ContextVar[Expectation | None] = ContextVar("stategraph_expected_head", default=None)
 
 
@@ -176,6 +177,12 @@ def expectation_of(saver: Any) -> Expectation | None:
     if expected is None or expected.saver is not saver or expected.fulfilled:
         return None
     return expected
+
+
+def make_repeatable(saver: Any, function: Callable[..., Result]) -> Callable[..., Result]:
+    """The same write; if the transaction in which it was made is undone, it can be made again."""
+    expected = expectation_of(saver)
+    return function if expected is None else partial(expected.renew, function)
 
 
 def check_expected(

@@ -8,13 +8,12 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, Self
 
 from .errors import StorageError
 from .integrity import Integrity
 from .opening import Opening
-from .overrides import expectation_of
+from .overrides import make_repeatable
 from .retention import Retention
 from .serde import Serializer
 from .sql.group_commit import GroupCommit
@@ -326,13 +325,8 @@ class SqliteSaver(SqlSaver):
         # is none of these.
         if getattr(function, "__func__", None) in _GROUPED:
             self._database.check_process()
-            return await self._group.call(self._repeatable(function), *args)
+            return await self._group.call(make_repeatable(self, function), *args)
         return await super()._acall(function, *args)
-
-    def _repeatable(self, function: Callable[..., Result]) -> Callable[..., Result]:
-        """A write that can be made once more, should its group be undone."""
-        expected = expectation_of(self)
-        return function if expected is None else partial(expected.renew, function)
 
     def _write(self, function: Callable[..., None], *args: Any) -> None:
         # Before the lock, which another thread may have held at the fork.
@@ -347,7 +341,7 @@ class SqliteSaver(SqlSaver):
                     return
             finally:
                 lock.release()
-        group.run(self._repeatable(function), *args)
+        group.run(make_repeatable(self, function), *args)
 
     def _append(self, state: MaterializedState, rows: CommitRows) -> int | None:
         space, database, execute = state.namespace_id, self._database, self._cursor.execute
