@@ -8,6 +8,7 @@ from functools import partial
 import cases
 import chats
 import memory
+import reads
 import stored
 from cases import Engine
 
@@ -51,6 +52,13 @@ CASES: dict[str, Callable[[Engine], float]] = {
     "P35-file": chats.p35_file,
     "P37": chats.p37,
     **{name: partial(fleet, name) for name in ("P28-1", "P28-3", "P36-1", "P36-3", "P36-exit")},
+    "P22-state": reads.p22_state,
+    "P22-history": reads.p22_history,
+    "P22-filter": reads.p22_filter,
+    "P27": reads.p27,
+    "P33": reads.p33,
+    "P33-memory": reads.p33_memory,
+    "P34": reads.p34,
     "M-graph-3": memory.graph_of_3,
     "M-graph-100": memory.graph_of_100,
     "M-thread": memory.thread,

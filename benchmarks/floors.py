@@ -8,6 +8,8 @@ of the superstep have run, a router sees its own node's writes. Each says below 
 from __future__ import annotations
 
 import asyncio
+import marshal
+import os
 import pickle
 import sqlite3
 import tracemalloc
@@ -21,7 +23,21 @@ from threading import Barrier
 from typing import Any
 
 from cases import adouble, atick, double, tick
-from sizes import CHAT, FEW, INVOKES, KEYS, LONG_CHAT, MANY, PENDING, SENDS, STEPS, TURNS
+from sizes import (
+    CHAT,
+    FEW,
+    GROWN,
+    INVOKES,
+    ITEM,
+    KEYS,
+    LONG_CHAT,
+    MANY,
+    PENDING,
+    SENDS,
+    STEPS,
+    TEXT,
+    TURNS,
+)
 from stored import weight
 from timing import abest, best, live, mean, peak
 
@@ -397,6 +413,21 @@ def floor_of_fleet(case: str) -> float:
     return fleet_floor.CASES[case]()
 
 
+def read(value: Any) -> float:
+    """One row of an SQLite file, and what its bytes hold."""
+    with TemporaryDirectory() as folder:
+        database = sqlite3.connect(f"{folder}/values.db")
+        database.execute("CREATE TABLE channel_values (id INTEGER PRIMARY KEY, data BLOB)")
+        database.execute("INSERT INTO channel_values (data) VALUES (?)", (marshal.dumps(value),))
+        database.commit()
+
+        def work() -> None:
+            ((data,),) = database.execute("SELECT data FROM channel_values WHERE id = 1")
+            marshal.loads(data)
+
+        return best(work, 1)
+
+
 FLOORS: dict[str, Callable[[], float]] = {
     "P1": p1,
     "P2": p2,
@@ -415,6 +446,8 @@ FLOORS: dict[str, Callable[[], float]] = {
     "P21": lambda: turn(CHAT),
     "P21-long": lambda: turn(LONG_CHAT),
     **{name: partial(floor_of_fleet, name) for name in ("P28-1", "P28-3", "P36-1", "P36-3")},
+    "P22-state": lambda: read([os.urandom(ITEM // 2).hex() for _ in range(GROWN)]),
+    "P27": lambda: read("abcdefghij" * (TEXT // 10)),
     "M-step": m_step,
     "M-step-file": lambda: (file_bytes(STEPS) - file_bytes(STEPS // 4)) / (STEPS - STEPS // 4),
     "M-send": m_send,

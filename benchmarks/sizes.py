@@ -46,6 +46,15 @@ FINISHED = 8 if QUICK else 32
 CHUNKS = 100 if QUICK else 300
 """Tokens of P37."""
 
+GROWN = 300 if QUICK else 1_000
+"""Supersteps of the thread that P22 reads."""
+TEXT = 6_000_000 if QUICK else 60_000_000
+"""Characters of P27."""
+THREADS = 1_000 if QUICK else 10_000
+"""Threads among which P33 finds one."""
+PRUNED = 200 if QUICK else 2_000
+"""Threads that P34 prunes."""
+
 HELD = 20 if QUICK else 50
 """Compiled graphs, and threads, of which memory is the average."""
 PENDING = 300 if QUICK else 1_000

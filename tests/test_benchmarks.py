@@ -29,6 +29,7 @@ SMALL = {
     "INVOKES": 2, "SHORT": 2, "LONG": 4, "APPENDS": 4, "PEER_APPENDS": 2, "STRETCH": 2, "STRETCHES": 3, "COMMITS": 2,
     "TOGETHER": 3, "HELD": 5, "PENDING": 5, "CHAT": 5, "LONG_CHAT": 9, "TURNS": 3, "FINISHED": 2, "CHUNKS": 3, "JOBS": 20,
     "PEER_TURNS": 2,
+    "GROWN": 8, "TEXT": 100, "THREADS": 4, "PRUNED": 4,
 }  # fmt: skip
 
 

@@ -46,6 +46,10 @@ NEAR = 16 * 1024
 """How far on the other side they are looked for."""
 
 
+LONGEST_START = 64
+"""The most bytes before long ones that are looked through for where these begin."""
+
+
 def make_delta(old: bytes, new: bytes) -> bytes | None:
     """How to make `new` from `old`, or None where that would save little.
 
@@ -146,7 +150,7 @@ def join_list(count: int, bodies: Iterable[bytes]) -> bytes:
     return b"".join((opening, *bodies))
 
 
-def apply_deltas(whole: bytes, deltas: Iterable[bytes]) -> bytes:
+def apply_deltas(whole: bytes, deltas: Iterable[bytes | memoryview]) -> bytes:
     """A payload with deltas made on it, one after the other.
 
     Raises:
@@ -154,7 +158,8 @@ def apply_deltas(whole: bytes, deltas: Iterable[bytes]) -> bytes:
     """
     growing = _Growing(whole)
     for delta in deltas:
-        opening, new_opening, front, back, middle, *edits = unpackb(delta)
+        parts = split_view(delta, 4) if isinstance(delta, memoryview) else None
+        opening, new_opening, front, back, middle, *edits = parts or unpackb(delta)
         if not edits and not back and opening + front == growing.length:
             growing.extend(opening, new_opening, middle)
             continue
@@ -210,6 +215,24 @@ class _Growing:
             return self._whole
         rest = memoryview(self._whole)[self._replaced :]
         return b"".join((self._opening, rest, *self._added))
+
+
+def split_view(content: memoryview, count: int) -> list[Any] | None:
+    """A packed list of so many short items and long bytes, the bytes as a view of where they are;
+    None if it is another."""
+    start = bytes(content[:LONGEST_START])
+    for kind, width in _LONG_BYTES.items():
+        at = start.find(kind)
+        while at >= 0:
+            end = at + 1 + width
+            if int.from_bytes(start[at + 1 : end], "big") == len(content) - end:  # all the rest
+                try:
+                    items: list[Any] = unpackb(bytes([0x90 + count]) + start[1:at])
+                except ValueError:
+                    return None
+                return [*items, content[end:]] if start[0] == 0x91 + count else None
+            at = start.find(kind, at + 1)
+    return None
 
 
 def compose_deltas(length: int, deltas: Sequence[bytes]) -> bytes:
@@ -375,6 +398,9 @@ def opening_length(payload: bytes) -> int:
         return at + 1
     return at + _CONTAINERS.get(kind, 0)
 
+
+_LONG_BYTES = {b"\xc5": 2, b"\xc6": 4}
+"""How long bytes begin, and how many bytes of length follow."""
 
 _OBJECTS = {0xC7: 3, 0xC8: 4, 0xC9: 6, **dict.fromkeys(range(0xD4, 0xD9), 2)}
 _CONTAINERS = {

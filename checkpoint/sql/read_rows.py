@@ -8,8 +8,7 @@ from typing import Any
 
 from ..integrity import Integrity
 from ..records import TaskWrites
-from ..serde.delta import apply_deltas
-from ..serde.msgpack import unpackb
+from ..serde.delta import apply_deltas, split_view
 from ..serde.serializer import FORMAT
 from .rows import (
     ChannelValue,
@@ -26,14 +25,8 @@ from .rows import (
     unpack_tasks,
 )
 
-LARGE = 1024 * 1024
-"""Values of more bytes are not copied before they are decoded."""
-
-BYTES = 0xC6
-"""How long bytes begin where they are packed; four bytes of length follow."""
-
-LONGEST_OPENING = 64
-"""The most bytes before those of a value, in its row."""
+LARGE = 64 * 1024
+"""Rows of more bytes are not copied to unpack them."""
 
 
 def next_state(
@@ -152,23 +145,9 @@ class ValueReader:
             place = self._places[channel] = self._key.place("value", [channel])
         if len(data) > LARGE and type(self._key.integrity) is Integrity:
             view = self._key.unprotect_at(place, "value", channel, memoryview(data))
-            if (content := _split_view(view)) is not None:
+            if (content := split_view(view, 3)) is not None:
                 return content
         return self._key.unpack_at(place, "value", channel, data)
-
-
-def _split_view(content: memoryview) -> Any:
-    """What a value's row holds, its last part not copied; None if it is not packed as expected."""
-    start = bytes(content[:LONGEST_OPENING])
-    for at in range(1, len(start) - 4):
-        length = int.from_bytes(start[at + 1 : at + 5], "big")
-        if start[at] == BYTES and length == len(content) - at - 5:  # they take all the rest
-            try:
-                form, base, digest = unpackb(b"\x93" + start[1:at])
-            except ValueError:
-                return None
-            return form, base, digest, content[at + 5 :]
-    return None
 
 
 def read_writes(
