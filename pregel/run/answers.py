@@ -117,8 +117,11 @@ class Answers:
             if only in self.by_id and not any(answers.has_asked((only,)) for answers in inside):
                 taken = (self.by_id.pop(only),)
         around = self._around
+        # Nearest first: the call of a nested graph may itself have brought the answer.
         if not taken and around is not None:
             taken = around.take(question, self._parent, (*inside, self))
+        # A graph inside that saves nothing cannot record it. The task here does, so that the answer
+        # is there when the task runs again.
         if taken and inside:
             by.pass_on(question, taken[0])
         return taken
@@ -131,10 +134,13 @@ class Answers:
     def _take(self, question: str, *, fresh: bool) -> tuple[Any, ...]:
         if question in self.by_id:
             return (self.by_id.pop(question),)
+        # A renewed answer was perhaps taken already, by a graph inside whose record was lost. A
+        # task with answers has got past its first question.
         if self.first is MISSING or (self._renewed and not fresh):
             return ()
         with _first_lock:  # of questions asked at once on several threads one is the first
             answer, self.first = self.first, MISSING
+        # Another thread was faster between the look above and the lock.
         if answer is MISSING:
             return ()
         if self.claimed is not None and FIRST in self.claimed:

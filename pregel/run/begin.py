@@ -49,11 +49,14 @@ def begin(run: Run, machine: Machine, *, followed: bool) -> Generator[Effect, No
     if start.meaning is Meaning.SHOW_AGAIN:
         _show_again(run, machine)
         return None
+    # Graphs with a history of their own have a head of their own: on a branch they must go back
+    # with the graph around them, or they would remember what the branch has not done.
     if start.branches and found is not None and not run.ns:
         run.replay.rewind_to("", rewind_point(run, found))
     if start.meaning is Meaning.NEW_INPUT:
         yield from _take_input(run, machine)
         return -1
+    # No resume here: on a thread with nothing stored there is no question, and `decide` refuses it.
     if start.meaning is Meaning.START_BY_COMMAND:
         machine.apply_input(command_writes(run, run.settings.given), ())
         yield from save(run, machine, "input")
@@ -79,6 +82,7 @@ def _refuse(run: Run) -> None:
         raise EmptyInputError(
             f"nothing to do: the input is None, and {run.thread} has no pending work to go on with"
         )
+    # With no tasks this always raises: it has the error for an answer without a question.
     take_answers(run, (), run.settings.given.resume, branches=False)
 
 
@@ -89,10 +93,13 @@ def _go_on(run: Run, machine: Machine, start: Start) -> Effects:
     check_unchanged(run, machine)
     if start.meaning is Meaning.TAKE_COMMAND:
         yield from _take_command(run, machine, run.settings.given, branches=start.branches)
+    # A seeded run does anew what another branch has done; a claim there is not its own.
     elif not replay.seeded:
         take_over(run)
+    # Deliveries are known by the checkpoints of the whole graph only: it takes the command.
     if not run.ns:
         note_deliveries(run)
+    # After the answers are bound: `_fork` moves them to the ids that the questions have there.
     if start.branches:
         yield from _fork(run, machine)
     replay.enter(machine.step)
@@ -121,15 +128,19 @@ def _fork(run: Run, machine: Machine) -> Effects:
     position = run.position
     assert position.found is not None
     tasks = plan_to_look(machine, ns_of(position.found.config))
+    # Nothing to do anew: a fork would only add a checkpoint that says what its parent says.
     nothing_new = not machine.unsaved and not run.replay.seeded
     if nothing_new and (not tasks or _made_for_this(run)):
         return
+    # Taken down before the fork: the ids of tasks come from the checkpoint, which is another then.
     before = [(position.record_of(task.id), task.ns) for task in tasks]
     position.replace_records({})
     machine.begin_anew()
     run.commits.describe(INSIDE, noted_route(run))
     yield from save(run, machine, "fork")
+    # Only the fork leads there. The checkpoints after it have passed it.
     run.commits.describe(INSIDE, None)
+    # A nested graph may be the one that asks, but the call was made to the outermost.
     whole = run.outermost
     if isinstance(whole.settings.given, Command) and whole.settings.given.resume is not MISSING:
         move_answers(run, whole.answers, before, machine.plan(run, coerce=False))
@@ -143,6 +154,8 @@ def _made_for_this(run: Run) -> bool:
     assert found is not None
     if not position.at_head or found.metadata.get("source") not in ("update", "fork"):
         return False
+    # An update that carries tasks over records once, with its commit. A higher revision means that
+    # somebody has worked here since.
     return not position.records or (bool(found.metadata.get(CONTINUES)) and found.revision == 1)
 
 
@@ -157,11 +170,14 @@ def _take_input(run: Run, machine: Machine) -> Effects:
         )
     if found is not None:
         run.position.replace_records({})
+        # New input starts over in nested graphs, too.
         run.replay.follow(None)
+        # Pending nodes are dropped anyway, so only keys whose kind has changed stand in the way.
         lost = [name for name in lost_kinds(machine, found) if name.startswith("key ")]
         if lost:
             raise GraphChangedError(str(run.thread), lost)
         machine.forget(lost_triggers(machine, found))
+    # What was pending counts as run, or its triggers would start it beside the new input.
     machine.apply_input(writes, machine.plan(coerce=False) if found is not None else ())
     yield from save(run, machine, "input")
 
@@ -191,6 +207,7 @@ def _take_command(run: Run, machine: Machine, command: Command[Any], *, branches
         take_answers(run, pending_tasks(run, machine), command.resume, branches=branches)
     writes = command_writes(run, command)
     machine.apply_writes(writes)
+    # On a branch nothing is claimed: no other call can stand at a checkpoint that is new.
     if not branches:
         yield from record_command(run, writes)
 

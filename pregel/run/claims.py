@@ -45,6 +45,8 @@ def find_undelivered(
     if claim is None:
         return {}
     left = {q: answer for q, answer in claim["answers"].items() if q in open_ids and q not in given}
+    # Any answer that was recorded since the claim may be this one, taken by a question that was
+    # asked later. To give it again could answer two questions.
     if FIRST in claim["answers"] and set(given) <= set(claim.get("before", ())):
         left[FIRST] = claim["answers"][FIRST]
     return left

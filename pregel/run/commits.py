@@ -102,6 +102,7 @@ class CommitBuilder:
         skip, blobs = self._settings.program.untracked, self._blobs
         writes = []
         for name, value in task.writes:
+            # Untracked channels are never stored, so what is written to them need not be encodable.
             if name not in skip:
                 try:
                     blob = dumps(value)
@@ -114,8 +115,11 @@ class CommitBuilder:
                     )
                     raise
         position = self._position
+        # Records are replaced by name; without this the old error would stay beside the writes, and
+        # the task would count as failed.
         if position.records and position.record_of(task.id).error is not None:
-            writes.append((ERROR, dumps(None)))  # it failed before and has now succeeded
+            writes.append((ERROR, dumps(None)))
+        # Else a task that wrote nothing could not be told from one that never ran.
         writes = writes or [(NO_WRITES, dumps(None))]
         if task.answers or task.passed_on:
             writes.append((RESUME, dumps({**(task.answers or {}), **task.passed_on})))
@@ -160,13 +164,16 @@ class CommitBuilder:
         since is no longer among them."""
         record = self._position.record_of(task.id)
         marks: dict[str, Any] = {}
+        # A signal (Ctrl-C, a cancellation) is no outcome of the node: it simply runs again.
         if isinstance(task.error, Exception):
             marks[ERROR] = task.error
         if task.interrupts:
             marks[INTERRUPT] = list(task.interrupts)
             raised = task.pause is not None and task.pause.raised
+            # Also False: it replaces what an earlier attempt had recorded.
             if raised or record.raised:
                 marks[RAISED] = raised
+        # An empty dict is stored where it takes the place of answers that were rejected.
         if task.answers or (task.answers is not None and record.answers):
             marks[RESUME] = task.answers
         return marks
@@ -196,6 +203,8 @@ class CommitBuilder:
         if checkpoint_id is None:
             checkpoint_id = self._make_late_id(source, values) if late else new_checkpoint_id()
         updated = None if machine.changed is None else sorted(machine.changed)
+        # Before the saver has it: with async durability the next superstep runs from it at once,
+        # and after a failure the journal refuses all that follows.
         machine.mark_saved(checkpoint_id)
         now = time.time()
         self.last = commit = Commit(
@@ -229,6 +238,8 @@ class CommitBuilder:
         thread, saved_id = self._thread, self._position.saved_id
         if source == "loop":
             return successor_id(saved_id or "", values)
+        # An unnamed call of a whole graph is new each time. Two of them with the same input must
+        # not get one checkpoint.
         if source == "input" and (thread.ns or thread.run_id):
             return successor_id(f"{saved_id}\0{thread.ns}\0{thread.run_id}", values)
         return new_checkpoint_id()
@@ -251,6 +262,7 @@ class CommitBuilder:
             seen[name] = machine.seen[name]
         for name in machine.unsaved:
             changed[name] = versions[name]
+            # None: `forget` has dropped a channel that this version of the graph lacks.
             channel = channels.get(name)
             stored = channel.checkpoint() if channel is not None else MISSING
             known = blobs.get(name)
@@ -273,6 +285,8 @@ class CommitBuilder:
     def _encode_list(self, name: str, value: list[Any]) -> Blob:
         """A long list, of which only what has changed is encoded anew (benchmark P21)."""
         serde: Any = self._thread.saver.serde  # type: ignore[union-attr]
+        # One encoder per channel and run: it holds what it has encoded last. A serializer of a
+        # user's may have none.
         if name not in self._lists:
             make: Any = getattr(serde, "make_list_encoder", None)
             self._lists[name] = make() if make is not None else None
@@ -341,6 +355,7 @@ class CommitBuilder:
         """The one checkpoint of this call, if it changed anything and is not half-way through a
         change."""
         changed = machine.unsaved or machine.unsaved_seen or self._exit_source == "fork"
+        # Applied by half, the state is neither this superstep nor the next.
         if self._applying or not changed:
             return None
         source, self._exit_source = self._exit_source, "loop"

@@ -4,7 +4,6 @@ loop."""
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from typing import Any
 
 from ...checkpoint.base import (
     BaseCheckpointSaver,
@@ -49,13 +48,12 @@ class RunTasks:
     tasks.
     """
 
-    __slots__ = ("batch", "finished", "open", "tasks")
+    __slots__ = ("finished", "open", "tasks")
 
     def __init__(self) -> None:
         self.tasks: Sequence[Task] = ()
         self.finished: Sequence[Task] = ()
         self.open = 0
-        self.batch: Any = None
 
 
 class Entry:

@@ -55,6 +55,7 @@ def supersteps(run: Run) -> Effects:
 
 def _end(run: Run, *, finished: bool) -> Effects:
     """Store what was put off, and say that the run is over."""
+    # The commit first: it moves the head, and then nobody reads the claim any more.
     if run.settings.durability == "exit":
         yield from _save_at_exit(run, finished=finished)
     yield from end_claim(run)
@@ -76,23 +77,29 @@ def _loop(run: Run, machine: Machine, passed: int) -> Effects:
     streams, before, after = output.streams, settings.interrupt_before, settings.interrupt_after
     shown, stored = bool(streams) or output.live, run.thread.saver is not None
     kept, watched = stored or bool(streams) or output.keeps_view, run.watched
+    # One effect for the whole run: the hot path makes nothing that it can use again.
     effect, taken = RunTasks(), 0
     while True:
         # Plan.
         tasks = machine.plan(run, remaining=settings.limit - taken)
+        # Also when the plan is empty: readers are owed the last checkpoint.
         if streams:
             _show_checkpoint(run, tasks)
         if not tasks:
             return
         # Stop before it starts?
+        # A hidden node (START) alone is no superstep that users count.
         taken += len(tasks) > 1 or not tasks[0].node.hidden
         if taken > settings.limit:
             raise _limit_reached(run, tasks)
+        # A call that goes on from a breakpoint gets past it; the next change makes it count again.
         if before and machine.tick > passed and _stops_before(run, tasks):
             return
         if settings.control.drain_reason is not None:
             raise GraphDrained(settings.control.drain_reason)
         # Run.
+        # These are the records of the checkpoint that was loaded. They stay for the whole call;
+        # later tasks have other ids, so nothing is restored by mistake.
         if position.records:
             _restore(run, tasks)
         ended = True
@@ -134,6 +141,7 @@ def _end_by_force(run: Run, machine: Machine, tasks: Sequence[Task]) -> Effects:
     If that is everything, the superstep has ended: left half-way, nothing would be seen to come
     next, though its writes may lead on.
     """
+    # What an abandoned run has done must not move the thread: nobody waits for it any more.
     if all(task.finished for task in tasks) and not run.abandoned:
         yield from _end_superstep(run, machine, tasks)
     else:
@@ -198,6 +206,7 @@ def _restore(run: Run, tasks: Sequence[Task]) -> None:
         elif record.error is not None:
             if record.routed and task.node.handler is not None:
                 task.restore_end(record.error)  # its handler had taken over
+        # No answer came for it: run again it would only repeat its side effects and ask the same.
         elif asked := run.answers.still_asked(record, given):
             task.restore_end(Pause(asked))
 
@@ -208,7 +217,6 @@ def _run_tasks(run: Run, tasks: Sequence[Task], effect: RunTasks) -> Effects:
         yield from _show_starts(run, tasks)
         _show_ends(run, [task for task in tasks if task.restored])
     effect.tasks = [task for task in tasks if not task.restored]
-    effect.batch = None
     unseen = set(effect.tasks)
     while unseen:
         try:
@@ -220,6 +228,7 @@ def _run_tasks(run: Run, tasks: Sequence[Task], effect: RunTasks) -> Effects:
             raise
         unseen.difference_update(effect.finished)
         _show_ends(run, effect.finished)
+        # The writes of the last ones go with the commit, or with what `_end_badly` records.
         if not effect.open:
             return
         if run.records_early:
@@ -257,6 +266,7 @@ def _handle_errors(
     failed = [task for task in tasks if task.error is not None and not task.fatal]
     if not failed:
         return tasks, False
+    # Before the handlers run: after a crash the handler goes on and the node is not repeated.
     if run.thread.saver is not None:
         yield from _record_failures(run, [task for task in failed if not task.restored])
     handlers = [handler_of(task) for task in failed]
@@ -265,6 +275,7 @@ def _handle_errors(
     yield from _run_tasks(run, handlers, effect)
     for task, handler in zip(failed, handlers, strict=True):
         error = handler.error
+        # A handler that raises hides what it was called for, unless that stays as the cause.
         if error is not None and error is not task.error:
             error.__cause__ = error.__cause__ or task.error
     now = [*(task for task in tasks if task not in failed), *handlers]
@@ -332,6 +343,7 @@ def _disown(run: Run, tasks: Sequence[Task], error: Exception) -> Effects:
 def _end_badly(run: Run, machine: Machine, tasks: Sequence[Task]) -> Effects:
     """Nothing is applied. Finished siblings are kept, errors and questions recorded; then raise, or
     pause."""
+    # Tasks end in any order. Which error is raised must not depend on it, nor how questions stand.
     tasks = in_path_order(tasks)
     failed = [t for t in tasks if t.error is not None]
     yield from _record_unfinished(run, tasks)
@@ -352,8 +364,10 @@ def _record_unfinished(run: Run, tasks: Sequence[Task]) -> Effects:
     """Record how far each task of an unfinished superstep has come."""
     if run.thread.saver is None or run.abandoned:
         return
+    # With durability "exit" the checkpoint beside which the records stand is not stored yet.
     yield from _save_at_exit(run)
     commits, saved_id = run.commits, run.position.saved_id
+    # Their tasks run again, and the graphs inside must find where they had come to.
     for commit in commits.left_by_unfinished():
         yield Save(commit)
     records = list(commits.exit_records)
@@ -361,10 +375,12 @@ def _record_unfinished(run: Run, tasks: Sequence[Task]) -> Effects:
         if task.finished:
             if not task.recorded:
                 records.append(commits.encode_writes(task))
+        # What was only restored stands in the store as it is.
         elif not (task.restored and task.paused):
             marks = commits.marks_of_unfinished(task)
             if marks:
                 records.append(commits.encode_marks(task, marks))
+    # One transaction: between the questions and the end of the claim another call could answer.
     if records and saved_id is not None:
         yield Save(None, [*records, *claim_end(run, tasks)], saved_id)
 
@@ -376,6 +392,7 @@ def _loudest(failed: Sequence[Task]) -> BaseException:
     signals = [
         t for t in failed if not isinstance(t.error, (Exception, ParentCommand, GraphDrained))
     ]
+    # Ctrl-C first. A cancellation is most often the consequence of a failure beside it.
     first, *others = [*(t for t in signals if not _is_cancelled(t)), *errors, *failed]
     assert first.error is not None
     named = {t.path: t for t in others if t in errors and t is not first}

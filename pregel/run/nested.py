@@ -48,6 +48,8 @@ def stopped_here(run: Run, found: CheckpointTuple | None) -> bool:
     if made_in == around.machine.checkpoint_id:
         return True
     start = around.position.found
+    # The run around has gone on since: what this graph stored under an earlier checkpoint of it is
+    # of an earlier task.
     if start is None or start.checkpoint["id"] != around.machine.checkpoint_id:
         return False
     edited: Any = start.metadata.get(CONTINUES, ())  # the thread around it was edited since
@@ -66,6 +68,7 @@ def load_around(run: Run) -> Generator[Effect, None, RunnableConfig]:
     thread, given = run.thread, run.settings.given
     assert thread.nested is not None and thread.thread_id is not None
     ns, checkpoint_id = thread.nested
+    # Its input comes from the node around it, so there is nobody who could give it another.
     if given is not None and not isinstance(given, Command):
         raise ValueError(
             f"checkpoint {checkpoint_id!r} belongs to a nested graph, which takes no new input: "
@@ -85,6 +88,8 @@ def load_around(run: Run) -> Generator[Effect, None, RunnableConfig]:
             "a graph around it stores none (checkpointer=False). Go on from a checkpoint of the "
             "whole graph, or let that graph store its own"
         )
+    # Outer graphs before inner ones: each run on the way down takes the first and hands on the
+    # rest.
     chain = {**parents, ns: checkpoint_id}
     records = read_records(load.found.pending_writes or ())
     stages = [(each, chain[each]) for each in sorted(chain, key=depth_of) if each]
@@ -105,6 +110,7 @@ def find_route(run: Run, machine: Machine) -> None:
                 ReplayRoute([(ns, id) for ns, id in noted["stages"]], noted["task"], stored=True)
             )
         return
+    # This is the graph that was named; there is nothing further down.
     if not route.stages:
         return
     ns = ns_of(found.config)
@@ -135,6 +141,7 @@ def load_seed(run: Run) -> Generator[Effect, None, Load | None]:
     assert parent is not None
     around = run_of(parent)
     route = around.replay.route
+    # The route counts in the superstep that it was made for. Later tasks of that node start over.
     if route is None or not route.stages or around.machine.step != route.step:
         return None
     ns, checkpoint_id = route.stages[0]
@@ -146,6 +153,7 @@ def load_seed(run: Run) -> Generator[Effect, None, Load | None]:
     ):
         return None
     assert thread.thread_id is not None
+    # A task may run several graphs; they are numbered in the order of their calls.
     last = number == wanted
     if not last or route.stored:  # this graph may have gone on since
         own = Load()
@@ -191,6 +199,7 @@ def starts_from(run: Run) -> Load:
     a history of its own, when a checkpoint around it is done anew and it is entered for the first
     time: its newest before that one."""
     rewind, ns = run.replay.rewind, run.thread.ns
+    # Namespaces with task ids are new on a branch, as the tasks are: nothing has to go back there.
     if rewind is None or not ns or has_task_ids(ns) or ns in rewind.entered:
         return Load()
     rewind.enter(ns)

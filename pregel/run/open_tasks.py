@@ -38,6 +38,7 @@ def match(run: Run, old: Sequence[Task], new: Sequence[Task]) -> list[tuple[Task
         for candidate in left:
             if candidate.name == task.name and _is_same(run, candidate, task):
                 found.append((candidate, task))
+                # Of equal Sends each goes on once.
                 left.remove(candidate)
                 break
     return found
@@ -87,6 +88,7 @@ class OpenWork:
         kept = match(run, [task for task, _ in self.tasks], upcoming(run, machine))
         machine.carry({new.path: old.id for old, new in kept})
         records = {old.id: _going_on(before[id(old)], new.path) for old, new in kept}
+        # Calls have ids made of their parents': without any task that goes on nobody asks for them.
         if kept:
             records.update(
                 (task_id, _going_on(known, None)) for task_id, known in self.calls.items()

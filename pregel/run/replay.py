@@ -110,11 +110,13 @@ class Replay:
                 tasks: each would take the other's steps for its own.
         """
         mine = _trace_from_top(task)
+        # Tasks of one superstep run on several threads, and each may be the first here.
         with _claiming:
             if self._histories is None:
                 self._histories = {}
             last = self._histories.setdefault(ns, mine)
             self._histories[ns] = mine
+        # The first level at which the two part: above it both run inside the same tasks.
         apart = next((pair for pair in zip(last, mine, strict=False) if pair[0] != pair[1]), None)
         # Tasks of one superstep have its checkpoint in common; later ones start from another.
         if apart is not None and apart[0][0] == apart[1][0]:

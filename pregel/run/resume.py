@@ -60,8 +60,11 @@ def take_answers(run: Run, tasks: Sequence[Task], answer: Any, *, branches: bool
         return
     pending = waiting_questions(tasks, position.records)
     left = undelivered_answers(position.records)
+    # The run that brought them may be at work. If it is dead, `invoke(None)` goes on with them; to
+    # take answers here as well would let two runs do the same nodes.
     if left and is_live(claim_of(run)):
         raise UnknownInterruptError("answered", [q for q in left if q != FIRST], pending)
+    # The call has its own answer for the first question now. Two could not be told apart.
     left.pop(FIRST, None)
     _bind(run.answers, answer, pending, left)
     if position.saved_id is not None:
@@ -77,9 +80,11 @@ def _bind(
         pending: the questions that wait.
         left: the answers to some of them that another call has brought.
     """
+    # An answer may itself be a dict. It is a map only if each key is an open question.
     if isinstance(answer, dict) and answer and pending.keys() >= answer.keys():
         answers.bring({**left, **answer})
         return
+    # Meant as a map but stale. Handed over as a plain answer it would reach the wrong question.
     if looks_like_answers(answer):
         unknown = [key for key in answer if key not in pending]
         raise UnknownInterruptError("not_pending", unknown, pending)
@@ -91,6 +96,7 @@ def _bind(
         question = open_[0]
         answers.bring({**left, question: answer}, only=(pending[question].id, question))
     else:
+        # The open tasks have recorded no question (a breakpoint, a crash before they asked).
         answers.bring(left)
         answers.bring_first(answer)
 
@@ -124,6 +130,7 @@ def _is_own(question: str, task: Task) -> bool:
 
 def take_over(run: Run) -> None:
     """Go on with the answers of a call that did not come to its end."""
+    # An old checkpoint's claim is history: what follows it has used it.
     if claim_of(run) is not None and run.position.at_head:
         run.answers.bring_again(undelivered_answers(run.position.records), run.position.saved_id)
 
@@ -200,11 +207,15 @@ def record_command(run: Run, writes: Sequence[Pair]) -> Effects:
     """
     position, run_id = run.position, run.thread.run_id
     claimed, found = run.answers.claimed, position.found
+    # A command that says nothing leaves nothing. Without a checkpoint there is no place beside it:
+    # `START_BY_COMMAND` stores one.
     if (claimed is None and not writes) or found is None:
         return
     before = position.command
+    # They are stored by position, where the first write stays: the new ones come after the old.
     pairs = [*before.writes, *writes]
     record = replace(before, writes=pairs)
+    # A named run is noted even without answers, so that its delivery is known if it comes again.
     if claimed is not None or run_id is not None:
         earlier: Any = before.claim or {"taken": [], "answers": {}}
         record.claim = ClaimRecord(
@@ -237,6 +248,7 @@ def claim_end(run: Run, tasks: Sequence[Task] = ()) -> list[TaskWrites]:
     if (
         claimed is None
         or claim is None
+        # The superstep has ended and the head moved on: nobody reads this claim any more.
         or run.answers.beside != run.position.saved_id
         or run.abandoned
     ):
@@ -263,6 +275,7 @@ def note_deliveries(run: Run) -> None:
     found, claim = run.position.found, claim_of(run)
     assert found is not None
     before: Any = found.metadata.get(DELIVERED, ())
+    # The claim of this very run says so itself, and its checkpoints carry the run id.
     taken = [
         run_id
         for run_id in (claim["taken"] if claim is not None else ())
@@ -289,6 +302,7 @@ def move_answers(
     records: dict[str, TaskRecord] = {}
     for (record, old_ns), task in zip(before, tasks, strict=True):
         digits = task_digits(old_ns)
+        # Ids begin with the digits of the task; those of other tasks belong to graphs inside.
         own = [q for q in (*record.answers, *answers.by_id) if q[TASK] == digits]
         moved.update((q, moved_id(q, task.ns)) for q in own)
         # What was answered before the open questions stays; those are open again.

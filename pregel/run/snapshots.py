@@ -81,6 +81,7 @@ def _answerable(seen: View) -> set[str]:
     open_ = waiting_questions(seen.tasks, seen.records)
     claim = seen.records.get(NULL_TASK_ID, NOTHING_RECORDED).claim
     left = undelivered_answers(seen.records)
+    # To offer a question now would invite an answer that the next call has to refuse.
     return set() if left and is_live(claim) else set(open_) - left.keys()
 
 

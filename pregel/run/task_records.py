@@ -79,6 +79,7 @@ def read_records(pending: Iterable[PendingWrite]) -> dict[str, TaskRecord]:
     found: dict[str, TaskRecord] = {}
     for task_id, channel, value in pending:
         stored = found.setdefault(task_id, TaskRecord())
+        # None clears it: the task has succeeded since.
         if channel == ERROR:
             stored.error = value
         elif channel == DIGEST:

@@ -203,7 +203,7 @@ def _run_writers(tasks: Sequence[Task]) -> Effects:
     """
     effect = RunTasks()
     for task in tasks:
-        effect.tasks, effect.batch = (task,), None
+        effect.tasks = (task,)
         yield effect
         if task.error is not None:
             raise task.error
