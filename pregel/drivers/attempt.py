@@ -37,6 +37,8 @@ def recover(task: Task, error: BaseException, waits: Waits) -> Steps[None]:
     failures: dict[int, int] = {}
     earlier: tuple[Any, ...] = ()  # the calls of attempts that failed
     while True:
+        # Before retries: a pause or a command is an outcome, however often the policy would try
+        # again.
         if isinstance(error, GraphBubbleUp):
             end_with_signal(task, error)
             break
@@ -149,6 +151,7 @@ def receive_signal(task: Task, raised: BaseException, waits: Waits) -> Steps[Any
     signal = unwrap_signals(task, raised)
     if isinstance(signal, ParentCommand):
         return accept_command(task, signal)
+    # A call that is still at work may have a question, too: it is asked along with the others.
     if isinstance(signal, GraphBubbleUp) and task.current.calls:
         yield from collect_questions(task, signal, waits)
     if isinstance(signal, GraphInterrupt) and task.current.inside:
@@ -212,6 +215,8 @@ def join_calls(task: Task, waits: Waits) -> Steps[None]:
         merge_questions(signal, pauses)
         raise signal
     for error, seen in ends:
+        # A body that has caught the failure of a call has dealt with it. One that nobody looked at
+        # must not vanish.
         if error is not None and not seen and not isinstance(error, CancelledError):
             raise error
 

@@ -76,8 +76,11 @@ class Driver:
             if self.slices is not None and monotonic() > self.slice_end:
                 # Here all is stored and nothing runs: a good place to be cancelled.
                 self.slice_end = yield self.slices.give_way()
+            # All that is due has been stored by now, so what the reader sees is safe (durability
+            # "sync").
             if chunks:
                 yield PAUSE
+            # A superstep that could not be stored in the background: no further node may run.
             if journal is not None and journal.unreported is not None:
                 journal.check()
             if len(effect.tasks) == 1 and not live:
@@ -142,6 +145,7 @@ class Driver:
                 self._batch = None
                 batch.cancel()
                 raise limit.expire()
+        # Tasks that end together are recorded in one transaction instead of one each.
         if batch.ended and limit is None and run.records_early:
             batch.gather()
         effect.finished = self._take_ended(batch)
@@ -180,12 +184,15 @@ class Driver:
         """Let running tasks end, then let the loop keep what was done. Its own end is not our
         concern."""
         if self._batch is not None:
+            # A function on a thread cannot be stopped. What it returns is still kept, so it is
+            # waited for.
             yield self._batch.join()
             self._take_ended(self._batch)
             self._batch = None
         try:
             effect = self._effects.throw(error)
             while True:
+                # Whatever the loop still asks for, nothing starts any more.
                 if not isinstance(effect, RunTasks):
                     waited = self._perform(effect)
                     if waited is not None:

@@ -101,6 +101,8 @@ class Calls:
         """The future of this very call of an earlier attempt of the parent; None if the call is to
         be made anew."""
         before, future = self._made[child.id]
+        # A failed call is made anew by the next attempt; one that has returned, or is at work, is
+        # not.
         if future.done() and (future.cancelled() or future.exception() is not None):
             if before.answers:
                 child.inherit_answers(before)
@@ -152,6 +154,7 @@ class Calls:
 
     def _work(self, child: Task, future: CallFuture) -> None:
         """Run a call on this worker thread, and resolve its future."""
+        # Cancelled before it had a thread.
         if not future.set_running_or_notify_cancel():
             return
         try:
@@ -296,6 +299,7 @@ def build_record(run: Run, child: Task) -> Save | None:
     if run.settings.durability == "exit":
         run.commits.put_off([run.commits.encode_marks(child, marks)])
         return None
+    # No checkpoint is stored beside which the record could stand.
     if child.beside is None:
         return None
     return Save(None, [run.commits.encode_marks(child, marks)], child.beside)

@@ -145,6 +145,7 @@ class Journal:
             self.broken = error
         if entry.posted or entry.of_call:
             self.unreported = self.unreported or error
+        # What waits for the reader tells of a superstep that was not stored.
         elif isinstance(entry, Save):
             self._run.output.drop_chunks()
 
@@ -188,6 +189,8 @@ class LanePosition:
         """Give a commit what the saver has left with this run."""
         if self.checkpoint_id is None:
             commit.saver_state = _saver_state_of(self._run.position.found)
+        # A commit that builds on another checkpoint (a branch, a nested graph) has another state;
+        # that of the saver would be wrong.
         elif commit.parent_id == self.checkpoint_id:
             commit.saver_state = self._saver_state
 

@@ -154,6 +154,7 @@ class ThreadBatch(Batch[Job]):
                 context.copy().run(execute, job)
             except BaseException as raised:
                 error = raised
+            # Before it counts as ended: who looks at `ended` finds the outcome on the job.
             done(job, error)
             ended.append(job)
             if notice.locked():

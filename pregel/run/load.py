@@ -34,6 +34,7 @@ def load_checkpoint(run: Run) -> Generator[Effect, None, Load]:
     yield load
     if load.found is None or not _may_have_followed(run, load.found):
         return load
+    # A run that only brought an answer made no checkpoint by which it could be found.
     delivered: Any = load.found.metadata.get(DELIVERED, ())
     if run.thread.run_id in delivered:
         load.followed = True
@@ -50,6 +51,7 @@ def _may_have_followed(run: Run, head: CheckpointTuple) -> bool:
     thread = run.thread
     if thread.run_id is None or run.settings.given is None or thread.ns:
         return False
+    # The head's own run id is looked at later: then nothing has followed.
     return not thread.names_checkpoint and head.metadata.get("run_id") != thread.run_id
 
 
@@ -72,6 +74,7 @@ def load_machine(run: Run, loaded: Load) -> Machine:
     in_place = ns_of(mine.config) == run.ns
     if not in_place:  # it goes on in a namespace of its own, where nothing is stored yet
         machine.mark_all_unsaved()
+    # A migrated state is not what the parent holds, so the next checkpoint cannot build on it.
     if mine is not found:
         machine.replace(found.checkpoint)
     machine.sign()

@@ -233,6 +233,8 @@ def _root_thread(graph: Graph, config: RunnableConfig, ns: str | None) -> Thread
         named = (config.get("configurable") or {}).get("thread_id")
         return Thread(None, None if named is None else str(named), ns or "", run_id)
     thread_id, inside, checkpoint_id = coordinates(config)
+    # In a task the coordinates come with the config of the run around: they name no checkpoint to
+    # go on from.
     if inside and checkpoint_id and RUNNING.get() is None:
         return Thread(saver, thread_id, ns or "", run_id, nested=(inside, checkpoint_id))
     return Thread(saver, thread_id, ns or "", run_id, checkpoint_id)
@@ -246,6 +248,8 @@ def _nested_thread(graph: Graph, config: RunnableConfig, parent: Task) -> Thread
         saver = None
     count = parent.current.count_graph()
     ns = numbered_ns(child_ns(around.ns, parent.name, parent.id, stable=own is True), count)
+    # A function that runs a graph is known to do so only once it has; drawings and `get_state` look
+    # here.
     around.program.nested.setdefault(numbered_ns(parent.name, count), graph)
     run_id = find_run_id(config)
     if saver is None:

@@ -140,6 +140,8 @@ def _stored(run: Run, given: Given) -> Stored:
     if not thread.names_checkpoint or thread.ns:
         return Stored.NEWEST
     route = replay.route
+    # Inside a nested graph it is the nested checkpoint that asks; its question may have been
+    # answered since, and then the answer makes a branch.
     answered_before = route is not None and not route.stored and not route.waits
     return Stored.NEWEST if given is Given.ANSWERS and not answered_before else Stored.EARLIER
 
@@ -151,6 +153,8 @@ def _was_delivered(run: Run, given: Given) -> bool:
     if found is None or given is Given.NOTHING:
         return False
     if given is Given.INPUT:
+        # A nested graph has the run id of the call around it in all its checkpoints, so there it
+        # says nothing about this call.
         return not run.ns and found.metadata.get("run_id") == run.thread.run_id
     return was_taken(run)
 

@@ -88,6 +88,7 @@ def _identify(task: Task, value: Any, key: str | None) -> tuple[str, Order]:
         raise TypeError(f"interrupt(key=...) must be a non-empty string, got {key!r}")
     with _numbering:
         current = task.current
+        # Two questions of one key would share an answer that was given to one of them.
         if key in current.keys:
             raise ValueError(
                 f"node {task.name!r} asked two questions under the key {key!r}: give each a key of "
@@ -194,6 +195,7 @@ def unwrap_signals(task: Any, error: BaseException) -> BaseException:
     if failures is not None:
         return failures
     signals = list(_leaves(found))
+    # The run ends anyway, so what the others ask is asked again when it goes on.
     for signal in signals:
         if isinstance(signal, (GraphAbandoned, GraphDrained)):
             return signal
@@ -254,6 +256,7 @@ def import_answers(
     source = _source(task)
     answers = source.given
     news = False
+    # The worker had a copy; here they leave the answers of the run, so that nobody else takes them.
     for question in used:
         source.take(question)
     answers.update(given)
@@ -261,6 +264,7 @@ def import_answers(
         answers.pop(question, None)
         if question in used:  # its answer was taken and did not fit
             source.reject(question)
+        # An answer without an id is known to the run only: the worker could not be told of it.
         elif taken := source.take(question):
             answers[question], news = taken[0], True
     return news

@@ -61,6 +61,8 @@ class Machine(LiveState):
             self.versions = dict(checkpoint["channel_versions"])
             self.seen = dict(checkpoint["versions_seen"])
             stored = checkpoint["channel_values"]
+            # Not `updated_channels`: a node that was held, or pending before an edit, may wait for
+            # a change that is older.
             self.changed = None
         self.tick = max(self.versions.values(), default=0)
         # Most channels are blank and shared with the program as they are: a call costs what its
@@ -79,6 +81,7 @@ class Machine(LiveState):
     def copy(self) -> Machine:
         """A machine of its own in the same state."""
         other = copy(self)
+        # Channels are never changed in place, only replaced, so both machines can share them.
         other.channels = dict(self.channels)
         other.cache = {reader: dict(values) for reader, values in self.cache.items()}
         other.versions, other.seen = dict(self.versions), dict(self.seen)
@@ -155,6 +158,7 @@ class Machine(LiveState):
         for trigger in node.triggers:
             version = versions.get(trigger)
             if (
+                # A channel that was just emptied has moved as well: it must also hold a value.
                 version is not None
                 and (seen is None or version > seen.get(trigger, 0))
                 and self.channels[trigger].is_available()
@@ -205,6 +209,8 @@ class Machine(LiveState):
             tasks = in_path_order(tasks)
         fresh: dict[str, Channel] = {}
         changed: set[str] = set()
+        # Consumed before the writes: a join that a task of this superstep writes again starts over,
+        # and must not lose that write.
         moved = self._consume(tasks, fresh, changed) if self.program.consuming else []
         writes = group_by_channel(tasks[0].writes) if len(tasks) == 1 else collect_writes(tasks)
         self._update(writes, fresh, (moved, changed), tasks)
@@ -236,6 +242,7 @@ class Machine(LiveState):
             self._mark_seen(discarded)
         self.seen.setdefault(INPUT, {})
         self.unsaved_seen.add(INPUT)
+        # They are pending work, too.
         self.held.clear()
         self._swap(fresh, moved, changed)
         self.carried_ids = NONE_CARRIED
@@ -290,8 +297,11 @@ class Machine(LiveState):
             return
         self.apply(pending)
         step = self.step
+        # Dropped tasks count as run, with no writes. That may open another superstep (deferred
+        # nodes), which is dropped in turn.
         while dropped := self.plan(coerce=False):
             self.apply(dropped)
+        # Nothing ran in these rounds, so they take no numbers.
         self.step = step
 
     def skip_input(self) -> None:
@@ -319,6 +329,8 @@ class Machine(LiveState):
 
     def replace(self, stored: Checkpoint) -> None:
         """Let the next checkpoint hold everything, in place of all that the stored one holds."""
+        # A channel that a migration has dropped keeps its version, so that the next checkpoint can
+        # say that it holds nothing.
         for name, version in stored["channel_versions"].items():
             self.versions.setdefault(name, version)
         self.mark_all_unsaved()
@@ -336,6 +348,7 @@ class Machine(LiveState):
         changed: set[str] = set()
         self._update(found, fresh, (moved, changed), (), expire=False)
         self._swap(fresh, moved, changed)
+        # None stays None: after loading it still holds that anything may have changed.
         self.changed = None if before is None else {*before, *(self.changed or ())}
 
     # -- store -------------------------------------------------------------------------------------

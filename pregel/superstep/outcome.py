@@ -47,11 +47,14 @@ def failure_of(task: Task, error: BaseException) -> BaseException:
 
 def end_with_signal(task: Task, signal: GraphBubbleUp) -> None:
     """Note that a task pauses, or hands over to the graph around it."""
+    # A pause is no result: the node runs again from its start, and its writes with it.
     task.discard()
     if not isinstance(signal, GraphInterrupt):
         task.fail(signal)
         return
     current = task.current
+    # By the order of their calls: side by side they are noted in the order in which threads come to
+    # them.
     noted = sorted(current.questions, key=lambda note: note[0])
     asked = (*(question for _, question in noted), *questions_of(task, signal))
     once = {question.id: question for question in asked}
@@ -67,6 +70,7 @@ def end_with_error(task: Task, error: BaseException) -> None:
     run = task.run
     if isinstance(error, (KeyboardInterrupt, SystemExit)):  # the caller wants to leave
         run.cancel()
+    # A node that reads a key without a value sees a plain KeyError, as from any dict.
     if isinstance(error, KeyError) and isinstance(task.input, dict) and error.args:
         key = error.args[0]
         if key not in task.input and key in run.program.channels:
@@ -141,6 +145,7 @@ class StepLimit:
     def detach(self, tasks: Sequence[Task]) -> list[Task]:
         """Copies of these tasks, to run in their places."""
         run = tasks[0].run
+        # Once for each superstep, so that error handlers have what is left of the same limit.
         if run.machine.step != self._step:
             self._step, self._due = run.machine.step, time.monotonic() + self._seconds
         self._deadline = Deadline(above=run.deadline)
@@ -153,6 +158,7 @@ class StepLimit:
 
     def admit(self, copy: Task) -> Task:
         """The task whose copy has ended, with what the copy has done, if that was in time."""
+        # Its task has been given up: what a late copy did must not reach it.
         if self._expired:
             return copy
         task = self._open.pop(copy)

@@ -57,11 +57,14 @@ def find_answers(task: Asker) -> TaskAnswers | None:
     resume the run."""
     inside: list[AnswerSource[Any]] = []
     holder = task
+    # A graph that saves nothing starts over with its task, so the answers must be with the nearest
+    # graph around that saves.
     while not holder.run.stores:
         inside.append(holder.run.answers)
         if holder.run.parent is None:
             return None
         holder = holder.run.parent
+    # Only the outermost run can be called again.
     root = holder
     while root.run.parent is not None:
         root = root.run.parent
