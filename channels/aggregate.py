@@ -145,6 +145,7 @@ class BinaryOperatorAggregate(SingleValue[Value]):
         new = self.copy()
         if self.folding is not None:
             new.folding = make_folding(self.operator)  # the template's is not the live channel's
+        # Not the one of the template: nodes of several runs would be given the same list.
         if stored is MISSING and self.make is not None:
             new.value = self.make()
         else:
@@ -216,6 +217,7 @@ class BinaryOperatorAggregate(SingleValue[Value]):
 
 def fold(operator: Callable[[Any, Any], Any], values: Sequence[Any], start: Any) -> Any:
     """`reduce`, but many lists are added up in one new list (benchmark P8)."""
+    # One by one each sum copies all before it: n lists would cost n² (benchmark P8).
     lists = operator is op.add and start.__class__ is list and len(values) > 1
     if lists and all(value.__class__ is list for value in values):
         return [*start, *chain.from_iterable(values)]
@@ -240,6 +242,7 @@ def is_overwrite(write: Any) -> bool:
         return type(write) is Overwrite
     if len(write) == 1 and _TAG in write:
         return True
+    # What a user's dict holds there may raise when it is compared, as an array does.
     tag = write.get("type")
     return isinstance(tag, str) and tag == _TAG and "value" in write
 

@@ -78,6 +78,7 @@ class Barrier(BaseChannel[None, Value, Stored]):
             known = False
         if not known:
             raise self._unknown(values)
+        # No news gives no new version: a second run of a predecessor does not trigger the join.
         if len(seen) == len(self.seen):
             return False
         self.seen = seen

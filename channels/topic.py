@@ -99,6 +99,7 @@ class Topic(BaseChannel[Sequence[Value], Any, list[Value]]):
         if keep:
             self.items += fresh
             return bool(fresh)
+        # From nothing to nothing is no change, and triggers nobody.
         changed = bool(self.items or fresh)
         self.items = fresh
         return changed

@@ -168,6 +168,7 @@ class Chain:
 
     def shrink(self, record: ChainRecord) -> None:
         """Store a new record's long values as deltas on those of the head, if it builds on that."""
+        # A fork, or a record that holds everything: the values known here are of another line.
         if record.link is None or record.link.id != self.head:
             self.long.clear()
         for name, blob in record.values.items():
@@ -177,10 +178,12 @@ class Chain:
             old = self.long.get(name)
             stored: StoredBlob = blob if old is None else shrink_blob(old, blob)
             record.values[name] = stored
+            # A plain pair: a `GrownBlob` would hold on to the value before it.
             self.long[name] = (stored, (blob[0], blob[1]))
 
     def add(self, record: ChainRecord) -> None:
         """Make this record the newest and the head, in place of one with the same id."""
+        # Records stand in the order of their commits, so one that comes again goes to the end.
         self.records.pop(record.id, None)
         self.records[record.id] = record
         self.head = record.id
@@ -189,6 +192,7 @@ class Chain:
         """Keep what tasks wrote beside a checkpoint, as it came; the list becomes the chain's
         own."""
         self.revisions[checkpoint_id] = self.revisions.get(checkpoint_id, 0) + 1
+        # Most checkpoints are recorded beside once: no list is copied.
         found = self.writes.setdefault(checkpoint_id, tasks)
         if found is not tasks:
             found.extend(tasks)
@@ -211,6 +215,7 @@ def rebuild(chain: Chain, kept: Collection[str]) -> Chain:
             fresh = make_keyframe(record)
         else:
             fresh = replace(record, link=link, distance=link.distance + 1 if link else 0)
+        # A parent that was never in this chain is left as it is named.
         if record.parent_id in chain.records:
             fresh.parent_id = nearest_kept(parents, record.id, kept)
         renewed[id(record)] = fresh

@@ -260,15 +260,19 @@ async def adrive(saver: Any, calls: Calls) -> Any:
 def commit_by_parts(saver: Any, commit: Commit) -> Calls:
     """Store a commit by `commit_writes` and `put`, if the head is the one that it names."""
     where = (commit.thread_id, commit.checkpoint_ns)
+    # A look before anything is stored; `put` looks again in its own transaction, where it decides.
     head = yield "head", (address(*where),), {}
     if head != commit.head:
         raise CheckpointConflictError(*where, commit.head, head)
     with _expecting(Expectation(saver, *where, head, None, "put")):
+        # Writes before the checkpoint: should the process die in between, the tasks count as
+        # finished and the superstep is applied again.
         if commit.parent_id is not None and commit.writes:
             yield "commit_writes", (*where, commit.parent_id, commit.writes), {}
         metadata = CheckpointMetadata(**commit.metadata)  # type: ignore[typeddict-item]
         parent = address(*where, commit.parent_id)
         yield "put", (parent, commit.whole(), metadata, commit.versions), {}
+        # Beside the new head, so after it; the expectation was fulfilled by `put`.
         if commit.carried:
             yield "commit_writes", (*where, commit.id, commit.carried), {}
 

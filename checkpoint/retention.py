@@ -82,6 +82,7 @@ class RetentionLimits:
     def least_kept(self) -> int:
         """A namespace with so many checkpoints, or fewer, loses none, unless it is of a nested
         graph."""
+        # By age one of two may go, whatever their number.
         if self.keep_last is None or self.older_than is not None:
             return 0 if self.keep_last == 0 else 1
         return self.keep_last
@@ -140,6 +141,7 @@ def nearest_kept(
     while parent is not None and parent not in kept:
         passed.add(parent)
         parent = parents.get(parent)
+        # A cycle: no ancestor is kept.
         if parent in passed:
             return None
     return parent

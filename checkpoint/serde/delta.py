@@ -63,6 +63,7 @@ def make_delta(old: bytes, new: bytes) -> bytes | None:
     if len(old) < LEAST or len(new) < LEAST:
         return None
     old_opening, new_opening = opening_length(old), opening_length(new)
+    # The length has not changed, so the opening is part of what is the same.
     if old[:old_opening] == new[:new_opening]:
         old_opening = new_opening = 0
     a = old[old_opening:] if old_opening else old
@@ -78,6 +79,7 @@ def make_delta(old: bytes, new: bytes) -> bytes | None:
     edits: list[Any] = []
     if len(middle) > LONG:
         edits, middle = _edits(old[old_opening + front : len(old) - back], middle)
+    # The reader pays for each delta; one that saves less than half is not worth it.
     if len(middle) + sum(map(len, edits[1::3])) > len(new) // 2:
         return None
     delta: bytes = packb([old_opening, new[:new_opening], front, back, middle, *edits])
@@ -200,6 +202,8 @@ class _Growing:
     def extend(self, opening: int, new_opening: bytes, added: bytes) -> None:
         """Add bytes at the end, and replace as many as `opening` at the start."""
         if opening or new_opening:
+            # This opening covers other bytes than the last one did: put it together before going
+            # on.
             if self._opening and opening != len(self._opening):
                 whole = self.payload()
                 self._whole, self._added, self._opening = whole, [], b""
@@ -334,8 +338,11 @@ def _pack_pieces(pieces: list[_Piece], length: int) -> bytes:
         else:
             same.append((added, *piece))
             added = b""
+    # Nothing of the old payload is left.
     if not same:
         return packb([length, added, 0, 0, b""])
+    # The format names the first run of equal bytes by front, the last by back, and the rest as
+    # edits.
     new_opening, opening, end = same.pop(0)
     front, back = end - opening, 0
     if not added and same and same[-1][2] == length:
@@ -424,6 +431,7 @@ def _common_front(a: bytes, b: bytes, i: int = 0, j: int = 0) -> int:
     low, size = 0, 64
     while low + size <= most and a[i + low : i + low + size] == b[j + low : j + low + size]:
         low, size = low + size, size * 2
+    # Halved: slices are compared in C, and a loop over bytes would be far slower.
     high = min(low + size, most + 1)
     while high - low > 1:
         middle = (low + high) // 2

@@ -75,6 +75,7 @@ class StrictEncoder:
             raise self._refusal(f"cannot store {name_of(value)}: {TOO_DEEP}")
         self._open.add(id(value))
         plain = self._container(kind, value)
+        # Only while it is open: the same object may well stand at two places.
         self._open.discard(id(value))
         return plain
 
@@ -85,6 +86,8 @@ class StrictEncoder:
             texts = all(type(key) is str and _is_text(key) for key in value)
             return self._parts(value, "items") if texts else self._ext(MAP, kind, value)
         codec = self._find(kind)
+        # Errors go their own way: one that cannot be stored is described instead, and never
+        # refused.
         if isinstance(value, BaseException) and (codec is None or codec.error):
             self._check_objects(value)
             return Ext(ERROR, self._error(value, self._objects + 1))
@@ -98,6 +101,7 @@ class StrictEncoder:
         codec = self._find(kind)
         assert codec is not None  # built-in, or the caller has just found it
         self._check_objects(value)
+        # What is packed inside an object is read by a call of its own, so its levels count anew.
         levels, self._levels = self._levels, 0
         self._objects += 1
         state = self._encode(codec, value)

@@ -91,9 +91,11 @@ def read_page(
             wanted.append(row.seq)
             if len(wanted) == most:
                 break
+    # Fewer than asked for, and none of them left out by `most`.
     is_last = len(found) < size and (not found or last == found[-1][1])
     states = _States(session, listed, rows)
     read: dict[int, StoredCheckpoint] = {}
+    # Oldest first: each state is made from the one before it.
     for row, body in reversed(rows):
         if row.seq in wanted:
             read[row.seq] = StoredCheckpoint(row, body, states.state_of(row.seq), [])
@@ -132,6 +134,8 @@ class _States:
             if row.link is None:
                 break
             before = self._rows.get(row.link)
+            # The row that it builds on is on another page, or the index is damaged: then
+            # `materialize` says so.
             if before is None or not _is_parent(before[0], row):
                 chain = read_chain(self._session, row)
                 state, body = materialize(key, chain)

@@ -158,6 +158,7 @@ class _Pruning:
         _drop(session, "drop_writes", id, ids)
         last = max(self._staying, default=None)
         set_head(session, id, last, None if last is None else self._staying[last].checkpoint_id)
+        # A namespace whose checkpoints are to come may have writes already.
         if last is None and replaced is None and not session.rows("all_writes", id):
             session.run("drop_namespace", id)
 

@@ -155,6 +155,7 @@ def read_checkpoint(
         writes: the rows of what its tasks wrote, if they were read as well.
     """
     key, head = namespace.key(integrity), namespace.head
+    # The namespace names its head, so a head that is not there has been lost, not pruned.
     if checkpoint_id is None and head is not None and (not chain or chain[0].seq != head):
         raise key.damage_error(f"its newest checkpoint, {namespace.head_id!r}, is missing")
     if not chain:
@@ -237,6 +238,8 @@ def add_tasks(
     for each in wanted:
         checkpoint_id, key = each.row.checkpoint_id, each.state.key
         batches = written.get(checkpoint_id, ())
+        # The row that followed counts what stood beside its parent, so that a lost record is
+        # noticed.
         if len(batches) < owed.get(checkpoint_id, 0):
             raise key.damage_error(
                 f"a write recorded after checkpoint {checkpoint_id!r} is missing"

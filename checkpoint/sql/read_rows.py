@@ -136,6 +136,8 @@ class ValueReader:
         if row is None:
             raise self._key.damage_error(f"the value of {channel!r} is missing")
         data = row.data if isinstance(row.data, bytes) else b""
+        # The checkpoint names the value by its digest: a row that was swapped for another valid one
+        # does not fit.
         if data[-len(digest) :] != digest:
             raise self._key.damage_error(
                 f"the value of {channel!r} is not the value that its checkpoint names"
@@ -143,6 +145,8 @@ class ValueReader:
         place = self._places.get(channel)
         if place is None:
             place = self._places[channel] = self._key.place("value", [channel])
+        # A subclass may have changed what it is given (encryption), so only plain bytes are split
+        # in place.
         if len(data) > LARGE and type(self._key.integrity) is Integrity:
             view = self._key.unprotect_at(place, "value", channel, memoryview(data))
             if (content := split_view(view, 3)) is not None:

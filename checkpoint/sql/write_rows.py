@@ -182,6 +182,7 @@ def _join_runs(whole: int, deltas: list[ValueDelta]) -> list[ValueDelta]:
     """
     while True:
         size = ALLOWANCE
+        # Sizes are sorted into classes, each `RUN` times as large as the one before.
         while size <= len(deltas[-1].delta) + ALLOWANCE:
             size *= RUN
         start = len(deltas) - 1

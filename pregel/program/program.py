@@ -271,6 +271,7 @@ def freeze(
     """
     managed, own = _split_managed(channels)
     inputs, outputs, stream = selections
+    # Sends are pending work, not state.
     if stream is None:
         stream = tuple(name for name in own if name != TASKS)
     mistakes = list(find_mistakes(nodes, own, managed, (inputs, outputs, stream)))
@@ -363,6 +364,7 @@ def with_debug(program: Program, debug: bool) -> Program:
         for node in table.values():
             watched = replace(node.policies or NO_POLICIES, debug=debug)
             node.policies = None if watched == NO_POLICIES else watched
+            # A handler must be the copy in this table: it is watched, too.
             node.handler = None if node.handler is None else table[node.handler.name]
         known = program.variants["debug", debug] = replace(program, nodes=table, variants={})
     return known

@@ -27,10 +27,13 @@ def fingerprint(nodes: Mapping[str, Any], channels: Mapping[str, Channel]) -> Fi
     graph."""
     found = {}
     for name, node in nodes.items():
+        # START belongs to every graph and tells nothing.
         if name != START:
             nested = "graph" if getattr(node.source, "is_stategraph", False) is True else "function"
             found[f"node {name!r}"] = crc32(nested.encode())
     for name, channel in channels.items():
+        # Internal channels follow from the nodes and edges; an edge may change without losing
+        # anything.
         if not is_internal(name):
             found[f"key {name!r}"] = crc32(_kind(channel).encode())
     return found
@@ -69,9 +72,11 @@ def apply_migration(
 ) -> CheckpointTuple:
     """A checkpoint that another graph has made, as `migrate` makes it; else the same."""
     old = found.checkpoint["versions_seen"].get(GRAPH)
+    # A checkpoint without a fingerprint was made before there were any: what changed is not known.
     changed = sorted(changes(old, mine)) if old is not None else []
     if not changed or migrate is None:
         return found
+    # A copy: `load_machine` still needs the checkpoint as it was stored.
     checkpoint = migrate(deepcopy(found.checkpoint), changed)
     checkpoint["versions_seen"].pop(GRAPH, None)  # what it says of the old graph is settled
     return found._replace(checkpoint=checkpoint)

@@ -264,6 +264,7 @@ class StateWriter(Writer):
             isinstance(result, (list, tuple)) and not self._is_value(result)
         ):
             parent = _merge_parent_commands(result)
+            # The first would end this node before the second was read, so that its part were lost.
             if parent is not None:
                 raise ParentCommand(parent)
             for part in result:
@@ -332,6 +333,7 @@ class StateWriter(Writer):
         found = [(key, value) for key, value in record_items(record) if key in self.keys]
         for key, value in found:
             self._pair(key, value, task)
+        # All its fields may be unset: that is an update of nothing, not a mistake.
         if found or not self.keys.isdisjoint(record_fields(type(record))):
             return
         text = f"node {task.name!r} returned {_shown(record)}, which has none of the state's keys"
@@ -400,9 +402,8 @@ class StateWriter(Writer):
         """
         if send.node.__class__ is not str or send.node not in self.scope.triggers:
             self._trigger(send.node, task)
-            send.node = str.__str__(
-                send.node
-            )  # of a string enum, whose members a saver would not know
+            # Of a string enum, whose members a saver would not know.
+            send.node = str.__str__(send.node)
 
     def _trigger(self, node: str, task: Any) -> str:
         channel = self.scope.triggers.get(node) if isinstance(node, str) else None

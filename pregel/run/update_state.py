@@ -35,6 +35,8 @@ def edits(run: Run, supersteps: Sequence[Sequence[StateUpdate]]) -> Effects:
     before all of them have been made. Afterwards the run's position is at the last."""
     load = Load()
     yield load
+    # An update of a nested graph from outside has no run around it, from which the parents would
+    # come.
     if run.ns and load.found is not None:
         run.commits.stay_inside(load.found)
     machine = load_machine(run, load)
@@ -45,6 +47,7 @@ def edits(run: Run, supersteps: Sequence[Sequence[StateUpdate]]) -> Effects:
     bring_back(machine, position.command)
     saves = []
     for updates in supersteps:
+        # Both drop pending work, so what this graph cannot do any more does not stand in their way.
         if updates[0].as_node in (END, INPUT):
             if lost and position.found is not None:
                 machine.forget(lost_triggers(machine, position.found))
@@ -55,6 +58,7 @@ def edits(run: Run, supersteps: Sequence[Sequence[StateUpdate]]) -> Effects:
             if not isinstance(effect, Save):
                 yield effect
                 continue
+            # Stored only after all have been made: by then the live state is that of the last.
             if effect.commit is not None and len(supersteps) > 1:
                 run.commits.freeze(effect.commit)
             saves.append(effect)
@@ -134,6 +138,7 @@ def _cut(run: Run, source: str, writes: list[TaskWrites], left: OpenWork | None 
         run.position.replace_records({})
     else:
         carried = left.carry(run, machine)
+    # What graphs inside these tasks have stored names the checkpoint in which the tasks began.
     if carried and found is not None:
         earlier: Any = found.metadata.get(CONTINUES, ())
         continues = [*earlier, found.checkpoint["id"]]
@@ -165,6 +170,7 @@ def _update(run: Run, machine: Machine, updates: Sequence[StateUpdate]) -> Effec
         if any(_is_outside(task) for task in mine)
         else [task for task in rest if task not in finished]
     )
+    # At an old checkpoint the tasks have had their future; the update starts a branch.
     again = _led_to(run, machine, mine, others, rest) if at_head else []
     lost = [task for task in rest if task not in again and task not in finished]
     _tell_closed(run, mine, lost, named=updates[0].as_node is not None)
@@ -205,6 +211,7 @@ def _run_writers(tasks: Sequence[Task]) -> Effects:
     for task in tasks:
         effect.tasks = (task,)
         yield effect
+        # Nothing has been applied yet, so the thread stays as it is.
         if task.error is not None:
             raise task.error
 
@@ -226,6 +233,7 @@ def _tell_closed(run: Run, mine: Sequence[Task], lost: Sequence[Task], *, named:
         InvalidUpdateError: it does not say so.
     """
     asking = sorted({task.name for task in lost if run.position.record_of(task.id).waiting})
+    # An old checkpoint keeps its questions: the update goes beside what followed.
     if not asking or not run.position.at_head:
         return
     actors, names = ", ".join(repr(task.name) for task in mine), ", ".join(map(repr, asking))
@@ -249,6 +257,7 @@ def _led_to(
     run: Run, machine: Machine, mine: Sequence[Task], others: Sequence[Task], rest: Sequence[Task]
 ) -> list[Task]:
     """Those of the pending tasks that the update leads to as well."""
+    # Only the machine knows what leads where, so it is tried on a copy.
     trial = machine.copy()
     trial.apply_edit(_in_turn([], mine), keep=others)
     return [old for old, _ in match(run, rest, trial.plan(coerce=False))]
@@ -317,6 +326,7 @@ def _task(
 
 def _writers_only(node: CompiledNode) -> CompiledNode:
     """The node with a body that returns its input."""
+    # A retry policy would run an update again that a writer has refused.
     stand_in = copy(node)
     stand_in.call, stand_in.retry = NodeCall(_same, inline=True), ()
     return stand_in
@@ -389,6 +399,7 @@ def _duplicate(run: Run, machine: Machine, values: Any) -> Effects:
     if run.position.found is None:
         raise InvalidUpdateError(f"as_node={COPY!r}: the thread has no checkpoint to copy")
     finished = _finished(run, upcoming(run, machine))
+    # A sibling of the checkpoint: it has the same parent, so the clone must hold everything itself.
     run.position.build_beside()
     machine.mark_all_unsaved()
     machine.identify()
