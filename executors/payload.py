@@ -103,6 +103,8 @@ class PayloadBuilder:
         return known
 
     def _pickle_input(self, task: DriverTask, value: Any, parts: list[Any]) -> Any:
+        # By id only as long as the superstep lasts: after it, a reducer may have changed a value in
+        # place.
         if task.step != self._step:
             self._step = task.step
             self._values.clear()
@@ -126,6 +128,7 @@ class PayloadBuilder:
         except Exception:
             raise ShippingError(node, *find_culprit(value, path)) from None
         pickled = self._share(data, value)
+        # Small ones are pickled again more quickly than they are looked up and held.
         if len(data) >= CACHED_FROM:
             self._values[id(value)] = pickled
             if len(self._values) > MOST_CACHED:

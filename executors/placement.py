@@ -109,6 +109,8 @@ def place_program(program: Program, executor: Executor | None, store: Any = None
     mistakes += _check_store(nodes, store)
     if mistakes:
         raise InvalidGraphError(mistakes)
+    # Executors that are made anew for each call must not fill the memory; what is dropped is made
+    # again.
     if len(program.variants) >= MOST_VARIANTS:
         program.variants.clear()
     found = program.variants[executor] = replace(program, nodes=nodes, variants={})
@@ -125,6 +127,7 @@ def _place_nodes(
     for name, node in program.nodes.items():
         own = node.executor
         stays = own == LOCAL or name in handlers
+        # An executor that a node names itself is meant, and refused where it cannot be had.
         if own is None:
             stays = stays or node.call.inline or _is_graph(node)
         if stays:
@@ -132,6 +135,7 @@ def _place_nodes(
             continue
         try:
             nodes[name] = place_node(node, executor if own is None else resolve_executor(own))
+        # All mistakes at once, so that they are mended in one go.
         except InvalidGraphError as error:
             mistakes += error.mistakes
     return nodes, mistakes

@@ -110,6 +110,7 @@ class ProcessExecutor(Executor):
         """
         while True:
             worker = self._claim(handle, timeout)
+            # Outside the lock: it takes a while to start a process, and others may go on meanwhile.
             if is_new := not worker.started:
                 worker.start()
             if self.closed:  # perhaps meanwhile
@@ -125,6 +126,7 @@ class ProcessExecutor(Executor):
             if not self._free.wait_for(self._has_room, timeout):
                 raise TimeoutError
             if self._idle:
+                # The last one back is the one whose caches are warm.
                 worker = self._idle[-1]
                 worker.handle = handle
                 self._idle.pop()

@@ -174,6 +174,7 @@ class Compiler:
         for name, node in self.nodes.items():
             handler = self.spec.find_handler(name)
             found[name] = self._make_node(name, node, handler)
+            # A default handler serves many nodes; it is made once.
             if handler is not None and handler not in found:
                 found[handler] = self._make_handler(handler, node)
         return found

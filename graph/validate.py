@@ -166,6 +166,7 @@ def _chosen_nodes(graph: GraphSpec) -> set[str]:
     for branches in graph.branches.values():
         for branch in branches.values():
             ends = set((branch.ends or {}).values())
+            # A router with one destination always chooses it.
             if len(ends) > 1:
                 found |= ends
     return found

@@ -213,6 +213,7 @@ class LocalStore(BaseStore, ABC):
         for op in ops:
             if isinstance(op, PutOp):
                 put = self._check_put(op)
+                # Taken out first, so that the last write to a place also stands last in the order.
                 plan.puts.pop((put.namespace, put.key), None)
                 plan.puts[put.namespace, put.key] = put
             else:
@@ -248,6 +249,7 @@ class LocalStore(BaseStore, ABC):
                 with self._transaction(write=False, alone=alone):
                     for position, op in plan.reads:
                         results[position] = self._answer(op, now, vectors, touched)
+            # In a transaction of its own: reads that refresh nothing take no write lock.
             if touched or plan.puts:
                 with self._transaction(write=True, alone=len(touched) + len(plan.puts) == 1):
                     self._write(plan, touched, now)
@@ -303,6 +305,7 @@ class LocalStore(BaseStore, ABC):
         wanted = compile_filter(op.filter)
         with closing(self._scan(op.namespace_prefix, now, query is not None)) as scan:
             rows = (row for row in scan if wanted(row.value))
+            # Without scores the page can be cut while rows are read; with scores all must be seen.
             if query is None or self._index is None:
                 return [(row, None) for row in window(rows, op.offset, op.limit)]
             found = list(rows)

@@ -256,6 +256,7 @@ class _Encoder:
         names = (value.co_names, value.co_varnames, value.co_freevars, value.co_cellvars)
         return _pack(
             b"K",
+            # Not the line numbers: a function that has moved in its file is the same.
             value.co_code,
             value.co_exceptiontable,
             self.encode(shape),

@@ -101,6 +101,7 @@ class JobRunner:
                         return JobEnd(job.id, job.attempt, "waiting")
                     raise
             time.sleep(0.01 * 2 ** (repeat - 1))
+            # The failed try may have stored a part: the input must not be taken a second time.
             was_begun = True
         if output is None:
             return JobEnd(job.id, job.attempt, "waiting")

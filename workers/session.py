@@ -165,6 +165,7 @@ class WorkerSession:
         if self._connection is None:
             return
         try:
+            # A lost session cannot be asked; whoever finds its lock gone gives the claims back.
             if not self._connection.closed:
                 self._give_back()
         except Error:
@@ -191,6 +192,7 @@ class WorkerSession:
             # The claim that knows of no limit takes nothing where there is one. Whether there is
             # one is looked up only then, so that it costs nothing while there is work.
             limited = bool(self._rows("limit_of", self._terms.graph))
+            # Else the claim above has been made within the limit already.
             if limited and not self._limited:
                 found = self._try_claim(values, limited=True)
             self._limited = limited
@@ -216,6 +218,8 @@ class WorkerSession:
                 if not (limited or self._limited):
                     return self._rows("claim", *values)
                 with transaction(self._wire, write=True):
+                    # One claim at a time counts what runs; two at once could together exceed the
+                    # limit.
                     self._rows("lock_limit", self._terms.graph)
                     return self._rows("claim_within", *values)
             except (errors.UniqueViolation, errors.DeadlockDetected):
@@ -237,6 +241,7 @@ class WorkerSession:
                 pass.
         """
         rows = [tuple(each) for each in ended]
+        # A claim within a limit needs its lock first, so the two do not go in one round trip.
         if not rows or self._limited:
             self.end(ended)
             return self.claim(room)
@@ -247,6 +252,7 @@ class WorkerSession:
         claim = (STATEMENTS["claim_with_ends"], *self._claim_values(room))
         stored, found = self._wire.rows_together(end, claim)
         self._notify_ended(stored, rows)
+        # The claim that came with the ends may have met a limit, which `_claim` looks up.
         return self._jobs(found) if found else self._claim(room)
 
     def _end(self, rows: list[tuple[Any, ...]]) -> None:

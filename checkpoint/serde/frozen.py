@@ -35,6 +35,7 @@ def freeze(value: Any, find_codec: FindCodec) -> Any:
         return _freeze_dict(value, find_codec)
     if cls is str or value is None:
         return value
+    # By identity: 1 == True and 0.0 == -0.0, which are stored as different values.
     if cls in _ATOMS:
         return _Same(value)
     if cls is list or cls is tuple:
@@ -70,6 +71,7 @@ class _KnownCodecs(dict[type, Codec | None]):
 
 
 def _freeze_dict(value: dict[Any, Any], find_codec: FindCodec) -> Any:
+    # 1, 1.0 and True are one key: equal dicts could be stored as different ones.
     if not {*map(type, value)} <= {str}:
         return _Changed()
     return {

@@ -79,9 +79,11 @@ class ListEncoder:
         if changed and 2 * changed >= len(blocks):
             self._patience = self._whole = 2 * self._patience
             return None
+        # Only then is the old payload a prefix, so that the delta is known without a comparison.
         grown = bool(blocks) and not changed
         added = [self._make_block(value[at : at + BLOCK]) for at in range(at, len(value), BLOCK)]
         for block in added:
+            # A list that grows by a few items would else end as many small blocks.
             if blocks and blocks[-1].count + block.count <= BLOCK:
                 blocks[-1] = blocks[-1].join(block)
             else:

@@ -117,9 +117,10 @@ class Serializer:
         except TypeError:
             payload = self._pack_strictly(value, 0)
         else:
+            # These open packed bytes. Only where one occurs can a bytearray have been taken for
+            # bytes, so most values are not walked through.
             if (196 in payload or 197 in payload or 198 in payload) and _has_mutable_bytes(value):
                 payload = self._pack_strictly(value, 0)
-        # A checksum and encryption belong here, as another FORMAT.
         return FORMAT, payload
 
     def loads(self, blob: Blob) -> Any:
@@ -133,7 +134,6 @@ class Serializer:
         form, payload = blob
         if form != FORMAT:
             raise DamagedError(f"stored in an unknown format: {form!r}")
-        # A checksum is checked, and encryption undone, here.
         try:
             return unpackb(payload, ext_hook=self._decoder)
         except Exception as exc:
@@ -244,6 +244,7 @@ class Serializer:
         """Pack what the fast path did not, or say why it cannot be packed."""
         error = _take_raised()
         if error is not None:
+            # Not about the value: the strict path would only meet it again, or swallow a Ctrl-C.
             if isinstance(error, MemoryError) or not isinstance(error, Exception):
                 raise error
             if level and isinstance(error, UnserializableError):
@@ -266,6 +267,7 @@ class Serializer:
                 self._error_state(each, level, whole)
                 for each, whole in zip(chain.errors, chain.whole, strict=True)
             ]
+        # Most errors have no cause and no context: they are stored without the list of links.
         if chain.links != [_NO_LINKS]:
             return self._pack([*states[0], chain.links, states[1:]], level)
         return self._pack(states[0], level)

@@ -403,6 +403,8 @@ def pack_id(text: str) -> str | bytes:
             number = bytes.fromhex(text.replace("-", ""))
         except ValueError:
             return text
+        # Only if it comes back as it was: ids with capitals, or without their dashes in place, stay
+        # texts.
         if len(number) == 16 and _unpack_id(number) == text:
             return number
     return text

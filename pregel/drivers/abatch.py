@@ -95,6 +95,8 @@ class AsyncBatch(Batch[Job]):
                 worker.cancel()
 
     def _call_worker(self) -> None:
+        # One at a time: if the new worker's jobs never wait, it does them all, and no third is
+        # needed.
         if self._waiting and not self._coming and len(self._workers) < self._limit:
             self._coming = True
             worker = self._loop.create_task(self._work())
@@ -132,4 +134,5 @@ class AsyncBatch(Batch[Job]):
             self._done(job, error)
             self.ended.append(job)
             self._notice()
+        # The last waiting job may have been started by this worker: now the failure stops the rest.
         self._cancel_started(me)

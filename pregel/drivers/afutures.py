@@ -33,6 +33,7 @@ class AsyncCalls(Calls):
                 future = self._loop.create_task(self._awork(parent, child))
                 self._admit(parent, child, future)
             return future
+        # A plain function that was called from a thread stays there: the loop must not be held up.
         if not node.call.sync_missing:
             return super().start(parent, node, arguments)
         child, future = self._find(parent, node, arguments)
@@ -58,6 +59,7 @@ class AsyncCalls(Calls):
         else:
             await arun_steps(self._run_call(child, AWAITS))
         error = error_of(child)
+        # asyncio would let these out of the loop at once, before the run has stored anything.
         if isinstance(error, (KeyboardInterrupt, SystemExit)):
             raise Signal(error)
         if error is not None:

@@ -115,6 +115,7 @@ class AsyncDriver(Driver):
 
     async def abort_whole(self, error: BaseException) -> None:
         """`abort` to its end, even if this task is being cancelled."""
+        # An asyncio task of its own: a second cancellation would cut the saving short.
         keeping = asyncio.ensure_future(arun_steps(self.abort(error)))
         cancelled = False
         while not keeping.done():

@@ -29,6 +29,7 @@ class AsyncJournal(Journal):
 
     def record(self, entry: Save) -> Any:
         """`Journal.record`, from any thread: the loop's own saver methods store it."""
+        # On the loop itself: to wait here for the loop would be to wait for ever.
         if asyncio._get_running_loop() is self._loop:
             return super().record(entry)
         stored = asyncio.run_coroutine_threadsafe(self._record_on_loop(entry), self._loop)
@@ -62,6 +63,7 @@ class AsyncJournal(Journal):
                 await arun_steps(self._store_queued(entry))
             finally:
                 here.set_result(None)
+        # Shielded: the caller may be cancelled, but what a saver has begun is brought to its end.
         while not entry.done:
             await asyncio.shield(self._start_draining())
         if entry.error is not None:
@@ -69,6 +71,7 @@ class AsyncJournal(Journal):
 
     async def flush(self) -> None:
         """`Journal.flush` for coroutines."""
+        # Again, if others have come while this one waited.
         while self._queue:
             await asyncio.shield(self._start_draining())
         self.check()

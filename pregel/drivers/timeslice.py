@@ -33,8 +33,8 @@ class TimeSlices:
         """Until when (`monotonic`) a run that begins now may hold the loop.
 
         How long the loop has been held by others is unknown, so after a while without runs this
-        lies in the past:
-        a run gives way once too often rather than never, as a loop of short calls would.
+        lies in the past: a run gives way once too often rather than never, as a loop of short
+        calls would.
         """
         return min(monotonic() + self._length, self._ends)
 

@@ -55,19 +55,19 @@ class Options(TypedDict, total=False):
         stream_mode: one mode or several; see `StreamMode`.
         output_keys: the channels to show: a name for its bare value, or several for a dict.
         interrupt_before, interrupt_after: names of nodes to stop at, or "*"; None means those of
-        `compile`,
-            an empty list none.
+            `compile`, an empty list none.
         durability: "sync" (default), "async" or "exit": when each superstep is stored.
         control: a `RunControl`, to ask for a drain from outside.
         subgraphs: show the chunks of nested graphs too; each chunk then comes with its namespace.
         version: "v2" makes every chunk a dict of type, ns and data, and `invoke` return a
-        `GraphOutput`. executor: where the functions of nodes run that have no executor of their
-        own; see `StateGraph.compile`. observer: one more reader, called as each task starts and
-        ends, on the thread where that happens; it must not
-            raise. It takes no chunks, so it fits `invoke` too. What `visualize.watch` shows comes
-            from one.
+            `GraphOutput`.
+        executor: where the functions of nodes run that have no executor of their own; see
+            `StateGraph.compile`.
+        observer: one more reader, called as each task starts and ends, on the thread where that
+            happens; it must not raise. It takes no chunks, so it fits `invoke` too. What
+            `visualize.watch` shows comes from one.
         debug: refuse nodes that change their input in place, or do not; None as `compile(debug=)`
-        says.
+            says.
     """
 
     context: Any
@@ -162,6 +162,7 @@ def normalize(config: RunnableConfig | None) -> RunnableConfig:
     if rest:
         inside: Mapping[str, Any] = known.get("configurable", {})  # type: ignore[assignment]
         for key in rest:
+            # Neither can be preferred: two threads would be named, and one silently lost.
             if key in COORDINATES and inside.get(key, rest[key]) != rest[key]:
                 raise ValueError(
                     f"config: {key} must be given once, got {rest[key]!r} and, inside "
@@ -312,6 +313,7 @@ def inheritable(config: RunnableConfig) -> RunnableConfig:
     inherited = dict(config)
     inherited.pop("run_name", None)
     configurable = dict(config.get("configurable") or {})
+    # They say where the run around it stands; the nested one finds its own place.
     for key in ("checkpoint_id", "checkpoint_map", "checkpoint_ns"):
         configurable.pop(key, None)
     return {**inherited, "configurable": configurable}  # type: ignore[typeddict-item]

@@ -151,6 +151,7 @@ class Settings:
         context, durability = outer.context, outer.durability
         if call.context is not MISSING:
             context = graph.coerce_context(call.context)
+        # Nested graphs get the context of the run around them, so nothing is missing there.
         elif around is None and graph.context_schema is not None:
             warn_of_context(config)
         if call.durability is not None:
