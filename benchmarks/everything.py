@@ -7,6 +7,7 @@ from functools import partial
 
 import cases
 import chats
+import live_threads
 import memory
 import reads
 import stored
@@ -43,9 +44,14 @@ CASES: dict[str, Callable[[Engine], float]] = {
     "P15-speed": cases.p15_speed,
     "P16": stored.p16,
     "P16-tasks": stored.p16_tasks,
+    "P17": live_threads.p17,
+    "P18": live_threads.p18,
+    "P18-growth": live_threads.p18_growth,
+    "P20": live_threads.p20,
     "P21": chats.p21,
     "P21-long": chats.p21_long,
     "P21-file": chats.p21_file,
+    "P24": live_threads.p24,
     "P24-chats": chats.p24_chats,
     "P35": chats.p35,
     "P35-first": chats.p35_first,

@@ -436,6 +436,8 @@ FLOORS: dict[str, Callable[[], float]] = {
     "P4": p4,
     "P5": lambda: saved("normal"),
     "P6": lambda: saved("full"),
+    "P18": lambda: saved("normal"),
+    "P20": lambda: saved("full"),
     "P7": p7,
     "P7-wait": p7_wait,
     "P7-async": p7_async,
