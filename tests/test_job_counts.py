@@ -251,6 +251,24 @@ def test_a_claim_that_meets_another_does_not_lose_the_ends_beside_it(
     assert refused
 
 
+def test_a_notice_that_is_refused_does_not_lose_the_claims_beside_it(
+    postgres: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = []
+
+    def full(self: WorkerSession, stored: list[Any], rows: list[Any]) -> None:
+        refused.append(stored)
+        raise errors.ProgramLimitExceeded("too many notifications in the NOTIFY queue")
+
+    monkeypatch.setattr(WorkerSession, "_notify_ended", full)
+    graph = chain(1)
+    with Queue.from_conn_string(postgres, graph) as queue:
+        queue.submit_many([(f"t{number}", {"log": []}) for number in range(5)])
+        with working(graph, postgres, **ALONE):
+            until(lambda: queue.counts() == {"counted": {"done": 5}})
+    assert len(refused) == 5
+
+
 def test_statements_sent_together_are_one_transaction(postgres: str) -> None:
     insert, divide = "INSERT INTO numbers VALUES ($1::bigint) RETURNING n", "SELECT 1 / $1::bigint"
     with Patient.connect(postgres, autocommit=True) as connection:

@@ -251,7 +251,14 @@ class WorkerSession:
         end = (STATEMENTS["end"], rows, self.worker)
         claim = (STATEMENTS["claim_with_ends"], *self._claim_values(room))
         stored, found = self._wire.rows_together(end, claim)
-        self._notify_ended(stored, rows)
+        try:
+            self._notify_ended(stored, rows)
+        except Error as error:
+            assert self._connection is not None
+            if self._connection.closed:
+                raise
+            # The claims are made, and must not be lost with a notice that nobody relies on.
+            LOG.warning("those who wait for a job were not notified: %s", error)
         # The claim that came with the ends may have met a limit, which `_claim` looks up.
         return self._jobs(found) if found else self._claim(room)
 
