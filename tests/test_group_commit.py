@@ -335,7 +335,9 @@ def test_those_that_wait_for_a_saver_that_is_closed_are_told(tmp_path: Path) -> 
     assert all(isinstance(error, StorageError) and "closed" in str(error) for error in asyncio.run(go()))
 
 
-def test_many_live_runs_are_stored_in_few_transactions(saver: SqliteSaver) -> None:
+def test_many_live_runs_are_stored_in_few_transactions_and_few_hops_to_a_thread(
+    saver: SqliteSaver, monkeypatch: pytest.MonkeyPatch
+) -> None:
     steps, runs = 10, 100
 
     async def tick(state: Any) -> dict[str, int]:
@@ -350,8 +352,12 @@ def test_many_live_runs_are_stored_in_few_transactions(saver: SqliteSaver) -> No
         ended = await asyncio.gather(*(app.ainvoke({"n": 0}, config(number)) for number in range(runs)))
         assert ended == [{"n": steps}] * runs
 
+    hops: list[Any] = []  # each wakes a thread, and hands the interpreter lock to another core
+    submit = module.CallThreads.submit
+    monkeypatch.setattr(module.CallThreads, "submit", lambda self, job: hops.append(job) or submit(self, job))
     trace = Trace(saver)
     asyncio.run(go())
     stored = runs * (steps + 2)  # the input, START, the steps
     assert trace.counts["COMMIT"] <= stored / 20 + runs  # runs read before they begin, one transaction each
+    assert len(hops) <= stored / 20 + runs
     assert len(heads(path_of(saver))) == runs
