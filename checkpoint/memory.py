@@ -379,6 +379,7 @@ class InMemorySaver(BuiltinSaver):
                 raise ValueError(
                     f"thread {target!r} already exists: delete it first, or copy to another name"
                 )
+            # Rebuilt, not shared: records are replaced when one of the threads is pruned.
             copies = {name: rebuild(chain, chain.records) for name, chain in chains.items()}
             records = (record for chain in copies.values() for record in chain.records.values())
             for record in sorted(records, key=attrgetter("sequence")):
@@ -390,6 +391,7 @@ class InMemorySaver(BuiltinSaver):
         chains = self._threads[thread_id]
         if len(kept) < len(chains[checkpoint_ns].records):
             chains[checkpoint_ns] = rebuild(chains[checkpoint_ns], kept)
+        # Writes may wait for a checkpoint that comes later.
         if not chains[checkpoint_ns].records and not chains[checkpoint_ns].writes:
             del chains[checkpoint_ns]
         if not chains:

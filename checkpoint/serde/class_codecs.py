@@ -127,7 +127,7 @@ def is_bare_text(value: object) -> bool:
 
 
 def _elsewhere(_: Any) -> Any:
-    raise NotImplementedError("the serializer gives exceptions to stored_errors")
+    raise NotImplementedError("the serializer gives exceptions to error_codec")
 
 
 def _enum(cls: type[Enum]) -> Coders:
@@ -135,6 +135,7 @@ def _enum(cls: type[Enum]) -> Coders:
 
     def encode(member: Any) -> Any:
         name = member._name_
+        # By name: values may change from one version of a program to the next.
         if members.get(name) is member:
             return name
         if not isinstance(member, Flag):
@@ -162,6 +163,7 @@ def _namedtuple(cls: Any) -> Coders:
 
     def decode(state: Any) -> Any:
         whole = {**defaults, **_fields_in(state)}
+        # Not by the class: a `__new__` of the user's may check, count or change what it is given.
         return tuple.__new__(cls, [whole[name] for name in names])
 
     return encode, decode
@@ -279,6 +281,7 @@ def _pydantic(cls: Any) -> Coders:
             _check_fields_only(cls, value.__dict__.keys() - state.keys())
         if foreign:
             _check_fields_only(cls, [name for name in foreign if hasattr(value, name)])
+        # A model made by `model_construct` may lack fields; read back, it must lack them too.
         if len(state) < len(fields):
             state[_UNSET] = [name for name in fields if name not in state]
         state[_SET] = sorted(value.__pydantic_fields_set__)

@@ -65,6 +65,7 @@ _ABSENT = object()
 def describe(error: BaseException, key: str) -> list[Any]:
     """What is always stored: [key of the type, message, notes]."""
     notes = getattr(error, "__notes__", ())
+    # Stored again it stays what it was at first, not a StoredError of a StoredError.
     if isinstance(error, StoredError):
         return [error.type_name, error.message, _texts(notes)]
     return [key, *_texts([error]), _texts(notes)]
@@ -77,6 +78,7 @@ def parts_of(error: BaseException) -> list[Any]:
         TypeError: made again from these, it would not be the same.
     """
     args = list(error.args)
+    # OSError takes its file names out of `args`; given back, they make an equal one.
     if isinstance(error, OSError) and error.filename is not None and len(args) == 2:
         args.append(error.filename)
         if error.filename2 is not None:
@@ -98,6 +100,7 @@ def parts_of(error: BaseException) -> list[Any]:
     for name, slot in _hidden_slots(cls).items():
         held = _read_slot(slot, error)
         if not _equal(held, _read_slot(slot, bare)):
+            # The form has no way to say that an attribute is missing which a new one has.
             if held is _ABSENT:
                 raise TypeError(f"its {name} was deleted")
             hidden[name] = held
@@ -157,6 +160,7 @@ def _read_slot(slot: MemberDescriptorType, error: BaseException) -> Any:
 def _equal(one: Any, two: Any) -> bool:
     if type(one) in (tuple, list) and type(one) is type(two):
         return len(one) == len(two) and all(map(_equal, one, two))
+    # By type too: 1 == True. And a foreign `==` may give something that is not a bool.
     return one is two or (type(one) is type(two) and bool(one == two))
 
 
@@ -234,9 +238,12 @@ class ErrorChain:
         self.whole: list[bool] = []
         self.links: list[list[Any]] = []
         places = {id(error): 0}
+        # The outermost begins to count; errors inside errors share its allowance.
         if not _open_errors.open:
             _open_errors.left = MOST_ERRORS
         for each in self.errors:  # which grows
+            # An error that is being stored further out is named only, or the two would hold each
+            # other for ever.
             is_whole = id(each) not in _open_errors.open and (
                 each is error or _open_errors.left > 0
             )

@@ -116,6 +116,7 @@ class Registry:
         """Know what another registry was told itself, where this one knows nothing under the same
         key."""
         for key, codec in tuple(other._by_key.items()):
+            # What this one was told itself goes first.
             if self.find_named(key) is None:
                 self._add(codec)
         self._bases += [base for base in other._bases if base not in self._bases]
@@ -123,6 +124,8 @@ class Registry:
     def _add(self, codec: Codec) -> None:
         replaced = self._by_key.get(codec.key)
         if replaced is not None and replaced.cls is not codec.cls:
+            # Its key means the new class from now on, so an old instance would come back as a new
+            # one.
             self._by_type.pop(replaced.cls, None)
         self._by_key[codec.key] = codec
         self._by_type[codec.cls] = codec

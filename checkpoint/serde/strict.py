@@ -71,6 +71,7 @@ class StrictEncoder:
             return value if _is_text(value) else self._ext(TEXT, kind, value)
         if id(value) in self._open:
             raise self._refusal(f"cannot store {name_of(value)}: it contains itself")
+        # The unpacker has a limit of its own: what it could not read again is refused now.
         if self._levels >= _MAX_LEVELS:
             raise self._refusal(f"cannot store {name_of(value)}: {TOO_DEEP}")
         self._open.add(id(value))

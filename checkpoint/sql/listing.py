@@ -73,6 +73,7 @@ class ListingCheck:
             namespace = self._namespaces[id]
             key = namespace.key(integrity)
             now = find_row(session, namespace, child, key) if child else None
+            # The child was forgotten or given another parent since: then nothing is owed.
             if now is None or now.parent_id != checkpoint_id:
                 continue
             parent = find_row(session, namespace, checkpoint_id, key)

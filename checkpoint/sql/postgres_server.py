@@ -210,6 +210,8 @@ class Server:
             if self._ready:
                 return
             self._check_usable()
+            # A connection or pool that was handed in works already, so a wrong password cannot be
+            # the question.
             if self._own is None:
                 with self._connection() as connection:
                     self._migrate(connection)
@@ -250,6 +252,7 @@ class Server:
                 f"the tables of {self._part} must be of version {newest} or lower, got {version}: "
                 "a newer stategraph made them. Update stategraph"
             )
+        # Before any lock: most starts change nothing, and the role may not be allowed to.
         if version == newest:
             return
         try:
@@ -269,6 +272,7 @@ class Server:
                 continue  # another made it at this very moment, and has by now
         with transaction(wire, write=True):
             wire.run(_LOCK)
+            # Read again under the lock: another process may have done it meanwhile.
             done = wire.rows(_MIGRATED, self._part)[0][0]
             for version, statements in enumerate(self._migrations, 1):
                 if version > done:
@@ -279,6 +283,7 @@ class Server:
     def close(self) -> None:
         """Close the connections that were opened here. Nothing can be done with it afterwards."""
         self._closed = True
+        # In the child of a fork the sockets are the parent's: to close them would end its sessions.
         if self._own is not None and self._process == os.getpid():
             self._own.close()
 
@@ -411,6 +416,7 @@ class Server:
 
     def _translate(self, error: Error, connection: Connection[Any]) -> StorageError:
         text = (error.diag.message_primary or str(error)).strip()
+        # Late: the statement may still be at work, so neither outcome can be told.
         if isinstance(error, LateError):
             self._lost = monotonic()
             return ConnectionLostError(f"{text}. {_UNKNOWN}", late=True)

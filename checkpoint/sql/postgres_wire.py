@@ -106,6 +106,7 @@ class Wire:
         return self._open_cursor().execute(statement, bind(values), binary=True)
 
     def _open_cursor(self) -> RawCursor[Any]:
+        # Made late: what is prepared needs no cursor of psycopg's.
         if self._cursor is None:
             self._cursor = RawCursor(self.connection)
             make_rows = self._make_rows
@@ -251,11 +252,12 @@ def _backend(connection: Connection[Any]) -> int:
 
 
 def is_proven(connection: Connection[Any], lost: float, seconds: float) -> bool:
-    """`alive`; a connection that is older than the last loss of another one is asked, for so many
-    seconds. Of a server that lost its power nobody heard, so that all idle connections look as if
-    they were alive."""
+    """`is_alive`; a connection that is older than the last loss of another one is asked, for so
+    many seconds. Of a server that lost its power nobody heard, so that all idle connections look as
+    if they were alive."""
     if not isinstance(connection, Patient) or connection.proved > lost:
         return is_alive(connection)
+    # A dead server must not use up the whole time: another connection may still be found.
     patience, connection.patience = connection.patience, max(0.1, seconds)
     found = is_alive(connection, ask=True)
     connection.patience, connection.proved = patience, monotonic()

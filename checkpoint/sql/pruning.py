@@ -38,6 +38,7 @@ def choose_by_limits(
     these."""
 
     def choose(rows: Sequence[tuple[CheckpointRow, CheckpointBody]]) -> Collection[str]:
+        # The newest decides: a nested graph goes with the last checkpoint in which it ran.
         parents = loads(rows[-1][1].metadata).get("parents", {}) if rows else {}
         made = [(row.checkpoint_id, body.ts) for row, body in rows]
         left = limits.choose_kept(checkpoint_ns, made, parents, kept)

@@ -161,6 +161,8 @@ def read_checkpoint(
     if not chain:
         return None
     wanted = checkpoint_id or namespace.head_id
+    # An index of the database may be damaged as well as a row: what it leads to is held against the
+    # names.
     if chain[0].namespace_id != namespace.id or chain[0].checkpoint_id != wanted:
         raise key.damage_error(f"another checkpoint is stored in place of {wanted!r}")
     state, body = materialize(key, chain)
@@ -259,6 +261,7 @@ def read_next(
             passed over.
     """
     this, key = found.row, found.state.key
+    # Nothing came after the head, so nothing can hold what its tasks wrote.
     if this.seq == namespace.head:
         return
     rows = session.rows("next", namespace.id, this.seq)

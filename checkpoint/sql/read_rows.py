@@ -168,6 +168,7 @@ def read_writes(
     """
     batches = list(read_batches(key, checkpoint_id, rows))
     if after is not None and after.parent_writes:
+        # At its place in time: of two writes to one place the first counts.
         batches.insert(after.parent_revision or 0, restore_tails(key, after))
     return [task for batch in batches for task in batch]
 

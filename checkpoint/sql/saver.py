@@ -191,6 +191,7 @@ class SqlSaver(SqlReader):
         """Add to what is recorded beside a checkpoint; how often that has been done now."""
         is_head = namespace.head_id == checkpoint_id
         position: int = namespace.revision
+        # Only the head's count stands in the namespace's row; for others the rows are counted.
         if not is_head:
             ((position,),) = session.rows("count_writes", namespace.id, checkpoint_id)
         data = pack_writes(namespace.key(self._integrity), checkpoint_id, position, writes)
@@ -266,6 +267,7 @@ class SqlSaver(SqlReader):
             commit, builds_on = diff_checkpoint(
                 where, parent, checkpoint, metadata, new_versions, self._dumps
             )
+            # It holds everything, so an empty state is the one that its rows build on.
             if not builds_on:
                 state = MaterializedState(state.key, namespace.id)
             rows = build_rows(state, commit, encoded)
@@ -273,6 +275,7 @@ class SqlSaver(SqlReader):
                 self._drop_replaced(session, namespace, id)
             seq = self._insert(session, namespace.id, rows)
             set_head(session, namespace.id, seq, id)  # writes may have come before it
+        # The head was moved from outside: the state that a run holds is no longer the head's.
         self._outdate_state(thread_id, checkpoint_ns)
         return address(thread_id, checkpoint_ns, id)
 
@@ -382,6 +385,8 @@ class SqlSaver(SqlReader):
             found.update(
                 each.thread_id
                 for each in page
+                # A nested graph's history may go with the checkpoint around it, however short it
+                # is.
                 if each.size > limits.least_kept or NS_END in each.checkpoint_ns
             )
             if len(page) < NAMESPACES_AT_ONCE:
@@ -396,6 +401,7 @@ class SqlSaver(SqlReader):
         deadline = monotonic() + STEP_SECONDS
         try:
             with self._session(write=True) as session:
+                # At least one, or a slow database would never get anywhere.
                 while waiting and (not some or monotonic() < deadline):
                     some.append(waiting.popleft())
                     self._prune_thread(session, some[-1], limits)

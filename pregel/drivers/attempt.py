@@ -2,6 +2,11 @@
 signals.
 
 Written once, as procedures for threads and for asyncio. Outcomes are noted on the task.
+
+Theory of operation, from the inside out: the call of the node, its deadline, the check of its
+input, the cache, the retries. So every attempt has the whole time, what was cached has passed the
+check, and what failed is never cached. The first attempt is made by the drivers themselves, without
+any of these where a node has no policies; `recover` comes in only once it has raised.
 """
 
 from __future__ import annotations

@@ -127,6 +127,8 @@ def side_by_side(
         yield batch.abandon()
         raise
     yield batch.join()
+    # Ctrl-C before all others; else the first in order, so that the same batch raises the same
+    # error.
     for position in sorted(errors, key=lambda each: (not wants_out(errors[each]), each)):
         if not (keep_errors and isinstance(errors[position], Exception)):
             raise errors[position]

@@ -86,6 +86,8 @@ class Calls:
             future = None
             if digest is not None:
                 child.carry_id(call_id(parent, node, digest))
+                # An earlier attempt of the parent may have begun this very call, and it may still
+                # be at work.
                 made = child.id in self._made
                 future = self._made_before(child) if made else self._find_recorded(child)
             current.calls.append(future)

@@ -147,6 +147,8 @@ class ThreadBatch(Batch[Job]):
                 job = waiting.popleft()
             except IndexError:
                 break
+            # Called before the job runs, for it may block; but one at a time, so that quick jobs
+            # call no third.
             if waiting and not self._coming and self._workers < self._limit:
                 self._call_worker()
             error: BaseException | None = None

@@ -3,6 +3,11 @@
 It asks for effects and never performs one: no await, no thread, no I/O. A driver fills each
 effect's answer slots and resumes it; a driver that fails throws the exception in here, so that what
 was done is still kept.
+
+Theory of operation: only `_end_superstep` moves the state, as the last thing. So wherever a run
+ends before that, the state is the one of the last commit, and what tasks have done stands beside it
+as records. A superstep that fails or pauses leaves by `_end_badly`, one that is cut short by
+`_end_by_force`; both store first, since a later call goes on from what is stored and nothing else.
 """
 
 from __future__ import annotations

@@ -3,6 +3,12 @@ updates applied.
 
 Part of the loop, before its first superstep and after its last: generators that ask for effects and
 perform none.
+
+Theory of operation: an answer goes from the call to the claim, from there to the task that asks,
+and with that to the record of the task. The claim is stored by compare-and-swap before any node
+runs, so of several calls one goes on. What a task was given is recorded together with what it did,
+so no crash comes between the two. After a crash an answer may stand in the claim and in a record;
+the record counts (`find_undelivered`), so it is never given twice.
 """
 
 from __future__ import annotations

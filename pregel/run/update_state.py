@@ -2,6 +2,11 @@
 
 A second generator for the same drivers: the writers of the named node run over the given values,
 its body does not.
+
+Theory of operation: an update ends the open superstep for the tasks that it stands for, and for
+those that have finished; the others stay pending. One that stands for no pending task replaces all
+that was pending. Tasks to which it leads again go on under their old ids (`OpenWork`), so that a
+person who has a question on the screen can still answer it.
 """
 
 from __future__ import annotations

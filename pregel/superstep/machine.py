@@ -3,6 +3,12 @@
 No await, no lock, no clock, no saver: give it the same writes and it makes the same history. Work
 follows what changed: the channels written, the nodes they trigger, the few channels that react to
 an empty step.
+
+Theory of operation: a channel that changes gets a version, the tick of its superstep. A node is due
+if one of its triggers has a newer version than the node had seen when it last ran; `apply` notes
+what its tasks have seen, so no change triggers a node twice. Both tables are stored. So a machine
+that was loaded plans the same tasks as the one that stored it, with the same ids (made of
+checkpoint and path), and by these the records of an unfinished superstep find their tasks.
 """
 
 from __future__ import annotations
