@@ -297,13 +297,8 @@ class SqlSaver(SqlReader):
         check_names(thread_id)
         with self._session(write=True) as session:
             for namespace in lock_namespaces(session, str(thread_id)):
-                for statement in (
-                    "forget_values",
-                    "forget_writes",
-                    "forget_rows",
-                    "drop_namespace",
-                ):
-                    session.run(statement, namespace.id)
+                for forget in ("forget_values", "forget_writes", "forget_rows", "drop_namespace"):
+                    session.run(forget, namespace.id)
                 self._outdate_state(namespace.thread_id, namespace.checkpoint_ns)
 
     def delete_for_runs(self, run_ids: Collection[str]) -> None:
@@ -385,8 +380,7 @@ class SqlSaver(SqlReader):
             found.update(
                 each.thread_id
                 for each in page
-                # A nested graph's history may go with the checkpoint around it, however short it
-                # is.
+                # A nested graph's history may go with the checkpoint around it.
                 if each.size > limits.least_kept or NS_END in each.checkpoint_ns
             )
             if len(page) < NAMESPACES_AT_ONCE:
