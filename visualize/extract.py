@@ -62,15 +62,28 @@ def extract(app: CompiledGraph, xray: bool | int = False) -> GraphModel:
         raise ValueError(f"xray must be False, True or a number of levels, got {xray!r}")
     found = _Extraction()
     found.add_graph(app, "", levels, (app.program,))
-    edges = [edge._replace(label=visible(edge.label)) for edge in _merge(found.edges)]
+    edges = [_draw_edge(edge) for edge in _merge(found.edges)]
     reached = found.find_reached(edges)
     nodes: list[GraphNode] = []
     clusters: list[GraphNode] = []
     for node in found.nodes:
         is_cluster = node.kind == "cluster"
-        drawn = node._replace(label=visible(node.label), reached=is_cluster or node.id in reached)
+        drawn = _draw_node(node, is_cluster or node.id in reached)
         (clusters if is_cluster else nodes).append(drawn)
     return GraphModel(visible(app.program.name), tuple(nodes), tuple(edges), tuple(clusters))
+
+
+def _draw_edge(edge: GraphEdge) -> GraphEdge:
+    """The edge with a label that can be shown; mostly itself (benchmark P39-graph)."""
+    label = visible(edge.label) if edge.label else ""
+    return edge if label == edge.label else edge._replace(label=label)
+
+
+def _draw_node(node: GraphNode, reached: bool) -> GraphNode:
+    """The same for a node, marked if nothing leads to it."""
+    label = visible(node.label)
+    same = label == node.label and reached == node.reached
+    return node if same else node._replace(label=label, reached=reached)
 
 
 class _Extraction:
@@ -101,10 +114,9 @@ class _Extraction:
                 nested = _list_nested(app.program, name, above) if levels else {}
                 shown = _build_node(app, node, inside)
                 self.nodes.append(shown._replace(kind="cluster") if nested else shown)
-                holders[name] = []
                 for key, graph in nested.items():
                     holder = join_id(inside, key)
-                    holders[name].append(holder)
+                    holders.setdefault(name, []).append(holder)
                     if key != name:
                         inner = shown._replace(id=holder, label=key, kind="cluster")
                         self.nodes.append(inner._replace(inside=shown.id))
@@ -126,6 +138,9 @@ class _Extraction:
 
     def _add_edge(self, edge: GraphEdge, inside: str, holders: dict[str, list[str]]) -> None:
         """Add an edge, which leads to the start inside a cluster and from the end inside it."""
+        if not inside and not holders.get(edge.source) and not holders.get(edge.target):
+            self.edges.append(edge)
+            return
         sources, targets = [join_id(inside, edge.source)], [join_id(inside, edge.target)]
         # What fails does not come to the end of the graph inside it.
         if holders.get(edge.source) and edge.kind != "error":
@@ -213,7 +228,7 @@ def _merge(edges: Iterable[GraphEdge]) -> list[GraphEdge]:
     for edge in edges:
         key = edge[:3]
         known = found.setdefault(key, edge)
-        if edge.label and edge.label not in known.label.split(" / "):
+        if known is not edge and edge.label and edge.label not in known.label.split(" / "):
             found[key] = known._replace(label=" / ".join(filter(None, (known.label, edge.label))))
     return list(found.values())
 
@@ -242,7 +257,9 @@ def _list_state_edges(program: Program, spec: GraphSpec) -> Iterator[GraphEdge]:
         return order[edge.target] if edge.kind == "plain" else len(order)
 
     for name, node in program.nodes.items():
-        mine = sorted(_list_written(node), key=place)
+        mine = list(_list_written(node))
+        if len(mine) > 1:
+            mine.sort(key=place)
         goes_to = destinations.get(name, {})
         mine += [GraphEdge(name, end, "goto", label) for end, label in goes_to.items()]
         mine += [
