@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from itertools import pairwise
-from time import process_time
+from time import process_time, sleep
 from typing import Annotated, Any, NamedTuple, TypedDict
 
 import fresh
@@ -151,6 +151,40 @@ def p11_build(e: Engine) -> float:
 def p11_step(e: Engine) -> float:
     app, config = loop(e, sizes.STEPS, others=sizes.NODES - 1).compile(), limit(sizes.STEPS)
     return best(lambda: app.invoke({"n": 0}, config), sizes.STEPS)
+
+
+def p39_graph(e: Engine) -> float:
+    """Seconds for the drawing's model of a chain."""
+    graph = e.StateGraph(TypedDict("Chain", {"n": int}))  # type: ignore[operator]
+    names = [f"n{n}" for n in range(sizes.CHAIN)]
+    for name in names:
+        graph.add_node(name, lambda state: {})
+    for first, second in pairwise([e.START, *names]):
+        graph.add_edge(first, second)
+    app = graph.compile()
+    return best(app.get_graph, 1)
+
+
+def p39_held(e: Engine) -> float:
+    """How many chunks a node has sent while its reader, who has taken one, sleeps."""
+    sent = 0
+
+    def say(state: Any, writer: Any) -> dict[str, Any]:
+        nonlocal sent
+        for _ in range(sizes.SAID):
+            sent += 1
+            writer("words")
+        return {}
+
+    graph = e.StateGraph(TypedDict("Said", {"n": int}))  # type: ignore[operator]
+    app = graph.add_node("say", say).add_edge(e.START, "say").compile()
+    chunks = app.stream({"n": 0}, stream_mode="custom")
+    next(chunks)
+    sleep(0.5)
+    held = sent
+    for _ in chunks:
+        pass
+    return float(held)
 
 
 # -- a long run ------------------------------------------------------------------------------------

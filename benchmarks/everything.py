@@ -57,6 +57,8 @@ CASES: dict[str, Callable[[Engine], float]] = {
     "P35-first": chats.p35_first,
     "P35-file": chats.p35_file,
     "P37": chats.p37,
+    "P39-graph": cases.p39_graph,
+    "P39-held": cases.p39_held,
     **{name: partial(fleet, name) for name in ("P28-1", "P28-3", "P36-1", "P36-3", "P36-exit")},
     "P22-state": reads.p22_state,
     "P22-history": reads.p22_history,

@@ -128,6 +128,8 @@ CASES = {
     "P26-help": Case(
         "python -m stategraph --help", Goal("value", 200, 160, 1.6, 1.25), "ms", ("ours", "floor")
     ),
+    "P39-graph": Case("get_graph() of a chain of 10,000", Goal("value", 0.2), "s", ALONE),
+    "P39-held": Case("chunks held for a reader who sleeps", Goal("value", 1000), "", ALONE),
     "P28-1": Case("a job of 1 node, one worker", Goal("value", 4, None, None, 1.3), "ms", FLEET),
     "P28-3": Case("a job of 3 nodes", Goal("value", 5.6, None, None, 1.3), "ms", FLEET),
     "P36-1": Case("the first's processor time", Goal("value", 3, None, None, 1.5), "ms", FLEET),

@@ -49,6 +49,10 @@ FINISHED = 8 if QUICK else 32
 """Chats of P24."""
 CHUNKS = 100 if QUICK else 300
 """Tokens of P37."""
+CHAIN = 1_000 if QUICK else 10_000
+"""Nodes of the drawing of P39."""
+SAID = 10_000 if QUICK else 100_000
+"""Chunks of a node of P39."""
 
 GROWN = 300 if QUICK else 1_000
 """Supersteps of the thread that P22 reads."""

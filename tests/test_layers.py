@@ -61,7 +61,7 @@ PREGEL = """
     run.open_tasks
     run.update_state
     run.loop
-    drivers.forks drivers.timeslice drivers.steps
+    drivers.forks drivers.timeslice drivers.steps drivers.backpressure drivers.abackpressure
     drivers.batch
     drivers.pool
     drivers.journal

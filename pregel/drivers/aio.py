@@ -22,6 +22,7 @@ from .abatch import AsyncBatch
 from .afutures import AsyncCalls
 from .ajournal import AsyncJournal
 from .awaits import AWAITS, arun_task, in_context
+from .backpressure import hold_writer
 from .driver import Driver, ReaderLeft
 from .pool import MAX_THREADS
 from .steps import PAUSE, arun_steps
@@ -67,11 +68,14 @@ def note_nested_run(task: Task) -> asyncio.Future[None]:
 async def stream(run: Run) -> AsyncGenerator[Any, None]:
     """Carry a run through, handing over each chunk before anything further is done."""
     driver = AsyncDriver(run)
-    steps, chunks = driver.advance(), run.output.open(driver.wake)
+    output = run.output
+    steps, chunks = driver.advance(), output.open(driver.wake, hold_writer)
     try:
         while await arun_steps(steps) is PAUSE:
             while chunks:
                 yield chunks.popleft()
+                if output.waiting:
+                    output.release()
                 if monotonic() > driver.slice_end:  # the reader may never wait either
                     driver.slice_end = await driver.slices.give_way()
     except GeneratorExit:
@@ -83,6 +87,7 @@ async def stream(run: Run) -> AsyncGenerator[Any, None]:
             yield chunks.popleft()
         _end_quietly(error)
         raise
+    output.close()
     while chunks:
         yield chunks.popleft()
         if monotonic() > driver.slice_end:

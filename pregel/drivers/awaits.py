@@ -16,6 +16,7 @@ from ..errors import GraphBubbleUp
 from ..runtime import RUNNING
 from ..superstep.outcome import failure_of
 from ..superstep.task import Task
+from .abackpressure import keep_pace
 from .attempt import attempt_with_policies, join_calls, receive_signal, recover
 from .forks import FORKS, end_child
 from .pool import POOL
@@ -51,7 +52,11 @@ async def aattempt(task: Task) -> None:
     try:
         given = {name: get(task) for name, get in call.inject} if call.inject is not None else {}
         if call.coro is not None:
-            result = await call.coro(task.input, **given)
+            work = call.coro(task.input, **given)
+            outputs = task.run.output.live_outputs
+            if outputs and isinstance(work, Coroutine):
+                work = keep_pace(task, work, outputs)
+            result = await work
         elif call.inline:
             result = call.sync(task.input, **given)
         else:

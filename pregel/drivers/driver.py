@@ -176,6 +176,7 @@ class Driver:
         """Cut the run short: cancel what is under way, and return the procedure by which it
         ends."""
         self._run.cancel()
+        self._run.output.close()
         if self._batch is not None:
             self._batch.cancel()
         return self._end_by(error)

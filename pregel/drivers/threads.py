@@ -11,6 +11,7 @@ from ..run.effects import Effects
 from ..run.run import Run
 from ..superstep.task import Task
 from . import batch
+from .backpressure import hold_writer
 from .driver import Driver, ReaderLeft
 from .futures import Calls
 from .journal import Journal
@@ -32,11 +33,14 @@ def drive(run: Run, effects: Effects | None = None) -> None:
 def stream(run: Run) -> Iterator[Any]:
     """Carry a run through, handing over each chunk before anything further is done."""
     driver = ThreadDriver(run)
-    steps, chunks = driver.advance(), run.output.open(driver.wake)
+    output = run.output
+    steps, chunks = driver.advance(), output.open(driver.wake, hold_writer)
     try:
         while run_steps(steps) is PAUSE:
             while chunks:
                 yield chunks.popleft()
+                if output.waiting:
+                    output.release()
     except GeneratorExit:
         run_steps(driver.abort(ReaderLeft()))
         raise
@@ -45,6 +49,7 @@ def stream(run: Run) -> Iterator[Any]:
         while chunks:
             yield chunks.popleft()
         raise
+    output.close()
     while chunks:
         yield chunks.popleft()
 

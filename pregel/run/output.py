@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from contextlib import suppress
+from typing import Any, Final
 
 from ..program.program import Program
 from ..superstep.machine import Machine
@@ -12,6 +13,9 @@ from ..types import Interrupt, Selection, StreamMode
 from .checks import check_keys
 from .config import Call
 from .stream import Envelope, Stream, read_modes
+
+MOST_WAITING: Final = 256
+"""Chunks that wait for their reader before those who send more wait for it, too."""
 
 
 class Output:
@@ -21,6 +25,10 @@ class Output:
         keys: the channels that make up the result.
         streams: where chunks go; empty if nobody reads.
         chunks: what the driver has not handed over yet.
+        waiting: what lets each go on who waits until the reader has taken chunks.
+        closed: the reader takes no more, or is given the rest at once: nobody waits for it.
+        live_outputs: those to whose readers tasks of this run send while they run; `around`: those
+            of the run around it, if its readers see this one, too.
         wake: tells a driver that waits for tasks that a chunk is there.
         live: chunks may come while a node runs, so no node may hold up the reader's thread.
         questions: what the run has paused for, `()` at a breakpoint; None if it has not paused.
@@ -28,12 +36,18 @@ class Output:
     """
 
     __slots__ = (
-        "_key_set", "_program", "_view", "chunks", "keeps_view", "keys", "live", "only_asked",
-        "questions", "streams", "viewed", "wake",
+        "_hold", "_key_set", "_program", "_view", "chunks", "closed", "keeps_view", "keys", "live",
+        "live_outputs", "only_asked", "questions", "streams", "viewed", "waiting", "wake",
     )  # fmt: skip
 
     def __init__(
-        self, program: Program, call: Call, streams: tuple[Stream, ...], *, live: bool
+        self,
+        program: Program,
+        call: Call,
+        streams: tuple[Stream, ...],
+        *,
+        live: bool,
+        around: Output | None = None,
     ) -> None:
         self._program = program
         self.keys: Selection = program.outputs
@@ -43,7 +57,13 @@ class Output:
             self.select(check_keys(program, call.output_keys))
         self.streams = streams if call.observer is None else (*streams, call.observer)
         self.chunks: deque[Any] = deque()
+        self.waiting: list[Callable[[], None]] = []
+        self.closed = False
+        self.live_outputs: tuple[Output, ...] = ()
+        if around is not None and streams:
+            self.live_outputs = around.live_outputs
         self.wake: Callable[[], None] = _nobody_waits
+        self._hold: Callable[[Output], None] = _never_hold
         self.live = live
         self.questions: tuple[Interrupt, ...] | None = None
         self.only_asked = False
@@ -62,20 +82,49 @@ class Output:
         own = Stream(read_modes(modes), envelope, self._hand_over, self.keys)
         self.streams = (*self.streams, own)
         self.live = self.live or own.live or self._program.eager
+        if self.live:
+            self.live_outputs = (*self.live_outputs, self)
 
-    def open(self, wake: Callable[[], None]) -> deque[Any]:
-        """The queue from which the driver takes chunks; `wake` is called when one is there."""
-        self.wake = wake
+    def open(self, wake: Callable[[], None], hold: Callable[[Output], None]) -> deque[Any]:
+        """The queue from which the driver takes chunks.
+
+        Args:
+            wake: called when a chunk is there.
+            hold: called when too many are there, by whoever has sent one.
+        """
+        self.wake, self._hold = wake, hold
         return self.chunks
 
     def drop_chunks(self) -> None:
         """Show nobody what waits to be handed over: a superstep that could not be stored, or the
         rest of a run that ends at once."""
         self.chunks.clear()
+        self.release()
 
     def _hand_over(self, chunk: Any) -> None:
         self.chunks.append(chunk)
         self.wake()
+        if len(self.chunks) > MOST_WAITING:
+            self._hold(self)
+
+    def must_wait(self, go_on: Callable[[], None]) -> bool:
+        """Whether who sends chunks must wait for the reader, until `go_on` is called. It may be
+        called otherwise, too, on any thread."""
+        # First noted, then looked: a reader that takes chunks in between calls it.
+        self.waiting.append(go_on)
+        return len(self.chunks) > MOST_WAITING and not self.closed
+
+    def release(self) -> None:
+        """The reader has taken chunks: if half of them are gone, let those go on who wait."""
+        if self.closed or len(self.chunks) <= MOST_WAITING // 2:
+            with suppress(IndexError):
+                while True:
+                    self.waiting.pop()()
+
+    def close(self) -> None:
+        """Nobody waits for the reader any longer."""
+        self.closed = True
+        self.release()
 
     def show_values(self, machine: Machine) -> None:
         """Show the state to readers; keep it if the result may be gone by the end of the call."""
@@ -102,6 +151,10 @@ class Output:
         if value == {} and not isinstance(self.keys, str):
             return None  # none of several channels holds a value
         return value
+
+
+def _never_hold(_: Output) -> None:
+    """No reader is there."""
 
 
 def _nobody_waits() -> None:

@@ -114,7 +114,11 @@ class Run:
         self.replay: Final[Replay] = Replay(None if around is None else around.replay, thread)
         streams = () if around is None else self._streams_around(around)
         self.output: Final[Output] = Output(
-            self.program, call, streams, live=graph.step_timeout is not None
+            self.program,
+            call,
+            streams,
+            live=graph.step_timeout is not None,
+            around=None if around is None else around.output,
         )
         self.machine: Machine = None  # type: ignore[assignment]  # the loop loads it
         self.journal: Any = None

@@ -145,6 +145,7 @@ class Readers(Protocol):
     Attributes:
         streams: where chunks go; empty if nobody reads.
         chunks: those that were not handed over yet.
+        live_outputs: where tasks send chunks while they run.
     """
 
     @property
@@ -152,6 +153,9 @@ class Readers(Protocol):
 
     @property
     def chunks(self) -> Any: ...
+
+    @property
+    def live_outputs(self) -> Any: ...
 
 
 class Records(Protocol):

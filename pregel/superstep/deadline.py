@@ -3,6 +3,7 @@ given."""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from math import inf
@@ -13,7 +14,10 @@ from ..types import TimeoutPolicy
 
 NO_LIMIT = TimeoutPolicy()
 QUEUED_SECONDS = 0.05
-"""Seconds between two looks at an attempt that is queued by its executor."""
+"""Seconds between two looks at an attempt that is queued by its executor, or waits for a reader."""
+
+
+_pausing = threading.Lock()
 
 
 class Deadline:
@@ -25,7 +29,10 @@ class Deadline:
         clock: seconds on a clock that does not step back.
     """
 
-    __slots__ = ("_abandoned", "_above", "_clock", "_policy", "_queued", "_sign", "_started")
+    __slots__ = (
+        "_abandoned", "_above", "_clock", "_paused", "_paused_at", "_policy", "_queued", "_sign",
+        "_started",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -38,6 +45,8 @@ class Deadline:
         self._clock = clock
         self._started = self._sign = clock()
         self._queued = False
+        self._paused = 0
+        self._paused_at = 0.0
         self._abandoned = False
 
     @property
@@ -80,9 +89,31 @@ class Deadline:
         self._started = self._sign = self._clock()
         self._queued = False
 
+    def pause(self) -> None:
+        """The attempt waits for the reader of its stream: that counts neither for it nor for those
+        around it. Its threads may wait side by side."""
+        with _pausing:
+            if not self._paused:
+                self._paused_at = self._clock()
+            self._paused += 1
+        if self._above is not None:
+            self._above.pause()
+
+    def resume(self) -> None:
+        """One that waited for the reader goes on."""
+        with _pausing:
+            self._paused -= 1
+            if not self._paused:
+                now = self._clock()
+                waited = now - self._paused_at
+                self._started += waited
+                self._sign = min(self._sign + waited, now)
+        if self._above is not None:
+            self._above.resume()
+
     def remaining(self) -> float:
         """Seconds until the nearer limit; zero or less once it is hit."""
-        return QUEUED_SECONDS if self._queued else min(self._limits())[0]
+        return QUEUED_SECONDS if self._queued or self._paused else min(self._limits())[0]
 
     def error(self, node: str) -> NodeTimeoutError:
         """What to raise for the limit that was hit."""

@@ -1,0 +1,302 @@
+"""A stream holds a bounded number of chunks: nodes wait for a reader that does not keep up, and for nobody who left."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import operator
+import threading
+from collections.abc import Callable
+from typing import Annotated, Any, TypedDict
+
+import pytest
+
+from stategraph import START, InMemorySaver, StateGraph
+from stategraph.graph import astream_text, stream_text
+from stategraph.pregel.errors import NodeTimeoutError
+from stategraph.pregel.run.output import MOST_WAITING
+from stategraph.pregel.types import RetryPolicy, TimeoutPolicy
+
+MANY = 5 * MOST_WAITING
+SOON = 20.0
+"""Seconds after which a test that hangs fails."""
+THREAD = {"configurable": {"thread_id": "1"}}
+
+
+class State(TypedDict, total=False):
+    done: Annotated[list[str], operator.add]
+
+
+class Says:
+    """A node that says `MANY` things, and how many it has said."""
+
+    def __init__(self) -> None:
+        self.said = 0
+        self.held = threading.Event()
+        self.ended = threading.Event()
+
+    def note(self) -> None:
+        self.said += 1
+        if self.said == MOST_WAITING + 1:  # one was taken
+            self.held.set()
+
+    def function(self, state: State, writer: Any) -> State:
+        try:
+            for n in range(MANY):
+                self.note()
+                writer(n)
+        finally:
+            self.ended.set()
+        return {"done": ["said"]}
+
+    async def coroutine(self, state: State, writer: Any) -> State:
+        try:
+            for n in range(MANY):
+                self.note()
+                writer(n)
+                await asyncio.sleep(0)
+        finally:
+            self.ended.set()
+        return {"done": ["said"]}
+
+
+def build(node: Callable[..., Any], saver: Any = None, **options: Any) -> Any:
+    return StateGraph(State).add_node("say", node, **options).add_edge(START, "say").compile(checkpointer=saver)
+
+
+def read_slowly(app: Any, says: Says, is_async: bool, mode: str = "custom", **options: Any) -> list[Any]:
+    """Take one chunk, wait until the node waits, look how many were made by then, and take the rest."""
+    if not is_async:
+        chunks = app.stream({}, stream_mode=mode, **options)
+        found = [next(chunks)]
+        assert says.held.wait(SOON)
+        assert not says.ended.wait(0.05)
+        assert says.said <= MOST_WAITING + 3
+        return found + list(chunks)
+
+    async def read() -> list[Any]:
+        chunks = app.astream({}, stream_mode=mode, **options)
+        found = [await anext(chunks)]
+        async with asyncio.timeout(SOON):
+            while not says.held.is_set():
+                await asyncio.sleep(0.001)
+        for _ in range(50):
+            await asyncio.sleep(0.001)  # it would go on now
+        assert not says.ended.is_set() and says.said <= MOST_WAITING + 3
+        return found + [chunk async for chunk in chunks]
+
+    return asyncio.run(read())
+
+
+# -- who waits -------------------------------------------------------------------------------------
+
+
+def test_a_function_waits_in_its_writer_until_the_reader_takes_chunks(drive: Any) -> None:
+    says = Says()
+    assert read_slowly(build(says.function), says, drive.is_async) == list(range(MANY))
+
+
+def test_a_coroutine_waits_at_its_next_await() -> None:
+    says = Says()
+    assert read_slowly(build(says.coroutine), says, is_async=True) == list(range(MANY))
+
+
+def test_a_coroutine_with_a_time_limit_waits_as_well() -> None:
+    says = Says()
+    assert read_slowly(build(says.coroutine, timeout=600), says, is_async=True) == list(range(MANY))
+
+
+@pytest.mark.parametrize("is_coroutine", [False, True])
+def test_tasks_of_a_nested_graph_wait_for_the_reader_of_the_graph_around_it(drive: Any, is_coroutine: bool) -> None:
+    says = Says()
+    if is_coroutine and not drive.is_async:
+        return
+    inner = build(says.coroutine if is_coroutine else says.function)
+    chunks = read_slowly(build(inner), says, drive.is_async, subgraphs=True)
+    assert [chunk for _, chunk in chunks] == list(range(MANY))
+
+
+def test_supersteps_of_a_nested_graph_wait_for_the_reader_of_the_graph_around_it(drive: Any) -> None:
+    says = Says()
+
+    def tick(state: State) -> State:
+        says.note()
+        if says.said == MANY:
+            says.ended.set()
+        return {}
+
+    inner = StateGraph(State).add_node(tick).add_edge(START, "tick")
+    inner.add_conditional_edges("tick", lambda state: "__end__" if says.said == MANY else "tick", ["tick", "__end__"])
+    outer = build(inner.compile())
+    chunks = read_slowly(
+        outer, says, drive.is_async, mode="updates", subgraphs=True, config={"recursion_limit": MANY + 1}
+    )
+    assert len(chunks) == MANY + 1
+
+
+def test_tokens_wait_for_their_reader(drive: Any) -> None:
+    says = Says()
+
+    def tokens(state: State) -> State:
+        stream_text(says.note() or str(n) for n in range(MANY))
+        says.ended.set()
+        return {}
+
+    async def atokens(state: State) -> State:
+        async def parts() -> Any:
+            for n in range(MANY):
+                says.note()
+                await asyncio.sleep(0)
+                yield str(n)
+
+        await astream_text(parts())
+        says.ended.set()
+        return {}
+
+    app = build(atokens if drive.is_async else tokens)
+    assert len(read_slowly(app, says, drive.is_async, mode="messages")) >= MANY
+
+
+# -- who does not ----------------------------------------------------------------------------------
+
+
+def test_a_node_that_reads_the_stream_of_a_graph_that_it_calls_does_not_wait_for_itself(drive: Any) -> None:
+    says = Says()
+    inner = build(says.function)
+
+    def read(state: State) -> State:
+        return {"done": [str(len(list(inner.stream({}, stream_mode="custom"))))]}
+
+    assert drive.stream(build(read), {}, stream_mode="values")[-1] == {"done": [str(MANY)]}
+
+
+def test_a_thread_of_the_users_does_not_wait(drive: Any) -> None:
+    def node(state: State, writer: Any) -> State:
+        thread = threading.Thread(target=lambda: [writer(n) for n in range(MANY)])
+        thread.start()
+        thread.join()
+        return {}
+
+    assert drive.stream(build(node), {}, stream_mode="custom") == list(range(MANY))
+
+
+# -- a reader that comes no more -------------------------------------------------------------------
+
+
+def test_a_reader_who_leaves_lets_the_waiting_function_end_and_the_run_goes_on_later() -> None:
+    says, saver = Says(), InMemorySaver()
+    app = build(says.function, saver)
+    chunks = app.stream({}, THREAD, stream_mode="custom")
+    assert next(chunks) == 0 and says.held.wait(SOON)
+    chunks.close()
+    assert says.ended.is_set() and says.said == MANY
+    assert app.invoke(None, THREAD) == {"done": ["said"]}
+    assert says.said == MANY  # its result was kept
+
+
+def test_an_async_reader_who_leaves_lets_the_waiting_function_end() -> None:
+    says = Says()
+    app = build(says.function, InMemorySaver())
+
+    async def leave() -> Any:
+        chunks = app.astream({}, THREAD, stream_mode="custom")
+        await anext(chunks)
+        await asyncio.to_thread(says.held.wait, SOON)
+        await chunks.aclose()
+        await asyncio.to_thread(says.ended.wait, SOON)
+        return await app.ainvoke(None, THREAD)
+
+    assert asyncio.run(leave()) == {"done": ["said"]}
+
+
+def test_a_cancelled_run_ends_though_its_coroutine_waits_for_the_reader() -> None:
+    says = Says()
+    app = build(says.coroutine, InMemorySaver())
+
+    async def cancel() -> None:
+        taken = asyncio.Event()
+
+        async def read() -> None:
+            async for _ in app.astream({}, THREAD, stream_mode="custom"):
+                taken.set()
+                await asyncio.Event().wait()
+
+        reader = asyncio.create_task(read())
+        await taken.wait()
+        while not says.held.is_set():
+            await asyncio.sleep(0.001)
+        reader.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reader
+
+    asyncio.run(cancel())
+    assert says.ended.is_set() and says.said < MANY
+
+
+def test_the_failure_of_a_sibling_ends_the_run_though_a_function_waits(drive: Any) -> None:
+    says = Says()
+
+    def fail(state: State) -> State:
+        assert says.held.wait(SOON)
+        raise ValueError("no")
+
+    graph = StateGraph(State).add_node("say", says.function).add_node(fail)
+    app = graph.add_edge(START, "say").add_edge(START, "fail").compile()
+    with pytest.raises(ValueError, match="no"):
+        drive.stream(app, {}, stream_mode="custom")
+
+
+def test_a_writer_that_outlives_its_run_waits_for_nobody(drive: Any) -> None:
+    kept: list[Any] = []
+
+    def keep(state: State, writer: Any) -> State:
+        kept.append((contextvars.copy_context(), writer))
+        return {}
+
+    drive.stream(build(keep), {}, stream_mode="custom")
+    [(context, writer)] = kept
+    late = threading.Thread(target=context.run, args=(lambda: [writer(n) for n in range(MANY)],))
+    late.start()
+    late.join(SOON)
+    assert not late.is_alive()
+
+
+# -- time limits -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", [TimeoutPolicy(run_timeout=0.3), TimeoutPolicy(idle_timeout=0.3)])
+def test_waiting_for_the_reader_does_not_count_for_a_time_limit(drive: Any, policy: TimeoutPolicy) -> None:
+    says = Says()
+    if drive.is_async:
+        app = build(says.coroutine, timeout=policy)
+
+        async def read() -> int:
+            chunks = app.astream({}, stream_mode="custom")
+            await anext(chunks)
+            while not says.held.is_set():
+                await asyncio.sleep(0.001)
+            await asyncio.sleep(0.6)  # longer than the limit
+            return 1 + len([chunk async for chunk in chunks])
+
+        assert asyncio.run(read()) == MANY
+        return
+    app = build(says.function, timeout=policy)
+    chunks = app.stream({}, stream_mode="custom")
+    next(chunks)
+    assert says.held.wait(SOON)
+    assert not says.ended.wait(0.6)  # longer than the limit
+    assert 1 + len(list(chunks)) == MANY
+
+
+def test_a_time_limit_that_is_hit_while_another_attempt_reads_on_still_ends_the_node(drive: Any) -> None:
+    def stuck(state: State, writer: Any) -> State:
+        for n in range(MANY):
+            writer(n)
+        release.wait(SOON)
+        return {}
+
+    release = threading.Event()
+    app = build(stuck, timeout=0.5, retry_policy=RetryPolicy(max_attempts=1))
+    with pytest.raises(NodeTimeoutError):
+        drive.stream(app, {}, stream_mode="custom")
+    release.set()
