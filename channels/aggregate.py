@@ -93,7 +93,9 @@ function: `functools.wraps` copies attributes."""
 def make_folding(reducer: Any) -> Folding | None:
     """A new `Folding` of this reducer, if it has one."""
     make: Callable[[Any], Folding | None] | None = getattr(reducer, "__dict__", {}).get(FOLDING)
-    return make(reducer) if make is not None else None
+    if make is None:
+        return None
+    return make(reducer)
 
 
 class BinaryOperatorAggregate(SingleValue[Value]):

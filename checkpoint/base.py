@@ -130,7 +130,9 @@ class BaseCheckpointSaver(Closable):
     def get(self, config: RunnableConfig) -> Checkpoint | None:
         """Like `get_tuple`, but only the checkpoint."""
         found = self.get_tuple(config)
-        return found.checkpoint if found else None
+        if not found:
+            return None
+        return found.checkpoint
 
     def head(self, config: RunnableConfig) -> str | None:
         """The id of the newest checkpoint of the thread and namespace in `config`, or None."""
@@ -294,7 +296,9 @@ class BaseCheckpointSaver(Closable):
     async def aget(self, config: RunnableConfig) -> Checkpoint | None:
         """`get` for coroutines."""
         found = await self.aget_tuple(config)
-        return found.checkpoint if found else None
+        if not found:
+            return None
+        return found.checkpoint
 
     async def ahead(self, config: RunnableConfig) -> str | None:
         """`head` for coroutines."""

@@ -153,7 +153,9 @@ def encryption_of_keys(file: str | None, environment: Mapping[str, str]) -> Encr
     """
     if file is not None:
         return Encryption.from_text(Path(file).read_text())
-    return Encryption.from_text(environment[KEYS]) if KEYS in environment else None
+    if KEYS not in environment:
+        return None
+    return Encryption.from_text(environment[KEYS])
 
 
 def _decode_key(number: int, word: str) -> bytes:

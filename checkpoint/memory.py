@@ -89,14 +89,18 @@ class InMemorySaver(BuiltinSaver):
         thread_id, checkpoint_ns, checkpoint_id = coordinates(config)
         with self._lock:
             record = self._find(thread_id, checkpoint_ns, checkpoint_id)
-        return self._read((thread_id, checkpoint_ns, record)) if record else None
+        if not record:
+            return None
+        return self._read((thread_id, checkpoint_ns, record))
 
     def head(self, config: RunnableConfig) -> str | None:
         """The id of the newest checkpoint of the thread and namespace in `config`, or None."""
         thread_id, checkpoint_ns, _ = coordinates(config)
         with self._lock:
             chain = self._chain(thread_id, checkpoint_ns)
-            return chain.head if chain else None
+            if not chain:
+                return None
+            return chain.head
 
     def list(
         self,
@@ -149,7 +153,9 @@ class InMemorySaver(BuiltinSaver):
 
     def _chain(self, thread_id: str, checkpoint_ns: str) -> Chain | None:
         chains = self._threads.get(thread_id)
-        return chains.get(checkpoint_ns) if chains else None
+        if not chains:
+            return None
+        return chains.get(checkpoint_ns)
 
     def _find(
         self, thread_id: str, checkpoint_ns: str, checkpoint_id: str | None
@@ -158,7 +164,9 @@ class InMemorySaver(BuiltinSaver):
         if chain is None:
             return None
         wanted = checkpoint_id or chain.head
-        return chain.records.get(wanted) if wanted else None
+        if not wanted:
+            return None
+        return chain.records.get(wanted)
 
     def _select(self, config: RunnableConfig | None) -> Sequence[tuple[str, str, Chain]]:
         """The namespaces that `config` may mean, with thread and name."""

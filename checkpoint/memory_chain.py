@@ -164,7 +164,9 @@ class Chain:
     def newest(self) -> int:
         """The sequence of the newest record; 0 if there is none."""
         record = next(reversed(self.records.values()), None)
-        return 0 if record is None else record.sequence
+        if record is None:
+            return 0
+        return record.sequence
 
     def shrink(self, record: ChainRecord) -> None:
         """Store a new record's long values as deltas on those of the head, if it builds on that."""

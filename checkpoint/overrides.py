@@ -309,7 +309,9 @@ def head_by_parts(saver: Any, config: RunnableConfig) -> Calls:
     """The head's id by `get_tuple`."""
     thread_id, checkpoint_ns, _ = coordinates(config)
     found: CheckpointTuple | None = yield "get_tuple", (address(thread_id, checkpoint_ns),), {}
-    return found.checkpoint["id"] if found else None
+    if not found:
+        return None
+    return found.checkpoint["id"]
 
 
 def run_by_parts(saver: Any, config: RunnableConfig, run_id: str) -> Calls:

@@ -47,7 +47,9 @@ class TaskProxy:
 
     def find_answers(self) -> AnswersProxy | None:
         """The answers that came with the call; None if none can ever come."""
-        return self.answers if self._resources.can_ask else None
+        if not self._resources.can_ask:
+            return None
+        return self.answers
 
     def known_channels(self) -> AnyName:
         """The driver knows them: it checks the writes when the call has ended."""

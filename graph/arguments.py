@@ -136,7 +136,9 @@ def _check_policy(where: str, policy: RetryPolicy) -> None:
 
 def read_handler(handler: Any, what: str) -> Body | None:
     """An error handler as it will be called; `what` names it in errors."""
-    return None if handler is None else read_callable(handler, what=what)
+    if handler is None:
+        return None
+    return read_callable(handler, what=what)
 
 
 def read_destinations(

@@ -228,4 +228,6 @@ def _advice(answer: Any) -> str:
     """What a router probably meant by a result that is not a destination."""
     if isinstance(answer, Command):
         return "; return a Command from the node, not from its router"
-    return "" if isinstance(answer, str) else advice(answer)
+    if isinstance(answer, str):
+        return ""
+    return advice(answer)

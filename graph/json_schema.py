@@ -36,7 +36,9 @@ def json_schema(schema: Schema) -> dict[str, Any]:
 
 def context_json_schema(context_schema: Any) -> dict[str, Any] | None:
     """The same for what a graph's nodes find in `runtime.context`; None if nothing was declared."""
-    return None if context_schema is None else json_schema(read_schema(context_schema))
+    if context_schema is None:
+        return None
+    return json_schema(read_schema(context_schema))
 
 
 def _optional(cls: Any) -> Mapping[str, dict[str, Any]]:

@@ -57,7 +57,9 @@ def handled_node(handler: str) -> str | None:
     >>> handled_node("__error_handler__plan"), handled_node("plan")
     ('plan', None)
     """
-    return handler.removeprefix(_HANDLER) if handler.startswith(_HANDLER) else None
+    if not handler.startswith(_HANDLER):
+        return None
+    return handler.removeprefix(_HANDLER)
 
 
 # -- the paths of tasks ----------------------------------------------------------------------------
@@ -97,7 +99,9 @@ def triggered_node(channel: str) -> str | None:
     >>> triggered_node("branch:to:plan"), triggered_node("plan")
     ('plan', None)
     """
-    return channel.removeprefix(TRIGGER) if channel.startswith(TRIGGER) else None
+    if not channel.startswith(TRIGGER):
+        return None
+    return channel.removeprefix(TRIGGER)
 
 
 def join_name(sources: Iterable[str], separator: str, target: str) -> str:
@@ -250,7 +254,9 @@ def enclosing_names(names: str) -> str:
 
 def depth_of(ns: str) -> int:
     """How many graphs are around the one of this namespace."""
-    return without_ids(ns).count(NS_SEP) + 1 if ns else 0
+    if not ns:
+        return 0
+    return without_ids(ns).count(NS_SEP) + 1
 
 
 def has_task_ids(ns: str) -> bool:

@@ -115,7 +115,9 @@ class Runtime(Generic[ContextT]):
     @property
     def drain_reason(self) -> str | None:
         """The reason given for the stop, or None."""
-        return self.control.drain_reason if self.control else None
+        if not self.control:
+            return None
+        return self.control.drain_reason
 
     def override(self, **changes: Any) -> Runtime[ContextT]:
         """A copy in which some attributes are replaced."""

@@ -235,7 +235,9 @@ class LocalStore(BaseStore, ABC):
             return []
         # Checked also in a store without an index, so that a mistake is found before one is added.
         paths: list[Path] | None = None if index is None else parse_fields(index)
-        return self._index.texts(value, paths) if self._index else []
+        if not self._index:
+            return []
+        return self._index.texts(value, paths)
 
     def _execute(self, plan: Plan, vectors: Vectors) -> list[Result]:
         for put in plan.puts.values():
@@ -297,7 +299,9 @@ class LocalStore(BaseStore, ABC):
             touched.extend(row for row, _ in found if row.ttl is not None)
         if isinstance(op, SearchOp):
             return [SearchItem(**_parts(row), score=score) for row, score in found]
-        return Item(**_parts(found[0][0])) if found else None
+        if not found:
+            return None
+        return Item(**_parts(found[0][0]))
 
     def _page(
         self, op: SearchOp, now: float, query: Vector | None

@@ -255,4 +255,6 @@ def _place(key: FullKey) -> tuple[bytes, bytes]:
 
 def _expiry(now: float, ttl: float | None) -> float | None:
     """When an entry that lives for `ttl` seconds expires; None for never."""
-    return None if ttl is None else now + ttl
+    if ttl is None:
+        return None
+    return now + ttl

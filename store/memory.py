@@ -58,7 +58,9 @@ class InMemoryStore(LocalStore):
 
     def _find(self, namespace: Namespace, key: str, now: float) -> ItemRow | None:
         found = self._rows.get(namespace, {}).get(key)
-        return found[1] if found and _lives(found[1], now) else None
+        if found and _lives(found[1], now):
+            return found[1]
+        return None
 
     def _scan(self, prefix: Namespace, now: float, vectors: bool) -> Generator[ItemRow, None, None]:
         below = [

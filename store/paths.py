@@ -125,7 +125,9 @@ def walk(value: Any, path: Path) -> Iterator[Any]:
 def _children(value: Any, step: str | int | Every) -> list[Any]:
     if not isinstance(step, Every):
         found = find(value, (step,))
-        return [] if found is MISSING else [found]
+        if found is MISSING:
+            return []
+        return [found]
     if isinstance(value, list):  # both `*` and `[*]` take all items
         return value
     if isinstance(value, dict) and step is Every.CHILD:

@@ -234,7 +234,9 @@ class PostgresStore(LocalStore):
 
     def _find(self, namespace: Namespace, key: str, now: float) -> ItemRow | None:
         found = self._wire.rows(_FIND, encode_namespace(namespace), key, now)
-        return self._row(found[0]) if found else None
+        if not found:
+            return None
+        return self._row(found[0])
 
     def _scan(self, prefix: Namespace, now: float, vectors: bool) -> Generator[ItemRow, None, None]:
         low, high = below(prefix)

@@ -148,7 +148,9 @@ class SqliteStore(LocalStore):
 
     def _find(self, namespace: Namespace, key: str, now: float) -> ItemRow | None:
         found = self._database.execute(_FIND, (encode_namespace(namespace), key, now)).fetchall()
-        return self._row(found[0]) if found else None
+        if not found:
+            return None
+        return self._row(found[0])
 
     def _scan(self, prefix: Namespace, now: float, vectors: bool) -> Generator[ItemRow, None, None]:
         low, high = below(prefix)

@@ -101,7 +101,9 @@ class Index(AsyncCaller):
 
     def _call(self, embed: _Embed, texts: list[str]) -> Any:
         # A model is not asked about nothing: a call of a service costs time and money.
-        return _settle(embed(texts)) if texts else []
+        if not texts:
+            return []
+        return _settle(embed(texts))
 
     async def aembed(self, documents: Iterable[str], queries: Iterable[str]) -> Vectors:
         """`embed` for coroutines; a plain function runs on a thread of the index's own."""

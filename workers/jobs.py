@@ -283,7 +283,9 @@ def check_durability(durability: Durability | None) -> Durability | None:
     Raises:
         ValueError: it is none of the three.
     """
-    return None if durability is None else checks.check_durability(durability)
+    if durability is None:
+        return None
+    return checks.check_durability(durability)
 
 
 def check_priority(priority: Any) -> None:

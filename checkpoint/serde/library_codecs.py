@@ -45,7 +45,9 @@ def find_codec(cls: type) -> Codec | None:
     library = cls.__module__.partition(".")[0]
     if library == "numpy":
         return _of_numpy(cls)
-    return find_codec_named(key_of(cls), cls) if library == "langchain_core" else None
+    if library != "langchain_core":
+        return None
+    return find_codec_named(key_of(cls), cls)
 
 
 def find_codec_named(key: str, cls: type | None = None) -> Codec | None:

@@ -109,7 +109,9 @@ class Registry:
             named = next(
                 (cls for base in self._bases for cls in _below(base) if key_of(cls) == key), None
             )
-            return self.find(named) if named is not None else None
+            if named is None:
+                return None
+            return self.find(named)
         return found
 
     def learn(self, other: Registry) -> None:

@@ -150,7 +150,9 @@ class Serializer:
         """What encodes the values of one channel if they are long lists; None if a subclass has a
         `dumps` of its own."""
         own = type(self).dumps is Serializer.dumps
-        return ListEncoder(self.dumps, self._find) if own else None
+        if not own:
+            return None
+        return ListEncoder(self.dumps, self._find)
 
     def dumps_typed(self, value: Any) -> Blob:
         """`dumps` under the name other checkpoint libraries use."""

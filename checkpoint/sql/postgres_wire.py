@@ -100,7 +100,9 @@ class Wire:
         connection = self.connection
         if not isinstance(connection, Patient) or connection.prepare_threshold is None:
             return None
-        return connection.prepared if connection.prepared.is_due(statement) else None
+        if not connection.prepared.is_due(statement):
+            return None
+        return connection.prepared
 
     def _execute(self, statement: str, values: Sequence[Any]) -> RawCursor[Any]:
         return self._open_cursor().execute(statement, bind(values), binary=True)

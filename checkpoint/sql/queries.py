@@ -54,7 +54,9 @@ class SqlSession(Protocol):
 def find_namespace(session: SqlSession, thread_id: str, checkpoint_ns: str) -> NamespaceRow | None:
     """The namespace of these names."""
     rows = session.rows("namespace", thread_id, checkpoint_ns)
-    return NamespaceRow(*rows[0]) if rows else None
+    if not rows:
+        return None
+    return NamespaceRow(*rows[0])
 
 
 def select_namespaces(session: SqlSession, config: RunnableConfig | None) -> list[NamespaceRow]:

@@ -54,7 +54,9 @@ def _token_emitter(model: Any, method: str) -> Callable[[Any], None] | None:
     """Where the model's tokens go; None if it sends none, nobody reads them, or no graph is
     running."""
     task = RUNNING.get()
-    return emitter(task) if task is not None and hasattr(model, method) else None
+    if task is not None and hasattr(model, method):
+        return emitter(task)
+    return None
 
 
 class _Summing:

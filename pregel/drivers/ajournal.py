@@ -33,7 +33,9 @@ class AsyncJournal(Journal):
         if asyncio._get_running_loop() is self._loop:
             return super().record(entry)
         stored = asyncio.run_coroutine_threadsafe(self._record_on_loop(entry), self._loop)
-        return None if self._run.saves_in_background else self._wait(stored)
+        if self._run.saves_in_background:
+            return None
+        return self._wait(stored)
 
     async def _record_on_loop(self, entry: Save) -> None:
         waited = super().record(entry)

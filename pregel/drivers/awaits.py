@@ -180,7 +180,9 @@ class AsyncioWaits:
     ) -> Any:
         if accept is None:  # to the end, of one: some savers hold a connection as long as they list
             found = [each async for each in saver.alist(config, before=before, limit=1)]
-            return found[0] if found else None
+            if not found:
+                return None
+            return found[0]
         async with aclosing(saver.alist(config, before=before)) as listed:
             async for each in listed:
                 if accept(each):

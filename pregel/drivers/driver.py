@@ -102,7 +102,9 @@ class Driver:
         run, journal = self._run, self._journal
         if isinstance(effect, GiveWay):
             late = self.slices is not None and monotonic() > self.slice_end
-            return self.waits.run(self._give_way()) if late else None
+            if not late:
+                return None
+            return self.waits.run(self._give_way())
         if journal is None:
             return None  # nothing is stored
         if isinstance(effect, Load):

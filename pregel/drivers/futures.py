@@ -126,7 +126,9 @@ class Calls:
         if self._given[0] is not stored:
             self._given = stored, given_answers(stored)
         open_ = self.run.answers.still_asked(known, self._given[1])
-        return self._resolve(None, pausing(open_)) if open_ else None
+        if not open_:
+            return None
+        return self._resolve(None, pausing(open_))
 
     def _resolve(self, value: Any, error: BaseException | None) -> Any:
         """A future that has ended already."""
@@ -308,4 +310,6 @@ def build_record(run: Run, child: Task) -> Save | None:
 
 
 def _forget_error(run: Run, child: Task) -> Mapping[str, Any]:
-    return {} if run.position.record_of(child.id).error is None else {ERROR: None}
+    if run.position.record_of(child.id).error is None:
+        return {}
+    return {ERROR: None}

@@ -213,7 +213,9 @@ def _state_parameter(parameters: list[inspect.Parameter]) -> inspect.Parameter |
     for parameter in positional[1:]:
         if parameter.name == "state" and parameter.kind is not parameter.POSITIONAL_ONLY:
             return parameter
-    return positional[0] if positional else None
+    if not positional:
+        return None
+    return positional[0]
 
 
 def _getter(parameter: inspect.Parameter, hint: Any, what: str) -> Getter | None:

@@ -169,7 +169,9 @@ class CompiledNode:
     @property
     def cache(self) -> NodeCache | None:
         """How its results are cached, or None."""
-        return None if self.policies is None else self.policies.cache
+        if self.policies is None:
+            return None
+        return self.policies.cache
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -152,7 +152,9 @@ def advice(value: Any, nodes: Iterable[str] = ()) -> str:
     if inspect.iscoroutine(value):
         value.close()  # or Python would warn, a second time, that it was never awaited
     if isinstance(value, str):
-        return f'; to go there, return Command(goto="{value}")' if value in nodes else ""
+        if value not in nodes:
+            return ""
+        return f'; to go there, return Command(goto="{value}")'
     for fits, text in _ADVICE:
         if fits(value):
             return text

@@ -129,7 +129,9 @@ class Answers:
     @property
     def _around(self) -> Any:
         """The answers of the run around this one, or None."""
-        return self._parent.run.answers if self._parent is not None else None
+        if self._parent is None:
+            return None
+        return self._parent.run.answers
 
     def _take(self, question: str, *, fresh: bool) -> tuple[Any, ...]:
         if question in self.by_id:

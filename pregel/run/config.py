@@ -234,7 +234,9 @@ def _meant(key: str) -> str | None:
     close = get_close_matches(
         plain, [*_CONFIG_KEYS, *COORDINATES, *_TELLING_OPTIONS], n=1, cutoff=0.85
     )
-    return close[0] if close else None
+    if not close:
+        return None
+    return close[0]
 
 
 def warn_of_coordinates(config: RunnableConfig) -> None:

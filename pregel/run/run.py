@@ -195,7 +195,9 @@ class Run:
 
     def previous(self) -> Any:
         """What an entrypoint saved on this thread."""
-        return self.machine.output(PREVIOUS) if PREVIOUS in self.machine.channels else None
+        if PREVIOUS not in self.machine.channels:
+            return None
+        return self.machine.output(PREVIOUS)
 
     def writer_of(self, task: Task) -> StreamWriter:
         """Sends custom events to the reader; does nothing if there is none who asked for them."""

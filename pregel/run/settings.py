@@ -106,7 +106,9 @@ def find_run_id(config: RunnableConfig) -> str | None:
     """The name of the run: from `run_id`, or from the metadata or `configurable`."""
     found = config.get("run_id") or config.get("metadata", {}).get("run_id")
     found = found or config.get("configurable", {}).get("run_id")
-    return None if found is None else str(found)
+    if found is None:
+        return None
+    return str(found)
 
 
 class Settings:

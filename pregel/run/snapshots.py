@@ -82,7 +82,9 @@ def _answerable(seen: View) -> set[str]:
     claim = seen.records.get(NULL_TASK_ID, NOTHING_RECORDED).claim
     left = undelivered_answers(seen.records)
     # To offer a question now would invite an answer that the next call has to refuse.
-    return set() if left and is_live(claim) else set(open_) - left.keys()
+    if left and is_live(claim):
+        return set()
+    return set(open_) - left.keys()
 
 
 def snapshot_of(program: Program, found: CheckpointTuple, *, live: bool) -> StateSnapshot:

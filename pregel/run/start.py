@@ -59,7 +59,7 @@ class Meaning(Enum):
     REFUSE = "an error: there is nothing to go on with"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class Start:
     """What a call means, decided before anything is done.
 

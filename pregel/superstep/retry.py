@@ -29,7 +29,9 @@ def wait_before_retry(
         if not _fits(policy, error):
             continue
         count = failures[position] = failures.get(position, 0) + 1
-        return None if count >= policy.max_attempts else interval(policy, count)
+        if count >= policy.max_attempts:
+            return None
+        return interval(policy, count)
     return None
 
 

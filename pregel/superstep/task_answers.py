@@ -68,4 +68,6 @@ def find_answers(task: Asker) -> TaskAnswers | None:
     root = holder
     while root.run.parent is not None:
         root = root.run.parent
-    return None if not root.run.stores else TaskAnswers(holder, tuple(inside))
+    if not root.run.stores:
+        return None
+    return TaskAnswers(holder, tuple(inside))

@@ -187,15 +187,15 @@ def names_cut(stack: ExitStack) -> None:
 @bug("calls_on_savers")
 def delta_on_the_wrong_base(stack: ExitStack) -> None:
     """A change is stored against a value that is one older than it says."""
-    real = write_rows.make_delta
-    last: list[bytes] = []
+    real = write_rows.find_delta
+    last: list[Any] = []
 
-    def make_delta(old: bytes, new: bytes) -> Any:
+    def find_delta(old: Any, new: Any) -> Any:
         base = last[-1] if last else old
         last[:] = [old]
         return real(base, new)
 
-    swap(stack, write_rows, "make_delta", make_delta)
+    swap(stack, write_rows, "find_delta", find_delta)
 
 
 @bug("calls_on_savers")
