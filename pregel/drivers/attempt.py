@@ -80,6 +80,7 @@ def recover(task: Task, error: BaseException, waits: Waits) -> Steps[None]:
 
 def attempt_with_policies(task: Task, waits: Waits) -> Steps[None]:
     """An attempt as its node's policies want it: cached, under a time limit, its input watched."""
+    # Made inside the attempt: a node whose key cannot be made fails, and its policies apply.
     key = cache_key(task)
     if key is None:
         yield from _attempt_and_check(task, waits)

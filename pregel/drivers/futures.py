@@ -70,6 +70,8 @@ class Calls:
         if future is None:
             future = CallFuture()
             self._admit(parent, child, future)
+            # The caller's context: what it has set (a trace, the running task) holds in the call as
+            # well.
             context = copy_context()
             self._limiter(parent)(lambda: context.run(self._work, child, future))
         return future

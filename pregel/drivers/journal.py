@@ -137,6 +137,7 @@ class Journal:
                 yield self._commit_writes(
                     run.thread.thread_id or "", run.ns, entry.checkpoint_id, entry.writes
                 )
+        # Stored by this run: what it finds there next is what it expects.
         position.count()
 
     def _fail(self, entry: Entry, error: BaseException) -> None:

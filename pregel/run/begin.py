@@ -68,6 +68,7 @@ def begin(run: Run, machine: Machine, *, followed: bool) -> Generator[Effect, No
 
 
 def _show_again(run: Run, machine: Machine) -> None:
+    # Questions of an old checkpoint may have been answered in what followed it.
     if run.position.at_head:
         questions = open_questions(run, machine)
         if questions:

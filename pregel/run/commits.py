@@ -236,6 +236,8 @@ class CommitBuilder:
         """The id of a checkpoint that may be stored late: where the same one can come about again,
         an id that is the same then."""
         thread, saved_id = self._thread, self._position.saved_id
+        # A superstep that is done again from the same checkpoint with the same outcome is the same
+        # one.
         if source == "loop":
             return successor_id(saved_id or "", values)
         # An unnamed call of a whole graph is new each time. Two of them with the same input must
@@ -267,6 +269,8 @@ class CommitBuilder:
             stored = channel.checkpoint() if channel is not None else MISSING
             known = blobs.get(name)
             try:
+                # Only a LastValue stores what was written as it is; of others the write is not the
+                # value.
                 if known is not None and stored is known[0] and channel.__class__ is LastValue:
                     values[name] = known[
                         1
@@ -390,5 +394,6 @@ def successor_id(origin: str, values: Mapping[str, Blob | None]) -> str:
     digest = blake2b(origin.encode(), digest_size=16)
     for name in sorted(values):
         form, payload = values[name] or ("", b"")
+        # Lengths are in it, so that no two lists of values make the same bytes.
         digest.update(f"\0{name}\0{form}\0{len(payload)}\0".encode() + payload)
     return uuid_text(digest.hexdigest())

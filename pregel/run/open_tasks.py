@@ -45,6 +45,8 @@ def match(run: Run, old: Sequence[Task], new: Sequence[Task]) -> list[tuple[Task
 
 
 def _is_same(run: Run, old: Task, new: Task) -> bool:
+    # A node is due once in a superstep, so its name tells the task; Sends differ by what they
+    # carry.
     if old.send is None or new.send is None:
         return old.send is new.send
     if old.send is new.send:
@@ -106,6 +108,7 @@ class OpenWork:
 def _going_on(before: TaskRecord, path: tuple[Any, ...] | None) -> TaskRecord:
     """What is known of a task in the checkpoint in which it goes on: what it has done, not how it
     failed."""
+    # An error is not carried over: the edit may have mended its cause, so the task runs again.
     if before.error is not None:
         before = replace(before, writes=[], wrote=False, error=None, routed=False)
     return replace(before, kept={"path": path})

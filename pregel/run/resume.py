@@ -184,6 +184,7 @@ def command_writes(run: Run, command: Command[Any]) -> list[Pair]:
     Raises:
         InvalidUpdateError: the graph has no such key or node.
     """
+    # The writer of the nodes: a Command means the same, whoever gives it.
     target = _CommandTask()
     try:
         StateWriter(run.program.scope).write(

@@ -371,6 +371,7 @@ def infer_node(machine: Machine) -> str:
 def _find_own_nodes(machine: Machine) -> list[str]:
     """The nodes that the graph's author has named: no hidden ones, no error handlers."""
     nodes = machine.program.nodes
+    # They run in the place of others and are due by no trigger, so no update is theirs by itself.
     handlers = {node.handler.name for node in nodes.values() if node.handler is not None}
     return [name for name, node in nodes.items() if not node.hidden and name not in handlers]
 

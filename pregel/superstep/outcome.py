@@ -94,6 +94,7 @@ def snapshot_input(task: Task) -> dict[str, Any]:
     if not isinstance(value, dict):
         fields = getattr(value, "__dict__", None) or {"input": value}
     image = {}
+    # Key by key, so that one value which cannot be encoded does not hide an edit of the others.
     for key, part in fields.items():
         try:
             image[str(key)] = task.run.settings.serde.dumps(part)

@@ -54,6 +54,7 @@ class StateView:
         values = self.read(reader)
         readers = self.program.readers
         for channel, updates in group_by_channel(writes).items():
+            # Only what this reader shows: a router must not see keys outside its schema.
             if reader in readers.get(channel, ()):
                 try:
                     values[channel] = self.channels[channel].preview(updates)
@@ -181,6 +182,8 @@ class LiveState(StateView):
             if channel is None:
                 try:
                     channel = channels[name].copy()
+                # Writers check their channels, so a write to none here is a mistake of the
+                # engine's.
                 except KeyError:
                     where = f"step {self.step}: a write to the unknown channel {name!r}"
                     raise InternalError(where) from None
@@ -275,6 +278,7 @@ class LiveState(StateView):
 
     def _has_work(self, fresh: Mapping[str, Channel], changed: set[str]) -> bool:
         """Whether anything can run without waking the channels that wait for the end."""
+        # A Send is due by itself; no trigger leads to it.
         if TASKS in changed:
             return True
         nodes, triggers, channels = self.program.nodes, self.program.triggers, self.channels

@@ -367,6 +367,7 @@ class Task:
             above: the deadline of the attempt that makes it.
         """
         self.beside = checkpoint_id
+        # A parent that was abandoned meanwhile starts nothing new.
         if above is not None:
             above.check()
             self.deadline = ChildDeadline(above=above)
@@ -426,6 +427,7 @@ class Task:
 def handler_of(task: Task) -> Task:
     """The task of the error handler that takes a failed one's place in its superstep."""
     assert task.node.handler is not None
+    # Behind the path of the failed task: its writes are applied in that one's place.
     path = (*task.path[:3], HANDLER_PATH, False)
     handler = Task(task.node.handler, path, task.input, task.run)
     handler.cause = task
