@@ -235,11 +235,9 @@ def describe_standing(found: CheckpointTuple) -> str:
 
 
 def _questions(value: Any) -> list[Any]:
-    return (
-        [getattr(question, "value", question) for question in value]
-        if isinstance(value, list | tuple)
-        else [value]
-    )
+    if not isinstance(value, list | tuple):
+        return [value]
+    return [getattr(question, "value", question) for question in value]
 
 
 def _short(value: Any) -> str:

@@ -130,11 +130,9 @@ class Encryption(Integrity):
         return payload
 
     def __repr__(self) -> str:
-        return (
-            f"Encryption({len(self._ciphers)} keys)"
-            if len(self._ciphers) > 1
-            else "Encryption(...)"
-        )
+        if len(self._ciphers) > 1:
+            return f"Encryption({len(self._ciphers)} keys)"
+        return "Encryption(...)"
 
 
 def key_id(key: bytes) -> bytes:

@@ -138,11 +138,9 @@ class BranchWriter(Writer):
 
     def _plain_answers(self, scope: WriteScope) -> dict[str, str | None]:
         """The plain names a router may answer with → the trigger to write; None for END."""
-        ends = (
-            self.ends
-            if self.ends is not None
-            else {**{node: node for node in scope.triggers}, END: END}
-        )
+        ends = self.ends
+        if ends is None:
+            ends = {**{node: node for node in scope.triggers}, END: END}
         known = {**scope.triggers, END: None}
         return {
             answer: known[node]

@@ -58,11 +58,10 @@ class InvalidGraphError(StateGraphError, ValueError):
 
     def __init__(self, mistakes: str | Sequence[str]) -> None:
         self.mistakes = (mistakes,) if isinstance(mistakes, str) else tuple(mistakes)
-        lines = (
-            self.mistakes[0]
-            if len(self.mistakes) == 1
-            else "".join(f"\n  - {m}" for m in self.mistakes)
-        )
+        if len(self.mistakes) == 1:
+            lines = self.mistakes[0]
+        else:
+            lines = "".join(f"\n  - {mistake}" for mistake in self.mistakes)
         super().__init__(lines)
 
 

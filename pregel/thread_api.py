@@ -188,11 +188,9 @@ class StoredThreads:
 
     def _as_mine(self, found: Found) -> Found:
         """A checkpoint as this version of the graph would go on with it."""
-        return (
-            found
-            if found is None
-            else apply_migration(found, self.program.fingerprint, self.migrate)
-        )
+        if found is None:
+            return found
+        return apply_migration(found, self.program.fingerprint, self.migrate)
 
     def nested(self, ns: str) -> StoredThreads:
         """The graph that runs under a namespace: this one, or one that it has run, or holds as a

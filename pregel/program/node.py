@@ -144,12 +144,10 @@ class NodeBuilder:
         for channel in channels:
             self._writes.append(ChannelWriteEntry(channel) if isinstance(channel, str) else channel)
         for name, value in mappers.items():
-            entry = (
-                ChannelWriteEntry(name, mapper=value)
-                if callable(value)
-                else ChannelWriteEntry(name, value)
-            )
-            self._writes.append(entry)
+            if callable(value):
+                self._writes.append(ChannelWriteEntry(name, mapper=value))
+            else:
+                self._writes.append(ChannelWriteEntry(name, value))
         return self
 
     def meta(self, *tags: str, **metadata: Any) -> Self:

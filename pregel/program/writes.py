@@ -408,12 +408,11 @@ class StateWriter(Writer):
     def _trigger(self, node: str, task: Any) -> str:
         channel = self.scope.triggers.get(node) if isinstance(node, str) else None
         if channel is None:
-            why = (
-                "neither START nor END can be run"
-                if node in (START, END)
-                else nearest(node, self.scope.triggers)
-            )
-            why = "write END, without quotes" if node == "END" else why
+            why = nearest(node, self.scope.triggers)
+            if node in (START, END):
+                why = "neither START nor END can be run"
+            elif node == "END":
+                why = "write END, without quotes"
             raise InvalidRouteError(f"node {task.name!r} goes to the unknown node {node!r}; {why}")
         return channel
 

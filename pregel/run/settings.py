@@ -95,11 +95,9 @@ class Thread:
         return address(self.thread_id or "", self.ns, checkpoint_id)
 
     def __str__(self) -> str:
-        return (
-            f"thread {self.thread_id!r}"
-            if self.saver is not None
-            else "a graph without a checkpointer"
-        )
+        if self.saver is None:
+            return "a graph without a checkpointer"
+        return f"thread {self.thread_id!r}"
 
 
 def find_run_id(config: RunnableConfig) -> str | None:

@@ -170,11 +170,9 @@ def _update(run: Run, machine: Machine, updates: Sequence[StateUpdate]) -> Effec
     rest = [task for task in pending if task.path not in _paths(mine)]
     # Acting for a pending node leaves the others pending; acting for another node replaces what it
     # had led to.
-    others = (
-        []
-        if any(_is_outside(task) for task in mine)
-        else [task for task in rest if task not in finished]
-    )
+    others: list[Task] = []
+    if not any(_is_outside(task) for task in mine):
+        others = [task for task in rest if task not in finished]
     # At an old checkpoint the tasks have had their future; the update starts a branch.
     again = _led_to(run, machine, mine, others, rest) if at_head else []
     lost = [task for task in rest if task not in again and task not in finished]
