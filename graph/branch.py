@@ -17,6 +17,7 @@ from ..pregel.program.callables import Body
 from ..pregel.program.program import Reader, ReaderPool
 from ..pregel.program.results import advice
 from ..pregel.program.writes import StateWriter, Writer, WriteScope
+from ..pregel.superstep.hooks import Span
 from ..pregel.superstep.task import Task
 from ..pregel.types import Command, Send
 
@@ -156,10 +157,8 @@ class BranchWriter(Writer):
         """Ask the router, and write what makes its choice run."""
         call = self.body.sync
         if call is None:
-            raise TypeError(
-                f"router {self.name!r} is async: run the graph with ainvoke, astream or abatch"
-            )
-        state = self._state(result, task)
+            raise self.async_only()
+        state = self.state_of(result, task)
         if self._inject is None:
             self.follow(call(state), task)
         else:
@@ -169,9 +168,34 @@ class BranchWriter(Writer):
         """`write` for coroutines."""
         assert self.body.coro is not None
         given = {name: get(task) for name, get in self._inject or ()}
-        self.follow(await self.body.coro(self._state(result, task), **given), task)
+        self.follow(await self.body.coro(self.state_of(result, task), **given), task)
 
-    def _state(self, result: Any, task: Task) -> Any:
+    def hooked(self, place: int) -> Writer:
+        """The same conditional edge for runs with a hook."""
+        return HookedBranch(self, place)
+
+    def ask(self, state: Any, task: Task) -> Any:
+        """The router's answer, in a sync run."""
+        if self.body.sync is None:
+            raise self.async_only()
+        return self.body.sync(state, **self._given(task))
+
+    async def aask(self, state: Any, task: Task) -> Any:
+        """The router's answer, in an async run."""
+        if self.body.coro is None:
+            return self.ask(state, task)
+        return await self.body.coro(state, **self._given(task))
+
+    def _given(self, task: Task) -> dict[str, Any]:
+        return {name: get(task) for name, get in self._inject or ()}
+
+    def async_only(self) -> TypeError:
+        """What a sync run raises if the router is async."""
+        return TypeError(
+            f"router {self.name!r} is async: run the graph with ainvoke, astream or abatch"
+        )
+
+    def state_of(self, result: Any, task: Task) -> Any:
         """What the router sees: the frozen state with this task's own writes applied."""
         values = task.preview(self._reader)  # type: ignore[arg-type]
         if self.root:
@@ -220,6 +244,49 @@ class BranchWriter(Writer):
                 f"{nearest(step, self._goto.scope.triggers)}{_advice(step)}"
             )
         return step
+
+
+class HookedBranch(Writer):
+    """A conditional edge whose router is surrounded by what the run's hook says."""
+
+    is_async = True
+
+    def __init__(self, branch: BranchWriter, place: int) -> None:
+        self.branch = branch
+        self.place = place
+
+    def write(self, result: Any, task: Task) -> None:
+        """Ask the router, and write what makes its choice run."""
+        branch = self.branch
+        span, state = self._span(result, task)
+        span.enter()
+        try:
+            choice = branch.ask(state, task)
+        except BaseException as error:
+            span.leave(error)
+            raise
+        span.returned(choice)
+        span.leave(None)
+        branch.follow(choice, task)
+
+    async def awrite(self, result: Any, task: Task) -> None:
+        """`write` for coroutines."""
+        branch = self.branch
+        span, state = self._span(result, task)
+        await span.aenter()
+        try:
+            choice = await branch.aask(state, task)
+        except BaseException as error:
+            await span.aleave(error)
+            raise
+        span.returned(choice)
+        await span.aleave(None)
+        branch.follow(choice, task)
+
+    def _span(self, result: Any, task: Task) -> tuple[Span, Any]:
+        state = self.branch.state_of(result, task)
+        assert task.run.hook is not None
+        return task.run.hook.around_router(task, self.place, self.branch.name, state), state
 
 
 def _advice(answer: Any) -> str:

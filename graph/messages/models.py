@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any
 
-from ...pregel.run.tokens import emitter, message_id, with_id
+from ...pregel.run.tokens import SENDING, emitter, message_id, with_id
 from ...pregel.runtime import RUNNING
 from .normalize import AnyMessage, unchunk
 
@@ -34,8 +34,12 @@ def call_model(model: Any, messages: Any, **options: Any) -> AnyMessage:
     if emit is None:
         return model.invoke(messages, **options)
     summing = _Summing(emit)
-    for chunk in model.stream(messages, **options):
-        summing.add(chunk)
+    token = SENDING.set(True)
+    try:
+        for chunk in model.stream(messages, **options):
+            summing.add(chunk)
+    finally:
+        SENDING.reset(token)
     return summing.message()
 
 
@@ -45,8 +49,12 @@ async def acall_model(model: Any, messages: Any, **options: Any) -> AnyMessage:
     if emit is None:
         return await model.ainvoke(messages, **options)
     summing = _Summing(emit)
-    async for chunk in model.astream(messages, **options):
-        summing.add(chunk)
+    token = SENDING.set(True)
+    try:
+        async for chunk in model.astream(messages, **options):
+            summing.add(chunk)
+    finally:
+        SENDING.reset(token)
     return summing.message()
 
 

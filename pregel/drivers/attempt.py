@@ -104,16 +104,39 @@ def _attempt_and_check(task: Task, waits: Waits) -> Steps[None]:
     """With `debug`, an attempt fails if it edits its input, and so before anything is cached."""
     policies = task.node.policies
     before = snapshot_input(task) if policies is not None and policies.debug else None
-    policy = timeout_of(task)
     try:
-        if policy is None:
-            yield waits.attempt(task)
+        if policies is not None and policies.hooked:
+            yield from _attempt_in_span(task, waits)
         else:
-            yield from _attempt_in_time(task, policy, waits)
+            yield from _attempt(task, waits)
     except StopIteration as stop:  # no generator may raise one
         raise RuntimeError(f"node {task.name!r} raised StopIteration") from stop
     if before is not None:
         check_untouched(task, before)
+
+
+def _attempt_in_span(task: Task, waits: Waits) -> Steps[None]:
+    """An attempt inside what the run's hook puts around it: entered here once for both worlds, in
+    the context in which node and writers run."""
+    assert task.run.hook is not None
+    span = task.current.span = task.run.hook.around_attempt(task)
+    yield waits.enter(span)
+    try:
+        yield from _attempt(task, waits)
+    except GeneratorExit:
+        raise  # closed: nobody waits for the task
+    except BaseException as error:
+        yield waits.leave(span, error)
+        raise
+    yield waits.leave(span, task.current.signal)
+
+
+def _attempt(task: Task, waits: Waits) -> Steps[None]:
+    policy = timeout_of(task)
+    if policy is None:
+        yield waits.attempt(task)
+    else:
+        yield from _attempt_in_time(task, policy, waits)
 
 
 def _attempt_in_time(task: Task, policy: TimeoutPolicy, waits: Waits) -> Steps[None]:
@@ -156,6 +179,7 @@ def receive_signal(task: Task, raised: BaseException, waits: Waits) -> Steps[Any
     """
     signal = unwrap_signals(task, raised)
     if isinstance(signal, ParentCommand):
+        task.current.signal = signal
         return accept_command(task, signal)
     # A call that is still at work may have a question, too: it is asked along with the others.
     if isinstance(signal, GraphBubbleUp) and task.current.calls:

@@ -14,6 +14,7 @@ from typing import Any
 
 from ..errors import GraphBubbleUp
 from ..runtime import RUNNING
+from ..superstep.hooks import Span
 from ..superstep.outcome import failure_of
 from ..superstep.task import Task
 from .abackpressure import keep_pace
@@ -128,6 +129,12 @@ class AsyncioWaits:
     run_task = staticmethod(arun_task)
     attempt = staticmethod(aattempt)
     start = _AsTask
+
+    def enter(self, span: Span) -> Any:
+        return span.aenter()
+
+    def leave(self, span: Span, error: BaseException | None) -> Any:
+        return span.aleave(error)
 
     def sleep(self, seconds: float) -> Coroutine[Any, Any, None]:
         return asyncio.sleep(seconds)

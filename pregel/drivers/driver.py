@@ -6,13 +6,15 @@ Written once, as procedures (see `steps`). `threads` and `aio` say how it is wai
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from sys import modules
 from time import monotonic
 from typing import Any
 
 from ..errors import GraphBubbleUp
-from ..run.effects import Effects, GiveWay, Load, RunTasks, Save
+from ..run.effects import Effects, GiveWay, Load, Notify, RunTasks, Save
 from ..run.loop import supersteps
 from ..run.run import Run
+from ..run.surround import LANGCHAIN, surround
 from ..superstep.outcome import StepLimit
 from ..superstep.task import Task
 from .batch import Batch, wants_out
@@ -44,7 +46,11 @@ class Driver:
 
     def __init__(self, run: Run, effects: Effects | None = None) -> None:
         self._run = run
-        self._effects = supersteps(run) if effects is None else effects
+        if effects is None:
+            effects = supersteps(run)
+            if run.hook is not None or LANGCHAIN in modules:
+                effects = surround(run, effects)
+        self._effects = effects
         self._batch: Batch[Task] | None = None
         self._journal = None if run.thread.saver is None else self.make_journal(run)
         run.use_driver(self._journal, self.make_calls)
@@ -105,6 +111,10 @@ class Driver:
             if not late:
                 return None
             return self.waits.run(self._give_way())
+        if isinstance(effect, Notify):
+            if effect.begins:
+                return self.waits.enter(effect.span)
+            return self.waits.leave(effect.span, effect.error)
         if journal is None:
             return None  # nothing is stored
         if isinstance(effect, Load):

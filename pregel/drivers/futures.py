@@ -22,6 +22,7 @@ from ...checkpoint.base import ERROR, RESUME, RETURN
 from ...store.keys import canonical_key
 from ..errors import GraphInterrupt
 from ..names import PUSH
+from ..program.hooked import hooked_call
 from ..program.program import CompiledNode
 from ..program.results import refuse_coroutine
 from ..program.writes import Writer
@@ -77,6 +78,8 @@ class Calls:
         return future
 
     def _find(self, parent: Task, node: CompiledNode, arguments: Arguments) -> tuple[Task, Any]:
+        if self.run.hook is not None:
+            node = hooked_call(node)
         # May take long, so not under the lock.
         digest = None if runs_once(parent) else arguments_digest(node, arguments)
         with self._lock:

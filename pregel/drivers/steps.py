@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import Any, Protocol, TypeVar
 
+from ..superstep.hooks import Span
 from ..superstep.task import Task
 
 Result = TypeVar("Result")
@@ -31,6 +32,12 @@ class Waits(Protocol):
 
     def attempt(self, task: Task) -> Any:
         """The node called once, and its result written."""
+
+    def enter(self, span: Span) -> Any:
+        """A span entered."""
+
+    def leave(self, span: Span, error: BaseException | None) -> Any:
+        """A span left, with the error that ended its work."""
 
     def start(self, task: Task) -> Any:
         """An attempt that runs by itself: it has `done`, `error`, `wait(seconds)` and `stop()`."""

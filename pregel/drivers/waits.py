@@ -16,6 +16,7 @@ from typing import Any
 
 from ..errors import GraphBubbleUp
 from ..runtime import RUNNING
+from ..superstep.hooks import Span
 from ..superstep.outcome import failure_of
 from ..superstep.task import Task
 from .attempt import attempt_with_policies, join_calls, receive_signal, recover
@@ -133,6 +134,12 @@ class ThreadWaits:
     run_task = staticmethod(run_task)
     attempt = staticmethod(attempt)
     start = _OnThread
+
+    def enter(self, span: Span) -> None:
+        span.enter()
+
+    def leave(self, span: Span, error: BaseException | None) -> None:
+        span.leave(error)
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)

@@ -87,11 +87,13 @@ class AttemptPolicies:
         timeout: its time limits, or None.
         cache: how its results are cached, or None.
         debug: its input is watched for changes.
+        hooked: it is surrounded by what the run's hook says.
     """
 
     timeout: TimeoutPolicy | None
     cache: NodeCache | None
     debug: bool = False
+    hooked: bool = False
 
 
 NO_POLICIES = AttemptPolicies(None, None)

@@ -12,6 +12,7 @@ from ...checkpoint.base import (
     RunnableConfig,
     TaskWrites,
 )
+from ..superstep.hooks import Span
 from ..superstep.task import Task
 
 
@@ -104,5 +105,23 @@ class GiveWay:
     __slots__ = ()
 
 
-Effect = Load | RunTasks | Save | Claim | GiveWay
+class Notify:
+    """Enter or leave the span around the run.
+
+    Args:
+        begins: enter it.
+        error: what has ended the run, if anything has.
+    """
+
+    __slots__ = ("begins", "error", "span")
+
+    def __init__(
+        self, span: Span, *, begins: bool = False, error: BaseException | None = None
+    ) -> None:
+        self.span = span
+        self.begins = begins
+        self.error = error
+
+
+Effect = Load | RunTasks | Save | Claim | GiveWay | Notify
 Effects = Generator[Effect, None, None]

@@ -13,7 +13,9 @@ from typing import Any, Final, cast
 
 from ...checkpoint.base import BaseCheckpointSaver, coordinates
 from ..names import PREVIOUS, child_ns, last_level, numbered_ns
+from ..program.hooked import with_hooks
 from ..runtime import RUNNING
+from ..superstep.hooks import Hook
 from ..superstep.machine import Machine
 from ..superstep.task import Task
 from ..types import RunnableConfig, StreamWriter
@@ -35,6 +37,7 @@ class Run:
         program, ns: of these what tasks look up most: the graph, and its part of the thread.
         parent: the task that runs this graph; None for a whole graph.
         deadline: of the attempt that runs this graph, or None.
+        hook: what surrounds it and its tasks, or None.
         saves_in_background: the saver may be one step behind the run.
         records_early: tasks that end before their superstep does are recorded at once.
         machine: the state; set once the checkpoint is loaded.
@@ -55,6 +58,7 @@ class Run:
         "cancelled",
         "commits",
         "deadline",
+        "hook",
         "journal",
         "machine",
         "ns",
@@ -104,7 +108,8 @@ class Run:
         self.thread: Final[Thread] = thread
         self.ns: Final = thread.ns
         self.settings: Final[Settings] = Settings(graph, given, merged, call, thread, outer)
-        self.program: Final = self.settings.program
+        self.program = self.settings.program
+        self.hook: Hook | None = None
         slow = thread.saver is not None and not thread.saver.in_memory
         self.saves_in_background: Final = slow and self.settings.durability == "async"
         self.records_early: Final = slow and self.settings.durability != "exit"
@@ -146,6 +151,11 @@ class Run:
             open_calls: makes `calls`.
         """
         self.journal, self._open_calls = journal, open_calls
+
+    def use_hook(self, hook: Hook) -> None:
+        """Surround the run and its tasks; to be called before its first superstep."""
+        self.hook = hook
+        self.program = with_hooks(self.settings.program)
 
     def start(self, machine: Machine) -> None:
         """The state is loaded."""

@@ -202,7 +202,9 @@ def _breakpoints(
 def merge_around(graph: Graph, config: RunnableConfig, around: Settings | None) -> RunnableConfig:
     """The config of a call: the caller's over the graph's over that of the run around it."""
     if around is not None:
-        return merge_configs(inheritable(around.config), graph.config, config)
+        inherited = inheritable(around.config)
+        inherited.pop("callbacks", None)  # they come from the task around, not from its run
+        return merge_configs(inherited, graph.config, config)
     return merge_configs(graph.config, config) if graph.config else config
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import is_dataclass, replace
 from functools import lru_cache
 from typing import Any, Final
@@ -22,6 +23,10 @@ from ..types import Overwrite
 
 NOSTREAM: Final = "nostream"
 """A task with this tag sends no tokens; a message that it returns is still sent whole."""
+
+
+SENDING: Final[ContextVar[bool]] = ContextVar("stategraph_sending", default=False)
+"""Whether the tokens that come in this context are sent by who reads them: nobody else does then."""
 
 
 # -- messages by shape -----------------------------------------------------------------------------

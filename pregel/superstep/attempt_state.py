@@ -9,6 +9,7 @@ from typing import Any
 
 from ..runtime import Runtime
 from ..types import Interrupt
+from .hooks import Span
 
 
 class AttemptState:
@@ -26,6 +27,8 @@ class AttemptState:
         inside: a future for each of these that it runs as a coroutine.
         rejected_inside: why a graph inside did not take the answer to its question.
         runtime: made when it is first asked for.
+        span: what the run's hook has put around it.
+        signal: that of a graph inside which became the node's result.
     """
 
     # Few attempts do more than one of these: the defaults stand here (benchmark P8).
@@ -42,6 +45,8 @@ class AttemptState:
     inside: tuple[Any, ...] = ()
     rejected_inside: Exception | None = None
     runtime: Runtime[Any] | None = None
+    span: Span | None = None
+    signal: BaseException | None = None
 
     def begin_anew(self, number: int) -> AttemptState:
         """That of an attempt which has done nothing yet."""

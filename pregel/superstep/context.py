@@ -15,6 +15,7 @@ from ..program.writes import Pair
 from ..runtime import RunControl
 from ..types import Interrupt, RunnableConfig, StreamWriter
 from .deadline import Deadline
+from .hooks import Hook
 
 TaskT = TypeVar("TaskT")
 TaskT_contra = TypeVar("TaskT_contra", contravariant=True)
@@ -192,6 +193,10 @@ class TaskContext(Protocol[TaskT]):
 
     @property
     def payload_cache(self) -> dict[Any, Any]: ...
+
+    @property
+    def hook(self) -> Hook | None:
+        """What surrounds the call and its tasks, if anything does."""
 
     @property
     def stores(self) -> bool:

@@ -173,13 +173,15 @@ class Task:
             PATH: path if path[-1] is True else path[:3],  # True: called with `@task`
             CHECKPOINT_NS: ns,
         }  # fmt: skip
-        return {
+        config: RunnableConfig = {
             **around,
             "metadata": metadata,
             "tags": [*tags, *(tag for tag in node.tags if tag not in tags)],
             "run_name": self.name,
             "configurable": {**own, "checkpoint_ns": ns},
         }
+        hook = self.run.hook
+        return config if hook is None else hook.extend_config(self, config)
 
     @property
     def writer(self) -> StreamWriter:
@@ -407,6 +409,7 @@ class Task:
         mine = copy(self)
         mine.deadline, mine.answers, mine.writes = deadline, dict(answers), []
         mine.noted = self.current.begin_anew(self.attempt)
+        mine.noted.span = self.current.span
         return mine
 
     def take_attempt(self, detached: Task) -> None:

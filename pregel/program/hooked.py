@@ -1,0 +1,47 @@
+"""The variant of a program that runs with a hook: each node tells it of its attempts, its result
+and its routers."""
+
+from __future__ import annotations
+
+from copy import copy
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+from .program import NO_POLICIES, CompiledNode, Program
+from .writes import Writer
+
+
+class ResultReport(Writer):
+    """Tells the span around an attempt what the node has returned."""
+
+    def write(self, result: Any, task: Any) -> None:
+        """Write nothing."""
+        task.current.span.returned(result)
+
+
+def with_hooks(program: Program) -> Program:
+    """The same program for runs with a hook."""
+    known = program.variants.get("hooks")
+    if known is None:
+        table = {name: hooked_node(node) for name, node in program.nodes.items()}
+        for node in table.values():
+            node.handler = None if node.handler is None else table[node.handler.name]
+        known = program.variants["hooks"] = replace(program, nodes=table, variants={})
+    return known
+
+
+def hooked_node(node: CompiledNode) -> CompiledNode:
+    """The same node for runs with a hook."""
+    twin = copy(node)
+    twin.policies = replace(node.policies or NO_POLICIES, hooked=True)
+    first = 1 if node.call.inline else 2  # the node itself is number 1
+    writers = [writer.hooked(place) for place, writer in enumerate(node.writers, first)]
+    twin.writers = (ResultReport(), *writers)
+    return twin
+
+
+@lru_cache(maxsize=256)
+def hooked_call(node: CompiledNode) -> CompiledNode:
+    """The node of a `@task` for runs with a hook; the same for all its calls."""
+    return hooked_node(node)

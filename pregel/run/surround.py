@@ -1,0 +1,43 @@
+"""Where a run gets its hook, and how its supersteps are surrounded by it."""
+
+from __future__ import annotations
+
+from sys import modules
+from typing import Final
+
+from ..superstep.hooks import Hook, Span
+from .effects import Effects, Notify
+from .run import Run
+
+LANGCHAIN: Final = "langchain_core.callbacks"
+"""As long as nobody has loaded this module, nobody can listen by way of it."""
+
+
+def surround(run: Run, effects: Effects) -> Effects:
+    """The effects of a run; with a hook, surrounded by what that puts around the whole run."""
+    hook = run.hook or _find_hook(run)
+    if hook is None:
+        return effects
+    run.use_hook(hook)
+    return _in_span(hook.around_run(), effects)
+
+
+def _find_hook(run: Run) -> Hook | None:
+    """What listens to a run that was given no hook."""
+    if LANGCHAIN not in modules:
+        return None
+    from ...compat.langchain.callbacks import find_hook
+
+    return find_hook(run)
+
+
+def _in_span(span: Span, effects: Effects) -> Effects:
+    yield Notify(span, begins=True)
+    try:
+        yield from effects
+    except GeneratorExit:
+        raise  # closed by hand: nobody is there to be told
+    except BaseException as error:
+        yield Notify(span, error=error)
+        raise
+    yield Notify(span)
