@@ -8,7 +8,7 @@ ARGS ?=
 ON_ALL_CORES = -n auto --dist loadfile
 PIP = -m pip --disable-pip-version-check -qq
 .DEFAULT_GOAL := help
-.PHONY: help venv peer others demo test trials lint wheel bench curves notebooks chaos clean
+.PHONY: help venv peer others compat demo test trials lint wheel bench curves notebooks chaos clean
 
 help: ## list what can be made
 	@sed -n 's/^\([a-z]*\):[^#]*## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name text; do printf '  make %-9s %s\n' "$$name" "$$text"; done
@@ -35,6 +35,11 @@ lint: .venv/stamp ## ruff, and mypy --strict
 	@.venv/bin/ruff check .
 	@MYPYPATH=.types .venv/bin/mypy --strict -p stategraph
 
+# A folder of its own: the tests there need other packages than all others do, and nothing else.
+compat: .compat/stamp ## agents and programs written for the peer: the same here as there
+	@mkdir -p .types && ln -sfn .. .types/stategraph
+	@.compat/bin/python -m pytest tests/compat --confcutdir=tests/compat -q $(ARGS)
+
 wheel: .venv/stamp ## build the wheel, install it in a clean venv far from here, run a graph from it
 	@set -e; rm -rf build; far=$$(mktemp -d); trap 'rm -rf "$$far" build' EXIT; \
 	.venv/bin/python $(PIP) wheel --no-deps -w "$$far" .; \
@@ -56,12 +61,18 @@ chaos: .venv/stamp ## the promises of docs/reliability.md at full size: hours; g
 
 clean: ## remove what was built and cached; the two venvs stay
 	@rm -rf build dist *.egg-info .types .mypy_cache .ruff_cache .pytest_cache .hypothesis
-	@find . -name __pycache__ -not -path './.venv/*' -not -path './.bench/*' -not -path './.bench-others/*' -not -path './.bench-fleets/*' -prune -exec rm -rf {} +
+	@find . -name __pycache__ -not -path './.venv/*' -not -path './.bench/*' -not -path './.compat/*' -not -path './.bench-others/*' -not -path './.bench-fleets/*' -prune -exec rm -rf {} +
 
 # A venv that is already there is kept and brought up to date.
 .venv/stamp: pyproject.toml
 	@.venv/bin/python -c 'import pip' 2>/dev/null || { echo "making .venv"; $(PYTHON) -m venv .venv; }
 	@.venv/bin/python $(PIP) install -e '.[dev]'
+	@touch $@
+
+.compat/stamp: pyproject.toml
+	@.compat/bin/python -c 'import pip' 2>/dev/null || { echo "making .compat"; $(PYTHON) -m venv .compat; }
+	@.compat/bin/python $(PIP) install --upgrade pip
+	@.compat/bin/python $(PIP) install --group compat
 	@touch $@
 
 # Dependency groups need pip 25.1, newer than the one Python 3.11 brings.

@@ -286,7 +286,7 @@ class HookedBranch(Writer):
     def _span(self, result: Any, task: Task) -> tuple[Span, Any]:
         state = self.branch.state_of(result, task)
         assert task.run.hook is not None
-        return task.run.hook.around_router(task, self.place, self.branch.name, state), state
+        return task.run.hook.around_router(task, self.place, self.branch.body.source, state), state
 
 
 def _advice(answer: Any) -> str:

@@ -15,6 +15,7 @@ from functools import partial, update_wrapper
 from typing import (
     TYPE_CHECKING,
     Any,
+    ClassVar,
     Generic,
     ParamSpec,
     TypeAlias,
@@ -251,6 +252,7 @@ class entrypoint:
     """
 
     final: TypeAlias = final
+    compiled_class: ClassVar[type[Pregel]] = Pregel
 
     def __init__(
         self,
@@ -303,7 +305,7 @@ class entrypoint:
             executor=LOCAL,
             **self._policies,
         )
-        app = Pregel(
+        app = self.compiled_class(
             nodes={name: node},
             channels={
                 START: EphemeralValue(body.schema or Any),

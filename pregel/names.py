@@ -148,6 +148,8 @@ INSIDE: Final = "stategraph_inside"
 """In the metadata of a fork made to go on inside a nested graph: which task leads there, to
 what."""
 
+METADATA_PREFIX: Final = "stategraph_"
+"""How the keys begin that a task's metadata has beside the user's."""
 STEP: Final = "stategraph_step"
 NODE: Final = "stategraph_node"
 TRIGGERS: Final = "stategraph_triggers"

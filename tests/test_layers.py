@@ -38,6 +38,7 @@ PREGEL = """
     program.node
     program.version program.checks
     program.program
+    program.hooked superstep.hooks
     superstep.deadline superstep.retry
     superstep.attempt_state
     superstep.context superstep.ids
@@ -53,6 +54,7 @@ PREGEL = """
     run.answers run.commits run.output run.replay
     run.run
     run.effects
+    run.surround
     run.snapshots
     run.nested
     run.resume
@@ -95,6 +97,7 @@ DEFERRED = {
     ("*", "pydantic*"): "heavy: loaded when a schema is a pydantic model",
     ("*", "cloudpickle"): "optional: sends lambdas and closures to workers",
     (".pregel.run.checks", ".executors*"): "loaded when an executor is given, though executors sit above the engine",
+    (".pregel.run.surround", ".compat.langchain.callbacks"): "loaded when LangChain is, though what understands it sits above the engine",
     (".executors.placement", ".executors.*"): "extras: Dask and Ray, loaded when one of them is given",
     (".checkpoint.serde.msgpack", "concurrent.interpreters"): "Python 3.14 has it; wanted where ormsgpack does not load",
     (".executors.interpreters", "sys"): "travels as code, without this module's names",

@@ -9,17 +9,22 @@ from __future__ import annotations
 
 import inspect
 import os
+from collections.abc import AsyncIterator
 from typing import Any, Final
 from uuid import UUID
 
 from langchain_core.callbacks import AsyncCallbackManager, CallbackManager
 from langchain_core.globals import get_debug
+from langchain_core.runnables import Runnable
 from langchain_core.runnables.config import _set_config_context, var_child_runnable_config
+from langchain_core.tracers._streaming import _StreamingCallbackHandler
 from langchain_core.tracers.context import _configure_hooks, _tracing_v2_is_enabled
 
 from ...pregel.errors import GraphInterrupt
+from ...pregel.program.callables import infer_name
 from ...pregel.run.run import Run
 from ...pregel.superstep.task import Task
+from .pauses import tell_pause, tell_resume
 from .tokens import TokenSender
 
 NO_CONFIG: Final[dict[str, Any]] = {}
@@ -70,6 +75,7 @@ class Listener:
     def __init__(self, run: Run) -> None:
         self.run = run
         self.manager: Any = None
+        self._running = False
 
     @property
     def name(self) -> str:
@@ -86,9 +92,15 @@ class Listener:
             return QuietSpan()
         return AttemptSpan(self, task)
 
-    def around_router(self, task: Task, place: int, name: str, state: Any) -> RouterSpan:
-        """Surrounds a router."""
-        return RouterSpan(self, task, place, name, state)
+    def around_router(self, task: Task, place: int, router: Any, state: Any) -> Any:
+        """Surrounds a router. One that is a Runnable tells of itself."""
+        if isinstance(router, Runnable):
+            return LendingSpan(task, place)
+        return RouterSpan(self, task, place, self.name_of(router), state)
+
+    def name_of(self, router: Any) -> str:
+        """The name of a router's run."""
+        return infer_name(router)
 
     def extend_config(self, task: Task, config: Any) -> Any:
         """The config of a task with the handlers of what it calls. The name and the id are those of
@@ -102,9 +114,12 @@ class Listener:
         config["callbacks"] = callbacks
         return config
 
-    def tags_of(self, node: Any) -> list[str]:
-        """The tags that the run of a node has beside the config's."""
-        return list(node.tags)
+    def tell_resume(self) -> list[Any]:
+        """Before its first task: tell handlers if the run goes on from where it had stopped."""
+        if self._running:
+            return []
+        self._running = True
+        return tell_resume(self.run, self.manager)
 
     def run_metadata(self) -> dict[str, Any]:
         """The metadata of the whole run."""
@@ -189,15 +204,28 @@ class CallbackSpan:
         """The run ends."""
         if error is not None:
             self.manager.on_chain_error(error)
-        else:
-            self.manager.on_chain_end(self.output())
+            return
+        output = self.output()
+        for handler in self.taps():
+            for _ in handler.tap_output_iter(self.manager.run_id, iter((output,))):
+                pass
+        self.manager.on_chain_end(output)
 
     async def aleave(self, error: BaseException | None) -> None:
         """The run ends, on an event loop."""
         if error is not None:
             await self.manager.on_chain_error(error)
-        else:
-            await self.manager.on_chain_end(self.output())
+            return
+        output = self.output()
+        for handler in self.taps():
+            async for _ in handler.tap_output_aiter(self.manager.run_id, _as_stream(output)):
+                pass
+        await self.manager.on_chain_end(output)
+
+    def taps(self) -> list[Any]:
+        """The handlers that want to see the output as a stream, such as those of
+        `astream_events`."""
+        return []
 
     def lend(self, place: int, config: Any) -> None:
         """Let what runs in this context find the handlers.
@@ -244,9 +272,13 @@ class RunSpan(CallbackSpan):
         return error
 
     def leave(self, error: BaseException | None) -> None:
+        if error is None:
+            tell_pause(self.listener.run, self.manager)
         super().leave(self._end(error))
 
     async def aleave(self, error: BaseException | None) -> None:
+        if error is None:
+            await _await_all(tell_pause(self.listener.run, self.manager))
         await super().aleave(self._end(error))
 
 
@@ -256,11 +288,11 @@ class AttemptSpan(CallbackSpan):
     def __init__(self, listener: Listener, task: Task) -> None:
         super().__init__(listener)
         self.task = task
-        self._config: Any = None
+        self.config: Any = None
 
     def configure(self, manager: Any) -> Any:
         listener, task = self.listener, self.task
-        config = self._config = task.config
+        config = self.config = task.config
         if task.path[-1] is True:  # a call: what it is called by has lent its handlers
             callbacks = around().get("callbacks")
         else:
@@ -282,6 +314,14 @@ class AttemptSpan(CallbackSpan):
             callbacks.add_handler(TokenSender(self.task), inherit=True)
         return callbacks
 
+    def enter(self) -> None:
+        self.listener.tell_resume()
+        super().enter()
+
+    async def aenter(self) -> None:
+        await _await_all(self.listener.tell_resume())
+        await super().aenter()
+
     def start(self) -> dict[str, Any]:
         task = self.task
         given = task.input
@@ -290,10 +330,31 @@ class AttemptSpan(CallbackSpan):
         return {"inputs": given, "name": task.name}
 
     def entered(self) -> None:
-        self.lend(1, self._config)
+        self.lend(1, self.config)
+
+    def taps(self) -> list[Any]:
+        handlers = self.manager.handlers
+        return [each for each in handlers if isinstance(each, _StreamingCallbackHandler)]
 
     def output(self) -> Any:
         return self.task.input if self.task.node.hidden else self.result
+
+
+class LendingSpan(QuietSpan):
+    """A router that is a Runnable: its own run is a child of the task's."""
+
+    def __init__(self, task: Task, place: int) -> None:
+        self._span = task.current.span
+        self._place = place
+
+    def enter(self) -> None:
+        """Let the router find the handlers."""
+        assert isinstance(self._span, AttemptSpan)
+        self._span.lend(self._place, self._span.config)
+
+    async def aenter(self) -> None:
+        """Let the router find the handlers."""
+        self.enter()
 
 
 class RouterSpan(CallbackSpan):
@@ -309,11 +370,11 @@ class RouterSpan(CallbackSpan):
     def configure(self, manager: Any) -> Any:
         around_it = self.task.current.span
         assert isinstance(around_it, AttemptSpan)
-        self._config = around_it._config
+        self.config = around_it.config
         parent = around_it.manager.get_child(f"seq:step:{self.place}")
         return manager.configure(
             inheritable_callbacks=parent,
-            inheritable_tags=self._config.get("tags"),
+            inheritable_tags=self.config.get("tags"),
         )
 
     def start(self) -> dict[str, Any]:
@@ -323,7 +384,7 @@ class RouterSpan(CallbackSpan):
         self.callbacks = self.manager.get_child()
         span = self.task.current.span
         span.callbacks = self.callbacks  # type: ignore[union-attr]
-        _set_config_context({**self._config, "callbacks": self.callbacks})
+        _set_config_context({**self.config, "callbacks": self.callbacks})
 
 
 def named_arguments(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -332,6 +393,17 @@ def named_arguments(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
         return inspect.signature(function).bind(*args, **kwargs).arguments
     except (TypeError, ValueError):
         return {"args": args, "kwargs": kwargs}
+
+
+async def _as_stream(value: Any) -> AsyncIterator[Any]:
+    yield value
+
+
+async def _await_all(returned: list[Any]) -> None:
+    """Wait for those handlers that are coroutines."""
+    for each in returned:
+        if inspect.isawaitable(each):
+            await each
 
 
 def _is_router(writer: Any) -> bool:

@@ -5,7 +5,70 @@ from __future__ import annotations
 from typing import Any
 
 from langchain_core.runnables import Runnable
+from langchain_core.runnables.config import var_child_runnable_config
+from pydantic import BaseModel, create_model
+
+from ...pregel.program.program import Program
+from ...pregel.run.config import COORDINATES
+from ...pregel.runtime import RUNNING
+
+_INHERITED = ("tags", "metadata", "configurable", "max_concurrency")
+_RESERVED = "__pregel_"
 
 
 class RunnableGraph(Runnable[Any, Any]):
-    """Mixed into a compiled graph, it makes it a Runnable: `|`, `bind`, `with_config`, ..."""
+    """Mixed into a compiled graph, it makes it a Runnable: `|`, `bind`, `with_retry`, ..."""
+
+    program: Program
+    spec: Any
+
+    @property
+    def InputType(self) -> Any:  # the name is LangChain's
+        """The input schema; Any if the graph names none."""
+        return Any if self.spec is None else self.spec.input_schema
+
+    @property
+    def OutputType(self) -> Any:
+        """The output schema; Any if the graph names none."""
+        return Any if self.spec is None else self.spec.output_schema
+
+    def get_output_schema(self, config: Any = None) -> type[BaseModel]:
+        """A model of what `invoke` returns; any of its keys may be missing."""
+        outputs, channels = self.program.outputs, self.program.channels
+        if isinstance(outputs, str):
+            return super().get_output_schema(config)
+        fields: Any = {key: (channels[key].ValueType, None) for key in outputs}
+        model: type[BaseModel] = create_model(self.get_name("Output"), **fields)
+        return model
+
+
+def inherit_config(config: Any) -> Any:
+    """The config of a call with what it takes over from the Runnable around it.
+
+    Inside a node of ours the run around it says the rest. A node of another engine lends its own
+    thread; of that only the name counts here.
+    """
+    outer = var_child_runnable_config.get()
+    given = dict(config or {})
+    if RUNNING.get() is not None:
+        return given
+    if outer:
+        for key in _INHERITED:
+            value = outer.get(key)
+            if not value:
+                continue
+            if isinstance(value, dict):
+                given[key] = {**value, **(given.get(key) or {})}
+            elif key == "tags":
+                own = given.get("tags") or []
+                given["tags"] = [*value, *(tag for tag in own if tag not in value)]
+            else:
+                given.setdefault(key, value)
+    configurable = given.get("configurable")
+    if configurable and any(key.startswith(_RESERVED) for key in configurable):
+        given["configurable"] = {
+            key: value
+            for key, value in configurable.items()
+            if not key.startswith(_RESERVED) and (key not in COORDINATES or key == "thread_id")
+        }
+    return given

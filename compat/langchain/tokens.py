@@ -42,9 +42,7 @@ class TokenSender(BaseCallbackHandler, _StreamingCallbackHandler[Any]):
         shown = [tag for tag in tags or () if not tag.startswith("seq:step")]
         self._metadata[run_id] = {**(metadata or {}), **({"tags": shown} if shown else {})}
 
-    def on_llm_new_token(
-        self, token: Any, *, chunk: Any = None, run_id: UUID, **_: Any
-    ) -> Any:
+    def on_llm_new_token(self, token: Any, *, chunk: Any = None, run_id: UUID, **_: Any) -> Any:
         """A part of its answer has come."""
         metadata = self._metadata.get(run_id)
         message = getattr(chunk, "message", None)

@@ -7,10 +7,13 @@ from typing import Any
 from ...graph.functional import entrypoint as _entrypoint
 from ...graph.functional import task as _task
 from .deprecated import rename
+from .pregel import Pregel
 
 
 class entrypoint(_entrypoint):  # a decorator
     """Make a graph of a function; see `stategraph.entrypoint`."""
+
+    compiled_class = Pregel
 
     def __init__(self, checkpointer: Any = None, store: Any = None, **options: Any) -> None:
         renamed = ("config_schema", "retry")

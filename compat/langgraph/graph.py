@@ -9,13 +9,16 @@ from ...graph import CompiledStateGraph as _CompiledStateGraph
 from ...graph import StateGraph as _StateGraph
 from ...pregel.runtime import ContextT
 from ...pregel.types import InputT, OutputT, StateT
-from ..langchain.runnable import RunnableGraph
 from .deprecated import rename
 from .messages import add_messages
+from .pregel import Pregel
 from .warnings import LangGraphDeprecatedSinceV10
 
 
-class CompiledStateGraph(_CompiledStateGraph[StateT, ContextT, InputT, OutputT], RunnableGraph):
+class CompiledStateGraph(
+    _CompiledStateGraph[StateT, ContextT, InputT, OutputT],
+    Pregel[StateT, ContextT, InputT, OutputT],
+):
     """A compiled graph that is also a LangChain Runnable."""
 
 
@@ -59,6 +62,7 @@ class StateGraph(_StateGraph[StateT, ContextT, InputT, OutputT]):
     def compile(self, checkpointer: Any = None, **options: Any) -> Any:
         """Compile the graph; transformers of event streams are not used."""
         options.pop("transformers", None)
+        options["name"] = options.get("name") or "LangGraph"
         return super().compile(checkpointer, **options)
 
 

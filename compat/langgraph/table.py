@@ -125,9 +125,9 @@ MODULES: Final[dict[str, dict[str, str]]] = {
         ".ui": "AnyUIMessage RemoveUIMessage UIMessage delete_ui_message push_ui_message "
         "ui_message_reducer"
     },
-    "langgraph.pregel": {"pregel.app": "Pregel", "pregel.program.node": "NodeBuilder"},
-    "langgraph.pregel.main": {"pregel.app": "Pregel", "pregel.program.node": "NodeBuilder"},
-    "langgraph.pregel.protocol": {"pregel.app": "PregelProtocol=Pregel"},
+    "langgraph.pregel": {".pregel": "Pregel", "pregel.program.node": "NodeBuilder"},
+    "langgraph.pregel.main": {".pregel": "Pregel", "pregel.program.node": "NodeBuilder"},
+    "langgraph.pregel.protocol": {".pregel": "PregelProtocol=Pregel"},
     "langgraph.pregel.types": {
         "pregel.types": "All CachePolicy PregelTask RetryPolicy StateSnapshot StateUpdate "
         "StreamMode StreamWriter default_retry_on",

@@ -75,6 +75,8 @@ class Driver:
         chunks, live, run_alone = output.chunks, output.live, self.run_alone
         for effect in self._effects:
             if effect.__class__ is not RunTasks:  # no isinstance: once a superstep (P1)
+                if chunks and effect.__class__ is Notify:
+                    yield PAUSE  # the reader has all before listeners hear of the end
                 waited = self._perform(effect)
                 if waited is not None:
                     yield waited

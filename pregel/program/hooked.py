@@ -36,9 +36,19 @@ def hooked_node(node: CompiledNode) -> CompiledNode:
     twin = copy(node)
     twin.policies = replace(node.policies or NO_POLICIES, hooked=True)
     first = 1 if node.call.inline else 2  # the node itself is number 1
-    writers = [writer.hooked(place) for place, writer in enumerate(node.writers, first)]
+    writers = [_hooked_writer(writer, place) for place, writer in enumerate(node.writers, first)]
     twin.writers = (ResultReport(), *writers)
     return twin
+
+
+def _hooked_writer(writer: Writer, place: int) -> Writer:
+    """The same writer for runs with a hook: one that calls the user's code makes its own.
+
+    Args:
+        place: its number among what the task calls.
+    """
+    make = getattr(writer, "hooked", None)
+    return writer if make is None else make(place)
 
 
 @lru_cache(maxsize=256)

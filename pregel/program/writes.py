@@ -82,14 +82,6 @@ class Writer:
         """A sentence for every mistake that can be seen before anything runs."""
         return ()
 
-    def hooked(self, place: int) -> Writer:
-        """The same writer for runs with a hook, which surrounds the user's code that it calls.
-
-        Args:
-            place: its number among what the task calls.
-        """
-        return self
-
 
 # -- raw Pregel ------------------------------------------------------------------------------------
 

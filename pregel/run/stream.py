@@ -224,7 +224,7 @@ class Stream:
             self._unnamed = True
         if not task.restored:
             for message in unstreamed(task.input, task.writes, self._sent):
-                self.emit("messages", (message, task.config["metadata"]))
+                self.emit("messages", (message, _message_metadata(task)))
         elif (
             task.recorded
         ):  # by an earlier call, which has shown them; what a cache had was not shown
@@ -252,6 +252,13 @@ class Stream:
         if self.wants("debug"):
             now = datetime.now(UTC).isoformat()
             self.emit("debug", {"step": step, "timestamp": now, "type": kind, "payload": payload})
+
+
+def _message_metadata(task: Task) -> dict[str, Any]:
+    """What comes with a message that a task has returned."""
+    metadata: dict[str, Any] = task.config["metadata"]
+    hook = task.run.hook
+    return metadata if hook is None else {**metadata, **hook.metadata}
 
 
 def task_metadata(task: Task) -> dict[str, Any]:

@@ -26,7 +26,7 @@ NOSTREAM: Final = "nostream"
 
 
 SENDING: Final[ContextVar[bool]] = ContextVar("stategraph_sending", default=False)
-"""Whether the tokens that come in this context are sent by who reads them: nobody else does then."""
+"""Whether who reads the tokens that come in this context sends them: nobody else does then."""
 
 
 # -- messages by shape -----------------------------------------------------------------------------

@@ -51,6 +51,7 @@ class AttemptState:
     def begin_anew(self, number: int) -> AttemptState:
         """That of an attempt which has done nothing yet."""
         state = AttemptState()
+        state.span = self.span
         state.number, state.first_began = number, self.first_began
         return state
 

@@ -6,6 +6,7 @@ it was compiled. A run with one runs a variant of it whose nodes ask the hook (`
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 
@@ -29,7 +30,14 @@ class Span(Protocol):
 
 
 class Hook(Protocol):
-    """Surrounds what one call does. It must not raise where it is not to break the run."""
+    """Surrounds what one call does. It must not raise where it is not to break the run.
+
+    Attributes:
+        metadata: what it adds to the metadata of messages.
+    """
+
+    @property
+    def metadata(self) -> Mapping[str, Any]: ...
 
     def around_run(self) -> Span:
         """Surrounds the whole call."""
@@ -37,11 +45,12 @@ class Hook(Protocol):
     def around_attempt(self, task: Any) -> Span:
         """Surrounds one attempt of a task, its writers and routers included."""
 
-    def around_router(self, task: Any, place: int, name: str, state: Any) -> Span:
+    def around_router(self, task: Any, place: int, router: Any, state: Any) -> Span:
         """Surrounds a router.
 
         Args:
             place: its number among what the task calls; the node itself is 1.
+            router: what the user gave.
             state: what it is given.
         """
 

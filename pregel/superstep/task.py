@@ -409,7 +409,6 @@ class Task:
         mine = copy(self)
         mine.deadline, mine.answers, mine.writes = deadline, dict(answers), []
         mine.noted = self.current.begin_anew(self.attempt)
-        mine.noted.span = self.current.span
         return mine
 
     def take_attempt(self, detached: Task) -> None:

@@ -1,0 +1,183 @@
+"""What a program written for the peer finds in the config of its nodes, and what handlers are told
+of its runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Any, Final
+from uuid import UUID
+
+from langchain_core.callbacks import CallbackManager
+from langchain_core.runnables.config import var_child_runnable_config
+
+from ...pregel.names import METADATA_PREFIX
+from ...pregel.names import TAG_HIDDEN as HIDDEN
+from ...pregel.superstep.state import group_by_channel
+from ...pregel.superstep.task import Task
+from ...pregel.types import Selection
+from ..langchain.callbacks import Listener, QuietSpan, is_heard
+from .constants import (
+    CONF,
+    CONFIG_KEY_CALL,
+    CONFIG_KEY_CHECKPOINTER,
+    CONFIG_KEY_READ,
+    CONFIG_KEY_RUNTIME,
+    CONFIG_KEY_SEND,
+    CONFIG_KEY_TASK_ID,
+    TAG_HIDDEN,
+)
+
+PREFIX: Final = "langgraph_"
+NOBODY: Final = UUID(int=0)
+"""The id of the run around what a node calls while nobody listens."""
+
+
+class PeerListener(Listener):
+    """Tells handlers what the peer tells them, and makes configs like the peer's."""
+
+    metadata: Final = {"ls_integration": "langgraph"}  # type: ignore[misc]
+
+    def __init__(self, run: Any) -> None:
+        super().__init__(run)
+        self.heard = False
+
+    @property
+    def name(self) -> str:
+        """The name of the whole run."""
+        name = super().name
+        return "LangGraph" if name in self.run.program.nodes else name
+
+    def around_run(self) -> Any:
+        """Surrounds the whole run, if somebody listens."""
+        self.heard = is_heard(self.run)
+        return super().around_run() if self.heard else QuietSpan()
+
+    def around_attempt(self, task: Task) -> Any:
+        """Surrounds an attempt. If nobody listens, what the node calls still finds its config."""
+        return super().around_attempt(task) if self.heard else ConfigSpan(task)
+
+    def around_router(self, task: Task, place: int, router: Any, state: Any) -> Any:
+        """Surrounds a router. One that is a Runnable tells of itself."""
+        return super().around_router(task, place, router, state) if self.heard else QuietSpan()
+
+    def name_of(self, router: Any) -> str:
+        """The name of a router's run."""
+        name = getattr(router, "__name__", "<lambda>")
+        return "RunnableCallable" if name == "<lambda>" else str(name)
+
+    def extend_config(self, task: Task, config: Any) -> Any:
+        """The config of a task with the peer's names, and with the parts of the run that programs
+        look up in it."""
+        config = super().extend_config(task, config)
+        if config["callbacks"] is None:
+            config["callbacks"] = CallbackManager(handlers=[], parent_run_id=NOBODY)
+        metadata = {
+            key.replace(METADATA_PREFIX, PREFIX, 1) if key.startswith(METADATA_PREFIX) else key: v
+            for key, v in config["metadata"].items()
+        }
+        config["metadata"] = metadata
+        if task.node.hidden:
+            config["tags"] = [TAG_HIDDEN if tag == HIDDEN else tag for tag in config["tags"]]
+        if not config["tags"]:
+            del config["tags"]
+        machine: Any = task.run.machine
+        config[CONF] |= {
+            # Tool nodes take the channels out of the arguments of this partial.
+            CONFIG_KEY_READ: partial(
+                read_state, None, machine.channels, task.run.program.managed, task
+            ),
+            CONFIG_KEY_SEND: partial(send_writes, task),
+            CONFIG_KEY_CALL: task.call,
+            CONFIG_KEY_TASK_ID: task.id,
+            CONFIG_KEY_RUNTIME: task.runtime,
+            CONFIG_KEY_CHECKPOINTER: task.run.thread.saver,
+        }
+        return config
+
+
+def read_state(
+    _scratchpad: None,
+    channels: Mapping[str, Any],
+    _managed: Mapping[str, Any],
+    task: Task,
+    select: Selection,
+    fresh: bool = False,
+) -> Any:
+    """The state as a task sees it: one key's value, or a dict of several.
+
+    Args:
+        fresh: with what the task has written so far.
+    """
+    keys = (select,) if isinstance(select, str) else tuple(select)
+    machine: Any = task.run.machine
+    values = machine.select(keys)
+    if fresh:
+        for channel, updates in group_by_channel(task.writes).items():
+            if channel in keys:
+                values[channel] = channels[channel].preview(updates)
+    return values.get(select) if isinstance(select, str) else values
+
+
+def send_writes(task: Task, writes: Iterable[tuple[str, Any]]) -> None:
+    """Write to channels beside what the node returns."""
+    task.writes.extend(writes)
+
+
+class ConfigSpan(QuietSpan):
+    """An attempt that nobody listens to: what it calls finds the task's config."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+
+    def enter(self) -> None:
+        """Lend the config."""
+        var_child_runnable_config.set(LazyConfig(self._task))
+
+    async def aenter(self) -> None:
+        """Lend the config."""
+        self.enter()
+
+
+class LazyConfig(dict[str, Any]):
+    """The config of a task, made when somebody looks into it."""
+
+    def __init__(self, task: Task) -> None:
+        self._task: Task | None = task
+
+    def _filled(self) -> dict[str, Any]:
+        task, self._task = self._task, None
+        if task is not None:
+            self.update(task.config)
+        return self
+
+    def __bool__(self) -> bool:
+        return True
+
+    def items(self) -> Any:
+        self._filled()
+        return super().items()
+
+    def keys(self) -> Any:
+        self._filled()
+        return super().keys()
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self._filled()
+        return super().get(key, default)
+
+    def __getitem__(self, key: str) -> Any:
+        self._filled()
+        return super().__getitem__(key)
+
+    def __contains__(self, key: object) -> bool:
+        self._filled()
+        return super().__contains__(key)
+
+    def __iter__(self) -> Any:
+        self._filled()
+        return super().__iter__()
+
+    def __len__(self) -> int:
+        self._filled()
+        return super().__len__()

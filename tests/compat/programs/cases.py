@@ -1,0 +1,105 @@
+"""What the programs share: cases that note what they see, handlers that note what they are told, scripted models."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
+from langchain_core.messages import AIMessage
+from langchain_core.tools import tool
+
+CASES: dict[str, Callable[[Callable[..., None]], None]] = {}
+# They hold ids, of the checkpoints or of the task.
+UNSTABLE = ("langgraph_checkpoint_ns", "checkpoint_ns")
+
+
+def case(function: Callable[[Callable[..., None]], None]) -> Callable[[Callable[..., None]], None]:
+    """Register a case: a function that is given `note`."""
+    CASES[function.__name__] = function
+    return function
+
+
+def run_cases() -> None:
+    """Run all cases, and print what each has noted as one line of JSON."""
+    warnings.simplefilter("ignore")
+    noted: dict[str, list[str]] = {}
+    for name, function in CASES.items():
+        lines = noted[name] = []
+
+        def note(*words: Any, lines: list[str] = lines) -> None:
+            lines.append(" ".join(str(word) for word in words))
+
+        try:
+            function(note)
+        except Exception as error:
+            note("raised", type(error).__name__)
+    print()
+    print(json.dumps(noted))
+
+
+class Handler(BaseCallbackHandler):
+    """Notes what it is told, runs by their names."""
+
+    def __init__(self, note: Callable[..., None]) -> None:
+        self.note = note
+        self.names: dict[Any, Any] = {None: None}
+
+    def _started(self, kind, serialized, given, run_id, parent_run_id, tags, metadata, name) -> None:
+        self.names[run_id] = name or (serialized or {}).get("name")
+        shown = sorted((k, v) for k, v in (metadata or {}).items() if k not in UNSTABLE)
+        self.note(kind, self.names[run_id], "in", self.names[parent_run_id], tags, shown, given)
+
+    def on_chain_start(self, serialized, inputs, *, run_id, parent_run_id=None, tags=None, metadata=None, name=None, **_):
+        self._started("chain", serialized, inputs, run_id, parent_run_id, tags, metadata, name)
+
+    def on_chain_end(self, outputs, *, run_id, **_):
+        self.note("chain ends", self.names[run_id], outputs)
+
+    def on_chain_error(self, error, *, run_id, **_):
+        self.note("chain fails", self.names[run_id], type(error).__name__)
+
+    def on_chat_model_start(self, serialized, messages, *, run_id, parent_run_id=None, tags=None, metadata=None, name=None, **_):
+        self._started("model", serialized, "", run_id, parent_run_id, tags, metadata, name)
+
+    def on_llm_new_token(self, token, **_):
+        self.note("token", repr(token))
+
+    def on_llm_end(self, response, *, run_id, **_):
+        self.note("model ends", self.names[run_id])
+
+    def on_tool_start(self, serialized, input_str, *, run_id, parent_run_id=None, tags=None, metadata=None, name=None, **_):
+        self._started("tool", serialized, input_str, run_id, parent_run_id, tags, metadata, name)
+
+    def on_tool_end(self, output, *, run_id, **_):
+        self.note("tool ends", self.names[run_id], type(output).__name__)
+
+    def on_custom_event(self, name, data, *, run_id, **_):
+        self.note("custom", name, data, "in", self.names[run_id])
+
+
+class Scripted(GenericFakeChatModel):
+    """A model that says what it was told to say, whatever tools it gets."""
+
+    def bind_tools(self, tools, **_):
+        return self
+
+
+def saying(*texts: str) -> Scripted:
+    """A model that answers with these texts."""
+    return Scripted(messages=iter([AIMessage(text, id=f"m{i}") for i, text in enumerate(texts)]))
+
+
+def calling(name: str, args: dict[str, Any], *texts: str) -> Scripted:
+    """A model that first calls a tool."""
+    call = AIMessage("", tool_calls=[{"name": name, "args": args, "id": "c1"}], id="call")
+    return Scripted(messages=iter([call, *(AIMessage(text, id=f"m{i}") for i, text in enumerate(texts))]))
+
+
+@tool
+def add(a: int, b: int) -> int:
+    """Add numbers."""
+    return a + b

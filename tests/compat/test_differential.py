@@ -1,0 +1,26 @@
+"""Programs written for the peer print the same here, line by line; what may differ is listed with its reason in
+docs/langgraph.md."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from .conftest import PROGRAMS, run_by
+
+
+def cases() -> list[tuple[str, str]]:
+    """Every case of every program."""
+    found = []
+    for path in sorted(PROGRAMS.glob("*.py")):
+        for node in ast.parse(path.read_text()).body:
+            marked = isinstance(node, ast.FunctionDef) and any(ast.unparse(d) == "case" for d in node.decorator_list)
+            if marked:
+                found.append((path.name, node.name))
+    return found
+
+
+@pytest.mark.parametrize(("program", "name"), cases())
+def test_the_same_here_as_there(program: str, name: str) -> None:
+    assert run_by("stategraph", program)[name] == run_by("peer", program)[name]

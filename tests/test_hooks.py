@@ -1,0 +1,188 @@
+"""A hook surrounds a run, its attempts and its routers, beside the loop: the same in both worlds."""
+
+from __future__ import annotations
+
+import asyncio
+import operator
+from contextvars import ContextVar
+from typing import Annotated, Any
+
+import pytest
+from typing_extensions import TypedDict
+
+from stategraph import START, Command, RetryPolicy, StateGraph, entrypoint, interrupt, task
+from stategraph.checkpoint import InMemorySaver
+
+SEEN: ContextVar[Any] = ContextVar("seen", default=None)
+
+
+class State(TypedDict, total=False):
+    x: Annotated[list, operator.add]
+
+
+class Noting:
+    """A hook that notes what it surrounds, and sets a context variable in it."""
+
+    metadata: dict[str, Any] = {}
+
+    def __init__(self) -> None:
+        self.log: list[Any] = []
+
+    def around_run(self) -> Note:
+        return Note(self, "run")
+
+    def around_attempt(self, task: Any) -> Note:
+        return Note(self if not task.node.hidden else Noting(), task.name)  # the input is a task, too
+
+    def around_router(self, task: Any, place: int, router: Any, state: Any) -> Note:
+        return Note(self, f"router {place} of {task.name}")
+
+    def extend_config(self, task: Any, config: Any) -> Any:
+        return {**config, "seen_by": task.name}
+
+
+class Note:
+    def __init__(self, hook: Noting, name: str) -> None:
+        self.hook, self.name = hook, name
+        self.result: Any = None
+
+    def enter(self) -> None:
+        self.hook.log.append(("enter", self.name))
+        SEEN.set(self.name)
+
+    def returned(self, result: Any) -> None:
+        self.result = result
+
+    def leave(self, error: BaseException | None) -> None:
+        self.hook.log.append(("leave", self.name, self.result if error is None else type(error).__name__))
+
+    async def aenter(self) -> None:
+        await asyncio.sleep(0)
+        self.enter()
+
+    async def aleave(self, error: BaseException | None) -> None:
+        await asyncio.sleep(0)
+        self.leave(error)
+
+
+def hooked(app: Any) -> tuple[Any, list[Any]]:
+    """The graph, with a hook on all its runs, and what that notes."""
+    hook, run = Noting(), app._run
+
+    def with_hook(*args: Any) -> Any:
+        made = run(*args)
+        made.hook = hook
+        return made
+
+    app._run = with_hook
+    return app, hook.log
+
+
+def one_node(function: Any, **options: Any) -> StateGraph:
+    graph = StateGraph(State)
+    graph.add_node("a", function, **options)
+    graph.add_edge(START, "a")
+    return graph
+
+
+def call(app: Any, world: str, given: Any, config: Any = None) -> Any:
+    return app.invoke(given, config) if world == "sync" else asyncio.run(app.ainvoke(given, config))
+
+
+worlds = pytest.mark.parametrize("world", ["sync", "async"])
+
+
+@worlds
+def test_it_surrounds_run_attempt_and_router(world: str) -> None:
+    def node(state: Any, config: Any) -> Any:
+        assert config["seen_by"] == "a"
+        return {"x": [SEEN.get()]}
+
+    def route(state: Any) -> str:
+        assert SEEN.get() == "router 3 of a"
+        return "b"
+
+    graph = one_node(node)
+    graph.add_node("b", lambda state: {"x": [SEEN.get()]})
+    graph.add_conditional_edges("a", route, ["b"])
+    app, log = hooked(graph.compile())
+    assert call(app, world, {"x": []}) == {"x": ["a", "b"]}
+    assert log == [
+        ("enter", "run"),
+        ("enter", "a"),
+        ("enter", "router 3 of a"),
+        ("leave", "router 3 of a", "b"),
+        ("leave", "a", {"x": ["a"]}),
+        ("enter", "b"),
+        ("leave", "b", {"x": ["b"]}),
+        ("leave", "run", None),
+    ]
+
+
+@worlds
+@pytest.mark.parametrize("timeout", [None, 60])
+def test_each_attempt_has_a_span_of_its_own(world: str, timeout: float | None) -> None:
+    tries: list[int] = []
+
+    def node(state: Any) -> Any:
+        tries.append(1)
+        if len(tries) == 1:
+            raise ConnectionError
+        return {"x": [SEEN.get()]}
+
+    policy = RetryPolicy(initial_interval=0.001, jitter=False)
+    app, log = hooked(one_node(node, retry_policy=policy, timeout=timeout).compile())
+    assert call(app, world, {"x": []}) == {"x": ["a"]}
+    assert log[1:-1] == [
+        ("enter", "a"),
+        ("leave", "a", "ConnectionError"),
+        ("enter", "a"),
+        ("leave", "a", {"x": ["a"]}),
+    ]
+
+
+@worlds
+def test_a_pause_is_told_as_the_signal_that_it_is(world: str) -> None:
+    app, log = hooked(one_node(lambda state: {"x": [interrupt("?")]}).compile(checkpointer=InMemorySaver()))
+    config = {"configurable": {"thread_id": "1"}}
+    call(app, world, {"x": []}, config)
+    assert log[1:] == [("enter", "a"), ("leave", "a", "GraphInterrupt"), ("leave", "run", None)]
+    del log[:]
+    call(app, world, Command(resume=5), config)
+    assert log[1:-1] == [("enter", "a"), ("leave", "a", {"x": [5]})]
+
+
+@worlds
+def test_a_run_that_fails_is_left_with_its_error(world: str) -> None:
+    app, log = hooked(one_node(lambda state: 1 / 0).compile())
+    with pytest.raises(ZeroDivisionError):
+        call(app, world, {"x": []})
+    assert log[1:] == [("enter", "a"), ("leave", "a", "ZeroDivisionError"), ("leave", "run", "ZeroDivisionError")]
+
+
+def test_a_reader_has_all_chunks_before_the_run_is_left() -> None:
+    app, log = hooked(one_node(lambda state: {"x": [1]}).compile())
+    for _ in app.stream({"x": []}, stream_mode="updates"):
+        log.append("chunk")
+    assert log[-2:] == ["chunk", ("leave", "run", None)]
+
+
+def test_calls_of_tasks_are_attempts_too() -> None:
+    @task
+    def double(n: int) -> int:
+        return 2 * n
+
+    @entrypoint()
+    def run(n: int) -> int:
+        return double(n).result()
+
+    app, log = hooked(run)
+    assert app.invoke(2) == 4
+    assert log == [
+        ("enter", "run"),
+        ("enter", "run"),
+        ("enter", "double"),
+        ("leave", "double", 4),
+        ("leave", "run", 4),
+        ("leave", "run", None),
+    ]
