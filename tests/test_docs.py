@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PROGRAMS = ["README.md", "docs/channels.md", "docs/streaming.md", "docs/time-travel.md", "docs/questions.md", "docs/memory.md", "docs/security.md"]
-PRODUCT = ["channels", "checkpoint", "store", "pregel", "executors", "graph", "visualize", "workers", "testing"]
+PRODUCT = ["channels", "checkpoint", "store", "pregel", "executors", "graph", "visualize", "workers", "compat", "testing"]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 

@@ -23,9 +23,8 @@ class State(TypedDict, total=False):
 class Noting:
     """A hook that notes what it surrounds, and sets a context variable in it."""
 
-    metadata: dict[str, Any] = {}
-
     def __init__(self) -> None:
+        self.metadata: dict[str, Any] = {}
         self.log: list[Any] = []
 
     def around_run(self) -> Note:

@@ -6,7 +6,7 @@ from typing import Any
 
 from langchain_core.runnables import Runnable
 from langchain_core.runnables.config import var_child_runnable_config
-from pydantic import BaseModel, create_model
+from pydantic import create_model
 
 from ...pregel.program.program import Program
 from ...pregel.run.config import COORDINATES
@@ -32,14 +32,13 @@ class RunnableGraph(Runnable[Any, Any]):
         """The output schema; Any if the graph names none."""
         return Any if self.spec is None else self.spec.output_schema
 
-    def get_output_schema(self, config: Any = None) -> type[BaseModel]:
+    def get_output_schema(self, config: Any = None) -> Any:
         """A model of what `invoke` returns; any of its keys may be missing."""
         outputs, channels = self.program.outputs, self.program.channels
         if isinstance(outputs, str):
             return super().get_output_schema(config)
         fields: Any = {key: (channels[key].ValueType, None) for key in outputs}
-        model: type[BaseModel] = create_model(self.get_name("Output"), **fields)
-        return model
+        return create_model(self.get_name("Output"), **fields)
 
 
 def inherit_config(config: Any) -> Any:

@@ -162,8 +162,7 @@ class Task:
     def config(self) -> RunnableConfig:
         """The run's config with this task's tags, metadata and namespace."""
         around, node, path, ns = self.run.settings.config, self.node, self.path, self.ns
-        own = dict(around.get("configurable", {}))
-        own.pop("checkpoint_id", None)
+        own = {k: v for k, v in around.get("configurable", {}).items() if k != "checkpoint_id"}
         tags = around.get("tags", ())
         metadata = dict(around.get("metadata", {}))
         if "thread_id" in own:
@@ -180,8 +179,7 @@ class Task:
             "run_name": self.name,
             "configurable": {**own, "checkpoint_ns": ns},
         }
-        hook = self.run.hook
-        return config if hook is None else hook.extend_config(self, config)
+        return hook.extend_config(self, config) if (hook := self.run.hook) else config
 
     @property
     def writer(self) -> StreamWriter:
