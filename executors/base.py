@@ -91,6 +91,15 @@ class Executor:
         """
         return None
 
+    def attach(self, blob: bytes) -> Any:
+        """Take a large part that one call needs, as far as is known: what a `Send` brings. If
+        another call needs it, too, it is shared then.
+
+        Returns:
+            As `share`, which does this by default.
+        """
+        return self.share(blob)
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
 

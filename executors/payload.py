@@ -45,14 +45,16 @@ class Pickled(NamedTuple):
     """A pickled value.
 
     Attributes:
-        reference: what the executor returned when it shared it, or None.
+        reference: what the executor returned when it shared or attached it, or None.
         value: the value itself, held so that its `id` is not used for another while it is a key of
             a cache.
+        attached: it travels with one call, and is shared once another needs it.
     """
 
     data: bytes
     reference: Any
     value: Any = None
+    attached: bool = False
 
 
 class PayloadBuilder:
@@ -110,24 +112,27 @@ class PayloadBuilder:
             self._values.clear()
         kind = task.input_kind
         if type(value) is not dict:
-            return _attach(self._pickle_value(task.name, value, kind), parts)
+            return _attach(self._pickle_value(task.name, value, kind, kind), parts)
         sent: dict[Any, Any] = {}
         for key, item in value.items():
             if type(item) in ATOMS:
                 sent[key] = item
             else:
-                sent[key] = _attach(self._pickle_value(task.name, item, f'{kind}["{key}"]'), parts)
+                path = f'{kind}["{key}"]'
+                sent[key] = _attach(self._pickle_value(task.name, item, path, kind), parts)
         return sent
 
-    def _pickle_value(self, node: str, value: Any, path: str) -> Pickled:
+    def _pickle_value(self, node: str, value: Any, path: str, kind: str) -> Pickled:
         known = self._values.get(id(value))
         if known is not None:
+            if known.attached:  # to one call; this is another
+                known = self._values[id(value)] = self._share(known.data, value)
             return known
         try:
             data = dumps(value)
         except Exception:
             raise ShippingError(node, *find_culprit(value, path)) from None
-        pickled = self._share(data, value)
+        pickled = self._share(data, value) if kind == "state" else self._attach_one(data, value)
         # Small ones are pickled again more quickly than they are looked up and held.
         if len(data) >= CACHED_FROM:
             self._values[id(value)] = pickled
@@ -146,6 +151,10 @@ class PayloadBuilder:
             self._store = dump_opener(task.store, self._executor)
             self._shared = self._share(pickle.dumps((dumps(values), self._store), PROTOCOL))
         return self._shared
+
+    def _attach_one(self, data: bytes, value: Any) -> Pickled:
+        reference = self._executor.attach(data) if len(data) >= SHARED_FROM else None
+        return Pickled(data, reference, value, reference is not None)
 
     def _share(self, data: bytes, value: Any = None) -> Pickled:
         reference = self._executor.share(data) if len(data) >= SHARED_FROM else None

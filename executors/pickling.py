@@ -28,6 +28,10 @@ TOO_DEEP = "recursion"
 """What pickle and cloudpickle say of a value that is nested too deeply: there every part would be
 to blame."""
 
+NAMELESS = frozenset((bytes, bytearray, str))
+"""Types whose pickles name no class: to look for one in a large text takes as long as to pickle
+it (benchmark P38)."""
+
 loads = pickle.loads
 
 
@@ -47,6 +51,8 @@ def dumps(value: Any, *, shares_main: bool = True) -> bytes:
         if by_value is None:
             raise
         return bytes(by_value(value, PROTOCOL))
+    if type(value) in NAMELESS:
+        return data
     if b"__main__" in data and by_value is not None:  # a worker has another main module
         try:
             return bytes(by_value(value, PROTOCOL))

@@ -26,7 +26,7 @@ from executor_graphs import *
 from forking_nodes import FORKING, RAW, dies_beside_a_child, graph_of
 from typing_extensions import TypedDict
 
-from stategraph import START, Command, InMemorySaver, InMemoryStore, StateGraph, TimeoutPolicy
+from stategraph import START, Command, InMemorySaver, InMemoryStore, Send, StateGraph, TimeoutPolicy
 from stategraph.executors import Executor, resolve_executor
 from stategraph.pregel import ShippingError, WorkerLostError
 from stategraph.store.postgres import PostgresStore
@@ -322,3 +322,34 @@ def test_a_large_value_is_packed_once_a_superstep(drive: Drive, far: Any, monkey
     text = "x" * 100_000
     assert drive.invoke(graph.compile(executor=far), {"texts": [text], "n": 0})["n"] == 400_000
     assert len(shared) == 1, "four tasks read it"
+
+
+@pytest.mark.parametrize(("same", "expected"), [(False, (3, 0)), (True, (1, 1))])
+def test_a_large_value_that_one_task_is_sent_is_attached_and_shared_once_another_needs_it(
+    far: Any, monkeypatch: pytest.MonkeyPatch, same: bool, expected: tuple[int, int]
+) -> None:
+    class Sum(TypedDict, total=False):
+        n: Annotated[int, operator.add]
+
+    calls = {"attach": 0, "share": 0}
+    there: Executor = resolve_executor(far)
+
+    def count(name: str, result: Any) -> None:
+        def counted(blob: bytes) -> Any:
+            calls[name] += 1
+            return result(blob)
+
+        monkeypatch.setattr(there, name, counted)
+
+    share = there.share
+    count("attach", share if type(there).attach is Executor.attach else there.attach)
+    count("share", share)
+    texts = ["x" * 100_000] * 3 if same else [letter * 100_000 for letter in "xyz"]
+    graph = StateGraph(Sum).add_node("read", reads_much)
+    graph.add_conditional_edges(START, lambda _: [Send("read", {"texts": [*texts[i : i + 1]]}) for i in range(3)], ["read"])
+    if same:
+        sent = {"texts": texts[:1]}
+        graph = StateGraph(Sum).add_node("read", reads_much)
+        graph.add_conditional_edges(START, lambda _: [Send("read", sent)] * 3, ["read"])
+    assert graph.compile(executor=far).invoke({"n": 0})["n"] == 300_000
+    assert (calls["attach"], calls["share"]) == expected
