@@ -25,6 +25,7 @@ from .opening import Closable
 from .overrides import (
     claim_by_parts,
     commit_by_parts,
+    commit_each,
     drive,
     head_by_parts,
     honour_overrides,
@@ -211,6 +212,15 @@ class BaseCheckpointSaver(Closable):
         """
         drive(self, commit_by_parts(self, commit))
 
+    def commit_all(self, commits: Sequence[Commit]) -> None:
+        """Store supersteps of one namespace that follow one another. A saver that stores them in
+        one transaction is given the input together with what it leads to.
+
+        Raises:
+            CheckpointConflictError: the head is not the one that the first commit names.
+        """
+        drive(self, commit_each(self, commits))
+
     def commit_writes(
         self, thread_id: str, checkpoint_ns: str, checkpoint_id: str, writes: Sequence[TaskWrites]
     ) -> None:
@@ -347,6 +357,10 @@ class BaseCheckpointSaver(Closable):
     async def acommit(self, commit: Commit) -> None:
         """`commit` for coroutines."""
         await self._acall(self.commit, commit)
+
+    async def acommit_all(self, commits: Sequence[Commit]) -> None:
+        """`commit_all` for coroutines."""
+        await self._acall(self.commit_all, commits)
 
     async def acommit_writes(
         self, thread_id: str, checkpoint_ns: str, checkpoint_id: str, writes: Sequence[TaskWrites]

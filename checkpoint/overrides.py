@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import partial, wraps
+from functools import lru_cache, partial, wraps
 from typing import Any, TypeVar
 
 from .errors import CheckpointConflictError
@@ -32,6 +32,7 @@ from .records import (
 # The async methods give way to the async ones of the same names.
 PARTS: Mapping[str, tuple[str, ...]] = {
     "commit": ("put", "put_writes"),
+    "commit_all": ("commit", "put", "put_writes"),
     "commit_writes": ("put_writes",),
     "claim": ("put_writes",),
     "head": ("get_tuple",),
@@ -90,6 +91,24 @@ def records_at_once(saver: Any) -> bool:
         _overrides(cls, _owners(cls, name)[0], _parts_of(name))
         for name in ("commit_writes", "acommit_writes")
     )
+
+
+def commits_at_once(saver: Any) -> bool:
+    """Whether `commit_all` stores all that it is given in one go."""
+    cls: Any = type(saver)
+    return _commits_at_once(cls)
+
+
+@lru_cache(64)  # asked at every call
+def _commits_at_once(cls: Any) -> bool:
+    for name in ("commit_all", "acommit_all"):
+        owners = _owners(cls, name)
+        # The last `commit_all` of all stores one after another.
+        if (name == "commit_all" and len(owners) == 1) or _overrides(
+            cls, owners[0], _parts_of(name)
+        ):
+            return False
+    return True
 
 
 def _parts_of(method: str) -> tuple[str, ...]:
@@ -277,6 +296,12 @@ def commit_by_parts(saver: Any, commit: Commit) -> Calls:
             yield "commit_writes", (*where, commit.id, commit.carried), {}
 
 
+def commit_each(saver: Any, commits: Sequence[Commit]) -> Calls:
+    """Store commits by `commit`, one after another."""
+    for commit in commits:
+        yield "commit", (commit,), {}
+
+
 def record_by_parts(
     saver: Any,
     thread_id: str,
@@ -343,6 +368,7 @@ def _make_async(calls: Callable[..., Calls]) -> Callable[..., Any]:
 
 
 _CALLS: Mapping[str, Callable[..., Calls]] = {
+    "commit_all": commit_each,
     "commit_writes": record_by_parts,
     "claim": claim_by_parts,
     "head": head_by_parts,

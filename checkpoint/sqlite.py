@@ -16,10 +16,10 @@ from .opening import Opening
 from .overrides import make_repeatable
 from .retention import Retention
 from .serde import Serializer
+from .sql.first_commits import SqlSaverOfFirsts
 from .sql.group_commit import GroupCommit
 from .sql.queries import LookUp, SqlSession
 from .sql.rows import CheckpointRow, MaterializedState, NamespaceRow
-from .sql.saver import SqlSaver
 from .sql.sqlite_database import (
     BEGIN_WRITE,
     BUSY_SECONDS,
@@ -241,7 +241,7 @@ _STATEMENTS = {
 }
 
 
-class SqliteSaver(SqlSaver):
+class SqliteSaver(SqlSaverOfFirsts):
     """Keeps threads in an SQLite file, shared by threads, event loops and processes of one machine.
 
     The tables are made when it is opened. The async methods wait on threads of the saver's own.
@@ -307,8 +307,7 @@ class SqliteSaver(SqlSaver):
         return Opening(cls, conn_string, **options)
 
     def setup(self) -> None:
-        """Nothing to do: the tables were made when the saver opened. Here for programs that call
-        it."""
+        """Nothing to do: the tables are there. For programs that call it."""
 
     def close(self) -> None:
         """Close the connection, unless it was handed in."""
@@ -414,9 +413,10 @@ class SqliteSaver(SqlSaver):
 
 _ADVICE = "; once the cause is fixed, invoke(None, config) goes on from the last step of the thread"
 
-_GROUPED = frozenset(
-    (SqlSaver.commit, SqlSaver.commit_writes, SqlSaver.claim, SqlSaver.put, SqlSaver.put_writes)
-)
+_GROUPED = {
+    getattr(SqlSaverOfFirsts, name)
+    for name in ("commit", "commit_all", "commit_writes", "claim", "put", "put_writes")
+}
 """What is written together with other writes that wait."""
 
 

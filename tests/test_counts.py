@@ -44,6 +44,7 @@ TODAY = {
     "Send": 12,
     "Send, async node": 13,
     "node compiled": 105,
+    "statements of a graph as a node": 18,
     # Bytes.
     "superstep of history in memory": 1_917,
     "append of 200 bytes in SQLite": 900,
@@ -329,6 +330,27 @@ def test_a_superstep_in_sqlite_is_one_commit_of_four_statements() -> None:
         few, many = (said(loop(saver=saver), saver, {"n": 0, "goal": goal}) for goal in (10, 110))
     assert many.count("COMMIT") - few.count("COMMIT") == 100
     assert len(many) - len(few) == 400
+
+
+def test_a_graph_as_a_node_in_sqlite_is_two_commits_beside_its_superstep(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its input, START and first step are one, its second step the other; nothing is looked for where nothing can be
+    (PERFORMANCE P23)."""
+    submit = "stategraph.pregel.drivers.pool.HeldEntries.submit"
+    monkeypatch.setattr(submit, lambda self, entry, store: None)  # however slow this machine is
+    inner = StateGraph(Gathered).add_node("a", lambda state: {"items": [1]}).add_node("b", lambda state: {"items": [2]})
+    compiled = inner.add_edge(START, "a").add_edge("a", "b").compile()
+
+    def cost(graphs: int) -> list[str]:
+        graph, before = StateGraph(Gathered), START
+        for number in range(graphs):
+            graph.add_node(f"n{number}", compiled).add_edge(before, f"n{number}")
+            before = f"n{number}"
+        with SqliteSaver.from_conn_string(":memory:") as saver:
+            return said(graph.compile(checkpointer=saver), saver, {"items": [0]})
+
+    few, many = cost(1), cost(3)
+    assert many.count("COMMIT") - few.count("COMMIT") == 2 * 3
+    hold("statements of a graph as a node", (len(many) - len(few)) / 2)
 
 
 @pytest.mark.parametrize("count", [2, 5, 20])

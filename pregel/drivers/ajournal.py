@@ -10,6 +10,7 @@ from typing import Any
 from ..run.effects import Entry, Save
 from ..run.run import Run
 from .journal import Journal
+from .pool import HELD_SECONDS
 from .steps import arun_steps
 
 
@@ -22,6 +23,7 @@ class AsyncJournal(Journal):
         saver = run.thread.saver
         assert saver is not None
         self._commit, self._claim = saver.acommit, saver.aclaim
+        self._commit_all = saver.acommit_all
         self._commit_writes = saver.acommit_writes
         self._in_memory = saver.in_memory
         self._loop = loop
@@ -58,6 +60,9 @@ class AsyncJournal(Journal):
     async def store(self, entry: Entry) -> None:
         """`Journal.store` for coroutines."""
         self._queue.append(entry)
+        if entry.held:
+            self._hold(entry)
+            return
         if self._in_memory and (self._drainer is None or self._drainer.done()):
             # Quick: not worth a task of its own (P4). Who comes meanwhile waits for this one.
             self._drainer = here = self._loop.create_future()
@@ -70,6 +75,14 @@ class AsyncJournal(Journal):
             await asyncio.shield(self._start_draining())
         if entry.error is not None:
             raise entry.error
+
+    def _hold(self, entry: Any) -> None:
+        if entry.expires:
+            self._loop.call_later(HELD_SECONDS, self._store_held, entry)
+
+    def _store_held(self, entry: Entry) -> None:
+        if not entry.done:
+            self._start_draining()
 
     async def flush(self) -> None:
         """`Journal.flush` for coroutines."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
@@ -17,7 +18,7 @@ from ...checkpoint.base import CheckpointTuple, Commit
 from ...checkpoint.overrides import expecting, records_at_once
 from ..run.effects import Claim, Entry, Save
 from ..run.run import Run
-from .pool import POOL
+from .pool import HELD, POOL
 from .steps import Steps, run_steps
 
 
@@ -39,6 +40,7 @@ class Journal:
         self._run = run
         # The saver's methods by which this journal stores.
         self._commit: Any = saver.commit
+        self._commit_all: Any = saver.commit_all
         self._claim: Any = saver.claim
         self._commit_writes: Any = saver.commit_writes
         self._queue: deque[Entry] = deque()
@@ -55,10 +57,17 @@ class Journal:
             Exception: whatever the saver raised, for this entry or for a checkpoint before it.
         """
         self._queue.append(entry)
+        if entry.held:
+            self._hold(entry)
+            return
         with self._lane:  # whoever holds the lane stores for those that wait behind it
             run_steps(self._store_queued(entry))
         if entry.error is not None:
             raise entry.error
+
+    def _hold(self, entry: Any) -> None:
+        if entry.expires:
+            HELD.submit(entry, self._start_draining)
 
     def post(self, entry: Entry) -> None:
         """Store an entry after all before it, and do not wait. `check` and `flush` tell how it
@@ -106,6 +115,9 @@ class Journal:
         """
         while self._queue and not (mine is not None and mine.done):
             entry = self._queue[0]
+            if entry.held:
+                yield from self._store_together(self._next_commits())
+                continue
             try:
                 if self.broken is not None:
                     raise self.broken
@@ -122,6 +134,37 @@ class Journal:
                 if entry is not mine and not isinstance(error, Exception):
                     raise
             finally:
+                entry.done = True
+                self._queue.popleft()
+
+    def _next_commits(self) -> list[Entry]:
+        """The commits that were held, and the one for which they waited if it is there."""
+        entries = []
+        for entry in self._queue:
+            if entry.commit is None:
+                break
+            entries.append(entry)
+            if not entry.held:
+                break
+        return entries
+
+    def _store_together(self, entries: Sequence[Entry]) -> Steps[None]:
+        """Store commits in one go: all or none."""
+        commits: Any = [entry.commit for entry in entries]
+        try:
+            if self.broken is not None:
+                raise self.broken
+            self._position.prepare(commits[0])
+            yield self._commit_all(commits)
+            for commit in commits:
+                self._position.move(commit)
+        except BaseException as error:
+            for entry in entries:
+                self._fail(entry, error)
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            for entry in entries:
                 entry.done = True
                 self._queue.popleft()
 

@@ -11,9 +11,9 @@ from typing import Any
 from ...channels.base import MISSING
 from ...checkpoint.base import CONTINUES
 from ..errors import EmptyInputError, GraphChangedError
-from ..names import INSIDE
+from ..names import INSIDE, START
 from ..program.results import refuse_lookalike
-from ..program.writes import Pair
+from ..program.writes import Pair, StateWriter
 from ..superstep.machine import Machine
 from ..types import Command
 from .effects import Effect, Effects, Save
@@ -178,9 +178,24 @@ def _take_input(run: Run, machine: Machine) -> Effects:
         if lost:
             raise GraphChangedError(str(run.thread), lost)
         machine.forget(lost_triggers(machine, found))
+    new = run.position.head is None
     # What was pending counts as run, or its triggers would start it beside the new input.
     machine.apply_input(writes, machine.plan(coerce=False) if found is not None else ())
-    yield from save(run, machine, "input")
+    yield from save(run, machine, "input", held=new and _holds_input(run, machine))
+
+
+def _holds_input(run: Run, machine: Machine) -> bool:
+    """Whether the input is stored together with what comes next. No node of the user's may run
+    before, nor a router, unless the input comes about again; and no reader may see it."""
+    if not run.commits.holds_input or run.output.streams:
+        return False
+    nodes, triggers = machine.program.nodes, machine.program.triggers
+    following = [name for channel in machine.changed or () for name in triggers.get(channel, ())]
+    if following != [START] or not nodes[START].hidden:
+        return False
+    if run.commits.hold_start():
+        return True
+    return all(type(writer) is StateWriter for writer in nodes[START].writers)
 
 
 def input_writes(run: Run, given: Any) -> list[Pair]:
@@ -213,14 +228,19 @@ def _take_command(run: Run, machine: Machine, command: Command[Any], *, branches
         yield from record_command(run, writes)
 
 
-def save(run: Run, machine: Machine, source: str) -> Effects:
+def save(run: Run, machine: Machine, source: str, *, held: bool = False) -> Effects:
     """Make a checkpoint before the first superstep, unless all saving waits for the end of the
-    call."""
+    call.
+
+    Args:
+        held: store it together with the next one.
+    """
     if run.thread.saver is not None:
         if run.settings.durability == "exit":
             run.commits.postpone(machine, source)
         else:
-            yield Save(run.commits.build(machine, source, []))
+            saved = Save(run.commits.build(machine, source, []))
+            yield saved.hold(for_task=run.commits.holds_start) if held else saved
     output = run.output
     if source == "input" and (output.streams or output.keeps_view):
         output.show_values(machine)

@@ -57,6 +57,11 @@ class CommitBuilder:
         parents: namespace → the checkpoint from which each graph around this one runs.
         last: the last checkpoint built by this run, or the one from which it goes on, until readers
             have seen it.
+        holds_input: the first checkpoint of a new thread is stored with the next one, in one
+            transaction (benchmark P23). Only the hidden START lies between them.
+        holds_start: that of START waits for the first step, too, but only a moment.
+        made_new: the last checkpoint of this run got a random id: nothing can have been stored
+            beside or under it before.
         exit_records: with durability "exit": records of `@task` calls and failures, stored at the
             end of the call.
         inner: with durability "exit": namespace → task and commit of nested graphs that have run to
@@ -64,8 +69,9 @@ class CommitBuilder:
     """
 
     __slots__ = (
-        "_applying", "_blobs", "_exit_source", "_lists", "_position", "_settings", "_thread",
-        "exit_records", "inner", "last", "metadata", "parents",
+        "_applying", "_blobs", "_exit_source", "_lists", "_may_hold_start", "_position",
+        "_settings", "_thread", "exit_records", "holds_input", "holds_start", "inner", "last",
+        "made_new", "metadata", "parents",
     )  # fmt: skip
 
     def __init__(self, settings: Settings, thread: Thread, position: Position) -> None:
@@ -86,6 +92,7 @@ class CommitBuilder:
                 self.metadata[BY_COMMAND] = True
         self.parents = thread.parents
         self.last: Commit | CheckpointTuple | None = None
+        self.holds_input = self.holds_start = self._may_hold_start = self.made_new = False
         self.exit_records: list[TaskWrites] = []
         self.inner: dict[str, tuple[Task, Commit]] = {}
 
@@ -200,8 +207,15 @@ class CommitBuilder:
         assert thread.saver is not None and thread.thread_id is not None
         values, changed, seen = self._encode_changes(machine)
         late = self._settings.durability == "async"
-        if checkpoint_id is None:
-            checkpoint_id = self._make_late_id(source, values) if late else new_checkpoint_id()
+        self.made_new = False
+        if checkpoint_id is None and self.holds_start and machine.step <= 1:
+            # It may be lost while the first step runs. By its place alone: that names the task, so
+            # nothing else can come to stand there.
+            checkpoint_id = successor_id(f"{position.saved_id}\0{thread.ns}", {})
+        elif checkpoint_id is None and late:
+            checkpoint_id = self._make_late_id(source, values)
+        elif checkpoint_id is None:
+            checkpoint_id, self.made_new = new_checkpoint_id(), True
         updated = None if machine.changed is None else sorted(machine.changed)
         # Before the saver has it: with async durability the next superstep runs from it at once,
         # and after a failure the journal refuses all that follows.
@@ -315,6 +329,20 @@ class CommitBuilder:
             self.metadata.pop(key, None)
         else:
             self.metadata[key] = value
+
+    def allow_holding(self, start: bool) -> None:
+        """The saver stores several commits at once.
+
+        Args:
+            start: that of START may wait for the first step. The graph is a node, so that its input
+                is that of its task: lost, both come about again with the same ids.
+        """
+        self.holds_input, self._may_hold_start = True, start
+
+    def hold_start(self) -> bool:
+        """Let the checkpoint of START wait for the first step, if it may: whether it does."""
+        self.holds_start = self._may_hold_start
+        return self.holds_start
 
     def stay_inside(self, found: CheckpointTuple) -> None:
         """What is built on this checkpoint of a nested graph is in the same ones of the graphs

@@ -63,12 +63,14 @@ class Entry:
     Attributes:
         commit: the checkpoint; None if it is only writes beside one, `checkpoint_id`.
         done: the saver has answered; `error` is what it raised, or None.
-        posted: nobody waits for it. `of_call`: a `@task` call left it; should that fail, the whole
-            run does.
+        posted: nobody waits for it.
+        held: it is stored together with what comes next, or soon.
+        of_call: a `@task` call left it; should that fail, the whole run does.
     """
 
     __slots__ = (
-        "checkpoint_id", "commit", "done", "error", "of_call", "posted", "revision", "writes",
+        "checkpoint_id", "commit", "done", "error", "held", "of_call", "posted", "revision",
+        "writes",
     )  # fmt: skip
 
     def __init__(
@@ -82,14 +84,24 @@ class Entry:
         self.writes = writes
         self.checkpoint_id = checkpoint_id
         self.revision = revision
-        self.done = self.posted = self.of_call = False
+        self.done = self.posted = self.held = self.of_call = False
         self.error: BaseException | None = None
 
 
 class Save(Entry):
     """Store a commit, or record writes beside a checkpoint."""
 
-    __slots__ = ()
+    __slots__ = ("expires",)
+
+    def hold(self, *, for_task: bool = False) -> Save:
+        """Let it be stored together with what comes next.
+
+        Args:
+            for_task: which waits for a task: soon it is stored by itself.
+        """
+        self.held = self.posted = True
+        self.expires = for_task
+        return self
 
 
 class Claim(Entry):

@@ -326,7 +326,9 @@ def _end_superstep(run: Run, machine: Machine, tasks: Sequence[Task]) -> Effects
         except Exception as error:
             yield from _disown(run, tasks, error)
             raise
-        yield Save(commits.build(machine, "loop", writes))
+        held = commits.holds_start and tasks[0].node.hidden
+        saved = Save(commits.build(machine, "loop", writes))
+        yield saved.hold(for_task=True) if held else saved
     if output.streams or output.keeps_view:
         output.show_values(machine)
 

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from typing import Any, Final, cast
 
 from ...checkpoint.base import BaseCheckpointSaver, coordinates
-from ..names import PREVIOUS, child_ns, last_level, numbered_ns
+from ...checkpoint.overrides import commits_at_once
+from ..names import PREVIOUS, child_ns, has_task_ids, last_level, numbered_ns
 from ..program.hooked import with_hooks
 from ..runtime import RUNNING
 from ..superstep.hooks import Hook
@@ -115,6 +116,15 @@ class Run:
         self.records_early: Final = slow and self.settings.durability != "exit"
         self.position: Final = Position()
         self.commits: Final = CommitBuilder(self.settings, thread, self.position)
+        if (
+            thread.saver is not None
+            and self.records_early
+            and self.settings.durability == "sync"
+            and self.deadline is None  # else it may be given up with something held
+            and commits_at_once(thread.saver)
+        ):
+            is_node = task is not None and task.node.source is graph
+            self.commits.allow_holding(is_node and has_task_ids(last_level(thread.ns)[0]))
         self.answers: Final[Answers] = Answers(task, self.position)
         self.replay: Final[Replay] = Replay(None if around is None else around.replay, thread)
         streams = () if around is None else self._streams_around(around)

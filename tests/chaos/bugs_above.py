@@ -132,7 +132,14 @@ def key_of_an_attempt(stack: ExitStack) -> None:
 def fork_reuses_keys(stack: ExitStack) -> None:
     """The key does not know the checkpoint, so a fork has the keys of its past."""
     real = task.task_id
-    swap(stack, task, "task_id", lambda checkpoint_id, ns, step, each: real("", ns.split(":")[0], 0, each))
+
+    def reuse(checkpoint_id: str, ns: str, step: int, each: Any) -> str:
+        # Of a task that holds a graph the id names the place of its checkpoints, too: those of a fork stay apart.
+        if getattr(each.node.source, "is_stategraph", False):
+            return real(checkpoint_id, ns, step, each)
+        return real("", ns.split(":")[0], 0, each)
+
+    swap(stack, task, "task_id", reuse)
 
 
 @bug("children_are_not_repeated", 20)

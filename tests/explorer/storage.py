@@ -86,10 +86,10 @@ class Gated(BaseCheckpointSaver):
 
     def _label(self, name: str, args: Any) -> str:
         """What is stored, in few words."""
-        if name == "commit" and args:
-            return f"commit of {args[0].metadata.get('source')} step {args[0].metadata.get('step')}" + self._ns(
-                args[0].checkpoint_ns
-            )
+        if name in ("commit", "commit_all") and args:
+            commits = args[0] if name == "commit_all" else args
+            steps = [f"{each.metadata.get('source')} step {each.metadata.get('step')}" for each in commits]
+            return f"commit of {', '.join(steps)}" + self._ns(commits[0].checkpoint_ns)
         return name + _names(args)
 
     @staticmethod

@@ -19,6 +19,7 @@ from typing import Any
 from unittest.mock import patch
 
 import stategraph.pregel.drivers.aio  # noqa: F401  # loaded late otherwise, and then not made repeatable
+from stategraph.pregel.drivers import journal
 
 
 class Turn:
@@ -232,6 +233,8 @@ class Turns:
         pool = SimpleNamespace(submit=lambda job: turns.start(job) and None, forget=lambda: None)
         with ExitStack() as stack:
             stack.enter_context(patch.object(futures, "threading", shim))
+            # What is held is stored with what comes next: here no moment passes by itself.
+            stack.enter_context(patch.object(journal.HELD, "submit", lambda entry, store: None))
             for name, module in list(sys.modules.items()):
                 if not name.startswith("stategraph.pregel"):
                     continue

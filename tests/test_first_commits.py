@@ -1,0 +1,154 @@
+"""The first checkpoints of a thread or a nested graph, which wait for what comes next to be stored with it."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from time import monotonic
+from typing import Any, TypedDict
+
+import pytest
+
+from stategraph import (
+    END,
+    START,
+    CheckpointConflictError,
+    Command,
+    StateGraph,
+    get_runtime,
+    interrupt,
+)
+from stategraph.checkpoint.sqlite import SqliteSaver
+
+HERE: Any = {"configurable": {"thread_id": "1"}}
+
+
+class State(TypedDict, total=False):
+    text: str
+
+
+def around(first: Callable[[Any], Any], saver: Any) -> Any:
+    """A graph with a graph as its only node: first, then last."""
+    inner = StateGraph(State).add_node("first", first).add_node("last", lambda state: {"text": state["text"] + "!"})
+    compiled = inner.add_edge(START, "first").add_edge("first", "last").compile()
+    return StateGraph(State).add_node("inner", compiled).add_edge(START, "inner").compile(checkpointer=saver)
+
+
+@pytest.fixture
+def never_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is held is stored with what comes next, however slow this machine is."""
+    monkeypatch.setattr("stategraph.pregel.drivers.pool.HeldEntries.submit", lambda self, entry, store: None)
+
+
+@pytest.mark.usefixtures("never_alone")
+def test_a_process_killed_in_the_first_step_repeats_it_under_the_same_key(tmp_path: Path) -> None:
+    keys: list[str] = []
+
+    def first(state: Any) -> Any:
+        keys.append(get_runtime().idempotency_key)
+        if len(keys) == 1:  # what the disk holds now is what a kill would leave
+            with sqlite3.connect(tmp_path / "killed") as killed, sqlite3.connect(tmp_path / "alive") as alive:
+                alive.backup(killed)
+        return {"text": state["text"] + "?"}
+
+    with SqliteSaver.from_conn_string(str(tmp_path / "alive")) as saver:
+        whole = around(first, saver)
+        assert whole.invoke({"text": "a"}, HERE) == {"text": "a?!"}
+        history = [each.values for each in whole.get_state_history(HERE)]
+    with SqliteSaver.from_conn_string(str(tmp_path / "killed")) as saver:
+        again = around(first, saver)
+        state = again.get_state(HERE, subgraphs=True)
+        assert state.next == ("inner",)
+        assert again.invoke(None, HERE) == {"text": "a?!"}
+        assert [each.values for each in again.get_state_history(HERE)] == history
+    assert len(keys) == 2
+    assert keys[0] == keys[1]
+
+
+def test_a_long_first_step_is_seen_from_outside_while_it_runs(tmp_path: Path) -> None:
+    seen: list[Any] = []
+
+    def first(state: Any) -> Any:
+        with SqliteSaver.from_conn_string(str(tmp_path / "file")) as other:
+            end = monotonic() + 30
+            while monotonic() < end:
+                (task,) = around(first, other).get_state(HERE, subgraphs=True).tasks
+                if task.state is not None and task.state.next == ("first",):
+                    seen.append(task.state.values)
+                    break
+        return {"text": state["text"] + "?"}
+
+    with SqliteSaver.from_conn_string(str(tmp_path / "file")) as saver:
+        assert around(first, saver).invoke({"text": "a"}, HERE) == {"text": "a?!"}
+    assert seen == [{"text": "a"}]
+
+
+@pytest.mark.usefixtures("never_alone")
+def test_a_question_of_the_first_step_waits_beside_what_was_held(drive: Any) -> None:
+    with SqliteSaver.from_conn_string(":memory:") as saver:
+        app = around(lambda state: {"text": interrupt("text?")}, saver)
+        assert [each.value for each in drive.invoke(app, {"text": "a"}, HERE)["__interrupt__"]] == ["text?"]
+        (task,) = app.get_state(HERE, subgraphs=True).tasks
+        assert task.state.next == ("first",)
+        assert drive.invoke(app, Command(resume="b"), HERE) == {"text": "b!"}
+
+
+@pytest.mark.usefixtures("never_alone")
+def test_an_error_of_the_first_step_leaves_what_was_held(drive: Any) -> None:
+    tries: list[int] = []
+
+    def first(state: Any) -> Any:
+        tries.append(1)
+        if len(tries) == 1:
+            raise LookupError("not yet")
+        return {"text": "c"}
+
+    with SqliteSaver.from_conn_string(":memory:") as saver:
+        app = around(first, saver)
+        with pytest.raises(LookupError):
+            drive.invoke(app, {"text": "a"}, HERE)
+        (task,) = app.get_state(HERE, subgraphs=True).tasks
+        assert task.state.next == ("first",)
+        assert drive.invoke(app, None, HERE) == {"text": "c!"}
+
+
+def test_the_input_is_stored_before_a_router_runs(tmp_path: Path) -> None:
+    seen: list[Any] = []
+
+    def route(state: Any) -> str:
+        with SqliteSaver.from_conn_string(str(tmp_path / "file")) as other:
+            seen.append(other.get_tuple(HERE) is not None)
+        return "node"
+
+    graph = StateGraph(State).add_node("node", lambda state: {"text": "b"})
+    graph.add_conditional_edges(START, route, ["node"]).add_edge("node", END)
+    with SqliteSaver.from_conn_string(str(tmp_path / "file")) as saver:
+        graph.compile(checkpointer=saver).invoke({"text": "a"}, HERE)
+    assert seen == [True]
+
+
+def test_a_reader_sees_nothing_that_is_held(tmp_path: Path) -> None:
+    graph = StateGraph(State).add_node("node", lambda state: {"text": "b"}).add_edge(START, "node")
+    with SqliteSaver.from_conn_string(str(tmp_path / "file")) as saver:
+        chunks = graph.compile(checkpointer=saver).stream({"text": "a"}, HERE, stream_mode="values")
+        assert next(chunks) == {"text": "a"}
+        with SqliteSaver.from_conn_string(str(tmp_path / "file")) as other:
+            assert other.get_tuple(HERE) is not None
+        assert list(chunks) == [{"text": "b"}]
+
+
+def test_of_two_that_begin_a_thread_one_wins_and_the_other_leaves_nothing() -> None:
+    with SqliteSaver.from_conn_string(":memory:") as saver:
+        graph = StateGraph(State).add_node("node", lambda state: {"text": "b"}).add_edge(START, "node")
+        app, store = graph.compile(checkpointer=saver), saver.commit_all
+
+        def come_second(commits: Any) -> None:
+            saver.commit_all = store  # type: ignore[method-assign]
+            app.invoke({"text": "other"}, HERE)
+            store(commits)
+
+        saver.commit_all = come_second  # type: ignore[method-assign]
+        with pytest.raises(CheckpointConflictError):
+            app.invoke({"text": "mine"}, HERE)
+        assert [each.values for each in app.get_state_history(HERE)] == [{"text": "b"}, {"text": "other"}, {}]
