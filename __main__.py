@@ -39,7 +39,7 @@ class Parser(argparse.ArgumentParser):
 
 def main(given: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code: 0 for success, 2 for a mistake in the command line.
-    Without a command the help is printed."""
+    Without a command the commands are listed."""
     arguments = sys.argv[1:] if given is None else list(given)
     parser = Parser(prog="python -m stategraph", description="Typed-state graphs.")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
@@ -49,7 +49,10 @@ def main(given: Sequence[str] | None = None) -> int:
             command.set_defaults(parser=command)
             import_module(f".{home}", __package__).add_command(name, command)
             import_module(STORED_TYPES, __package__)
-    asked = parser.parse_args(arguments or ["--help"])
+    if not arguments:
+        parser.print_help(sys.stderr)
+        return 2
+    asked = parser.parse_args(arguments)
     return int(asked.run(asked.parser, asked))
 
 

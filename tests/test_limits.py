@@ -66,7 +66,7 @@ def test_an_age_is_a_timedelta() -> None:
 
 @pytest.mark.parametrize("make", [InMemorySaver, lambda **options: SqliteSaver(":memory:", **options)])
 def test_a_saver_refuses_at_once_what_is_no_retention(make: Any) -> None:
-    with pytest.raises(TypeError, match=r"Retention\(keep_last=10\), not 5"):
+    with pytest.raises(TypeError, match=r"Retention\(keep_last=10\), got 5"):
         make(retention=5)
 
 

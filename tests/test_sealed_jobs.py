@@ -71,7 +71,7 @@ def test_an_input_that_was_moved_to_another_job_does_not_run_there(postgres: str
     with both(postgres), opened(postgres, target[0]) as queue:
         found = queue.result(target[1], run_id=target[2], wait=30)
         assert found.status == "failed"
-        assert "altered, moved, or never encrypted" in str(found.error)
+        assert "it was altered or moved" in str(found.error)
         for job in JOBS:
             if job != target:
                 with opened(postgres, job[0]) as other:
