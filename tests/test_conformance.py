@@ -731,8 +731,8 @@ def test_every_saver_that_ships_here_is_held_against_the_suite_and_shown_in_the_
 
 
 def leaves(cls: type) -> Iterator[type]:
-    """The classes of the package below one that have none of it below them."""
-    below = [each for each in cls.__subclasses__() if each.__module__.startswith("stategraph.")]
+    """The classes below one that have none below them, of those that users choose from."""
+    below = [each for each in cls.__subclasses__() if each.__module__.startswith("stategraph.checkpoint.")]
     for each in below:
         yield from leaves(each)
     if not below:

@@ -60,13 +60,13 @@ class SqlSaver(SqlReader):
             CheckpointConflictError: the head is not the one the commit names.
             StorageError: the database refused; nothing of the step is stored.
         """
-        self._write(self._store, commit)
+        self._write(self._write_commit, commit)
 
     def _write(self, function: Callable[..., None], *args: Any) -> None:
         """Make a write. A database may make several at once."""
         function(*args)
 
-    def _store(self, commit: Commit) -> None:
+    def _write_commit(self, commit: Commit) -> None:
         thread_id, checkpoint_ns = commit.thread_id, commit.checkpoint_ns
         state = self._known_state(commit)
         metadata = self._dumps("metadata", commit.metadata)
