@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import AsyncIterator
+from contextvars import ContextVar
 from typing import Any, Final
 from uuid import UUID
 
@@ -18,7 +19,9 @@ from langchain_core.globals import get_debug
 from langchain_core.runnables import Runnable
 from langchain_core.runnables.config import _set_config_context, var_child_runnable_config
 from langchain_core.tracers._streaming import _StreamingCallbackHandler
-from langchain_core.tracers.context import _configure_hooks, _tracing_v2_is_enabled
+from langchain_core.tracers.context import _configure_hooks, tracing_v2_callback_var
+from langsmith._internal import _context
+from langsmith.utils import get_env_var, tracing_is_enabled
 
 from ...pregel.errors import GraphInterrupt
 from ...pregel.program.callables import infer_name
@@ -37,17 +40,44 @@ def find_hook(run: Run) -> Listener | None:
 
 def is_heard(run: Run) -> bool:
     """Whether anybody listens to a run by LangChain's means."""
-    callbacks = callbacks_around(run)
+    config = run.settings.config
+    callbacks = config.get("callbacks") if config else None
+    if callbacks is None and (outer := var_child_runnable_config.get()):
+        callbacks = outer.get("callbacks")
     if callbacks and (isinstance(callbacks, list) or callbacks.handlers):
         return True
-    if _tracing_v2_is_enabled() or get_debug():
+    if tracing_v2_callback_var.get() is not None or _is_traced() or get_debug():
         return True
-    if any(stream.wants("messages") for stream in run.output.streams):
-        return True
+    for stream in run.output.streams:
+        if "messages" in stream.modes:
+            return True
     for variable, _, handler, name in _configure_hooks:
         if variable.get() is not None or (handler and name and os.environ.get(name)):
             return True
     return False
+
+
+def _is_traced() -> bool:
+    """What `tracing_is_enabled` says. It takes long, and this is asked at each call of a graph
+    (benchmark P30): as long as nothing has been set since the process began, the environment
+    says it alone."""
+    if _SETTINGS is None or _context._GLOBAL_TRACING_ENABLED is not None:
+        return bool(tracing_is_enabled())
+    for variable in _SETTINGS:
+        if variable.get() is not None:
+            return bool(tracing_is_enabled())
+    return bool(get_env_var("TRACING_V2", get_env_var("TRACING", "")) == "true")
+
+
+def _find_settings() -> tuple[ContextVar[Any], ...] | None:
+    """Where langsmith keeps what a context has set; None if this version keeps it elsewhere."""
+    try:
+        return _context._TRACING_ENABLED, _context._PARENT_RUN_TREE_REF
+    except AttributeError:
+        return None
+
+
+_SETTINGS: Final = _find_settings()
 
 
 def callbacks_around(run: Run) -> Any:

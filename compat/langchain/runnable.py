@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+from types import new_class
 from typing import Any
 
 from langchain_core.runnables import Runnable
@@ -39,6 +41,37 @@ class RunnableGraph(Runnable[Any, Any]):
             return super().get_output_schema(config)
         fields: Any = {key: (channels[key].ValueType, None) for key in outputs}
         return create_model(self.get_name("Output"), **fields)
+
+
+class RunnableParts:
+    """Laid over a compiled graph: what a Runnable's methods expect of it."""
+
+    name: str
+
+    def _run(self, input: Any, config: Any, call: Any) -> Any:
+        return super()._run(input, inherit_config(config), call)  # type: ignore[misc]
+
+    def get_name(self, suffix: str | None = None, *, name: str | None = None) -> str:
+        """The graph's name, or the one given, with a suffix."""
+        found = name or self.name
+        return found if not suffix else f"{found}{suffix}"
+
+
+def as_runnable(graph: Any) -> Any:
+    """A copy of a compiled graph that is a LangChain Runnable: it can stand in a chain, and be a
+    node of another engine's graph. What a Runnable around it lends (handlers, tags, metadata,
+    `configurable`) it takes over."""
+    twin = graph.copy()
+    cls: Any = type(graph)
+    twin.__class__ = _runnable_class(cls)
+    return twin
+
+
+@cache
+def _runnable_class(cls: type) -> type:
+    if issubclass(cls, RunnableGraph):
+        return cls
+    return new_class(f"Runnable{cls.__name__}", (RunnableParts, cls, RunnableGraph))
 
 
 def inherit_config(config: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from sys import modules
 from typing import Final
 
@@ -11,6 +12,7 @@ from .run import Run
 
 LANGCHAIN: Final = "langchain_core.callbacks"
 """As long as nobody has loaded this module, nobody can listen by way of it."""
+_ask_langchain: Callable[[Run], Hook | None] | None = None
 
 
 def surround(run: Run, effects: Effects) -> Effects:
@@ -26,9 +28,12 @@ def _find_hook(run: Run) -> Hook | None:
     """What listens to a run that was given no hook."""
     if LANGCHAIN not in modules:
         return None
-    from ...compat.langchain.callbacks import find_hook
+    global _ask_langchain
+    if _ask_langchain is None:  # an import, even of what is loaded, takes a while (benchmark P30)
+        from ...compat.langchain.callbacks import find_hook
 
-    return find_hook(run)
+        _ask_langchain = find_hook
+    return _ask_langchain(run)
 
 
 def _in_span(span: Span, effects: Effects) -> Effects:
