@@ -49,7 +49,7 @@ def is_heard(run: Run) -> bool:
     if tracing_v2_callback_var.get() is not None or _is_traced() or get_debug():
         return True
     for stream in run.output.streams:
-        if "messages" in stream.modes:
+        if stream.wants("messages"):
             return True
     for variable, _, handler, name in _configure_hooks:
         if variable.get() is not None or (handler and name and os.environ.get(name)):

@@ -17,23 +17,23 @@ _ask_langchain: Callable[[Run], Hook | None] | None = None
 
 def surround(run: Run, effects: Effects) -> Effects:
     """The effects of a run; with a hook, surrounded by what that puts around the whole run."""
-    hook = run.hook or _find_hook(run)
+    hook = run.hook
+    if hook is None and LANGCHAIN in modules:
+        hook = (_ask_langchain or _load_langchain())(run)
     if hook is None:
         return effects
     run.use_hook(hook)
     return _in_span(hook.around_run(), effects)
 
 
-def _find_hook(run: Run) -> Hook | None:
-    """What listens to a run that was given no hook."""
-    if LANGCHAIN not in modules:
-        return None
+def _load_langchain() -> Callable[[Run], Hook | None]:
+    """What tells who listens to a run by LangChain's means. Kept: an import takes a while, even of
+    what is loaded (benchmark P30)."""
     global _ask_langchain
-    if _ask_langchain is None:  # an import, even of what is loaded, takes a while (benchmark P30)
-        from ...compat.langchain.callbacks import find_hook
+    from ...compat.langchain.callbacks import find_hook
 
-        _ask_langchain = find_hook
-    return _ask_langchain(run)
+    _ask_langchain = find_hook
+    return find_hook
 
 
 def _in_span(span: Span, effects: Effects) -> Effects:
