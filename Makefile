@@ -72,7 +72,7 @@ clean: ## remove what was built and cached; the two venvs stay
 .compat/stamp: pyproject.toml
 	@.compat/bin/python -c 'import pip' 2>/dev/null || { echo "making .compat"; $(PYTHON) -m venv .compat; }
 	@.compat/bin/python $(PIP) install --upgrade pip
-	@.compat/bin/python $(PIP) install --group compat
+	@.compat/bin/python $(PIP) install -e . --group compat
 	@touch $@
 
 # Dependency groups need pip 25.1, newer than the one Python 3.11 brings.
