@@ -44,6 +44,7 @@ def constants(module: Any, begin: str) -> set[str]:
 # In the metadata of a task's config, which is not stored.
 OF_TASKS = {reserved.STEP, reserved.NODE, reserved.TRIGGERS, reserved.PATH, reserved.CHECKPOINT_NS}
 METADATA = {*CheckpointMetadata.__annotations__, *constants(records, "stategraph_"), *constants(reserved, "stategraph_")}
+METADATA -= {reserved.METADATA_PREFIX}
 
 
 @pytest.mark.parametrize(

@@ -542,7 +542,7 @@ def test_a_place_of_ones_own(drive: Drive, story: str) -> None:
 def test_a_worker_that_cannot_reach_its_driver_says_so(tmp_path: Path) -> None:
     inline = Inline()
     assert list(row(speaks, executor=inline).stream({"n": 0}, stream_mode="custom"))[-1] == "last"
-    answer, told = pools.run_call(inline.calls[0].payload, (str(tmp_path / "nowhere"), b"key"), "id")
+    answer, told = pools.run_call(inline.calls[0].payload, (), (str(tmp_path / "nowhere"), b"key"), "id")
     error = pickling.unpack_error(pickling.loads(answer).error)
     assert "a worker cannot reach its driver" in str(error) and told[1] == 0
 
