@@ -5,7 +5,9 @@ FOLDER ?=
 # More words for pytest or the benchmark, for example `make test ARGS="-k join"`.
 ARGS ?=
 
-ON_ALL_CORES = -n auto --dist loadfile
+# One worker more than cores: many tests wait for processes and databases.
+WORKERS = $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
+ON_ALL_CORES = -n $(WORKERS) --dist loadfile
 PIP = -m pip --disable-pip-version-check -qq
 .DEFAULT_GOAL := help
 .PHONY: help venv peer others compat demo test trials lint wheel bench curves notebooks chaos clean
