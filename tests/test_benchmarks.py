@@ -22,6 +22,7 @@ curves, everything, floors, goals, grow, plot, processes, run, sizes, table = (
     importlib.import_module(name)
     for name in ("curves", "everything", "floors", "goals", "grow", "plot", "processes", "run", "sizes", "table")
 )
+importlib.import_module("fleet_ours")  # else loaded when its cases run
 sys.path.remove(str(FOLDER))
 
 SMALL = {

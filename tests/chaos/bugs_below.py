@@ -203,12 +203,10 @@ def keyframe_misses_a_key(stack: ExitStack) -> None:
     """A complete row lacks one channel."""
     real = rows.pack_body
 
-    def pack_body(key: Any, *args: Any, **more: Any) -> bytes:
-        body = next(each for each in args if isinstance(each, rows.CheckpointBody))
-        if (more.get("complete") or args[-1] is True) and len(body.values) > 1:
-            thin = body._replace(values=dict([*body.values.items()][1:]))
-            args = tuple(thin if each is body else each for each in args)
-        return real(key, *args, **more)
+    def pack_body(key: Any, id: str, parent_id: Any, body: Any, complete: bool, *more: Any) -> bytes:
+        if complete and len(body.values) > 1:
+            body = body._replace(values=dict([*body.values.items()][1:]))
+        return real(key, id, parent_id, body, complete, *more)
 
     swap(stack, write_rows, "pack_body", pack_body)
 

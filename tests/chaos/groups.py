@@ -148,7 +148,13 @@ def grouped_commits(round: Round) -> None:
             saver._database.execute(f"PRAGMA max_page_count={pages}").fetchone()
 
         async def go() -> None:
-            await asyncio.wait_for(asyncio.gather(*(live.play(number) for number in range(THREADS))), 120)
+            players = [asyncio.create_task(live.play(number)) for number in range(THREADS)]
+            try:
+                await asyncio.wait_for(asyncio.gather(*players), 120)
+            finally:
+                for player in players:
+                    player.cancel()
+                await asyncio.gather(*players, return_exceptions=True)
 
         asyncio.run(go())
         live.look()
