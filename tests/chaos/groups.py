@@ -136,6 +136,13 @@ class Live:
         shutil.rmtree(copy)
 
 
+def ask(saver: SqliteSaver, statement: str) -> int:
+    """Ask the saver's connection, which its writing thread may be using: a planted bug answers before it is done."""
+    with saver._lock:
+        (answer,) = saver._database.execute(statement).fetchone()
+    return int(answer)
+
+
 @trial("R10", quick=6, full=500)
 def grouped_commits(round: Round) -> None:
     """Many threads commit at once, from coroutines and from threads, some of them overtaken, in half of the rounds to a
@@ -143,9 +150,8 @@ def grouped_commits(round: Round) -> None:
     with closing(SqliteSaver(round.folder / "db")) as saver, closing(Live(saver, round.folder, round.random)) as live:
         full = round.number % 2 == 1
         if full:
-            (pages,) = saver._database.execute("PRAGMA page_count").fetchone()
-            pages += round.random.randint(100, 500)
-            saver._database.execute(f"PRAGMA max_page_count={pages}").fetchone()
+            pages = ask(saver, "PRAGMA page_count") + round.random.randint(100, 500)
+            ask(saver, f"PRAGMA max_page_count={pages}")
 
         async def go() -> None:
             players = [asyncio.create_task(live.play(number)) for number in range(THREADS)]
@@ -158,7 +164,7 @@ def grouped_commits(round: Round) -> None:
 
         asyncio.run(go())
         live.look()
-        saver._database.execute("PRAGMA max_page_count=1000000").fetchone()
+        ask(saver, "PRAGMA max_page_count=1000000")
         for number in range(THREADS):
             expected = live.stored.get(str(number), [])
             found = [each.checkpoint["id"] for each in saver.list(address(str(number), ""))]
@@ -166,7 +172,7 @@ def grouped_commits(round: Round) -> None:
         if not full:
             assert_same({len(ids) for ids in live.stored.values()}, {STEPS}, "how many steps were stored")
         counted = "SELECT count(*) FROM checkpoints"
-        ((rows,),) = saver._database.execute(counted).fetchall()
+        rows = ask(saver, counted)
         assert_same(rows, sum(map(len, live.stored.values())), "rows of checkpoints")
     round.count("commits", sum(map(len, live.stored.values())))
     round.count("overtaken", live.overtaken)
