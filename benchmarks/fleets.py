@@ -128,6 +128,7 @@ def run(nodes: int, work: Work, jobs: int | None = None) -> Meter:
     finally:
         server.stdin.close()
         server.wait()
+        server.stdout.close()
 
 
 def ours() -> Path:
