@@ -54,7 +54,7 @@ class Calls:
     def __init__(self, *failing: int) -> None:
         self.count: Counter[str] = Counter()
         self.failing = set(failing)
-        self.failed: set[str] = set()
+        self.failed: Counter[str] = Counter()
         self._lock = threading.Lock()
 
     def __call__(self, name: str, given: Any) -> None:
@@ -63,13 +63,13 @@ class Calls:
         with self._lock:
             self.count[task_id] += 1
             if self.count.total() in self.failing:
-                self.failed.add(task_id)
+                self.failed[task_id] += 1
                 raise Boom(name)
 
     @property
     def repeated(self) -> set[str]:
         """Tasks that were called again although they had not failed."""
-        return {task_id for task_id, count in self.count.items() if count > 1} - self.failed
+        return {task_id for task_id, count in self.count.items() if count > 1} - self.failed.keys()
 
 
 class Thread:

@@ -33,8 +33,12 @@ def finished(graph: Any, drive: Drive, failing: list[int]) -> Thread:
 @given(graph=graphs(), failing=st.lists(st.integers(1, 12), max_size=3))
 def test_every_call_of_a_node_is_a_bar(graph: Any, failing: list[int], drive: Drive) -> None:
     thread = finished(graph, drive, failing)
-    found = timeline(thread.app, thread.config)
-    assert Counter(bar.task for bar in found.bars if bar.attempts) >= thread.calls.count
+    bars = Counter(bar.task for bar in timeline(thread.app, thread.config).bars if bar.attempts)
+    calls = thread.calls
+    if drive.is_async:  # a coroutine that was cancelled because a sibling failed leaves no attempt behind
+        assert bars >= Counter(calls.count.keys()) + calls.failed
+    else:
+        assert bars >= calls.count
 
 
 @look(0.4)

@@ -71,7 +71,8 @@ def timeline(app: Pregel, config: RunnableConfig) -> Timeline:
     Retries and the waits between them are seen from the times of the attempts. Why nothing ran for
     a while is not stored; it is read off: a task with a question waited for its answer; between the
     attempts of a task that has a retry policy it waited as that says; a second or more between two
-    supersteps means that another call went on.
+    supersteps means that another call went on. A coroutine that was cancelled because a sibling
+    failed has stored nothing: it has no bar until it runs again.
 
     Args:
         config: the thread; with a `checkpoint_id` the line that leads to that checkpoint, else to
