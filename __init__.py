@@ -7,6 +7,7 @@ pregel/      the engine: program -> tasks -> writes -> channels -> checkpoint ->
 executors/   where the functions of nodes run: processes, pools, Dask, Ray
 graph/       building graphs: StateGraph, entrypoint, task
 visualize/   drawing graphs and runs
+prebuilt/    agents with tools, for programs without LangChain
 workers/     many processes that run jobs from a queue on Postgres
 testing/     conformance suites for savers and channels of your own
 """
@@ -128,8 +129,8 @@ _NAMES = {
 }
 _LAZY = {name: __name__ + home for home, names in _NAMES.items() for name in names.split()}
 _PACKAGES = (
-    "channels", "checkpoint", "compat", "examples", "executors", "graph", "pregel", "store",
-    "testing", "visualize", "workers",
+    "channels", "checkpoint", "compat", "examples", "executors", "graph", "prebuilt",
+    "pregel", "store", "testing", "visualize", "workers",
 )  # fmt: skip
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         call_model,
         push_message,
         stream_text,
+        strip_messages,
     )
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "astream_text",
     "call_model",
     "acall_model",
+    "strip_messages",
 ]
 
 

@@ -11,6 +11,7 @@ from .concurrency import Attempt, check_race
 from .conformance import CHECKS, Check
 from .damage import damage_sqlite
 from .harness import Commits, Harness, Mode
+from .models import ScriptedModel, tool_call
 from .processes import CannotStart, KillAt, Ledger, ProcessEnd, Processes, kill
 from .storage import wrong_clock
 from .suite import Case, CaseResult, SaverChecks, SuiteReport, check_saver
@@ -35,6 +36,9 @@ __all__ = [
     "Commits",
     "assert_same",
     "difference",
+    # test agents
+    "ScriptedModel",
+    "tool_call",
     # kill, and look at what is left
     "Processes",
     "ProcessEnd",

@@ -13,8 +13,8 @@ from types import ModuleType
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PROGRAMS = ["README.md", "docs/channels.md", "docs/streaming.md", "docs/time-travel.md", "docs/questions.md", "docs/memory.md", "docs/security.md"]
-PRODUCT = ["channels", "checkpoint", "store", "pregel", "executors", "graph", "visualize", "workers", "compat", "testing"]
+PROGRAMS = ["README.md", "docs/channels.md", "docs/streaming.md", "docs/time-travel.md", "docs/questions.md", "docs/memory.md", "docs/security.md", "docs/agents.md"]
+PRODUCT = ["channels", "checkpoint", "store", "pregel", "executors", "graph", "prebuilt", "visualize", "workers", "compat", "testing"]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
-from typing import Any
+
+from chat_server import events, server, whole
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 TESTED = {
@@ -229,7 +225,7 @@ def test_tool_agent_tells_the_model_of_its_mistakes(tmp_path: Path) -> None:
     with server(answers) as (url, requests):
         settings = {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": "k"}
         lines = run("tool_agent", "Fly!", cwd=tmp_path, no_proxy="127.0.0.1", **settings).splitlines()
-    assert "  fly({}) = error in fly: KeyError('fly')" in lines
+    assert "  fly({}) = error in fly: there is no tool 'fly'; known: 'calculate', 'height'" in lines
     assert lines[-1] == "I cannot."
     told = requests[1][2]["messages"][-2:]
     assert [message["tool_call_id"] for message in told] == ["c1", "c2"]
@@ -250,47 +246,3 @@ def test_tool_agent_says_that_there_is_no_server(tmp_path: Path) -> None:
     done = start("tool_agent", cwd=tmp_path, no_proxy="127.0.0.1", **settings)
     assert done.returncode == 1
     assert done.stderr.startswith("the model cannot be asked: ")
-
-
-Answer = tuple[str, bytes]  # content type, body
-
-
-def events(deltas: list[dict[str, Any]]) -> Answer:
-    chunks = [json.dumps({"choices": [{"index": 0, "delta": delta}]}) for delta in deltas]
-    return "text/event-stream", "".join(f"data: {chunk}\n\n" for chunk in [*chunks, "[DONE]"]).encode()
-
-
-def whole(message: dict[str, Any]) -> Answer:
-    return "application/json", json.dumps({"choices": [{"message": {"role": "assistant", **message}}]}).encode()
-
-
-@contextmanager
-def server(answers: list[Answer]) -> Iterator[tuple[str, list[tuple[str, str | None, dict[str, Any]]]]]:
-    """A stand-in for a model's server on this machine, and what it was asked: path, key, body. At the end: error 500."""
-    requests: list[tuple[str, str | None, dict[str, Any]]] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            requests.append((self.path, self.headers["Authorization"], body))
-            if len(requests) > len(answers):
-                self.send_response(500, "Oh")
-                kind, content = "text/plain", b"no more answers"
-            else:
-                self.send_response(200)
-                kind, content = answers[len(requests) - 1]
-            self.send_header("Content-Type", kind)
-            self.end_headers()
-            self.wfile.write(content)
-
-        def log_message(self, *_: Any) -> None:
-            """Say nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as httpd:
-        thread = Thread(target=httpd.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{httpd.server_port}/v1", requests
-        finally:
-            httpd.shutdown()
-            thread.join()

@@ -5,6 +5,7 @@ from .models import acall_model, call_model
 from .normalize import REMOVE_ALL_MESSAGES, AnyMessage, RemoveMessage
 from .reducer import Format, MessagesState, add_messages
 from .streaming import astream_text, emit_message_delta, push_message, stream_text
+from .strip import strip_messages
 
 __all__ = [
     "REMOVE_ALL_MESSAGES",
@@ -19,4 +20,5 @@ __all__ = [
     "emit_message_delta",
     "push_message",
     "stream_text",
+    "strip_messages",
 ]

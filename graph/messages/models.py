@@ -11,6 +11,7 @@ from typing import Any
 from ...pregel.run.tokens import SENDING, emitter, message_id, with_id
 from ...pregel.runtime import RUNNING
 from .normalize import AnyMessage, unchunk
+from .parts import add_parts
 
 
 def call_model(model: Any, messages: Any, **options: Any) -> AnyMessage:
@@ -22,7 +23,8 @@ def call_model(model: Any, messages: Any, **options: Any) -> AnyMessage:
 
     Args:
         model: an object with `invoke(messages, **options)`. Its tokens can be sent if it also has
-            `stream(messages, **options)`, which yields chunks that can be added up with `+`.
+            `stream(messages, **options)`, which yields chunks that can be added up with `+`, or
+            dicts in the form of OpenAI's `delta`.
 
     Returns:
         The model's answer.
@@ -93,6 +95,8 @@ def add_up(chunks: Sequence[Any]) -> Any:
     """The sum of some chunks, at least one. LangChain's are added in one go: one by one, each costs
     as much as a new message (benchmark P37)."""
     first, *rest = chunks
+    if isinstance(first, dict):
+        return add_parts(chunks)
     known = getattr(sys.modules.get("langchain_core.messages"), "AIMessageChunk", None)
     if rest and known is not None:
         add = known.__add__

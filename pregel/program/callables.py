@@ -83,7 +83,7 @@ def read_callable(
             f"got {type(obj).__name__}: {obj!r}"
         )
     target = _function_of(obj)
-    hints = _Hints(target)
+    hints = Hints(target)
     inject: Injected = ()
     by_name: str | None = None
     if first and _takes_one(obj):
@@ -172,7 +172,7 @@ def _function_of(obj: Any) -> Any:
 
 
 def _read_parameters(
-    signature: inspect.Signature | None, hints: _Hints, what: str, first: bool
+    signature: inspect.Signature | None, hints: Hints, what: str, first: bool
 ) -> tuple[Injected, Any, str | None]:
     """What to inject, the annotation of the state parameter, and its name if it must be passed by
     name."""
@@ -192,7 +192,7 @@ def _read_parameters(
 
 
 def _read_injected(
-    parameters: list[inspect.Parameter], hints: _Hints, what: str, first: bool
+    parameters: list[inspect.Parameter], hints: Hints, what: str, first: bool
 ) -> Injected:
     """The parameters that the engine fills, and how."""
     found: list[tuple[str, Getter]] = []
@@ -222,7 +222,7 @@ def _getter(parameter: inspect.Parameter, hint: Any, what: str) -> Getter | None
     """By annotation first, then by name; a reserved name with a foreign annotation is a mistake."""
     if parameter.kind is parameter.POSITIONAL_ONLY:
         return None
-    kind = _injectable(hint)
+    kind = injectable_kind(hint)
     if kind is not None:
         return GETTERS[kind]
     getter = GETTERS.get(parameter.name)
@@ -249,7 +249,8 @@ def _members(hint: Any) -> tuple[Any, ...]:
     return (hint,)
 
 
-def _injectable(hint: Any) -> str | None:
+def injectable_kind(hint: Any) -> str | None:
+    """What an annotation of ours asks for, as a key of `GETTERS`; None for any other annotation."""
     for member in _members(hint):
         if member is RunnableConfig:
             return "config"
@@ -315,7 +316,7 @@ def _annotations(function: Any) -> Mapping[str, Any]:
         return get_annotations(function, format=Format.FORWARDREF)
 
 
-class _Hints:
+class Hints:
     """The annotations of a function, each resolved on its own: one that cannot be does not spoil
     the others."""
 

@@ -1,0 +1,104 @@
+"""The agent loop: a model answers or asks for tools, the tools are called, until nothing is asked.
+
+It is a graph of two nodes. Where it does not do what you want, write it out: it is a page.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..graph import CompiledStateGraph, MessagesState, StateGraph, acall_model, call_model
+from ..pregel.names import END, START
+from ..pregel.types import LOCAL
+from .openai_model import OpenAIModel
+from .tool import Tool, ToolCallError
+from .tool_node import Approval, ErrorPolicy, Message, ToolNode, tools_condition
+
+
+def create_agent(
+    model: Any,
+    tools: ToolNode | Sequence[Tool | Callable[..., Any]] = (),
+    *,
+    system_prompt: str | None = None,
+    approve: Approval = (),
+    handle_tool_errors: ErrorPolicy = ToolCallError,
+    state_schema: Any = MessagesState,
+    context_schema: Any = None,
+    name: str = "agent",
+    **options: Any,
+) -> CompiledStateGraph:
+    """An agent as a compiled graph: its input and output are `{"messages": [...]}`, dicts.
+
+    Args:
+        model: an object with `invoke(messages, tools=...)`, and `stream`, `ainvoke` and `astream`
+            if it has them, as `call_model` takes it; or the name of a model, for `OpenAIModel`.
+        tools: functions with type hints, `Tool`s, or a `ToolNode`.
+        system_prompt: comes before the messages of the state, and is not stored.
+        approve, handle_tool_errors: as in `ToolNode`.
+        state_schema: has a key `messages`.
+        context_schema: as in `StateGraph`.
+        name: of the graph.
+        options: as in `StateGraph.compile`: `checkpointer`, `store`, ...
+
+    Raises:
+        ValueError, TypeError: as `ToolNode`.
+    """
+    if not isinstance(tools, ToolNode):
+        tools = ToolNode(tools, handle_tool_errors=handle_tool_errors, approve=approve)
+    graph: Any = StateGraph(state_schema, context_schema)
+    graph.add_node("model", ModelNode(model, tools.schemas, system_prompt))
+    graph.add_edge(START, "model")
+    if tools.tools:
+        graph.add_node("tools", tools, executor=LOCAL)  # its calls go to executors
+        graph.add_conditional_edges("model", tools_condition, ["tools", END])
+        graph.add_edge("tools", "model")
+    compiled: CompiledStateGraph = graph.compile(name=name, **options)
+    return compiled
+
+
+class ModelNode:
+    """A node that asks a model; its tokens are sent to readers of the `messages` stream.
+
+    Args:
+        model: as in `create_agent`.
+        schemas: the tools that it may ask for.
+        system_prompt: comes before the messages of the state.
+    """
+
+    name = "model"
+
+    def __init__(
+        self,
+        model: Any,
+        schemas: Sequence[dict[str, Any]] = (),
+        system_prompt: str | None = None,
+    ) -> None:
+        self.model = OpenAIModel(model) if isinstance(model, str) else model
+        self.system = [{"role": "system", "content": system_prompt}] if system_prompt else []
+        # No tools at all are said by leaving them out: servers refuse an empty list.
+        self.options = {"tools": list(schemas)} if schemas else {}
+
+    def invoke(self, state: Any, config: Any = None) -> dict[str, Message]:
+        """The model's answer, as an update."""
+        return _update(call_model(self.model, self._conversation(state), **self.options))
+
+    async def ainvoke(self, state: Any, config: Any = None) -> dict[str, Message]:
+        """`invoke` for async runs. A model that is only sync is called on a thread."""
+        if not hasattr(self.model, "ainvoke"):
+            return await asyncio.to_thread(self.invoke, state)
+        return _update(await acall_model(self.model, self._conversation(state), **self.options))
+
+    def _conversation(self, state: Any) -> list[Message]:
+        messages = state["messages"] if isinstance(state, dict) else state.messages
+        return [*self.system, *messages]
+
+
+def _update(message: Any) -> dict[str, Message]:
+    if not isinstance(message, dict):
+        raise TypeError(
+            f"the model must answer with a dict, got {type(message).__name__}; for LangChain's "
+            "models use langchain.agents.create_agent"
+        )
+    return {"messages": message}

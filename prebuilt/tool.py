@@ -1,0 +1,220 @@
+"""A plain function as a tool: the JSON schema of its arguments, and how a model's call becomes a
+call of the function. What a call leads to in a graph is decided in `tool_node`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Annotated, Any, Final, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic.json_schema import GenerateJsonSchema
+
+from ..pregel.program.callables import (
+    GETTERS,
+    Getter,
+    Hints,
+    infer_name,
+    injectable_kind,
+    signature_of,
+)
+from ..pregel.runtime import running
+
+_NO_STATE: Final = object()
+
+
+class InjectedState:
+    """Marks a parameter of a tool that gets the state of the graph, and that the model does not
+    see: `Annotated[State, InjectedState]`, or `Annotated[list, InjectedState("messages")]` for one
+    key of it.
+    """
+
+    def __init__(self, key: str | None = None) -> None:
+        self.key = key
+
+
+class InjectedToolCallId:
+    """Marks a parameter of a tool that gets the id of the call, and that the model does not see:
+    `Annotated[str, InjectedToolCallId]`."""
+
+
+class ToolCallError(ValueError):
+    """A model's call is wrong: there is no such tool, or its arguments do not fit."""
+
+
+class Tool:
+    """A function that a model may call.
+
+    The model sees the function's name, docstring and parameters. It does not see parameters that
+    are annotated with `Runtime`, `RunnableConfig`, `StreamWriter`, a store's class, `InjectedState`
+    or `InjectedToolCallId`; those are filled in.
+
+    Args:
+        function: a function or coroutine function with type hints.
+        name: how the model calls it; the function's own name by default.
+        description: what the model is told of it; the docstring by default.
+
+    Attributes:
+        is_async: it is a coroutine function.
+        wants_state: it has a parameter that gets the state.
+
+    Raises:
+        TypeError: it has a parameter that a model cannot fill.
+
+    >>> def double(x: int) -> int:
+    ...     "Twice x."
+    ...     return 2 * x
+    >>> Tool(double).schema["function"]["parameters"]["properties"]
+    {'x': {'type': 'integer'}}
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        name: str | None = None,
+        description: str | None = None,
+    ) -> None:
+        self.function = function
+        self.name = name or infer_name(function)
+        self.description = description or inspect.getdoc(_code_of(function)) or ""
+        self.is_async = inspect.iscoroutinefunction(_code_of(function))
+        self._given: dict[str, Getter] = {}
+        self._states: dict[str, str | None] = {}
+        self._ids: list[str] = []
+        self._arguments = self._read_parameters()
+
+    @property
+    def wants_state(self) -> bool:
+        """Whether a parameter gets the state."""
+        return bool(self._states)
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """The tool as OpenAI's API takes it."""
+        parameters = self._arguments.model_json_schema(schema_generator=_Untitled)
+        function = {"name": self.name, "description": self.description, "parameters": parameters}
+        return {"type": "function", "function": function}
+
+    def read(self, text: str) -> dict[str, Any]:
+        """The arguments of a call, of the types that the function declares.
+
+        Args:
+            text: JSON, as models give it.
+
+        Raises:
+            ToolCallError: they do not fit.
+        """
+        try:
+            model = self._arguments.model_validate(json.loads(text or "{}"))
+        except ValidationError as error:
+            raise ToolCallError("; ".join(map(_describe, error.errors()))) from error
+        except ValueError as error:
+            raise ToolCallError(f"{type(error).__name__}: {error}") from error
+        fields = type(model).model_fields
+        return {str(fields[key].alias): getattr(model, key) for key in model.model_fields_set}
+
+    def fill(self, call_id: str, state: Any = _NO_STATE) -> dict[str, Any]:
+        """What the parameters get that the model does not see.
+
+        Raises:
+            RuntimeError: outside of a running node.
+        """
+        task = running(f"tool {self.name!r}") if self._given else None
+        return {
+            **{name: get(task) for name, get in self._given.items()},
+            **{name: _part(state, key) for name, key in self._states.items()},
+            **dict.fromkeys(self._ids, call_id),
+        }
+
+    def _read_parameters(self) -> type[BaseModel]:
+        """A model of what the model fills; the other parameters are noted."""
+        signature = signature_of(self.function)
+        if signature is None:
+            raise TypeError(f"tool {self.name!r} must be a function that tells its parameters")
+        hints = Hints(_code_of(self.function))
+        fields: dict[str, Any] = {}
+        for parameter in signature.parameters.values():
+            hint = hints.get(parameter.name)
+            if self._note_injected(parameter.name, hint):
+                continue
+            if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+                raise TypeError(
+                    f"tool {self.name!r}: a model cannot fill the parameter {str(parameter)!r}; "
+                    "a tool names each of its parameters"
+                )
+            default = ... if parameter.default is parameter.empty else parameter.default
+            # Any name is fine for a parameter, but not for a field of pydantic's.
+            field = Field(default, alias=parameter.name)
+            fields[f"field_{len(fields)}"] = Any if hint is None else hint, field
+        config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+        try:
+            return create_model(self.name, __config__=config, **fields)
+        except Exception as error:
+            raise TypeError(f"tool {self.name!r}: {error}") from error
+
+    def _note_injected(self, name: str, hint: Any) -> bool:
+        """Whether a parameter is filled by the graph; noted how."""
+        kind = injectable_kind(hint)
+        if kind is not None:
+            self._given[name] = GETTERS[kind]
+            return True
+        for mark in get_args(hint)[1:] if get_origin(hint) is Annotated else ():
+            cls = mark if isinstance(mark, type) else type(mark)
+            if issubclass(cls, InjectedState):
+                self._states[name] = None if isinstance(mark, type) else mark.key
+                return True
+            if issubclass(cls, InjectedToolCallId):
+                self._ids.append(name)
+                return True
+        return False
+
+    def __repr__(self) -> str:
+        return f"<tool {self.name!r}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Made anew: the class that pydantic makes of the parameters cannot be pickled."""
+        make = partial(Tool, name=self.name, description=self.description)
+        return make, (self.function,)
+
+
+class _Untitled(GenerateJsonSchema):
+    """Schemas without titles, which only repeat the names."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        """They never are."""
+        return False
+
+    def generate(self, schema: Any, mode: Any = "validation") -> Any:
+        """The schema, without the title of the whole."""
+        found = super().generate(schema, mode)
+        found.pop("title", None)
+        return found
+
+
+def as_tool(given: Any) -> Tool:
+    """The tool that was given, or one made of a function."""
+    return given if isinstance(given, Tool) else Tool(given)
+
+
+def _code_of(function: Any) -> Any:
+    """The function under partials and behind `__call__`, whose docstring and hints count."""
+    while isinstance(function, partial):
+        function = function.func
+    if inspect.isroutine(function):
+        return function
+    return type(function).__call__
+
+
+def _part(state: Any, key: str | None) -> Any:
+    if key is None:
+        return state
+    return state[key] if isinstance(state, Mapping) else getattr(state, key)
+
+
+def _describe(error: Any) -> str:
+    place = ".".join(map(str, error["loc"]))
+    return f"{place}: {error['msg']}" if place else str(error["msg"])
