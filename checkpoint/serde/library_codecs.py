@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import math
 import sys
+from importlib import import_module
 from typing import Any
 
 from .class_codecs import make_codec
 from .codec import Codec, key_of
 
+_LANGCHAIN = "langchain_core"
 _ARRAY = "numpy:ndarray"
 _SCALAR = "numpy:scalar"
 
@@ -34,6 +36,7 @@ _OF_LANGCHAIN = {
     **_MESSAGES,
     "langchain_core.messages.modifier:RemoveMessage": ("langchain_core.messages", "RemoveMessage"),
     "langchain_core.documents.base:Document": ("langchain_core.documents", "Document"),
+    "langchain_core.documents.base:Blob": ("langchain_core.documents.base", "Blob"),
 }
 """Key → the package and the name by which it is public there."""
 
@@ -59,15 +62,21 @@ def find_codec_named(key: str, cls: type | None = None) -> Codec | None:
             return None
         return _array(numpy) if key == _ARRAY else _scalar(numpy, numpy.generic)
     package, name = _OF_LANGCHAIN.get(key, ("", ""))
-    if package not in sys.modules:
+    if not package or _LANGCHAIN not in sys.modules:
         return None
     found = _known.get(key)
     if found is None or found.cls is not (cls or found.cls):
         # The names stand above: this may load a module of LangChain's, but none that stored bytes
         # name.
-        cls = cls or getattr(sys.modules[package], name)
+        cls = cls or getattr(import_module(package), name)
         found = _known[key] = make_codec(cls, key)
     return found
+
+
+def loading_advice(key: str) -> str:
+    """What to do about a stored type of these libraries that is not loaded; empty for any other."""
+    library = "numpy" if key in (_ARRAY, _SCALAR) else _LANGCHAIN if key in _OF_LANGCHAIN else ""
+    return library and f"import {library} before loading"
 
 
 # -- NumPy -----------------------------------------------------------------------------------------

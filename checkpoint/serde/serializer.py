@@ -18,7 +18,7 @@ from .class_codecs import is_bare_text
 from .codec import ERROR, FREE_OBJECTS, MAX_NESTING, MAX_OBJECTS, OBJECT, Codec, key_of
 from .delta import Blob
 from .error_codec import BUILTIN_ERRORS, ErrorChain, describe, parts_of, restore
-from .library_codecs import find_codec, find_codec_named
+from .library_codecs import find_codec, find_codec_named, loading_advice
 from .list_encoder import ListEncoder
 from .msgpack import OPTIONS, Ext, packb, unpackb
 from .registry import DEFAULT, AnyClass, Encode, Registry
@@ -325,7 +325,7 @@ class Serializer:
     def _decode_object(self, key: str, state: Any) -> Any:
         codec = self._registry.find_named(key) or find_codec_named(key)
         if codec is None:
-            raise UnknownTypeError(key)
+            raise UnknownTypeError(key, loading_advice(key))
         try:
             return codec.decode(state)
         except Exception as exc:
