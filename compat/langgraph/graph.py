@@ -5,6 +5,8 @@ from __future__ import annotations
 import warnings as _warnings
 from typing import Annotated, Any, Self
 
+from langchain_core.runnables import Runnable
+
 from ...graph import CompiledStateGraph as _CompiledStateGraph
 from ...graph import StateGraph as _StateGraph
 from ...pregel.runtime import ContextT
@@ -58,6 +60,12 @@ class StateGraph(_StateGraph[StateT, ContextT, InputT, OutputT]):
         options.pop("trace_policy", None)
         old: dict[str, Any] = {n: options.pop(n) for n in ("retry", "input") if n in options}
         return super().add_node(node, action, **{**options, **rename(old)})
+
+    def add_sequence(self, nodes: Any) -> Self:
+        """Add nodes one after the other. A Runnable without a name of its own here is called as its
+        class is."""
+        named = [(type(n).__name__, n) if isinstance(n, Runnable) else n for n in nodes]
+        return super().add_sequence(named)
 
     def compile(self, checkpointer: Any = None, **options: Any) -> Any:
         """Compile the graph; transformers of event streams are not used."""

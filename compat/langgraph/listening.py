@@ -6,17 +6,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, Final
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from langchain_core.callbacks import CallbackManager
+from langchain_core.messages import BaseMessage
 from langchain_core.runnables.config import var_child_runnable_config
 
 from ...pregel.names import METADATA_PREFIX
 from ...pregel.names import TAG_HIDDEN as HIDDEN
 from ...pregel.superstep.state import group_by_channel
 from ...pregel.superstep.task import Task
-from ...pregel.types import Selection
-from ..langchain.callbacks import Listener, QuietSpan, is_heard
+from ...pregel.types import Command, Selection
+from ..langchain.callbacks import AttemptSpan, Listener, QuietSpan, is_heard
+from ..langchain.messages import add_messages
 from .constants import (
     CONF,
     CONFIG_KEY_CALL,
@@ -55,7 +57,10 @@ class PeerListener(Listener):
 
     def around_attempt(self, task: Task) -> Any:
         """Surrounds an attempt. If nobody listens, what the node calls still finds its config."""
-        return super().around_attempt(task) if self.heard else ConfigSpan(task)
+        if not self.heard:
+            return ConfigSpan(task)
+        span = super().around_attempt(task)
+        return PeerSpan(self, task) if isinstance(span, AttemptSpan) else span
 
     def around_router(self, task: Task, place: int, router: Any, state: Any) -> Any:
         """Surrounds a router. One that is a Runnable tells of itself."""
@@ -124,11 +129,40 @@ def send_writes(task: Task, writes: Iterable[tuple[str, Any]]) -> None:
     task.writes.extend(writes)
 
 
+def name_messages(task: Task, result: Any) -> None:
+    """Give messages that a node has returned their ids at once, in place like the peer, so that
+    readers of updates see the ids that the state will have."""
+    update = result.update if isinstance(result, Command) else result
+    if not isinstance(update, dict):
+        return
+    machine: Any = task.run.machine
+    for key, value in update.items():
+        operator = getattr(machine.channels.get(key), "operator", None)
+        if getattr(operator, "func", operator) is not add_messages:
+            continue
+        for message in value if isinstance(value, list) else [value]:
+            if isinstance(message, BaseMessage) and message.id is None:
+                message.id = str(uuid4())
+
+
+class PeerSpan(AttemptSpan):
+    """An attempt that somebody listens to."""
+
+    def returned(self, result: Any) -> None:
+        """Give messages their ids, and keep the result for the end of the run."""
+        name_messages(self.task, result)
+        super().returned(result)
+
+
 class ConfigSpan(QuietSpan):
     """An attempt that nobody listens to: what it calls finds the task's config."""
 
     def __init__(self, task: Task) -> None:
         self._task = task
+
+    def returned(self, result: Any) -> None:
+        """Give messages their ids."""
+        name_messages(self._task, result)
 
     def enter(self) -> None:
         """Lend the config."""

@@ -3,9 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
 from ...pregel.runtime import ManagedValue
 
 ManagedValueSpec: TypeAlias = type[ManagedValue]
 ManagedValueMapping: TypeAlias = Mapping[str, ManagedValueSpec]
+
+
+class IsLastStepManager(ManagedValue):
+    """Whether this is the last superstep after which the peer could end without an error."""
+
+    name = "IsLastStep"
+
+    @staticmethod
+    def get(remaining_steps: int) -> bool:
+        """The value; the peer counts the superstep that takes the input, too."""
+        return remaining_steps == 2
+
+
+class RemainingStepsManager(ManagedValue):
+    """How many supersteps the peer's limit leaves."""
+
+    name = "RemainingSteps"
+
+    @staticmethod
+    def get(remaining_steps: int) -> int:
+        """The value; the peer counts the superstep that takes the input, too."""
+        return remaining_steps - 1
+
+
+IsLastStep = Annotated[bool, IsLastStepManager]
+RemainingSteps = Annotated[int, RemainingStepsManager]

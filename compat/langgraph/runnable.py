@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 from langchain_core.runnables import Runnable, RunnableSequence
@@ -75,22 +76,40 @@ class RunnableCallable(Runnable[Any, Any]):
         if self.func is None:
             raise TypeError(f"{self.name!r} is async only: call ainvoke() or astream()")
         config = ensure_config(config)
-        args, named = self._arguments(input, config, kwargs)
-        result = self.func(*args, **named)
-        if self.recurse and isinstance(result, Runnable):
-            return result.invoke(input, config)
-        return result
+        if self._is_traced(config):
+            # What it calls finds this run; the config that it may ask for is its caller's.
+            call = partial(self._call, around=config, **kwargs)
+            return self._call_with_config(call, input, config)
+        return self._call(input, around=config, **kwargs)
 
     async def ainvoke(self, input: Any, config: Any = None, **kwargs: Any) -> Any:
         """The coroutine function's result, or that of the function on a thread."""
         config = ensure_config(config)
-        args, named = self._arguments(input, config, kwargs)
+        if self._is_traced(config):
+            call = partial(self._acall, around=config, **kwargs)
+            return await self._acall_with_config(call, input, config)
+        return await self._acall(input, around=config, **kwargs)
+
+    def _is_traced(self, config: Any) -> bool:
+        """Whether a run of its own is told to anybody."""
+        callbacks = config.get("callbacks")
+        return self.trace and bool(getattr(callbacks, "handlers", callbacks))
+
+    def _call(self, input: Any, *, around: Any, **kwargs: Any) -> Any:
+        args, named = self._arguments(input, around, kwargs)
+        result = self.func(*args, **named)  # type: ignore[misc]
+        if self.recurse and isinstance(result, Runnable):
+            return result.invoke(input, around)
+        return result
+
+    async def _acall(self, input: Any, *, around: Any, **kwargs: Any) -> Any:
+        args, named = self._arguments(input, around, kwargs)
         if self.afunc is not None:
             result = await self.afunc(*args, **named)
         else:
-            result = await run_in_executor(config, self.func, *args, **named)
+            result = await run_in_executor(around, self.func, *args, **named)
         if self.recurse and isinstance(result, Runnable):
-            return await result.ainvoke(input, config)
+            return await result.ainvoke(input, around)
         return result
 
     def _arguments(

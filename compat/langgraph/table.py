@@ -90,10 +90,10 @@ MODULES: Final[dict[str, dict[str, str]]] = {
         "pregel.runtime": "ExecutionInfo RunControl Runtime get_runtime",
         ".runtime": "BaseUser ServerInfo",
     },
-    "langgraph.managed": {"pregel.runtime": "IsLastStep RemainingSteps"},
+    "langgraph.managed": {".managed": "IsLastStep RemainingSteps"},
     "langgraph.managed.base": {".managed": "ManagedValueMapping ManagedValueSpec ManagedValue"},
     "langgraph.managed.is_last_step": {
-        "pregel.runtime": "IsLastStep RemainingSteps IsLastStepManager RemainingStepsManager"
+        ".managed": "IsLastStep RemainingSteps IsLastStepManager RemainingStepsManager"
     },
     "langgraph.channels": {"channels": _CHANNELS, ".channels": "DeltaChannel"},
     "langgraph.channels.any_value": {"channels": "AnyValue"},
@@ -119,7 +119,8 @@ MODULES: Final[dict[str, dict[str, str]]] = {
     },
     "langgraph.graph.message": {
         ".graph": "MessageGraph",
-        ".messages": "MessagesState Messages REMOVE_ALL_MESSAGES add_messages push_message",
+        ".messages": "MessagesState Messages REMOVE_ALL_MESSAGES AnyMessage add_messages "
+        "push_message",
     },
     "langgraph.graph.ui": {
         ".ui": "AnyUIMessage RemoveUIMessage UIMessage delete_ui_message push_ui_message "

@@ -13,10 +13,14 @@ import sys
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 PROGRAMS = Path(__file__).parent / "programs"
 ROOT = Path(__file__).resolve().parents[2]
-NEEDED = ("langgraph", "langchain", "langgraph_supervisor", "langgraph_swarm", "trustcall", "langmem", "deepagents")
+NEEDED = (
+    "langgraph", "langchain", "langchain_openai", "langgraph_supervisor", "langgraph_swarm", "trustcall", "langmem",
+    "deepagents",
+)  # fmt: skip
 
 collect_ignore_glob = [] if all(map(find_spec, NEEDED)) else ["test_*.py"]
 
@@ -25,14 +29,23 @@ IDS = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|
 
 
 @cache
-def run_by(engine: str, program: str) -> dict[str, list[str]]:
-    """What each case of a program has printed, by its name."""
-    command = [sys.executable, str(PROGRAMS / program)]
-    if engine == "stategraph":
-        command[1:1] = ["-m", "stategraph", "langgraph"]
+def start(program: str) -> dict[str, subprocess.Popen[str]]:
+    """The program's processes, by engine: both run at the same time."""
     env = {k: v for k, v in os.environ.items() if not k.startswith(("LANGSMITH_", "LANGCHAIN_"))}
     env["PYTHONPATH"] = os.pathsep.join([str(ROOT / ".types"), str(PROGRAMS)])
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr[-3000:]
-    cases: dict[str, list[str]] = json.loads(done.stdout.splitlines()[-1])
+    options: dict[str, Any] = {"env": env, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    own, path = ["-m", "stategraph", "langgraph"], str(PROGRAMS / program)
+    return {
+        engine: subprocess.Popen([sys.executable, *arguments, path], **options)
+        for engine, arguments in (("peer", []), ("stategraph", own))
+    }
+
+
+@cache
+def run_by(engine: str, program: str) -> dict[str, list[str]]:
+    """What each case of a program has printed, by its name."""
+    process = start(program)[engine]
+    output, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors[-3000:]
+    cases: dict[str, list[str]] = json.loads(output.splitlines()[-1])
     return {name: [IDS.sub("ID", line) for line in lines] for name, lines in cases.items()}

@@ -102,7 +102,10 @@ def a_model_in_a_coroutine(note):
 @case
 def a_node_that_fails(note):
     config = {"callbacks": [Handler(note)], "run_name": "named"}
-    one_node(lambda s: 1 / 0).compile().invoke({"x": []}, config)
+    try:
+        one_node(lambda s: 1 / 0).compile().invoke({"x": []}, config)
+    except ZeroDivisionError:
+        note("raised ZeroDivisionError")
 
 
 @case

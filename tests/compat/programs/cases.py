@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
+import traceback
 import warnings
 from collections.abc import Callable
 from typing import Any
 
 from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.language_models.chat_models import BaseChatModel, generate_from_stream
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
-from langchain_core.messages import AIMessage
+from langchain_core.messages import AIMessage, AIMessageChunk
+from langchain_core.outputs import ChatGenerationChunk
 from langchain_core.tools import tool
 
 CASES: dict[str, Callable[[Callable[..., None]], None]] = {}
+UNCAUGHT = "uncaught"
+"""How the line of a case begins that has failed."""
 # They hold ids, of the checkpoints or of the task.
 UNSTABLE = ("langgraph_checkpoint_ns", "checkpoint_ns")
 
@@ -36,7 +43,8 @@ def run_cases() -> None:
         try:
             function(note)
         except Exception as error:
-            note("raised", type(error).__name__)
+            traceback.print_exc()
+            note(UNCAUGHT, type(error).__name__)
     print()
     print(json.dumps(noted))
 
@@ -88,6 +96,48 @@ class Scripted(GenericFakeChatModel):
         return self
 
 
+class Talking(BaseChatModel):
+    """A model that streams what it was told to say: texts by words, tool calls by parts of their arguments.
+
+    Args:
+        answers: texts, or dicts with `text` and `calls`: pairs (name, arguments).
+    """
+
+    answers: list[Any]
+    turn: int = 0
+
+    @property
+    def _llm_type(self) -> str:
+        return "talking"
+
+    def bind_tools(self, tools, **options):
+        return self.bind(tools=[each.name for each in tools], **options)
+
+    def _stream(self, messages, stop=None, run_manager=None, **_):
+        answer = self.answers[self.turn % len(self.answers)]
+        self.turn += 1
+        answer = answer if isinstance(answer, dict) else {"text": answer}
+        id = f"t{self.turn}"
+        for word in re.findall(r"\S+\s*", answer.get("text", "")):
+            yield self._chunk(run_manager, AIMessageChunk(word, id=id))
+        for index, (name, args) in enumerate(answer.get("calls", ())):
+            head = {"name": name, "args": "", "id": f"c{self.turn}.{index}", "index": index}
+            yield self._chunk(run_manager, AIMessageChunk("", id=id, tool_call_chunks=[head]))
+            text = json.dumps(args)
+            for part in (text[:5], text[5:]):
+                piece = {"name": None, "args": part, "id": None, "index": index}
+                yield self._chunk(run_manager, AIMessageChunk("", id=id, tool_call_chunks=[piece]))
+
+    def _chunk(self, run_manager, message):
+        chunk = ChatGenerationChunk(message=message)
+        if run_manager is not None:
+            run_manager.on_llm_new_token(message.content, chunk=chunk)
+        return chunk
+
+    def _generate(self, messages, stop=None, run_manager=None, **options):
+        return generate_from_stream(self._stream(messages, stop, run_manager, **options))
+
+
 def saying(*texts: str) -> Scripted:
     """A model that answers with these texts."""
     return Scripted(messages=iter([AIMessage(text, id=f"m{i}") for i, text in enumerate(texts)]))
@@ -103,3 +153,33 @@ def calling(name: str, args: dict[str, Any], *texts: str) -> Scripted:
 def add(a: int, b: int) -> int:
     """Add numbers."""
     return a + b
+
+
+def conversation(state: Any) -> list[str]:
+    """The messages of a state, a line each."""
+    messages = state["messages"] if isinstance(state, dict) else state
+    return [f"{each.type}: {each.content!r} {getattr(each, 'tool_calls', None) or ''}".strip() for each in messages]
+
+
+async def collect(chunks: Any) -> list[Any]:
+    """All that an async iterator yields."""
+    return [chunk async for chunk in chunks]
+
+
+def in_both_worlds(note: Callable[..., None], make: Callable[[], Any], *inputs: Any, config: Any = None, **options: Any) -> None:
+    """Invoke a graph with each input in turn, and another one like it on an event loop."""
+
+    async def on_a_loop() -> list[Any]:
+        app = make()
+        return [await app.ainvoke(given, config, **options) for given in inputs]
+
+    app = make()
+    for result in [app.invoke(given, config, **options) for given in inputs]:
+        note("invoke", result)
+    for result in asyncio.run(on_a_loop()):
+        note("ainvoke", result)
+
+
+def thread(name: str = "1", **more: Any) -> dict[str, Any]:
+    """The config of a thread."""
+    return {"configurable": {"thread_id": name, **more}}
