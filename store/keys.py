@@ -11,7 +11,7 @@ import hashlib
 import struct
 from collections.abc import Callable
 from enum import Enum
-from functools import partial
+from functools import lru_cache, partial
 from pickle import PicklingError
 from types import (
     BuiltinFunctionType,
@@ -78,7 +78,8 @@ def _name(thing: Any) -> str:
 
 def _pack(tag: bytes, *parts: bytes) -> bytes:
     # Every length is written, so that no two lists of parts make the same bytes.
-    return b"%s%d(%s" % (tag, len(parts), b"".join(b"%d:%s" % (len(part), part) for part in parts))
+    written = [b"%d:%s" % (len(part), part) for part in parts]
+    return b"%s%d(%s" % (tag, len(parts), b"".join(written))
 
 
 def _text(text: str) -> bytes:
@@ -201,7 +202,7 @@ class _Encoder:
 
     def code_like(self, value: Any) -> bytes:
         if isinstance(value, CodeType):
-            return self.code(value)
+            return _encode_code(value)
         if isinstance(value, CellType):
             return self.cell(value)
         if isinstance(value, FunctionType):
@@ -246,24 +247,6 @@ class _Encoder:
             return _pack(b"o")
         return _pack(b"O", self.encode(held))
 
-    def code(self, value: CodeType) -> bytes:
-        shape = (
-            value.co_argcount,
-            value.co_posonlyargcount,
-            value.co_kwonlyargcount,
-            value.co_flags,
-        )
-        names = (value.co_names, value.co_varnames, value.co_freevars, value.co_cellvars)
-        return _pack(
-            b"K",
-            # Not the line numbers: a function that has moved in its file is the same.
-            value.co_code,
-            value.co_exceptiontable,
-            self.encode(shape),
-            self.encode(names),
-            self.at(value.co_consts, ".co_consts"),
-        )
-
     def instance(self, value: Any) -> bytes:
         """An object whose whole state Python itself can see: attributes, slots, and what its base
         type holds."""
@@ -289,6 +272,24 @@ class _Encoder:
     def refuse(self, why: str) -> NoReturn:
         place = "".join(form.format(step) for form, step in self.trail)
         raise TypeError(f"{self.root}{place} {why}; {self.advice}")
+
+
+@lru_cache(maxsize=1024)
+def _encode_code(value: CodeType) -> bytes:
+    """What a function does; not what it holds. Kept, since code never changes and this is most of
+    the work for a key (benchmark P29)."""
+    encoder = _Encoder(value.co_qualname, "", code_counts=True)
+    shape = (value.co_argcount, value.co_posonlyargcount, value.co_kwonlyargcount, value.co_flags)
+    names = (value.co_names, value.co_varnames, value.co_freevars, value.co_cellvars)
+    return _pack(
+        b"K",
+        # Not the line numbers: a function that has moved in its file is the same.
+        value.co_code,
+        value.co_exceptiontable,
+        encoder.encode(shape),
+        encoder.encode(names),
+        encoder.encode(value.co_consts),
+    )
 
 
 # -- keys that never come twice --------------------------------------------------------------------

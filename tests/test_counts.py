@@ -24,6 +24,7 @@ import pytest
 from stategraph import (
     END,
     START,
+    CachePolicy,
     CompiledStateGraph,
     InMemorySaver,
     MessagesState,
@@ -32,6 +33,7 @@ from stategraph import (
 )
 from stategraph.checkpoint import Serializer
 from stategraph.checkpoint.sqlite import SqliteSaver
+from stategraph.store import InMemoryCache
 
 TODAY = {
     # Calls with Python 3.11. Newer Pythons need fewer: they run comprehensions in place.
@@ -40,7 +42,9 @@ TODAY = {
     "superstep, in memory": 78,
     "superstep, in memory, async node": 83,
     "superstep, in SQLite": 84,
-    "invoke of a chain of three": 172,
+    "superstep, with a timeout": 52,
+    "invoke of a chain of three": 161,
+    "invoke of a cached node": 174,
     "Send": 12,
     "Send, async node": 13,
     "node compiled": 105,
@@ -191,6 +195,25 @@ def test_a_call_of_a_short_graph() -> None:
             app.invoke({"n": 0})
 
     hold("invoke of a chain of three", per_unit(run, 10, 20))
+
+
+def test_a_superstep_of_a_node_with_a_timeout() -> None:
+    """On the thread that waits; what its worker calls is as without one (PERFORMANCE P29)."""
+    app = StateGraph(Count).add_node("tick", tick, timeout=60).add_edge(START, "tick")
+    app.add_conditional_edges("tick", route, {"tick": "tick", "end": END})
+    hold("superstep, with a timeout", per_superstep(app.compile()))
+
+
+def test_a_call_whose_node_is_cached() -> None:
+    """What the code of a function does is looked at once (PERFORMANCE P29)."""
+    graph = StateGraph(Count).add_node("tick", tick, cache_policy=CachePolicy()).add_edge(START, "tick")
+    app = graph.compile(cache=InMemoryCache())
+
+    def run(count: int) -> None:
+        for _ in range(count):
+            app.invoke({"n": 0})
+
+    hold("invoke of a cached node", per_unit(run, 10, 20))
 
 
 def test_a_node_that_is_compiled() -> None:

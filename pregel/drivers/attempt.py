@@ -148,8 +148,8 @@ def _attempt_in_time(task: Task, policy: TimeoutPolicy, waits: Waits) -> Steps[N
     copy = task.detach(deadline)
     running = waits.start(copy)
     try:
-        while not running.done and deadline.remaining() > 0:
-            yield running.wait(deadline.remaining())
+        while not running.done and (left := deadline.remaining()) > 0:
+            yield running.wait(left)
     except GeneratorExit:
         raise
     except BaseException:  # Ctrl-C, or the task itself is cancelled

@@ -24,7 +24,7 @@ from .checks import find_mistakes, list_names
 from .join import Join
 from .node import PregelNode, chain
 from .version import fingerprint
-from .writes import Writer, WriteScope
+from .writes import StateWriter, Writer, WriteScope
 
 
 class Reader:
@@ -126,12 +126,14 @@ class CompiledNode:
         source: what the user gave.
         policies: what surrounds each attempt; None if nothing does, so that an attempt then costs
             the call alone (benchmarks P1, P3, P8).
+        plain: nothing of the user's runs in it, and no hook surrounds it: it only writes down its
+            input. So is the START of a `StateGraph`, unless it has a router.
     """
 
     __slots__ = (
         "call", "consumes", "defer", "executor", "handler", "hidden", "identity", "mapper",
-        "metadata", "name", "path", "path_text", "policies", "reads", "retry", "source", "tags",
-        "triggers", "writers",
+        "metadata", "name", "path", "path_text", "plain", "policies", "reads", "retry", "source",
+        "tags", "triggers", "writers",
     )  # fmt: skip
 
     def __init__(
@@ -163,6 +165,7 @@ class CompiledNode:
             cache = None if cached is None else NodeCache(cached)
             self.policies = AttemptPolicies(declared.timeout, cache)
         self.hidden = declared.hidden
+        self.plain = not bodies and all(type(writer) is StateWriter for writer in self.writers)
         self.tags = tuple(declared.tags)
         self.metadata = declared.metadata
         self.defer = declared.defer

@@ -12,9 +12,11 @@ from ...channels.base import MISSING
 from ...checkpoint.base import CONTINUES
 from ..errors import EmptyInputError, GraphChangedError
 from ..names import INSIDE, START
+from ..program.program import CompiledNode
 from ..program.results import refuse_lookalike
-from ..program.writes import Pair, StateWriter
+from ..program.writes import Pair
 from ..superstep.machine import Machine
+from ..superstep.task import Task
 from ..types import Command
 from .effects import Effect, Effects, Save
 from .graph_changes import lost_kinds, lost_triggers, lost_work
@@ -169,6 +171,10 @@ def _take_input(run: Run, machine: Machine) -> Effects:
             f"the input must have a value for an input channel, {run.program.inputs!r}, "
             f"got {given!r}"
         )
+    start = run.program.nodes.get(START)
+    if start is not None and start.plain and not run.keeps_steps:
+        _run_start(run, machine, start)
+        return
     if found is not None:
         run.position.replace_records({})
         # New input starts over in nested graphs, too.
@@ -184,6 +190,17 @@ def _take_input(run: Run, machine: Machine) -> Effects:
     yield from save(run, machine, "input", held=new and _holds_input(run, machine))
 
 
+def _run_start(run: Run, machine: Machine, start: CompiledNode) -> None:
+    """Take the input and START's superstep at once, where nobody could see the state between them:
+    START writes the input into the state, and what its edges lead to is triggered (benchmark
+    P2)."""
+    task = Task(start, start.path, run.settings.given, run)
+    for writer in start.writers:
+        writer.write(task.input, task)
+    machine.skip_input()
+    machine.apply((task,))
+
+
 def _holds_input(run: Run, machine: Machine) -> bool:
     """Whether the input is stored together with what comes next. No node of the user's may run
     before, nor a router, unless the input comes about again; and no reader may see it."""
@@ -195,7 +212,7 @@ def _holds_input(run: Run, machine: Machine) -> bool:
         return False
     if run.commits.hold_start():
         return True
-    return all(type(writer) is StateWriter for writer in nodes[START].writers)
+    return nodes[START].plain
 
 
 def input_writes(run: Run, given: Any) -> list[Pair]:

@@ -77,8 +77,9 @@ def load_machine(run: Run, loaded: Load) -> Machine:
         if loaded.head is not None:
             run.position.find_head(loaded.head)
         machine = Machine(program)
-        machine.sign()
-        if run.thread.saver is None and run.ns:
+        if run.thread.saver is not None:
+            machine.sign()
+        elif run.ns:
             # The same when the task around it runs again, so that ids are the same too.
             machine.identify(run.ns)
         run.start(machine)

@@ -80,8 +80,7 @@ def _loop(run: Run, machine: Machine, passed: int) -> Effects:
     """
     settings, output, position = run.settings, run.output, run.position
     streams, before, after = output.streams, settings.interrupt_before, settings.interrupt_after
-    shown, stored = bool(streams) or output.live, run.thread.saver is not None
-    kept, watched = stored or bool(streams) or output.keeps_view, run.watched
+    shown, kept, watched = bool(streams) or output.live, run.keeps_steps, run.watched
     # One effect for the whole run: the hot path makes nothing that it can use again.
     effect, taken = RunTasks(), 0
     while True:

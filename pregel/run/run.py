@@ -182,6 +182,12 @@ class Run:
         return self.deadline is not None and self.deadline.abandoned
 
     @property
+    def keeps_steps(self) -> bool:
+        """Whether the state after each superstep is stored or shown."""
+        output = self.output
+        return self.thread.saver is not None or bool(output.streams) or output.keeps_view
+
+    @property
     def watched(self) -> bool:
         """Whether the driver must come back as soon as a task ends, instead of when all have."""
         saver = self.thread.saver

@@ -5,8 +5,8 @@ Decided once, from what is given and what is stored, before anything is done. Pu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from ...channels.base import MISSING
 from ..errors import EmptyInputError, InvalidUpdateError
@@ -59,8 +59,7 @@ class Meaning(Enum):
     REFUSE = "an error: there is nothing to go on with"
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(NamedTuple):
     """What a call means, decided before anything is done.
 
     Attributes:

@@ -52,7 +52,7 @@ class AttemptState:
         """That of an attempt which has done nothing yet."""
         state = AttemptState()
         state.span = self.span
-        state.number, state.first_began = number, self.first_began
+        state.number, state.first_began = number, self.first_attempt_time()
         return state
 
     def first_attempt_time(self) -> float:

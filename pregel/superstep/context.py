@@ -162,6 +162,9 @@ class Readers(Protocol):
 class Records(Protocol):
     """What is stored beside the checkpoint from which the call goes on."""
 
+    @property
+    def records(self) -> Mapping[str, StoredTask]: ...
+
     def record_of(self, task_id: str) -> StoredTask: ...
 
 

@@ -7,7 +7,6 @@ A task is a plain record. Ids, config and runtime are built only when somebody l
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from copy import copy
 from operator import attrgetter
 from time import perf_counter
 from types import MappingProxyType
@@ -26,7 +25,6 @@ from .deadline import ChildDeadline, Deadline
 from .ids import task_id
 from .task_answers import TaskAnswers, find_answers
 
-PUSH_TRIGGERS = (PUSH,)
 NO_ANSWERS: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -107,7 +105,7 @@ class Task:
     @property
     def triggers(self) -> tuple[str, ...]:
         """The channels that can make it run; `("__pregel_push",)` for a Send."""
-        return PUSH_TRIGGERS if self.path[0] == PUSH else self.node.triggers
+        return (PUSH,) if self.path[0] == PUSH else self.node.triggers
 
     @property
     def paused(self) -> bool:
@@ -255,7 +253,9 @@ class Task:
     def known_answers(self) -> dict[str, Any]:
         """The answers it was given, by question; those of graphs inside that save nothing, too."""
         if self.answers is None:
-            self.answers = dict(self.run.position.record_of(self.id).answers)
+            stored = self.run.position
+            # An id is made only where it can find something (benchmark P29).
+            self.answers = dict(stored.record_of(self.id).answers) if stored.records else {}
         return self.answers
 
     def find_answers(self) -> TaskAnswers | None:
@@ -401,11 +401,11 @@ class Task:
 
     def detach(self, deadline: Deadline) -> Task:
         """A copy for an attempt that may be abandoned: nothing it does later reaches the task."""
-        # Both are made on demand: the copy must find the task's, not make its own.
-        answers = self.known_answers()
-        self.current.first_attempt_time()
-        mine = copy(self)
-        mine.deadline, mine.answers, mine.writes = deadline, dict(answers), []
+        mine = Task(self.node, self.order, self.input, self.run, self.send)
+        mine.__dict__.update(self.__dict__)
+        mine._id, mine.spans = self._id, self.spans
+        # These are made on demand: the copy must find the task's, not make its own.
+        mine.deadline, mine.answers = deadline, dict(self.known_answers())
         mine.noted = self.current.begin_anew(self.attempt)
         return mine
 
