@@ -90,6 +90,17 @@ FOLDING = "stategraph_folding"
 function: `functools.wraps` copies attributes."""
 
 
+FOR_TYPE = "stategraph_for_type"
+"""The attribute of a function that gives the reducer to use for a key of a type: called with the
+reducer and the type; None for the reducer itself."""
+
+
+def reducer_for(reducer: Any, annotation: Any) -> Any:
+    """The reducer to use for a key of this type."""
+    choose = getattr(reducer, "__dict__", {}).get(FOR_TYPE)
+    return (choose and choose(reducer, annotation)) or reducer
+
+
 def make_folding(reducer: Any) -> Folding | None:
     """A new `Folding` of this reducer, if it has one."""
     make: Callable[[Any], Folding | None] | None = getattr(reducer, "__dict__", {}).get(FOLDING)

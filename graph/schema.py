@@ -18,6 +18,7 @@ import typing_extensions
 from typing_extensions import Format, get_annotations
 
 from ..channels import BaseChannel, BinaryOperatorAggregate, LastValue
+from ..channels.aggregate import reducer_for
 from ..pregel.errors import InvalidGraphError
 from ..pregel.names import ROOT
 from ..pregel.program.callables import is_managed, signature_of
@@ -141,7 +142,7 @@ def channel_of(key: str, hint: Any) -> Channel:
             return _made(key, item, typing.get_args(bare)[0]).declare(key, bare)
     reducer = _reducer(key, metadata)
     if reducer is not None:
-        return BinaryOperatorAggregate(bare, reducer, key=key)
+        return BinaryOperatorAggregate(bare, reducer_for(reducer, bare), key=key)
     return LastValue(bare, key)
 
 

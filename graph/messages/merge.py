@@ -178,7 +178,7 @@ class MessageFolding:
         Raises:
             ValueError, TypeError: as `add_messages`.
         """
-        folding = MessageFolding(self.reducer, self.rewrite)
+        folding = type(self)(self.reducer, self.rewrite)
         if value.__class__ is not list:
             for write in writes:
                 value = self.reducer(value, write)
@@ -225,7 +225,7 @@ class MessageFolding:
         return getattr(sys.modules.get("langchain_core.messages"), "AnyMessage", None)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return MessageFolding, (self.reducer, self.rewrite)
+        return type(self), (self.reducer, self.rewrite)
 
 
 def is_same(ours: Sequence[Any], theirs: Sequence[Any]) -> bool:

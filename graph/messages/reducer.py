@@ -8,9 +8,10 @@ from typing import Annotated, Any, Literal, overload
 
 from typing_extensions import TypedDict
 
-from ...channels.aggregate import FOLDING
+from ...channels.aggregate import FOLDING, FOR_TYPE
 from .merge import MessageFolding, merge_messages, missing_error
 from .normalize import AnyMessage
+from .typed import TypedReducer, names_langchain
 
 Format = Literal["openai", "langchain-openai"]
 
@@ -38,6 +39,9 @@ def add_messages(left: Any = _UNSET, right: Any = _UNSET, *, format: Format | No
 
     Nothing given is changed: the result is a new list, and a dict gets its id in a copy. The ids of
     messages that were merged must not be changed in place later on.
+
+    A key that is declared to hold LangChain's messages (`Annotated[list[AnyMessage], add_messages]`
+    with its `AnyMessage`) holds its objects, whatever is written; elsewhere dicts stay dicts.
 
     A channel that has exactly this reducer keeps an index of its messages, so that a write costs
     what it adds and one copy of the list. A reducer of yours that calls `add_messages` has none:
@@ -84,13 +88,24 @@ def _make_folding(reducer: Any) -> MessageFolding | None:
     return None
 
 
+def _for_type(reducer: Any, annotation: Any) -> TypedReducer | None:
+    """What merges messages of the declared type; None if any message will do, or if this is
+    another function."""
+    folding = _make_folding(reducer)
+    if folding is None or not names_langchain(annotation):
+        return None
+    return TypedReducer(reducer, folding.rewrite)
+
+
 setattr(add_messages, FOLDING, _make_folding)
+setattr(add_messages, FOR_TYPE, _for_type)
 
 
 @cache  # the same reducer for the same options: two schemas that share a key must agree on it
 def _with_format(format: Format | None) -> Callable[[Any, Any], list[AnyMessage]]:
     reducer = partial(add_messages, format=format)
     setattr(reducer, FOLDING, _make_folding)
+    setattr(reducer, FOR_TYPE, _for_type)
     return reducer
 
 
