@@ -1,5 +1,5 @@
-"""`SqliteSaver`: threads in an SQLite file. Only the tables, their statements, which are constants,
-and the connection; what a commit means is in `sql/`."""
+"""`SqliteSaver`: threads in an SQLite file. Only the connection, and who uses it when; what a
+commit means is in `sql/`."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ from .sql.sqlite_database import (
     is_unknown_name,
     open_error,
 )
+from .sql.sqlite_tables import ROW, SCHEMA, SPACE, STATEMENTS
 from .sql.write_rows import CommitRows
 from .threads import Result
 
@@ -44,201 +45,6 @@ MANY = 1000
 SQLITE_THREADS = 4
 """How many async calls are made at once. They take turns at the one connection; a call that reads
 or prunes much lets others between."""
-
-# `seq` orders all checkpoints of the file. A value belongs to the checkpoint that wrote it
-# (`owner`), and stays as long as any checkpoint builds on it. `link` and `base` are what a row is a
-# change to; NULL where it is whole.
-_SCHEMA = (
-    """
-    CREATE TABLE IF NOT EXISTS spaces (
-        id INTEGER PRIMARY KEY,
-        thread_id TEXT NOT NULL,
-        checkpoint_ns TEXT NOT NULL,
-        head INTEGER,
-        head_id TEXT,
-        stamp INTEGER NOT NULL DEFAULT 0,
-        size INTEGER NOT NULL DEFAULT 0,
-        UNIQUE (thread_id, checkpoint_ns)
-    )
-    """,
-    """
-    CREATE TABLE IF NOT EXISTS checkpoints (
-        seq INTEGER PRIMARY KEY,
-        space INTEGER NOT NULL,
-        checkpoint_id TEXT NOT NULL,
-        parent_id TEXT,
-        link INTEGER,
-        run_id TEXT,
-        body BLOB NOT NULL
-    )
-    """,
-    "CREATE UNIQUE INDEX IF NOT EXISTS checkpoints_by_id ON checkpoints (space, checkpoint_id)",
-    "CREATE INDEX IF NOT EXISTS checkpoints_by_space ON checkpoints (space)",
-    "CREATE INDEX IF NOT EXISTS checkpoints_by_run ON checkpoints (run_id) "
-    "WHERE run_id IS NOT NULL",
-    """
-    CREATE TABLE IF NOT EXISTS channel_values (
-        space INTEGER NOT NULL,
-        owner INTEGER NOT NULL,
-        channel TEXT NOT NULL,
-        base INTEGER,
-        data BLOB NOT NULL
-    )
-    """,
-    "CREATE UNIQUE INDEX IF NOT EXISTS channel_values_by_owner "
-    "ON channel_values (space, owner, channel)",
-    """
-    CREATE TABLE IF NOT EXISTS writes (
-        seq INTEGER PRIMARY KEY,
-        space INTEGER NOT NULL,
-        checkpoint_id TEXT NOT NULL,
-        data BLOB NOT NULL
-    )
-    """,
-    "CREATE INDEX IF NOT EXISTS writes_by_checkpoint ON writes (space, checkpoint_id)",
-)
-_SPACE = "SELECT id, thread_id, checkpoint_ns, head, head_id, stamp, size FROM spaces"
-_ROW = "SELECT space, seq, checkpoint_id, parent_id, link, run_id, body FROM checkpoints"
-_STATEMENTS = {
-    "namespace": f"{_SPACE} WHERE thread_id = ? AND checkpoint_ns = ?",
-    "lock_namespace": f"{_SPACE} WHERE thread_id = ? AND checkpoint_ns = ?",
-    "namespaces": f"{_SPACE} WHERE thread_id = ? ORDER BY id",
-    "lock_namespaces": f"{_SPACE} WHERE thread_id = ? ORDER BY id",
-    "all_namespaces": f"{_SPACE} ORDER BY id",
-    "threads": "SELECT thread_id, checkpoint_ns FROM spaces ORDER BY head DESC, id",
-    "namespaces_after": f"{_SPACE} WHERE id > ? ORDER BY id LIMIT ?",
-    "add_namespace": "INSERT OR IGNORE INTO spaces (thread_id, checkpoint_ns) VALUES (?, ?)",
-    "set_head": """
-        UPDATE spaces SET head = ?, head_id = ?, stamp = ?,
-            size = (SELECT count(*) FROM checkpoints WHERE space = spaces.id)
-        WHERE id = ?
-    """,
-    "set_revision": "UPDATE spaces SET stamp = ? WHERE id = ?",
-    "count": (
-        "SELECT size, (SELECT count(*) FROM checkpoints WHERE space = spaces.id) FROM spaces "
-        "WHERE id = ?"
-    ),
-    "move_head": """
-        UPDATE spaces SET head = ?, head_id = ?, stamp = 0, size = size + 1 WHERE id = ?
-            AND head_id = ? AND stamp = ?
-    """,
-    "drop_namespace": "DELETE FROM spaces WHERE id = ?",
-    "by_id": f"{_ROW} WHERE space = ? AND checkpoint_id = ?",
-    "by_id_unindexed": """
-        SELECT 1 FROM checkpoints INDEXED BY checkpoints_by_space WHERE space = ?
-            AND checkpoint_id = ?
-    """,
-    "all_rows": f"{_ROW} WHERE space = ? ORDER BY seq",
-    # A namespace, and in it a checkpoint (the head, if ?3 is NULL) with those it builds on and what
-    # its tasks wrote. What is long takes no part in the recursion, which would copy it.
-    "look": """
-        WITH RECURSIVE chain (space, seq, link) AS (
-            SELECT c.space, c.seq, c.link FROM spaces AS s JOIN checkpoints AS c
-                ON c.space = s.id AND c.checkpoint_id = coalesce(?3, s.head_id)
-            WHERE s.thread_id = ?1 AND s.checkpoint_ns = ?2
-            UNION ALL
-            SELECT c.space, c.seq, c.link FROM chain CROSS JOIN checkpoints AS c
-                ON c.seq = chain.link AND chain.link < chain.seq AND c.space = chain.space
-        )
-        SELECT 0, s.id, s.thread_id, s.checkpoint_ns, s.head, s.head_id, s.stamp, s.size
-            FROM spaces AS s WHERE s.thread_id = ?1 AND s.checkpoint_ns = ?2
-        UNION ALL
-        SELECT 1, c.space, c.seq, c.checkpoint_id, c.parent_id, c.link, c.run_id, c.body
-            FROM chain CROSS JOIN checkpoints AS c ON c.seq = chain.seq
-        UNION ALL
-        SELECT 2, w.seq, w.data, NULL, NULL, NULL, NULL, NULL FROM spaces AS s JOIN writes AS w
-            ON w.space = s.id AND w.checkpoint_id = coalesce(?3, s.head_id)
-            WHERE s.thread_id = ?1 AND s.checkpoint_ns = ?2
-    """,
-    "page_of_one": f"{_ROW} WHERE space = ? AND seq < ? ORDER BY seq DESC LIMIT ?",
-    # Few namespaces: the newest rows of each, by its index. Many: all rows backwards, of which most
-    # are wanted.
-    "page": f"""
-        {_ROW} WHERE seq IN (
-            SELECT c.seq FROM json_each(?1) AS wanted CROSS JOIN checkpoints AS c ON c.seq IN (
-                SELECT seq FROM checkpoints WHERE space = wanted.value AND seq < ?2
-                ORDER BY seq DESC LIMIT ?3
-            )
-            ORDER BY c.seq DESC LIMIT ?3
-        )
-        ORDER BY seq DESC
-    """,
-    "page_of_all": f"{_ROW} WHERE seq < ? ORDER BY seq DESC LIMIT ?",
-    "page_of_many": (
-        f"{_ROW} WHERE +space IN (SELECT value FROM json_each(?)) AND seq < ? "
-        "ORDER BY seq DESC LIMIT ?"
-    ),
-    "next": f"{_ROW} WHERE space = ? AND seq > ? ORDER BY seq LIMIT 1",
-    "chain": """
-        WITH RECURSIVE chain (seq, link) AS (
-            SELECT seq, link FROM checkpoints WHERE space = ?1 AND seq = ?2
-            UNION ALL
-            SELECT c.seq, c.link FROM chain CROSS JOIN checkpoints AS c
-                ON c.seq = chain.link AND chain.link < chain.seq AND c.space = ?1
-        )
-        SELECT c.space, c.seq, c.checkpoint_id, c.parent_id, c.link, c.run_id, c.body
-        FROM chain CROSS JOIN checkpoints AS c ON c.seq = chain.seq ORDER BY c.seq DESC
-    """,
-    "by_run": (
-        "SELECT checkpoint_id FROM checkpoints WHERE +space = ? AND run_id = ? "
-        "ORDER BY seq DESC LIMIT 1"
-    ),
-    "add_row": """
-        INSERT INTO checkpoints (space, checkpoint_id, parent_id, link, run_id, body)
-            VALUES (?, ?, ?, ?, ?, ?)
-    """,
-    "rewrite": "UPDATE checkpoints SET parent_id = ?, link = NULL, body = ? WHERE seq = ?",
-    "drop_rows": (
-        "DELETE FROM checkpoints WHERE space = ? AND seq IN (SELECT value FROM json_each(?))"
-    ),
-    "forget_rows": "DELETE FROM checkpoints WHERE space = ?",
-    "threads_of_runs": """
-        SELECT DISTINCT thread_id FROM checkpoints JOIN spaces ON spaces.id = space
-        WHERE run_id IN (SELECT value FROM json_each(?))
-    """,
-    "values": """
-        WITH RECURSIVE found (id, channel, base) AS (
-            SELECT v.rowid, v.channel, v.base FROM json_each(?2) AS wanted
-            CROSS JOIN channel_values AS v ON v.space = ?1
-                AND v.owner = json_extract(wanted.value, '$[0]')
-                AND v.channel = json_extract(wanted.value, '$[1]')
-            UNION
-            SELECT v.rowid, v.channel, v.base FROM found CROSS JOIN channel_values AS v
-                ON v.space = ?1 AND v.owner = found.base AND v.channel = found.channel
-        )
-        SELECT v.owner, v.channel, v.base, v.data
-        FROM found CROSS JOIN channel_values AS v ON v.rowid = found.id
-    """,
-    "one_value": """
-        SELECT owner, channel, base, data FROM channel_values WHERE space = ? AND owner = ?
-            AND channel = ?
-    """,
-    "all_values": "SELECT owner, channel, base FROM channel_values WHERE space = ?",
-    "add_value": (
-        "INSERT INTO channel_values (space, owner, channel, base, data) VALUES (?, ?, ?, ?, ?)"
-    ),
-    "drop_values": """
-        DELETE FROM channel_values WHERE rowid IN (
-            SELECT v.rowid FROM (SELECT ? AS space, ? AS list) AS given
-            CROSS JOIN json_each(given.list) AS gone
-            CROSS JOIN channel_values AS v ON v.space = given.space
-                AND v.owner = json_extract(gone.value, '$[0]')
-                AND v.channel = json_extract(gone.value, '$[1]')
-        )
-    """,
-    "forget_values": "DELETE FROM channel_values WHERE space = ?",
-    "writes": """
-        SELECT checkpoint_id, data FROM writes
-        WHERE space = ? AND checkpoint_id IN (SELECT value FROM json_each(?)) ORDER BY seq
-    """,
-    "all_writes": "SELECT checkpoint_id, data FROM writes WHERE space = ? ORDER BY seq",
-    "count_writes": "SELECT count(*) FROM writes WHERE space = ? AND checkpoint_id = ?",
-    "add_writes": "INSERT INTO writes (space, checkpoint_id, data) VALUES (?, ?, ?)",
-    "drop_writes": (
-        "DELETE FROM writes WHERE space = ? AND checkpoint_id IN (SELECT value FROM json_each(?))"
-    ),
-    "forget_writes": "DELETE FROM writes WHERE space = ?",
-}
 
 
 class SqliteSaver(SqlSaverOfFirsts):
@@ -282,7 +88,7 @@ class SqliteSaver(SqlSaverOfFirsts):
         super().__init__(serde=serde, integrity=integrity, retention=retention)
         self._process = os.getpid()
         self._lock = threading.RLock()
-        self._database = Database(conn, _SCHEMA, synchronous, timeout, _ADVICE, read_only=read_only)
+        self._database = Database(conn, SCHEMA, synchronous, timeout, _ADVICE, read_only=read_only)
         if read_only:
             self._check_tables(conn)
         self._cursor = self._database.connection.cursor()  # one for all commits, under the lock
@@ -290,7 +96,7 @@ class SqliteSaver(SqlSaverOfFirsts):
 
     def _check_tables(self, conn: Target) -> None:
         try:
-            for text in (_SPACE, _ROW):
+            for text in (SPACE, ROW):
                 self._database.execute(f"{text} LIMIT 0").close()
         except self._database.error as error:
             self._database.close()
@@ -311,8 +117,9 @@ class SqliteSaver(SqlSaverOfFirsts):
 
     def close(self) -> None:
         """Close the connection, unless it was handed in."""
-        with self._lock:
-            self._database.close()
+        if not self._database.is_inherited:
+            with self._lock:
+                self._database.close()
         self._group.close()
         self._end_threads()
 
@@ -333,12 +140,14 @@ class SqliteSaver(SqlSaverOfFirsts):
             self._database.check_process()
         lock, group = self._lock, self._group
         if lock.acquire(blocking=False):
+            inside = group.is_making  # this is called inside another write, which holds the lock
             try:
-                # Nobody else writes or waits to; or this is called inside another write.
-                if not group.waiting or group.is_making:
+                if inside or not group.waiting:
+                    group.is_making = True
                     function(*args)
                     return
             finally:
+                group.is_making = inside
                 lock.release()
         group.run(make_repeatable(self, function), *args)
 
@@ -353,17 +162,17 @@ class SqliteSaver(SqlSaverOfFirsts):
                     execute(SAVEPOINT if grouped else BEGIN_WRITE)
                     names = (rows.checkpoint_id, rows.parent_id)
                     row = (space, *names, rows.link, rows.run_id, rows.body)
-                    seq = execute(_STATEMENTS["add_row"], row).lastrowid
+                    seq = execute(STATEMENTS["add_row"], row).lastrowid
                     # Compare-and-swap: no row is touched if the head, or what is recorded beside
                     # it, is not what this commit was built on.
                     moved = (seq, rows.checkpoint_id, space, state.id, state.revision)
-                    if execute(_STATEMENTS["move_head"], moved).rowcount != 1:
+                    if execute(STATEMENTS["move_head"], moved).rowcount != 1:
                         database.roll_back()
                         return None
                     if rows.writes is not None:
-                        execute(_STATEMENTS["add_writes"], (space, rows.parent_id, rows.writes))
+                        execute(STATEMENTS["add_writes"], (space, rows.parent_id, rows.writes))
                     for channel, base, data in rows.long_values:
-                        execute(_STATEMENTS["add_value"], (space, seq, channel, base, data))
+                        execute(STATEMENTS["add_value"], (space, seq, channel, base, data))
                     if grouped:
                         execute(RELEASE)
                     else:
@@ -439,12 +248,12 @@ class _SqliteSession:
                 statement, values = "page_of_one", (values[0][0], *values[1:])
             elif len(values[0]) > MANY:
                 statement = "page_of_many"
-        return self._execute(_STATEMENTS[statement], _bind(values)).fetchall()
+        return self._execute(STATEMENTS[statement], _bind(values)).fetchall()
 
     def run(self, statement: str, *values: Any) -> int:
-        return self._execute(_STATEMENTS[statement], _bind(values)).rowcount
+        return self._execute(STATEMENTS[statement], _bind(values)).rowcount
 
     def add(self, statement: str, *values: Any) -> int:
-        seq = self._execute(_STATEMENTS[statement], values).lastrowid
+        seq = self._execute(STATEMENTS[statement], values).lastrowid
         assert seq is not None
         return seq

@@ -235,8 +235,9 @@ class SqliteCache(BaseCache):
 
     def close(self) -> None:
         """Close the connection, unless it was handed in."""
-        with self._lock:
-            self._database.close()
+        if not self._database.is_inherited:
+            with self._lock:
+                self._database.close()
         self._end_threads()
 
     def _max_threads(self) -> int:
@@ -244,6 +245,7 @@ class SqliteCache(BaseCache):
 
     @contextmanager
     def _transaction(self, write: bool) -> Iterator[None]:
+        self._database.check_process()  # before the lock: see `Database.is_inherited`
         with self._lock, self._database.session(write):
             yield
 

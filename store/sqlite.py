@@ -117,8 +117,9 @@ class SqliteStore(LocalStore):
     def close(self) -> None:
         """Close the connection, unless it was handed in."""
         self.stop_ttl_sweeper()
-        with self._lock:
-            self._database.close()
+        if not self._database.is_inherited:
+            with self._lock:
+                self._database.close()
         self._end_threads()
 
     def _max_threads(self) -> int:
@@ -139,6 +140,10 @@ class SqliteStore(LocalStore):
         if inode is None:
             raise StorageError(f"its file {path!r} no longer exists")
         return _File(type(self), path, this_machine(), inode, self._options)
+
+    def _execute(self, plan: Plan, vectors: Vectors) -> list[Result]:
+        self._database.check_process()  # before the lock: see `Database.is_inherited`
+        return super()._execute(plan, vectors)
 
     async def _aexecute(self, plan: Plan, vectors: Vectors) -> list[Result]:
         return await self._acall(self._execute, plan, vectors)

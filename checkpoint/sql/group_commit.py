@@ -38,7 +38,7 @@ class GroupCommit:
 
     Attributes:
         waiting: the writes that wait.
-        is_making: whether the thread is making writes now; asked by who holds the lock.
+        is_making: whether a write is being made. Who holds the lock then is inside that write.
     """
 
     def __init__(
@@ -59,8 +59,8 @@ class GroupCommit:
         if its group was undone."""
         write = _ThreadWrite(function, args)
         self.waiting.append(write)
-        self._start()
         try:
+            self._start()
             write.ended.acquire()
         except BaseException:  # Ctrl-C: nothing of this call goes on when it has returned
             try:
@@ -97,8 +97,22 @@ class GroupCommit:
         with self._starting:
             if self._started or not self.waiting:
                 return
-            self._started = True
-        self._threads.submit(self._drain)
+            try:
+                self._threads.submit(self._drain)
+            except RuntimeError as error:  # no thread can be started
+                self._refuse(
+                    f"no thread could be started to write to the database: {error}. "
+                    "Nothing of this call was stored"
+                )
+            else:
+                self._started = True
+
+    def _refuse(self, reason: str) -> None:
+        """Tell all that wait that nothing can be written."""
+        refused = [*self._take(len(self.waiting))]
+        for write in refused:
+            write.fail(StorageError(reason))
+        _answer(refused)
 
     def _drain(self) -> None:
         while True:

@@ -256,13 +256,19 @@ class Database:
         except self.error as error:
             raise self.refusal(error) from error
 
+    @property
+    def is_inherited(self) -> bool:
+        """Whether this is the child of a fork. The lock of whoever uses the connection may be held
+        by a thread that only the parent has."""
+        return self._process != os.getpid()
+
     def check_process(self) -> None:
         """Refuse to go on in the child of a fork.
 
         Raises:
             StorageError: this was opened by another process.
         """
-        if self._process != os.getpid():
+        if self.is_inherited:
             raise StorageError(
                 "an SQLite connection does not survive a fork: open another in the new process"
             )
@@ -290,15 +296,20 @@ class Database:
         on some errors, such as a full disk."""
         if not self.connection.in_transaction:
             return
-        if self.grouped:
+        if not self.grouped:
+            self.execute(_ROLLBACK)
+            return
+        try:
             self.execute(_ROLLBACK_TO)
             self.execute(RELEASE)
-        else:
+        except self.error:
+            # The group must not be committed with half a write in it.
             self.execute(_ROLLBACK)
+            raise
 
     def close(self) -> None:
-        """Close the connection, if it was opened here."""
-        if self.owned:
+        """Close the connection, if it was opened here, and by this process."""
+        if self.owned and not self.is_inherited:
             self._closed = True
             self.connection.close()
 

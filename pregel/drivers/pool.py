@@ -92,7 +92,11 @@ class HeldEntries:
             if self._running:
                 return
             self._running = True
-        POOL.submit(self._serve)
+        try:
+            POOL.submit(self._serve)
+        except BaseException:
+            self._running = False  # the next entry tries again
+            raise
 
     def _serve(self) -> None:
         while True:
@@ -178,7 +182,15 @@ class ThreadBatch(Batch[Job]):
                 return
             self._coming = True
             self._workers += 1
-        POOL.submit(self._arrive)
+        try:
+            POOL.submit(self._arrive)
+        except RuntimeError:  # no thread can be started
+            with self._lock:
+                self._coming = False
+                self._workers -= 1
+                alone = not self._workers
+            if alone:
+                raise  # else those that are there do the work of all
 
     def _arrive(self) -> None:
         self._coming = False

@@ -31,7 +31,7 @@ from .planted import bug, swap
 
 def statement(stack: ExitStack, name: str, text: str, module: Any = sqlite) -> None:
     """Another text for an SQL statement."""
-    swap(stack, module, "_STATEMENTS", {**module._STATEMENTS, name: text})
+    swap(stack, module, "STATEMENTS", {**module.STATEMENTS, name: text})
 
 
 # -- storage ----------------------------------------------------------------------------------------------------
@@ -97,7 +97,7 @@ def swallowed_error(stack: ExitStack) -> None:
 @bug("racing_processes_on_sqlite")
 def head_moved_without_compare(stack: ExitStack) -> None:
     """The head is moved on wherever it is."""
-    old = sqlite._STATEMENTS["move_head"]
+    old = sqlite.STATEMENTS["move_head"]
     marks = old.split("WHERE id = ?")[1].count("?")
     statement(stack, "move_head", old.split(" AND")[0] + " AND coalesce(?, '') IS NOT NULL" * marks)
 
@@ -177,7 +177,7 @@ def formatted_sql(stack: ExitStack) -> None:
 def names_cut(stack: ExitStack) -> None:
     """Of a thread's name only the first letters count."""
     for name in ("namespace", "lock_namespace", "namespaces", "lock_namespaces"):
-        text = sqlite._STATEMENTS[name].replace("thread_id = ?", "substr(thread_id, 1, 4) = substr(?, 1, 4)")
+        text = sqlite.STATEMENTS[name].replace("thread_id = ?", "substr(thread_id, 1, 4) = substr(?, 1, 4)")
         statement(stack, name, text)
 
 

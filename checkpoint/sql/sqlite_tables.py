@@ -1,0 +1,198 @@
+"""Tables and statements of `SqliteSaver`. Constants only; no text of a user's ever becomes SQL."""
+
+from __future__ import annotations
+
+# `seq` orders all checkpoints of the file. A value belongs to the checkpoint that wrote it
+# (`owner`), and stays as long as any checkpoint builds on it. `link` and `base` are what a row is a
+# change to; NULL where it is whole.
+SCHEMA = (
+    """
+    CREATE TABLE IF NOT EXISTS spaces (
+        id INTEGER PRIMARY KEY,
+        thread_id TEXT NOT NULL,
+        checkpoint_ns TEXT NOT NULL,
+        head INTEGER,
+        head_id TEXT,
+        stamp INTEGER NOT NULL DEFAULT 0,
+        size INTEGER NOT NULL DEFAULT 0,
+        UNIQUE (thread_id, checkpoint_ns)
+    )
+    """,
+    """
+    CREATE TABLE IF NOT EXISTS checkpoints (
+        seq INTEGER PRIMARY KEY,
+        space INTEGER NOT NULL,
+        checkpoint_id TEXT NOT NULL,
+        parent_id TEXT,
+        link INTEGER,
+        run_id TEXT,
+        body BLOB NOT NULL
+    )
+    """,
+    "CREATE UNIQUE INDEX IF NOT EXISTS checkpoints_by_id ON checkpoints (space, checkpoint_id)",
+    "CREATE INDEX IF NOT EXISTS checkpoints_by_space ON checkpoints (space)",
+    "CREATE INDEX IF NOT EXISTS checkpoints_by_run ON checkpoints (run_id) "
+    "WHERE run_id IS NOT NULL",
+    """
+    CREATE TABLE IF NOT EXISTS channel_values (
+        space INTEGER NOT NULL,
+        owner INTEGER NOT NULL,
+        channel TEXT NOT NULL,
+        base INTEGER,
+        data BLOB NOT NULL
+    )
+    """,
+    "CREATE UNIQUE INDEX IF NOT EXISTS channel_values_by_owner "
+    "ON channel_values (space, owner, channel)",
+    """
+    CREATE TABLE IF NOT EXISTS writes (
+        seq INTEGER PRIMARY KEY,
+        space INTEGER NOT NULL,
+        checkpoint_id TEXT NOT NULL,
+        data BLOB NOT NULL
+    )
+    """,
+    "CREATE INDEX IF NOT EXISTS writes_by_checkpoint ON writes (space, checkpoint_id)",
+)
+SPACE = "SELECT id, thread_id, checkpoint_ns, head, head_id, stamp, size FROM spaces"
+ROW = "SELECT space, seq, checkpoint_id, parent_id, link, run_id, body FROM checkpoints"
+STATEMENTS = {
+    "namespace": f"{SPACE} WHERE thread_id = ? AND checkpoint_ns = ?",
+    "lock_namespace": f"{SPACE} WHERE thread_id = ? AND checkpoint_ns = ?",
+    "namespaces": f"{SPACE} WHERE thread_id = ? ORDER BY id",
+    "lock_namespaces": f"{SPACE} WHERE thread_id = ? ORDER BY id",
+    "all_namespaces": f"{SPACE} ORDER BY id",
+    "threads": "SELECT thread_id, checkpoint_ns FROM spaces ORDER BY head DESC, id",
+    "namespaces_after": f"{SPACE} WHERE id > ? ORDER BY id LIMIT ?",
+    "add_namespace": "INSERT OR IGNORE INTO spaces (thread_id, checkpoint_ns) VALUES (?, ?)",
+    "set_head": """
+        UPDATE spaces SET head = ?, head_id = ?, stamp = ?,
+            size = (SELECT count(*) FROM checkpoints WHERE space = spaces.id)
+        WHERE id = ?
+    """,
+    "set_revision": "UPDATE spaces SET stamp = ? WHERE id = ?",
+    "count": (
+        "SELECT size, (SELECT count(*) FROM checkpoints WHERE space = spaces.id) FROM spaces "
+        "WHERE id = ?"
+    ),
+    "move_head": """
+        UPDATE spaces SET head = ?, head_id = ?, stamp = 0, size = size + 1 WHERE id = ?
+            AND head_id = ? AND stamp = ?
+    """,
+    "drop_namespace": "DELETE FROM spaces WHERE id = ?",
+    "by_id": f"{ROW} WHERE space = ? AND checkpoint_id = ?",
+    "by_id_unindexed": """
+        SELECT 1 FROM checkpoints INDEXED BY checkpoints_by_space WHERE space = ?
+            AND checkpoint_id = ?
+    """,
+    "all_rows": f"{ROW} WHERE space = ? ORDER BY seq",
+    # A namespace, and in it a checkpoint (the head, if ?3 is NULL) with those it builds on and what
+    # its tasks wrote. What is long takes no part in the recursion, which would copy it.
+    "look": """
+        WITH RECURSIVE chain (space, seq, link) AS (
+            SELECT c.space, c.seq, c.link FROM spaces AS s JOIN checkpoints AS c
+                ON c.space = s.id AND c.checkpoint_id = coalesce(?3, s.head_id)
+            WHERE s.thread_id = ?1 AND s.checkpoint_ns = ?2
+            UNION ALL
+            SELECT c.space, c.seq, c.link FROM chain CROSS JOIN checkpoints AS c
+                ON c.seq = chain.link AND chain.link < chain.seq AND c.space = chain.space
+        )
+        SELECT 0, s.id, s.thread_id, s.checkpoint_ns, s.head, s.head_id, s.stamp, s.size
+            FROM spaces AS s WHERE s.thread_id = ?1 AND s.checkpoint_ns = ?2
+        UNION ALL
+        SELECT 1, c.space, c.seq, c.checkpoint_id, c.parent_id, c.link, c.run_id, c.body
+            FROM chain CROSS JOIN checkpoints AS c ON c.seq = chain.seq
+        UNION ALL
+        SELECT 2, w.seq, w.data, NULL, NULL, NULL, NULL, NULL FROM spaces AS s JOIN writes AS w
+            ON w.space = s.id AND w.checkpoint_id = coalesce(?3, s.head_id)
+            WHERE s.thread_id = ?1 AND s.checkpoint_ns = ?2
+    """,
+    "page_of_one": f"{ROW} WHERE space = ? AND seq < ? ORDER BY seq DESC LIMIT ?",
+    # Few namespaces: the newest rows of each, by its index. Many: all rows backwards, of which most
+    # are wanted.
+    "page": f"""
+        {ROW} WHERE seq IN (
+            SELECT c.seq FROM json_each(?1) AS wanted CROSS JOIN checkpoints AS c ON c.seq IN (
+                SELECT seq FROM checkpoints WHERE space = wanted.value AND seq < ?2
+                ORDER BY seq DESC LIMIT ?3
+            )
+            ORDER BY c.seq DESC LIMIT ?3
+        )
+        ORDER BY seq DESC
+    """,
+    "page_of_all": f"{ROW} WHERE seq < ? ORDER BY seq DESC LIMIT ?",
+    "page_of_many": (
+        f"{ROW} WHERE +space IN (SELECT value FROM json_each(?)) AND seq < ? "
+        "ORDER BY seq DESC LIMIT ?"
+    ),
+    "next": f"{ROW} WHERE space = ? AND seq > ? ORDER BY seq LIMIT 1",
+    "chain": """
+        WITH RECURSIVE chain (seq, link) AS (
+            SELECT seq, link FROM checkpoints WHERE space = ?1 AND seq = ?2
+            UNION ALL
+            SELECT c.seq, c.link FROM chain CROSS JOIN checkpoints AS c
+                ON c.seq = chain.link AND chain.link < chain.seq AND c.space = ?1
+        )
+        SELECT c.space, c.seq, c.checkpoint_id, c.parent_id, c.link, c.run_id, c.body
+        FROM chain CROSS JOIN checkpoints AS c ON c.seq = chain.seq ORDER BY c.seq DESC
+    """,
+    "by_run": (
+        "SELECT checkpoint_id FROM checkpoints WHERE +space = ? AND run_id = ? "
+        "ORDER BY seq DESC LIMIT 1"
+    ),
+    "add_row": """
+        INSERT INTO checkpoints (space, checkpoint_id, parent_id, link, run_id, body)
+            VALUES (?, ?, ?, ?, ?, ?)
+    """,
+    "rewrite": "UPDATE checkpoints SET parent_id = ?, link = NULL, body = ? WHERE seq = ?",
+    "drop_rows": (
+        "DELETE FROM checkpoints WHERE space = ? AND seq IN (SELECT value FROM json_each(?))"
+    ),
+    "forget_rows": "DELETE FROM checkpoints WHERE space = ?",
+    "threads_of_runs": """
+        SELECT DISTINCT thread_id FROM checkpoints JOIN spaces ON spaces.id = space
+        WHERE run_id IN (SELECT value FROM json_each(?))
+    """,
+    "values": """
+        WITH RECURSIVE found (id, channel, base) AS (
+            SELECT v.rowid, v.channel, v.base FROM json_each(?2) AS wanted
+            CROSS JOIN channel_values AS v ON v.space = ?1
+                AND v.owner = json_extract(wanted.value, '$[0]')
+                AND v.channel = json_extract(wanted.value, '$[1]')
+            UNION
+            SELECT v.rowid, v.channel, v.base FROM found CROSS JOIN channel_values AS v
+                ON v.space = ?1 AND v.owner = found.base AND v.channel = found.channel
+        )
+        SELECT v.owner, v.channel, v.base, v.data
+        FROM found CROSS JOIN channel_values AS v ON v.rowid = found.id
+    """,
+    "one_value": """
+        SELECT owner, channel, base, data FROM channel_values WHERE space = ? AND owner = ?
+            AND channel = ?
+    """,
+    "all_values": "SELECT owner, channel, base FROM channel_values WHERE space = ?",
+    "add_value": (
+        "INSERT INTO channel_values (space, owner, channel, base, data) VALUES (?, ?, ?, ?, ?)"
+    ),
+    "drop_values": """
+        DELETE FROM channel_values WHERE rowid IN (
+            SELECT v.rowid FROM (SELECT ? AS space, ? AS list) AS given
+            CROSS JOIN json_each(given.list) AS gone
+            CROSS JOIN channel_values AS v ON v.space = given.space
+                AND v.owner = json_extract(gone.value, '$[0]')
+                AND v.channel = json_extract(gone.value, '$[1]')
+        )
+    """,
+    "forget_values": "DELETE FROM channel_values WHERE space = ?",
+    "writes": """
+        SELECT checkpoint_id, data FROM writes
+        WHERE space = ? AND checkpoint_id IN (SELECT value FROM json_each(?)) ORDER BY seq
+    """,
+    "all_writes": "SELECT checkpoint_id, data FROM writes WHERE space = ? ORDER BY seq",
+    "count_writes": "SELECT count(*) FROM writes WHERE space = ? AND checkpoint_id = ?",
+    "add_writes": "INSERT INTO writes (space, checkpoint_id, data) VALUES (?, ?, ?)",
+    "drop_writes": (
+        "DELETE FROM writes WHERE space = ? AND checkpoint_id IN (SELECT value FROM json_each(?))"
+    ),
+    "forget_writes": "DELETE FROM writes WHERE space = ?",
+}

@@ -1,0 +1,109 @@
+"""No further thread can be started: what can go on with fewer does, and nobody waits for ever."""
+
+from __future__ import annotations
+
+import operator
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, TypedDict
+
+import pytest
+
+from stategraph import START, Send, StateGraph
+from stategraph.checkpoint.sqlite import SqliteSaver
+from stategraph.pregel.drivers.pool import POOL, HeldEntries
+
+WAIT = 20
+
+
+class State(TypedDict, total=False):
+    done: Annotated[list[int], operator.add]
+
+
+def spread(state: State) -> list[Send]:
+    return [Send("work", n) for n in range(5)]
+
+
+def build(saver: Any = None) -> Any:
+    graph = StateGraph(State).add_node("work", lambda n: {"done": [n]})
+    return graph.add_conditional_edges(START, spread, ["work"]).compile(checkpointer=saver)
+
+
+@contextmanager
+def no_new_threads(patch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The pool has no idle thread, and none can be started."""
+
+    def refuse(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with patch.context() as inside:
+        inside.setattr(POOL, "_idle", 0)
+        inside.setattr(threading.Thread, "start", refuse)
+        yield
+
+
+def call_without_threads(patch: pytest.MonkeyPatch, work: Callable[[], Any]) -> Any:
+    """What `work` returns or raises, called by a thread that was there before."""
+    begin, ended = threading.Event(), []
+
+    def run() -> None:
+        begin.wait(WAIT)
+        try:
+            ended.append(work())
+        except RuntimeError as error:
+            ended.append(str(error))
+
+    caller = threading.Thread(target=run, daemon=True)
+    caller.start()
+    with no_new_threads(patch):
+        begin.set()
+        caller.join(WAIT)
+        assert not caller.is_alive()
+    return ended[0]
+
+
+def test_tasks_that_find_no_thread_run_on_the_callers(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = build()
+    assert call_without_threads(monkeypatch, lambda: app.invoke({})) == {"done": [0, 1, 2, 3, 4]}
+
+
+def test_a_batch_that_gets_no_thread_at_all_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = build()
+    assert call_without_threads(monkeypatch, lambda: app.batch([{}, {}])) == "can't start new thread"
+
+
+def test_a_stream_that_gets_no_thread_at_all_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = build()
+    given = call_without_threads(monkeypatch, lambda: [*app.stream({}, stream_mode="custom")])
+    assert given == "can't start new thread"
+
+
+def test_what_was_held_is_stored_after_a_timer_that_could_not_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    held, stored = HeldEntries(), threading.Event()
+
+    class Entry:
+        done = False
+
+    with no_new_threads(monkeypatch), pytest.raises(RuntimeError):
+        held.submit(Entry(), stored.set)
+    held.submit(Entry(), lambda: None)
+    assert stored.wait(WAIT)
+
+
+def test_a_run_with_a_saver_goes_on_after_a_call_that_found_no_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with SqliteSaver.from_conn_string(str(tmp_path / "db"), synchronous="off") as saver:
+        app = build(saver)
+        config: Any = {"configurable": {"thread_id": "1"}}
+        with no_new_threads(monkeypatch):
+            try:
+                app.invoke({}, config)
+            except RuntimeError:
+                pass
+        found = app.get_state(config)
+        if not found.values.get("done"):
+            app.invoke(None if found.next else {}, config)
+        assert app.get_state(config).values == {"done": [0, 1, 2, 3, 4]}
