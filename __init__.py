@@ -17,6 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .checkpoint import InMemorySaver
+    from .checkpoint import MemorySaver as MemorySaver
+    from .checkpoint import Retention as Retention
+    from .checkpoint.encryption import Encryption as Encryption
+    from .checkpoint.postgres import PostgresSaver as PostgresSaver
+    from .checkpoint.sqlite import SqliteSaver as SqliteSaver
+    from .executors import ProcessExecutor as ProcessExecutor
     from .graph import (
         END,
         START,
@@ -48,6 +54,9 @@ if TYPE_CHECKING:
         StateGraphError,
         UnknownInterruptError,
     )
+    from .pregel.errors import (
+        WorkerLostError as WorkerLostError,
+    )
     from .pregel.program.node import NodeBuilder
     from .pregel.runtime import (
         IsLastStep,
@@ -76,6 +85,14 @@ if TYPE_CHECKING:
         TimeoutPolicy,
     )
     from .store import InMemoryCache, InMemoryStore
+    from .store.postgres import PostgresStore as PostgresStore
+    from .store.sqlite import SqliteStore as SqliteStore
+    from .visualize import Drawing as Drawing
+    from .visualize import awatch as awatch
+    from .visualize import changes as changes
+    from .visualize import report as report
+    from .visualize import timeline as timeline
+    from .visualize import watch as watch
 
 __version__ = "0.1.0"
 
@@ -134,17 +151,19 @@ _PACKAGES = (
 )  # fmt: skip
 
 
-def __getattr__(name: str) -> Any:
-    """Load a name from its own place when it is first asked for: a command line that prints its
-    help, or a program that only draws, does not wait for the engine."""
-    if name in _LAZY:
-        value = getattr(_load(_LAZY[name]), name)
-    elif name in _PACKAGES:
-        value = _load(f"{__name__}.{name}")
-    else:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # or type checkers would take any name
+
+    def __getattr__(name: str) -> Any:
+        """Load a name from its own place when it is first asked for: a command line that prints its
+        help, or a program that only draws, does not wait for the engine."""
+        if name in _LAZY:
+            value = getattr(_load(_LAZY[name]), name)
+        elif name in _PACKAGES:
+            value = _load(f"{__name__}.{name}")
+        else:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

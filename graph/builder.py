@@ -6,35 +6,40 @@ What cannot work is refused at the line that says it. What only shows in the who
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, overload
+
+from typing_extensions import TypeVar, Unpack
 
 from ..checkpoint.base import BaseCheckpointSaver, Checkpoint
 from ..pregel.errors import InvalidGraphError
-from ..pregel.names import END, START
 from ..pregel.program.callables import Body, read_callable
 from ..pregel.program.join import Join
 from ..pregel.run.checks import check_context_schema, resolve_executor
-from ..pregel.runtime import ContextT
-from ..pregel.types import All, CachePolicy, InputT, OutputT, RetryPolicy, StateT, TimeoutPolicy
+from ..pregel.types import (
+    All,
+    CachePolicy,
+    ContextT,
+    InputT,
+    OutputT,
+    RetryPolicy,
+    StateT,
+    TimeoutPolicy,
+)
 from .arguments import (
-    check_join,
     check_new_name,
-    infer_router_name,
     name_action,
-    number_name,
-    plain_name,
     read_action,
     read_breakpoints,
     read_destinations,
     read_handler,
     read_policies,
 )
-from .branch import BranchSpec, read_ends
+from .branch import BranchSpec
 from .compile import CompiledStateGraph, compile_graph
+from .edges import Edges
 from .schema import Schema, is_schema
 from .spec import GraphSpec, NodeSpec, Policies
 from .state import StateKeys
@@ -42,9 +47,12 @@ from .validate import check_graph
 
 if TYPE_CHECKING:
     from ..visualize.drawing import Drawing
+    from .signatures import Node, NodeOptions
+
+NodeInputT = TypeVar("NodeInputT")
 
 
-class StateGraph(Generic[StateT, ContextT, InputT, OutputT]):
+class StateGraph(Edges, Generic[StateT, ContextT, InputT, OutputT]):
     """A graph whose nodes read and write one shared, typed state.
 
     Every key of the schema is a channel: a plain annotation keeps the last value and refuses two
@@ -72,9 +80,29 @@ class StateGraph(Generic[StateT, ContextT, InputT, OutputT]):
     {'words': ['oh,', 'hello']}
     """
 
-    compiled_class: ClassVar[type[CompiledStateGraph]] = CompiledStateGraph
+    compiled_class: ClassVar[type[CompiledStateGraph[Any, Any, Any, Any]]] = CompiledStateGraph
     """What `compile` makes."""
 
+    @overload
+    def __init__(
+        self,
+        state_schema: type[StateT],
+        context_schema: type[ContextT] | None = None,
+        *,
+        input_schema: type[InputT] | None = None,
+        output_schema: type[OutputT] | None = None,
+        extra_keys: Literal["error", "ignore"] = "error",
+    ) -> None: ...
+    @overload  # a schema that is no class, such as Annotated[list, add]
+    def __init__(
+        self: StateGraph[Any, Any, Any, Any],
+        state_schema: Any,
+        context_schema: Any = None,
+        *,
+        input_schema: Any = None,
+        output_schema: Any = None,
+        extra_keys: Literal["error", "ignore"] = "error",
+    ) -> None: ...
     def __init__(
         self,
         state_schema: Any,
@@ -109,6 +137,33 @@ class StateGraph(Generic[StateT, ContextT, InputT, OutputT]):
 
     # -- nodes --
 
+    @overload
+    def add_node(
+        self,
+        node: str | Node[StateT, ContextT],
+        action: Node[StateT, ContextT] | None = None,
+        *,
+        input_schema: type[StateT] | None = None,
+        **options: Unpack[NodeOptions],
+    ) -> Self: ...
+    @overload
+    def add_node(
+        self,
+        node: str | Callable[[StateT], StateT | Awaitable[StateT]],
+        action: Callable[[StateT], StateT | Awaitable[StateT]] | None = None,
+        *,
+        input_schema: Any = None,
+        **options: Unpack[NodeOptions],
+    ) -> Self: ...
+    @overload
+    def add_node(
+        self,
+        node: str | Node[NodeInputT, ContextT],
+        action: Node[NodeInputT, ContextT] | None = None,
+        *,
+        input_schema: type[NodeInputT] | None = None,
+        **options: Unpack[NodeOptions],
+    ) -> Self: ...
     def add_node(
         self,
         node: str | Callable[..., Any] | Any,
@@ -242,92 +297,6 @@ class StateGraph(Generic[StateT, ContextT, InputT, OutputT]):
             self.nodes = before
             raise
 
-    # -- edges --
-
-    def add_edge(self, start_key: str | Iterable[str], end_key: str) -> Self:
-        """Run `end_key` after `start_key`, or, given several starts, once all of them have run.
-
-        Raises:
-            InvalidGraphError: it starts at END or ends at START, a start of a join is not a node
-                yet, or a name is not a string.
-        """
-        end_key = plain_name("an edge leads to", end_key)
-        if end_key == START:
-            raise InvalidGraphError("an edge cannot end at START")
-        if isinstance(start_key, str):
-            if start_key == END:
-                raise InvalidGraphError("an edge cannot start at END")
-            self.edges.add((plain_name("an edge starts at", start_key), end_key))
-        else:
-            if not isinstance(start_key, Iterable):
-                plain_name("an edge starts at", start_key)
-            starts = [plain_name("a join waits for", start) for start in start_key]
-            check_join(starts, end_key, self.nodes)
-            # The order is part of the join's name in checkpoints, and a set has none of its own.
-            if isinstance(start_key, (set, frozenset)):
-                starts.sort()
-            deferred = end_key != END and self.nodes[end_key].defer
-            self.joins.append(Join(tuple(dict.fromkeys(starts)), end_key, deferred))
-        self._warn_if_compiled("edge")
-        return self
-
-    @property
-    def waiting_edges(self) -> set[tuple[tuple[str, ...], str]]:
-        """The joins, each as (the nodes waited for, the node that waits)."""
-        return {(join.sources, join.target) for join in self.joins}
-
-    def add_conditional_edges(
-        self,
-        source: str,
-        path: Callable[..., Any] | Any,
-        path_map: Mapping[Any, str] | Iterable[str] | None = None,
-    ) -> Self:
-        """After `source`, ask `path` where to go.
-
-        Args:
-            path: a function (sync or async) of the state as it is after `source`; returns a node
-                name, END, a `Send`, or a list of these. It may take what a node may take.
-            path_map: from its answers to node names, or the names it may return; for checks and
-                drawings too. By default a `Literal` return annotation.
-
-        Raises:
-            InvalidGraphError: `source` has a router of the same name already, or a destination is
-                not a string.
-            TypeError: `path` cannot be called as a router.
-        """
-        source = plain_name("a conditional edge starts at", source)
-        body = read_callable(path, what=f"the router of node {source!r}")
-        name = infer_router_name(path)
-        mine = self.branches.get(source, {})
-        if name == "condition":
-            name = number_name(name, mine)
-        if name in mine:
-            raise InvalidGraphError(
-                f"node {source!r} already has a router named {name!r}; give this one another name"
-            )
-        schema = None
-        if body.schema is not None and is_schema(body.schema):
-            self._state.add(body.schema)
-            schema = body.schema
-        ends = read_ends(path_map, body, f"node {source!r}: the path_map of its router {name!r}")
-        self.branches[source] = {**mine, name: BranchSpec(body, ends, schema)}
-        self._warn_if_compiled("conditional edge")
-        return self
-
-    def set_entry_point(self, key: str) -> Self:
-        """The same as `add_edge(START, key)`."""
-        return self.add_edge(START, key)
-
-    def set_conditional_entry_point(
-        self, path: Callable[..., Any], path_map: Mapping[Any, str] | Iterable[str] | None = None
-    ) -> Self:
-        """The same as `add_conditional_edges(START, path, path_map)`."""
-        return self.add_conditional_edges(START, path, path_map)
-
-    def set_finish_point(self, key: str) -> Self:
-        """The same as `add_edge(key, END)`."""
-        return self.add_edge(key, END)
-
     # -- the whole --
 
     def validate(self, interrupt: All | Sequence[str] | None = None) -> Self:
@@ -351,7 +320,7 @@ class StateGraph(Generic[StateT, ContextT, InputT, OutputT]):
         name: str | None = None,
         migrate: Callable[[Checkpoint, Sequence[str]], Checkpoint] | None = None,
         executor: Any = None,
-    ) -> CompiledStateGraph:
+    ) -> CompiledStateGraph[StateT, ContextT, InputT, OutputT]:
         """Check the graph and make it runnable. The builder may be changed and compiled again.
 
         Args:
@@ -442,9 +411,3 @@ class StateGraph(Generic[StateT, ContextT, InputT, OutputT]):
             hint = f"; call it on the compiled graph: graph.compile().{name}(...)" if runs else ""
             text = f"{type(self).__name__!r} object has no attribute {name!r}{hint}"
             raise AttributeError(text, name=name, obj=self)
-
-    def _warn_if_compiled(self, what: str) -> None:
-        if self.compiled:
-            warnings.warn(
-                f"this {what} was added after compile(): compile again to run it", stacklevel=3
-            )

@@ -16,8 +16,7 @@ from ..pregel.names import END, ROOT, START, TAG_HIDDEN, trigger_name
 from ..pregel.program.node import PregelNode
 from ..pregel.program.results import refuse_lookalike
 from ..pregel.program.writes import StateWriter, Writer, WriteScope
-from ..pregel.runtime import ContextT
-from ..pregel.types import InputT, OutputT, RunnableConfig, StateT
+from ..pregel.types import ContextT, InputT, OutputT, RunnableConfig, StateT
 from .branch import BranchWriter
 from .input_check import InputCheck
 from .json_schema import context_json_schema, json_schema
@@ -74,9 +73,9 @@ def compile_graph(
     checkpointer: BaseCheckpointSaver | bool | None,
     name: str,
     breakpoints: tuple[Any, Any],
-    compiled_class: type[CompiledStateGraph] = CompiledStateGraph,
+    compiled_class: type[CompiledStateGraph[Any, Any, Any, Any]] = CompiledStateGraph,
     **options: Any,
-) -> CompiledStateGraph:
+) -> CompiledStateGraph[Any, Any, Any, Any]:
     """Make a Pregel of a valid graph.
 
     Args:

@@ -8,7 +8,7 @@ calls does not matter.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial, update_wrapper
@@ -16,9 +16,10 @@ from typing import (
     TYPE_CHECKING,
     Any,
     ClassVar,
+    Concatenate,
     Generic,
     ParamSpec,
-    TypeAlias,
+    Protocol,
     TypeVar,
     cast,
     get_args,
@@ -42,7 +43,7 @@ from ..pregel.program.writes import Writer
 from ..pregel.run.checks import place_node, resolve_executor
 from ..pregel.runtime import Running, running
 from ..pregel.superstep.outcome import cache_namespace
-from ..pregel.types import LOCAL, CachePolicy, RetryPolicy, TimeoutPolicy
+from ..pregel.types import LOCAL, CachePolicy, ContextT, RetryPolicy, TimeoutPolicy
 from .arguments import read_policies
 
 if TYPE_CHECKING:
@@ -52,6 +53,25 @@ P = ParamSpec("P")
 T = TypeVar("T")
 R = TypeVar("R")
 S = TypeVar("S")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class TaskFuture(Protocol[T_co]):
+    """What the call of a `@task` returns: `.result()` in sync code, `await` in coroutines."""
+
+    def result(self, timeout: float | None = None) -> T_co:
+        """What the function returned; waits for it in sync code. Raises what it raised."""
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """What the function raised, or None."""
+
+    def done(self) -> bool:
+        """Whether the call has ended."""
+
+    def cancel(self) -> bool:
+        """Ask the call to stop; whether that is still possible."""
+
+    def __await__(self) -> Generator[Any, None, T_co]: ...
 
 
 class TaskFunction(Generic[P, T]):
@@ -75,7 +95,7 @@ class TaskFunction(Generic[P, T]):
         self._node = _task_node(self.name, function, policies)
         update_wrapper(cast(Any, self), function)
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> TaskFuture[T]:
         """Start the task.
 
         Returns:
@@ -88,9 +108,10 @@ class TaskFunction(Generic[P, T]):
         executor = self._executor
         if executor is None:
             executor = parent.executor
-        if executor is None or executor == LOCAL:
-            return parent.call(self._node, (args, kwargs))
-        return parent.call(self._there(executor), (args, kwargs))
+        here = executor is None or executor == LOCAL
+        node = self._node if here else self._there(executor)
+        future: TaskFuture[T] = parent.call(node, (args, kwargs))
+        return future
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """As a method it is called with its object, like any function."""
@@ -119,6 +140,19 @@ class TaskFunction(Generic[P, T]):
         return f"<task {self.name!r}>"
 
 
+class TaskDecorator(Protocol):
+    """What `task(...)` returns: it makes a task of a function."""
+
+    @overload
+    def __call__(
+        self, function: Callable[P, Coroutine[Any, Any, T]], /
+    ) -> TaskFunction[P, T]: ...
+    @overload
+    def __call__(self, function: Callable[P, T], /) -> TaskFunction[P, T]: ...
+
+
+@overload
+def task(function: Callable[P, Coroutine[Any, Any, T]], /) -> TaskFunction[P, T]: ...
 @overload
 def task(function: Callable[P, T], /) -> TaskFunction[P, T]: ...
 @overload
@@ -129,7 +163,7 @@ def task(
     cache_policy: CachePolicy | None = None,
     timeout: float | timedelta | TimeoutPolicy | None = None,
     executor: Any = None,
-) -> Callable[[Callable[P, T]], TaskFunction[P, T]]: ...
+) -> TaskDecorator: ...
 def task(
     function: Callable[..., Any] | None = None,
     /,
@@ -217,20 +251,7 @@ def _positional(function: Callable[..., Any]) -> list[str]:
     return [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class final(Generic[R, S]):
-    """What an entrypoint returns to give its caller one value and keep another as `previous`.
-
-    Args:
-        value: for the caller.
-        save: for the next run on this thread.
-    """
-
-    value: R
-    save: S
-
-
-class entrypoint:
+class entrypoint(Generic[ContextT]):
     """Make a graph of a function; `invoke` calls it with its input.
 
     The function's first parameter is the input. It may also take `config`, `runtime`, `writer`,
@@ -251,15 +272,26 @@ class entrypoint:
     2
     """
 
-    final: TypeAlias = final
-    compiled_class: ClassVar[type[Pregel]] = Pregel
+    compiled_class: ClassVar[type[Pregel[Any, Any, Any, Any]]] = Pregel
+
+    @dataclass(frozen=True, slots=True, kw_only=True)
+    class final(Generic[R, S]):
+        """What an entrypoint returns to give its caller one value and keep another as `previous`.
+
+        Args:
+            value: for the caller.
+            save: for the next run on this thread.
+        """
+
+        value: R
+        save: S
 
     def __init__(
         self,
         checkpointer: BaseCheckpointSaver | bool | None = None,
         store: Any = None,
         cache: Any = None,
-        context_schema: Any = None,
+        context_schema: type[ContextT] | None = None,
         cache_policy: CachePolicy | None = None,
         retry_policy: RetryPolicy | Sequence[RetryPolicy] | None = None,
         timeout: float | timedelta | TimeoutPolicy | None = None,
@@ -278,7 +310,23 @@ class entrypoint:
             "timeout": TimeoutPolicy.coerce(timeout),
         }
 
-    def __call__(self, function: Callable[..., Any]) -> Pregel:
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[T, ...], Coroutine[Any, Any, final[R, Any]]]
+    ) -> Pregel[R, ContextT, T, R]: ...
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[T, ...], final[R, Any]]
+    ) -> Pregel[R, ContextT, T, R]: ...
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[T, ...], Coroutine[Any, Any, R]]
+    ) -> Pregel[R, ContextT, T, R]: ...
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[T, ...], R]
+    ) -> Pregel[R, ContextT, T, R]: ...
+    def __call__(self, function: Callable[..., Any]) -> Pregel[Any, Any, Any, Any]:
         """Make the graph.
 
         Raises:
@@ -332,13 +380,15 @@ class EntryWriter(Writer):
     def write(self, result: Any, task: Any) -> None:
         """Write both; `entrypoint.final` tells them apart."""
         refuse_coroutine(result, f"entrypoint {task.name!r}")
-        value, save = (result.value, result.save) if isinstance(result, final) else (result, result)
+        value = save = result
+        if isinstance(result, entrypoint.final):
+            value, save = result.value, result.save
         task.writes.append((END, value))
         task.writes.append((PREVIOUS, save))
 
 
 def _output_type(hint: Any) -> Any:
     """The type of the output; of `entrypoint.final[V, S]`, the first."""
-    if get_origin(hint) is final:
+    if get_origin(hint) is entrypoint.final:
         return get_args(hint)[0]
     return Any if hint is None else hint

@@ -3,17 +3,13 @@ elsewhere."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Self
 
-from typing_extensions import Unpack
-
 from ..channels.base import BaseChannel
-from ..checkpoint.base import INTERRUPT, BaseCheckpointSaver
-from .drivers import threads
-from .errors import ParentCommand, nearest
+from ..checkpoint.base import BaseCheckpointSaver
+from .errors import nearest
 from .pickling import Portable
 from .program.join import Join
 from .program.json_schema import input_schema, output_schema, type_schema
@@ -29,17 +25,16 @@ from .run.checks import (
     place_program,
     resolve_executor,
 )
-from .run.config import Call, Options, concurrency, merge_configs, normalize, read_options, spread
-from .run.nested import in_parent, pause_parent
-from .run.run import Run
-from .runtime import ContextT, ManagedValue
+from .run.config import merge_configs, normalize
+from .run_api import Invocable
+from .runtime import ManagedValue
 from .superstep.outcome import cache_namespace
 from .thread_api import StoredThreads
 from .types import (
     LOCAL,
     All,
     CachePolicy,
-    GraphOutput,
+    ContextT,
     InputT,
     OutputT,
     RetryPolicy,
@@ -54,7 +49,12 @@ if TYPE_CHECKING:
 Channels = Mapping[str, BaseChannel[Any, Any, Any] | type[ManagedValue]]
 
 
-class Pregel(Portable, StoredThreads, Generic[StateT, ContextT, InputT, OutputT]):
+class Pregel(
+    Portable,
+    Invocable[ContextT, InputT, OutputT],
+    StoredThreads[StateT],
+    Generic[StateT, ContextT, InputT, OutputT],
+):
     """A graph of nodes that talk through channels, run in supersteps.
 
     `StateGraph.compile` usually makes it; constructing one directly is the low-level way to
@@ -169,176 +169,7 @@ class Pregel(Portable, StoredThreads, Generic[StateT, ContextT, InputT, OutputT]
         self.migrate = None
         self.config: RunnableConfig = {}
 
-    # -- run ---------------------------------------------------------------------------------------
-
-    def invoke(
-        self, input: Any, config: RunnableConfig | None = None, **options: Unpack[Options]
-    ) -> Any:
-        """Run until the graph ends or pauses.
-
-        Args:
-            input: new input for the thread; None to go on with what is stored; a `Command` to
-                answer, to update the state or to choose the next node.
-            config: see `RunnableConfig`.
-            options: see `Options`.
-
-        Returns:
-            The values of the output channels, as this call last showed them in the mode "values",
-            or else as they are now; None if none of them holds a value. If the run paused, its
-            questions are added under "__interrupt__". With another `stream_mode`, a list of the
-            chunks.
-
-        Raises:
-            EmptyInputError: there is nothing to do.
-            GraphRecursionError: the call reached `recursion_limit` with work left.
-            InvalidUpdateError: the writes of a superstep cannot be applied.
-            CheckpointConflictError: another run has continued the thread in the meantime.
-            Exception: whatever a node raised, with a note that names its task.
-        """
-        call = read_options(options)
-        if call.stream_mode is not None and call.stream_mode != "values":
-            return list(self.stream(input, config, **options))
-        run = self._run(input, config, call)
-        try:
-            threads.drive(run)
-        except ParentCommand as signal:
-            raise in_parent(run, signal) from None
-        return self._result(run, call)
-
-    async def ainvoke(
-        self, input: Any, config: RunnableConfig | None = None, **options: Unpack[Options]
-    ) -> Any:
-        """`invoke` for coroutines."""
-        from .drivers import aio
-
-        call = read_options(options)
-        if call.stream_mode is not None and call.stream_mode != "values":
-            return [chunk async for chunk in self.astream(input, config, **options)]
-        run = self._run(input, config, call)
-        try:
-            await aio.drive(run)
-        except ParentCommand as signal:
-            raise in_parent(run, signal) from None
-        return self._result(run, call)
-
-    def stream(
-        self, input: Any, config: RunnableConfig | None = None, **options: Unpack[Options]
-    ) -> Iterator[Any]:
-        """Run superstep by superstep and yield chunks of the kinds that `stream_mode` names. A
-        superstep starts when the reader asks for more.
-
-        Takes and raises what `invoke` does. With a list of modes each chunk is a (mode, data) pair;
-        `subgraphs=True` puts the namespace first.
-        """
-        run = self._open(input, config, options)
-        try:
-            yield from threads.stream(run)
-        except ParentCommand as signal:
-            raise in_parent(run, signal) from None
-        pause_parent(run)
-
-    async def astream(
-        self, input: Any, config: RunnableConfig | None = None, **options: Unpack[Options]
-    ) -> AsyncIterator[Any]:
-        """`stream` for coroutines."""
-        from .drivers import aio
-
-        run = self._open(input, config, options)
-        chunks = aio.stream(run)
-        try:
-            async for chunk in chunks:
-                yield chunk
-        except ParentCommand as signal:
-            raise in_parent(run, signal) from None
-        finally:
-            await chunks.aclose()
-        pause_parent(run)
-
-    def batch(
-        self,
-        inputs: Sequence[Any],
-        config: RunnableConfig | Sequence[RunnableConfig] | None = None,
-        *,
-        return_exceptions: bool = False,
-        **options: Unpack[Options],
-    ) -> list[Any]:
-        """Run several inputs side by side, independently of each other.
-
-        Args:
-            inputs: one input for each run.
-            config: one for all, or one per input. The first one's `max_concurrency` limits how many
-                run at once.
-            return_exceptions: whether an exception is returned in place of the result.
-
-        Returns:
-            The results in the order of the inputs.
-
-        Raises:
-            ValueError: there are not as many configs as inputs.
-            Exception: what the first failed run, in the order of the inputs, raised; all have ended
-                by then.
-        """
-        configs = spread(config, len(inputs))
-        return threads.side_by_side(
-            [partial(self.invoke, i, c, **options) for i, c in zip(inputs, configs, strict=True)],
-            concurrency(configs),
-            return_exceptions,
-        )
-
-    async def abatch(
-        self,
-        inputs: Sequence[Any],
-        config: RunnableConfig | Sequence[RunnableConfig] | None = None,
-        *,
-        return_exceptions: bool = False,
-        **options: Unpack[Options],
-    ) -> list[Any]:
-        """`batch` for coroutines."""
-        from .drivers import aio
-
-        configs = spread(config, len(inputs))
-        return await aio.side_by_side(
-            [partial(self.ainvoke, i, c, **options) for i, c in zip(inputs, configs, strict=True)],
-            concurrency(configs),
-            return_exceptions,
-        )
-
-    def _run(self, input: Any, config: RunnableConfig | None, call: Call) -> Run:
-        """One call of this graph, with the `debug` that the call sets."""
-        graph = (
-            self
-            if call.debug is None
-            else self.copy({"program": with_debug(self.program, call.debug)})
-        )
-        return Run(graph, input, config, call)
-
-    def _open(self, input: Any, config: RunnableConfig | None, options: Options) -> Run:
-        """A run with a reader."""
-        call = read_options(options)
-        run = self._run(input, config, call)
-        if call.output_keys is None:
-            run.output.select(self.program.stream)
-        modes = call.stream_mode
-        if modes is None:
-            modes = "values" if run.parent is not None else self.stream_mode
-        run.output.attach_reader(call, modes)
-        return run
-
-    def _result(self, run: Run, call: Call) -> Any:
-        """What `invoke` returns."""
-        pause_parent(run)
-        value, questions = run.output.result(run.machine), run.output.questions or ()
-        if call.version == "v2":
-            whole = not questions and call.output_keys is None
-            return GraphOutput(self.coerce_output(value, whole=whole), questions)
-        if questions:
-            return {**(value if isinstance(value, dict) else {}), INTERRUPT: list(questions)}
-        return value
-
-    def coerce_output(self, value: Any, *, whole: bool = True) -> Any:
-        """The output as an instance of the output schema, if that is a class. What is not the whole
-        output may stay a dict."""
-        return value
+    # -- context -----------------------------------------------------------------------------------
 
     def coerce_context(self, context: Any) -> Any:
         """The context; a dict becomes an instance of the context schema if that is a dataclass or a

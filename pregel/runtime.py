@@ -16,7 +16,8 @@ from typing_extensions import TypeVar
 
 from .types import RunnableConfig, StreamMode, StreamWriter
 
-ContextT = TypeVar("ContextT", default=Any)
+ContextT_co = TypeVar("ContextT_co", default=Any, covariant=True)
+SchemaT = TypeVar("SchemaT", default=Any)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +81,7 @@ def _no_op(_: Any = None) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Runtime(Generic[ContextT]):
+class Runtime(Generic[ContextT_co]):
     """What a node gets that takes a parameter `runtime`.
 
     Attributes:
@@ -97,7 +98,7 @@ class Runtime(Generic[ContextT]):
         server_info: always None; for programs written for LangGraph's server.
     """
 
-    context: ContextT = None  # type: ignore[assignment]
+    context: ContextT_co = None  # type: ignore[assignment]
     store: Any = None
     stream_writer: StreamWriter = _no_op
     previous: Any = None
@@ -119,7 +120,7 @@ class Runtime(Generic[ContextT]):
             return None
         return self.control.drain_reason
 
-    def override(self, **changes: Any) -> Runtime[ContextT]:
+    def override(self, **changes: Any) -> Runtime[ContextT_co]:
         """A copy in which some attributes are replaced."""
         return replace(self, **changes)
 
@@ -239,7 +240,7 @@ def get_stream_writer() -> StreamWriter:
     return task.writer
 
 
-def get_runtime(schema: type[ContextT] | None = None) -> Runtime[ContextT]:
+def get_runtime(schema: type[SchemaT] | None = None) -> Runtime[SchemaT]:
     """The runtime of the running task. `schema` is for type checkers only: the type of `context`.
 
     Raises:

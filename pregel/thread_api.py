@@ -5,7 +5,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Generator, Iterator, Mapping, Sequence
 from time import monotonic
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, overload
+
+from typing_extensions import TypeVar
 
 from ..checkpoint.base import BaseCheckpointSaver, CheckpointTuple, address, coordinates
 from ..checkpoint.serde import Serializer
@@ -18,16 +20,17 @@ from .run.config import Call, merge_configs, normalize
 from .run.nested import ns_of, saver_of
 from .run.run import Run
 from .run.snapshots import empty_snapshot, snapshot_of
-from .types import RunnableConfig, StateSnapshot, StateUpdate
+from .types import IsDataclass, IsModel, RunnableConfig, StateSnapshot, StateUpdate
 
 if TYPE_CHECKING:
     from .run.explain import NodeStatus
 
+ValuesT = TypeVar("ValuesT", default=Any, covariant=True)
 Found = TypeVar("Found", CheckpointTuple, CheckpointTuple | None)
 Loads = Generator[RunnableConfig, CheckpointTuple | None, StateSnapshot]
 
 
-class StoredThreads:
+class StoredThreads(Generic[ValuesT]):
     """The methods of a graph with a saver that read and change its threads."""
 
     program: Program
@@ -38,7 +41,20 @@ class StoredThreads:
 
     # -- look --------------------------------------------------------------------------------------
 
-    def get_state(self, config: RunnableConfig, *, subgraphs: bool = False) -> StateSnapshot:
+    @overload
+    def get_state(
+        self: StoredThreads[IsDataclass | IsModel],
+        config: RunnableConfig,
+        *,
+        subgraphs: bool = False,
+    ) -> StateSnapshot[Any]: ...
+    @overload
+    def get_state(
+        self, config: RunnableConfig, *, subgraphs: bool = False
+    ) -> StateSnapshot[ValuesT]: ...
+    def get_state(
+        self, config: RunnableConfig, *, subgraphs: bool = False
+    ) -> StateSnapshot[Any]:
         """The state of a thread at its newest checkpoint, or at the one that `config` names.
 
         Args:
@@ -60,7 +76,20 @@ class StoredThreads:
         except StopIteration as done:
             return done.value  # type: ignore[no-any-return]
 
-    async def aget_state(self, config: RunnableConfig, *, subgraphs: bool = False) -> StateSnapshot:
+    @overload
+    async def aget_state(
+        self: StoredThreads[IsDataclass | IsModel],
+        config: RunnableConfig,
+        *,
+        subgraphs: bool = False,
+    ) -> StateSnapshot[Any]: ...
+    @overload
+    async def aget_state(
+        self, config: RunnableConfig, *, subgraphs: bool = False
+    ) -> StateSnapshot[ValuesT]: ...
+    async def aget_state(
+        self, config: RunnableConfig, *, subgraphs: bool = False
+    ) -> StateSnapshot[Any]:
         """`get_state` for coroutines."""
         saver, where = self._thread(config)
         loads = self._state(where, subgraphs)
@@ -71,6 +100,16 @@ class StoredThreads:
         except StopIteration as done:
             return done.value  # type: ignore[no-any-return]
 
+    @overload
+    def get_state_history(
+        self: StoredThreads[IsDataclass | IsModel],
+        config: RunnableConfig,
+        *,
+        filter: Mapping[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> Iterator[StateSnapshot[Any]]: ...
+    @overload
     def get_state_history(
         self,
         config: RunnableConfig,
@@ -78,7 +117,15 @@ class StoredThreads:
         filter: Mapping[str, Any] | None = None,
         before: RunnableConfig | None = None,
         limit: int | None = None,
-    ) -> Iterator[StateSnapshot]:
+    ) -> Iterator[StateSnapshot[ValuesT]]: ...
+    def get_state_history(
+        self,
+        config: RunnableConfig,
+        *,
+        filter: Mapping[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> Iterator[StateSnapshot[Any]]:
         """The checkpoints of a thread, newest first, each as it was when its superstep began.
 
         Args:
@@ -94,6 +141,24 @@ class StoredThreads:
         for found in saver.list(where, filter=filter, before=before, limit=limit):
             yield self.nested(ns_of(where))._snapshot(found, live=False)
 
+    @overload
+    def aget_state_history(
+        self: StoredThreads[IsDataclass | IsModel],
+        config: RunnableConfig,
+        *,
+        filter: Mapping[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[StateSnapshot[Any]]: ...
+    @overload
+    def aget_state_history(
+        self,
+        config: RunnableConfig,
+        *,
+        filter: Mapping[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[StateSnapshot[ValuesT]]: ...
     async def aget_state_history(
         self,
         config: RunnableConfig,
@@ -101,7 +166,7 @@ class StoredThreads:
         filter: Mapping[str, Any] | None = None,
         before: RunnableConfig | None = None,
         limit: int | None = None,
-    ) -> AsyncIterator[StateSnapshot]:
+    ) -> AsyncIterator[StateSnapshot[Any]]:
         """`get_state_history` for coroutines."""
         from .drivers.timeslice import time_slices
 
@@ -115,7 +180,7 @@ class StoredThreads:
 
     def get_subgraphs(
         self, *, namespace: str | None = None, recurse: bool = False
-    ) -> Iterator[tuple[str, StoredThreads]]:
+    ) -> Iterator[tuple[str, StoredThreads[Any]]]:
         """The nested graphs: those that nodes are made of, and those that nodes have run in this
         process. Graphs with `checkpointer=False` are left out.
 
@@ -136,7 +201,7 @@ class StoredThreads:
 
     async def aget_subgraphs(
         self, *, namespace: str | None = None, recurse: bool = False
-    ) -> AsyncIterator[tuple[str, StoredThreads]]:
+    ) -> AsyncIterator[tuple[str, StoredThreads[Any]]]:
         """`get_subgraphs` for coroutines."""
         for found in self.get_subgraphs(namespace=namespace, recurse=recurse):
             yield found
@@ -192,14 +257,14 @@ class StoredThreads:
             return found
         return apply_migration(found, self.program.fingerprint, self.migrate)
 
-    def nested(self, ns: str) -> StoredThreads:
+    def nested(self, ns: str) -> StoredThreads[Any]:
         """The graph that runs under a namespace: this one, or one that it has run, or holds as a
         node.
 
         Raises:
             ValueError: no graph with that name is known.
         """
-        graph: StoredThreads = self
+        graph: StoredThreads[Any] = self
         for name in graph_keys(ns):
             known = graph.program.nested
             if name not in known:
@@ -308,8 +373,8 @@ class StoredThreads:
 
 
 def _below(
-    graph: StoredThreads, place: str, recurse: bool, around: tuple[StoredThreads, ...]
-) -> Iterator[tuple[str, StoredThreads]]:
+    graph: StoredThreads[Any], place: str, recurse: bool, around: tuple[StoredThreads[Any], ...]
+) -> Iterator[tuple[str, StoredThreads[Any]]]:
     for name, child in list(graph.program.nested.items()):
         if child.checkpointer is False:
             continue

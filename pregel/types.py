@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, ClassVar, Final, Generic, Literal, NamedTuple, NotRequired
+from typing import Any, ClassVar, Final, Generic, Literal, NamedTuple, Protocol
 
-from typing_extensions import TypedDict, TypeVar
+from typing_extensions import TypeVar
 
 from ..channels.aggregate import Overwrite
 from ..channels.base import MISSING, Missing
@@ -32,10 +32,33 @@ __all__ = [
     "StateSnapshot",
     "StateUpdate",
     "StreamMode",
-    "StreamPart",
     "StreamWriter",
     "TimeoutPolicy",
 ]
+
+ValueT = TypeVar("ValueT", default=Any)
+StateT = TypeVar("StateT", default=Any)
+"""The state of a graph."""
+ContextT = TypeVar("ContextT", default=None)
+"""What a graph's calls take as `context`."""
+InputT = TypeVar("InputT", default=StateT | dict[str, Any])
+"""What a graph's calls take: by default a state, or a dict with some of its keys."""
+OutputT = TypeVar("OutputT", default=StateT)
+"""What a graph's calls return."""
+
+
+class IsDataclass(Protocol):
+    """An instance of a dataclass, for type checkers."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+
+class IsModel(Protocol):
+    """An instance of a pydantic model, for type checkers."""
+
+    @property
+    def model_fields_set(self) -> set[str]: ...
+
 
 LOCAL: Final = "threads"
 """The `executor=` that means the driver's own threads."""
@@ -101,7 +124,7 @@ class Send:
         return f"Send(node={self.node!r}, arg={self.arg!r}{timeout})"
 
 
-GotoT = TypeVar("GotoT", default=Any)
+GotoT = TypeVar("GotoT", bound=str, default=str, covariant=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -128,7 +151,7 @@ class Command(Generic[GotoT]):
     PARENT: ClassVar = PARENT
 
     update: Any = None
-    goto: str | Send | Sequence[str | Send] = ()
+    goto: GotoT | Send | Sequence[GotoT | Send] = ()
     resume: Any | Missing = MISSING
     graph: str | None = None
 
@@ -166,7 +189,7 @@ class Command(Generic[GotoT]):
 
 
 @dataclass(frozen=True, slots=True)
-class Interrupt:
+class Interrupt(Generic[ValueT]):
     """A question that a task asked with `interrupt(value)` and that is waiting for its answer.
 
     Attributes:
@@ -176,7 +199,7 @@ class Interrupt:
         response_schema: the JSON schema that the answer must match, or None.
     """
 
-    value: Any
+    value: ValueT
     id: str
     response_schema: Any = None
 
@@ -317,7 +340,7 @@ class PregelTask(NamedTuple):
     spans: tuple[tuple[float, float], ...] = ()
 
 
-class StateSnapshot(NamedTuple):
+class StateSnapshot(NamedTuple, Generic[StateT]):
     """A thread at one of its checkpoints.
 
     Attributes:
@@ -331,7 +354,7 @@ class StateSnapshot(NamedTuple):
         interrupts: the open questions of all tasks, in path order.
     """
 
-    values: Any
+    values: StateT
     next: tuple[str, ...]
     config: RunnableConfig
     metadata: CheckpointMetadata | None
@@ -339,22 +362,6 @@ class StateSnapshot(NamedTuple):
     parent_config: RunnableConfig | None
     tasks: tuple[PregelTask, ...]
     interrupts: tuple[Interrupt, ...]
-
-
-class StreamPart(TypedDict):
-    """One item of a stream with `version="v2"`, the same for every mode. Parts of the mode "values"
-    have the open questions as well."""
-
-    type: StreamMode
-    ns: tuple[str, ...]
-    data: Any
-    interrupts: NotRequired[tuple[Interrupt, ...]]
-
-
-ValueT = TypeVar("ValueT", default=Any)
-StateT = TypeVar("StateT", default=Any)
-InputT = TypeVar("InputT", default=StateT)
-OutputT = TypeVar("OutputT", default=StateT)
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ MAY_IMPORT = {
 PREGEL = """
     names
     types errors
-    runtime program.results program.json_schema
+    stream_parts runtime program.results program.json_schema
     program.callables program.join
     program.writes
     program.node
@@ -79,7 +79,7 @@ PREGEL = """
     drivers.threads
     drivers.aio
     run.explain pickling
-    thread_api
+    thread_api run_api
     app
     program superstep run drivers __init__
 """
@@ -105,7 +105,7 @@ DEFERRED = {
     (".executors.interpreters", "sys"): "travels as code, without this module's names",
     (".executors.interpreters", "importlib"): "travels as code, without this module's names",
     (".executors.worker", "asyncio"): "asyncio is loaded by those who await",
-    (".pregel.app", ".pregel.drivers.aio"): "asyncio is loaded by those who await",
+    (".pregel.run_api", ".pregel.drivers.aio"): "asyncio is loaded by those who await",
     (".pregel.thread_api", ".pregel.run.update_state"): "loaded by those who edit a thread",
     (".pregel.thread_api", ".pregel.drivers.aio"): "asyncio is loaded by those who await",
     (".pregel.thread_api", ".pregel.run.explain"): "loaded when somebody asks why a node did not run",

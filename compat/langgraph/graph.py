@@ -9,8 +9,7 @@ from langchain_core.runnables import Runnable
 
 from ...graph import CompiledStateGraph as _CompiledStateGraph
 from ...graph import StateGraph as _StateGraph
-from ...pregel.runtime import ContextT
-from ...pregel.types import InputT, OutputT, StateT
+from ...pregel.types import ContextT, InputT, OutputT, StateT
 from .deprecated import rename
 from .messages import add_messages
 from .pregel import Pregel

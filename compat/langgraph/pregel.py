@@ -7,8 +7,7 @@ from typing import Any
 from ...pregel.app import Pregel as _Pregel
 from ...pregel.run.config import Call
 from ...pregel.run.run import Run
-from ...pregel.runtime import ContextT
-from ...pregel.types import InputT, OutputT, StateT
+from ...pregel.types import ContextT, InputT, OutputT, StateT
 from ..langchain.runnable import RunnableGraph, RunnableParts
 from .drawing import GraphDrawing, draw
 from .listening import PeerListener

@@ -32,10 +32,9 @@ _TYPES: Final = (
     "Send StateSnapshot StateUpdate StreamMode StreamWriter TimeoutPolicy default_retry_on"
 )
 _STREAM_PARTS: Final = (
-    "CheckpointPayload CheckpointStreamPart CheckpointTask Checkpointer CustomStreamPart "
-    "DebugPayload DebugStreamPart MessagesStreamPart PregelExecutableTask StreamPart TaskPayload "
-    "TaskResultPayload TasksStreamPart TracePolicy UpdatesStreamPart ValuesStreamPart "
-    "ensure_valid_checkpointer omit_payload"
+    "CheckpointPayload CheckpointStreamPart CheckpointTask CustomStreamPart DebugPayload "
+    "DebugStreamPart MessagesStreamPart StreamPart TaskPayload TaskResultPayload TasksStreamPart "
+    "UpdatesStreamPart ValuesStreamPart"
 )
 
 MODULES: Final[dict[str, dict[str, str]]] = {
@@ -48,7 +47,9 @@ MODULES: Final[dict[str, dict[str, str]]] = {
     "langgraph.types": {
         "pregel.types": _TYPES,
         "pregel.superstep.interrupts": "interrupt",
-        ".types": _STREAM_PARTS,
+        "pregel.stream_parts": _STREAM_PARTS,
+        ".types": "Checkpointer PregelExecutableTask TracePolicy ensure_valid_checkpointer "
+        "omit_payload",
     },
     "langgraph.typing": {".typing": "ContextT InputT OutputT StateT StateT_co StateT_contra"},
     "langgraph.constants": {

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal
 from uuid import UUID
 
 from typing_extensions import TypedDict
@@ -15,7 +15,15 @@ from typing_extensions import TypedDict
 from ...channels.base import MISSING
 from ..errors import nearest, warn
 from ..runtime import RunControl
-from ..types import DEFAULT_RECURSION_LIMIT, All, Durability, RunnableConfig, Selection, StreamMode
+from ..types import (
+    DEFAULT_RECURSION_LIMIT,
+    All,
+    ContextT,
+    Durability,
+    RunnableConfig,
+    Selection,
+    StreamMode,
+)
 
 if TYPE_CHECKING:
     from .stream import Stream
@@ -47,20 +55,16 @@ _KINDS: dict[str, tuple[type | tuple[type, ...], str]] = {
 """What each setting must be, where it is not None."""
 
 
-class Options(TypedDict, total=False):
-    """Keyword options of invoke, stream and their async twins.
+class CallOptions(TypedDict, Generic[ContextT], total=False):
+    """The keyword options of `invoke`, `stream` and their async twins that leave the result's type
+    alone.
 
     Keys:
         context: handed to nodes as `runtime.context`; a dict becomes the graph's context schema.
-        stream_mode: one mode or several; see `StreamMode`.
-        output_keys: the channels to show: a name for its bare value, or several for a dict.
         interrupt_before, interrupt_after: names of nodes to stop at, or "*"; None means those of
             `compile`, an empty list none.
         durability: "sync" (default), "async" or "exit": when each superstep is stored.
         control: a `RunControl`, to ask for a drain from outside.
-        subgraphs: show the chunks of nested graphs too; each chunk then comes with its namespace.
-        version: "v2" makes every chunk a dict of type, ns and data, and `invoke` return a
-            `GraphOutput`.
         executor: where the functions of nodes run that have no executor of their own; see
             `StateGraph.compile`.
         observer: one more reader, called as each task starts and ends, on the thread where that
@@ -70,18 +74,32 @@ class Options(TypedDict, total=False):
             says.
     """
 
-    context: Any
-    stream_mode: StreamMode | Sequence[StreamMode] | None
-    output_keys: Selection | None
+    context: ContextT | None
     interrupt_before: All | Sequence[str] | None
     interrupt_after: All | Sequence[str] | None
     durability: Durability | None
     control: RunControl | None
-    subgraphs: bool
-    version: Literal["v1", "v2"]
     executor: Any
     observer: Stream | None
     debug: bool | None
+
+
+class Options(CallOptions[ContextT], total=False):
+    """All keyword options of `invoke`, `stream` and their async twins: those of `CallOptions` and
+    those that choose what comes back.
+
+    Keys:
+        stream_mode: one mode or several; see `StreamMode`.
+        output_keys: the channels to show: a name for its bare value, or several for a dict.
+        subgraphs: show the chunks of nested graphs too; each chunk then comes with its namespace.
+        version: "v2" makes every chunk a dict of type, ns and data, and `invoke` return a
+            `GraphOutput`.
+    """
+
+    stream_mode: StreamMode | Sequence[StreamMode] | None
+    output_keys: Selection | None
+    subgraphs: bool
+    version: Literal["v1", "v2"]
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

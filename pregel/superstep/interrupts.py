@@ -6,16 +6,20 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from threading import Lock
-from typing import Any
+from typing import Any, overload
 
 from ...channels.base import MISSING
 from ..errors import GraphAbandoned, GraphBubbleUp, GraphDrained, GraphInterrupt
 from ..runtime import AnswerLookup, Running, running
-from ..types import Interrupt
+from ..types import Interrupt, ValueT
 from .question_ids import at_place, keyed_id, question_id, unworded_id
 from .task import Task
 
 
+@overload
+def interrupt(value: Any, *, key: str | None = None, response_schema: type[ValueT]) -> ValueT: ...
+@overload
+def interrupt(value: Any, *, key: str | None = None, response_schema: Any = None) -> Any: ...
 def interrupt(value: Any, *, key: str | None = None, response_schema: Any = None) -> Any:
     """Ask the caller of the run a question and wait for the answer.
 

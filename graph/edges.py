@@ -1,0 +1,124 @@
+"""Which node follows which: edges, joins and routers, as they are declared."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Self
+
+from ..pregel.errors import InvalidGraphError
+from ..pregel.names import END, START
+from ..pregel.program.callables import read_callable
+from ..pregel.program.join import Join
+from .arguments import check_join, infer_router_name, number_name, plain_name
+from .branch import BranchSpec, read_ends
+from .schema import is_schema
+from .spec import NodeSpec
+from .state import StateKeys
+
+
+class Edges:
+    """The part of a `StateGraph` that says which node follows which.
+
+    Attributes:
+        edges: (start, end) of the plain edges.
+        joins: edges that wait for several nodes.
+        branches: node → its routers by name.
+    """
+
+    nodes: dict[str, NodeSpec]
+    edges: set[tuple[str, str]]
+    joins: list[Join]
+    branches: dict[str, dict[str, BranchSpec]]
+    compiled: bool
+    _state: StateKeys
+
+    def add_edge(self, start_key: str | Iterable[str], end_key: str) -> Self:
+        """Run `end_key` after `start_key`, or, given several starts, once all of them have run.
+
+        Raises:
+            InvalidGraphError: it starts at END or ends at START, a start of a join is not a node
+                yet, or a name is not a string.
+        """
+        end_key = plain_name("an edge leads to", end_key)
+        if end_key == START:
+            raise InvalidGraphError("an edge cannot end at START")
+        if isinstance(start_key, str):
+            if start_key == END:
+                raise InvalidGraphError("an edge cannot start at END")
+            self.edges.add((plain_name("an edge starts at", start_key), end_key))
+        else:
+            if not isinstance(start_key, Iterable):
+                plain_name("an edge starts at", start_key)
+            starts = [plain_name("a join waits for", start) for start in start_key]
+            check_join(starts, end_key, self.nodes)
+            # The order is part of the join's name in checkpoints, and a set has none of its own.
+            if isinstance(start_key, (set, frozenset)):
+                starts.sort()
+            deferred = end_key != END and self.nodes[end_key].defer
+            self.joins.append(Join(tuple(dict.fromkeys(starts)), end_key, deferred))
+        self._warn_if_compiled("edge")
+        return self
+
+    @property
+    def waiting_edges(self) -> set[tuple[tuple[str, ...], str]]:
+        """The joins, each as (the nodes waited for, the node that waits)."""
+        return {(join.sources, join.target) for join in self.joins}
+
+    def add_conditional_edges(
+        self,
+        source: str,
+        path: Callable[..., Any] | Any,
+        path_map: Mapping[Any, str] | Iterable[str] | None = None,
+    ) -> Self:
+        """After `source`, ask `path` where to go.
+
+        Args:
+            path: a function (sync or async) of the state as it is after `source`; returns a node
+                name, END, a `Send`, or a list of these. It may take what a node may take.
+            path_map: from its answers to node names, or the names it may return; for checks and
+                drawings too. By default a `Literal` return annotation.
+
+        Raises:
+            InvalidGraphError: `source` has a router of the same name already, or a destination is
+                not a string.
+            TypeError: `path` cannot be called as a router.
+        """
+        source = plain_name("a conditional edge starts at", source)
+        body = read_callable(path, what=f"the router of node {source!r}")
+        name = infer_router_name(path)
+        mine = self.branches.get(source, {})
+        if name == "condition":
+            name = number_name(name, mine)
+        if name in mine:
+            raise InvalidGraphError(
+                f"node {source!r} already has a router named {name!r}; give this one another name"
+            )
+        schema = None
+        if body.schema is not None and is_schema(body.schema):
+            self._state.add(body.schema)
+            schema = body.schema
+        ends = read_ends(path_map, body, f"node {source!r}: the path_map of its router {name!r}")
+        self.branches[source] = {**mine, name: BranchSpec(body, ends, schema)}
+        self._warn_if_compiled("conditional edge")
+        return self
+
+    def set_entry_point(self, key: str) -> Self:
+        """The same as `add_edge(START, key)`."""
+        return self.add_edge(START, key)
+
+    def set_conditional_entry_point(
+        self, path: Callable[..., Any], path_map: Mapping[Any, str] | Iterable[str] | None = None
+    ) -> Self:
+        """The same as `add_conditional_edges(START, path, path_map)`."""
+        return self.add_conditional_edges(START, path, path_map)
+
+    def set_finish_point(self, key: str) -> Self:
+        """The same as `add_edge(key, END)`."""
+        return self.add_edge(key, END)
+
+    def _warn_if_compiled(self, what: str) -> None:
+        if self.compiled:
+            warnings.warn(
+                f"this {what} was added after compile(): compile again to run it", stacklevel=3
+            )

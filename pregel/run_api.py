@@ -1,0 +1,423 @@
+"""The methods of a graph that run it: `invoke`, `stream`, `batch` and their async twins.
+
+The overloads tell a type checker what comes back: one for each shape that the options choose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Generic, Literal, Self, overload
+
+from typing_extensions import TypeVar, Unpack
+
+from ..checkpoint.base import INTERRUPT
+from .drivers import threads
+from .errors import ParentCommand
+from .program.program import Program, with_debug
+from .run.config import Call, CallOptions, Options, concurrency, read_options, spread
+from .run.nested import in_parent, pause_parent
+from .run.run import Run
+from .stream_parts import StreamPart
+from .types import (
+    Command,
+    ContextT,
+    GraphOutput,
+    IsDataclass,
+    IsModel,
+    RunnableConfig,
+    StreamMode,
+)
+
+GivenT = TypeVar("GivenT", default=Any, contravariant=True)
+ResultT = TypeVar("ResultT", default=Any, covariant=True)
+
+
+class Invocable(Generic[ContextT, GivenT, ResultT]):
+    """The methods of a compiled graph that run it.
+
+    A graph whose output is a dataclass or a model returns a dict of its keys, or, as an
+    `entrypoint`, the value itself; only `version="v2"` always returns an instance.
+    """
+
+    program: Program
+    stream_mode: StreamMode
+
+    def copy(self, update: Mapping[str, Any] | None = None) -> Self:
+        """The same graph, with other values for some attributes."""
+        raise NotImplementedError
+
+    @overload
+    def invoke(
+        self: Invocable[ContextT, GivenT, IsDataclass | IsModel],
+        input: GivenT | Command | None,
+        config: RunnableConfig | None = None,
+        **options: Unpack[CallOptions[ContextT]],
+    ) -> Any: ...
+    @overload
+    def invoke(
+        self,
+        input: GivenT | Command | None,
+        config: RunnableConfig | None = None,
+        **options: Unpack[CallOptions[ContextT]],
+    ) -> ResultT: ...
+    @overload
+    def invoke(
+        self,
+        input: GivenT | Command | None,
+        config: RunnableConfig | None = None,
+        *,
+        version: Literal["v2"],
+        **options: Unpack[CallOptions[ContextT]],
+    ) -> GraphOutput[ResultT]: ...
+    @overload
+    def invoke(
+        self,
+        input: GivenT | Command | None,
+        config: RunnableConfig | None = None,
+        **options: Unpack[Options[ContextT]],
+    ) -> Any: ...
+    def invoke(
+        self, input: Any, config: RunnableConfig | None = None, **options: Unpack[Options[Any]]
+    ) -> Any:
+        """Run until the graph ends or pauses.
+
+        Args:
+            input: new input for the thread; None to go on with what is stored; a `Command` to
+                answer, to update the state or to choose the next node.
+            config: see `RunnableConfig`.
+            options: see `Options`.
+
+        Returns:
+            The values of the output channels, as this call last showed them in the mode "values",
+            or else as they are now; None if none of them holds a value. If the run paused, its
+            questions are added under "__interrupt__". With another `stream_mode`, a list of the
+            chunks.
+
+        Raises:
+            EmptyInputError: there is nothing to do.
+            GraphRecursionError: the call reached `recursion_limit` with work left.
+            InvalidUpdateError: the writes of a superstep cannot be applied.
+            CheckpointConflictError: another run has continued the thread in the meantime.
+            Exception: whatever a node raised, with a note that names its task.
+        """
+        call = read_options(options)
+        if call.stream_mode is not None and call.stream_mode != "values":
+            return list(self.stream(input, config, **options))
+        run = self._run(input, config, call)
+        try:
+            threads.drive(run)
+        except ParentCommand as signal:
+            raise in_parent(run, signal) from None
+        return self._result(run, call)
+
+    @overload
+    async def ainvoke(
+        self: Invocable[ContextT, GivenT, IsDataclass | IsModel],
+        input: GivenT | Command | None,
+        config: RunnableConfig | None = None,
+        **options: Unpack[CallOptions[ContextT]],
+    ) -> Any: ...
+    @overload
+    async def ainvoke(
+        self,
+        input: GivenT | Command | None,
+        config: RunnableConfig | None = None,
+        **options: Unpack[CallOptions[ContextT]],
+    ) -> ResultT: ...
+    @overload
+    async def ainvoke(
+        self,
+        input: GivenT | Command | None,
+        config: RunnableConfig | None = None,
+        *,
+        version: Literal["v2"],
+        **options: Unpack[CallOptions[ContextT]],
+    ) -> GraphOutput[ResultT]: ...
+    @overload
+    async def ainvoke(
+        self,
+        input: GivenT | Command | None,
+        config: RunnableConfig | None = None,
+        **options: Unpack[Options[ContextT]],
+    ) -> Any: ...
+    async def ainvoke(
+        self, input: Any, config: RunnableConfig | None = None, **options: Unpack[Options[Any]]
+    ) -> Any:
+        """`invoke` for coroutines."""
+        from .drivers import aio
+
+        call = read_options(options)
+        if call.stream_mode is not None and call.stream_mode != "values":
+            return [chunk async for chunk in self.astream(input, config, **options)]
+        run = self._run(input, config, call)
+        try:
+            await aio.drive(run)
+        except ParentCommand as signal:
+            raise in_parent(run, signal) from None
+        return self._result(run, call)
+
+    @overload
+    def stream(
+        self: Invocable[ContextT, GivenT, IsDataclass | IsModel],
+        input: GivenT | Command | None,
+        config: RunnableConfig | None = None,
+        *,
+        stream_mode: Literal["values"],
+        **options: Unpack[CallOptions[ContextT]],
+    ) -> Iterator[Any]: ...
+    @overload
+    def stream(
+        self,
+        input: GivenT | Command | None,
+        config: RunnableConfig | None = None,
+        *,
+        stream_mode: Literal["values"],
+        **options: Unpack[CallOptions[ContextT]],
+    ) -> Iterator[ResultT]: ...
+    @overload
+    def stream(
+        self,
+        input: GivenT | Command | None,
+        config: RunnableConfig | None = None,
+        *,
+        stream_mode: Literal["updates", "tasks", "checkpoints", "debug"],
+        **options: Unpack[CallOptions[ContextT]],
+    ) -> Iterator[dict[str, Any]]: ...
+    @overload
+    def stream(
+        self,
+        input: GivenT | Command | None,
+        config: RunnableConfig | None = None,
+        *,
+        stream_mode: Literal["messages"],
+        **options: Unpack[CallOptions[ContextT]],
+    ) -> Iterator[tuple[Any, dict[str, Any]]]: ...
+    @overload
+    def stream(
+        self,
+        input: GivenT | Command | None,
+        config: RunnableConfig | None = None,
+        *,
+        stream_mode: list[StreamMode] | tuple[StreamMode, ...],
+        **options: Unpack[CallOptions[ContextT]],
+    ) -> Iterator[tuple[StreamMode, Any]]: ...
+    @overload
+    def stream(
+        self: Invocable[ContextT, GivenT, IsDataclass | IsModel],
+        input: GivenT | Command | None,
+        config: RunnableConfig | None = None,
+        *,
+        version: Literal["v2"],
+        stream_mode: StreamMode | Sequence[StreamMode] | None = None,
+        subgraphs: bool = False,
+        **options: Unpack[CallOptions[ContextT]],
+    ) -> Iterator[StreamPart[Any, Any]]: ...
+    @overload
+    def stream(
+        self,
+        input: GivenT | Command | None,
+        config: RunnableConfig | None = None,
+        *,
+        version: Literal["v2"],
+        stream_mode: StreamMode | Sequence[StreamMode] | None = None,
+        subgraphs: bool = False,
+        **options: Unpack[CallOptions[ContextT]],
+    ) -> Iterator[StreamPart[ResultT, Any]]: ...
+    @overload
+    def stream(
+        self,
+        input: GivenT | Command | None,
+        config: RunnableConfig | None = None,
+        **options: Unpack[Options[ContextT]],
+    ) -> Iterator[Any]: ...
+    def stream(
+        self, input: Any, config: RunnableConfig | None = None, **options: Unpack[Options[Any]]
+    ) -> Iterator[Any]:
+        """Run superstep by superstep and yield chunks of the kinds that `stream_mode` names. A
+        superstep starts when the reader asks for more.
+
+        Takes and raises what `invoke` does. With a list of modes each chunk is a (mode, data) pair;
+        `subgraphs=True` puts the namespace first.
+        """
+        run = self._open(input, config, options)
+        try:
+            yield from threads.stream(run)
+        except ParentCommand as signal:
+            raise in_parent(run, signal) from None
+        pause_parent(run)
+
+    @overload
+    def astream(
+        self: Invocable[ContextT, GivenT, IsDataclass | IsModel],
+        input: GivenT | Command | None,
+        config: RunnableConfig | None = None,
+        *,
+        stream_mode: Literal["values"],
+        **options: Unpack[CallOptions[ContextT]],
+    ) -> AsyncIterator[Any]: ...
+    @overload
+    def astream(
+        self,
+        input: GivenT | Command | None,
+        config: RunnableConfig | None = None,
+        *,
+        stream_mode: Literal["values"],
+        **options: Unpack[CallOptions[ContextT]],
+    ) -> AsyncIterator[ResultT]: ...
+    @overload
+    def astream(
+        self,
+        input: GivenT | Command | None,
+        config: RunnableConfig | None = None,
+        *,
+        stream_mode: Literal["updates", "tasks", "checkpoints", "debug"],
+        **options: Unpack[CallOptions[ContextT]],
+    ) -> AsyncIterator[dict[str, Any]]: ...
+    @overload
+    def astream(
+        self,
+        input: GivenT | Command | None,
+        config: RunnableConfig | None = None,
+        *,
+        stream_mode: Literal["messages"],
+        **options: Unpack[CallOptions[ContextT]],
+    ) -> AsyncIterator[tuple[Any, dict[str, Any]]]: ...
+    @overload
+    def astream(
+        self,
+        input: GivenT | Command | None,
+        config: RunnableConfig | None = None,
+        *,
+        stream_mode: list[StreamMode] | tuple[StreamMode, ...],
+        **options: Unpack[CallOptions[ContextT]],
+    ) -> AsyncIterator[tuple[StreamMode, Any]]: ...
+    @overload
+    def astream(
+        self: Invocable[ContextT, GivenT, IsDataclass | IsModel],
+        input: GivenT | Command | None,
+        config: RunnableConfig | None = None,
+        *,
+        version: Literal["v2"],
+        stream_mode: StreamMode | Sequence[StreamMode] | None = None,
+        subgraphs: bool = False,
+        **options: Unpack[CallOptions[ContextT]],
+    ) -> AsyncIterator[StreamPart[Any, Any]]: ...
+    @overload
+    def astream(
+        self,
+        input: GivenT | Command | None,
+        config: RunnableConfig | None = None,
+        *,
+        version: Literal["v2"],
+        stream_mode: StreamMode | Sequence[StreamMode] | None = None,
+        subgraphs: bool = False,
+        **options: Unpack[CallOptions[ContextT]],
+    ) -> AsyncIterator[StreamPart[ResultT, Any]]: ...
+    @overload
+    def astream(
+        self,
+        input: GivenT | Command | None,
+        config: RunnableConfig | None = None,
+        **options: Unpack[Options[ContextT]],
+    ) -> AsyncIterator[Any]: ...
+    async def astream(
+        self, input: Any, config: RunnableConfig | None = None, **options: Unpack[Options[Any]]
+    ) -> AsyncIterator[Any]:
+        """`stream` for coroutines."""
+        from .drivers import aio
+
+        run = self._open(input, config, options)
+        chunks = aio.stream(run)
+        try:
+            async for chunk in chunks:
+                yield chunk
+        except ParentCommand as signal:
+            raise in_parent(run, signal) from None
+        finally:
+            await chunks.aclose()
+        pause_parent(run)
+
+    def batch(
+        self,
+        inputs: Sequence[Any],
+        config: RunnableConfig | Sequence[RunnableConfig] | None = None,
+        *,
+        return_exceptions: bool = False,
+        **options: Unpack[Options[Any]],
+    ) -> list[Any]:
+        """Run several inputs side by side, independently of each other.
+
+        Args:
+            inputs: one input for each run.
+            config: one for all, or one per input. The first one's `max_concurrency` limits how many
+                run at once.
+            return_exceptions: whether an exception is returned in place of the result.
+
+        Returns:
+            The results in the order of the inputs.
+
+        Raises:
+            ValueError: there are not as many configs as inputs.
+            Exception: what the first failed run, in the order of the inputs, raised; all have ended
+                by then.
+        """
+        configs = spread(config, len(inputs))
+        return threads.side_by_side(
+            [partial(self.invoke, i, c, **options) for i, c in zip(inputs, configs, strict=True)],
+            concurrency(configs),
+            return_exceptions,
+        )
+
+    async def abatch(
+        self,
+        inputs: Sequence[Any],
+        config: RunnableConfig | Sequence[RunnableConfig] | None = None,
+        *,
+        return_exceptions: bool = False,
+        **options: Unpack[Options[Any]],
+    ) -> list[Any]:
+        """`batch` for coroutines."""
+        from .drivers import aio
+
+        configs = spread(config, len(inputs))
+        return await aio.side_by_side(
+            [partial(self.ainvoke, i, c, **options) for i, c in zip(inputs, configs, strict=True)],
+            concurrency(configs),
+            return_exceptions,
+        )
+
+    def _run(self, input: Any, config: RunnableConfig | None, call: Call) -> Run:
+        """One call of this graph, with the `debug` that the call sets."""
+        graph: Any = self
+        if call.debug is not None:
+            graph = self.copy({"program": with_debug(self.program, call.debug)})
+        return Run(graph, input, config, call)
+
+    def _open(self, input: Any, config: RunnableConfig | None, options: Options[Any]) -> Run:
+        """A run with a reader."""
+        call = read_options(options)
+        run = self._run(input, config, call)
+        if call.output_keys is None:
+            run.output.select(self.program.stream)
+        modes = call.stream_mode
+        if modes is None:
+            modes = "values" if run.parent is not None else self.stream_mode
+        run.output.attach_reader(call, modes)
+        return run
+
+    def _result(self, run: Run, call: Call) -> Any:
+        """What `invoke` returns."""
+        pause_parent(run)
+        value, questions = run.output.result(run.machine), run.output.questions or ()
+        if call.version == "v2":
+            whole = not questions and call.output_keys is None
+            return GraphOutput(self.coerce_output(value, whole=whole), questions)
+        if questions:
+            return {**(value if isinstance(value, dict) else {}), INTERRUPT: list(questions)}
+        return value
+
+    def coerce_output(self, value: Any, *, whole: bool = True) -> Any:
+        """The output as an instance of the output schema, if that is a class. What is not the whole
+        output may stay a dict."""
+        return value
