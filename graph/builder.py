@@ -73,6 +73,7 @@ class StateGraph(Edges, Generic[StateT, ContextT, InputT, OutputT]):
 
     >>> from typing import Annotated, TypedDict
     >>> from operator import add
+    >>> from stategraph import START
     >>> class State(TypedDict):
     ...     words: Annotated[list[str], add]
     >>> graph = StateGraph(State).add_node("hello", lambda state: {"words": ["hello"]})
