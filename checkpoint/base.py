@@ -158,10 +158,15 @@ class BaseCheckpointSaver(Closable):
         """
         raise NotImplementedError(f"{type(self).__name__} must define list()")
 
-    def threads(self) -> Iterator[str]:
-        """The ids of all threads, the most recently used first."""
+    def threads(self, *, filter: Mapping[str, Any] | None = None) -> Iterator[str]:
+        """The ids of all threads, the most recently used first.
+
+        Args:
+            filter: only threads with a checkpoint whose metadata has these keys and values; the
+                newest of such checkpoints counts for the order.
+        """
         seen: set[str] = set()
-        for found in self.list(None):
+        for found in self.list(None, filter=filter):
             thread_id = coordinates(found.config)[0]
             if thread_id not in seen:
                 seen.add(thread_id)

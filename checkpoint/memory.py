@@ -15,16 +15,20 @@ from itertools import islice
 from operator import attrgetter
 from typing import Any, cast
 
-from ..channels.base import MISSING
 from .builtin import BuiltinSaver
 from .diff import complete_commit, diff_checkpoint
 from .errors import CheckpointConflictError
+from .labels import UNLABELLED, LabelIndex, has_new_labels, label_choices, labels_of, names_thread
 from .memory_chain import (
     KEYFRAME,
     Chain,
     ChainRecord,
+    Found,
+    by_age,
+    has_metadata,
     make_keyframe,
     make_record,
+    newest_first,
     read_blob,
     read_state,
     rebuild,
@@ -49,9 +53,6 @@ from .retention import EVERY, Retention, RetentionLimits, add_continued, check_s
 from .serde import Serializer
 from .threads import Result
 
-_Found = tuple[str, str, ChainRecord]
-"""(thread id, namespace, record)"""
-
 
 class InMemorySaver(BuiltinSaver):
     """Keeps threads in this process. Safe to share between threads and event loops.
@@ -75,6 +76,7 @@ class InMemorySaver(BuiltinSaver):
         self._lock = threading.Lock()  # held for dict work only, never while a value is decoded
         self._threads: dict[str, dict[str, Chain]] = {}
         self._sequence = 0
+        self._labels = LabelIndex()
 
     async def _acall(self, function: Callable[..., Result], *args: Any) -> Result:
         if self.in_memory:
@@ -117,27 +119,32 @@ class InMemorySaver(BuiltinSaver):
                 negative.
         """
         with self._lock:
-            chains = self._select(config)
+            chains = self._search(filter) if config is None and names_thread(before) else None
+            if chains is None:
+                chains = self._select(config)
             wanted = coordinates(config)[2] if config is not None else None
             edge = self._edge(before, chains) if before is not None else None
             fitting = (
                 (
                     each
-                    for each in _newest_first(*namespace, wanted)
+                    for each in newest_first(*namespace, wanted)
                     if (edge is None or each[2].sequence < edge)
-                    and _matches(each[2].metadata, filter)
+                    and has_metadata(each[2].metadata, filter)
                 )
                 for namespace in chains
             )
             if filter:  # few fit: looking at each once is quicker than keeping all chains in order
-                found = iter(sorted((each for part in fitting for each in part), key=_by_age))
+                found = iter(sorted((each for part in fitting for each in part), key=by_age))
             else:
-                found = merge(*fitting, key=_by_age)
+                found = merge(*fitting, key=by_age)
             chosen = tuple(islice(found, limit))
         return map(self._read, chosen)
 
-    def threads(self) -> Iterator[str]:
-        """The ids of all threads, the most recently used first."""
+    def threads(self, *, filter: Mapping[str, Any] | None = None) -> Iterator[str]:
+        """The ids of all threads, the most recently used first; see
+        `BaseCheckpointSaver.threads`."""
+        if filter:
+            return super().threads(filter=filter)
         with self._lock:
             newest = {
                 thread_id: max((each.newest() for each in chains.values()), default=0)
@@ -182,6 +189,14 @@ class InMemorySaver(BuiltinSaver):
             if only is None or name == only
         ]
 
+    def _search(self, wanted: Mapping[str, Any] | None) -> Sequence[tuple[str, str, Chain]] | None:
+        """The namespaces that may have checkpoints with this metadata; None if the labels do not
+        tell."""
+        choices = label_choices(wanted)
+        if not choices:
+            return None
+        return [(*place, self._threads[place[0]][place[1]]) for place in self._labels.find(choices)]
+
     def _edge(self, before: RunnableConfig, chains: Sequence[tuple[str, str, Chain]]) -> int:
         """The sequence of the checkpoint that `before` names, by its thread or among what is
         listed."""
@@ -196,7 +211,7 @@ class InMemorySaver(BuiltinSaver):
             raise ValueError(f"before must name a checkpoint of the thread, got {wanted!r}")
         return record.sequence
 
-    def _read(self, found: _Found) -> CheckpointTuple:
+    def _read(self, found: Found) -> CheckpointTuple:
         thread_id, checkpoint_ns, record = found
         with self._lock:
             chain = self._chain(thread_id, checkpoint_ns)
@@ -319,10 +334,20 @@ class InMemorySaver(BuiltinSaver):
         chain.shrink(record)
         if record.distance >= KEYFRAME:
             record = make_keyframe(record)
+        if not record.metadata.keys() <= UNLABELLED:
+            self._label((thread_id, checkpoint_ns), chain, record)
         self._sequence += 1
         record.sequence = self._sequence
         chain.add(record)
         self._threads.setdefault(thread_id, {})[checkpoint_ns] = chain
+
+    def _label(self, place: tuple[str, str], chain: Chain, record: ChainRecord) -> None:
+        """Let a namespace be found by the metadata of its next record."""
+        head = chain.records.get(chain.head or "")
+        if has_new_labels(record.metadata, head.metadata if head else None):
+            labels = labels_of(record.metadata)
+            chain.labels |= labels
+            self._labels.add(place, labels)
 
     # -- forget and copy ----------------------------------------------------------------------
 
@@ -330,7 +355,9 @@ class InMemorySaver(BuiltinSaver):
         """Delete a thread with all its namespaces; an unknown thread is not an error."""
         check_names(thread_id)
         with self._lock:
-            self._threads.pop(str(thread_id), None)
+            chains = self._threads.pop(str(thread_id), {})
+            for checkpoint_ns, chain in chains.items():
+                self._labels.drop((str(thread_id), checkpoint_ns), chain.labels)
 
     def delete_for_runs(self, run_ids: Collection[str]) -> None:
         """Forget the checkpoints, with their writes, whose metadata names one of these runs.
@@ -394,11 +421,16 @@ class InMemorySaver(BuiltinSaver):
                 self._sequence += 1
                 record.sequence = self._sequence
             self._threads[target] = copies
+            for name, chain in copies.items():
+                self._labels.add((target, name), chain.labels)
 
     def _keep_only(self, thread_id: str, checkpoint_ns: str, kept: Collection[str]) -> None:
         chains = self._threads[thread_id]
-        if len(kept) < len(chains[checkpoint_ns].records):
-            chains[checkpoint_ns] = rebuild(chains[checkpoint_ns], kept)
+        chain = chains[checkpoint_ns]
+        if len(kept) < len(chain.records):
+            chains[checkpoint_ns] = rebuild(chain, kept)
+            gone = chain.labels - chains[checkpoint_ns].labels
+            self._labels.drop((thread_id, checkpoint_ns), gone)
         # Writes may wait for a checkpoint that comes later.
         if not chains[checkpoint_ns].records and not chains[checkpoint_ns].writes:
             del chains[checkpoint_ns]
@@ -410,22 +442,6 @@ MemorySaver = InMemorySaver
 """The same saver under its other name."""
 
 
-def _by_age(found: _Found) -> int:
-    """The newest first."""
-    return -found[2].sequence
-
-
-def _newest_first(thread_id: str, name: str, chain: Chain, wanted: str | None) -> Iterator[_Found]:
-    """A namespace's records, or only the wanted one."""
-    if wanted is None:
-        return ((thread_id, name, record) for record in reversed(chain.records.values()))
-    return iter([(thread_id, name, chain.records[wanted])] if wanted in chain.records else ())
-
-
 def _copy_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Metadata that belongs to the caller, down to what is nested in it."""
     return {k: deepcopy(v) if isinstance(v, (dict, list)) else v for k, v in metadata.items()}
-
-
-def _matches(metadata: Mapping[str, Any], wanted: Mapping[str, Any] | None) -> bool:
-    return not wanted or all(metadata.get(key, MISSING) == each for key, each in wanted.items())

@@ -8,10 +8,12 @@ in a namespace a record is never changed, only replaced.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, cast
 
+from ..channels.base import MISSING
+from .labels import labels_of
 from .records import CHECKPOINT_FORMAT, Commit, TaskWrites
 from .retention import nearest_kept
 from .serde import Blob
@@ -160,6 +162,8 @@ class Chain:
     head: str | None = None
     long: dict[str, tuple[StoredBlob, Blob]] = field(default_factory=dict)
     """The long values that the head's last steps wrote: as stored, and whole."""
+    labels: set[int] = field(default_factory=set)
+    """Those of all records; see `labels`."""
 
     def newest(self) -> int:
         """The sequence of the newest record; 0 if there is none."""
@@ -222,6 +226,8 @@ def rebuild(chain: Chain, kept: Collection[str]) -> Chain:
             fresh.parent_id = nearest_kept(parents, record.id, kept)
         renewed[id(record)] = fresh
         new.add(fresh)
+        if chain.labels:
+            new.labels |= labels_of(fresh.metadata)
     new.revisions = {id: each for id, each in chain.revisions.items() if id in chain.writes}
     new.writes = {
         checkpoint_id: [*writes]
@@ -229,3 +235,24 @@ def rebuild(chain: Chain, kept: Collection[str]) -> Chain:
         if checkpoint_id in kept or checkpoint_id not in chain.records
     }
     return new
+
+
+Found = tuple[str, str, ChainRecord]
+"""(thread id, namespace, record)"""
+
+
+def by_age(found: Found) -> int:
+    """The newest first."""
+    return -found[2].sequence
+
+
+def newest_first(thread_id: str, name: str, chain: Chain, wanted: str | None) -> Iterator[Found]:
+    """A namespace's records, or only the wanted one."""
+    if wanted is None:
+        return ((thread_id, name, record) for record in reversed(chain.records.values()))
+    return iter([(thread_id, name, chain.records[wanted])] if wanted in chain.records else ())
+
+
+def has_metadata(metadata: Mapping[str, Any], wanted: Mapping[str, Any] | None) -> bool:
+    """Whether a checkpoint's metadata has these keys and values."""
+    return not wanted or all(metadata.get(key, MISSING) == each for key, each in wanted.items())

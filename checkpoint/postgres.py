@@ -15,7 +15,7 @@ from .overrides import check_expected, expectation_of
 from .records import CheckpointTuple, Commit, RunnableConfig, TaskWrites, coordinates
 from .retention import Retention
 from .serde import Serializer
-from .sql.pages import Page
+from .sql.pages import Listed, Page
 from .sql.postgres_server import (
     POOL_SIZE,
     SECONDS,
@@ -36,7 +36,7 @@ from .sql.rows import (
     unpack_body,
 )
 from .sql.saver import SqlSaver
-from .sql.write_rows import CommitRows, apply_commit, build_rows
+from .sql.write_rows import CommitRows, apply_commit
 
 __all__ = ["PostgresSaver"]
 
@@ -178,10 +178,8 @@ class PostgresSaver(SqlSaver):
         with self._statements() as session:
             return find_namespace(session, thread_id, checkpoint_ns)
 
-    def _begin_list(
-        self, config: RunnableConfig | None, before: RunnableConfig | None
-    ) -> tuple[dict[int, NamespaceRow], int]:
-        return self._again(partial(super()._begin_list, config, before))
+    def _begin_list(self, *options: Any) -> tuple[Listed, int]:
+        return self._again(partial(super()._begin_list, *options))
 
     def _read_page(self, *options: Any) -> Page:
         return self._again(partial(super()._read_page, *options))
@@ -244,7 +242,7 @@ class PostgresSaver(SqlSaver):
     def _create(self, commit: Commit) -> bool:
         """Store the first commit of a namespace that is not there yet; False if it is."""
         state = MaterializedState(self._key(commit.thread_id, commit.checkpoint_ns), 0)
-        rows = build_rows(state, commit, self._dumps("metadata", commit.metadata))
+        rows = self._build_rows(state, commit)
         names = commit.thread_id, commit.checkpoint_ns
         with self._statements() as session:
             made = _store(session, "create", rows, names)
@@ -279,9 +277,9 @@ class PostgresSaver(SqlSaver):
         """Store the first two commits of a namespace that is not there yet; False if it is, or if
         the second builds on a value whose number only the database will give."""
         state = MaterializedState(self._key(first.thread_id, first.checkpoint_ns), 0)
-        rows = build_rows(state, first, self._dumps("metadata", first.metadata))
+        rows = self._build_rows(state, first)
         apply_commit(state, first, rows, NOT_DRAWN)
-        next_rows = build_rows(state, second, self._dumps("metadata", second.metadata))
+        next_rows = self._build_rows(state, second)
         if any(base is not None for _, base, _ in next_rows.long_values):
             return False
         names = first.thread_id, first.checkpoint_ns
@@ -356,7 +354,7 @@ def _store(
     session: _PostgresSession, statement: str, rows: CommitRows, where: Sequence[Any]
 ) -> list[Any]:
     """Store the rows of a commit by a statement, or by that for a single row."""
-    if rows.long_values or rows.writes is not None:
+    if rows.long_values or rows.writes is not None or rows.labels:
         return session.rows(statement, *_columns(rows), *where)
     return session.rows(f"{statement}_row", *_row_columns(rows), *where)
 
@@ -369,11 +367,12 @@ def _store_two(
     values += [next_rows.checkpoint_id, next_rows.body, rows.run_id]
     long_values = [(True, *each) for each in rows.long_values]
     long_values += [(False, *each) for each in next_rows.long_values]
-    if not long_values and next_rows.writes is None:
+    labels = sorted({*rows.labels, *next_rows.labels})
+    if not long_values and next_rows.writes is None and not labels:
         return session.rows("create_two_rows", *values)
     columns = [(is_first, channel, data) for is_first, channel, _, data in long_values]
     arrays = zip(*columns, strict=True) if columns else ((), (), ())
-    return session.rows("create_two", *values, *map(list, arrays), next_rows.writes)
+    return session.rows("create_two", *values, *map(list, arrays), next_rows.writes, labels)
 
 
 def _row_columns(rows: CommitRows) -> Sequence[Any]:
@@ -386,7 +385,7 @@ def _columns(rows: CommitRows) -> Sequence[Any]:
     channels, bases, data = (
         zip(*rows.long_values, strict=True) if rows.long_values else ((), (), ())
     )
-    return (*_row_columns(rows), [*channels], [*bases], [*data], rows.writes)
+    return (*_row_columns(rows), [*channels], [*bases], [*data], rows.writes, rows.labels)
 
 
 def _decode_names(columns: Sequence[str]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:

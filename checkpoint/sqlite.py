@@ -105,6 +105,10 @@ class SqliteSaver(SqlSaverOfFirsts):
                     f"{str(conn)!r} has no tables of a SqliteSaver: {error}"
                 ) from error
             raise open_error(conn, error) from error
+        try:
+            self._database.execute(STATEMENTS["unlabelled"], (0, 0)).close()
+        except self._database.error:
+            self._loads_for_labels = None  # an older version has written the file
 
     @classmethod
     def from_conn_string(cls, conn_string: str, **options: Any) -> Opening[Self]:
@@ -173,6 +177,8 @@ class SqliteSaver(SqlSaverOfFirsts):
                         execute(STATEMENTS["add_writes"], (space, rows.parent_id, rows.writes))
                     for channel, base, data in rows.long_values:
                         execute(STATEMENTS["add_value"], (space, seq, channel, base, data))
+                    if rows.labels:
+                        execute(STATEMENTS["add_labels"], (space, json.dumps(rows.labels)))
                     if grouped:
                         execute(RELEASE)
                     else:

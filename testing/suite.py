@@ -30,6 +30,7 @@ from . import (
     hostile,
     listing,
     pruning,
+    searching,
     storage,
 )
 from .asserts import MODES, SYNC, CheckFailed
@@ -37,7 +38,19 @@ from .conformance import CHECKS, GROUPS, Check, explain_missing
 from .harness import Harness
 from .processes import CannotStart
 
-ROOMS = (contract, commits, listing, pruning, engine, concurrency, crash, damage, hostile, storage)
+ROOMS = (
+    contract,
+    commits,
+    listing,
+    searching,
+    pruning,
+    engine,
+    concurrency,
+    crash,
+    damage,
+    hostile,
+    storage,
+)
 """Where the checks are written; importing these fills `CHECKS`."""
 
 

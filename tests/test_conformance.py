@@ -525,6 +525,21 @@ class AbsentIsNone(InMemorySaver):
         return (each for each in found if all(each.metadata.get(k) == v for k, v in (filter or {}).items()))
 
 
+@caught_by("a_search_finds_what_a_thread_was_and_is")
+class LabelsNewThreadsOnly(SqliteSaver):
+    def _insert(self, session: Any, namespace_id: int, rows: Any) -> int:
+        if session.rows("has_labels", namespace_id):
+            rows.labels = []
+        return super()._insert(session, namespace_id, rows)
+
+
+@caught_by("a_search_finds_all_values_that_are_equal")
+class FindsTextsOfNumbers(InMemorySaver):
+    def list(self, config: Any, *, filter: Any = None, **options: Any) -> Any:
+        found = super().list(config, **options)
+        return (each for each in found if all(str(each.metadata.get(k, ...)) == str(v) for k, v in (filter or {}).items()))
+
+
 @caught_by("delete_thread_forgets_all_of_it_and_nothing_else")
 class DeleteKeepsWrites(InMemorySaver):
     def delete_thread(self, thread_id: str) -> None:

@@ -111,7 +111,7 @@ DEFERRED = {
     (".pregel.thread_api", ".pregel.run.explain"): "loaded when somebody asks why a node did not run",
     (".pregel.thread_api", ".pregel.drivers.timeslice"): "asyncio is loaded by those who await",
     (".checkpoint.threads", "asyncio"): "asyncio is loaded by those who await",
-    (".checkpoint.sql.saver", "asyncio"): "asyncio is loaded by those who await",
+    (".checkpoint.sql.pruner", "asyncio"): "asyncio is loaded by those who await",
     (".checkpoint.sql.group_commit", "asyncio"): "asyncio is loaded by those who await",
     (".checkpoint.serde.serializer", ".checkpoint.serde.builtin_codecs"): "a dozen standard modules, loaded with the first Serializer",
     (".checkpoint.sql.sqlite_database", "sqlite3"): "loaded when somebody opens a database",

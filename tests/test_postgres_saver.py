@@ -18,7 +18,7 @@ import pytest
 from cluster import Cluster, Proxy, free_port
 from fleet import until
 from psycopg.adapt import PyFormat, Transformer
-from psycopg.conninfo import conninfo_to_dict
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg_pool import ConnectionPool
 from psycopg_pool.base import AttemptWithBackoff
 
@@ -786,3 +786,71 @@ def test_many_may_set_up_one_new_schema_at_once() -> None:
         with ThreadPoolExecutor(8) as pool:
             for each in [pool.submit(set_up) for _ in range(8)]:
                 each.result()
+
+
+# -- searches by metadata ---------------------------------------------------------------------------------------
+
+
+def users(saver: PostgresSaver, user: str) -> list[str]:
+    """The threads of a user, by a search."""
+    return [found.config["configurable"]["thread_id"] for found in saver.list(None, filter={"user": user})]
+
+
+def put_users(saver: PostgresSaver) -> None:
+    for number in range(130):  # more than get their labels in one transaction
+        metadata: Any = {"source": "loop", "step": 0, "parents": {}, "user": f"user {number % 50}"}
+        saver.put(address(f"{number}", ""), checkpoint(f"{number}", {}, {}), metadata, {})
+
+
+def test_tables_of_the_version_before_labels_are_searched_and_then_have_them(postgres: str) -> None:
+    with PostgresSaver.from_conn_string(postgres) as saver, psycopg.connect(postgres, autocommit=True) as raw:
+        put_users(saver)
+        raw.execute("DROP TABLE stategraph_labels")
+        raw.execute("ALTER TABLE stategraph_spaces DROP COLUMN labelled")
+        raw.execute("DELETE FROM stategraph_migrations WHERE part = 'threads' AND version = 2")
+    with PostgresSaver.from_conn_string(postgres) as saver, psycopg.connect(postgres, autocommit=True) as raw:
+        assert users(saver, "user 7") == ["107", "57", "7"]
+        assert raw.execute("SELECT count(*) FROM stategraph_spaces WHERE NOT labelled").fetchone() == (0,)
+        assert raw.execute("SELECT count(*) FROM stategraph_labels").fetchone() == (130,)
+        assert users(saver, "user 7") == ["107", "57", "7"]
+        assert [*saver.threads(filter={"user": "user 49"})] == ["99", "49"]
+
+
+def test_what_a_program_of_the_version_before_adds_is_found(postgres: str) -> None:
+    """It may still run when the tables are brought up to date: its namespaces have no mark."""
+    with PostgresSaver.from_conn_string(postgres) as saver, psycopg.connect(postgres, autocommit=True) as raw:
+        put_users(saver)
+        raw.execute("DELETE FROM stategraph_labels WHERE space = (SELECT max(space) FROM stategraph_labels)")
+        raw.execute("UPDATE stategraph_spaces SET labelled = DEFAULT WHERE id = (SELECT max(id) FROM stategraph_spaces)")
+        assert users(saver, "user 29") == ["129", "79", "29"]
+
+
+def test_labels_are_part_of_the_one_statement_of_a_commit(traced: Traced) -> None:
+    saver = PostgresSaver(traced.connection)
+    saver.setup()
+    run = running(saver)
+    made = run.made
+
+    def labelled(*args: Any, **more: Any) -> Any:
+        commit, whole = made(*args, **more)
+        commit.metadata["user"] = "ann"
+        return commit, whole
+
+    run.made = labelled  # type: ignore[method-assign]
+    run.step("1", a=1)
+    traced.trips()
+    run.step("2", a=2)
+    run.step("3", a=LONG)
+    assert traced.trips() == 2
+    assert [found.checkpoint["id"] for found in saver.list(None, filter={"user": "ann"})] == ["3", "2", "1"]
+
+
+def test_who_may_only_read_searches_tables_without_labels(postgres: str) -> None:
+    with PostgresSaver.from_conn_string(postgres) as saver, psycopg.connect(postgres, autocommit=True) as raw:
+        put_users(saver)
+        raw.execute("UPDATE stategraph_spaces SET labelled = false")
+        raw.execute("DELETE FROM stategraph_labels")
+    options = conninfo_to_dict(postgres)["options"]
+    reading = make_conninfo(postgres, options=f"{options} -c default_transaction_read_only=on")
+    with PostgresSaver.from_conn_string(reading) as saver:
+        assert users(saver, "user 29") == ["129", "79", "29"]

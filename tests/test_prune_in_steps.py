@@ -11,7 +11,7 @@ from typing import Any, TypedDict
 
 import pytest
 
-import stategraph.checkpoint.sql.saver as saver_module
+import stategraph.checkpoint.sql.pruner as pruner_module
 from stategraph import END, START, CompiledStateGraph, StateGraph
 from stategraph.checkpoint.errors import DamagedError
 from stategraph.checkpoint.sqlite import SqliteSaver
@@ -47,8 +47,8 @@ def file(tmp_path: Path) -> str:
 @pytest.mark.parametrize("is_async", [False, True])
 def test_others_write_between_the_steps_of_a_prune(file: str, is_async: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another connection that does not wait at all for the file finds it free."""
-    monkeypatch.setattr(saver_module, "STEP_SECONDS", 0.0)
-    monkeypatch.setattr(saver_module, "NAMESPACES_AT_ONCE", 5)
+    monkeypatch.setattr(pruner_module, "STEP_SECONDS", 0.0)
+    monkeypatch.setattr(pruner_module, "NAMESPACES_AT_ONCE", 5)
     with SqliteSaver.from_conn_string(file) as saver, SqliteSaver.from_conn_string(file, timeout=0.0) as other:
         turns = []
 
@@ -64,7 +64,7 @@ def test_others_write_between_the_steps_of_a_prune(file: str, is_async: bool, mo
                 patch.setattr(asyncio, "sleep", awork)
                 asyncio.run(saver.aprune(keep_last=1))
         else:
-            monkeypatch.setattr(saver_module.time, "sleep", work)
+            monkeypatch.setattr(pruner_module.time, "sleep", work)
             saver.prune(keep_last=1)
         assert len(turns) >= len(NAMES) - 1
         assert turns == [5 * turn + 5 for turn in range(len(turns))]
@@ -92,7 +92,7 @@ def test_a_damaged_thread_is_named_and_those_of_its_step_are_pruned(file: str) -
 
 KILLED = """
     import os, signal, sys
-    import stategraph.checkpoint.sql.saver as saver_module
+    import stategraph.checkpoint.sql.pruner as pruner_module
     from stategraph.checkpoint.sqlite import SqliteSaver
 
     where, count = sys.argv[2], int(sys.argv[3])
@@ -104,10 +104,10 @@ KILLED = """
             os.kill(os.getpid(), signal.SIGKILL)
 
     if where == "between":
-        saver_module.STEP_SECONDS = 0.0
-        saver_module.time.sleep = die
+        pruner_module.STEP_SECONDS = 0.0
+        pruner_module.time.sleep = die
     else:
-        saver_module.STEP_SECONDS = 1e9
+        pruner_module.STEP_SECONDS = 1e9
         prune = SqliteSaver._prune_thread
         SqliteSaver._prune_thread = lambda *args: (prune(*args), die())
     with SqliteSaver.from_conn_string(sys.argv[1]) as saver:

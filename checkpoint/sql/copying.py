@@ -113,6 +113,7 @@ class _NamespaceCopy:
             for position, tasks in enumerate(tasks_of):
                 data = pack_writes(self._to, checkpoint_id, position, tasks)
                 session.run("add_writes", self._target, checkpoint_id, data)
+        session.run("unset_labelled", self._target)
         if self._rows:
             last = max(self._rows)
             set_head(session, self._target, self._seqs[last], self._rows[last].checkpoint_id)

@@ -9,7 +9,7 @@ from ..errors import CheckpointConflictError
 from ..records import Commit
 from .rows import MaterializedState
 from .saver import SqlSaver
-from .write_rows import apply_commit, build_rows
+from .write_rows import apply_commit
 
 
 class SqlSaverOfFirsts(SqlSaver):
@@ -42,7 +42,7 @@ class SqlSaverOfFirsts(SqlSaver):
             # Of this call alone: should the transaction fail, nobody has seen it.
             state = MaterializedState(key, namespace.id)
             for commit in commits:
-                rows = build_rows(state, commit, self._dumps("metadata", commit.metadata))
+                rows = self._build_rows(state, commit)
                 seq = self._insert(session, namespace.id, rows)
                 apply_commit(state, commit, rows, seq)
         commits[-1].saver_state = state

@@ -67,6 +67,20 @@ MIGRATIONS = (
         "CREATE INDEX stategraph_writes_by_checkpoint "
         "ON stategraph_writes (space, sha256(checkpoint_id))",
     ),
+    # What is there has no labels yet; see `label_index`. The column is set by those that make a
+    # namespace: a program of the version before may still be running.
+    (
+        "ALTER TABLE stategraph_spaces ADD COLUMN labelled BOOLEAN NOT NULL DEFAULT false",
+        "CREATE INDEX stategraph_spaces_unlabelled ON stategraph_spaces (id) WHERE NOT labelled",
+        """
+        CREATE TABLE stategraph_labels (
+            label BIGINT NOT NULL,
+            space BIGINT NOT NULL,
+            PRIMARY KEY (label, space)
+        )
+        """,
+        "CREATE INDEX stategraph_labels_by_space ON stategraph_labels (space)",
+    ),
 )
 _SPACE = "SELECT id, thread_id, checkpoint_ns, head, head_id, stamp, size FROM stategraph_spaces"
 _NAMED = "WHERE sha256(thread_id) = sha256($1) AND sha256(checkpoint_ns) = sha256($2)"
@@ -89,6 +103,10 @@ _NEW_ROWS = f""",
     finished AS (
         INSERT INTO stategraph_writes (space, checkpoint_id, data)
         SELECT id, $2::bytea, $9::bytea FROM moved WHERE $9::bytea IS NOT NULL
+    ),
+    labels AS (
+        INSERT INTO stategraph_labels (label, space)
+        SELECT label, id FROM moved, unnest($10::bigint[]) AS l (label) ON CONFLICT DO NOTHING
     )
     SELECT id, head FROM moved
 """
@@ -99,8 +117,8 @@ _TWO = """
             SELECT nextval('stategraph_order') AS first, nextval('stategraph_order') AS second
         ),
         moved AS (
-            INSERT INTO stategraph_spaces (thread_id, checkpoint_ns, head, head_id, size)
-            SELECT $1::bytea, $2::bytea, second, $5::bytea, 2 FROM drawn
+            INSERT INTO stategraph_spaces (thread_id, checkpoint_ns, head, head_id, size, labelled)
+            SELECT $1::bytea, $2::bytea, second, $5::bytea, 2, true FROM drawn
                 ON CONFLICT DO NOTHING RETURNING id
         ),
         checkpoints AS (
@@ -114,7 +132,8 @@ _TWO = """
 STATEMENTS = {
     "namespace": f"{_SPACE} {_NAMED}",
     "lock_namespace": """
-        INSERT INTO stategraph_spaces AS space (thread_id, checkpoint_ns) VALUES ($1, $2)
+        INSERT INTO stategraph_spaces AS space (thread_id, checkpoint_ns, labelled)
+        VALUES ($1, $2, true)
         ON CONFLICT (sha256(thread_id), sha256(checkpoint_ns)) DO UPDATE SET head = space.head
         RETURNING id, thread_id, checkpoint_ns, head, head_id, stamp, size
     """,
@@ -122,8 +141,23 @@ STATEMENTS = {
     "lock_namespaces": f"{_SPACE} WHERE sha256(thread_id) = sha256($1) ORDER BY id FOR UPDATE",
     "all_namespaces": f"{_SPACE} ORDER BY id",
     "threads": (
-        "SELECT thread_id, checkpoint_ns FROM stategraph_spaces ORDER BY head DESC NULLS LAST, id"
+        "SELECT thread_id, checkpoint_ns FROM stategraph_spaces "
+        "ORDER BY head DESC NULLS LAST, id LIMIT $1"
     ),
+    "namespaces_of": f"{_SPACE} WHERE id = ANY($1::bigint[])",
+    "labelled": "SELECT space FROM stategraph_labels WHERE label IN ($1, $2) LIMIT $3",
+    "unlabelled": f"{_SPACE} WHERE NOT labelled AND id > $1 ORDER BY id LIMIT $2",
+    "set_labelled": "UPDATE stategraph_spaces SET labelled = true WHERE id = $1 AND head = $2",
+    "unset_labelled": "UPDATE stategraph_spaces SET labelled = false WHERE id = $1",
+    "add_labels": """
+        INSERT INTO stategraph_labels (label, space)
+        SELECT label, $1 FROM unnest($2::bigint[]) AS l (label) ON CONFLICT DO NOTHING
+    """,
+    "has_labels": "SELECT 1 FROM stategraph_labels WHERE space = $1 LIMIT 1",
+    "keep_labels": (
+        "DELETE FROM stategraph_labels WHERE space = $1 AND NOT label = ANY($2::bigint[])"
+    ),
+    "forget_labels": "DELETE FROM stategraph_labels WHERE space = $1",
     "namespaces_after": f"{_SPACE} WHERE id > $1 ORDER BY id LIMIT $2",
     "set_head": """
         UPDATE stategraph_spaces SET head = $1, head_id = $2, stamp = $3,
@@ -197,13 +231,13 @@ STATEMENTS = {
         WITH moved AS (
             UPDATE stategraph_spaces
                 SET head = nextval('stategraph_order'), head_id = $1, stamp = 0, size = size + 1
-            WHERE id = $10 AND head = $11 AND stamp = $12 RETURNING id, head
+            WHERE id = $11 AND head = $12 AND stamp = $13 RETURNING id, head
         ){_NEW_ROWS}
     """,
     "create": f"""
         WITH moved AS (
-            INSERT INTO stategraph_spaces (thread_id, checkpoint_ns, head, head_id, size)
-            VALUES ($10, $11, nextval('stategraph_order'), $1, 1)
+            INSERT INTO stategraph_spaces (thread_id, checkpoint_ns, head, head_id, size, labelled)
+            VALUES ($11, $12, nextval('stategraph_order'), $1, 1, true)
                 ON CONFLICT DO NOTHING RETURNING id, head
         ){_NEW_ROWS}
     """,
@@ -216,8 +250,8 @@ STATEMENTS = {
     """,
     "create_row": f"""
         WITH moved AS (
-            INSERT INTO stategraph_spaces (thread_id, checkpoint_ns, head, head_id, size)
-            VALUES ($6, $7, nextval('stategraph_order'), $1, 1)
+            INSERT INTO stategraph_spaces (thread_id, checkpoint_ns, head, head_id, size, labelled)
+            VALUES ($6, $7, nextval('stategraph_order'), $1, 1, true)
                 ON CONFLICT DO NOTHING RETURNING id, head
         ){_NEW_ROW} RETURNING space, seq
     """,
@@ -232,6 +266,11 @@ STATEMENTS = {
         finished AS (
             INSERT INTO stategraph_writes (space, checkpoint_id, data)
             SELECT id, $3::bytea, $11::bytea FROM moved WHERE $11::bytea IS NOT NULL
+        ),
+        labels AS (
+            INSERT INTO stategraph_labels (label, space)
+            SELECT label, id FROM moved, unnest($12::bigint[]) AS l (label)
+                ON CONFLICT DO NOTHING
         )
         SELECT id, first, second FROM moved, drawn
     """,
@@ -239,7 +278,7 @@ STATEMENTS = {
         WITH moved AS (
             UPDATE stategraph_spaces
                 SET head = nextval('stategraph_order'), head_id = $1, stamp = 0, size = size + 1
-            WHERE id = $10 RETURNING id, head
+            WHERE id = $11 RETURNING id, head
         ){_NEW_ROWS}
     """,
     "add_row": """

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from ..labels import labels_of
 from ..retention import RetentionLimits, add_continued, nearest_kept
 from ..serde import Blob
 from .queries import SqlSession, fill_tails
@@ -58,6 +59,7 @@ def keep_only(
     key: ThreadKey,
     namespace_id: int,
     choose: Choose,
+    loads: Callable[[Blob], Any] | None,
     replaced: str | None = None,
 ) -> None:
     """Forget all checkpoints of a namespace but those chosen, with their writes, and the values
@@ -66,11 +68,14 @@ def keep_only(
     A checkpoint whose parent goes gets its nearest ancestor that is left.
 
     Args:
+        loads: decodes metadata, so that labels that none of them has go, too; None for a saver that
+            keeps none.
         replaced: the id of one that goes and comes back at once: it stays the parent of its
             children, and keeps what was written beside it.
     """
     rows = read_rows(session, key, namespace_id)
-    kept = frozenset(choose([(row, unpack_body(key, row)) for row in rows]))
+    bodies = [(row, unpack_body(key, row)) for row in rows]
+    kept = frozenset(choose(bodies))
     if all(row.checkpoint_id in kept for row in rows):
         return
     pruning = _Pruning(session, key, namespace_id, rows, kept, replaced)
@@ -85,6 +90,10 @@ def keep_only(
                 if value.owner is not None
             }
     _drop_values(session, namespace_id, needed)
+    if loads is not None and session.rows("has_labels", namespace_id):
+        metadata = (loads(body.metadata) for row, body in bodies if row.checkpoint_id in kept)
+        labels = {label for each in metadata for label in labels_of(each)}
+        session.run("keep_labels", namespace_id, sorted(labels))
     pruning.drop_rows()
 
 
@@ -161,6 +170,7 @@ class _Pruning:
         set_head(session, id, last, None if last is None else self._staying[last].checkpoint_id)
         # A namespace whose checkpoints are to come may have writes already.
         if last is None and replaced is None and not session.rows("all_writes", id):
+            session.run("forget_labels", id)
             session.run("drop_namespace", id)
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from itertools import islice
 from typing import Any, cast
 from weakref import WeakValueDictionary
 
 from ...channels.base import MISSING
 from ..builtin import BuiltinSaver
+from ..errors import StorageError
 from ..integrity import Integrity
+from ..labels import label_choices, names_thread
 from ..records import (
     Checkpoint,
     CheckpointMetadata,
@@ -25,6 +27,7 @@ from ..records import (
 )
 from ..retention import Retention
 from ..serde import Blob, Serializer
+from .label_index import add_missing_labels, find_labelled
 from .listing import ListingCheck
 from .pages import MOST_ROWS, MOST_VALUES, Listed, Page, read_page
 from .queries import (
@@ -39,6 +42,9 @@ from .queries import (
     select_namespaces,
 )
 from .rows import CheckpointBody, MaterializedState, NamespaceRow, StoredCheckpoint, ThreadKey
+
+FIRST_THREADS = 100
+"""Threads that are listed before all others are asked for."""
 
 
 class SqlReader(BuiltinSaver):
@@ -59,6 +65,9 @@ class SqlReader(BuiltinSaver):
     ) -> None:
         super().__init__(serde=serde, retention=retention)
         self._integrity = integrity or Integrity()
+        # Decodes metadata for the index of labels; None: of what is to be hidden an index would
+        # tell too much.
+        self._loads_for_labels = self.serde.loads if type(self._integrity) is Integrity else None
         # (thread id, namespace) → the state that a run holds. It lives as long as that run: here it
         # is only told when something else changes what it was read from.
         self._states: WeakValueDictionary[tuple[str, str], MaterializedState] = (
@@ -107,6 +116,7 @@ class SqlReader(BuiltinSaver):
         decoded = self._decode(found)
         if checkpoint_id is None:
             decoded.saver_state = found.state  # from now on the run's commits may change it
+            found.state.metadata = dict(decoded.metadata)
             self._watch_state(found.state)
         return decoded
 
@@ -208,15 +218,38 @@ class SqlReader(BuiltinSaver):
         """
         if limit is not None and limit < 0:
             raise ValueError(f"limit must be an integer >= 0, got {limit}")
-        namespaces, edge = self._begin_list(config, before)
+        return map(self._decode, self._list(config, filter, before, limit))
+
+    def _list(
+        self,
+        config: RunnableConfig | None,
+        filter: Mapping[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> Iterator[StoredCheckpoint]:
+        """What `list` gives, not yet decoded."""
+        listed, edge = self._begin_list(config, before, self._choose_labels(config, filter, before))
         fits = self._fits(filter)
         only = coordinates(config)[2] if config is not None else None
         if only is None:
-            listed = Listed(namespaces, config is None, self._integrity)
-            found = self._newest_first(listed, edge, fits, limit)
-        else:
-            found = islice(self._named(namespaces, edge, only, fits), limit)
-        return map(self._decode, found)
+            return self._newest_first(listed, edge, fits, limit)
+        return islice(self._named(listed.namespaces, edge, only, fits), limit)
+
+    def _choose_labels(
+        self,
+        config: RunnableConfig | None,
+        filter: Mapping[str, Any] | None,
+        before: RunnableConfig | None,
+    ) -> Sequence[Collection[int]]:
+        """By which labels to search among all threads. Missing ones are added first."""
+        if config is not None or self._loads_for_labels is None or not names_thread(before):
+            return ()
+        choices = label_choices(filter)
+        if choices:
+            # Who may not write finds namespaces without labels by looking at them.
+            with suppress(StorageError):
+                add_missing_labels(self._session, self._integrity, self._loads_for_labels)
+        return choices
 
     def _fits(self, wanted: Mapping[str, Any] | None) -> Callable[[CheckpointBody], bool]:
         """Whether a checkpoint has the wanted metadata."""
@@ -230,21 +263,43 @@ class SqlReader(BuiltinSaver):
 
         return fits
 
-    def threads(self) -> Iterator[str]:
-        """The ids of all threads, the most recently used first."""
-        with self._session(write=False) as session:
-            rows = session.rows("threads")
-        return iter(dict.fromkeys(thread_id for thread_id, _ in rows))
+    def threads(self, *, filter: Mapping[str, Any] | None = None) -> Iterator[str]:
+        """The ids of all threads, the most recently used first; see
+        `BaseCheckpointSaver.threads`."""
+        if filter:
+            found = (each.state.key.thread_id for each in self._list(None, filter))
+            return iter(dict.fromkeys(found))
+        return self._threads()
+
+    def _threads(self) -> Iterator[str]:
+        # Most callers look at the first ones.
+        seen: dict[str, None] = {}
+        for most in (FIRST_THREADS, NEWEST):
+            with self._session(write=False) as session:
+                rows = session.rows("threads", most)
+            for thread_id, _ in rows:
+                if thread_id not in seen:
+                    seen[thread_id] = None
+                    yield thread_id
+            if len(rows) < most:
+                return
 
     def _begin_list(
-        self, config: RunnableConfig | None, before: RunnableConfig | None
-    ) -> tuple[dict[int, NamespaceRow], int]:
+        self,
+        config: RunnableConfig | None,
+        before: RunnableConfig | None,
+        choices: Sequence[Collection[int]],
+    ) -> tuple[Listed, int]:
         """The namespaces to list, and the sequence below which to begin."""
         with self._session(write=False) as session:
-            namespaces = {each.id: each for each in select_namespaces(session, config)}
+            found = find_labelled(session, choices) if choices else None
+            everything = config is None and found is None
+            if found is None:
+                found = select_namespaces(session, config)
+            listed = Listed({each.id: each for each in found}, everything, self._integrity)
             if before is None:
-                return namespaces, NEWEST
-            return namespaces, find_edge(session, before, namespaces.values(), self._integrity)
+                return listed, NEWEST
+            return listed, find_edge(session, before, found, self._integrity)
 
     def _newest_first(
         self,

@@ -122,6 +122,7 @@ class MaterializedState:
             changed.
         distance: how many links lie behind it; -1 before the first checkpoint.
         revision: how often something was recorded beside it.
+        metadata: its metadata, whose labels are in the index; None if they are not known.
     """
 
     key: ThreadKey
@@ -133,6 +134,7 @@ class MaterializedState:
     values: dict[str, ChannelValue] = field(default_factory=dict)
     versions: dict[str, int] = field(default_factory=dict)
     seen: dict[str, dict[str, int]] = field(default_factory=dict)
+    metadata: Mapping[str, Any] | None = None
 
     def held(self) -> Collection[str]:
         """The channels that hold something."""

@@ -3,19 +3,14 @@ own. All that is user data is bound; no text of a user's ever becomes SQL."""
 
 from __future__ import annotations
 
-import time
-from collections import deque
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import timedelta
-from time import monotonic
 from typing import Any
 
 from ..diff import complete_commit, diff_checkpoint
-from ..errors import CheckpointConflictError, DamagedError
+from ..errors import CheckpointConflictError
 from ..overrides import check_expected
 from ..records import (
-    NS_END,
     Checkpoint,
     CheckpointMetadata,
     Commit,
@@ -26,28 +21,24 @@ from ..records import (
     check_names,
     coordinates,
 )
-from ..retention import EVERY, RetentionLimits, check_several
+from ..retention import EVERY
 from .copying import copy_namespaces
-from .pruning import Choose, choose_by_limits, keep_only, set_head
+from .pruner import SqlPruner
+from .pruning import keep_only, set_head
 from .queries import (
     SqlSession,
     find_checkpoint,
     find_namespace,
     lock_namespaces,
-    namespaces_after,
 )
-from .reader import SqlReader
 from .rows import MaterializedState, NamespaceRow, ThreadKey, pack_writes
 from .write_rows import CommitRows, apply_commit, build_rows
 
-STEP_SECONDS = 0.005
-"""How long a transaction of `prune` goes on to take further threads."""
-
-NAMESPACES_AT_ONCE = 1000
-"""How many namespaces are read at once to find those that can be pruned."""
+FORGET = ("forget_values", "forget_writes", "forget_rows", "forget_labels", "drop_namespace")
+"""The statements that delete a namespace."""
 
 
-class SqlSaver(SqlReader):
+class SqlSaver(SqlPruner):
     """A saver on rows. Subclasses give the connection."""
 
     # -- a superstep --------------------------------------------------------------------------
@@ -69,11 +60,11 @@ class SqlSaver(SqlReader):
     def _write_commit(self, commit: Commit) -> None:
         thread_id, checkpoint_ns = commit.thread_id, commit.checkpoint_ns
         state = self._known_state(commit)
-        metadata = self._dumps("metadata", commit.metadata)
         if state is not None:
             # What every superstep does. If the head is not where it is known to be, the way below
             # finds out why.
-            rows = build_rows(state, commit, metadata)
+            metadata = self._dumps("metadata", commit.metadata)
+            rows = build_rows(state, commit, metadata, self._loads_for_labels)
             seq = self._append(state, rows)
             if seq is not None:
                 apply_commit(state, commit, rows, seq)
@@ -92,12 +83,16 @@ class SqlSaver(SqlReader):
             if commit.parent_id is not None and not state.id:
                 # Pruned meanwhile: what changed since is not enough, this one must hold everything.
                 commit = complete_commit(commit, self._dumps)
-            rows = build_rows(state, commit, metadata)
+            rows = self._build_rows(state, commit)
             seq = self._insert(session, namespace.id, rows)
             if commit.carried:
                 head = replace(namespace, head_id=commit.id, revision=0)
                 self._add_writes(session, head, commit.id, commit.carried)
         self._finish_commit(state, commit, rows, seq)
+
+    def _build_rows(self, state: MaterializedState, commit: Commit) -> CommitRows:
+        metadata = self._dumps("metadata", commit.metadata)
+        return build_rows(state, commit, metadata, self._loads_for_labels)
 
     def _known_state(self, commit: Commit) -> MaterializedState | None:
         """The state of the head on which a commit builds, if the run brings it."""
@@ -139,6 +134,8 @@ class SqlSaver(SqlReader):
         seq = session.add("add_row", namespace_id, *names, rows.link, rows.run_id, rows.body)
         for channel, base, data in rows.long_values:
             session.run("add_value", namespace_id, seq, channel, base, data)
+        if rows.labels:
+            session.run("add_labels", namespace_id, rows.labels)
         session.run("set_head", seq, rows.checkpoint_id, 0, namespace_id)
         return seq
 
@@ -270,7 +267,7 @@ class SqlSaver(SqlReader):
             # It holds everything, so an empty state is the one that its rows build on.
             if not builds_on:
                 state = MaterializedState(state.key, namespace.id)
-            rows = build_rows(state, commit, encoded)
+            rows = build_rows(state, commit, encoded, self._loads_for_labels)
             if session.rows("by_id", namespace.id, id):
                 self._drop_replaced(session, namespace, id)
             seq = self._insert(session, namespace.id, rows)
@@ -287,6 +284,7 @@ class SqlSaver(SqlReader):
             key,
             namespace.id,
             lambda rows: [row.checkpoint_id for row, _ in rows if row.checkpoint_id != id],
+            self._loads_for_labels,
             replaced=id,
         )
 
@@ -297,131 +295,9 @@ class SqlSaver(SqlReader):
         check_names(thread_id)
         with self._session(write=True) as session:
             for namespace in lock_namespaces(session, str(thread_id)):
-                for forget in ("forget_values", "forget_writes", "forget_rows", "drop_namespace"):
+                for forget in FORGET:
                     session.run(forget, namespace.id)
                 self._outdate_state(namespace.thread_id, namespace.checkpoint_ns)
-
-    def delete_for_runs(self, run_ids: Collection[str]) -> None:
-        """Forget the checkpoints of these runs, with their writes; see
-        `BaseCheckpointSaver.delete_for_runs`."""
-        runs = check_several(run_ids, "run_ids")
-        with self._session(write=True) as session:
-            for (thread_id,) in session.rows("threads_of_runs", sorted(runs)):
-                for namespace in lock_namespaces(session, thread_id):
-                    self._keep_only(
-                        session,
-                        namespace,
-                        lambda rows: [
-                            row.checkpoint_id for row, _ in rows if row.run_id not in runs
-                        ],
-                    )
-
-    def prune(
-        self,
-        thread_ids: Collection[str] | None = None,
-        *,
-        keep_last: int | None = None,
-        older_than: timedelta | None = None,
-    ) -> None:
-        """Forget old checkpoints, with their writes; see `BaseCheckpointSaver.prune`.
-
-        Each thread is pruned whole or not at all, a few of them in each transaction: others work in
-        between.
-        """
-        for seconds in self._prune_in_steps(thread_ids, RetentionLimits(keep_last, older_than)):
-            time.sleep(seconds)
-
-    async def aprune(
-        self,
-        thread_ids: Collection[str] | None = None,
-        *,
-        keep_last: int | None = None,
-        older_than: timedelta | None = None,
-    ) -> None:
-        """`prune` for coroutines."""
-        if type(self).prune is not SqlSaver.prune:  # what a subclass overrides is called
-            await super().aprune(thread_ids, keep_last=keep_last, older_than=older_than)
-            return
-        import asyncio  # deferred: whoever awaits this has it already
-
-        steps = self._prune_in_steps(thread_ids, RetentionLimits(keep_last, older_than))
-        while (seconds := await self._acall(next, steps, None)) is not None:
-            await asyncio.sleep(seconds)
-
-    def _prune_in_steps(
-        self, thread_ids: Collection[str] | None, limits: RetentionLimits
-    ) -> Iterator[float]:
-        """Prunes as it is gone through. Each step is a short transaction; then so many seconds are
-        for others."""
-        waiting: deque[str]
-        if thread_ids is not None:
-            waiting = deque(sorted(check_several(thread_ids, "thread_ids")))
-        else:
-            waiting = deque(sorted((yield from self._find_prunable(limits))))
-        damaged: list[DamagedError] = []
-        while waiting:
-            began = monotonic()
-            damaged += self._prune_some(waiting, limits)
-            if waiting:
-                yield self._seconds_for_others(monotonic() - began)
-        if damaged:
-            for other in damaged[1:]:
-                damaged[0].add_note(f"also damaged: {other}")
-            raise damaged[0]
-
-    def _find_prunable(self, limits: RetentionLimits) -> Generator[float, None, set[str]]:
-        """The threads of which something may go."""
-        found: set[str] = set()
-        after = 0
-        while True:
-            began = monotonic()
-            with self._session(write=False) as session:
-                page = namespaces_after(session, after, NAMESPACES_AT_ONCE)
-            found.update(
-                each.thread_id
-                for each in page
-                # A nested graph's history may go with the checkpoint around it.
-                if each.size > limits.least_kept or NS_END in each.checkpoint_ns
-            )
-            if len(page) < NAMESPACES_AT_ONCE:
-                return found
-            after = page[-1].id
-            yield self._seconds_for_others(monotonic() - began)
-
-    def _prune_some(self, waiting: deque[str], limits: RetentionLimits) -> list[DamagedError]:
-        """Prune the next threads in one transaction, until its time is over. If one is damaged,
-        each in a transaction of its own: it stops no other."""
-        some: list[str] = []
-        deadline = monotonic() + STEP_SECONDS
-        try:
-            with self._session(write=True) as session:
-                # At least one, or a slow database would never get anywhere.
-                while waiting and (not some or monotonic() < deadline):
-                    some.append(waiting.popleft())
-                    self._prune_thread(session, some[-1], limits)
-            return []
-        except DamagedError:
-            damaged = []
-        for thread_id in some:
-            try:
-                with self._session(write=True) as session:
-                    self._prune_thread(session, thread_id, limits)
-            except DamagedError as error:
-                damaged.append(error)
-        return damaged
-
-    def _seconds_for_others(self, seconds: float) -> float:
-        """How long to let others work after so many seconds in which they had to wait."""
-        return 0.0
-
-    def _prune_thread(self, session: SqlSession, thread_id: str, limits: RetentionLimits) -> None:
-        kept: dict[str, Collection[str]] = {}
-        namespaces = lock_namespaces(session, thread_id)
-        # Outer graphs first: what stays of a nested one depends on what stays around it.
-        for namespace in sorted(namespaces, key=lambda each: len(each.checkpoint_ns)):
-            name = namespace.checkpoint_ns
-            choose = choose_by_limits(limits, kept, name, self.serde.loads)
-            self._keep_only(session, namespace, choose)
 
     def copy_thread(self, source: str, target: str) -> None:
         """Copy a thread whole: all namespaces, checkpoints with their ids and order, and writes.
@@ -444,7 +320,3 @@ class SqlSaver(SqlReader):
                 copy = self._lock_namespace(session, to)
                 pairs.append((each.key(self._integrity), each.id, to, copy.id))
             copy_namespaces(session, pairs)
-
-    def _keep_only(self, session: SqlSession, namespace: NamespaceRow, choose: Choose) -> None:
-        keep_only(session, namespace.key(self._integrity), namespace.id, choose)
-        self._outdate_state(namespace.thread_id, namespace.checkpoint_ns)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Union
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Union
 from urllib.parse import quote
 
 from ..errors import StorageError
@@ -46,6 +46,7 @@ _LOG = "PRAGMA wal_autocheckpoint=4000"
 """Pages of the log (16 MB) before it is written into the file: the same pages change again and
 again."""
 _FILE = "SELECT file FROM pragma_database_list WHERE name = 'main'"
+_HAS_COLUMN = "SELECT 1 FROM pragma_table_info(?) WHERE name = ?"
 _SYNCHRONOUS = {
     "off": "PRAGMA synchronous=OFF",
     "normal": "PRAGMA synchronous=NORMAL",
@@ -54,12 +55,20 @@ _SYNCHRONOUS = {
 }
 
 
+class Column(NamedTuple):
+    """A column that a table has got since it was first made, and the statement that adds it."""
+
+    table: str
+    name: str
+    statement: str
+
+
 class Database:
     """A connection with its tables made. Not locked: its owner lets one thread at a time use it.
 
     Args:
         target: what to open; a connection is used as it is, and left open by `close`.
-        schema: the statements that make the tables, if they are not there.
+        schema: the statements that make the tables, if they are not there, and further columns.
         synchronous: by name; None leaves it as it is.
         timeout: seconds to wait for another writer.
         advice: for the user, when the database has refused something.
@@ -76,7 +85,7 @@ class Database:
     def __init__(
         self,
         target: Target,
-        schema: Sequence[str],
+        schema: Sequence[str | Column],
         synchronous: Synchronous | None = None,
         timeout: float = BUSY_SECONDS,
         advice: str = "",
@@ -131,7 +140,7 @@ class Database:
             raise open_error(name, error) from error
 
     def _prepare_patiently(
-        self, schema: Sequence[str], synchronous: Synchronous | None, timeout: float
+        self, schema: Sequence[str | Column], synchronous: Synchronous | None, timeout: float
     ) -> None:
         """Prepare; while others do so or write, try again: SQLite does not wait by itself where it
         would have to turn a read lock into a write lock, as on the way to WAL."""
@@ -145,14 +154,17 @@ class Database:
                     raise
             time.sleep(AGAIN)
 
-    def _prepare(self, schema: Sequence[str], synchronous: Synchronous | None) -> None:
+    def _prepare(self, schema: Sequence[str | Column], synchronous: Synchronous | None) -> None:
         self.execute(_WAL).close()
         self.execute(_LOG).close()
         if synchronous is not None:
             self.execute(_SYNCHRONOUS[synchronous]).close()
         with self.transaction(write=True):
-            for statement in schema:
-                self.execute(statement)
+            for part in schema:
+                if isinstance(part, str):
+                    self.execute(part)
+                elif not self.execute(_HAS_COLUMN, (part.table, part.name)).fetchall():
+                    self.execute(part.statement)
 
     def _watch(self) -> None:
         """Know the files from now on by more than their names."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from .sqlite_database import Column
+
 # `seq` orders all checkpoints of the file. A value belongs to the checkpoint that wrote it
 # (`owner`), and stays as long as any checkpoint builds on it. `link` and `base` are what a row is a
 # change to; NULL where it is whole.
@@ -53,6 +55,18 @@ SCHEMA = (
     )
     """,
     "CREATE INDEX IF NOT EXISTS writes_by_checkpoint ON writes (space, checkpoint_id)",
+    # The head up to which the labels of a namespace are in the index; see `label_index`. A version
+    # that knows no labels moves the head and leaves this behind.
+    Column("spaces", "labelled", "ALTER TABLE spaces ADD COLUMN labelled INTEGER"),
+    "CREATE INDEX IF NOT EXISTS spaces_unlabelled ON spaces (id) WHERE labelled IS NOT head",
+    """
+    CREATE TABLE IF NOT EXISTS labels (
+        label INTEGER NOT NULL,
+        space INTEGER NOT NULL
+    )
+    """,
+    "CREATE UNIQUE INDEX IF NOT EXISTS labels_by_label ON labels (label, space)",
+    "CREATE INDEX IF NOT EXISTS labels_by_space ON labels (space)",
 )
 SPACE = "SELECT id, thread_id, checkpoint_ns, head, head_id, stamp, size FROM spaces"
 ROW = "SELECT space, seq, checkpoint_id, parent_id, link, run_id, body FROM checkpoints"
@@ -62,11 +76,23 @@ STATEMENTS = {
     "namespaces": f"{SPACE} WHERE thread_id = ? ORDER BY id",
     "lock_namespaces": f"{SPACE} WHERE thread_id = ? ORDER BY id",
     "all_namespaces": f"{SPACE} ORDER BY id",
-    "threads": "SELECT thread_id, checkpoint_ns FROM spaces ORDER BY head DESC, id",
+    "threads": "SELECT thread_id, checkpoint_ns FROM spaces ORDER BY head DESC, id LIMIT ?",
+    "namespaces_of": f"{SPACE} WHERE id IN (SELECT value FROM json_each(?))",
+    "labelled": "SELECT space FROM labels WHERE label IN (?, ?) LIMIT ?",
+    "unlabelled": f"{SPACE} WHERE labelled IS NOT head AND id > ? ORDER BY id LIMIT ?",
+    "set_labelled": "UPDATE spaces SET labelled = head WHERE id = ? AND head = ?",
+    "unset_labelled": "UPDATE spaces SET labelled = -1 WHERE id = ?",
+    "add_labels": "INSERT OR IGNORE INTO labels (space, label) SELECT ?, value FROM json_each(?)",
+    "has_labels": "SELECT 1 FROM labels WHERE space = ? LIMIT 1",
+    "keep_labels": (
+        "DELETE FROM labels WHERE space = ? AND label NOT IN (SELECT value FROM json_each(?))"
+    ),
+    "forget_labels": "DELETE FROM labels WHERE space = ?",
     "namespaces_after": f"{SPACE} WHERE id > ? ORDER BY id LIMIT ?",
     "add_namespace": "INSERT OR IGNORE INTO spaces (thread_id, checkpoint_ns) VALUES (?, ?)",
     "set_head": """
-        UPDATE spaces SET head = ?, head_id = ?, stamp = ?,
+        UPDATE spaces SET head = ?1, head_id = ?, stamp = ?,
+            labelled = CASE WHEN labelled IS head THEN ?1 END,
             size = (SELECT count(*) FROM checkpoints WHERE space = spaces.id)
         WHERE id = ?
     """,
@@ -76,7 +102,9 @@ STATEMENTS = {
         "WHERE id = ?"
     ),
     "move_head": """
-        UPDATE spaces SET head = ?, head_id = ?, stamp = 0, size = size + 1 WHERE id = ?
+        UPDATE spaces SET head = ?1, head_id = ?, stamp = 0, size = size + 1,
+            labelled = CASE WHEN labelled IS head THEN ?1 END
+        WHERE id = ?
             AND head_id = ? AND stamp = ?
     """,
     "drop_namespace": "DELETE FROM spaces WHERE id = ?",

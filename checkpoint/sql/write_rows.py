@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..labels import UNLABELLED, has_new_labels, labels_of
 from ..records import Commit, TaskWrites, check_names
 from ..serde import Blob
 from ..serde.delta import (
@@ -51,6 +52,7 @@ class CommitRows:
         long_values: (channel, base, data) of the value rows.
         writes: what the parent's tasks wrote, as a row's bytes, if it is long; else None.
         values: the new values, for `apply_commit`.
+        labels: those of its metadata that the namespace may not have yet.
     """
 
     checkpoint_id: str
@@ -61,15 +63,22 @@ class CommitRows:
     long_values: list[tuple[str, int | None, bytes]]
     writes: bytes | None
     values: dict[str, ChannelValue | None]
+    labels: list[int]
 
 
-def build_rows(state: MaterializedState, commit: Commit, metadata: Blob) -> CommitRows:
+def build_rows(
+    state: MaterializedState,
+    commit: Commit,
+    metadata: Blob,
+    loads: Callable[[Blob], Any] | None,
+) -> CommitRows:
     """The rows of a commit.
 
     Args:
         state: of its parent. An empty one if there is none, and then the commit must hold
             everything.
         metadata: encoded.
+        loads: decodes it, so that labels tell of what is stored; None for a saver that keeps none.
     """
     key = state.key
     complete = state.distance < 0 or state.distance + 1 >= KEYFRAME
@@ -94,6 +103,13 @@ def build_rows(state: MaterializedState, commit: Commit, metadata: Blob) -> Comm
     body = CheckpointBody(
         commit.ts, commit.v, metadata, revision, commit.updated, shown, versions, seen
     )
+    labels: list[int] = []
+    if (
+        loads is not None
+        and not commit.metadata.keys() <= UNLABELLED  # of most there is nothing to label
+        and has_new_labels(commit.metadata, state.metadata)
+    ):
+        labels = sorted(labels_of(loads(metadata)))
     run_id = commit.metadata.get("run_id")
     if run_id is not None:
         check_names(run_id)
@@ -106,6 +122,7 @@ def build_rows(state: MaterializedState, commit: Commit, metadata: Blob) -> Comm
         long_values,
         writes,
         values,
+        labels,
     )
 
 
@@ -122,6 +139,7 @@ def apply_commit(
             state.values[name] = value
     state.versions.update(commit.versions)
     state.seen.update(commit.seen)
+    state.metadata = commit.metadata
     state.seq, state.id, state.revision = seq, commit.id, 1 if commit.carried else 0
     state.distance = 0 if rows.link is None else state.distance + 1
     return state

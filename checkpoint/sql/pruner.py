@@ -1,0 +1,155 @@
+"""How savers on SQL databases forget old checkpoints: in short transactions, so that others work in
+between."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Collection, Generator, Iterator
+from datetime import timedelta
+from time import monotonic
+
+from ..errors import DamagedError
+from ..records import NS_END
+from ..retention import RetentionLimits, check_several
+from .pruning import Choose, choose_by_limits, keep_only
+from .queries import SqlSession, lock_namespaces, namespaces_after
+from .reader import SqlReader
+from .rows import NamespaceRow
+
+STEP_SECONDS = 0.005
+"""How long a transaction of `prune` goes on to take further threads."""
+
+NAMESPACES_AT_ONCE = 1000
+"""How many namespaces are read at once to find those that can be pruned."""
+
+
+class SqlPruner(SqlReader):
+    """The calls that forget checkpoints by rules."""
+
+    def delete_for_runs(self, run_ids: Collection[str]) -> None:
+        """Forget the checkpoints of these runs, with their writes; see
+        `BaseCheckpointSaver.delete_for_runs`."""
+        runs = check_several(run_ids, "run_ids")
+        with self._session(write=True) as session:
+            for (thread_id,) in session.rows("threads_of_runs", sorted(runs)):
+                for namespace in lock_namespaces(session, thread_id):
+                    self._keep_only(
+                        session,
+                        namespace,
+                        lambda rows: [
+                            row.checkpoint_id for row, _ in rows if row.run_id not in runs
+                        ],
+                    )
+
+    def prune(
+        self,
+        thread_ids: Collection[str] | None = None,
+        *,
+        keep_last: int | None = None,
+        older_than: timedelta | None = None,
+    ) -> None:
+        """Forget old checkpoints, with their writes; see `BaseCheckpointSaver.prune`.
+
+        Each thread is pruned whole or not at all, a few of them in each transaction: others work in
+        between.
+        """
+        for seconds in self._prune_in_steps(thread_ids, RetentionLimits(keep_last, older_than)):
+            time.sleep(seconds)
+
+    async def aprune(
+        self,
+        thread_ids: Collection[str] | None = None,
+        *,
+        keep_last: int | None = None,
+        older_than: timedelta | None = None,
+    ) -> None:
+        """`prune` for coroutines."""
+        if type(self).prune is not SqlPruner.prune:  # what a subclass overrides is called
+            await super().aprune(thread_ids, keep_last=keep_last, older_than=older_than)
+            return
+        import asyncio  # deferred: whoever awaits this has it already
+
+        steps = self._prune_in_steps(thread_ids, RetentionLimits(keep_last, older_than))
+        while (seconds := await self._acall(next, steps, None)) is not None:
+            await asyncio.sleep(seconds)
+
+    def _prune_in_steps(
+        self, thread_ids: Collection[str] | None, limits: RetentionLimits
+    ) -> Iterator[float]:
+        """Prunes as it is gone through. Each step is a short transaction; then so many seconds are
+        for others."""
+        waiting: deque[str]
+        if thread_ids is not None:
+            waiting = deque(sorted(check_several(thread_ids, "thread_ids")))
+        else:
+            waiting = deque(sorted((yield from self._find_prunable(limits))))
+        damaged: list[DamagedError] = []
+        while waiting:
+            began = monotonic()
+            damaged += self._prune_some(waiting, limits)
+            if waiting:
+                yield self._seconds_for_others(monotonic() - began)
+        if damaged:
+            for other in damaged[1:]:
+                damaged[0].add_note(f"also damaged: {other}")
+            raise damaged[0]
+
+    def _find_prunable(self, limits: RetentionLimits) -> Generator[float, None, set[str]]:
+        """The threads of which something may go."""
+        found: set[str] = set()
+        after = 0
+        while True:
+            began = monotonic()
+            with self._session(write=False) as session:
+                page = namespaces_after(session, after, NAMESPACES_AT_ONCE)
+            found.update(
+                each.thread_id
+                for each in page
+                # A nested graph's history may go with the checkpoint around it.
+                if each.size > limits.least_kept or NS_END in each.checkpoint_ns
+            )
+            if len(page) < NAMESPACES_AT_ONCE:
+                return found
+            after = page[-1].id
+            yield self._seconds_for_others(monotonic() - began)
+
+    def _prune_some(self, waiting: deque[str], limits: RetentionLimits) -> list[DamagedError]:
+        """Prune the next threads in one transaction, until its time is over. If one is damaged,
+        each in a transaction of its own: it stops no other."""
+        some: list[str] = []
+        deadline = monotonic() + STEP_SECONDS
+        try:
+            with self._session(write=True) as session:
+                # At least one, or a slow database would never get anywhere.
+                while waiting and (not some or monotonic() < deadline):
+                    some.append(waiting.popleft())
+                    self._prune_thread(session, some[-1], limits)
+            return []
+        except DamagedError:
+            damaged = []
+        for thread_id in some:
+            try:
+                with self._session(write=True) as session:
+                    self._prune_thread(session, thread_id, limits)
+            except DamagedError as error:
+                damaged.append(error)
+        return damaged
+
+    def _seconds_for_others(self, seconds: float) -> float:
+        """How long to let others work after so many seconds in which they had to wait."""
+        return 0.0
+
+    def _prune_thread(self, session: SqlSession, thread_id: str, limits: RetentionLimits) -> None:
+        kept: dict[str, Collection[str]] = {}
+        namespaces = lock_namespaces(session, thread_id)
+        # Outer graphs first: what stays of a nested one depends on what stays around it.
+        for namespace in sorted(namespaces, key=lambda each: len(each.checkpoint_ns)):
+            name = namespace.checkpoint_ns
+            choose = choose_by_limits(limits, kept, name, self.serde.loads)
+            self._keep_only(session, namespace, choose)
+
+    def _keep_only(self, session: SqlSession, namespace: NamespaceRow, choose: Choose) -> None:
+        key, loads = namespace.key(self._integrity), self._loads_for_labels
+        keep_only(session, key, namespace.id, choose, loads)
+        self._outdate_state(namespace.thread_id, namespace.checkpoint_ns)

@@ -1,0 +1,318 @@
+"""Threads are found by their metadata through an index: quick, never one too few, whatever version has written the
+file, whoever else writes to it, and whenever it is killed."""
+
+from __future__ import annotations
+
+import operator
+import shutil
+import sqlite3
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from random import Random
+from typing import Annotated, Any, TypedDict
+
+import pytest
+
+from stategraph import END, START, CompiledStateGraph, StateGraph
+from stategraph.checkpoint import InMemorySaver, Retention
+from stategraph.checkpoint.encryption import Encryption
+from stategraph.checkpoint.errors import DamagedError
+from stategraph.checkpoint.labels import label_choices, labels_of
+from stategraph.checkpoint.sqlite import SqliteSaver
+
+RELEASES = sorted((Path(__file__).parent / "releases").glob("threads-*.db"))
+
+
+class State(TypedDict):
+    items: Annotated[list[int], operator.add]
+
+
+def graph(saver: Any) -> CompiledStateGraph:
+    builder = StateGraph(State).add_node("a", lambda state: {"items": [1]}).add_node("b", lambda state: {"items": [2]})
+    return builder.add_edge(START, "a").add_edge("a", "b").add_edge("b", END).compile(checkpointer=saver)
+
+
+def on(thread: str, **metadata: Any) -> Any:
+    return {"configurable": {"thread_id": thread}, "metadata": metadata}
+
+
+def places(found: Any) -> list[tuple[str, str]]:
+    return [(each.config["configurable"]["thread_id"], each.checkpoint["id"]) for each in found]
+
+
+def scan(saver: Any, wanted: dict[str, Any]) -> list[tuple[str, str]]:
+    """What a search that looks at each checkpoint finds."""
+    gone = object()
+    return places(
+        each for each in saver.list(None) if all(each.metadata.get(key, gone) == value for key, value in wanted.items())
+    )
+
+
+def search(saver: Any, wanted: dict[str, Any]) -> list[tuple[str, str]]:
+    return places(saver.list(None, filter=wanted))
+
+
+def fill(saver: Any, threads: int = 20) -> None:
+    app = graph(saver)
+    for number in range(threads):
+        app.invoke({"items": [number]}, on(f"{number}", user=f"user {number % 7}", number=number))
+
+
+def make_old(file: Path) -> None:
+    """As the version before the index has left it."""
+    with sqlite3.connect(file) as raw:
+        raw.execute("DROP INDEX spaces_unlabelled")
+        raw.execute("ALTER TABLE spaces DROP COLUMN labelled")
+        raw.execute("DROP TABLE labels")
+    raw.close()
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    """A file of 20 threads without an index."""
+    file = tmp_path / "old.db"
+    with SqliteSaver.from_conn_string(str(file), synchronous="off") as saver:
+        fill(saver)
+    make_old(file)
+    return file
+
+
+def statements(saver: SqliteSaver, call: Any) -> list[str]:
+    texts: list[str] = []
+    saver._database.connection.set_trace_callback(texts.append)
+    try:
+        call()
+    finally:
+        saver._database.connection.set_trace_callback(None)
+    return texts
+
+
+# -- labels --------------------------------------------------------------------------------------------------------
+
+
+class Text(str):
+    """Equal to a text, and none."""
+
+
+EQUAL: list[tuple[Any, Any]] = [
+    (1, 1.0), (1, True), (0, -0.0), (0, False), (2**70, float(2**70)), ("a", "a"), (None, None), (1.5, 1.5),
+    ({"a": 1}, {"a": 1.0}), ([1], [True]), (Text("a"), "a"), ("a", Text("a")), (float("inf"), float("inf")),
+    ("\ud800", "\ud800"), ((1,), (1,)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("stored", "wanted"), EQUAL, ids=repr)
+def test_what_is_equal_is_found(stored: Any, wanted: Any) -> None:
+    assert stored == wanted
+    labels = labels_of({"key": stored, "step": 3})
+    assert len(labels) == 1
+    assert all(labels & set(choice) for choice in label_choices({"key": wanted, "step": 3}))
+
+
+@pytest.mark.parametrize(("stored", "wanted"), [(1, "1"), (1, 2), (1, 1.5), (None, 0), ("a", "A"), ("x", None), (1, [])])
+def test_of_what_differs_most_is_not_looked_at(stored: Any, wanted: Any) -> None:
+    assert not any(labels_of({"key": stored}) & set(choice) for choice in label_choices({"key": wanted}))
+    assert not any(labels_of({"other": wanted}) & set(choice) for choice in label_choices({"key": wanted}))
+
+
+# -- what is found -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("saver_type", ["memory", "sqlite"])
+def test_a_search_is_as_good_as_a_scan_whatever_was_done(saver_type: str, tmp_path: Path) -> None:
+    """Runs, edits, copies, prunes, deletions in a random order."""
+    random = Random(7)
+    values = ["ann", "bob", 1, True, 1.5, "1"]
+    saver: Any = InMemorySaver() if saver_type == "memory" else SqliteSaver(tmp_path / "t.db", synchronous="off")
+    app = graph(saver)
+    for _ in range(150):
+        thread = f"{random.randrange(8)}"
+        match random.randrange(9):
+            case 0:
+                saver.delete_thread(thread)
+            case 1:
+                saver.prune([thread], keep_last=random.randrange(4))
+            case 2:
+                if app.get_state(on(thread)).values and not app.get_state(on("copy")).values:
+                    saver.copy_thread(thread, "copy")
+            case 3:
+                saver.delete_for_runs([f"run {random.randrange(9)}"])
+            case 4:
+                if app.get_state(on(thread)).values:
+                    app.update_state(on(thread, user=random.choice(values)), {"items": [3]}, as_node="b")
+            case _:
+                metadata = {key: random.choice(values) for key in random.sample(["user", "team"], random.randrange(3))}
+                app.invoke({"items": [0]}, {**on(thread, **metadata), "run_id": f"run {random.randrange(9)}"})
+        for wanted in ({"user": random.choice(values)}, {"user": random.choice(values), "team": random.choice(values)}):
+            assert search(saver, wanted) == scan(saver, wanted)
+    saver.close() if saver_type == "sqlite" else None
+
+
+def test_what_is_found_takes_few_rows_however_many_threads_there_are(tmp_path: Path) -> None:
+    """PERFORMANCE P33: the namespaces without labels, those with the wanted ones, their rows; no scan."""
+    with SqliteSaver.from_conn_string(str(tmp_path / "t.db"), synchronous="off") as saver:
+        fill(saver, 300)
+        texts = statements(saver, lambda: search(saver, {"number": 150}))
+        plans = [saver._database.execute(f"EXPLAIN QUERY PLAN {text}").fetchall() for text in texts if "SELECT" in text]
+        scans = [step for plan in plans for *_, step in plan if step.startswith("SCAN") and "json_each" not in step]
+        assert len(search(saver, {"number": 150})) == 4 and not scans
+        assert len(texts) <= 20
+
+
+def test_a_superstep_writes_labels_only_when_its_metadata_changes(tmp_path: Path) -> None:
+    with SqliteSaver.from_conn_string(str(tmp_path / "t.db"), synchronous="off") as saver:
+        app, config = graph(saver), on("t", user="ann", number=3)
+        first = statements(saver, lambda: app.invoke({"items": []}, config))
+        again = statements(saver, lambda: app.invoke({"items": []}, config))
+        other = statements(saver, lambda: app.invoke({"items": []}, on("t", user="bob", number=3)))
+        count = [sum("INTO labels" in text for text in texts) for texts in (first, again, other)]
+        assert count == [1, 0, 1]
+
+
+def test_labels_that_nobody_has_any_more_are_dropped(tmp_path: Path) -> None:
+    """Each run has an id of its own: with a retention the index does not grow for ever."""
+    memory = InMemorySaver(retention=Retention(keep_last=2))
+    with SqliteSaver.from_conn_string(str(tmp_path / "t.db"), retention=Retention(keep_last=2)) as saver:
+        for each in (memory, saver):
+            app = graph(each)
+            for number in range(80):
+                app.invoke({"items": []}, on("t", request=number))
+        ((count,),) = saver._database.execute("SELECT count(*) FROM labels").fetchall()
+        assert count <= 20 and len(memory._labels._places) <= 20
+        for each in (memory, saver):
+            each.delete_thread("t")
+        assert saver._database.execute("SELECT count(*) FROM labels").fetchall() == [(0,)]
+        assert not memory._labels._places
+
+
+def test_what_is_encrypted_has_no_labels(tmp_path: Path) -> None:
+    """They would tell who has the same metadata."""
+    with SqliteSaver.from_conn_string(str(tmp_path / "t.db"), integrity=Encryption(bytes(32))) as saver:
+        fill(saver, 5)
+        assert search(saver, {"number": 3}) == scan(saver, {"number": 3}) != []
+        assert saver._database.execute("SELECT count(*) FROM labels").fetchall() == [(0,)]
+
+
+# -- files of the version before -----------------------------------------------------------------------------------
+
+
+def test_a_file_without_labels_is_searched_and_then_has_them(old: Path) -> None:
+    with SqliteSaver.from_conn_string(str(old)) as saver:
+        wanted = {"user": "user 3"}
+        expected = scan(saver, wanted)
+        before = statements(saver, lambda: search(saver, wanted))
+        after = statements(saver, lambda: search(saver, wanted))
+        assert search(saver, wanted) == expected and len({thread for thread, _ in expected}) == 3
+        assert any("INTO labels" in text for text in before) and not any("INTO labels" in text for text in after)
+
+
+@pytest.mark.parametrize("kept", RELEASES, ids=lambda file: file.stem)
+def test_a_released_file_is_searched(kept: Path, tmp_path: Path) -> None:
+    shutil.copy(kept, tmp_path / "t.db")
+    with SqliteSaver.from_conn_string(str(tmp_path / "t.db")) as saver:
+        graph(saver).invoke({"items": []}, on("new", user="ann"))
+        assert {thread for thread, _ in search(saver, {"user": "ann"})} == {"new"}
+        assert search(saver, {"user": "nobody"}) == []
+        assert saver._database.execute("SELECT * FROM spaces WHERE labelled IS NOT head").fetchall() == []
+
+
+def test_a_file_without_labels_that_may_only_be_read_is_searched(old: Path) -> None:
+    before = old.read_bytes()
+    with SqliteSaver.from_conn_string(str(old), read_only=True) as saver:
+        assert search(saver, {"user": "user 3"}) == scan(saver, {"user": "user 3"}) != []
+    assert old.read_bytes() == before
+
+
+def test_a_version_without_labels_may_go_on_writing(old: Path) -> None:
+    """It moves heads and leaves the mark behind: what it has added is labelled by the next search."""
+    with SqliteSaver.from_conn_string(str(old)) as saver:
+        search(saver, {"user": "user 3"})
+        marks = saver._database.execute("SELECT labelled, id FROM spaces").fetchall()
+        labels = saver._database.execute("SELECT label, space FROM labels").fetchall()
+        graph(saver).invoke({"items": []}, on("3", user="eve"))
+        graph(saver).invoke({"items": []}, on("made", user="eve"))
+        saver._database.connection.executemany("UPDATE spaces SET labelled = ? WHERE id = ?", marks)
+        saver._database.execute("UPDATE spaces SET labelled = NULL WHERE thread_id = 'made'")
+        saver._database.execute("DELETE FROM labels")
+        saver._database.connection.executemany("INSERT INTO labels VALUES (?, ?)", labels)
+        assert {thread for thread, _ in search(saver, {"user": "eve"})} == {"3", "made"}
+        assert search(saver, {"user": "eve"}) == scan(saver, {"user": "eve"})
+
+
+def test_a_damaged_thread_is_told_and_hides_no_other(old: Path) -> None:
+    with SqliteSaver.from_conn_string(str(old)) as saver:
+        saver._database.execute(
+            "UPDATE checkpoints SET body = x'00' WHERE space = (SELECT id FROM spaces WHERE thread_id = '5')"
+        )
+        for _ in range(2):
+            found = saver.list(None, filter={"user": "user 3"})
+            with pytest.raises(DamagedError, match="thread '5'"):
+                list(found)
+        saver.delete_thread("5")
+        assert search(saver, {"user": "user 3"}) == scan(saver, {"user": "user 3"}) != []
+
+
+def test_a_file_that_others_write_to_is_searched(old: Path) -> None:
+    """Who cannot write looks at the namespaces without labels instead."""
+    with SqliteSaver.from_conn_string(str(old), timeout=0.0) as saver, sqlite3.connect(old) as other:
+        other.execute("BEGIN IMMEDIATE")
+        assert search(saver, {"user": "user 3"}) == scan(saver, {"user": "user 3"}) != []
+        other.execute("ROLLBACK")
+    other.close()
+
+
+KILLED = """
+    import os, signal, sys
+    from stategraph.checkpoint.sql.sqlite_database import Database
+    from stategraph.checkpoint.sqlite import SqliteSaver, _SqliteSession
+
+    where, count = sys.argv[2], int(sys.argv[3])
+
+    def die(text):
+        global count
+        count -= where in text
+        if count == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def connected(self, *args):
+        connection = connect(self, *args)
+        connection.set_trace_callback(die)
+        return connection
+
+    connect, Database._connect = Database._connect, connected
+    with SqliteSaver.from_conn_string(sys.argv[1]) as saver:
+        list(saver.list(None, filter={"user": "user 3"}))
+"""
+STOPS = [("ALTER", 1), ("spaces_unlabelled", 1), ("INTO labels", 1), ("INTO labels", 15), ("SET labelled", 1), ("COMMIT", 1), ("COMMIT", 2)]
+
+
+@pytest.mark.parametrize(("where", "count"), STOPS)
+def test_a_migration_that_is_killed_is_made_by_the_next(old: Path, where: str, count: int) -> None:
+    code = [sys.executable, "-P", "-c", textwrap.dedent(KILLED), str(old), where, str(count)]
+    assert subprocess.run(code, timeout=60).returncode == -9
+    with SqliteSaver.from_conn_string(str(old)) as saver:
+        for user in range(7):
+            assert search(saver, {"user": f"user {user}"}) == scan(saver, {"user": f"user {user}"}) != []
+
+
+MIGRATES = """
+    import sys
+    from stategraph.checkpoint.sqlite import SqliteSaver
+
+    sys.stdin.readline()
+    with SqliteSaver.from_conn_string(sys.argv[1]) as saver:
+        found = saver.list(None, filter={"user": "user 3"})
+        print(sorted({each.config["configurable"]["thread_id"] for each in found}))
+"""
+
+
+def test_processes_that_migrate_at_once_find_the_same(old: Path) -> None:
+    code = [sys.executable, "-P", "-c", textwrap.dedent(MIGRATES), str(old)]
+    started = [subprocess.Popen(code, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    for each in started:
+        assert each.stdin is not None
+        each.stdin.write("\n")
+        each.stdin.flush()
+    assert [each.communicate(timeout=60)[0].strip() for each in started] == ["['10', '17', '3']"] * 3
