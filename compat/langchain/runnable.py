@@ -13,6 +13,7 @@ from pydantic import create_model
 from ...pregel.program.program import Program
 from ...pregel.run.config import COORDINATES
 from ...pregel.runtime import RUNNING
+from .drawing import GraphDrawing, draw
 
 _INHERITED = ("tags", "metadata", "configurable", "max_concurrency")
 _RESERVED = "__pregel_"
@@ -23,16 +24,22 @@ class RunnableGraph(Runnable[Any, Any]):
 
     program: Program
     spec: Any
+    context_schema: Any
 
     @property
     def InputType(self) -> Any:  # the name is LangChain's
-        """The input schema; Any if the graph names none."""
-        return Any if self.spec is None else self.spec.input_schema
+        """The input schema; the type of the input if that is one value."""
+        return self._type(self.program.inputs, "input_schema")
 
     @property
     def OutputType(self) -> Any:
-        """The output schema; Any if the graph names none."""
-        return Any if self.spec is None else self.spec.output_schema
+        """The output schema; the type of the output if that is one value."""
+        return self._type(self.program.outputs, "output_schema")
+
+    def _type(self, keys: Any, schema: str) -> Any:
+        if self.spec is not None:
+            return getattr(self.spec, schema)
+        return self.program.channels[keys].ValueType if isinstance(keys, str) else Any
 
     def get_output_schema(self, config: Any = None) -> Any:
         """A model of what `invoke` returns; any of its keys may be missing."""
@@ -41,6 +48,15 @@ class RunnableGraph(Runnable[Any, Any]):
             return super().get_output_schema(config)
         fields: Any = {key: (channels[key].ValueType, None) for key in outputs}
         return create_model(self.get_name("Output"), **fields)
+
+    def config_schema(self, *, include: Any = None) -> Any:
+        """A model of the config; `configurable` has the keys of the context schema."""
+        found = super().config_schema(include=include)
+        if self.context_schema is None:
+            return found
+        fields: Any = {"configurable": (self.context_schema, None)}
+        fields |= {name: (field.annotation, field) for name, field in found.model_fields.items()}
+        return create_model(found.__name__, **fields)
 
 
 class RunnableParts:
@@ -52,9 +68,22 @@ class RunnableParts:
         return super()._run(input, inherit_config(config), call)  # type: ignore[misc]
 
     def get_name(self, suffix: str | None = None, *, name: str | None = None) -> str:
-        """The graph's name, or the one given, with a suffix."""
-        found = name or self.name
-        return found if not suffix else f"{found}{suffix}"
+        """The graph's name, or the one given, with a suffix in LangChain's spelling."""
+        return Runnable.get_name(self, suffix, name=name)  # type: ignore[arg-type]
+
+    def get_graph(self, config: Any = None, *, xray: bool | int = False) -> GraphDrawing:
+        """A drawing of the graph as LangChain's `Graph`, so that chains can be drawn.
+
+        Args:
+            config: ignored; the drawing is the same for all.
+            xray: whether graphs inside nodes are drawn: True for all, a number for that many
+                levels.
+        """
+        return draw(self, xray)
+
+    async def aget_graph(self, config: Any = None, *, xray: bool | int = False) -> GraphDrawing:
+        """`get_graph` for coroutines."""
+        return self.get_graph(config, xray=xray)
 
 
 def as_runnable(graph: Any) -> Any:

@@ -71,6 +71,11 @@ class PeerListener(Listener):
         name = getattr(router, "__name__", "<lambda>")
         return "RunnableCallable" if name == "<lambda>" else str(name)
 
+    def run_metadata(self) -> dict[str, Any]:
+        """The metadata of the whole run; that of a nested one says where it is."""
+        found = super().run_metadata()
+        return {**found, "checkpoint_ns": self.run.ns} if self.run.ns else found
+
     def extend_config(self, task: Task, config: Any) -> Any:
         """The config of a task with the peer's names, and with the parts of the run that programs
         look up in it."""
@@ -81,6 +86,8 @@ class PeerListener(Listener):
             key.replace(METADATA_PREFIX, PREFIX, 1) if key.startswith(METADATA_PREFIX) else key: v
             for key, v in config["metadata"].items()
         }
+        if task.run.ns:
+            metadata["checkpoint_ns"] = task.run.ns
         config["metadata"] = metadata
         if task.node.hidden:
             config["tags"] = [TAG_HIDDEN if tag == HIDDEN else tag for tag in config["tags"]]

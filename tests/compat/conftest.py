@@ -42,10 +42,25 @@ def start(program: str) -> dict[str, subprocess.Popen[str]]:
 
 
 @cache
+def run_natively(program: str) -> dict[str, list[str]]:
+    """The same for a program that can use the names of stategraph, too."""
+    env = {**os.environ, "NATIVE": "1", "PYTHONPATH": os.pathsep.join([str(ROOT / ".types"), str(PROGRAMS)])}
+    command = [sys.executable, str(PROGRAMS / program)]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return read_cases(done.stdout)
+
+
+@cache
 def run_by(engine: str, program: str) -> dict[str, list[str]]:
     """What each case of a program has printed, by its name."""
     process = start(program)[engine]
     output, errors = process.communicate(timeout=300)
     assert process.returncode == 0, errors[-3000:]
+    return read_cases(output)
+
+
+def read_cases(output: str) -> dict[str, list[str]]:
+    """What each case has printed, without ids."""
     cases: dict[str, list[str]] = json.loads(output.splitlines()[-1])
     return {name: [IDS.sub("ID", line) for line in lines] for name, lines in cases.items()}

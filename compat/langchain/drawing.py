@@ -1,4 +1,4 @@
-"""A graph's drawing as the peer's programs use it: LangChain's `Graph`, with pictures of ours."""
+"""A graph's drawing as LangChain's `Graph`, with pictures of ours."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from typing import Any
 
 from langchain_core.runnables.graph import Edge, Graph, Node
 
+from ...pregel.app import Pregel
 from ...pregel.names import END
 
 
 class GraphDrawing(Graph):
     """LangChain's nodes, edges and Mermaid texts. Pictures are drawn right here by our own
-    renderers: nothing is sent over the network.
+    renderers: nothing is sent over the network. What LangChain's has not (`draw_svg`, ...) is that
+    of the native drawing.
 
     Args:
         native: the same drawing as graphs of ours return it.
@@ -21,6 +23,11 @@ class GraphDrawing(Graph):
     def __init__(self, native: Any) -> None:
         super().__init__()
         self.native = native
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "native":  # not set yet: a copy is being made
+            raise AttributeError(name)
+        return getattr(self.native, name)
 
     def draw_ascii(self) -> str:
         """The drawing as text."""
@@ -52,15 +59,14 @@ class GraphDrawing(Graph):
         return known
 
 
-def draw(app: Any, native: Any, xray: bool | int) -> GraphDrawing:
+def draw(app: Any, xray: bool | int) -> GraphDrawing:
     """The drawing of a compiled graph.
 
     Args:
-        native: makes the drawing that graphs of ours return, by `xray`.
         xray: show the graphs inside nodes: True for all, a number for so many levels.
     """
-    flat = native(False).model
-    drawing = GraphDrawing(native(xray))
+    flat: Any = Pregel.get_graph(app).model
+    drawing = GraphDrawing(Pregel.get_graph(app, xray=xray))
     for node in sorted(flat.nodes, key=lambda node: node.id == END):
         if node.kind not in ("join", "unknown"):
             name = node.id if node.kind in ("start", "end") else node.label
@@ -68,7 +74,7 @@ def draw(app: Any, native: Any, xray: bool | int) -> GraphDrawing:
     drawing.edges += _edges(flat)
     if xray:
         for name, inner in app.get_subgraphs():
-            _unfold(drawing, name, inner.get_graph(xray=xray if xray is True else xray - 1))
+            _unfold(drawing, name, draw(inner, xray if xray is True else xray - 1))
     return drawing
 
 
