@@ -69,7 +69,7 @@ class RunnableParts:
 
     def get_name(self, suffix: str | None = None, *, name: str | None = None) -> str:
         """The graph's name, or the one given, with a suffix in LangChain's spelling."""
-        return Runnable.get_name(self, suffix, name=name)  # type: ignore[arg-type]
+        return str(Runnable.get_name(self, suffix, name=name))
 
     def get_graph(self, config: Any = None, *, xray: bool | int = False) -> GraphDrawing:
         """A drawing of the graph as LangChain's `Graph`, so that chains can be drawn.
