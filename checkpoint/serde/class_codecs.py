@@ -14,7 +14,7 @@ from operator import attrgetter
 from types import BuiltinFunctionType, MemberDescriptorType
 from typing import Any
 
-from .codec import Codec
+from .codec import Codec, GetParts
 
 Coders = tuple[Callable[[Any], Any], Callable[[Any], Any]]
 """(encode, decode)"""
@@ -47,15 +47,27 @@ def make_codec(cls: type, key: str) -> Codec:
     return Codec(cls, encode, decode, "fields", key=key, parts=_parts_of(cls, maker))
 
 
-def _parts_of(cls: type, maker: object) -> Callable[[Any], tuple[Any, ...]] | None:
-    """What the bytes of an instance depend on: of a pydantic model, and of a dataclass that has no
+def _parts_of(cls: Any, maker: object) -> GetParts | None:
+    """What the bytes of instances depend on: of a pydantic model, and of a dataclass that has no
     slots."""
     slots = slots_of(cls)
     if maker is _pydantic and slots.keys() <= {*_PYDANTIC_SLOTS}:
-        return attrgetter("__dict__", *_PYDANTIC_SLOTS)
+        names = ["__dict__", "__pydantic_extra__"]
+        if getattr(cls, "__private_attributes__", None):
+            names.append("__pydantic_private__")
+        return _make_get_parts(names, ["__pydantic_fields_set__"])
     if maker is _dataclass and not slots:
-        return lambda value: (value.__dict__,)
+        return _make_get_parts(["__dict__"], [])
     return None
+
+
+def _make_get_parts(names: Iterable[str], names_of_sets: Iterable[str]) -> GetParts:
+    plain, sets = [*map(attrgetter, names)], [*map(attrgetter, names_of_sets)]
+
+    def get_parts(values: list[Any]) -> tuple[list[list[Any]], list[list[Any]]]:
+        return [[*map(get, values)] for get in plain], [[*map(get, values)] for get in sets]
+
+    return get_parts
 
 
 def is_storable(cls: type) -> bool:

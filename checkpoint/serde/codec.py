@@ -33,6 +33,11 @@ Style = Literal["value", "items", "elements", "pairs", "fields", "form"]
 """How the parts of an encoded value are called in an error's path."""
 
 
+GetParts = Callable[[list[Any]], tuple[list[list[Any]], list[list[Any]]]]
+"""Some instances → all first parts of them, all second ones, and so on; and the same of parts that
+are sets of text."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Codec:
     """The way of one type there and back.
@@ -43,8 +48,8 @@ class Codec:
         decode: the reverse. Gets whatever the bytes held and must raise if it does not fit.
         style: what the parts of the encoded form are to the user: items, elements of a set, pairs,
             fields, nothing of their own (a value), or a form that the user's encoder chose.
-        parts: value → the parts that its bytes depend on, as a tuple, quicker than `encode`; None
-            if that is not known.
+        parts: what the bytes of instances depend on, got quicker than by `encode`; None if that is
+            not known.
         error: an exception that is stored by its parts, as `error_codec` describes.
     """
 
@@ -55,7 +60,7 @@ class Codec:
     code: int = OBJECT
     key: str = ""
     error: bool = False
-    parts: Callable[[Any], tuple[Any, ...]] | None = None
+    parts: GetParts | None = None
 
 
 def key_of(cls: type) -> str:

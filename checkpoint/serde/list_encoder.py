@@ -7,21 +7,17 @@ of encoding it. The bytes are those that `Serializer.dumps` gives.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from .delta import Blob, GrownBlob, join_list, list_body, make_append
-from .frozen import FindCodec, freeze_items
+from .frozen import FindCodec, FrozenItems, copy_texts, equals_texts, freeze_items
 
 LEAST_ITEMS = 64
 """Shorter lists are encoded whole."""
 
 BLOCK = 256
 """The most items that are compared, and encoded again, together."""
-
-WHOLE = 2
-"""How often a list is encoded whole before it is frozen, which costs about as much: most calls
-store it no more often."""
 
 _SCALARS = frozenset((str, int, float, bool, bytes, type(None)))
 """Encoding these costs no more than comparing them."""
@@ -35,16 +31,20 @@ class ListEncoder:
         find_codec: how instances of a class are stored.
     """
 
-    __slots__ = ("_blocks", "_dumps", "_find_codec", "_form", "_last", "_patience", "_whole")
+    __slots__ = (
+        "_blocks", "_dumps", "_find_codec", "_form", "_freeze", "_last", "_patience", "_texts",
+        "_whole",
+    )  # fmt: skip
 
     def __init__(self, dumps: Callable[[Any], Blob], find_codec: FindCodec) -> None:
-        self._dumps = dumps
+        self._dumps = self._freeze = dumps
         self._find_codec = find_codec
         self._blocks: list[_Block] = []
+        self._texts: list[Any] | None = None  # of the items of all blocks
         self._form = ""
         self._last = b""  # the bytes of all blocks
-        self._whole = WHOLE  # how often to encode whole before it is tried in blocks
-        self._patience = WHOLE
+        self._whole = 0  # how often to encode whole before it is tried in blocks
+        self._patience = 1
 
     def dumps(self, value: list[Any]) -> Blob:
         """The list as bytes.
@@ -62,69 +62,96 @@ class ListEncoder:
                     blob = None
                 if blob is not None:
                     return blob
-        self._blocks = []
+                self._patience = self._whole = 2 * self._patience
+        self._blocks, self._texts = [], None
         return self._dumps(value)
 
     def _dumps_blocks(self, value: list[Any]) -> Blob | None:
         """The list as bytes; None if most of it has changed, so that comparing did not pay."""
-        blocks: list[_Block] = []
+        known, changed = bool(self._blocks), 0
+        if self._begins_with_texts(value):
+            added = value[len(self._texts or ()) :]
+            copies = copy_texts(added)
+            self._texts = None if copies is None else [*(self._texts or ()), *copies]
+        else:
+            # Not at the first time: many a list is stored only once. The copies are what is
+            # encoded: so nothing that another thread changes in between is in them alone.
+            self._texts = copies = copy_texts(value) if known else None
+            items = value if copies is None else copies
+            changed = self._renew_blocks(items)
+            if changed and 2 * changed >= len(self._blocks):
+                return None
+            added = items[sum([block.count for block in self._blocks]) :]
+        self._append(added)
+        count = sum([block.count for block in self._blocks])
+        payload = join_list(count, [block.payload for block in self._blocks])
+        old, self._last = self._last, payload
+        # Only then is the old payload a prefix, so that the delta is known without a comparison.
+        if changed or not known:
+            return self._form, payload
+        return GrownBlob(self._form, payload, old, make_append(old, payload))
+
+    def _begins_with_texts(self, value: list[Any]) -> bool:
+        """Whether the list begins with the texts of all blocks, as they were."""
+        texts = self._texts
+        if texts is None:
+            return False
+        count = len(texts)
+        texts[count:] = value[count:]  # to compare lists of one length without a copy
+        same = equals_texts(texts, value)
+        del texts[count:]
+        return same
+
+    def _renew_blocks(self, value: list[Any]) -> int:
+        """Encode the items of the blocks again that have changed; how many have."""
         at = changed = 0
+        blocks: list[_Block] = []
         for block in self._blocks:
             items = value[at : at + block.count]
             at += block.count
-            if not block.holds(items):
+            frozen = freeze_items(items, self._find_codec, self._freeze)
+            if frozen is None or frozen != block.frozen:
+                block = self._make_block(items, frozen)
                 changed += 1
-                block = self._make_block(items)
             blocks.append(block)
-        if changed and 2 * changed >= len(blocks):
-            self._patience = self._whole = 2 * self._patience
-            return None
-        # Only then is the old payload a prefix, so that the delta is known without a comparison.
-        grown = bool(blocks) and not changed
-        added = [self._make_block(value[at : at + BLOCK]) for at in range(at, len(value), BLOCK)]
-        for block in added:
+        self._blocks = blocks
+        return changed
+
+    def _append(self, added: list[Any]) -> None:
+        """Encode what stands behind the last block."""
+        blocks = self._blocks
+        for at in range(0, len(added), BLOCK):
+            items = added[at : at + BLOCK]
+            frozen = freeze_items(items, self._find_codec, self._freeze)
+            block = self._make_block(items, frozen)
             # A list that grows by a few items would else end as many small blocks.
             if blocks and blocks[-1].count + block.count <= BLOCK:
                 blocks[-1] = blocks[-1].join(block)
             else:
                 blocks.append(block)
-        count = sum(block.count for block in blocks)
-        payload = join_list(count, [block.payload for block in blocks])
-        old, self._last, self._blocks = self._last, payload, blocks
-        if not grown:
-            return self._form, payload
-        return GrownBlob(self._form, payload, old, make_append(old, payload))
 
-    def _make_block(self, items: list[Any]) -> _Block:
-        # Frozen first: what another thread changes in between is in the bytes, and is looked at
-        # once more the next time.
-        frozen = freeze_items(items, self._find_codec)
+    def _make_block(self, items: list[Any], frozen: FrozenItems | None) -> _Block:
+        # First: what another thread changes in between is in the bytes, and is looked at once more
+        # the next time.
+        if frozen is not None:
+            frozen.copy_sets()
         self._form, payload = self._dumps(items)
-        return _Block(frozen, [*map(type, items)], list_body(payload))
+        return _Block(len(items), frozen, list_body(payload))
 
 
 class _Block:
     """Some items in a row: frozen, and as bytes without their list."""
 
-    __slots__ = ("_frozen", "_types", "count", "payload")
+    __slots__ = ("count", "frozen", "payload")
 
-    def __init__(self, frozen: list[Any], types: list[type], payload: bytes) -> None:
-        self._frozen = frozen
-        self._types = types
-        self.count = len(frozen)
+    def __init__(self, count: int, frozen: FrozenItems | None, payload: bytes) -> None:
+        self.count = count
+        self.frozen = frozen
         self.payload = payload
-
-    def holds(self, items: Sequence[Any]) -> bool:
-        """Whether these items have these bytes."""
-        try:
-            return [*map(type, items)] == self._types and self._frozen == items
-        except Exception:  # some values cannot be compared, arrays for one
-            return False
 
     def join(self, other: _Block) -> _Block:
         """One block of both."""
-        return _Block(
-            self._frozen + other._frozen,
-            self._types + other._types,
-            self.payload + other.payload,
-        )
+        frozen = None
+        if self.frozen is not None and other.frozen is not None:
+            frozen = self.frozen + other.frozen
+        return _Block(self.count + other.count, frozen, self.payload + other.payload)
