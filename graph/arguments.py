@@ -168,6 +168,8 @@ def read_breakpoints(option: str, given: All | Sequence[str] | None) -> All | Se
 
 
 def _command_targets(hint: Any) -> list[str]:
+    if hint is None or hint is Any:
+        return []
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin is Command:
         return literals(args[0])

@@ -1,10 +1,11 @@
-"""What a builder declares, as frozen records that `validate`, `compile` and drawings read."""
+"""What a builder declares, as records that nobody changes and `validate`, `compile` and drawings read."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import cached_property
+from typing import Any, Final
 
 from ..pregel.names import DEFAULT_HANDLER, END, handler_name
 from ..pregel.program.callables import Body
@@ -15,17 +16,19 @@ from .branch import BranchSpec
 from .schema import Channel, Schema
 
 
-@dataclass(frozen=True, slots=True)
+# Its fields are Final, which type checkers hold. `frozen` would set each by a call, for every node
+# of a graph (benchmark P11).
+@dataclass(slots=True)
 class Policies:
     """What happens when a node fails, takes long, or has seen its input before.
 
     None, or an empty tuple, leaves it to the defaults.
     """
 
-    retry: tuple[RetryPolicy, ...] = ()
-    cache: CachePolicy | None = None
-    timeout: TimeoutPolicy | None = None
-    handler: Body | None = None
+    retry: Final[tuple[RetryPolicy, ...]] = ()
+    cache: Final[CachePolicy | None] = None
+    timeout: Final[TimeoutPolicy | None] = None
+    handler: Final[Body | None] = None
 
     def fill_from(self, default: Policies) -> Policies:
         """These, completed with the defaults."""
@@ -37,7 +40,8 @@ class Policies:
         )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+# Final and not `frozen`, as `Policies`.
+@dataclass(slots=True, eq=False)
 class NodeSpec:
     """A node as declared.
 
@@ -47,16 +51,16 @@ class NodeSpec:
         executor: where it runs; None leaves that to the run.
     """
 
-    body: Body
-    schema: Schema
-    defer: bool = False
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-    policies: Policies = field(default_factory=Policies)
-    ends: Mapping[str, str] = field(default_factory=dict)
-    executor: Any = None
+    body: Final[Body]
+    schema: Final[Schema]
+    defer: Final[bool] = False
+    metadata: Final[Mapping[str, Any]] = field(default_factory=dict)
+    policies: Final[Policies] = field(default_factory=Policies)
+    ends: Final[Mapping[str, str]] = field(default_factory=dict)
+    executor: Final[Any] = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class GraphSpec:
     """A graph as declared, at one moment. Later calls on the builder do not change it.
 
@@ -98,6 +102,7 @@ class GraphSpec:
             return handler_name(node)
         return None if self.defaults.handler is None else DEFAULT_HANDLER
 
+    @cached_property
     def handlers(self) -> dict[str, Body]:
         """The functions that handle errors, by the names of their nodes."""
         bodies = {name: node.policies.handler for name, node in self.nodes.items()}
@@ -108,7 +113,7 @@ class GraphSpec:
 
     def handler_ends(self) -> dict[str, Mapping[str, str]]:
         """Of each error handler: where its `Command`s may go, as its annotation says."""
-        return {name: read_destinations(name, None, body) for name, body in self.handlers().items()}
+        return {name: read_destinations(name, None, body) for name, body in self.handlers.items()}
 
     def command_ends(self) -> dict[str, Mapping[str, str]]:
         """Of each node and error handler: where its `Command`s may go, with labels."""

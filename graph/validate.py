@@ -43,7 +43,7 @@ def _check_entry(graph: GraphSpec) -> Iterator[str]:
 
 
 def _check_sources(graph: GraphSpec) -> Iterator[str]:
-    known = {START, *graph.nodes, *graph.handlers()}
+    known = {START, *graph.nodes, *graph.handlers}
     for start, end in sorted(graph.edges):
         if start not in known:
             near = nearest(start, graph.nodes)
@@ -65,7 +65,7 @@ def _check_targets(graph: GraphSpec) -> Iterator[str]:
         if end not in known:
             near = nearest(end, graph.nodes)
             yield f"node {source!r}: its router {name!r} leads to unknown node {end!r}; {near}"
-    handlers = graph.handlers()
+    handlers = graph.handlers
     for name, ends in graph.command_ends().items():
         kind = "error handler" if name in handlers else "node"
         for end in ends:
@@ -125,7 +125,7 @@ def find_unreachable(graph: GraphSpec) -> Iterator[str]:
     leads = find_successors(graph)
     reached: set[str] = set()
     # An error handler is reached by a failure, not by an edge.
-    border = [START, *graph.handlers()]
+    border = [START, *graph.handlers]
     while border:
         ends = leads.get(border.pop(), set())
         if ANYWHERE in ends:

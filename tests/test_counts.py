@@ -47,7 +47,7 @@ TODAY = {
     "invoke of a cached node": 174,
     "Send": 12,
     "Send, async node": 13,
-    "node compiled": 105,
+    "node compiled": 92,
     "statements of a graph as a node": 18,
     # Bytes.
     "superstep of history in memory": 1_917,

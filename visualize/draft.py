@@ -39,7 +39,7 @@ def make_draft(spec: GraphSpec, xray: bool | int = False) -> Drawing:
     """
     leads = find_successors(spec)
     named = {*leads, *(end for ends in leads.values() for end in ends)} - {START, END, ANYWHERE}
-    missing = sorted(named - spec.nodes.keys() - spec.handlers().keys())
+    missing = sorted(named - spec.nodes.keys() - spec.handlers.keys())
     blank = NodeSpec(read_callable(lambda state: None, "unknown"), spec.schemas[spec.state_schema])
     filled = replace(spec, nodes={**spec.nodes, **dict.fromkeys(missing, blank)})
     model = extract(compile_graph(filled, None, "StateGraph", ((), ())), xray)

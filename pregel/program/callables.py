@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from dataclasses import dataclass
 from operator import attrgetter
 from types import CodeType, FunctionType, MethodType, UnionType
-from typing import Any
+from typing import Any, Final
 
 from typing_extensions import Format, get_annotations
 
@@ -36,7 +36,9 @@ GETTERS: dict[str, Getter] = {
 """What a parameter of this name gets, given the running task."""
 
 
-@dataclass(frozen=True, slots=True)
+# Its fields are Final, which type checkers hold. `frozen` would set each by a call, for every node
+# of a graph (benchmark P11).
+@dataclass(slots=True, eq=False)
 class Body:
     """A callable, ready to be called.
 
@@ -50,13 +52,13 @@ class Body:
         source: what the user gave.
     """
 
-    name: str
-    sync: Callable[..., Any] | None
-    coro: Callable[..., Awaitable[Any]] | None
-    inject: Injected
-    schema: Any
-    returns: Any
-    source: Any
+    name: Final[str]
+    sync: Final[Callable[..., Any] | None]
+    coro: Final[Callable[..., Awaitable[Any]] | None]
+    inject: Final[Injected]
+    schema: Final[Any]
+    returns: Final[Any]
+    source: Final[Any]
 
 
 def read_callable(
@@ -99,6 +101,9 @@ def read_callable(
 
 def _way_to_call(obj: Any, target: Any) -> tuple[Callable[..., Any], bool]:
     """What to call so that one value comes back, and whether that is awaited."""
+    # Nor need `inspect` be asked of a plain function that returns: as most nodes do (P11).
+    if _is_plain(obj) and not obj.__code__.co_flags & _SUSPENDS:
+        return obj, False
     if inspect.iscoroutinefunction(target) or _is_marked_async(obj):
         return obj, True
     if inspect.isasyncgenfunction(target):
@@ -284,10 +289,18 @@ def _is_config(cls: Any) -> bool:
     return issubclass(cls, Mapping) or cls.__name__ == "RunnableConfig"
 
 
+def _is_plain(obj: Any) -> bool:
+    """Whether this is a function, and nothing says of it that it is more than its code."""
+    return type(obj) is FunctionType and not obj.__dict__
+
+
+_SUSPENDS: Final = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_GENERATOR
+
+
 def _takes_one(obj: Any) -> bool:
     """Whether this is a plain function of one parameter, as most nodes are: `inspect` need not be
     asked."""
-    if type(obj) is not FunctionType or obj.__dict__:
+    if not _is_plain(obj):
         return False
     code = obj.__code__
     bare = not code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
@@ -321,14 +334,16 @@ class Hints:
     the others."""
 
     def __init__(self, target: Any) -> None:
-        function = inspect.unwrap(target.__func__ if isinstance(target, MethodType) else target)
+        function = target.__func__ if isinstance(target, MethodType) else target
+        if not _is_plain(function):
+            function = inspect.unwrap(function)
         if isinstance(function, type):
             function = function.__init__  # type: ignore[misc]
         self._raw: Mapping[str, Any] = _annotations(function)
         self._globals: dict[str, Any] = getattr(function, "__globals__", None) or dict(
             vars(sys.modules.get(getattr(function, "__module__", ""), typing))
         )
-        self._locals = _closure(function)
+        self._function = function
 
     def get(self, name: str) -> Any:
         hint = self._raw.get(name)
@@ -352,7 +367,7 @@ class Hints:
     def _scopes(self) -> Iterator[Mapping[str, Any]]:
         """Where a name may be found: the closure, then the functions being called that stand in the
         same module, for a function that builds a graph often defines its schemas too."""
-        yield self._locals
+        yield _closure(self._function)
         frame = sys._getframe().f_back
         while frame is not None:
             if frame.f_globals is self._globals:
@@ -366,10 +381,11 @@ def _compile_hint(hint: str) -> CodeType:
 
 
 def _closure(function: Any) -> dict[str, Any]:
-    cells = getattr(function, "__closure__", None) or ()
-    names = function.__code__.co_freevars if cells else ()
-    found = {}
-    for name, cell in zip(names, cells, strict=False):
+    found: dict[str, Any] = {}
+    cells = getattr(function, "__closure__", None)
+    if not cells:
+        return found
+    for name, cell in zip(function.__code__.co_freevars, cells, strict=False):
         try:
             found[name] = cell.cell_contents
         except ValueError:

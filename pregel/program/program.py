@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from ...channels.base import BaseChannel, Channel
 from ...channels.topic import Topic
@@ -99,7 +99,9 @@ class AttemptPolicies:
 NO_POLICIES = AttemptPolicies(None, None)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+# Its fields are Final, which type checkers hold. `frozen` would set each by a call, for every node
+# of a graph (benchmark P11).
+@dataclass(slots=True, eq=False)
 class NodeCall:
     """How the function of a node is called.
 
@@ -111,11 +113,11 @@ class NodeCall:
         sync_missing: it is async only.
     """
 
-    sync: Callable[..., Any]
-    coro: Callable[..., Awaitable[Any]] | None = None
-    inject: Injected | None = None
-    inline: bool = False
-    sync_missing: bool = False
+    sync: Final[Callable[..., Any]]
+    coro: Final[Callable[..., Awaitable[Any]] | None] = None
+    inject: Final[Injected | None] = None
+    inline: Final[bool] = False
+    sync_missing: Final[bool] = False
 
 
 class CompiledNode:
@@ -147,7 +149,7 @@ class CompiledNode:
         # What tells its PULL tasks from other nodes' (of a `@task`: its function), and how their
         # path is stored.
         self.identity = "\0".join((PULL, *self.triggers))
-        self.path_text = path_text(self.path)
+        self.path_text = "~" + ", ".join(self.path)  # `path_text` of two texts (P11)
         self.reads = reads
         self.mapper = declared.mapper
         self.consumes = consumes

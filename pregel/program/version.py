@@ -21,6 +21,9 @@ Migrate = Callable[[Checkpoint, Sequence[str]], Checkpoint]
 of this version."""
 
 
+_GRAPH, _FUNCTION = crc32(b"graph"), crc32(b"function")
+
+
 def fingerprint(nodes: Mapping[str, Any], channels: Mapping[str, Channel]) -> Fingerprint:
     """A graph's nodes, by what they read and whether they are graphs; its keys, by channel, kind of
     type and reducer. A function may change its code and a list what it holds: that is no other
@@ -29,8 +32,8 @@ def fingerprint(nodes: Mapping[str, Any], channels: Mapping[str, Channel]) -> Fi
     for name, node in nodes.items():
         # START belongs to every graph and tells nothing.
         if name != START:
-            nested = "graph" if getattr(node.source, "is_stategraph", False) is True else "function"
-            found[f"node {name!r}"] = crc32(nested.encode())
+            nested = getattr(node.source, "is_stategraph", False) is True
+            found[f"node {name!r}"] = _GRAPH if nested else _FUNCTION
     for name, channel in channels.items():
         # Internal channels follow from the nodes and edges; an edge may change without losing
         # anything.

@@ -140,10 +140,11 @@ def check_breakpoints(names: All | Sequence[str], program: Program) -> All | Seq
             f'breakpoints must be "*", the name of a node or a list of names, got {names!r}'
         )
     listed = (names,) if isinstance(names, str) else tuple(names)
-    nodes = [n for n in program.nodes if not program.nodes[n].hidden]
-    unknown = [n for n in listed if n not in nodes]
+    nodes = program.nodes
+    unknown = [n for n in listed if n not in nodes or nodes[n].hidden]
     if unknown:
+        shown = [name for name, node in nodes.items() if not node.hidden]
         raise InvalidGraphError(
-            [f"a breakpoint names the unknown node {n!r}; {nearest(n, nodes)}" for n in unknown]
+            [f"a breakpoint names the unknown node {n!r}; {nearest(n, shown)}" for n in unknown]
         )
     return listed
