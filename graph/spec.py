@@ -1,4 +1,5 @@
-"""What a builder declares, as records that nobody changes and `validate`, `compile` and drawings read."""
+"""What a builder declares, as records that nobody changes; `validate`, `compile` and drawings read
+them."""
 
 from __future__ import annotations
 
