@@ -15,8 +15,13 @@ ANYWHERE = "*"
 """Stands for the nodes that a router without a path map may go to."""
 
 
-def check_graph(graph: GraphSpec, interrupt: All | Sequence[str]) -> None:
+def check_graph(
+    graph: GraphSpec, interrupt: All | Sequence[str], *, advise: bool = True
+) -> None:
     """Refuse a graph that cannot work, and warn of one that looks wrong.
+
+    Args:
+        advise: whether to warn.
 
     Raises:
         InvalidGraphError: with a sentence for every mistake.
@@ -30,7 +35,7 @@ def check_graph(graph: GraphSpec, interrupt: All | Sequence[str]) -> None:
     ]
     if mistakes:
         raise InvalidGraphError(mistakes)
-    for advice in (*find_unreachable(graph), *find_starving(graph)):
+    for advice in (*find_unreachable(graph), *find_starving(graph)) if advise else ():
         warnings.warn(advice, GraphWarning, stacklevel=4)
 
 

@@ -303,11 +303,13 @@ class RunSpan(CallbackSpan):
 
     def leave(self, error: BaseException | None) -> None:
         if error is None:
+            self.listener.tell_resume()  # nothing was left to run
             tell_pause(self.listener.run, self.manager)
         super().leave(self._end(error))
 
     async def aleave(self, error: BaseException | None) -> None:
         if error is None:
+            await _await_all(self.listener.tell_resume())
             await _await_all(tell_pause(self.listener.run, self.manager))
         await super().aleave(self._end(error))
 

@@ -69,9 +69,7 @@ def tell_pause(run: Run, manager: Any) -> list[Any]:
     handlers = _handlers(manager)
     if not handlers or questions is None or run.parent is not None:
         return []
-    status: GraphLifecycleStatus = "pending"
-    if not questions:
-        status = "interrupt_before" if run.settings.interrupt_before else "interrupt_after"
+    status: GraphLifecycleStatus = run.output.breakpoint or "pending"
     checkpoint_id = run.machine.checkpoint_id or ""
     event = GraphInterruptEvent(manager.run_id, status, checkpoint_id, _levels(run), questions)
     return [handler.on_interrupt(event) for handler in handlers]

@@ -9,8 +9,11 @@ from langchain_core.runnables import Runnable
 
 from ...graph import CompiledStateGraph as _CompiledStateGraph
 from ...graph import StateGraph as _StateGraph
+from ...graph.arguments import read_breakpoints
+from ...graph.validate import check_graph
 from ...pregel.types import ContextT, InputT, OutputT, StateT
 from .deprecated import rename
+from .ignored import take_ignored
 from .messages import add_messages
 from .pregel import Pregel
 from .warnings import LangGraphDeprecatedSinceV10
@@ -55,8 +58,8 @@ class StateGraph(_StateGraph[StateT, ContextT, InputT, OutputT]):
         }
 
     def add_node(self, node: Any, action: Any = None, **options: Any) -> Self:
-        """Add a node; `retry` and `input` are taken with a warning, a trace policy sets nothing."""
-        options.pop("trace_policy", None)
+        """Add a node; `retry`, `input` and `trace_policy` are taken with a warning."""
+        options = take_ignored("add_node()", options)
         old: dict[str, Any] = {n: options.pop(n) for n in ("retry", "input") if n in options}
         return super().add_node(node, action, **{**options, **rename(old)})
 
@@ -66,9 +69,18 @@ class StateGraph(_StateGraph[StateT, ContextT, InputT, OutputT]):
         named = [(type(n).__name__, n) if isinstance(n, Runnable) else n for n in nodes]
         return super().add_sequence(named)
 
+    def validate(self, interrupt: Any = None) -> Self:
+        """Check the graph as a whole. What merely looks wrong is not told: the peer does not.
+
+        Raises:
+            InvalidGraphError: with a sentence for every mistake.
+        """
+        check_graph(self.snapshot(), read_breakpoints("interrupt", interrupt), advise=False)
+        return self
+
     def compile(self, checkpointer: Any = None, **options: Any) -> Any:
-        """Compile the graph; transformers of event streams are not used."""
-        options.pop("transformers", None)
+        """Compile the graph; `transformers` are taken with a warning."""
+        options = take_ignored("compile()", options)
         options["name"] = options.get("name") or "LangGraph"
         return super().compile(checkpointer, **options)
 

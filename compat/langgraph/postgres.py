@@ -1,11 +1,25 @@
-"""The peer's asynchronous saver and store on Postgres: ours, whose `setup` is awaited."""
+"""The peer's savers and stores on Postgres: ours, with its arguments; of the asynchronous ones
+`setup` is awaited."""
 
 from __future__ import annotations
 
 from asyncio import to_thread
+from typing import Any
 
-from ...checkpoint.postgres import PostgresSaver
-from ...store.postgres import PostgresStore
+from ...checkpoint.postgres import PostgresSaver as _PostgresSaver
+from ...store.postgres import PostgresStore as _PostgresStore
+from .savers import PeerSaver, PeerStore
+
+
+class PostgresSaver(PeerSaver, _PostgresSaver):
+    """`PostgresSaver` with the peer's arguments."""
+
+    def __init__(self, conn: Any, pipe: Any = None, serde: Any = None, **options: Any) -> None:
+        super().__init__(conn, serde=serde, pipe=pipe, **options)
+
+
+class PostgresStore(PeerStore, _PostgresStore):
+    """`PostgresStore` with the peer's arguments."""
 
 
 class AsyncPostgresSaver(PostgresSaver):

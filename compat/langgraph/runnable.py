@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from langchain_core.runnables import Runnable, RunnableSequence
-from langchain_core.runnables.config import ensure_config, run_in_executor
+from langchain_core.runnables.config import ensure_config, merge_configs, run_in_executor
 
 from ...pregel.runtime import RUNNING, Runtime
 from .constants import CONF, CONFIG_KEY_RUNTIME
@@ -75,7 +75,7 @@ class RunnableCallable(Runnable[Any, Any]):
         """
         if self.func is None:
             raise TypeError(f"{self.name!r} is async only: call ainvoke() or astream()")
-        config = ensure_config(config)
+        config = self._config(config)
         if self._is_traced(config):
             # What it calls finds this run; the config that it may ask for is its caller's.
             call = partial(self._call, around=config, **kwargs)
@@ -84,11 +84,15 @@ class RunnableCallable(Runnable[Any, Any]):
 
     async def ainvoke(self, input: Any, config: Any = None, **kwargs: Any) -> Any:
         """The coroutine function's result, or that of the function on a thread."""
-        config = ensure_config(config)
+        config = self._config(config)
         if self._is_traced(config):
             call = partial(self._acall, around=config, **kwargs)
             return await self._acall_with_config(call, input, config)
         return await self._acall(input, around=config, **kwargs)
+
+    def _config(self, given: Any) -> Any:
+        config = ensure_config(given)
+        return merge_configs(config, {"tags": list(self.tags)}) if self.tags else config
 
     def _is_traced(self, config: Any) -> bool:
         """Whether a run of its own is told to anybody."""

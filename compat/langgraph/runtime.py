@@ -1,10 +1,13 @@
-"""What the peer's server tells a node about itself. Nothing here fills it."""
+"""The runtime of a node, and what the peer's server tells about itself; nothing here fills that."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
+
+from ...pregel.runtime import Runtime
+from ...pregel.runtime import get_runtime as _get_runtime
 
 
 class BaseUser(Protocol):
@@ -29,3 +32,8 @@ class ServerInfo:
     assistant_id: str
     graph_id: str
     user: BaseUser | None = None
+
+
+def get_runtime(context_schema: Any = None) -> Runtime[Any]:
+    """The runtime of the running node; see `stategraph.get_runtime`."""
+    return _get_runtime(context_schema)

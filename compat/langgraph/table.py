@@ -88,8 +88,8 @@ MODULES: Final[dict[str, dict[str, str]]] = {
     },
     "langgraph.utils.runnable": {".runnable": "RunnableCallable RunnableLike RunnableSeq"},
     "langgraph.runtime": {
-        "pregel.runtime": "ExecutionInfo RunControl Runtime get_runtime",
-        ".runtime": "BaseUser ServerInfo",
+        "pregel.runtime": "ExecutionInfo RunControl Runtime",
+        ".runtime": "BaseUser ServerInfo get_runtime",
     },
     "langgraph.managed": {".managed": "IsLastStep RemainingSteps"},
     "langgraph.managed.base": {".managed": "ManagedValueMapping ManagedValueSpec ManagedValue"},
@@ -144,10 +144,10 @@ MODULES: Final[dict[str, dict[str, str]]] = {
         ".checkpoints": "copy_checkpoint create_checkpoint empty_checkpoint get_checkpoint_id "
         "get_checkpoint_metadata",
     },
-    "langgraph.checkpoint.memory": {"checkpoint": "InMemorySaver MemorySaver"},
-    "langgraph.checkpoint.sqlite": {"checkpoint.sqlite": "SqliteSaver"},
+    "langgraph.checkpoint.memory": {".savers": "InMemorySaver MemorySaver"},
+    "langgraph.checkpoint.sqlite": {".sqlite": "SqliteSaver"},
     "langgraph.checkpoint.sqlite.aio": {".sqlite": "AsyncSqliteSaver"},
-    "langgraph.checkpoint.postgres": {"checkpoint.postgres": "PostgresSaver"},
+    "langgraph.checkpoint.postgres": {".postgres": "PostgresSaver"},
     "langgraph.checkpoint.postgres.aio": {".postgres": "AsyncPostgresSaver"},
     "langgraph.checkpoint.serde": {},
     "langgraph.checkpoint.serde.base": {
@@ -156,9 +156,9 @@ MODULES: Final[dict[str, dict[str, str]]] = {
     "langgraph.checkpoint.serde.jsonplus": {".serde": "JsonPlusSerializer"},
     "langgraph.checkpoint.serde.encrypted": {},
     "langgraph.cache": {},
-    "langgraph.cache.base": {"store": "BaseCache"},
-    "langgraph.cache.memory": {"store": "InMemoryCache"},
-    "langgraph.cache.sqlite": {"store": "SqliteCache"},
+    "langgraph.cache.base": {".savers": "BaseCache"},
+    "langgraph.cache.memory": {".savers": "InMemoryCache"},
+    "langgraph.cache.sqlite": {".savers": "SqliteCache"},
     "langgraph.cache.redis": {},
     "langgraph.store": {},
     "langgraph.store.base": {
@@ -167,12 +167,9 @@ MODULES: Final[dict[str, dict[str, str]]] = {
         ".stores": "NOT_PROVIDED NotProvided NamespaceMatchType NamespacePath ensure_embeddings",
     },
     "langgraph.store.memory": {"store": "InMemoryStore"},
-    "langgraph.store.sqlite": {"store.sqlite": "SqliteStore", ".sqlite": "AsyncSqliteStore"},
+    "langgraph.store.sqlite": {".sqlite": "SqliteStore AsyncSqliteStore"},
     "langgraph.store.sqlite.aio": {".sqlite": "AsyncSqliteStore"},
-    "langgraph.store.postgres": {
-        "store.postgres": "PostgresStore",
-        ".postgres": "AsyncPostgresStore",
-    },
+    "langgraph.store.postgres": {".postgres": "PostgresStore AsyncPostgresStore"},
     "langgraph.store.postgres.aio": {".postgres": "AsyncPostgresStore"},
     "langgraph.callbacks": {
         ".callbacks": "GraphCallbackHandler GraphInterruptEvent GraphLifecycleEvent "
@@ -201,8 +198,8 @@ _NO_PREBUILT: Final = (
 
 ABSENT: Final[dict[str, dict[str, str]]] = {
     "langgraph.checkpoint.serde.encrypted": {
-        "EncryptedSerializer": "give the saver an Encryption: SqliteSaver(path, "
-        "integrity=Encryption.from_text(key))"
+        "EncryptedSerializer": "give a saver on a database an Encryption of the key: "
+        "SqliteSaver(path, integrity=stategraph.Encryption(key))"
     },
     "langgraph.cache.redis": {"RedisCache": "use SqliteCache, or inherit from BaseCache"},
     "langgraph.pregel.remote": {

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any
 
-from ...pregel.run.tokens import SENDING, emitter, message_id, with_id
+from ...pregel.run.tokens import emitter, message_id, sending, with_id
 from ...pregel.runtime import RUNNING
 from .normalize import AnyMessage, unchunk
 from .parts import add_parts
@@ -36,12 +36,9 @@ def call_model(model: Any, messages: Any, **options: Any) -> AnyMessage:
     if emit is None:
         return model.invoke(messages, **options)
     summing = _Summing(emit)
-    token = SENDING.set(True)
-    try:
+    with sending():
         for chunk in model.stream(messages, **options):
             summing.add(chunk)
-    finally:
-        SENDING.reset(token)
     return summing.message()
 
 
@@ -51,12 +48,9 @@ async def acall_model(model: Any, messages: Any, **options: Any) -> AnyMessage:
     if emit is None:
         return await model.ainvoke(messages, **options)
     summing = _Summing(emit)
-    token = SENDING.set(True)
-    try:
+    with sending():
         async for chunk in model.astream(messages, **options):
             summing.add(chunk)
-    finally:
-        SENDING.reset(token)
     return summing.message()
 
 

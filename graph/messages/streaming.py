@@ -10,7 +10,7 @@ from typing import Any
 from uuid import uuid4
 
 from ...pregel.errors import InvalidUpdateError, nearest
-from ...pregel.run.tokens import emit_message, emitter, message_id
+from ...pregel.run.tokens import emit_message, emitter, message_id, sending
 from ...pregel.runtime import running
 from .normalize import AnyMessage, show, to_message
 
@@ -75,8 +75,9 @@ def stream_text(
         RuntimeError: called outside of a running node.
     """
     telling = _Telling("stream_text()", id, role)
-    for delta in deltas:
-        telling.tell(delta)
+    with sending():
+        for delta in deltas:
+            telling.tell(delta)
     return telling.message()
 
 
@@ -85,12 +86,13 @@ async def astream_text(
 ) -> dict[str, Any]:
     """`stream_text` for an async iterable; a plain one will do as well."""
     telling = _Telling("astream_text()", id, role)
-    if isinstance(deltas, AsyncIterable):
-        async for delta in deltas:
-            telling.tell(delta)
-    else:
-        for delta in deltas:
-            telling.tell(delta)
+    with sending():
+        if isinstance(deltas, AsyncIterable):
+            async for delta in deltas:
+                telling.tell(delta)
+        else:
+            for delta in deltas:
+                telling.tell(delta)
     return telling.message()
 
 

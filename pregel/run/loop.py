@@ -178,7 +178,7 @@ def _stops_before(run: Run, tasks: Sequence[Task]) -> bool:
         return False
     for stream in run.output.streams:
         stream.breakpoint(tasks)
-    run.output.pause()
+    run.output.stop("interrupt_before")
     return True
 
 
@@ -191,7 +191,7 @@ def _stops_after(run: Run, machine: Machine, tasks: Sequence[Task]) -> bool:
         _show_checkpoint(run, following)
         for stream in run.output.streams:
             stream.breakpoint(following)
-    run.output.pause()
+    run.output.stop("interrupt_after")
     return True
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
 from ..program.program import Program
 from ..superstep.machine import Machine
@@ -16,6 +16,10 @@ from .stream import Envelope, Stream, read_modes
 
 MOST_WAITING: Final = 256
 """Chunks that wait for their reader before those who send more wait for it, too."""
+
+
+Breakpoint: TypeAlias = Literal["", "interrupt_before", "interrupt_after"]
+"""Why a run stops at a node: it is about to run, or has run."""
 
 
 class Output:
@@ -32,12 +36,14 @@ class Output:
         wake: tells a driver that waits for tasks that a chunk is there.
         live: chunks may come while a node runs, so no node may hold up the reader's thread.
         questions: what the run has paused for, `()` at a breakpoint; None if it has not paused.
+        breakpoint: the kind of the breakpoint at which it has paused; "" if it is none.
         only_asked: nothing but `interrupt()` asked them.
     """
 
     __slots__ = (
-        "_hold", "_key_set", "_program", "_view", "chunks", "closed", "keeps_view", "keys", "live",
-        "live_outputs", "only_asked", "questions", "streams", "viewed", "waiting", "wake",
+        "_hold", "_key_set", "_program", "_view", "breakpoint", "chunks", "closed", "keeps_view",
+        "keys", "live", "live_outputs", "only_asked", "questions", "streams", "viewed", "waiting",
+        "wake",
     )  # fmt: skip
 
     def __init__(
@@ -67,6 +73,7 @@ class Output:
         self.live = live
         self.questions: tuple[Interrupt, ...] | None = None
         self.only_asked = False
+        self.breakpoint: Breakpoint = ""
         self.viewed = False
         self._view: Any = None
 
@@ -134,8 +141,12 @@ class Output:
             self._view, self.viewed = machine.output(self.keys), True
 
     def pause(self, questions: tuple[Interrupt, ...] = (), *, only_asked: bool = False) -> None:
-        """The run ends here: at a breakpoint, or with questions."""
+        """The run ends here, with questions."""
         self.questions, self.only_asked = questions, only_asked
+
+    def stop(self, breakpoint: Breakpoint) -> None:
+        """The run ends here, at a breakpoint."""
+        self.questions, self.breakpoint = (), breakpoint
 
     def keep_preview(self, machine: Machine, writes: Sequence[tuple[str, Any]]) -> None:
         """The result is the state with what finished tasks of a superstep wrote that did not reach

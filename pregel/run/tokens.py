@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import is_dataclass, replace
 from functools import lru_cache
@@ -27,6 +28,16 @@ NOSTREAM: Final = "nostream"
 
 SENDING: Final[ContextVar[bool]] = ContextVar("stategraph_sending", default=False)
 """Whether who reads the tokens that come in this context sends them: nobody else does then."""
+
+
+@contextmanager
+def sending() -> Iterator[None]:
+    """The tokens that come within are sent by who reads them."""
+    token = SENDING.set(True)
+    try:
+        yield
+    finally:
+        SENDING.reset(token)
 
 
 # -- messages by shape -----------------------------------------------------------------------------

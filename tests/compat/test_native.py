@@ -22,7 +22,7 @@ from cases import Handler, Scripted  # noqa: E402
 from stategraph import START, StateGraph  # noqa: E402
 from stategraph.compat.langchain import callbacks  # noqa: E402
 from stategraph.compat.langchain.runnable import as_runnable  # noqa: E402
-from stategraph.graph import acall_model, add_messages, call_model  # noqa: E402
+from stategraph.graph import acall_model, add_messages, astream_text, call_model, stream_text  # noqa: E402
 
 
 class State(TypedDict, total=False):
@@ -67,6 +67,22 @@ def test_the_tokens_of_an_awaited_model_are_sent_once(call: Any) -> None:
 
     chunks = asyncio.run(read_all(one_node(node).astream({"messages": []}, stream_mode="messages")))
     assert contents(chunks) == TOKENS
+
+
+def test_a_text_that_a_model_streams_is_sent_once() -> None:
+    model = saying()
+    app = one_node(lambda state: {"messages": [stream_text(part.text for part in model.stream("q"))]})
+    assert [part["content"] for part, _ in app.stream({"messages": []}, stream_mode="messages")] == ["a", " ", "b"]
+
+
+def test_a_text_that_a_model_streams_on_an_event_loop_is_sent_once() -> None:
+    model = saying()
+
+    async def node(state: Any) -> Any:
+        return {"messages": [await astream_text(part.text async for part in model.astream("q"))]}
+
+    chunks = asyncio.run(read_all(one_node(node).astream({"messages": []}, stream_mode="messages")))
+    assert [part["content"] for part, _ in chunks] == ["a", " ", "b"]
 
 
 def test_a_long_answer_does_not_hold_up_the_event_loop_of_its_reader() -> None:

@@ -1,6 +1,7 @@
 """Released agents of the package index, with scripted models."""
 
 import asyncio
+import warnings
 
 from cases import Handler, Scripted, add, calling, case, run_cases
 from deepagents import create_deep_agent
@@ -92,6 +93,10 @@ def extractor(note):
         name: str
 
     model = calling("Person", {"name": "Al"})
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        create_extractor(model, tools=[Person], tool_choice="Person")
+    note([each for each in told if "Deprecat" not in each.category.__name__])
     made = create_extractor(model, tools=[Person], tool_choice="Person").invoke({"messages": [("user", "Al")]})
     note(made["responses"])
 

@@ -198,6 +198,24 @@ def handlers_of_pauses(note):
 
 
 @case
+def breakpoints_before_and_after(note):
+    class Pauses(GraphCallbackHandler):
+        def on_interrupt(self, event):
+            note("pause", event.status)
+
+        def on_resume(self, event):
+            note("resume", event.status)
+
+    for before, after in ((["b"], ["b"]), (["a"], ["a"]), (["b"], ["a"])):
+        graph = one_node(lambda s: {"x": [1]}).add_node("b", lambda s: {"x": [2]}).add_edge("a", "b")
+        app = graph.compile(checkpointer=InMemorySaver(), interrupt_before=before, interrupt_after=after)
+        config = {"configurable": {"thread_id": "1"}, "callbacks": [Pauses()]}
+        for given in ({"x": []}, None, None):
+            app.invoke(given, config)
+            note(app.get_state(config).next)
+
+
+@case
 def sends(note):
     graph = StateGraph(State)
     graph.add_node("w", lambda s: {"x": [s]})
