@@ -39,6 +39,8 @@ class Engine(NamedTuple):
     add_messages: Any = None
     call_model: Callable[[Any, Any], Any] | None = None
     """How a node asks a chat model so that its tokens are streamed."""
+    CachePolicy: Any = None
+    InMemoryCache: Any = None
 
 
 # -- one superstep ---------------------------------------------------------------------------------
@@ -61,16 +63,18 @@ def limit(steps: int, **configurable: str) -> dict[str, Any]:
     return {"recursion_limit": 2 * steps + 10, "configurable": configurable}
 
 
-def loop(e: Engine, steps: int, schema: Any = Count, node: Any = tick, others: int = 0) -> Any:
+def loop(
+    e: Engine, steps: int, schema: Any = Count, node: Any = tick, others: int = 0, **options: Any
+) -> Any:
     """One node that counts up, and its router, which goes round until `steps`; perhaps a chain of
-    other nodes."""
+    other nodes. Options are the node's."""
 
     def route(state: Any) -> str:
         return "tick" if state["n"] < steps else "end"
 
     ends = {"tick": "tick", "end": e.END}
     graph = e.StateGraph(schema)
-    graph.add_node("tick", node)
+    graph.add_node("tick", node, **options)
     graph.add_edge(e.START, "tick")
     for i in range(others):
         graph.add_node(f"n{i}", node)
@@ -151,6 +155,38 @@ def p11_build(e: Engine) -> float:
 def p11_step(e: Engine) -> float:
     app, config = loop(e, sizes.STEPS, others=sizes.NODES - 1).compile(), limit(sizes.STEPS)
     return best(lambda: app.invoke({"n": 0}, config), sizes.STEPS)
+
+
+def p29_timeout(e: Engine) -> float:
+    """Milliseconds that a time limit adds to a superstep."""
+    plain, limited = (loop(e, sizes.STEPS, **more).compile() for more in ({}, {"timeout": 60}))
+    config = limit(sizes.STEPS)
+    bare = best(lambda: plain.invoke({"n": 0}, config), sizes.STEPS)
+    return (best(lambda: limited.invoke({"n": 0}, config), sizes.STEPS) - bare) * 1e3
+
+
+def p29_async(e: Engine) -> float:
+    """The same for an async node."""
+    graphs = (loop(e, sizes.STEPS, node=atick, **more) for more in ({}, {"timeout": 60}))
+    plain, limited = (graph.compile() for graph in graphs)
+    config = limit(sizes.STEPS)
+
+    async def work() -> float:
+        bare = await abest(lambda: plain.ainvoke({"n": 0}, config), sizes.STEPS)
+        return await abest(lambda: limited.ainvoke({"n": 0}, config), sizes.STEPS) - bare
+
+    return asyncio.run(work()) * 1e3
+
+
+def p29_cache(e: Engine) -> float:
+    """Milliseconds that finding its node's result adds to a call, instead of calling the node."""
+
+    def call(**options: Any) -> float:
+        graph = e.StateGraph(Count).add_node("tick", tick, **options).add_edge(e.START, "tick")
+        return called(graph.compile(cache=e.InMemoryCache()), {"n": 0})
+
+    bare = call()
+    return (call(cache_policy=e.CachePolicy()) - bare) * 1e3
 
 
 def p39_graph(e: Engine) -> float:

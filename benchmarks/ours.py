@@ -21,9 +21,10 @@ def main(case: str) -> float:
     from cases import Engine
     from everything import CASES
 
-    from stategraph import END, START, InMemorySaver, Send, StateGraph, add_messages
+    from stategraph import END, START, CachePolicy, InMemorySaver, Send, StateGraph, add_messages
     from stategraph.checkpoint.sqlite import SqliteSaver
     from stategraph.graph import call_model
+    from stategraph.store import InMemoryCache
 
     def sqlite(file: str, synchronous: str) -> Any:
         return SqliteSaver.from_conn_string(file, synchronous=synchronous)
@@ -43,6 +44,8 @@ def main(case: str) -> float:
         postgres,
         add_messages=add_messages,
         call_model=call_model,
+        CachePolicy=CachePolicy,
+        InMemoryCache=InMemoryCache,
     )
     return curves.point(case, engine) if "@" in case else CASES[case](engine)
 

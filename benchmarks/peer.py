@@ -21,10 +21,11 @@ def main(case: str) -> float:
     import curves
     from cases import Engine
     from everything import CASES
+    from langgraph.cache.memory import InMemoryCache
     from langgraph.checkpoint.memory import InMemorySaver
     from langgraph.graph import END, START, StateGraph
     from langgraph.graph.message import add_messages
-    from langgraph.types import Send
+    from langgraph.types import CachePolicy, Send
 
     @contextmanager
     def sqlite(file: str, synchronous: str) -> Iterator[Any]:
@@ -47,6 +48,8 @@ def main(case: str) -> float:
         stores_all=True,
         add_messages=add_messages,
         call_model=lambda model, messages: model.invoke(messages),
+        CachePolicy=CachePolicy,
+        InMemoryCache=InMemoryCache,
     )
     return curves.point(case, engine) if "@" in case else CASES[case](engine)
 

@@ -22,6 +22,9 @@ FEW, MANY = (2_000, 20_000) if QUICK else (10_000, 100_000)
 KEYS = 2_000
 NODES = 1_000
 
+NESTED = 20 if QUICK else 100
+"""Sends of P23, each to a graph inside."""
+
 APPENDS, PEER_APPENDS = (300, 100) if QUICK else (1_000, 400)
 """How long a list P12 makes; an engine that stores all of it at each step gets a shorter one."""
 ITEM = 200

@@ -49,6 +49,38 @@ def p6(e: Engine) -> float:
     return saved(e, "full")
 
 
+class Inside(TypedDict):
+    n: int
+    items: list[int]
+
+
+class Outside(TypedDict):
+    sends: int
+    items: Annotated[list[int], operator.add]
+
+
+def p23(e: Engine) -> float:
+    """Milliseconds of a Send into a graph of two nodes."""
+    inner = e.StateGraph(Inside).add_node("first", lambda state: {"n": state["n"] + 1})
+    inner.add_node("second", lambda state: {"items": [state["n"]]})
+    inner.add_edge(e.START, "first").add_edge("first", "second").add_edge("second", e.END)
+    graph = e.StateGraph(Outside).add_node("inner", inner.compile())
+    graph.add_conditional_edges(
+        e.START,
+        lambda state: [e.Send("inner", {"n": n}) for n in range(state["sends"])],
+        ["inner"],
+    )
+    graph.add_edge("inner", e.END)
+    with TemporaryDirectory() as folder, e.sqlite(f"{folder}/threads.db", "normal") as saver:
+        app, threads = graph.compile(checkpointer=saver), count()
+
+        def work() -> None:
+            config = limit(10, thread_id=str(next(threads)))
+            app.invoke({"sends": sizes.NESTED, "items": []}, config, durability="sync")
+
+        return best(work, sizes.NESTED) * 1e3
+
+
 # -- bytes -----------------------------------------------------------------------------------------
 
 

@@ -61,6 +61,8 @@ def function_identity(fn: Callable[..., Any]) -> str:
     >>> function_identity(twice(2)) == function_identity(twice(3))
     False
     """
+    if type(fn) is FunctionType and not (fn.__closure__ or fn.__defaults__ or fn.__kwdefaults__):
+        return _identify(_name(fn), fn.__code__)
     name = _name(fn if hasattr(fn, "__qualname__") else type(fn))
     advice = (
         "its results cannot be told from others': give its cache policy a key_func or a namespace"
@@ -272,6 +274,13 @@ class _Encoder:
     def refuse(self, why: str) -> NoReturn:
         place = "".join(form.format(step) for form, step in self.trail)
         raise TypeError(f"{self.root}{place} {why}; {self.advice}")
+
+
+@lru_cache(maxsize=1024)
+def _identify(name: str, code: CodeType) -> str:
+    """The identity of a function that holds nothing, as `_Encoder.function` would make it."""
+    nothing = _SCALARS[type(None)](None)
+    return f"{name}:{_digest(_pack(b'L', _text(name), _encode_code(code), nothing, nothing))}"
 
 
 @lru_cache(maxsize=1024)

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from stategraph import END, START, InMemorySaver, Send, StateGraph, add_messages
+from stategraph import END, START, CachePolicy, InMemorySaver, Send, StateGraph, add_messages
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.graph import call_model
+from stategraph.store import InMemoryCache
 
 FOLDER = Path(__file__).resolve().parents[1] / "benchmarks"
 sys.path.append(str(FOLDER))
@@ -30,7 +31,7 @@ SMALL = {
     "INVOKES": 2, "SHORT": 2, "LONG": 4, "APPENDS": 4, "PEER_APPENDS": 2, "STRETCH": 2, "STRETCHES": 3, "COMMITS": 2,
     "TOGETHER": 3, "HELD": 5, "PENDING": 5, "CHAT": 5, "LONG_CHAT": 9, "TURNS": 3, "FINISHED": 2, "CHUNKS": 3, "JOBS": 20,
     "PEER_TURNS": 2, "LIVE": 8, "LIVE_STEPS": 30, "ENDED": 2,
-    "GROWN": 8, "TEXT": 100, "THREADS": 4, "PRUNED": 4,
+    "NESTED": 2, "GROWN": 8, "TEXT": 100, "THREADS": 4, "PRUNED": 4,
 }  # fmt: skip
 
 FRESH = ("P13", "P26")
@@ -46,7 +47,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The cases with so little work that each is done at once."""
     for name, value in SMALL.items():
         monkeypatch.setattr(sizes, name, value)
-    names = {"add_messages": add_messages, "call_model": call_model}
+    names = {"add_messages": add_messages, "call_model": call_model, "CachePolicy": CachePolicy, "InMemoryCache": InMemoryCache}
     yield everything.Engine(StateGraph, START, END, Send, InMemorySaver, sqlite, **names)
     sys.modules["tracemalloc"].stop()
 

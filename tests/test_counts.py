@@ -44,7 +44,7 @@ TODAY = {
     "superstep, in SQLite": 84,
     "superstep, with a timeout": 52,
     "invoke of a chain of three": 161,
-    "invoke of a cached node": 174,
+    "invoke of a cached node": 152,
     "Send": 12,
     "Send, async node": 13,
     "node compiled": 92,
