@@ -120,6 +120,7 @@ class BinaryOperatorAggregate(SingleValue[Value]):
         typ: the type of the value. Abstract ones start as a `list`, `set` or `dict`.
         operator: the reducer, `(value, write) -> value`. It may change `value` (one level deep)
             and return it; it must leave `write` alone.
+        first: makes the value that it starts with instead.
         key: the name of the channel; the graph fills it in.
 
     >>> from operator import add
@@ -135,13 +136,24 @@ class BinaryOperatorAggregate(SingleValue[Value]):
 
     step_scoped = False
 
-    def __init__(self, typ: Any, operator: Callable[[Any, Any], Value], *, key: str = "") -> None:
+    def __init__(
+        self,
+        typ: Any,
+        operator: Callable[[Any, Any], Value],
+        *,
+        first: Callable[[], Value] | None = None,
+        key: str = "",
+    ) -> None:
         super().__init__(typ, key)
         self.dropped = 0
         self.operator = operator
         self.folding = make_folding(operator)
         self.pure = any(operator is known for known in _PURE)
-        self.make: Callable[[], Value] | None = concrete_type(typ)
+        self.make: Callable[[], Value] | None = first
+        if first is not None:
+            self.value = first()
+            return
+        self.make = concrete_type(typ)
         try:
             self.value = self.make()
         except Exception:
@@ -269,7 +281,11 @@ def sole_overwrite(channel: BaseChannel[Any, Any, Any], found: Sequence[Any]) ->
     if len(found) > 1:
         advice = f"Let a single node overwrite the key. ({CONCURRENT})"
         raise too_many_error(channel, "only one Overwrite per step is possible", len(found), advice)
-    [write] = found
+    return overwritten_value(found[0])
+
+
+def overwritten_value(write: Any) -> Any:
+    """The value that an overwrite carries."""
     if type(write) is Overwrite:
         return write.value
     return write[_TAG] if len(write) == 1 else write["value"]

@@ -27,6 +27,7 @@ from ..pregel.types import (
     RetryPolicy,
     StateT,
     TimeoutPolicy,
+    Validated,
 )
 from .arguments import (
     check_new_name,
@@ -44,6 +45,7 @@ from .schema import Schema, is_schema
 from .spec import GraphSpec, NodeSpec, Policies
 from .state import StateKeys
 from .validate import check_graph
+from .validation import read_places
 
 if TYPE_CHECKING:
     from ..visualize.drawing import Drawing
@@ -66,6 +68,10 @@ class StateGraph(Edges, Generic[StateT, ContextT, InputT, OutputT]):
         input_schema, output_schema: what `invoke` takes and returns; the state by default.
         extra_keys: "error" refuses keys that the state does not have when a node writes them;
             "ignore" drops them.
+        validate: where pydantic checks values, and what it returns takes their place: "input" (what
+            `invoke` is given), "nodes" (what nodes and routers are given), "writes" (what nodes
+            write), or several of these. What may be written to a key with a reducer is what the
+            annotation of the reducer's second parameter says, else the key's type.
 
     Raises:
         InvalidGraphError: a schema cannot be used, or two schemas declare one key differently.
@@ -83,6 +89,8 @@ class StateGraph(Edges, Generic[StateT, ContextT, InputT, OutputT]):
 
     compiled_class: ClassVar[type[CompiledStateGraph[Any, Any, Any, Any]]] = CompiledStateGraph
     """What `compile` makes."""
+    first_values: ClassVar[bool] = True
+    """Whether a key with a reducer starts with the default of its field."""
 
     @overload
     def __init__(
@@ -93,6 +101,7 @@ class StateGraph(Edges, Generic[StateT, ContextT, InputT, OutputT]):
         input_schema: type[InputT] | None = None,
         output_schema: type[OutputT] | None = None,
         extra_keys: Literal["error", "ignore"] = "error",
+        validate: Validated | Sequence[Validated] = (),
     ) -> None: ...
     @overload  # a schema that is no class, such as Annotated[list, add]
     def __init__(
@@ -103,6 +112,7 @@ class StateGraph(Edges, Generic[StateT, ContextT, InputT, OutputT]):
         input_schema: Any = None,
         output_schema: Any = None,
         extra_keys: Literal["error", "ignore"] = "error",
+        validate: Validated | Sequence[Validated] = (),
     ) -> None: ...
     def __init__(
         self,
@@ -112,6 +122,7 @@ class StateGraph(Edges, Generic[StateT, ContextT, InputT, OutputT]):
         input_schema: Any = None,
         output_schema: Any = None,
         extra_keys: Literal["error", "ignore"] = "error",
+        validate: Validated | Sequence[Validated] = (),
     ) -> None:
         if extra_keys not in ("error", "ignore"):
             raise InvalidGraphError(f'extra_keys must be "error" or "ignore", got {extra_keys!r}')
@@ -119,9 +130,10 @@ class StateGraph(Edges, Generic[StateT, ContextT, InputT, OutputT]):
         self.edges: set[tuple[str, str]] = set()
         self.joins: list[Join] = []
         self.branches: dict[str, dict[str, BranchSpec]] = {}
-        self._state = StateKeys(state_schema)
+        self._state = StateKeys(state_schema, self.first_values)
         self.channels, self.managed = self._state.channels, self._state.managed
         self.extra_keys = extra_keys
+        self.validated = read_places(validate) if validate else frozenset()
         self.context_schema = check_context_schema(context_schema)
         self.state_schema = state_schema
         self.input_schema = state_schema if input_schema is None else input_schema
@@ -384,6 +396,7 @@ class StateGraph(Edges, Generic[StateT, ContextT, InputT, OutputT]):
             output_schema=self.output_schema,
             extra_keys=self.extra_keys,
             defaults=self.defaults,
+            validate=self.validated,
         )
 
     def get_graph(self, *, xray: bool | int = False) -> Drawing:

@@ -6,7 +6,9 @@ The names of the channels are part of what is stored, so they must not change.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ..channels import EphemeralValue, LastValueAfterFinish
@@ -15,13 +17,14 @@ from ..pregel.app import Pregel
 from ..pregel.names import END, ROOT, START, TAG_HIDDEN, trigger_name
 from ..pregel.program.node import PregelNode
 from ..pregel.program.results import refuse_lookalike
-from ..pregel.program.writes import StateWriter, Writer, WriteScope
+from ..pregel.program.writes import Writer, WriteScope
 from ..pregel.types import ContextT, InputT, OutputT, RunnableConfig, StateT
 from .branch import BranchWriter
 from .input_check import InputCheck
 from .json_schema import context_json_schema, json_schema
 from .schema import Channel, Schema
 from .spec import GraphSpec, NodeSpec
+from .validation import KeyValidators
 
 
 class CompiledStateGraph(Pregel[StateT, ContextT, InputT, OutputT]):
@@ -110,11 +113,19 @@ def compile_graph(
     return app
 
 
+def _call_by_key(aliases: Mapping[str, str], given: Any) -> Any:
+    """An input with the keys of the state in place of their aliases."""
+    if not isinstance(given, dict):
+        return given
+    return {aliases.get(key, key): value for key, value in given.items()}
+
+
 class Compiler:
     """Decides which channels a graph needs besides its state, and who writes them.
 
     Attributes:
         scope: what the graph's nodes may write.
+        validators: of the state's keys, if anything is validated.
         targets: node → the nodes that its plain edges lead to.
         joins_of: node → the channels of the joins that wait for it.
         joins_into: node → the channels of the joins that make it run.
@@ -131,6 +142,11 @@ class Compiler:
         )
         # What leads to END makes nothing run, and needs no channel.
         self.joins = [join for join in spec.joins if join.target != END]
+        self.validators: KeyValidators | None = None
+        if spec.validate:
+            self.validators = KeyValidators(spec.channels, spec.schemas.values())
+            if "writes" in spec.validate:
+                self.scope = replace(self.scope, make=self.validators.make_writer)
         self.targets: dict[str, list[str]] = {}
         self.joins_of: dict[str, list[str]] = {}
         self.joins_into: dict[str, list[str]] = {}
@@ -160,12 +176,16 @@ class Compiler:
     def make_input_check(self) -> InputCheck:
         """What an input may hold."""
         spec = self.spec
-        taken = frozenset(spec.schemas[spec.input_schema].channels)
+        schema = spec.schemas[spec.input_schema]
+        taken = frozenset((*schema.channels, *schema.aliases))
         shown = any(branch.schema is None for branch in spec.branches.get(START, {}).values())
         why = "a key of the state but not of the input schema"
         others = dict.fromkeys(spec.channels.keys() - taken, why)
         others |= dict.fromkeys(spec.managed, "which is computed")
-        return InputCheck(taken, others, shown or not self.scope.strict)
+        validate = None
+        if self.validators is not None and "input" in spec.validate:
+            validate = partial(self.validators.check_input, schema.aliases)
+        return InputCheck(taken, others, shown or not self.scope.strict, validate)
 
     def make_nodes(self) -> dict[str, PregelNode]:
         """`__start__`, which spreads the input, and the user's nodes."""
@@ -185,7 +205,7 @@ class Compiler:
             triggers=(self.scope.triggers[name], *self.joins_into.get(name, ())),
             bound=(node.body,),
             writers=self._make_writers(name, self._scope_of(node), schema),
-            mapper=schema.coerce,
+            mapper=self._make_mapper(schema),
             metadata=node.metadata,
             defer=node.defer,
             retry_policy=node.policies.retry,
@@ -211,14 +231,25 @@ class Compiler:
     def _make_start(self) -> PregelNode:
         """A hidden node that writes the input, less strictly: `InputCheck` has looked at it."""
         schema = self.spec.schemas[self.spec.input_schema]
-        scope = replace(self.scope, keys=frozenset(schema.channels), strict=False)
+        make = None
+        if self.validators is not None and "input" in self.spec.validate:
+            make = self.validators.make_writer
+        keys = frozenset(schema.channels)
+        scope = replace(self.scope, keys=keys, strict=False, first=schema.first, make=make)
         state = self.spec.schemas[self.spec.state_schema]
         return PregelNode(
             channels=START,
             triggers=(START,),
+            mapper=partial(_call_by_key, schema.aliases) if schema.aliases else None,
             writers=self._make_writers(START, scope, state),
             tags=(TAG_HIDDEN,),
         )
+
+    def _make_mapper(self, schema: Schema) -> Callable[[dict[str, Any]], Any] | None:
+        """What makes a node's input of the values of its keys; None for a dict of them."""
+        if self.validators is not None and "nodes" in self.spec.validate and not schema.root:
+            return partial(self.validators.read, schema.coerce)
+        return schema.coerce
 
     def _scope_of(self, node: NodeSpec) -> WriteScope:
         """What a node may write. A graph as a node returns its whole output, other keys too."""
@@ -234,13 +265,13 @@ class Compiler:
             (triggers[target], None) for target in self.targets.get(name, ())
         ]
         fixed += [(channel, name) for channel in self.joins_of.get(name, ())]
-        writers: list[Writer] = [StateWriter(scope, fixed)]
+        writers: list[Writer] = [scope.make_writer(fixed)]
         # Keys that the state lacks are errors in strict graphs, except in an input. Where they are
         # allowed, a router without a schema of its own sees them as well.
         lenient = name == START or not self.scope.strict
         for label, branch in spec.branches.get(name, {}).items():
             reads = schema if branch.schema is None else spec.schemas[branch.schema]
             passthrough = lenient and branch.schema is None
-            selection = (reads.keys, reads.coerce)
+            selection = (reads.keys, self._make_mapper(reads))
             writers.append(BranchWriter(label, branch, selection, self.scope, passthrough))
         return tuple(writers)

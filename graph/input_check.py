@@ -1,8 +1,8 @@
-"""Looks at the input of a StateGraph before anything is stored. Nothing is changed."""
+"""Looks at the input of a StateGraph before anything is stored. Nothing is changed here."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from ..pregel.program.results import (
     find_lookalike,
     is_record,
     record_fields,
+    record_items,
 )
 from ..pregel.runtime import RUNNING
 
@@ -29,14 +30,16 @@ class InputCheck:
     """Refuses an input that this graph cannot take.
 
     Attributes:
-        keys: those of the input schema, which are taken.
+        keys: those of the input schema, which are taken, and their aliases.
         state: the state's other keys → why they are not taken from an input.
         lenient: other keys are legal: a router at START is shown them, or `extra_keys="ignore"`.
+        validate: refuses a value that does not fit its key; None if the input is not validated.
     """
 
     keys: frozenset[str]
     state: Mapping[str, str]
     lenient: bool
+    validate: Callable[[str, Any], None] | None = None
 
     def __call__(self, value: Any) -> None:
         """Refuse an input that no key can be read from; warn of keys that are dropped.
@@ -48,6 +51,10 @@ class InputCheck:
                 input schema.
         """
         given = _read_keys(value)
+        if self.validate is not None:
+            for key, item in _read_items(value):
+                if key in self.keys:
+                    self.validate(key, item)
         if self.lenient or self.keys.issuperset(given) or _is_node(RUNNING.get()):
             return
         # The output of a call has this one besides; it may be given back as an input.
@@ -85,6 +92,10 @@ def _read_keys(value: Any) -> Iterable[Any]:
         "the input of this graph must be a dict of state keys or a schema instance, "
         f"got {type(value).__name__}: {value!r}{advice(value)}"
     )
+
+
+def _read_items(value: Any) -> Iterable[tuple[Any, Any]]:
+    return value.items() if isinstance(value, Mapping) else record_items(value)
 
 
 def _is_node(task: Any) -> bool:

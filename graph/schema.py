@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import partial
 from types import BuiltinFunctionType, MethodDescriptorType
 from typing import Any, ClassVar
@@ -38,6 +38,8 @@ class Schema:
         source: what the user gave.
         channels: key → channel, in declaration order; `__root__` alone for a state without keys.
         managed: keys that the engine computes.
+        first: key with a reducer → makes the default of its field, with which it starts.
+        aliases: the names by which an input may call keys → those keys.
         coerce: makes an instance of the class from a dict of values; None where a dict is what
             nodes get.
     """
@@ -46,6 +48,8 @@ class Schema:
     channels: Mapping[str, Channel]
     managed: Mapping[str, type[ManagedValue]]
     coerce: Callable[[dict[str, Any]], Any] | None
+    first: Mapping[str, Callable[[], Any]] = field(default_factory=dict)
+    aliases: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def root(self) -> bool:
@@ -58,9 +62,12 @@ class Schema:
         return (*self.channels, *self.managed)
 
 
-def read_schema(schema: Any) -> Schema:
+def read_schema(schema: Any, first_values: bool = True) -> Schema:
     """Read a TypedDict, dataclass, pydantic model, NamedTuple or any annotated class: one channel
     per key. Any other type is the whole state in one channel.
+
+    Args:
+        first_values: whether a key with a reducer starts with the default of its field.
 
     Raises:
         InvalidGraphError: it is not a type, declares no keys, or one of its annotations cannot be
@@ -69,7 +76,7 @@ def read_schema(schema: Any) -> Schema:
     cls = typing.get_origin(schema) or schema
     if _has_keys(cls):
         hints = _hints(cls, _type_arguments(schema))
-        return _keyed(schema, cls, hints)
+        return _keyed(schema, cls, hints, first_values)
     if not _is_type(schema):
         raise InvalidGraphError(not_a_schema(schema))
     if is_managed(schema) is not None:
@@ -108,27 +115,58 @@ def _is_bare(cls: type) -> bool:
     return not any(name in vars(c) for c in cls.__mro__[:-1] for name in ("__init__", "__new__"))
 
 
-def _keyed(schema: Any, cls: type, hints: Mapping[str, Any]) -> Schema:
+def _keyed(schema: Any, cls: type, hints: Mapping[str, Any], first_values: bool) -> Schema:
     channels: dict[str, Channel] = {}
     managed: dict[str, type[ManagedValue]] = {}
+    first: dict[str, Callable[[], Any]] = {}
     for key, hint in hints.items():
         computed = is_managed(hint)
         if computed is not None:
             managed[key] = computed
         else:
-            channels[key] = channel_of(key, hint)
+            default = _default(cls, key) if first_values else None
+            channels[key] = channel_of(key, hint, default)
+            if default is not None and channels[key].reducer is not None:
+                first[key] = default
     if not channels and not managed:
         raise InvalidGraphError(f"{cls.__name__} declares no state keys")
     if ROOT in channels:
         raise InvalidGraphError(f"{cls.__name__}: state key {ROOT!r}: the name is reserved")
-    return Schema(schema, channels, managed, _coercer(cls))
+    aliases = {alias: key for key, alias in _aliases(cls).items() if alias not in channels}
+    return Schema(schema, channels, managed, _coercer(cls), first, aliases)
+
+
+def _default(cls: Any, key: str) -> Callable[[], Any] | None:
+    """What makes the default of a field; None if it has none."""
+    info = getattr(cls, "model_fields", {}).get(key)
+    if info is not None:
+        return None if info.is_required() else partial(_model_default, cls, key)
+    if is_dataclass(cls):
+        [declared] = [each for each in fields(cls) if each.name == key]
+        if declared.default is not MISSING or declared.default_factory is not MISSING:
+            return partial(_field_default, cls, key)
+    return None
+
+
+def _model_default(cls: Any, key: str) -> Any:
+    return cls.model_fields[key].get_default(call_default_factory=True)
+
+
+def _field_default(cls: Any, key: str) -> Any:
+    [declared] = [each for each in fields(cls) if each.name == key]
+    if declared.default_factory is not MISSING:
+        return declared.default_factory()
+    return declared.default
 
 
 # -- annotations -----------------------------------------------------------------------------------
 
 
-def channel_of(key: str, hint: Any) -> Channel:
+def channel_of(key: str, hint: Any, first: Callable[[], Any] | None = None) -> Channel:
     """The channel that an annotation asks for: the one it holds, a reducer's, else LastValue.
+
+    Args:
+        first: makes the value with which a reducer starts; None for the empty value of its type.
 
     Raises:
         InvalidGraphError: its reducer does not take two arguments, or there are several.
@@ -142,7 +180,7 @@ def channel_of(key: str, hint: Any) -> Channel:
             return _made(key, item, typing.get_args(bare)[0]).declare(key, bare)
     reducer = _reducer(key, metadata)
     if reducer is not None:
-        return BinaryOperatorAggregate(bare, reducer_for(reducer, bare), key=key)
+        return BinaryOperatorAggregate(bare, reducer_for(reducer, bare), first=first, key=key)
     return LastValue(bare, key)
 
 
@@ -266,7 +304,7 @@ def _coercer(cls: type) -> Callable[[dict[str, Any]], Any] | None:
             return partial(_renamed, cls, aliases)
         return partial(_bound, cls)
     if is_dataclass(cls):
-        if later := [field.name for field in fields(cls) if not field.init]:
+        if later := [each.name for each in fields(cls) if not each.init]:
             return partial(_built, cls, later)
         return partial(_bound, cls)
     if issubclass(cls, tuple) and hasattr(cls, "_fields"):
@@ -295,10 +333,10 @@ def _built(cls: Any, later: list[str], values: dict[str, Any]) -> Any:
 
 
 def _aliases(model: Any) -> dict[str, str]:
-    """Field name → the name that its constructor takes."""
+    """Field name → the name that its constructor takes; nothing for a class that is no model."""
     found = {}
-    for name, field in model.model_fields.items():
-        alias = field.validation_alias if field.validation_alias is not None else field.alias
+    for name, info in getattr(model, "model_fields", {}).items():
+        alias = info.validation_alias if info.validation_alias is not None else info.alias
         if isinstance(alias, str):
             found[name] = alias
     return found

@@ -73,6 +73,7 @@ class GraphSpec:
         schemas: the schemas as read.
         extra_keys: "error" or "ignore": what happens to keys that the state does not have.
         defaults: policies for nodes without their own.
+        validate: where values are validated.
     """
 
     nodes: Mapping[str, NodeSpec]
@@ -87,6 +88,7 @@ class GraphSpec:
     output_schema: Any
     extra_keys: str
     defaults: Policies
+    validate: frozenset[str] = frozenset()
 
     def complete_nodes(self) -> dict[str, NodeSpec]:
         """The nodes with the default policies filled in."""

@@ -18,10 +18,12 @@ class StateKeys:
         channels: key → channel, in the order declared.
         managed: keys that the engine computes.
         schemas: the schemas as read, by what the user gave.
+        first_values: whether a key with a reducer starts with the default of its field.
     """
 
-    def __init__(self, state_schema: Any) -> None:
+    def __init__(self, state_schema: Any, first_values: bool = True) -> None:
         self.state_schema = state_schema
+        self.first_values = first_values
         self.channels: dict[str, Channel] = {}
         self.managed: dict[str, Any] = {}
         self.schemas: dict[Any, Schema] = {}
@@ -38,7 +40,7 @@ class StateKeys:
             raise InvalidGraphError(not_a_schema(schema)) from None
         if known is not None:
             return known
-        read = read_schema(schema)
+        read = read_schema(schema, self.first_values)
         self._check_kind(schema, read)
         self._check_channels(schema, read)
         self._check_managed(read)

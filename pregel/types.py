@@ -77,6 +77,10 @@ Durability = Literal["sync", "async", "exit"]
 """When a superstep is stored: before its chunk reaches the reader ("sync"), at most one superstep
 later ("async"), or when the call ends ("exit")."""
 
+Validated = Literal["input", "nodes", "writes"]
+"""Where a `StateGraph` validates values: the input of a call, what nodes are given, what they
+write."""
+
 StreamWriter = Callable[[Any], None]
 """A function that sends one custom event to the reader of the stream at once."""
 

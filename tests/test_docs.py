@@ -13,7 +13,7 @@ from types import ModuleType
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PROGRAMS = ["README.md", "docs/channels.md", "docs/streaming.md", "docs/time-travel.md", "docs/questions.md", "docs/memory.md", "docs/security.md", "docs/agents.md"]
+PROGRAMS = ["README.md", "docs/channels.md", "docs/streaming.md", "docs/time-travel.md", "docs/questions.md", "docs/memory.md", "docs/security.md", "docs/agents.md", "docs/types.md"]
 PRODUCT = ["channels", "checkpoint", "store", "pregel", "executors", "graph", "prebuilt", "visualize", "workers", "compat", "testing"]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 

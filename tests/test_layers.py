@@ -36,6 +36,7 @@ PREGEL = """
     stream_parts runtime program.results program.json_schema
     program.callables program.join
     program.writes
+    program.channel_writes
     program.node
     program.version program.checks
     program.program

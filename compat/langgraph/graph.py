@@ -34,6 +34,7 @@ class StateGraph(_StateGraph[StateT, ContextT, InputT, OutputT]):
     """
 
     compiled_class = CompiledStateGraph
+    first_values = False
 
     def __init__(
         self,

@@ -15,7 +15,8 @@ from ..errors import InvalidGraphError
 from ..names import TAG_HIDDEN
 from ..types import CachePolicy, RetryPolicy, Selection, TimeoutPolicy
 from .callables import Body, read_callable
-from .writes import ChannelWrite, ChannelWriteEntry, ChannelWriteTupleEntry, Writer
+from .channel_writes import ChannelWrite, ChannelWriteEntry, ChannelWriteTupleEntry
+from .writes import Writer
 
 
 # Its fields are Final, which type checkers hold. `frozen` would set each by a call, for every node

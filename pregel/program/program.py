@@ -167,7 +167,8 @@ class CompiledNode:
             cache = None if cached is None else NodeCache(cached)
             self.policies = AttemptPolicies(declared.timeout, cache)
         self.hidden = declared.hidden
-        self.plain = not bodies and all(type(writer) is StateWriter for writer in self.writers)
+        only_writes = not bodies and self.mapper is None
+        self.plain = only_writes and all(type(writer) is StateWriter for writer in self.writers)
         self.tags = tuple(declared.tags)
         self.metadata = declared.metadata
         self.defer = declared.defer

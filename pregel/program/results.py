@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import fields, is_dataclass
@@ -40,6 +41,8 @@ _SHAPES: Final = {
 these attributes."""
 
 _OURS: Final = {"Command": Command, "Send": Send, "Interrupt": Interrupt, "Overwrite": Overwrite}
+
+_CONTAINERS: Final = (list, dict, set, bytearray, deque)
 
 NO_UPDATES: Final = (
     Command, Send, Interrupt, Overwrite, StateSnapshot, StateUpdate, PregelTask, GraphOutput,
@@ -76,11 +79,22 @@ def record_fields(cls: type) -> Iterable[str]:
 
 
 def record_items(value: Any) -> list[tuple[str, Any]]:
-    """The fields that count as written: those set on a pydantic model, all of any other record."""
+    """The fields that count as written: of a pydantic model those that were set, or whose default
+    was changed in place; all of any other record."""
     names = record_fields(type(value))
     if hasattr(type(value), "model_fields"):
-        names = [name for name in names if name in value.model_fields_set]
+        given = value.model_fields_set
+        names = [name for name in names if name in given or _is_edited(value, name)]
     return [(name, getattr(value, name)) for name in names if hasattr(value, name)]
+
+
+def _is_edited(model: Any, name: str) -> bool:
+    """Whether a field that was not set holds something else than its default, in a container."""
+    held = getattr(model, name, None)
+    if not isinstance(held, _CONTAINERS) and not hasattr(type(held), "model_fields"):
+        return False
+    field = type(model).model_fields.get(name)
+    return field is not None and held != field.get_default(call_default_factory=True)
 
 
 def find_lookalike(value: Any) -> str | None:

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from ...channels.base import MISSING
 from ..errors import InvalidRouteError, InvalidUpdateError, ParentCommand, nearest, warn
@@ -27,17 +26,6 @@ from .results import (
     record_fields,
     record_items,
 )
-
-
-class _Marker(Enum):
-    PASSTHROUGH = "PASSTHROUGH"
-    SKIP_WRITE = "SKIP_WRITE"
-
-
-PASSTHROUGH: Final = _Marker.PASSTHROUGH
-"""Write what the node returned."""
-SKIP_WRITE: Final = _Marker.SKIP_WRITE
-"""What a mapper returns to write nothing."""
 
 Pair = tuple[str, Any]
 
@@ -83,111 +71,6 @@ class Writer:
         return ()
 
 
-# -- raw Pregel ------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class ChannelWriteEntry:
-    """One write to one channel.
-
-    Args:
-        channel: its name.
-        value: a constant, or `PASSTHROUGH` for the node's result.
-        skip_none: write nothing when the value is None.
-        mapper: applied to the value first; it may return `SKIP_WRITE`.
-    """
-
-    channel: str
-    value: Any = PASSTHROUGH
-    skip_none: bool = False
-    mapper: Callable[[Any], Any] | None = None
-
-    def pairs(self, result: Any) -> Sequence[Pair]:
-        """The writes this entry makes of a node's result."""
-        value = result if self.value is PASSTHROUGH else self.value
-        if self.mapper is not None:
-            value = self.mapper(value)
-        if value is SKIP_WRITE or (self.skip_none and value is None):
-            return ()
-        return ((self.channel, value),)
-
-
-@dataclass(frozen=True, slots=True)
-class ChannelWriteTupleEntry:
-    """Any number of writes computed from the node's result.
-
-    Args:
-        mapper: from the value to (channel, value) pairs; None for none.
-        value: a constant, or `PASSTHROUGH` for the node's result.
-    """
-
-    mapper: Callable[[Any], Sequence[Pair] | None]
-    value: Any = PASSTHROUGH
-
-    def pairs(self, result: Any) -> Sequence[Pair]:
-        """The writes this entry makes of a node's result."""
-        return self.mapper(result if self.value is PASSTHROUGH else self.value) or ()
-
-
-class ChannelWrite(Writer):
-    """Writes to channels by name: the writer of raw Pregel nodes.
-
-    Args:
-        writes: entries, channel names (write the result), or `Send`s.
-    """
-
-    def __init__(
-        self, writes: Sequence[ChannelWriteEntry | ChannelWriteTupleEntry | Send | str]
-    ) -> None:
-        self.writes = [ChannelWriteEntry(w) if isinstance(w, str) else w for w in writes]
-
-    def write(self, result: Any, task: Any) -> None:
-        """Append what each entry makes of the result, in the order declared."""
-        out, known = task.writes, task.known_channels()
-        for entry in self.writes:
-            if isinstance(entry, Send):
-                check_send(entry, task)
-                out.append((TASKS, entry))
-                continue
-            for channel, value in entry.pairs(result):
-                if channel not in known:
-                    raise InvalidUpdateError(
-                        f"node {task.name!r} wrote to the unknown channel {channel!r}; "
-                        f"{nearest(channel, known)}"
-                    )
-                if channel == TASKS:
-                    check_send(value, task)
-                out.append((channel, value))
-
-    def check(self, channels: Mapping[str, Any]) -> Iterable[str]:
-        """Static entries must name a channel, and not the engine's own."""
-        for entry in self.writes:
-            if isinstance(entry, ChannelWriteEntry):
-                if entry.channel == TASKS:
-                    yield f"writes to the reserved channel {TASKS!r}; add a Send instead"
-                elif entry.channel not in channels:
-                    near = nearest(entry.channel, channels)
-                    yield f"writes to the unknown channel {entry.channel!r}; {near}"
-
-
-def check_send(send: Any, task: Any) -> None:
-    """Refuse what is no Send, or goes to no node, in the task that wrote it.
-
-    Raises:
-        InvalidUpdateError: naming the node that wrote it.
-    """
-    if not isinstance(send, Send):
-        raise InvalidUpdateError(
-            f"node {task.name!r}: a write to {TASKS!r} must be a Send, got {_shown(send)}"
-        )
-    nodes = task.known_nodes()
-    if send.node not in nodes:
-        raise InvalidRouteError(
-            f"node {task.name!r} sends to the unknown node {send.node!r}; "
-            f"{nearest(send.node, nodes)}"
-        )
-
-
 # -- StateGraph ------------------------------------------------------------------------------------
 
 
@@ -203,6 +86,9 @@ class WriteScope:
         nested: the node is a graph. Its whole output may have keys of its own, which are dropped;
             its commands may not.
         hints: key → its annotation.
+        first: of START: key → what makes the value that its reducer starts with. In a record such a
+            value is no update, but the field's default.
+        make: makes the writer of the graph's nodes, if that is no plain `StateWriter`.
         misplaced: the classes whose instances are looked at twice before they become the value of a
             key.
     """
@@ -212,11 +98,23 @@ class WriteScope:
     strict: bool = True
     nested: bool = False
     hints: Mapping[str, Any] = field(default_factory=dict)
+    first: Mapping[str, Callable[[], Any]] = field(default_factory=dict)
+    make: Callable[[WriteScope, Sequence[Pair]], StateWriter] | None = None
     misplaced: frozenset[type] = field(default_factory=misplaced_classes)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled without what depends on the libraries that a process has loaded."""
-        return WriteScope, (self.keys, self.triggers, self.strict, self.nested, self.hints)
+        return WriteScope, (
+            self.keys, self.triggers, self.strict, self.nested, self.hints, self.first, self.make,
+        )  # fmt: skip
+
+    def make_writer(self, fixed: Sequence[Pair] = ()) -> StateWriter:
+        """The writer of what a node returns.
+
+        Args:
+            fixed: what follows it every time.
+        """
+        return (self.make or StateWriter)(self, fixed)
 
     @property
     def root(self) -> bool:
@@ -289,7 +187,7 @@ class StateWriter(Writer):
                 raise ParentCommand(part)
             if part.resume is not MISSING and part.resume is not None:
                 raise InvalidUpdateError(
-                    f"node {task.name!r} returned a Command with resume={_shown(part.resume)}; "
+                    f"node {task.name!r} returned a Command with resume={shown(part.resume)}; "
                     "only the caller can answer: invoke(Command(resume=...), config)"
                 )
             if part.update is not None:
@@ -305,7 +203,7 @@ class StateWriter(Writer):
             if not all(isinstance(p, (list, tuple)) and len(p) == 2 for p in update):
                 raise InvalidUpdateError(
                     f"node {task.name!r}: Command(update=...) must be a dict, a schema instance or "
-                    f"(key, value) pairs, got {_shown(update)}"
+                    f"(key, value) pairs, got {shown(update)}"
                 )
             for key, value in update:
                 self._pair(key, value, task)
@@ -323,7 +221,7 @@ class StateWriter(Writer):
         else:
             raise InvalidUpdateError(
                 f"node {task.name!r} must return a dict of state keys, a schema instance, "
-                f"a Command, a Send or a list of these, got {_shown(update)}"
+                f"a Command, a Send or a list of these, got {shown(update)}"
                 f"{advice(update, (*self.scope.triggers, END))} (INVALID_GRAPH_NODE_RETURN_VALUE)"
             )
 
@@ -331,12 +229,14 @@ class StateWriter(Writer):
         """The fields that are state keys. A record has none of them by mistake: it was to go under
         a key."""
         found = [(key, value) for key, value in record_items(record) if key in self.keys]
+        first = self.scope.first
         for key, value in found:
-            self._pair(key, value, task)
+            if key not in first or value != first[key]():
+                self._pair(key, value, task)
         # All its fields may be unset: that is an update of nothing, not a mistake.
         if found or not self.keys.isdisjoint(record_fields(type(record))):
             return
-        text = f"node {task.name!r} returned {_shown(record)}, which has none of the state's keys"
+        text = f"node {task.name!r} returned {shown(record)}, which has none of the state's keys"
         other = find_lookalike(record)
         if other is not None:
             text += f"; it is {other}"
@@ -373,7 +273,7 @@ class StateWriter(Writer):
                 )
             return
         raise InvalidUpdateError(
-            f"node {task.name!r} wrote {_shown(value)} to the key {key!r}{advice(value)}"
+            f"node {task.name!r} wrote {shown(value)} to the key {key!r}{advice(value)}"
         )
 
     def _unknown_key(self, key: Any, task: Any) -> None:
@@ -417,7 +317,8 @@ class StateWriter(Writer):
         return channel
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """A value in an error: its class and its first characters."""
     text = repr(value)
     return f"{type(value).__name__}: {text if len(text) <= 80 else text[:77] + '...'}"
 

@@ -20,7 +20,7 @@ from typing import Any
 from ...checkpoint.base import CLAIM, TaskWrites
 from ..errors import InvalidUpdateError, UnknownInterruptError
 from ..names import BY_COMMAND, DELIVERED, START
-from ..program.writes import Pair, StateWriter
+from ..program.writes import Pair
 from ..superstep.interrupts import looks_like_answers
 from ..superstep.machine import Machine
 from ..superstep.question_ids import TASK, moved_id, task_digits
@@ -187,9 +187,8 @@ def command_writes(run: Run, command: Command[Any]) -> list[Pair]:
     # The writer of the nodes: a Command means the same, whoever gives it.
     target = _CommandTask()
     try:
-        StateWriter(run.program.scope).write(
-            Command(update=command.update, goto=command.goto), target
-        )
+        writer = run.program.scope.make_writer()
+        writer.write(Command(update=command.update, goto=command.goto), target)
     except InvalidUpdateError as error:
         error.add_note("in the Command given as input")
         raise
