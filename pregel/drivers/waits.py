@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
 from contextvars import copy_context
-from queue import Empty, SimpleQueue
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -98,25 +98,21 @@ class _OnThread:
     def __init__(self, task: Task) -> None:
         self.done = False
         self.error: BaseException | None = None
-        self._end: SimpleQueue[BaseException | None] = SimpleQueue()
-        context = copy_context()
-        POOL.submit(lambda: context.run(self._run, task))
+        self._ended = threading.Lock()  # free once it has
+        self._ended.acquire()
+        POOL.submit(partial(copy_context().run, self._run, task))
 
     def _run(self, task: Task) -> None:
         RUNNING.set(task)
         try:
             attempt(task)
         except BaseException as error:
-            self._end.put(error)
-        else:
-            self._end.put(None)
+            self.error = error
+        self.done = True
+        self._ended.release()
 
     def wait(self, seconds: float) -> None:
-        try:
-            self.error = self._end.get(timeout=seconds)
-        except Empty:
-            return
-        self.done = True
+        self._ended.acquire(timeout=min(seconds, threading.TIMEOUT_MAX))
 
     def cancel(self) -> None:
         """Threads cannot be cancelled."""
