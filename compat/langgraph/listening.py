@@ -17,8 +17,9 @@ from ...pregel.names import TAG_HIDDEN as HIDDEN
 from ...pregel.superstep.state import group_by_channel
 from ...pregel.superstep.task import Task
 from ...pregel.types import Command, Selection
-from ..langchain.callbacks import AttemptSpan, Listener, QuietSpan, is_heard
+from ..langchain.callbacks import Listener, is_heard
 from ..langchain.messages import add_messages
+from ..langchain.spans import AttemptSpan, QuietSpan
 from .constants import (
     CONF,
     CONFIG_KEY_CALL,

@@ -14,7 +14,7 @@ from ..errors import GraphBubbleUp
 from ..run.effects import Effects, GiveWay, Load, Notify, RunTasks, Save
 from ..run.loop import supersteps
 from ..run.run import Run
-from ..run.surround import LANGCHAIN, surround
+from ..run.surround import FINDERS, LANGCHAIN, surround
 from ..superstep.outcome import StepLimit
 from ..superstep.task import Task
 from .batch import Batch, wants_out
@@ -48,7 +48,7 @@ class Driver:
         self._run = run
         if effects is None:
             effects = supersteps(run)
-            if run.hook is not None or LANGCHAIN in modules:
+            if run.hook is not None or LANGCHAIN in modules or FINDERS:
                 effects = surround(run, effects)
         self._effects = effects
         self._batch: Batch[Task] | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from contextvars import ContextVar
+from types import MappingProxyType
 from typing import Annotated, Any
 
 import pytest
@@ -23,6 +24,7 @@ from stategraph import START, StateGraph  # noqa: E402
 from stategraph.compat.langchain import callbacks  # noqa: E402
 from stategraph.compat.langchain.runnable import as_runnable  # noqa: E402
 from stategraph.graph import acall_model, add_messages, astream_text, call_model, stream_text  # noqa: E402
+from stategraph.pregel.run.surround import add_hook  # noqa: E402
 
 
 class State(TypedDict, total=False):
@@ -156,3 +158,67 @@ def test_a_runnable_graph_is_a_node_of_another_engines_graph() -> None:
     found = outer.compile(InMemorySaver()).invoke({"messages": []}, config)
     assert [message.content for message in found["messages"]] == ["x"]
     assert "chain StateGraph in sub" in heard and "chain a in StateGraph" in heard
+
+
+class Quiet:
+    """A hook, and its own spans, that only notes what it surrounds."""
+
+    metadata = MappingProxyType({"traced": True})
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def around_run(self) -> Any:
+        self.seen.append("run")
+        return self
+
+    def around_attempt(self, task: Any) -> Any:
+        self.seen.append(task.name)
+        return self
+
+    def around_router(self, task: Any, place: int, router: Any, state: Any) -> Any:
+        self.seen.append("router")
+        return self
+
+    def extend_config(self, task: Any, config: Any) -> Any:
+        return config
+
+    def enter(self) -> None: ...
+    def returned(self, result: Any) -> None: ...
+    def leave(self, error: Any) -> None: ...
+    async def aenter(self) -> None: ...
+    async def aleave(self, error: Any) -> None: ...
+
+
+def routed(model: Any) -> Any:
+    """A graph with a router of each kind, and one that calls a model."""
+    graph = StateGraph(State)
+    graph.add_node("a", lambda state: {"messages": [model.invoke("q")]})
+    graph.add_node("b", RunnableLambda(lambda state: {}))
+    graph.add_edge(START, "a")
+    graph.add_conditional_edges("a", lambda state: model.invoke("q") and "b", ["b"])
+    graph.add_conditional_edges("b", RunnableLambda(lambda state: "__end__"), {"__end__": "__end__"})
+    return graph.compile()
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_handlers_are_told_the_same_beside_another_hook(is_async: bool) -> None:
+    def told() -> list[str]:
+        heard: list[str] = []
+        handler = Handler(lambda *words: heard.append(" ".join(map(str, words[:5]))))
+        app, config = routed(saying()), {"callbacks": [handler], "run_id": "00000000-0000-4000-8000-000000000001"}
+        if is_async:
+            asyncio.run(app.ainvoke({}, config))
+        else:
+            app.invoke({}, config)
+        return heard
+
+    alone, hook = told(), Quiet()
+    remove = add_hook(lambda run: hook)
+    try:
+        assert told() == alone
+        chunks = list(routed(saying()).stream({}, stream_mode="messages"))
+    finally:
+        remove()
+    assert contents(chunks)[:3] == TOKENS
+    assert [name for name in hook.seen if name in ("run", "a", "router", "b")][:5] == ["run", "a", "router", "b", "router"]
