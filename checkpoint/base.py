@@ -226,6 +226,12 @@ class BaseCheckpointSaver(Closable):
         """
         drive(self, commit_each(self, commits))
 
+    def keeps_input(self, thread_id: str, run_id: str | None) -> bool:
+        """Whether the input of this run is kept elsewhere, too: should it be lost, the run begins
+        again with it. Then its first checkpoints may wait a moment for the first step, to be stored
+        together with it by `commit_all`."""
+        return False
+
     def commit_writes(
         self, thread_id: str, checkpoint_ns: str, checkpoint_id: str, writes: Sequence[TaskWrites]
     ) -> None:

@@ -15,6 +15,7 @@ from .overrides import check_expected, expectation_of
 from .records import CheckpointTuple, Commit, RunnableConfig, TaskWrites, coordinates
 from .retention import Retention
 from .serde import Serializer
+from .sql.first_commits import SqlSaverOfFirsts, are_first
 from .sql.pages import Listed, Page
 from .sql.postgres_server import (
     POOL_SIZE,
@@ -35,7 +36,6 @@ from .sql.rows import (
     pack_writes,
     unpack_body,
 )
-from .sql.saver import SqlSaver
 from .sql.write_rows import CommitRows, apply_commit
 
 __all__ = ["PostgresSaver"]
@@ -49,7 +49,7 @@ MANY = 1000
 """Spaces that are not listed one by one."""
 
 
-class PostgresSaver(SqlSaver):
+class PostgresSaver(SqlSaverOfFirsts):
     """Keeps threads in a Postgres database, shared by any number of machines.
 
     A superstep is one statement, one round trip. The tables are made on first use; several programs
@@ -251,46 +251,49 @@ class PostgresSaver(SqlSaver):
             self._finish_commit(state, commit, rows, seq)
         return bool(made)
 
-    def _commit_two(self, first: Commit, second: Commit) -> None:
-        """Store the first two commits of a namespace, as `commit` would one after the other; in one
-        statement where it is not there yet.
+    def commit_all(self, commits: Sequence[Commit]) -> None:
+        """Store supersteps of one namespace that follow one another; the first of a new one in one
+        transaction (benchmarks P23, P28).
 
-        Raises: what `commit` raises.
+        Raises: what `commit` raises; of the first ones of a namespace nothing is stored then.
         """
+        if not are_first(commits):
+            for commit in commits:
+                self._commit_once(commit)
+            return
         try:
-            if self._create_two(first, second):
-                return
+            if not self._create_first(commits):
+                self._store_first(commits)
         except ConnectionLostError as lost:
             if lost.late:
                 raise
             try:
-                for commit in (first, second):
+                for commit in commits:
                     self._commit_again(commit)
-                return
             except StorageError as error:
                 raise lost from error
-        self._commit_once(first)
-        second.saver_state = first.saver_state
-        self._commit_once(second)
 
-    def _create_two(self, first: Commit, second: Commit) -> bool:
-        """Store the first two commits of a namespace that is not there yet; False if it is, or if
-        the second builds on a value whose number only the database will give."""
-        state = MaterializedState(self._key(first.thread_id, first.checkpoint_ns), 0)
-        rows = self._build_rows(state, first)
-        apply_commit(state, first, rows, NOT_DRAWN)
-        next_rows = self._build_rows(state, second)
-        if any(base is not None for _, base, _ in next_rows.long_values):
-            return False
-        names = first.thread_id, first.checkpoint_ns
+    def _create_first(self, commits: Sequence[Commit]) -> bool:
+        """Store the first commits of a namespace in one statement; False if it is there already, or
+        one builds on a value whose number only the database will give."""
+        state = MaterializedState(self._key(commits[0].thread_id, commits[0].checkpoint_ns), 0)
+        all_rows: list[CommitRows] = []
+        for commit in commits:
+            rows = self._build_rows(state, commit)
+            if any(base is not None for _, base, _ in rows.long_values):
+                return False
+            all_rows.append(rows)
+            apply_commit(state, commit, rows, NOT_DRAWN)
         with self._statements() as session:
-            made = _store_two(session, rows, next_rows, names)
-        for namespace_id, seq, next_seq in made:
+            made = _store_first(session, all_rows, (state.key.thread_id, state.key.checkpoint_ns))
+        for rows, (namespace_id, seq) in zip(all_rows, made, strict=False):
             for value in rows.values.values():
                 if value is not None and value.owner is not None:
                     value.owner = seq
-            state.namespace_id = namespace_id
-            self._finish_commit(state, second, next_rows, next_seq)
+            state.namespace_id, state.seq = namespace_id, seq
+        if made:
+            commits[-1].saver_state = state
+            self._watch_state(state)
         return bool(made)
 
     def _append(self, state: MaterializedState, rows: CommitRows) -> int | None:
@@ -359,20 +362,28 @@ def _store(
     return session.rows(f"{statement}_row", *_row_columns(rows), *where)
 
 
-def _store_two(
-    session: _PostgresSession, rows: CommitRows, next_rows: CommitRows, names: tuple[str, str]
+def _store_first(
+    session: _PostgresSession, all_rows: Sequence[CommitRows], names: tuple[str, str]
 ) -> list[Any]:
-    """Store the rows of the first two commits of a namespace, made by one run."""
-    values: list[Any] = [*names, rows.checkpoint_id, rows.body]
-    values += [next_rows.checkpoint_id, next_rows.body, rows.run_id]
-    long_values = [(True, *each) for each in rows.long_values]
-    long_values += [(False, *each) for each in next_rows.long_values]
-    labels = sorted({*rows.labels, *next_rows.labels})
-    if not long_values and next_rows.writes is None and not labels:
-        return session.rows("create_two_rows", *values)
-    columns = [(is_first, channel, data) for is_first, channel, _, data in long_values]
-    arrays = zip(*columns, strict=True) if columns else ((), (), ())
-    return session.rows("create_two", *values, *map(list, arrays), next_rows.writes, labels)
+    """Store the rows of the first commits of a namespace, made by one run."""
+    bodies = [(rows.checkpoint_id, rows.body) for rows in all_rows]
+    values = (*names, bodies, all_rows[0].run_id)
+    long_values = [
+        (number, channel, data)
+        for number, rows in enumerate(all_rows, 1)
+        for channel, _, data in rows.long_values
+    ]
+    writes = [(rows.parent_id, rows.writes) for rows in all_rows if rows.writes is not None]
+    labels = sorted({label for rows in all_rows for label in rows.labels})
+    if not long_values and not writes and not labels:
+        return session.rows("create_first_rows", *values)
+    columns = *_transpose(long_values, 3), *_transpose(writes, 2)
+    return session.rows("create_first", *values, *columns, labels)
+
+
+def _transpose(rows: Sequence[Sequence[Any]], width: int) -> list[list[Any]]:
+    """So many columns, also of no rows."""
+    return [[row[number] for row in rows] for number in range(width)]
 
 
 def _row_columns(rows: CommitRows) -> Sequence[Any]:
@@ -382,10 +393,7 @@ def _row_columns(rows: CommitRows) -> Sequence[Any]:
 
 def _columns(rows: CommitRows) -> Sequence[Any]:
     """The rows of a commit as the values of a statement."""
-    channels, bases, data = (
-        zip(*rows.long_values, strict=True) if rows.long_values else ((), (), ())
-    )
-    return (*_row_columns(rows), [*channels], [*bases], [*data], rows.writes, rows.labels)
+    return (*_row_columns(rows), *_transpose(rows.long_values, 3), rows.writes, rows.labels)
 
 
 def _decode_names(columns: Sequence[str]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:

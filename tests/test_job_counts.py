@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
 import cluster
+import psycopg
 import pytest
 from fleet import State, until, working
 from psycopg import errors
 
-from stategraph import START, Command, Pregel, StateGraph, interrupt
+from stategraph import START, Command, Pregel, Runtime, StateGraph, interrupt
 from stategraph.checkpoint import postgres as saver_module
 from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.checkpoint.sql import postgres_tables
 from stategraph.checkpoint.sql.postgres_prepared import PreparedStatements
 from stategraph.checkpoint.sql.postgres_server import ConnectionLostError
 from stategraph.checkpoint.sql.postgres_wire import Patient, Wire
+from stategraph.pregel.drivers import journal
 from stategraph.workers import Queue, tables
+from stategraph.workers.jobs import hash_name
 from stategraph.workers.saver import WorkerSaver
 from stategraph.workers.session import WorkerSession
 
@@ -80,16 +84,22 @@ class Watch:
         ]
 
 
+def hold_for_as_long_as_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is held is stored with what comes next, and not by itself after a moment."""
+    monkeypatch.setattr(journal.HELD, "submit", lambda entry, store: None)
+
+
 @pytest.mark.parametrize(("nodes", "durability", "taken"), [
-    (1, None, ["append_row", "end", "claim_with_ends", "create_two_rows"]),
-    (3, "sync", ["append_row", "end", "claim_with_ends", "create_two_rows", "append_row", "append_row"]),
+    (1, None, ["create_first_rows", "end", "claim_with_ends"]),
+    (3, "sync", ["append_row", "end", "claim_with_ends", "create_first_rows", "append_row"]),
     (3, "exit", ["create_row", "end", "claim_with_ends"]),
 ])  # fmt: skip
-def test_a_job_takes_one_commit_for_its_input_one_for_each_node_and_one_for_its_end(
+def test_a_job_takes_one_commit_for_each_node_and_one_for_its_end(
     postgres: str, monkeypatch: pytest.MonkeyPatch, nodes: int, durability: Any, taken: list[str]
 ) -> None:
-    """The input goes with the graph's own first superstep, the claim with the end of the job before. Nothing is looked
-    up, and each round trip is one transaction (PERFORMANCE P28, P36)."""
+    """The input goes with the first node, the claim with the end of the job before. Nothing is looked up, and each
+    round trip is one transaction (PERFORMANCE P28, P36)."""
+    hold_for_as_long_as_it_takes(monkeypatch)
     watch = Watch(monkeypatch)
     graph = chain(nodes, watch.mark)
     with Queue.from_conn_string(postgres, graph, durability=durability) as queue:
@@ -141,15 +151,16 @@ def test_a_thread_looks_the_same_whether_a_job_or_a_call_made_it(postgres: str, 
 @contextmanager
 def run_past(graph: Pregel, postgres: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Somebody runs each job's thread past the queue, once, after it was claimed and before it begins."""
-    claimed = WorkerSaver.claimed
+    running = WorkerSaver.running
     with PostgresSaver.from_conn_string(postgres) as saver:
         app = graph.copy({"checkpointer": saver})
 
-        def late(self: WorkerSaver, job: Any) -> Any:
-            app.invoke({"log": ["past"]}, {"configurable": {"thread_id": job.name.thread_id}})
-            return claimed(self, job)
+        def late(self: WorkerSaver, job: Any, *, trusted: bool) -> Any:
+            if trusted:
+                app.invoke({"log": ["past"]}, {"configurable": {"thread_id": job.name.thread_id}})
+            return running(self, job, trusted=trusted)
 
-        monkeypatch.setattr(WorkerSaver, "claimed", late)
+        monkeypatch.setattr(WorkerSaver, "running", late)
         yield
 
 
@@ -183,17 +194,17 @@ def test_a_job_forgotten_and_submitted_again_under_its_run_id_is_done_once(postg
         assert app.get_state({"configurable": {"thread_id": "t"}}).values["log"] == [0, 1]
 
 
-def test_a_connection_lost_after_the_first_two_commits_does_not_store_them_twice(
+def test_a_connection_lost_after_the_first_commits_does_not_store_them_twice(
     postgres: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stored, lost = saver_module._store_two, []
+    stored, lost = saver_module._store_first, []
 
     def answer_lost(*args: Any) -> Any:
         stored(*args)
         lost.append(True)
         raise ConnectionLostError("the connection broke")
 
-    monkeypatch.setattr(saver_module, "_store_two", answer_lost)
+    monkeypatch.setattr(saver_module, "_store_first", answer_lost)
     graph = chain(2)
     with Queue.from_conn_string(postgres, graph) as queue, working(graph, postgres):
         queue.submit("t", {"log": []})
@@ -201,6 +212,76 @@ def test_a_connection_lost_after_the_first_two_commits_does_not_store_them_twice
     assert lost
     with PostgresSaver.from_conn_string(postgres) as saver:
         assert len([*saver.list({"configurable": {"thread_id": "t"}})]) == 4
+
+
+def test_a_first_node_that_is_done_again_has_the_same_idempotency_key(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worker dies in it, and nothing of the thread is stored yet."""
+    hold_for_as_long_as_it_takes(monkeypatch)
+    keys, begun, release = [], threading.Event(), threading.Event()
+
+    def step(state: State, runtime: Runtime) -> Any:
+        keys.append(runtime.idempotency_key)
+        if len(keys) == 1:
+            begun.set()
+            assert release.wait(60)
+        return {"log": [0]}
+
+    builder = StateGraph(State)
+    builder.add_node("step", step)
+    builder.add_edge(START, "step")
+    graph = builder.compile(name="keyed")
+    with Queue.from_conn_string(postgres, graph) as queue, PostgresSaver.from_conn_string(postgres) as saver:
+        queue.submit("t", {"log": []})
+        with working(graph, postgres):
+            assert begun.wait(60)
+            assert saver.get_tuple({"configurable": {"thread_id": "t"}}) is None
+            take_from_its_worker(postgres)
+            try:
+                assert queue.result("t", wait=30).unwrap()["log"] == [0]
+            finally:
+                release.set()
+        queue.submit("other", {"log": []})
+        with working(graph, postgres):
+            queue.result("other", wait=30)
+    assert keys[0] == keys[1] != keys[2]
+
+
+def take_from_its_worker(postgres: str) -> None:
+    """Give the job that runs to whoever claims it next, as if its worker were dead."""
+    with psycopg.connect(postgres) as admin:
+        admin.execute("UPDATE stategraph_jobs SET state = 'waiting', worker = NULL WHERE state = 'running'")
+        admin.execute("SELECT pg_notify('stategraph_work', %s)", (str(hash_name("keyed")),))
+
+
+def test_a_first_node_that_takes_long_has_its_input_stored_meanwhile(postgres: str) -> None:
+    release = threading.Event()
+    graph = chain(1, lambda: release.wait(60))
+    thread: Any = {"configurable": {"thread_id": "t"}}
+    with Queue.from_conn_string(postgres, graph) as queue, PostgresSaver.from_conn_string(postgres) as saver:
+        app = graph.copy({"checkpointer": saver})
+        with working(graph, postgres):
+            queue.submit("t", {"log": ["given"]})
+            until(lambda: app.get_state(thread).next == ("n0",))
+            assert app.get_state(thread).values == {"log": ["given"]}
+            release.set()
+            assert queue.result("t", wait=30).unwrap()["log"] == ["given", 1]
+
+
+def test_a_first_node_that_extends_a_long_value_stores_what_it_adds(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By one transaction: the value before gets its number there."""
+    hold_for_as_long_as_it_takes(monkeypatch)
+    graph = chain(1)
+    given = [f"{number:0100}" for number in range(100)]
+    with Queue.from_conn_string(postgres, graph) as queue, PostgresSaver.from_conn_string(postgres) as saver:
+        with working(graph, postgres):
+            queue.submit("t", {"log": given})
+            assert queue.result("t", wait=30).unwrap()["log"] == [*given, 100]
+        app = graph.copy({"checkpointer": saver})
+        history = [*app.get_state_history({"configurable": {"thread_id": "t"}})]
+        assert [len(each.values.get("log", ())) for each in history] == [101, 100, 0]
+        with psycopg.connect(postgres) as admin:
+            found = admin.execute("SELECT sum(length(data)) FROM stategraph_values").fetchone()
+        assert found is not None and found[0] < 2.1 * len("".join(given))
 
 
 def test_a_run_that_asks_at_its_first_node_has_its_input_stored(postgres: str) -> None:

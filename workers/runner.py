@@ -129,7 +129,7 @@ class JobRunner:
 
         try:
             try:
-                with nullcontext() if was_begun else self._claimed(job):
+                with self._running(job, trusted=not was_begun):
                     return invoke(task["input"])
             except UnknownInterruptError:
                 if not was_begun:
@@ -139,10 +139,12 @@ class JobRunner:
         except GraphDrained:
             return None
 
-    def _claimed(self, job: Job) -> AbstractContextManager[None]:
-        """A context in which the saver knows what the claim says, if it is one that can use it."""
+    def _running(self, job: Job, *, trusted: bool) -> AbstractContextManager[None]:
+        """A context in which the saver knows the job, if it is one that can use it."""
         saver = self._saver
-        return saver.claimed(job) if isinstance(saver, WorkerSaver) else nullcontext()
+        if isinstance(saver, WorkerSaver):
+            return saver.running(job, trusted=trusted)
+        return nullcontext()
 
     def encode_error(self, job: Job, error: BaseException) -> bytes:
         """An error as the outcome of a job."""

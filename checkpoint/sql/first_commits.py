@@ -12,6 +12,13 @@ from .saver import SqlSaver
 from .write_rows import apply_commit
 
 
+def are_first(commits: Sequence[Commit]) -> bool:
+    """Whether these are the first of a namespace, for all that their run has seen."""
+    first = commits[0]
+    is_new = first.head is None and first.parent_id is None
+    return is_new and not any(commit.carried for commit in commits)
+
+
 class SqlSaverOfFirsts(SqlSaver):
     """A saver that stores the first commits of a namespace together."""
 
@@ -23,8 +30,7 @@ class SqlSaverOfFirsts(SqlSaver):
             CheckpointConflictError: the head is not the one that the first commit names.
             StorageError: the database refused; of the first ones of a namespace nothing is stored.
         """
-        first = commits[0]
-        if first.head is None and first.parent_id is None and not any(c.carried for c in commits):
+        if are_first(commits):
             self._write(self._store_first, commits)
         else:
             super().commit_all(commits)

@@ -110,25 +110,29 @@ _NEW_ROWS = f""",
     )
     SELECT id, head FROM moved
 """
-# The first two commits of a namespace, whole or not at all. A CTE is evaluated once, so that each
-# number is drawn once, in this order.
-_TWO = """
+# The first commits of a namespace, whole or not at all. A CTE is evaluated once, so that each
+# number is drawn once, in this order; the lowest is that of the first.
+_FIRST = """
         WITH drawn AS MATERIALIZED (
-            SELECT nextval('stategraph_order') AS first, nextval('stategraph_order') AS second
+            SELECT nextval('stategraph_order') AS seq, number, id, body
+            FROM unnest($3::bytea[], $4::bytea[]) WITH ORDINALITY AS given (id, body, number)
         ),
         moved AS (
-            INSERT INTO stategraph_spaces (thread_id, checkpoint_ns, head, head_id, size, labelled)
-            SELECT $1::bytea, $2::bytea, second, $5::bytea, 2, true FROM drawn
+            INSERT INTO stategraph_spaces
+                (thread_id, checkpoint_ns, head, head_id, size, labelled)
+            SELECT $1::bytea, $2::bytea, seq, id, number, true
+            FROM drawn ORDER BY number DESC LIMIT 1
                 ON CONFLICT DO NOTHING RETURNING id
         ),
         checkpoints AS (
             INSERT INTO stategraph_checkpoints
                 (space, seq, checkpoint_id, parent_id, link, run_id, body)
-            SELECT id, first, $3::bytea, NULL, NULL, $7::bytea, $4::bytea FROM moved, drawn
-            UNION ALL
-            SELECT id, second, $5::bytea, $3::bytea, first, $7::bytea, $6::bytea FROM moved, drawn
+            SELECT moved.id, seq, drawn.id, lag(drawn.id) OVER numbered, lag(seq) OVER numbered,
+                $5::bytea, body
+            FROM moved, drawn WINDOW numbered AS (ORDER BY number)
         )
 """
+_NUMBERED = "SELECT moved.id, seq FROM moved, drawn ORDER BY number"
 STATEMENTS = {
     "namespace": f"{_SPACE} {_NAMED}",
     "lock_namespace": """
@@ -255,24 +259,25 @@ STATEMENTS = {
                 ON CONFLICT DO NOTHING RETURNING id, head
         ){_NEW_ROW} RETURNING space, seq
     """,
-    "create_two_rows": f"{_TWO} SELECT id, first, second FROM moved, drawn",
-    "create_two": f"""{_TWO},
+    "create_first_rows": f"{_FIRST} {_NUMBERED}",
+    "create_first": f"""{_FIRST},
         long_values AS (
             INSERT INTO stategraph_values (space, owner, channel, base, data)
-            SELECT id, CASE WHEN v.is_first THEN first ELSE second END, v.channel, NULL, v.data
-            FROM moved, drawn, unnest($8::boolean[], $9::bytea[], $10::bytea[])
-                AS v (is_first, channel, data)
+            SELECT moved.id, seq, v.channel, NULL, v.data
+            FROM moved, drawn JOIN unnest($6::bigint[], $7::bytea[], $8::bytea[])
+                AS v (number, channel, data) USING (number)
         ),
         finished AS (
             INSERT INTO stategraph_writes (space, checkpoint_id, data)
-            SELECT id, $3::bytea, $11::bytea FROM moved WHERE $11::bytea IS NOT NULL
+            SELECT moved.id, w.id, w.data
+            FROM moved, unnest($9::bytea[], $10::bytea[]) AS w (id, data)
         ),
         labels AS (
             INSERT INTO stategraph_labels (label, space)
-            SELECT label, id FROM moved, unnest($12::bigint[]) AS l (label)
+            SELECT label, id FROM moved, unnest($11::bigint[]) AS l (label)
                 ON CONFLICT DO NOTHING
         )
-        SELECT id, first, second FROM moved, drawn
+        {_NUMBERED}
     """,
     "insert": f"""
         WITH moved AS (

@@ -209,9 +209,10 @@ class CommitBuilder:
         late = self._settings.durability == "async"
         self.made_new = False
         if checkpoint_id is None and self.holds_start and machine.step <= 1:
-            # It may be lost while the first step runs. By its place alone: that names the task, so
-            # nothing else can come to stand there.
-            checkpoint_id = successor_id(f"{position.saved_id}\0{thread.ns}", {})
+            # It may be lost while the first step runs. By its place alone: that names the task, or
+            # the run of the whole graph, so nothing else can come to stand there.
+            place = thread.ns or f"{thread.thread_id}\0{thread.run_id}"
+            checkpoint_id = successor_id(f"{position.saved_id}\0{place}", {})
         elif checkpoint_id is None and late:
             checkpoint_id = self._make_late_id(source, values)
         elif checkpoint_id is None:
@@ -334,8 +335,9 @@ class CommitBuilder:
         """The saver stores several commits at once.
 
         Args:
-            start: that of START may wait for the first step. The graph is a node, so that its input
-                is that of its task: lost, both come about again with the same ids.
+            start: that of START may wait for the first step. The input comes again if it is lost,
+                as that of a graph that is a node comes with its task: then both come about again
+                with the same ids.
         """
         self.holds_input, self._may_hold_start = True, start
 

@@ -123,8 +123,7 @@ class Run:
             and self.deadline is None  # else it may be given up with something held
             and commits_at_once(thread.saver)
         ):
-            is_node = task is not None and task.node.source is graph
-            self.commits.allow_holding(is_node and has_task_ids(last_level(thread.ns)[0]))
+            self.commits.allow_holding(_repeats_input(graph, thread, task))
         self.answers: Final[Answers] = Answers(task, self.position)
         self.replay: Final[Replay] = Replay(None if around is None else around.replay, thread)
         streams = () if around is None else self._streams_around(around)
@@ -250,6 +249,15 @@ _opening = threading.Lock()  # parallel tasks may make a run's first call at the
 def run_of(task: Task) -> Run:
     """The run of a task, for those who carry it out. Tasks themselves know the protocol only."""
     return cast("Run", task.run)
+
+
+def _repeats_input(graph: Graph, thread: Thread, task: Task | None) -> bool:
+    """Whether the input comes about again if it is lost before the first step is stored."""
+    if task is not None:  # that of a graph that is a node is the input of its task
+        return task.node.source is graph and has_task_ids(last_level(thread.ns)[0])
+    saver, thread_id = thread.saver, thread.thread_id
+    assert saver is not None and thread_id is not None
+    return not thread.ns and saver.keeps_input(thread_id, thread.run_id)
 
 
 def _root_thread(graph: Graph, config: RunnableConfig, ns: str | None) -> Thread:
