@@ -45,6 +45,7 @@ class Pickled(NamedTuple):
     """A pickled value.
 
     Attributes:
+        data: the value, pickled; bytes are themselves (benchmark P38).
         reference: what the executor returned when it shared or attached it, or None.
         value: the value itself, held so that its `id` is not used for another while it is a key of
             a cache.
@@ -129,7 +130,7 @@ class PayloadBuilder:
                 known = self._values[id(value)] = self._share(known.data, value)
             return known
         try:
-            data = dumps(value)
+            data = value if type(value) is bytes else dumps(value)
         except Exception:
             raise ShippingError(node, *find_culprit(value, path)) from None
         pickled = self._share(data, value) if kind == "state" else self._attach_one(data, value)
@@ -161,12 +162,13 @@ class PayloadBuilder:
         return Pickled(data, reference, value)
 
 
-def _attach(pickled: Pickled, parts: list[Any]) -> Inline | PartRef:
+def _attach(pickled: Pickled, parts: list[Any]) -> Any:
     """Put a value among the parts of a call if it is shared, else into its payload."""
+    is_itself = pickled.value is pickled.data
     if pickled.reference is None:
-        return Inline(pickled.data)
+        return pickled.data if is_itself else Inline(pickled.data)
     parts.append(pickled.reference)
-    return PartRef(len(parts) - 1)
+    return PartRef(len(parts) - 1, not is_itself)
 
 
 def _or_unsendable(value: Any, name: str) -> Any:

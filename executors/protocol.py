@@ -57,9 +57,15 @@ class Inline(NamedTuple):
 
 
 class PartRef(NamedTuple):
-    """A pickled value that travels apart: its place among the parts of the call."""
+    """A value that travels apart.
+
+    Attributes:
+        place: among the parts of the call.
+        pickled: the part is the value, pickled; else the value itself, which is bytes.
+    """
 
     place: int
+    pickled: bool = True
 
 
 class Unsendable(NamedTuple):

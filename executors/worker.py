@@ -171,11 +171,17 @@ def _bytes_of(sent: Inline | PartRef, parts: Sequence[bytes]) -> bytes:
 
 def _load_input(value: Any, parts: Sequence[bytes]) -> Any:
     if type(value) is not dict:
-        return loads(_bytes_of(value, parts))
-    return {
-        key: loads(_bytes_of(item, parts)) if isinstance(item, (Inline, PartRef)) else item
-        for key, item in value.items()
-    }
+        return _load_value(value, parts)
+    return {key: _load_value(item, parts) for key, item in value.items()}
+
+
+def _load_value(sent: Any, parts: Sequence[bytes]) -> Any:
+    if isinstance(sent, Inline):
+        return loads(sent.data)
+    if isinstance(sent, PartRef):
+        data = parts[sent.place]
+        return loads(data) if sent.pickled else data
+    return sent
 
 
 _functions: OrderedDict[str, Callable[..., Any]] = OrderedDict()

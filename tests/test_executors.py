@@ -580,6 +580,39 @@ def test_only_the_keys_that_a_node_names_go_along(drive: Drive) -> None:
     assert inline.shared == [] and len(inline.calls[0].payload) < 3_000
 
 
+def test_bytes_go_as_they_are(drive: Drive) -> None:
+    """They are not pickled, neither apart nor in the payload; pickled ones are not taken for them."""
+
+    class Blobs(TypedDict):
+        large: bytes
+        small: bytes
+        text: str
+        found: list[Any]
+
+    def see(state: Blobs) -> Any:
+        return {"found": [state["large"], state["small"], state["text"]]}
+
+    inline = Inline()
+    app = StateGraph(Blobs).add_node(see).add_edge(START, "see").compile(executor=inline)
+    given = {"large": b"x" * 100_000, "small": pickle.dumps("small"), "text": "y" * 100_000}
+    assert drive.invoke(app, given)["found"] == [*given.values()]
+    assert inline.shared[0] is given["large"]
+
+
+def test_a_send_of_nothing_but_bytes_arrives(drive: Drive) -> None:
+    class Found(TypedDict, total=False):
+        found: Annotated[list[int], operator.add]
+
+    def measure(blob: bytes) -> Any:
+        return {"found": [len(blob)]}
+
+    def sends(state: Found) -> Any:
+        return [Send("measure", b"x" * size) for size in (1, 100_000)]
+
+    graph = StateGraph(Found).add_node(measure).add_conditional_edges(START, sends, ["measure"])
+    assert drive.invoke(graph.compile(executor=Inline()), {})["found"] == [1, 100_000]
+
+
 def test_without_an_executor_nothing_of_it_is_loaded() -> None:
     seen = "[m for m in sys.modules if m.startswith('stategraph.executors') or m in ('multiprocessing', 'cloudpickle')]"
     code = f"import sys, stategraph; print({seen})"
