@@ -21,6 +21,13 @@ def fleet(case: str, _: Engine) -> float:
     return fleet_ours.CASES[case]()
 
 
+def executor(name: str, _: Engine) -> float:
+    """A case of executors. Only ours has them."""
+    import executor_inputs
+
+    return executor_inputs.ratio(name)
+
+
 CASES: dict[str, Callable[[Engine], float]] = {
     "P1": cases.p1,
     "P2": cases.p2,
@@ -61,6 +68,7 @@ CASES: dict[str, Callable[[Engine], float]] = {
     "P29-timeout": cases.p29_timeout,
     "P29-async": cases.p29_async,
     "P29-cache": cases.p29_cache,
+    **{f"P38-{name}": partial(executor, name) for name in ("pool", "processes", "dask", "ray")},
     "P39-graph": cases.p39_graph,
     "P39-held": cases.p39_held,
     **{name: partial(fleet, name) for name in ("P28-1", "P28-3", "P36-1", "P36-3", "P36-exit")},

@@ -2,7 +2,7 @@
 verdict.
 
 Pure: nothing is measured here. The table, the plot and the notebook on speed read it. The goals are
-those of the project's own plan, P1 to P37; cases that begin with M are of memory.
+those of the project's own plan, P1 to P39; cases that begin with M are of memory.
 """
 
 from __future__ import annotations
@@ -132,6 +132,10 @@ CASES = {
     "P26-help": Case(
         "python -m stategraph --help", Goal("value", 200, 160, 1.6, 1.25), "ms", ("ours", "floor")
     ),
+    "P38-pool": Case("200 tasks with 1 MB each ÷ a bare pool", Goal("value", 1.5), "x", ALONE),
+    "P38-processes": Case("the same, own processes ÷ a bare pool", Goal("value", 1.3), "x", ALONE),
+    "P38-dask": Case("the same, Dask ÷ bare Dask", Goal("value", 1.5), "x", ALONE),
+    "P38-ray": Case("the same, Ray ÷ bare Ray", Goal("value", 1.3), "x", ALONE),
     "P39-graph": Case("get_graph() of a chain of 10,000", Goal("value", 0.2), "s", ALONE),
     "P39-held": Case("chunks held for a reader who sleeps", Goal("value", 1000), "", ALONE),
     "P28-1": Case("a job of 1 node, one worker", Goal("value", 4, None, None, 1.3), "ms", FLEET),

@@ -50,4 +50,5 @@ def main(case: str) -> float:
     return curves.point(case, engine) if "@" in case else CASES[case](engine)
 
 
-print(main(sys.argv[1]))
+if __name__ == "__main__":  # processes of P38 import this file
+    print(main(sys.argv[1]))

@@ -34,6 +34,8 @@ SHORT, LONG = (10, 1_000) if QUICK else (10, 10_000)
 STRETCH, STRETCHES = 10_000, 10 if QUICK else 100
 """P15 runs so many stretches of so many supersteps, and measures after each."""
 JOBS = 200 if QUICK else 1_000
+INPUTS = 50 if QUICK else 200
+"""Tasks of P38."""
 """Jobs of a fleet that are counted."""
 COMMITS = 20
 """Supersteps over which P16 counts commits."""

@@ -23,7 +23,8 @@ curves, everything, floors, goals, grow, plot, processes, run, sizes, table = (
     importlib.import_module(name)
     for name in ("curves", "everything", "floors", "goals", "grow", "plot", "processes", "run", "sizes", "table")
 )
-importlib.import_module("fleet_ours")  # else loaded when its cases run
+for later in ("fleet_ours", "executor_inputs"):
+    importlib.import_module(later)  # else loaded when its cases run
 sys.path.remove(str(FOLDER))
 
 SMALL = {
@@ -31,11 +32,14 @@ SMALL = {
     "INVOKES": 2, "SHORT": 2, "LONG": 4, "APPENDS": 4, "PEER_APPENDS": 2, "STRETCH": 2, "STRETCHES": 3, "COMMITS": 2,
     "TOGETHER": 3, "HELD": 5, "PENDING": 5, "CHAT": 5, "LONG_CHAT": 9, "TURNS": 3, "FINISHED": 2, "CHUNKS": 3, "JOBS": 20,
     "PEER_TURNS": 2, "LIVE": 8, "LIVE_STEPS": 30, "ENDED": 2,
-    "NESTED": 2, "GROWN": 8, "TEXT": 100, "THREADS": 4, "PRUNED": 4,
+    "NESTED": 2, "INPUTS": 3, "GROWN": 8, "TEXT": 100, "THREADS": 4, "PRUNED": 4,
 }  # fmt: skip
 
 FRESH = ("P13", "P26")
 """Cases of a process that has loaded nothing: `fresh.py` measures them."""
+
+CLUSTERS = ("P38-dask", "P38-ray")
+"""Cases that leave a cluster's threads behind: in a process of their own."""
 
 
 def sqlite(file: str, synchronous: Any) -> Any:
@@ -45,6 +49,7 @@ def sqlite(file: str, synchronous: Any) -> Any:
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The cases with so little work that each is done at once."""
+    monkeypatch.syspath_prepend(FOLDER)  # the processes of executors import from there
     for name, value in SMALL.items():
         monkeypatch.setattr(sizes, name, value)
     names = {"add_messages": add_messages, "call_model": call_model, "CachePolicy": CachePolicy, "InMemoryCache": InMemoryCache}
@@ -57,7 +62,10 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_a_case_gives_a_number(name: str, tiny: Any) -> None:
     if name in processes.LANGCHAIN:
         pytest.importorskip("langchain_core")
-    value = everything.CASES[name](tiny)
+    if name in CLUSTERS:
+        value = processes.measure("ours", name, quick=True, seconds=120)
+    else:
+        value = everything.CASES[name](tiny)
     assert math.isfinite(value)
     # These are the difference of two runs, which at this size may come out at nothing, or below it.
     rest = ("P10", "P15-memory", "P21", "P34", "P21-long", "P21-file", "P24", "P24-chats")
