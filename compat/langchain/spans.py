@@ -24,8 +24,13 @@ NO_CONFIG: Final[dict[str, Any]] = {}
 
 
 def callbacks_around(run: Run) -> Any:
-    """The handlers of a run: those of its config, else of the Runnable or task around it."""
-    return run.settings.config.get("callbacks") or around().get("callbacks")
+    """The handlers of a run: those of its config, below the Runnable or task around it."""
+    given, outer = run.settings.config.get("callbacks"), around().get("callbacks")
+    if given is None or outer is None or isinstance(outer, list):
+        return given or outer
+    if isinstance(given, list):
+        given = outer.__class__(given, given)
+    return outer.merge(given)
 
 
 def around() -> Any:

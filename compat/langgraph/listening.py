@@ -12,6 +12,7 @@ from langchain_core.callbacks import CallbackManager
 from langchain_core.messages import BaseMessage
 from langchain_core.runnables.config import var_child_runnable_config
 
+from ...pregel.errors import ParentCommand
 from ...pregel.names import METADATA_PREFIX
 from ...pregel.names import TAG_HIDDEN as HIDDEN
 from ...pregel.superstep.state import group_by_channel
@@ -41,14 +42,15 @@ class PeerListener(Listener):
 
     metadata: Final = {"ls_integration": "langgraph"}  # type: ignore[misc]
 
-    def __init__(self, run: Any) -> None:
+    def __init__(self, run: Any, name: str) -> None:
         super().__init__(run)
         self.heard = False
+        self._name = name
 
     @property
     def name(self) -> str:
         """The name of the whole run."""
-        name = super().name
+        name: str = self.run.settings.config.get("run_name") or self._name
         return "LangGraph" if name in self.run.program.nodes else name
 
     def around_run(self) -> Any:
@@ -160,6 +162,26 @@ class PeerSpan(AttemptSpan):
         """Give messages their ids, and keep the result for the end of the run."""
         name_messages(self.task, result)
         super().returned(result)
+
+    def leave(self, error: BaseException | None) -> None:
+        """The run ends."""
+        self._pass_over(error)
+        super().leave(error)
+
+    async def aleave(self, error: BaseException | None) -> None:
+        """The run ends, on an event loop."""
+        self._pass_over(error)
+        await super().aleave(error)
+
+    def _pass_over(self, error: BaseException | None) -> None:
+        """What a graph inside sends along with a command to this one is not shown to readers of
+        messages: the peer does not."""
+        if not isinstance(error, ParentCommand):
+            return
+        name_messages(self.task, error.command)
+        update = error.command.update
+        for stream in self.task.run.output.streams:
+            stream.known(update.values() if isinstance(update, dict) else ())
 
 
 class ConfigSpan(QuietSpan):

@@ -17,5 +17,5 @@ class Pregel(RunnableParts, _Pregel[StateT, ContextT, InputT, OutputT], Runnable
 
     def _run(self, input: Any, config: Any, call: Call) -> Run:
         run: Run = super()._run(input, config, call)
-        run.hook = PeerListener(run)
+        run.hook = PeerListener(run, self.name)
         return run

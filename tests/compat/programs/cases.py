@@ -16,6 +16,7 @@ from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk
 from langchain_core.outputs import ChatGenerationChunk
 from langchain_core.tools import tool
+from langchain_core.utils.function_calling import convert_to_openai_tool
 
 CASES: dict[str, Callable[[Callable[..., None]], None]] = {}
 UNCAUGHT = "uncaught"
@@ -111,7 +112,7 @@ class Talking(BaseChatModel):
         return "talking"
 
     def bind_tools(self, tools, **options):
-        return self.bind(tools=[each.name for each in tools], **options)
+        return self.bind(tools=[convert_to_openai_tool(each) for each in tools], **options)
 
     def _stream(self, messages, stop=None, run_manager=None, **_):
         answer = self.answers[self.turn % len(self.answers)]
