@@ -23,7 +23,7 @@ from stategraph.checkpoint.sql.postgres_server import ConnectionLostError
 from stategraph.checkpoint.sql.postgres_wire import Patient, Wire
 from stategraph.pregel.drivers import journal
 from stategraph.workers import Queue, tables
-from stategraph.workers.jobs import hash_name
+from stategraph.workers.jobs import Job, JobName, hash_name
 from stategraph.workers.saver import WorkerSaver
 from stategraph.workers.session import WorkerSession
 
@@ -378,3 +378,47 @@ def test_a_thread_s_next_job_is_claimed_as_the_one_before_ends(postgres: str, mo
         with working(graph, postgres, **ALONE):
             until(lambda: queue.counts() == {"counted": {"done": 4}})
     assert claimed == [(1, 1), (1, 1), (1, 1), (1, 0)]
+
+
+# -- a job that its worker has lost, and claims again -------------------------------------------------------------
+
+
+def test_a_job_that_was_lost_ends_beside_its_next_attempt_in_the_same_worker(postgres: str) -> None:
+    def claimed(attempt: int) -> Job:
+        return Job(1, attempt, 1, True, JobName("counted", "t", "r"), b"")
+
+    with WorkerSaver(postgres) as saver:
+        lost, again = (saver.running(claimed(attempt), trusted=False) for attempt in (1, 2))
+        lost.__enter__()
+        with again:
+            lost.__exit__(None, None, None)
+            assert saver.keeps_input("t", "r")
+        assert not saver.keeps_input("t", "r")
+
+
+def test_an_answer_is_not_given_before_it_is_bound(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worker has another session meanwhile, so that the claim bears another name. Unbound, the answer would reach
+    the next question if the worker then died."""
+    builder = StateGraph(State)
+    builder.add_node("ask", lambda state: {"log": [interrupt("what?")]})
+    builder.add_edge(START, "ask")
+    graph = builder.compile(name="asks")
+    real, bound = Queue.bind, []
+
+    def late(self: Queue, job: Job, task: bytes) -> None:
+        worker = job.worker
+        if not bound:
+            job.worker = 0
+        bound.append(task)
+        try:
+            real(self, job, task)
+        finally:
+            job.worker = worker
+
+    monkeypatch.setattr(Queue, "bind", late)
+    with Queue.from_conn_string(postgres, graph) as queue, working(graph, postgres):
+        queue.submit("t", {"log": []})
+        queue.result("t", wait=30)
+        queue.submit("t", Command(resume="that"))
+        assert queue.result("t", wait=30).unwrap()["log"] == ["that"]
+    assert len(bound) == 2

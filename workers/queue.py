@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 from uuid import uuid4
 
+from ..checkpoint.errors import StorageError
 from ..checkpoint.integrity import Integrity
 from ..checkpoint.records import check_names
 from ..checkpoint.serde import Serializer
@@ -306,8 +307,14 @@ class Queue(AsyncCaller):
         return self._database.pool
 
     def bind(self, job: Job, task: bytes) -> None:
-        """Keep another task in place of a job's, while it is still under the same claim."""
-        self._database.run("bind", job.id, job.attempt, job.worker, task)
+        """Keep another task in place of a job's.
+
+        Raises:
+            StorageError: it is not under this claim: another worker has it, or the worker is about
+                to carry its claims over to a new session.
+        """
+        if not self._database.run("bind", job.id, job.attempt, job.worker, task):
+            raise StorageError(f"{job.name} is not under the claim with which it was begun")
 
     # -- look after the queue ----------------------------------------------------------------------
 

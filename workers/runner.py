@@ -184,8 +184,9 @@ class JobRunner:
         if task.get("bound") or len(asked) != 1 or looks_like_answers(command.resume):
             return command  # the run takes it, or raises
         command = replace(command, resume={asked[0].id: command.resume})
-        task |= {"input": command, "bound": True}
-        self._store_task(job, self._codec.write("task", job.name, task))
+        bound = {**task, "input": command, "bound": True}
+        self._store_task(job, self._codec.write("task", job.name, bound))
+        task |= bound  # now that it is stored: should that fail, it is tried again
         return command
 
 

@@ -25,7 +25,8 @@ class WorkerSaver(PostgresSaver):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        # By thread: a worker runs one job of a thread at a time.
+        # By thread: a worker runs one job of a thread at a time, at most beside what is left of an
+        # attempt that it has lost.
         self._running: dict[str, RunningJob] = {}
 
     @contextmanager
@@ -36,11 +37,12 @@ class WorkerSaver(PostgresSaver):
             trusted: take what the claim has told of its thread for true.
         """
         thread_id = job.name.thread_id
-        self._running[thread_id] = RunningJob(job, trusted)
+        running = self._running[thread_id] = RunningJob(job, trusted)
         try:
             yield
         finally:
-            del self._running[thread_id]
+            if self._running.get(thread_id) is running:
+                del self._running[thread_id]
 
     def keeps_input(self, thread_id: str, run_id: str | None) -> bool:
         """Whether this is the run of a job: its input is in the queue until it has ended."""
