@@ -10,7 +10,6 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
 from typing import Any
 
 from ..channels.base import MISSING, EmptyChannelError, InvalidUpdateError, StateGraphError
@@ -330,6 +329,8 @@ _PACKAGE = __name__.partition(".")[0] + "."
 
 def nearest(name: object, known: Iterable[str]) -> str:
     """The end of a sentence about an unknown name: a likely correction, or what there is."""
+    from difflib import get_close_matches
+
     names = sorted(known)
     close = get_close_matches(str(name), names, n=1)
     if close:

@@ -6,7 +6,6 @@ Nothing here runs a graph.
 
 from __future__ import annotations
 
-import pickle
 import sys
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
@@ -87,6 +86,8 @@ def _state_of(app: Any) -> dict[str, Any]:
         pickle.PicklingError: naming what cannot be pickled. Not to cloudpickle, which can do more
         than is tried here.
     """
+    import pickle
+
     # Frame 2 is the caller of `__getstate__`; a pickler in C has no frame.
     caller = sys._getframe(2).f_globals.get("__name__", "")
     if "cloudpickle" not in caller and "dill" not in caller:

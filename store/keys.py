@@ -7,12 +7,10 @@ never guessed. Pure functions; no cache is known here.
 
 from __future__ import annotations
 
-import hashlib
 import struct
 from collections.abc import Callable
 from enum import Enum
 from functools import lru_cache, partial
-from pickle import PicklingError
 from types import (
     BuiltinFunctionType,
     CellType,
@@ -71,7 +69,9 @@ def function_identity(fn: Callable[..., Any]) -> str:
 
 
 def _digest(data: bytes) -> str:
-    return hashlib.blake2b(data, digest_size=20).hexdigest()
+    from hashlib import blake2b
+
+    return blake2b(data, digest_size=20).hexdigest()
 
 
 def _name(thing: Any) -> str:
@@ -252,6 +252,8 @@ class _Encoder:
     def instance(self, value: Any) -> bytes:
         """An object whose whole state Python itself can see: attributes, slots, and what its base
         type holds."""
+        from pickle import PicklingError
+
         kind = type(value)
         if hasattr(
             kind, "__pydantic_private__"

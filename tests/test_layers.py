@@ -75,6 +75,7 @@ PREGEL = """
     drivers.waits
     drivers.awaits
     drivers.abatch
+    drivers.call_future
     drivers.futures drivers.afutures
     drivers.driver
     drivers.threads
@@ -92,6 +93,12 @@ DEFERRED = {
     (".checkpoint.command", ".checkpoint*"): "the saver that the command line names",
     (".workers.command", ".workers*"): "needs psycopg, an extra; said so when it is missing",
     (".checkpoint.encryption", "cryptography*"): "an extra; said so when it is missing",
+    ("*", "difflib"): "only errors need it",
+    ("*", "hashlib"): "loads OpenSSL: loaded for the first id or key that is a hash",
+    ("*", "pickle"): "loaded for the first key of an object, or when somebody pickles a graph",
+    (".pregel.superstep.retry", "random"): "loaded for the first retry",
+    (".pregel.drivers.forks", "traceback"): "only a forked child that fails needs it",
+    (".pregel.drivers.futures", ".pregel.drivers.call_future"): "loads concurrent.futures and logging: loaded with the first `@task` call",
     ("*", "networkx"): "heavy: loaded when somebody draws",
     ("*", "graphviz"): "heavy: loaded when somebody draws",
     ("*", "rich*"): "an optional extra: loaded when somebody watches a run in a terminal",

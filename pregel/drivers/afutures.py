@@ -9,8 +9,8 @@ from typing import Any
 from ..program.program import CompiledNode
 from ..run.run import Run
 from ..superstep.task import Task
-from .attempt import CallFuture
 from .awaits import AWAITS, Signal
+from .call_future import CallFuture
 from .futures import Arguments, Calls, error_of, resolve, result_of
 from .steps import arun_steps
 

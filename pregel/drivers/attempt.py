@@ -12,7 +12,6 @@ any of these where a node has no policies; `recover` comes in only once it has r
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import CancelledError, Future
 from time import perf_counter
 from typing import Any
 
@@ -194,37 +193,6 @@ def receive_signal(task: Task, raised: BaseException, waits: Waits) -> Steps[Any
 # -- the `@task` calls of a body that has ended ---------------------------------------------------
 
 
-class CallFuture(Future[Any]):
-    """What a call from sync code returns.
-
-    Attributes:
-        retrieved: whether anybody has seen how it ended.
-        coroutine: the asyncio task that runs it, if it is one.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.retrieved = False
-        self.coroutine: Any = None
-
-    def result(self, timeout: float | None = None) -> Any:
-        """The call's result; waits for it.
-
-        Raises:
-            TimeoutError: it is not there within `timeout` seconds.
-            BaseException: whatever the call raised.
-        """
-        try:
-            return super().result(timeout)
-        finally:
-            self.retrieved = self.done()
-
-    def exception(self, timeout: float | None = None) -> BaseException | None:
-        """What the call raised, or None; waits for it."""
-        self.retrieved = True
-        return super().exception(timeout)
-
-
 def join_calls(task: Task, waits: Waits) -> Steps[None]:
     """Wait for all calls of a task whose body has returned.
 
@@ -247,7 +215,7 @@ def join_calls(task: Task, waits: Waits) -> Steps[None]:
     for error, seen in ends:
         # A body that has caught the failure of a call has dealt with it. One that nobody looked at
         # must not vanish.
-        if error is not None and not seen and not isinstance(error, CancelledError):
+        if error is not None and not seen:
             raise error
 
 
@@ -272,12 +240,12 @@ def abandon_calls(calls: Sequence[Any], error: BaseException | None, waits: Wait
     """
     for call in calls:
         call.cancel()
-        if isinstance(call, CallFuture) and call.coroutine is not None:
+        if is_call_future(call) and call.coroutine is not None:
             call.coroutine.cancel()
     cancelled = type(error).__name__ == "CancelledError"  # by name: asyncio may not be loaded
     for call in calls:
         # A thread cannot be cancelled. Who is cancelled in an event loop must not wait for one.
-        on_thread = isinstance(call, CallFuture) and call.coroutine is None
+        on_thread = is_call_future(call) and call.coroutine is None
         if not (cancelled and on_thread):
             if not call.done():
                 yield waits.call(call)
@@ -292,22 +260,26 @@ def cancel_calls(copy: Task) -> list[Any]:
     """
     calls = copy.current.calls or ()
     for call in calls:
-        if isinstance(call, CallFuture):
+        if is_call_future(call):
             call.cancel()
-    return [call for call in calls if not isinstance(call, CallFuture)]
+    return [call for call in calls if not is_call_future(call)]
 
 
 def failure(call: Any) -> BaseException | None:
-    """What a call that has ended raised. For a `CallFuture` this does not count as having
-    looked."""
+    """What a call that has ended raised; None if it was cancelled. For a `CallFuture` this does not
+    count as having looked."""
     if call.cancelled():
-        return CancelledError()
-    error: BaseException | None = (
-        Future.exception(call) if isinstance(call, CallFuture) else call.exception()
-    )
+        return None
+    error: BaseException | None = call.peek() if is_call_future(call) else call.exception()
     return error
+
+
+def is_call_future(call: Any) -> bool:
+    """Whether this is a `CallFuture`, by its attributes: where no call is made, its class is not
+    loaded."""
+    return hasattr(call, "retrieved")
 
 
 def _was_seen(call: Any) -> bool:
     """Whether anybody has looked at how a call ended: asyncio notes that on its futures as well."""
-    return call.retrieved if isinstance(call, CallFuture) else not call._log_traceback
+    return call.retrieved if is_call_future(call) else not call._log_traceback

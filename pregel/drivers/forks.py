@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import sys
-import traceback
 from types import NoneType
 from typing import NoReturn
 
@@ -35,6 +34,8 @@ def end_child(error: BaseException | None) -> NoReturn:
         if isinstance(error, SystemExit):
             code = _exit_code(error)
         elif error is not None:
+            import traceback
+
             code = 1
             traceback.print_exception(error)
     finally:  # even if nothing can be printed any more

@@ -16,7 +16,7 @@ from contextvars import copy_context
 from functools import partial
 from pathlib import Path
 from types import FunctionType, MethodType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...checkpoint.base import ERROR, RESUME, RETURN
 from ...store.keys import canonical_key
@@ -32,10 +32,12 @@ from ..run.task_records import given_answers
 from ..superstep.ids import call_id
 from ..superstep.task import Task
 from ..types import Interrupt
-from .attempt import CallFuture
 from .pool import POOL
 from .steps import Steps, Waits, run_steps
 from .waits import WAITS
+
+if TYPE_CHECKING:
+    from .call_future import CallFuture
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -69,7 +71,7 @@ class Calls:
             )
         child, future = self._find(parent, node, arguments)
         if future is None:
-            future = CallFuture()
+            future = new_future()
             self._admit(parent, child, future)
             # The caller's context: what it has set (a trace, the running task) holds in the call as
             # well.
@@ -137,7 +139,7 @@ class Calls:
 
     def _resolve(self, value: Any, error: BaseException | None) -> Any:
         """A future that has ended already."""
-        return resolve(CallFuture(), value, error)
+        return resolve(new_future(), value, error)
 
     def _limiter(self, parent: Task) -> Callable[[Callable[[], None]], None]:
         """How a call is let in: `max_concurrency` counts the calls of one parent, so that none can
@@ -173,6 +175,13 @@ class Calls:
             # caller would go on with what the next call does not find.
             child.fail(error)
         resolve(future, result_of(child), error_of(child))
+
+
+def new_future() -> CallFuture:
+    """What a call from sync code returns."""
+    from .call_future import CallFuture
+
+    return CallFuture()
 
 
 class Limiter:

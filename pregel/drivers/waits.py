@@ -7,7 +7,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
 from contextvars import copy_context
 from functools import partial
@@ -150,10 +149,7 @@ class ThreadWaits:
         cache.set(entries)
 
     def call(self, future: Any) -> None:
-        try:
-            Future.exception(future)  # that of the base class: it does not count as having looked
-        except CancelledError:
-            pass
+        future.peek()
 
     def nested_runs(self, task: Task) -> None:
         """Graphs that a plain function runs have ended before it, on an event loop of their own

@@ -9,7 +9,6 @@ import inspect
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future
 from dataclasses import fields, is_dataclass
 from types import CoroutineType
 from typing import Any, Final
@@ -185,6 +184,11 @@ def _is(*kinds: type) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, kinds)
 
 
+def _is_future(value: Any) -> bool:
+    futures: Any = sys.modules.get("concurrent.futures")
+    return futures is not None and isinstance(value, futures.Future)
+
+
 def _is_stream(value: Any) -> bool:
     return inspect.isasyncgen(value) or hasattr(type(value), "__next__")
 
@@ -200,7 +204,7 @@ _ADVICE: Final[tuple[tuple[Callable[[Any], bool], str], ...]] = (
     (_is(StateSnapshot), "; the values of a snapshot are in .values"),
     (_is(StateUpdate), "; a StateUpdate is for bulk_update_state"),
     (_is(BaseException), "; raise errors, do not return them"),
-    (_is(Future), "; take its .result(), or await it"),
+    (_is_future, "; take its .result(), or await it"),
     (_is(set, frozenset), "; a set has no keys"),
     (_is_stream, "; `yield` each update in the node itself, or collect them in a list"),
     (inspect.isawaitable, "; is an await missing, or should the function be async?"),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from hashlib import blake2b
 from typing import Any
 
 from ...channels.base import MISSING
@@ -421,6 +420,8 @@ def successor_id(origin: str, values: Mapping[str, Blob | None]) -> str:
     """The id of a checkpoint by what it continues and what has changed. The superstep after it may
     run before it is stored; if it is lost and comes out the same again, the ids of that superstep's
     tasks are the same, too."""
+    from hashlib import blake2b
+
     digest = blake2b(origin.encode(), digest_size=16)
     for name in sorted(values):
         form, payload = values[name] or ("", b"")

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Generic, Literal
 from uuid import UUID
@@ -248,6 +247,8 @@ def _way_to_set(name: str) -> str:
 @lru_cache(maxsize=1024)
 def _meant(key: str) -> str | None:
     """The setting or option that a key is nearly spelt like, or None."""
+    from difflib import get_close_matches
+
     plain = "".join(f"_{c.lower()}" if c.isupper() else c for c in key).replace("-", "_").strip("_")
     close = get_close_matches(
         plain, [*_CONFIG_KEYS, *COORDINATES, *_TELLING_OPTIONS], n=1, cutoff=0.85

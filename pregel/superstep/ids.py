@@ -6,7 +6,6 @@ Ids of tasks and calls are hashes of what they stand for, so that a resumed run 
 from __future__ import annotations
 
 import os
-from hashlib import blake2b
 from itertools import count
 from time import time_ns
 from typing import Any, Protocol
@@ -59,6 +58,8 @@ def call_id(parent: Scheduled, node: CompiledNode, digest: str) -> str:
 
 
 def _hash(text: str) -> str:
+    from hashlib import blake2b
+
     return uuid_text(blake2b(text.encode(), digest_size=16).hexdigest())
 
 

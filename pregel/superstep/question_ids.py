@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from hashlib import blake2b
 from typing import Any
 
 from ...store.keys import canonical_key
@@ -19,24 +18,30 @@ def question_id(ns: str, place: int, value: Any) -> str:
     """32 hex digits for a question without a key: 16 for its task, 4 for its place among the
     questions of that task, 12 for the place and what is asked. So an answer can never reach another
     question than the one that was shown."""
-    content = blake2b(f"{place}\0{_content(value)}".encode(), digest_size=6).hexdigest()
+    content = _digits(f"{place}\0{_content(value)}", 12)
     return f"{task_digits(ns)}{min(place, _LAST_PLACE):04x}{content}"
 
 
 def keyed_id(ns: str, key: str) -> str:
     """32 hex digits for the question of this key, whatever its place and its words."""
-    return f"{task_digits(ns)}{_KEYED}{blake2b(key.encode(), digest_size=6).hexdigest()}"
+    return f"{task_digits(ns)}{_KEYED}{_digits(key, 12)}"
 
 
 def unworded_id(ns: str, place: int) -> str:
     """The id of a question as it was before ids knew what is asked. Threads that were stored then
     have it."""
-    return blake2b(f"{ns}\0{place}".encode(), digest_size=16).hexdigest()
+    return _digits(f"{ns}\0{place}", 32)
 
 
 def task_digits(ns: str) -> str:
     """The digits by which the ids of all questions of one task begin."""
-    return blake2b(ns.encode(), digest_size=8).hexdigest()
+    return _digits(ns, 16)
+
+
+def _digits(text: str, count: int) -> str:
+    from hashlib import blake2b
+
+    return blake2b(text.encode(), digest_size=count // 2).hexdigest()
 
 
 def moved_id(question: str, ns: str) -> str:

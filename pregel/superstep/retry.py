@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from typing import Any
 
@@ -41,7 +40,11 @@ def interval(policy: RetryPolicy, failures: int) -> float:
     wait = min(
         policy.max_interval, policy.initial_interval * policy.backoff_factor ** (failures - 1)
     )
-    return wait * random.uniform(0.5, 1.0) if policy.jitter else wait
+    if not policy.jitter:
+        return wait
+    from random import uniform
+
+    return wait * uniform(0.5, 1.0)
 
 
 def _fits(policy: RetryPolicy, error: Exception) -> bool:
