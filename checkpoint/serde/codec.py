@@ -7,8 +7,7 @@ A codec does one level: what it returns is stored by the codecs of its parts.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 # The numbers are on people's disks: add new ones at the end, never give one a second meaning.
 OBJECT, TUPLE, MAP, BIG_INT, TEXT, BYTEARRAY, SET, FROZENSET, DEQUE = range(9)
@@ -38,8 +37,7 @@ GetParts = Callable[[list[Any]], tuple[list[list[Any]], list[list[Any]]]]
 are sets of text."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Codec:
+class Codec(NamedTuple):
     """The way of one type there and back.
 
     Attributes:

@@ -34,7 +34,7 @@ def with_hooks(program: Program) -> Program:
 def hooked_node(node: CompiledNode) -> CompiledNode:
     """The same node for runs with a hook."""
     twin = copy(node)
-    twin.policies = replace(node.policies or NO_POLICIES, hooked=True)
+    twin.policies = (node.policies or NO_POLICIES)._replace(hooked=True)
     twin.plain = False
     first = 1 if node.call.inline else 2  # the node itself is number 1
     writers = [_hooked_writer(writer, place) for place, writer in enumerate(node.writers, first)]

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ...channels.base import BaseChannel, Channel
 from ...channels.topic import Topic
@@ -78,8 +78,7 @@ class NodeCache:
         self.key_watch: KeyWatch | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptPolicies:
+class AttemptPolicies(NamedTuple):
     """What surrounds each attempt of a node. Retries are no part of it: they are asked for only
     once an attempt has failed.
 
@@ -182,8 +181,7 @@ class CompiledNode:
         return self.policies.cache
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ChannelKinds:
+class ChannelKinds(NamedTuple):
     """The channels of a program that need care, by what they need.
 
     Attributes:
@@ -372,7 +370,7 @@ def with_debug(program: Program, debug: bool) -> Program:
     if known is None:
         table = {name: copy(node) for name, node in program.nodes.items()}
         for node in table.values():
-            watched = replace(node.policies or NO_POLICIES, debug=debug)
+            watched = (node.policies or NO_POLICIES)._replace(debug=debug)
             node.policies = None if watched == NO_POLICIES else watched
             # A handler must be the copy in this table: it is watched, too.
             node.handler = None if node.handler is None else table[node.handler.name]

@@ -6,8 +6,8 @@ Nothing here writes, waits or runs a node; the sync and async faces share every 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from ...checkpoint.base import NULL_TASK_ID, RETURN, CheckpointTuple, address
 from ...checkpoint.records import iso
@@ -32,8 +32,7 @@ from .task_records import (
 )
 
 
-@dataclass(slots=True, eq=False)
-class StoredRun:
+class StoredRun(NamedTuple):
     """Stands in for a run where tasks are only looked at: enough for their ids and namespaces."""
 
     program: Program
@@ -41,8 +40,7 @@ class StoredRun:
     ns: str
 
 
-@dataclass(slots=True, eq=False)
-class View:
+class View(NamedTuple):
     """A checkpoint brought to life for looking.
 
     Attributes:

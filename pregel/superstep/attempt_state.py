@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from time import time
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..runtime import Runtime
 from ..types import Interrupt
@@ -74,8 +73,7 @@ class AttemptState:
         return self.graphs - 1
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Pause:
+class Pause(NamedTuple):
     """What a task waits for that has paused.
 
     Attributes:
