@@ -14,7 +14,9 @@ from typing import Any, NamedTuple
 
 from ..pregel.errors import ShippingError
 from ..pregel.run.stream import LIVE
+from ..pregel.superstep.hooks import TravellingSpan
 from ..pregel.superstep.interrupts import export_answers
+from ..pregel.types import RunnableConfig
 from .base import Executor, RemoteCall
 from .pickling import PROTOCOL, dumps, find_culprit
 from .protocol import CallRequest, DriverTask, Inline, PartRef, Resources, Unsendable
@@ -96,7 +98,7 @@ class PayloadBuilder:
             shared=shared,
             resources=_dump_resources(task.name, resources),
         )
-        sends_events = bool(resources.modes) or resources.limited
+        sends_events = bool(resources.modes or resources.span) or resources.limited
         return RemoteCall(task.name, pickle.dumps(request, PROTOCOL), tuple(parts), sends_events)
 
     def _pickle_function(self, function: Function) -> Pickled:
@@ -188,7 +190,7 @@ def collect_resources(task: DriverTask) -> Resources:
     return Resources(
         ns=task.ns,
         attempt=task.attempt,
-        config=task.config,
+        config=_without_handlers(task.config),
         execution_info=task.runtime.execution_info,
         drain_reason=task.runtime.drain_reason,
         can_ask=can_ask,
@@ -197,7 +199,23 @@ def collect_resources(task: DriverTask) -> Resources:
         brought=brought,
         modes=frozenset(mode for mode in LIVE if task.listens(mode)),
         limited=task.nearest_deadline is not None,
+        span=_dump_span(task),
     )
+
+
+def _without_handlers(config: RunnableConfig) -> RunnableConfig:
+    """The config without LangChain's handlers: they stay with the driver, and are told from
+    there."""
+    if "callbacks" not in config:
+        return config
+    return {key: value for key, value in config.items() if key != "callbacks"}  # type: ignore[return-value]
+
+
+def _dump_span(task: DriverTask) -> bytes | None:
+    """What surrounds the attempt in the worker, pickled."""
+    span = task.current.span
+    remote = span.remote() if isinstance(span, TravellingSpan) else None
+    return None if remote is None else dumps(remote)
 
 
 def _dump_resources(node: str, resources: Resources) -> bytes:

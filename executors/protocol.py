@@ -97,6 +97,7 @@ class Resources(NamedTuple):
         brought: the answers that this call brings for its questions.
         modes: the live stream modes that somebody reads.
         limited: a time limit waits for signs of life.
+        span: the `RemoteSpan` of what surrounds the attempt, pickled; or None.
     """
 
     ns: str
@@ -110,6 +111,7 @@ class Resources(NamedTuple):
     brought: dict[str, Any]
     modes: frozenset[StreamMode]
     limited: bool
+    span: bytes | None = None
 
 
 class CallRequest(NamedTuple):

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 from ..pregel.errors import ShippingError, StateGraphError
 from ..pregel.runtime import RunControl, Runtime
 from ..pregel.superstep.attempt_state import AttemptState
+from ..pregel.superstep.hooks import RemoteSpan
 from ..pregel.types import RunnableConfig, StreamMode, StreamWriter
 from .pickling import dumps, find_culprit, loads
 from .protocol import Resources, Unsendable
@@ -158,6 +159,17 @@ class TaskProxy:
         sent."""
         if self._resources.limited:
             self._send_event(dumps(("began", None)))
+
+    def enter_span(self) -> None:
+        """Surround the function, in this context, with what the run's hook has sent along."""
+        data = self._resources.span
+        if data is None:
+            return
+        try:
+            span: RemoteSpan = loads(data)
+        except ImportError:
+            return  # the hook's library is not here, so the function does not use it either
+        span.enter(lambda sent: self._send_event(dumps(("span", sent))))
 
     def heartbeat(self) -> None:
         """Tell an idle timeout that the node is alive."""

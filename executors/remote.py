@@ -21,6 +21,7 @@ from ..pregel.errors import (
 )
 from ..pregel.program.callables import GETTERS
 from ..pregel.program.program import CompiledNode
+from ..pregel.superstep.hooks import TravellingSpan
 from ..pregel.superstep.interrupts import AnswerRejected, asking, import_answers
 from .base import Executor, Handle, Lost, OnEvent, RemoteCall
 from .payload import Function, PayloadBuilder
@@ -176,6 +177,7 @@ def _ask(task: DriverTask, result: CallResult) -> None:
 def event_handler(task: DriverTask) -> OnEvent:
     """What brings the events of the current attempt to those who read the run."""
     attempt, deadline, write = task.attempt, task.nearest_deadline, task.writer
+    span = task.current.span
 
     def on_event(event: bytes) -> None:
         try:
@@ -186,6 +188,9 @@ def event_handler(task: DriverTask) -> OnEvent:
             write(data)  # it knows by itself whether its attempt still counts
         elif task.attempt != attempt or (deadline is not None and deadline.abandoned):
             return  # events of an attempt that failed or was abandoned are dropped
+        elif kind == "span":
+            if isinstance(span, TravellingSpan):
+                span.receive(data)
         elif kind == "alive":
             task.heartbeat()
         elif kind == "began":

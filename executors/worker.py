@@ -74,6 +74,7 @@ def _call(task: TaskProxy, function: Callable[..., Any], request: CallRequest, v
     the call."""
     running: Running = task
     RUNNING.set(running)
+    task.enter_span()
     task.begin()
     injected = {name: GETTERS[kind](task) for name, kind in request.inject}
     if not request.is_async:

@@ -18,6 +18,7 @@ from ...pregel.run.run import Run
 from ...pregel.superstep.hooks import part_of
 from ...pregel.superstep.task import Task
 from .pauses import tell_pause
+from .remote import RemoteCallbacks, replay
 from .tokens import TokenSender
 
 NO_CONFIG: Final[dict[str, Any]] = {}
@@ -242,6 +243,14 @@ class AttemptSpan(CallbackSpan):
 
     def entered(self) -> None:
         self.lend(1, self.config)
+
+    def remote(self) -> Any:
+        """What tells of the models and tools that the node calls in another process."""
+        return RemoteCallbacks(self.callbacks, streams=bool(self.taps()))
+
+    def receive(self, data: Any) -> None:
+        """Tell the handlers what they would have been told there."""
+        replay(self.callbacks, data)
 
     def taps(self) -> list[Any]:
         handlers = self.manager.handlers

@@ -10,7 +10,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack
-from typing import Any, Final, Protocol, TypeVar
+from functools import partial
+from typing import Any, Final, Protocol, TypeVar, runtime_checkable
 
 LOG: Final = logging.getLogger("stategraph.hooks")
 AnySpan = TypeVar("AnySpan")
@@ -33,6 +34,28 @@ class Span(Protocol):
     async def aenter(self) -> None: ...
 
     async def aleave(self, error: BaseException | None) -> None: ...
+
+
+class RemoteSpan(Protocol):
+    """Surrounds the part of an attempt that an executor runs in another process. It is pickled."""
+
+    def enter(self, send: Callable[[Any], None]) -> None:
+        """The work is about to begin, in this context.
+
+        Args:
+            send: takes what `receive` of the span gets in the driver, pickled; from any thread.
+        """
+
+
+@runtime_checkable
+class TravellingSpan(Protocol):
+    """A span that can also surround work in another process."""
+
+    def remote(self) -> RemoteSpan | None:
+        """What goes there; None if there is nothing to do. Asked when the attempt has begun."""
+
+    def receive(self, data: Any) -> None:
+        """What that has sent, on any thread."""
 
 
 class Hook(Protocol):
@@ -159,6 +182,41 @@ class Spans:
         async with AsyncExitStack() as stack:
             for part in self.parts:
                 stack.push_async_callback(part.aleave, error)
+
+
+    def remote(self) -> RemoteSpan | None:
+        """Those of all."""
+        found = {n: part.remote() for n, part in self._travelling().items()}
+        parts = {n: remote for n, remote in found.items() if remote is not None}
+        return RemoteSpans(parts) if parts else None
+
+    def receive(self, data: tuple[int, Any]) -> None:
+        """Hand it to the one that it is for."""
+        number, sent = data
+        self._travelling()[number].receive(sent)
+
+    def _travelling(self) -> dict[int, TravellingSpan]:
+        return {n: part for n, part in enumerate(self.parts) if isinstance(part, TravellingSpan)}
+
+
+class RemoteSpans:
+    """Several remote spans around the same work.
+
+    Args:
+        parts: by their number.
+    """
+
+    def __init__(self, parts: Mapping[int, RemoteSpan]) -> None:
+        self.parts = parts
+
+    def enter(self, send: Callable[[Any], None]) -> None:
+        """Enter all."""
+        for number, part in self.parts.items():
+            part.enter(partial(self._send, send, number))
+
+    @staticmethod
+    def _send(send: Callable[[Any], None], number: int, data: Any) -> None:
+        send((number, data))
 
 
 class GuardedHook:
