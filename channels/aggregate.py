@@ -146,9 +146,9 @@ class BinaryOperatorAggregate(SingleValue[Value]):
     ) -> None:
         super().__init__(typ, key)
         self.dropped = 0
-        self.operator = operator
+        self.operator: Callable[[Any, Any], Value] = operator
         self.folding = make_folding(operator)
-        self.pure = any(operator is known for known in _PURE)
+        self.pure: bool = any(operator is known for known in _PURE)
         self.make: Callable[[], Value] | None = first
         if first is not None:
             self.value = first()

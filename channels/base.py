@@ -98,8 +98,8 @@ class BaseChannel(Generic[Value, Update, Stored]):
     shares_blank: ClassVar[bool] = False
 
     def __init__(self, typ: Any, key: str = "") -> None:
-        self.typ = typ
-        self.key = key
+        self.typ: Any = typ
+        self.key: str = key
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

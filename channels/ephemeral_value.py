@@ -36,7 +36,7 @@ class EphemeralValue(SingleValue[Value]):
 
     def __init__(self, typ: Any, guard: bool = True, *, key: str = "") -> None:
         super().__init__(typ, key)
-        self.guard = guard
+        self.guard: bool = guard
 
     def update(self, values: Sequence[Any]) -> bool:
         """Take the last value, or drop the old one if there is none.

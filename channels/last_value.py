@@ -95,7 +95,7 @@ class UntrackedValue(SingleValue[Value]):
 
     def __init__(self, typ: Any, guard: bool = True, *, key: str = "") -> None:
         super().__init__(typ, key)
-        self.guard = guard
+        self.guard: bool = guard
 
     def update(self, values: Sequence[Any]) -> bool:
         """Take the last value.

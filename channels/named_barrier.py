@@ -36,7 +36,7 @@ class Barrier(BaseChannel[None, Value, Stored]):
 
     def __init__(self, typ: Any, names: Iterable[Value], *, key: str = "") -> None:
         super().__init__(typ, key)
-        self.names = frozenset(names)
+        self.names: frozenset[Value] = frozenset(names)
         # Swapped and never changed: copies may share it.
         self.seen: frozenset[Value] = frozenset()
 

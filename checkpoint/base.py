@@ -115,7 +115,7 @@ class BaseCheckpointSaver(Closable):
     early finishers of a superstep, or by storing in the background."""
 
     def __init__(self, *, serde: Serializer | None = None) -> None:
-        self.serde = serde or Serializer()
+        self.serde: Serializer = serde or Serializer()
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

@@ -61,7 +61,7 @@ class PoolExecutor(Executor):
 
     def __init__(self, pool: Any) -> None:
         self.given = pool
-        self.name = type(pool).__name__
+        self.name: str = type(pool).__name__
 
     def submit(self, call: RemoteCall, on_event: OnEvent) -> _PoolHandle:
         """Hand the call to the pool."""
@@ -134,7 +134,7 @@ class Inbox:
     """
 
     def __init__(self, on_event: OnEvent, on_close: Callable[[str], Any]) -> None:
-        self.id = uuid.uuid4().hex
+        self.id: str = uuid.uuid4().hex
         self._on_event = on_event
         self._on_close = on_close
         self._received: dict[str, int] = {}
@@ -184,7 +184,7 @@ class Mailbox:
     """Where workers on this machine connect to send events. Its threads end with the process."""
 
     def __init__(self) -> None:
-        self.key = uuid.uuid4().bytes
+        self.key: bytes = uuid.uuid4().bytes
         # Not given the key: then `accept` itself would ask for it, and a client that says nothing
         # would block all.
         self._listener = Listener(backlog=64)

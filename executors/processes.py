@@ -64,8 +64,8 @@ class ProcessExecutor(Executor):
     def __init__(self, max_workers: int | None = None) -> None:
         if max_workers is not None and max_workers < 1:
             raise ValueError(f"max_workers must be an integer >= 1, got {max_workers!r}")
-        self.max_workers = max_workers or os.cpu_count() or 1
-        self.name = f"{self.max_workers} processes"
+        self.max_workers: int = max_workers or os.cpu_count() or 1
+        self.name: str = f"{self.max_workers} processes"
         self._reset()
         self.closed = False
         _all.add(self)
@@ -220,7 +220,7 @@ class SharedPart:
     __slots__ = ("__weakref__", "blob")
 
     def __init__(self, blob: bytes) -> None:
-        self.blob = blob
+        self.blob: bytes = blob
 
 
 class _Worker:

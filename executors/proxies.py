@@ -32,13 +32,13 @@ class TaskProxy:
         self, name: str, resources: Resources, shared: bytes, send_event: SendEvent
     ) -> None:
         self.name = name
-        self.ns = resources.ns
-        self.attempt = resources.attempt
-        self.edited = resources.edited
-        self.current = AttemptState()
+        self.ns: str = resources.ns
+        self.attempt: int = resources.attempt
+        self.edited: bool = resources.edited
+        self.current: AttemptState = AttemptState()
         self.writes: list[tuple[str, Any]] = []
-        self.answers = AnswersProxy(resources.given, resources.brought)
-        self.control = RunControl()
+        self.answers: AnswersProxy = AnswersProxy(resources.given, resources.brought)
+        self.control: RunControl = RunControl()
         self.control.drain_reason = resources.drain_reason
         self._resources = resources
         self._send_event = send_event

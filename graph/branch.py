@@ -126,12 +126,12 @@ class BranchWriter(Writer):
         passthrough: bool = False,
     ) -> None:
         self.name = name
-        self.ends = spec.ends
-        self.body = spec.body
+        self.ends: Ends | None = spec.ends
+        self.body: Body = spec.body
         self.keys, self.coerce = reads
-        self.passthrough = passthrough and self.coerce is None and not scope.root
-        self.root = scope.root
-        self.is_async = spec.body.coro is not None
+        self.passthrough: bool = passthrough and self.coerce is None and not scope.root
+        self.root: bool = scope.root
+        self.is_async: bool = spec.body.coro is not None
         self._goto = StateWriter(scope)
         self._direct = self._plain_answers(scope)
         self._inject = spec.body.inject or None

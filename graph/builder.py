@@ -134,10 +134,10 @@ class StateGraph(Edges, Generic[StateT, ContextT, InputT, OutputT]):
         self.channels, self.managed = self._state.channels, self._state.managed
         self.extra_keys = extra_keys
         self.validated = read_places(validate) if validate else frozenset()
-        self.context_schema = check_context_schema(context_schema)
+        self.context_schema: Any = check_context_schema(context_schema)
         self.state_schema = state_schema
-        self.input_schema = state_schema if input_schema is None else input_schema
-        self.output_schema = state_schema if output_schema is None else output_schema
+        self.input_schema: Any = state_schema if input_schema is None else input_schema
+        self.output_schema: Any = state_schema if output_schema is None else output_schema
         self.compiled = False
         self.defaults = Policies()
         self._state.add(state_schema)

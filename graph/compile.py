@@ -133,7 +133,7 @@ class Compiler:
 
     def __init__(self, spec: GraphSpec) -> None:
         self.spec = spec
-        self.nodes = spec.complete_nodes()
+        self.nodes: dict[str, NodeSpec] = spec.complete_nodes()
         self.scope = WriteScope(
             frozenset(spec.channels),
             {name: trigger_name(name) for name in self.nodes},

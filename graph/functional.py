@@ -89,7 +89,7 @@ class TaskFunction(Generic[P, T]):
         executor: Any = None,
     ) -> None:
         self.function = function
-        self.name = name or infer_name(function)
+        self.name: str = name or infer_name(function)
         self._executor = executor
         self._known: tuple[Any, CompiledNode] | None = None
         self._node = _task_node(self.name, function, policies)

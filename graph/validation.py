@@ -84,8 +84,8 @@ class KeyValidators:
         for schema in schemas:
             for key, channel in schema.channels.items():
                 hints.setdefault(key, _value_hint(schema.source, key, channel))
-        self.values = {key: Validator(hint) for key, hint in hints.items()}
-        self.updates = {
+        self.values: dict[str, Validator] = {key: Validator(hint) for key, hint in hints.items()}
+        self.updates: dict[str, Validator] = {
             key: Validator(_update_hint(channel, hints[key])) for key, channel in channels.items()
         }
 

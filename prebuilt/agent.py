@@ -75,10 +75,10 @@ class ModelNode:
         schemas: Sequence[dict[str, Any]] = (),
         system_prompt: str | None = None,
     ) -> None:
-        self.model = OpenAIModel(model) if isinstance(model, str) else model
+        self.model: OpenAIModel | Any = OpenAIModel(model) if isinstance(model, str) else model
         self.system = [{"role": "system", "content": system_prompt}] if system_prompt else []
         # No tools at all are said by leaving them out: servers refuse an empty list.
-        self.options = {"tools": list(schemas)} if schemas else {}
+        self.options: dict[str, list[dict[str, Any]]] = {"tools": list(schemas)} if schemas else {}
 
     def invoke(self, state: Any, config: Any = None) -> dict[str, Message]:
         """The model's answer, as an update."""

@@ -40,7 +40,7 @@ class OpenAIModel:
         async_client: Any = None,
         **options: Any,
     ) -> None:
-        self.model = model or os.environ.get("OPENAI_MODEL") or ""
+        self.model: str = model or os.environ.get("OPENAI_MODEL") or ""
         if not self.model:
             raise ValueError("a model must be named: OpenAIModel(name), or OPENAI_MODEL")
         self.options = options

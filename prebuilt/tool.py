@@ -79,9 +79,9 @@ class Tool:
         description: str | None = None,
     ) -> None:
         self.function = function
-        self.name = name or infer_name(function)
-        self.description = description or inspect.getdoc(_code_of(function)) or ""
-        self.is_async = inspect.iscoroutinefunction(_code_of(function))
+        self.name: str = name or infer_name(function)
+        self.description: str = description or inspect.getdoc(_code_of(function)) or ""
+        self.is_async: bool = inspect.iscoroutinefunction(_code_of(function))
         self._given: dict[str, Getter] = {}
         self._states: dict[str, str | None] = {}
         self._ids: list[str] = []

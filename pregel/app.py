@@ -130,7 +130,7 @@ class Pregel(
         _joins: Sequence[Join] = (),
         _check_input: Callable[[Any], None] = refuse_lookalike,
     ) -> None:
-        self.nodes = {
+        self.nodes: dict[str, PregelNode] = {
             n: with_defaults(
                 d.build() if isinstance(d, NodeBuilder) else d, retry_policy, cache_policy
             )
@@ -142,7 +142,7 @@ class Pregel(
             self.program = replace(self.program, eager=True)
         if debug:
             self.program = with_debug(self.program, True)
-        self.executor = resolve_executor(executor)
+        self.executor: Any = resolve_executor(executor)
         if any(node.executor not in (None, LOCAL) for node in self.program.nodes.values()):
             self.program = place_program(self.program, LOCAL, store)
         if self.executor not in (None, LOCAL):
@@ -157,10 +157,10 @@ class Pregel(
         self.interrupt_after = check_breakpoints(interrupt_after_nodes, self.program)
         self.stream_mode: StreamMode = stream_mode
         self.checkpointer = check_checkpointer(checkpointer)
-        self.store = check_lent("store", store, "put")
-        self.cache = check_lent("cache", cache, "set")
+        self.store: Any = check_lent("store", store, "put")
+        self.cache: Any = check_lent("cache", cache, "set")
         self.set_serializer()
-        self.context_schema = check_context_schema(context_schema)
+        self.context_schema: Any = check_context_schema(context_schema)
         self.name = name
         if step_timeout is not None and not step_timeout > 0:
             raise ValueError(f"step_timeout must be greater than 0 seconds, got {step_timeout!r}")

@@ -79,7 +79,7 @@ class GraphChangedError(StateGraphError):
             "compile(migrate=...), or drop the pending work with "
             "update_state(config, None, as_node=END)"
         )
-        self.lost = tuple(lost)
+        self.lost: tuple[str, ...] = tuple(lost)
 
 
 # -- your node -------------------------------------------------------------------------------------
@@ -108,8 +108,8 @@ class NodeTimeoutError(StateGraphError):
         self.elapsed = elapsed
         self.kind = kind
         self.timeout = self.limit = timeout
-        self.run_timeout = timeout if kind == "run" else None
-        self.idle_timeout = timeout if kind == "idle" else None
+        self.run_timeout: float | None = timeout if kind == "run" else None
+        self.idle_timeout: float | None = timeout if kind == "idle" else None
 
 
 class NodeCancelledError(StateGraphError):
@@ -136,7 +136,7 @@ class InPlaceEditError(StateGraphError, RuntimeError):
             f"node {node!r} changed {named} of its input in place; return the new value instead"
         )
         self.node = node
-        self.keys = tuple(keys)
+        self.keys: tuple[str, ...] = tuple(keys)
 
 
 class ShippingError(StateGraphError, TypeError):
@@ -200,8 +200,8 @@ class UnknownInterruptError(StateGraphError, RuntimeError):
         self, reason: str, interrupt_ids: Iterable[str], pending_ids: Iterable[str]
     ) -> None:
         self.reason = reason
-        self.interrupt_ids = tuple(interrupt_ids)
-        self.pending_ids = tuple(pending_ids)
+        self.interrupt_ids: tuple[str, ...] = tuple(interrupt_ids)
+        self.pending_ids: tuple[str, ...] = tuple(pending_ids)
         pending = ", ".join(self.pending_ids) or "none"
         text = {
             "ambiguous": "several questions are pending: answer by id with "
@@ -243,7 +243,7 @@ class StepTimeoutError(StateGraphError, TimeoutError):
             f"a superstep exceeded its step_timeout of {timeout:g} s while "
             f"{', '.join(unfinished)} had not ended"
         )
-        self.unfinished = tuple(unfinished)
+        self.unfinished: tuple[str, ...] = tuple(unfinished)
         self.timeout = timeout
 
 

@@ -74,9 +74,9 @@ class Index(AsyncCaller):
 
     def __init__(self, config: IndexConfig) -> None:
         _check_config(config)
-        self.dims = config["dims"]
+        self.dims: int = config["dims"]
         self.distance = config.get("distance_type") or "cosine"
-        self.mark = self.dims if self.distance == "cosine" else -self.dims
+        self.mark: int = self.dims if self.distance == "cosine" else -self.dims
         self.paths = parse_fields(config.get("fields") or config.get("text_fields") or ["$"])
         self._documents, self._queries = _embedders(config["embed"])
 

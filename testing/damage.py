@@ -113,7 +113,7 @@ class Reading:
             if places is None
             else places
         )
-        self.each = {
+        self.each: dict[Place, Any] = {
             at: _tried(partial(harness.get, at[2], thread=at[0], ns=at[1])) for at in places
         }
 

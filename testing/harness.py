@@ -127,10 +127,10 @@ class Harness:
     def __init__(self, suite: SaverSource, folder: Path, mode: str, seed: int = 0) -> None:
         self.suite = suite
         self.folder = folder
-        self.random = Random(seed)
-        self.scale = suite.scale
+        self.random: Random = Random(seed)
+        self.scale: int = suite.scale
         self._stack = ExitStack()
-        self.mode = self._stack.enter_context(Mode(mode))
+        self.mode: Mode = self._stack.enter_context(Mode(mode))
         self._opened = ExitStack()
 
     def __enter__(self) -> Harness:

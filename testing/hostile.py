@@ -56,7 +56,7 @@ class Pair:
 
     def __init__(self, harness: Harness) -> None:
         self.harness = harness
-        self.oracle = InMemorySaver()
+        self.oracle: InMemorySaver = InMemorySaver()
         self.done: list[str] = []
 
     def call(self, texts: list[Any], method: str, *args: Any, **kwargs: Any) -> None:

@@ -234,7 +234,7 @@ class ErrorChain:
     """
 
     def __init__(self, error: BaseException) -> None:
-        self.errors = [error]
+        self.errors: list[BaseException] = [error]
         self.whole: list[bool] = []
         self.links: list[list[Any]] = []
         places = {id(error): 0}

@@ -33,8 +33,8 @@ class FrozenItems:
     __slots__ = ("parts", "types")
 
     def __init__(self, types: list[type], parts: dict[type, Parts]) -> None:
-        self.types = types
-        self.parts = parts
+        self.types: list[type] = types
+        self.parts: dict[type, Parts] = parts
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, FrozenItems):

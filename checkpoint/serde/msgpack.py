@@ -27,7 +27,7 @@ try:
 except ImportError as error:
     if not _in_subinterpreter():
         raise
-    reason = str(error)
+    reason: str = str(error)
 
     def refuse(*_: Any, **__: Any) -> NoReturn:
         """Say that this cannot be done here."""

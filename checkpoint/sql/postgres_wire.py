@@ -64,7 +64,7 @@ class Wire:
     __slots__ = ("_cursor", "_later", "_make_rows", "connection")
 
     def __init__(self, connection: Connection[Any], make_rows: RowMaker | None = None) -> None:
-        self.connection = connection
+        self.connection: Any = connection
         self._make_rows = make_rows
         self._cursor: RawCursor[Any] | None = None
         self._later: dict[str, list[list[Any]]] = {}
@@ -281,7 +281,7 @@ class Patient(Connection[Any]):
     """
 
     patience: float | None = None
-    proved = 0.0
+    proved: float = 0.0
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -289,7 +289,7 @@ class Patient(Connection[Any]):
         # As text a value in an array is twice as long, and all threads stand still while it is
         # made.
         self.adapters.register_dumper(list, ListBinaryDumper)
-        self.prepared = PreparedStatements(self)
+        self.prepared: PreparedStatements = PreparedStatements(self)
 
     def wait(self, gen: Generator[Any, Any, Any], *args: Any, **kwargs: Any) -> Any:
         try:

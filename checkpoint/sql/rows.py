@@ -193,9 +193,9 @@ class ThreadKey:
     __slots__ = ("_prefix", "checkpoint_ns", "integrity", "thread_id")
 
     def __init__(self, thread_id: str, checkpoint_ns: str, integrity: Integrity) -> None:
-        self.thread_id = thread_id
-        self.checkpoint_ns = checkpoint_ns
-        self.integrity = integrity
+        self.thread_id: str = thread_id
+        self.checkpoint_ns: str = checkpoint_ns
+        self.integrity: Integrity = integrity
         check_names(thread_id, checkpoint_ns)
         self._prefix = packb([thread_id, checkpoint_ns])
 

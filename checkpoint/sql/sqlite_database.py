@@ -107,7 +107,7 @@ class Database:
         self._files: list[tuple[str, tuple[int, int]]] = []
         # A damaged schema is told in words that are no UTF-8 either.
         self.error: tuple[type[Exception], ...] = (sqlite3.Error, UnicodeDecodeError)
-        self.owned = not isinstance(target, sqlite3.Connection)
+        self.owned: bool = not isinstance(target, sqlite3.Connection)
         if isinstance(target, sqlite3.Connection):
             self.connection = target
         else:

@@ -288,13 +288,13 @@ class RouterSpan(CallbackSpan):
 
     def __init__(self, listener: Any, task: Task, place: int, name: str, state: Any) -> None:
         super().__init__(listener)
-        self.outer = attempt_span(task)
+        self.outer: AttemptSpan = attempt_span(task)
         self.place = place
         self.name = name
         self.state = state
 
     def configure(self, manager: Any) -> Any:
-        self.config = self.outer.config
+        self.config: Any = self.outer.config
         parent = self.outer.manager.get_child(f"seq:step:{self.place}")
         return manager.configure(
             inheritable_callbacks=parent,

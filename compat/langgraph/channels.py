@@ -39,7 +39,7 @@ class DeltaChannel(BinaryOperatorAggregate[Any]):
         if snapshot_frequency < 1:
             raise ValueError(f"snapshot_frequency must be at least 1, got {snapshot_frequency!r}")
         super().__init__(list if typ is None else typ, reducer)
-        self.snapshot_frequency = snapshot_frequency
+        self.snapshot_frequency: int = snapshot_frequency
 
     def declare(self, key: str, hint: Any) -> Self:
         """A copy whose values are of the annotated type."""

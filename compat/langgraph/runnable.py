@@ -51,7 +51,7 @@ class RunnableCallable(Runnable[Any, Any]):
             func, afunc = None, func
         self.func = func
         self.afunc = afunc
-        self.name = name or getattr(func or afunc, "__name__", type(self).__name__)
+        self.name: str | Any = name or getattr(func or afunc, "__name__", type(self).__name__)
         self.tags = tags
         self.trace = trace
         self.recurse = recurse

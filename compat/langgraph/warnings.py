@@ -19,7 +19,7 @@ class LangGraphDeprecationWarning(DeprecationWarning):
         expected_removal: tuple[int, int] | None = None,
     ) -> None:
         super().__init__(message, *args)
-        self.message = message.rstrip(".")
+        self.message: str = message.rstrip(".")
         self.since = since
         self.expected_removal = expected_removal or (since[0] + 1, 0)
 

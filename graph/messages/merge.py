@@ -69,9 +69,9 @@ class Merge:
     __slots__ = ("added", "gone", "length", "new_places", "places", "replaced", "rewrite")
 
     def __init__(self, places: Mapping[Any, int], length: int, rewrite: bool) -> None:
-        self.places = places
-        self.length = length
-        self.rewrite = rewrite
+        self.places: Mapping[Any, int] = places
+        self.length: int = length
+        self.rewrite: bool = rewrite
         self.replaced: dict[int, Any] = {}
         self.added: list[Any] = []
         self.new_places: dict[Any, int] = {}
@@ -167,8 +167,8 @@ class MessageFolding:
     __slots__ = ("_state", "reducer", "rewrite")
 
     def __init__(self, reducer: Callable[[Any, Any], Any], rewrite: bool) -> None:
-        self.reducer = reducer
-        self.rewrite = rewrite
+        self.reducer: Callable[[Any, Any], Any] = reducer
+        self.rewrite: bool = rewrite
         self._state: tuple[MessageIndex, int, Merge | None] | None = None
         """The index, the version of it that fits the value, and what is still to be added to it."""
 

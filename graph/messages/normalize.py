@@ -69,7 +69,7 @@ class Normalizer:
     __slots__ = ("_plain", "rewrite")
 
     def __init__(self, rewrite: bool) -> None:
-        self.rewrite = rewrite
+        self.rewrite: bool = rewrite
         self._plain: set[type] = set()  # classes of objects that are messages as they are
 
     def read(self, given: Any) -> tuple[Any, Any]:

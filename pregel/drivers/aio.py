@@ -102,7 +102,7 @@ class AsyncDriver(Driver):
     def __init__(self, run: Run, effects: Effects | None = None) -> None:
         self._loop = asyncio.get_running_loop()
         self.slices = time_slices()
-        self.slice_end = self.slices.end()
+        self.slice_end: Any = self.slices.end()
         super().__init__(run, effects)
 
     def make_journal(self, run: Run) -> AsyncJournal:

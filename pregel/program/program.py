@@ -41,8 +41,8 @@ class Reader:
     def __init__(
         self, keys: tuple[str, ...], managed: tuple[tuple[str, type[ManagedValue]], ...]
     ) -> None:
-        self.keys = keys
-        self.managed = managed
+        self.keys: tuple[str, ...] = keys
+        self.managed: tuple[tuple[str, type[ManagedValue]], ...] = managed
 
 
 def path_text(path: tuple[Any, ...]) -> str:
@@ -73,7 +73,7 @@ class NodeCache:
     __slots__ = ("identity", "key_watch", "policy")
 
     def __init__(self, policy: CachePolicy) -> None:
-        self.policy = policy
+        self.policy: CachePolicy = policy
         self.identity: str | None = None
         self.key_watch: KeyWatch | None = None
 
@@ -142,22 +142,22 @@ class CompiledNode:
     ) -> None:
         bodies = declared.bodies(name)
         body = chain(bodies, name)
-        self.name = name
+        self.name: str = name
         self.path = (PULL, name)
         self.triggers: tuple[str, ...] = tuple(sorted(declared.triggers))
         # What tells its PULL tasks from other nodes' (of a `@task`: its function), and how their
         # path is stored.
-        self.identity = "\0".join((PULL, *self.triggers))
-        self.path_text = "~" + ", ".join(self.path)  # `path_text` of two texts (P11)
-        self.reads = reads
-        self.mapper = declared.mapper
-        self.consumes = consumes
+        self.identity: str = "\0".join((PULL, *self.triggers))
+        self.path_text: str = "~" + ", ".join(self.path)  # `path_text` of two texts (P11)
+        self.reads: str | Reader = reads
+        self.mapper: Callable[[Any], Any] | None = declared.mapper
+        self.consumes: tuple[str, ...] = consumes
         sync, missing = body.sync, body.sync is None
         if sync is None:
             sync = partial(_async_only, name)
-        self.call = NodeCall(sync, body.coro, body.inject or None, not bodies, missing)
+        self.call: NodeCall = NodeCall(sync, body.coro, body.inject or None, not bodies, missing)
         self.writers: tuple[Writer, ...] = tuple(declared.writers)
-        self.source = body.source
+        self.source: Any = body.source
         self.handler: CompiledNode | None = None
         self.retry: tuple[RetryPolicy, ...] = tuple(declared.retry_policy)
         self.policies: AttemptPolicies | None = None
@@ -165,13 +165,13 @@ class CompiledNode:
             cached = declared.cache_policy
             cache = None if cached is None else NodeCache(cached)
             self.policies = AttemptPolicies(declared.timeout, cache)
-        self.hidden = declared.hidden
+        self.hidden: bool = declared.hidden
         only_writes = not bodies and self.mapper is None
         self.plain = only_writes and all(type(writer) is StateWriter for writer in self.writers)
-        self.tags = tuple(declared.tags)
-        self.metadata = declared.metadata
-        self.defer = declared.defer
-        self.executor = declared.executor
+        self.tags: tuple[str, ...] = tuple(declared.tags)
+        self.metadata: Mapping[str, Any] = declared.metadata
+        self.defer: bool = declared.defer
+        self.executor: Any = declared.executor
 
     @property
     def cache(self) -> NodeCache | None:

@@ -132,9 +132,9 @@ class StateWriter(Writer):
 
     def __init__(self, scope: WriteScope, fixed: Sequence[Pair] = ()) -> None:
         self.scope = scope
-        self.keys = scope.keys
-        self.fixed = tuple(fixed)
-        self.root = scope.root
+        self.keys: frozenset[str] = scope.keys
+        self.fixed: tuple[Pair, ...] = tuple(fixed)
+        self.root: bool = scope.root
 
     def write(self, result: Any, task: Any) -> None:
         """Append the updates, then where to go, then the node's fixed edges."""

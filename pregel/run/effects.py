@@ -32,10 +32,10 @@ class Load:
         made_by: str | None = None,
         saver: BaseCheckpointSaver | None = None,
     ) -> None:
-        self.before = before
-        self.at = at
-        self.made_by = made_by
-        self.saver = saver
+        self.before: RunnableConfig | None = before
+        self.at: RunnableConfig | None = at
+        self.made_by: str | None = made_by
+        self.saver: BaseCheckpointSaver | None = saver
         self.found: CheckpointTuple | None = None
         self.head: str | None = None
         self.followed = False  # the call came before, and others have followed: `found` is its end
@@ -54,7 +54,7 @@ class RunTasks:
     def __init__(self) -> None:
         self.tasks: Sequence[Task] = ()
         self.finished: Sequence[Task] = ()
-        self.open = 0
+        self.open: int = 0
 
 
 class Entry:
@@ -80,10 +80,10 @@ class Entry:
         checkpoint_id: str = "",
         revision: int | None = None,
     ) -> None:
-        self.commit = commit
-        self.writes = writes
-        self.checkpoint_id = checkpoint_id
-        self.revision = revision
+        self.commit: Commit | None = commit
+        self.writes: Sequence[TaskWrites] = writes
+        self.checkpoint_id: str = checkpoint_id
+        self.revision: int | None = revision
         self.done = self.posted = self.held = self.of_call = False
         self.error: BaseException | None = None
 
@@ -100,7 +100,7 @@ class Save(Entry):
             for_task: which waits for a task: soon it is stored by itself.
         """
         self.held = self.posted = True
-        self.expires = for_task
+        self.expires: bool = for_task
         return self
 
 
@@ -130,9 +130,9 @@ class Notify:
     def __init__(
         self, span: Span, *, begins: bool = False, error: BaseException | None = None
     ) -> None:
-        self.span = span
-        self.begins = begins
-        self.error = error
+        self.span: Span = span
+        self.begins: bool = begins
+        self.error: BaseException | None = error
 
 
 Effect = Load | RunTasks | Save | Claim | GiveWay | Notify

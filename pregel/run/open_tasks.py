@@ -78,10 +78,10 @@ class OpenWork:
                 self.tasks.append((task, before))
             elif task.cause in again and before.finished:  # its handler has dealt with its failure
                 self.tasks[-1] = (task.cause, before)  # type: ignore[assignment]
-        self.calls = {
+        self.calls: dict[str, TaskRecord] = {
             task_id: before for task_id, before in known.items() if task_id not in planned
         }
-        self.claim = run.position.command.claim
+        self.claim: ClaimRecord | None = run.position.command.claim
 
     def carry(self, run: Run, machine: Machine) -> list[TaskWrites]:
         """Their records for the checkpoint of the edit, which has been applied. From then on they

@@ -51,9 +51,9 @@ class Envelope:
     __slots__ = ("subgraphs", "tagged", "typed")
 
     def __init__(self, tagged: bool, subgraphs: bool, typed: bool) -> None:
-        self.tagged = tagged
-        self.subgraphs = subgraphs
-        self.typed = typed
+        self.tagged: bool = tagged
+        self.subgraphs: bool = subgraphs
+        self.typed: bool = typed
 
     def wrap(self, ns: tuple[str, ...], mode: StreamMode, data: Any) -> Any:
         """The chunk as the reader gets it."""
@@ -89,9 +89,9 @@ class Stream:
         keys: Selection,
         ns: tuple[str, ...] = (),
     ) -> None:
-        self.modes = frozenset(modes)
-        self.keys = keys
-        self.ns = ns
+        self.modes: frozenset[StreamMode] = frozenset(modes)
+        self.keys: Selection = keys
+        self.ns: tuple[str, ...] = ns
         self._envelope = envelope
         self._put = put
         self._sent: set[Any] = set()

@@ -79,14 +79,14 @@ class Task:
         run: TaskContext[Task] | None = None,
         send: Any = None,
     ) -> None:
-        self.node = node
-        self.order = order
-        self.input = value
+        self.node: CompiledNode = node
+        self.order: tuple[Any, ...] | int = order
+        self.input: Any = value
         self.writes: list[Pair] = []
         self.finished = False
         self.recorded = False
         self.run: TaskContext[Task] = run  # type: ignore[assignment]
-        self.send = send
+        self.send: Any = send
         self.noted: AttemptState | None = None
         self.spans: tuple[float, ...] = ()
         self._id: str | None = None

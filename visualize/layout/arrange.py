@@ -110,8 +110,8 @@ class Arranger(ABC):
 
     def __init__(self, model: GraphModel) -> None:
         self.model = model
-        self.edges = model.edges
-        self.nodes = {node.id: node for node in model.parts}
+        self.edges: tuple[GraphEdge, ...] = model.edges
+        self.nodes: dict[str, GraphNode] = {node.id: node for node in model.parts}
         for edge in model.edges:
             if missing := {edge.source, edge.target} - self.nodes.keys():
                 raise ValueError(
@@ -119,7 +119,7 @@ class Arranger(ABC):
                     "in the model"
                 )
         holders = {node.id: node.inside for node in self.nodes.values()}
-        self.level_edges = group(
+        self.level_edges: dict[str | None, list[int]] = group(
             (_find_common_holder(edge, holders), number) for number, edge in enumerate(model.edges)
         )
 

@@ -43,8 +43,8 @@ class PixelArranger(Arranger):
 
     def __init__(self, model: GraphModel) -> None:
         super().__init__(model)
-        self.handlers = self._find_handlers()
-        self.room = self._measure_ports()
+        self.handlers: dict[str, str] = self._find_handlers()
+        self.room: dict[str, float] = self._measure_ports()
 
     # -- items -------------------------------------------------------------------------------------
 
