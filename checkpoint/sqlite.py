@@ -163,7 +163,10 @@ class SqliteSaver(SqlSaverOfFirsts):
             try:
                 try:
                     # Inside: Ctrl-C may come just as it is done.
-                    execute(SAVEPOINT if grouped else BEGIN_WRITE)
+                    try:
+                        execute(SAVEPOINT if grouped else BEGIN_WRITE)
+                    except database.error as error:
+                        database.execute_again(error, BEGIN_WRITE)
                     names = (rows.checkpoint_id, rows.parent_id)
                     row = (space, *names, rows.link, rows.run_id, rows.body)
                     seq = execute(STATEMENTS["add_row"], row).lastrowid
@@ -246,7 +249,7 @@ class _SqliteSession:
     __slots__ = ("_execute",)
 
     def __init__(self, database: Database) -> None:
-        self._execute = database.connection.execute
+        self._execute = database.execute
 
     def rows(self, statement: str, *values: Any) -> list[Any]:
         if statement == "page":

@@ -158,3 +158,30 @@ def test_opening_gives_up_after_the_timeout(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="database is locked"):
         SqliteSaver(tmp_path / "new.db", timeout=0.05)
     other.close()
+
+
+@pytest.mark.parametrize("polls", [1, 5, 40])
+def test_a_file_that_others_write_to_is_tried_often(tmp_path: Path, polls: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite itself would sleep for up to 100 ms between two tries, and find the file locked by the next transaction of a
+    `prune` in another process each time (PERFORMANCE P34)."""
+    import stategraph.checkpoint.sql.sqlite_database as database_module
+
+    other = sqlite3.connect(tmp_path / "t.db", isolation_level=None)
+    with SqliteSaver.from_conn_string(str(tmp_path / "t.db")) as saver:
+        run = Commits(lambda _, commit: saver.commit(commit), saver)
+        slept: list[float] = []
+
+        def sleep(seconds: float) -> None:
+            slept.append(seconds)
+            if len(slept) == polls:
+                other.execute("COMMIT")
+
+        monkeypatch.setattr(database_module.time, "sleep", sleep)
+        for step in range(3):  # the first of a thread, and what every superstep does
+            other.execute("BEGIN IMMEDIATE")
+            run.step(f"{step}", a=step)
+            assert len(slept) == polls and max(slept) <= 0.002
+            slept.clear()
+        assert saver.head({"configurable": {"thread_id": "t"}}) == "2"
+        assert not slept  # who reads does not wait
+    other.close()

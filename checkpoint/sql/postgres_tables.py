@@ -317,6 +317,24 @@ STATEMENTS = {
         SELECT v.owner, v.channel, v.base, v.data FROM found JOIN stategraph_values AS v
             ON v.space = $1 AND v.owner = found.owner AND sha256(v.channel) = sha256(found.channel)
     """,
+    "value_chains": """
+        WITH RECURSIVE found (owner, channel, base) AS (
+            SELECT v.owner, v.channel, v.base
+                FROM unnest($2::bigint[], $3::bytea[]) AS wanted (owner, channel)
+            JOIN stategraph_values AS v
+                ON v.space = $1 AND v.owner = wanted.owner
+                    AND sha256(v.channel) = sha256(wanted.channel)
+            UNION
+            SELECT v.owner, v.channel, v.base FROM found JOIN stategraph_values AS v
+                ON v.space = $1 AND v.owner = found.base
+                    AND sha256(v.channel) = sha256(found.channel)
+        )
+        SELECT owner, channel FROM found
+    """,
+    "values_of": (
+        "SELECT owner, channel FROM stategraph_values "
+        "WHERE space = $1 AND owner = ANY($2::bigint[])"
+    ),
     "one_value": """
         SELECT owner, channel, base, data FROM stategraph_values
         WHERE space = $1 AND owner = $2 AND sha256(channel) = sha256($3)

@@ -5,15 +5,16 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Collection, Generator, Iterator
+from collections.abc import Collection, Generator, Iterator, Sequence
 from datetime import timedelta
 from time import monotonic
 
 from ..errors import DamagedError
 from ..records import NS_END
 from ..retention import RetentionLimits, check_several
+from .long_pruning import LONG, PAGE, LongPruning, read_light
 from .pruning import Choose, choose_by_limits, keep_only
-from .queries import SqlSession, lock_namespaces, namespaces_after
+from .queries import NEWEST, Row, SqlSession, lock_namespaces, namespaces_after
 from .reader import SqlReader
 from .rows import NamespaceRow
 
@@ -51,8 +52,8 @@ class SqlPruner(SqlReader):
     ) -> None:
         """Forget old checkpoints, with their writes; see `BaseCheckpointSaver.prune`.
 
-        Each thread is pruned whole or not at all, a few of them in each transaction: others work in
-        between.
+        A few threads are pruned in each transaction, and a long one in several: others work in
+        between. If it is killed, each thread is whole; of a long one some more may be left.
         """
         for seconds in self._prune_in_steps(thread_ids, RetentionLimits(keep_last, older_than)):
             time.sleep(seconds)
@@ -86,10 +87,15 @@ class SqlPruner(SqlReader):
             waiting = deque(sorted((yield from self._find_prunable(limits))))
         damaged: list[DamagedError] = []
         while waiting:
-            began = monotonic()
-            damaged += self._prune_some(waiting, limits)
-            if waiting:
+            began, long = monotonic(), deque[str]()
+            damaged += self._prune_some(waiting, limits, long)
+            if waiting or long:
                 yield self._seconds_for_others(monotonic() - began)
+            for thread_id in long:
+                try:
+                    yield from self._prune_long(thread_id, limits)
+                except DamagedError as error:
+                    damaged.append(error)
         if damaged:
             for other in damaged[1:]:
                 damaged[0].add_note(f"also damaged: {other}")
@@ -114,24 +120,34 @@ class SqlPruner(SqlReader):
             after = page[-1].id
             yield self._seconds_for_others(monotonic() - began)
 
-    def _prune_some(self, waiting: deque[str], limits: RetentionLimits) -> list[DamagedError]:
+    def _prune_some(
+        self, waiting: deque[str], limits: RetentionLimits, long: deque[str]
+    ) -> list[DamagedError]:
         """Prune the next threads in one transaction, until its time is over. If one is damaged,
-        each in a transaction of its own: it stops no other."""
+        each in a transaction of its own: it stops no other.
+
+        Args:
+            long: gets the threads that are too long for this.
+        """
         some: list[str] = []
         deadline = monotonic() + STEP_SECONDS
         try:
             with self._session(write=True) as session:
                 # At least one, or a slow database would never get anywhere.
-                while waiting and (not some or monotonic() < deadline):
+                while waiting and not long and (not some or monotonic() < deadline):
                     some.append(waiting.popleft())
-                    self._prune_thread(session, some[-1], limits)
+                    namespaces = lock_namespaces(session, some[-1])
+                    if any(each.size > LONG for each in namespaces):
+                        long.append(some.pop())
+                    else:
+                        self._prune_thread(session, namespaces, limits)
             return []
         except DamagedError:
             damaged = []
         for thread_id in some:
             try:
                 with self._session(write=True) as session:
-                    self._prune_thread(session, thread_id, limits)
+                    self._prune_thread(session, lock_namespaces(session, thread_id), limits)
             except DamagedError as error:
                 damaged.append(error)
         return damaged
@@ -140,16 +156,77 @@ class SqlPruner(SqlReader):
         """How long to let others work after so many seconds in which they had to wait."""
         return 0.0
 
-    def _prune_thread(self, session: SqlSession, thread_id: str, limits: RetentionLimits) -> None:
+    def _prune_thread(
+        self, session: SqlSession, namespaces: Sequence[NamespaceRow], limits: RetentionLimits
+    ) -> None:
+        """Prune a thread, whose namespaces are locked."""
         kept: dict[str, Collection[str]] = {}
-        namespaces = lock_namespaces(session, thread_id)
         # Outer graphs first: what stays of a nested one depends on what stays around it.
         for namespace in sorted(namespaces, key=lambda each: len(each.checkpoint_ns)):
             name = namespace.checkpoint_ns
             choose = choose_by_limits(limits, kept, name, self.serde.loads)
             self._keep_only(session, namespace, choose)
 
+    def _prune_long(self, thread_id: str, limits: RetentionLimits) -> Iterator[float]:
+        """Prune a thread in several transactions. It is whole after each of them."""
+        with self._session(write=False) as session:
+            found = [NamespaceRow(*row) for row in session.rows("namespaces", thread_id)]
+        found.sort(key=lambda each: len(each.checkpoint_ns))
+        rows: dict[int, Sequence[Row]] = {}
+        # Inner graphs first: where the thread moves on meanwhile, what is around is not older.
+        for namespace in reversed(found):
+            rows[namespace.id] = yield from self._read_light(namespace)
+        kept: dict[str, Collection[str]] = {}
+        for namespace in found:
+            choose = choose_by_limits(limits, kept, namespace.checkpoint_ns, self.serde.loads)
+            left = choose(rows[namespace.id])
+            if len(left) < len(rows[namespace.id]):
+                yield from self._drop_in_steps(namespace, rows[namespace.id], left)
+
+    def _read_light(self, namespace: NamespaceRow) -> Generator[float, None, Sequence[Row]]:
+        """All checkpoints of a namespace, oldest first, without their values and tables."""
+        key, edge = namespace.key(self._integrity), NEWEST
+        rows: list[Row] = []
+        while True:
+            began = monotonic()
+            with self._session(write=False) as session:
+                page = read_light(session, key, namespace.id, edge)
+            rows += page
+            if len(page) < PAGE:
+                return rows[::-1]
+            edge = page[-1][0].seq
+            yield self._seconds_for_others(monotonic() - began)
+
+    def _drop_in_steps(
+        self, namespace: NamespaceRow, rows: Sequence[Row], kept: Collection[str]
+    ) -> Iterator[float]:
+        """Drop the checkpoints of a namespace that are not to be kept."""
+        going = {row.checkpoint_id for row, _ in rows} - {*kept}
+        if not kept:  # at once: nothing that is older may become the head meanwhile
+            with self._session(write=True) as session:
+                for locked in lock_namespaces(session, namespace.thread_id):
+                    if locked.id == namespace.id:
+                        self._keep_only(session, locked, lambda all: _others(all, going))
+            return
+        key = namespace.key(self._integrity)
+        pruning = LongPruning(key, namespace.id, rows, kept, self._loads_for_labels)
+        while not pruning.is_done:
+            began = monotonic()
+            with self._session(write=True) as session:
+                there = {each.id: each for each in lock_namespaces(session, namespace.thread_id)}
+                if namespace.id not in there:
+                    return  # the thread was deleted
+                has_rewritten = pruning.step(session, there[namespace.id])
+            if has_rewritten:
+                self._outdate_state(namespace.thread_id, namespace.checkpoint_ns)
+            yield self._seconds_for_others(monotonic() - began)
+
     def _keep_only(self, session: SqlSession, namespace: NamespaceRow, choose: Choose) -> None:
         key, loads = namespace.key(self._integrity), self._loads_for_labels
         keep_only(session, key, namespace.id, choose, loads)
         self._outdate_state(namespace.thread_id, namespace.checkpoint_ns)
+
+
+def _others(rows: Sequence[Row], going: Collection[str]) -> Collection[str]:
+    """The ids of checkpoints that are not among those that go."""
+    return [row.checkpoint_id for row, _ in rows if row.checkpoint_id not in going]

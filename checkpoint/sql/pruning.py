@@ -123,55 +123,86 @@ class _Pruning:
             return
         goes = row.seq not in self._staying and parent_id in self._kept
         if goes or parent_id == self._replaced:
-            self._record_beside(parent_id, body)
-
-    def _record_beside(self, checkpoint_id: str, after: CheckpointBody) -> None:
-        session, key, id = self._session, self._key, self._namespace_id
-        batches = [data for _, data in session.rows("writes", id, [checkpoint_id])]
-        fill_tails(session, key, id, [after])
-        tasks = read_writes(key, checkpoint_id, batches, after)
-        session.run("drop_writes", id, [checkpoint_id])
-        for position in range(max(len(batches), 1)):  # as many rows as before: others count them
-            data = pack_writes(key, checkpoint_id, position, tasks if position == 0 else ())
-            session.run("add_writes", id, checkpoint_id, data)
+            record_beside(self._session, self._key, self._namespace_id, parent_id, body)
 
     def relink(self, row: CheckpointRow, body: CheckpointBody, state: MaterializedState) -> None:
-        """Write a row that stays anew, complete and with its nearest ancestor that is left, if what
-        it builds on or names goes."""
-        parent = row.parent_id
-        if parent in self._parents:
-            parent = nearest_kept(self._parents, row.checkpoint_id, self._names)
-        moved = parent != row.parent_id
+        """Write a row that stays anew, if what it builds on or names goes."""
         loses_link = row.link is not None and row.link not in self._staying
-        if not (moved or loses_link or (parent is not None and parent == self._replaced)):
-            return
-        revision = body.parent_revision
-        if moved and revision is not None:
-            revision = None if parent is None else 0  # how much is beside an ancestor is not known
-        if row.parent_id not in self._kept:
-            body = body._replace(parent_writes=())  # gone with its parent, or kept beside it
-        body = body._replace(
-            parent_revision=revision,
-            values=state.values,
-            versions=state.versions,
-            seen=state.seen,
-        )
-        data = pack_body(self._key, row.checkpoint_id, parent, body, complete=True)
-        self._session.run("rewrite", parent, data, row.seq)
+        parent = row.parent_id
+        replaced = parent is not None and parent == self._replaced
+        if replaced:
+            body = body._replace(parent_writes=())  # they were recorded beside it
+        parts = row, body, state, self._parents, self._names, loses_link or replaced
+        make_complete(self._session, self._key, *parts)
 
     def drop_rows(self) -> None:
         """Drop the rows that go, and make the newest that is left the head."""
         session, id, replaced = self._session, self._namespace_id, self._replaced
         going = [row for row in self._rows if row.seq not in self._staying]
-        _drop(session, "drop_rows", id, [row.seq for row in going])
+        drop(session, "drop_rows", id, [row.seq for row in going])
         ids = [row.checkpoint_id for row in going if row.checkpoint_id != replaced]
-        _drop(session, "drop_writes", id, ids)
+        drop(session, "drop_writes", id, ids)
         last = max(self._staying, default=None)
         set_head(session, id, last, None if last is None else self._staying[last].checkpoint_id)
         # A namespace whose checkpoints are to come may have writes already.
         if last is None and replaced is None and not session.rows("all_writes", id):
             session.run("forget_labels", id)
             session.run("drop_namespace", id)
+
+
+def record_beside(
+    session: SqlSession,
+    key: ThreadKey,
+    namespace_id: int,
+    checkpoint_id: str,
+    after: CheckpointBody,
+) -> None:
+    """Record beside a checkpoint what the one after it holds of its tasks."""
+    batches = [data for _, data in session.rows("writes", namespace_id, [checkpoint_id])]
+    fill_tails(session, key, namespace_id, [after])
+    tasks = read_writes(key, checkpoint_id, batches, after)
+    session.run("drop_writes", namespace_id, [checkpoint_id])
+    for position in range(max(len(batches), 1)):  # as many rows as before: others count them
+        data = pack_writes(key, checkpoint_id, position, tasks if position == 0 else ())
+        session.run("add_writes", namespace_id, checkpoint_id, data)
+
+
+def make_complete(
+    session: SqlSession,
+    key: ThreadKey,
+    row: CheckpointRow,
+    body: CheckpointBody,
+    state: MaterializedState,
+    parents: Mapping[str, str | None],
+    kept: Collection[str | None],
+    always: bool,
+) -> None:
+    """Write a row that stays anew, complete and with its nearest ancestor that is left, if its
+    parent goes, or always.
+
+    Args:
+        parents: id → id of the parent, of all that are there.
+        kept: the ids that stay.
+    """
+    parent = row.parent_id
+    if parent in parents:
+        parent = nearest_kept(parents, row.checkpoint_id, kept)
+    moved = parent != row.parent_id
+    if not (moved or always):
+        return
+    revision = body.parent_revision
+    if moved and revision is not None:
+        revision = None if parent is None else 0  # how much is beside an ancestor is not known
+    if row.parent_id not in kept:
+        body = body._replace(parent_writes=())  # gone with its parent, or kept beside it
+    body = body._replace(
+        parent_revision=revision,
+        values=state.values,
+        versions=state.versions,
+        seen=state.seen,
+    )
+    data = pack_body(key, row.checkpoint_id, parent, body, complete=True)
+    session.run("rewrite", parent, data, row.seq)
 
 
 def read_rows(session: SqlSession, key: ThreadKey, namespace_id: int) -> list[CheckpointRow]:
@@ -233,9 +264,10 @@ def _drop_values(session: SqlSession, namespace_id: int, needed: set[tuple[int, 
         if base is not None and (base, channel) not in needed:
             needed.add((base, channel))
             waiting.append((base, channel))
-    _drop(session, "drop_values", namespace_id, [each for each in bases if each not in needed])
+    drop(session, "drop_values", namespace_id, [each for each in bases if each not in needed])
 
 
-def _drop(session: SqlSession, statement: str, namespace_id: int, gone: Sequence[Any]) -> None:
+def drop(session: SqlSession, statement: str, namespace_id: int, gone: Sequence[Any]) -> None:
+    """Delete rows by a statement that takes a list of them, not too many at once."""
     for start in range(0, len(gone), CHUNK):
         session.run(statement, namespace_id, [*gone[start : start + CHUNK]])

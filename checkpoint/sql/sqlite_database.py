@@ -29,6 +29,11 @@ BUSY_SECONDS = 30.0
 AGAIN = 0.01
 """Seconds until a file that others are opening is tried again."""
 
+POLL = 0.001
+"""Seconds until a file that others write to is tried again. SQLite's own waiting sleeps longer and
+longer, up to 100 ms: it finds a file that another process takes again and again locked each time
+(benchmark P34)."""
+
 Synchronous = Literal["off", "normal", "full", "extra"]
 """How much is on the disk when a commit returns. `full`: all of it. `normal`: a loss of power may
 take the last commits, whole ones only; a crash of the process takes nothing. `off`: a loss of power
@@ -46,6 +51,7 @@ _LOG = "PRAGMA wal_autocheckpoint=4000"
 """Pages of the log (16 MB) before it is written into the file: the same pages change again and
 again."""
 _FILE = "SELECT file FROM pragma_database_list WHERE name = 'main'"
+_NO_TIMEOUT = "PRAGMA busy_timeout=0"
 _HAS_COLUMN = "SELECT 1 FROM pragma_table_info(?) WHERE name = ?"
 _SYNCHRONOUS = {
     "off": "PRAGMA synchronous=OFF",
@@ -104,6 +110,8 @@ class Database:
         self.grouped = False
         self._closed = False
         self._advice = advice
+        # How long to wait for a lock here; what SQLite waits by itself comes before.
+        self._patience = 0.0
         self._files: list[tuple[str, tuple[int, int]]] = []
         # A damaged schema is told in words that are no UTF-8 either.
         self.error: tuple[type[Exception], ...] = (sqlite3.Error, UnicodeDecodeError)
@@ -147,15 +155,23 @@ class Database:
         deadline = time.monotonic() + timeout
         while True:
             try:
-                self._prepare(schema, synchronous)
+                self._prepare(schema, synchronous, timeout)
                 return
             except self.error as error:
                 if not _is_busy(error) or time.monotonic() > deadline:
                     raise
             time.sleep(AGAIN)
 
-    def _prepare(self, schema: Sequence[str | Column], synchronous: Synchronous | None) -> None:
-        self.execute(_WAL).close()
+    def _prepare(
+        self, schema: Sequence[str | Column], synchronous: Synchronous | None, timeout: float
+    ) -> None:
+        cursor = self.execute(_WAL)
+        mode = cursor.fetchone()
+        cursor.close()
+        # With a log only the beginning of a transaction can meet a lock, and may be tried again.
+        if self.owned and mode == ("wal",):
+            self.execute(_NO_TIMEOUT).close()
+            self._patience = timeout
         self.execute(_LOG).close()
         if synchronous is not None:
             self.execute(_SYNCHRONOUS[synchronous]).close()
@@ -197,8 +213,28 @@ class Database:
                 )
 
     def execute(self, statement: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
-        """Run one statement with its values bound."""
-        return self.connection.execute(statement, values)
+        """Run one statement with its values bound. While others have the file locked, it waits."""
+        try:
+            return self.connection.execute(statement, values)
+        except self.error as error:
+            return self.execute_again(error, statement, values)
+
+    def execute_again(
+        self, error: Exception, statement: str, values: Sequence[Any] = ()
+    ) -> sqlite3.Cursor:
+        """Run a statement that has met an error: again and again, if others had the file locked.
+
+        Raises:
+            Exception: the error, or what it met at last.
+        """
+        deadline = time.monotonic() + self._patience
+        while _is_busy(error) and time.monotonic() < deadline:
+            time.sleep(POLL)
+            try:
+                return self.connection.execute(statement, values)
+            except self.error as next_error:
+                error = next_error
+        raise error
 
     @contextmanager
     def transaction(self, write: bool) -> Iterator[None]:

@@ -194,6 +194,22 @@ STATEMENTS = {
         SELECT v.owner, v.channel, v.base, v.data
         FROM found CROSS JOIN channel_values AS v ON v.rowid = found.id
     """,
+    "value_chains": """
+        WITH RECURSIVE found (owner, channel, base) AS (
+            SELECT v.owner, v.channel, v.base FROM json_each(?2) AS wanted
+            CROSS JOIN channel_values AS v ON v.space = ?1
+                AND v.owner = json_extract(wanted.value, '$[0]')
+                AND v.channel = json_extract(wanted.value, '$[1]')
+            UNION
+            SELECT v.owner, v.channel, v.base FROM found CROSS JOIN channel_values AS v
+                ON v.space = ?1 AND v.owner = found.base AND v.channel = found.channel
+        )
+        SELECT owner, channel FROM found
+    """,
+    "values_of": """
+        SELECT owner, channel FROM channel_values
+        WHERE space = ? AND owner IN (SELECT value FROM json_each(?))
+    """,
     "one_value": """
         SELECT owner, channel, base, data FROM channel_values WHERE space = ? AND owner = ?
             AND channel = ?
