@@ -16,7 +16,7 @@ from ..channels.aggregate import is_overwrite, overwritten_value
 from ..pregel.errors import InvalidGraphError, InvalidUpdateError
 from ..pregel.names import START
 from ..pregel.program.callables import signature_of
-from ..pregel.program.writes import Pair, StateWriter, WriteScope
+from ..pregel.program.writes import Draft, Pair, StateWriter, WriteScope
 from ..pregel.types import Validated
 from .schema import Channel, Schema
 
@@ -166,13 +166,14 @@ class ValidatingWriter(StateWriter):
 
     def write(self, result: Any, task: Any) -> None:
         """Append the updates as validated, then the edges; nothing if one does not fit."""
-        first = len(task.writes)
-        super().write(result, task)
+        draft = Draft(task.name)
+        super().write(result, draft)
         who = "the input has" if task.name == START else f"node {task.name!r} wrote"
-        task.writes[first:] = [
+        written = [
             (key, self.validators.check_update(key, value, who) if key in self.keys else value)
-            for key, value in task.writes[first:]
+            for key, value in draft.writes
         ]
+        task.writes.extend(written)
 
 
 # -- annotations -----------------------------------------------------------------------------------

@@ -43,6 +43,19 @@ class Writing(Protocol):
     def known_nodes(self) -> Iterable[str]: ...
 
 
+class Draft:
+    """Stands in for a task where writes are made that are not its own, or not yet.
+
+    Attributes:
+        name: of the node in whose name they are made.
+        writes: what was written.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.writes: list[Pair] = []
+
+
 class Writer:
     """Turns a node's result into writes.
 

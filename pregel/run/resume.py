@@ -20,7 +20,7 @@ from typing import Any
 from ...checkpoint.base import CLAIM, TaskWrites
 from ..errors import InvalidUpdateError, UnknownInterruptError
 from ..names import BY_COMMAND, DELIVERED, START
-from ..program.writes import Pair
+from ..program.writes import Draft, Pair
 from ..superstep.interrupts import looks_like_answers
 from ..superstep.machine import Machine
 from ..superstep.question_ids import TASK, moved_id, task_digits
@@ -185,7 +185,7 @@ def command_writes(run: Run, command: Command[Any]) -> list[Pair]:
         InvalidUpdateError: the graph has no such key or node.
     """
     # The writer of the nodes: a Command means the same, whoever gives it.
-    target = _CommandTask()
+    target = Draft(START)
     try:
         writer = run.program.scope.make_writer()
         writer.write(Command(update=command.update, goto=command.goto), target)
@@ -193,15 +193,6 @@ def command_writes(run: Run, command: Command[Any]) -> list[Pair]:
         error.add_note("in the Command given as input")
         raise
     return target.writes
-
-
-class _CommandTask:
-    """Stands in for a task where a command's update and goto are turned into writes."""
-
-    name = START
-
-    def __init__(self) -> None:
-        self.writes: list[Pair] = []
 
 
 def record_command(run: Run, writes: Sequence[Pair]) -> Effects:
