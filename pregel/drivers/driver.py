@@ -11,7 +11,7 @@ from time import monotonic
 from typing import Any
 
 from ..errors import GraphBubbleUp
-from ..run.effects import Effects, GiveWay, Load, Notify, RunTasks, Save
+from ..run.effects import Effects, Entry, GiveWay, Notify, RunTasks, Save
 from ..run.loop import supersteps
 from ..run.run import Run
 from ..run.surround import FINDERS, LANGCHAIN, surround
@@ -108,6 +108,12 @@ class Driver:
     def _perform(self, effect: Any) -> Any:
         """Store, load, or give way: what is to be waited for; None if there is nothing."""
         run, journal = self._run, self._journal
+        if isinstance(effect, Entry):  # first, for it comes with each superstep (P4, P5)
+            if journal is None:
+                return None
+            if run.saves_in_background and isinstance(effect, Save):
+                return self.waits.run(self._save_in_background(journal, effect))
+            return journal.store(effect)  # no generator of its own
         if isinstance(effect, GiveWay):
             late = self.slices is not None and monotonic() > self.slice_end
             if not late:
@@ -119,11 +125,7 @@ class Driver:
             return self.waits.leave(effect.span, effect.error)
         if journal is None:
             return None  # nothing is stored
-        if isinstance(effect, Load):
-            return self.waits.run(load(run, effect, self.waits))
-        if isinstance(effect, Save) and run.saves_in_background:
-            return self.waits.run(self._save_in_background(journal, effect))
-        return journal.store(effect)  # no generator of its own (P4, P5)
+        return self.waits.run(load(run, effect, self.waits))
 
     def _give_way(self) -> Steps[None]:
         self.slice_end = yield self.slices.give_way()
