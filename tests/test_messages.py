@@ -797,3 +797,10 @@ def test_what_is_removed_may_be_said_in_any_attribute(declared: dict[str, str]) 
 
 def test_the_sum_of_langchain_chunks_is_theirs(tmp_path: Path) -> None:
     assert run_with_langchain(LANGCHAIN_CHUNKS, tmp_path) == "True True True\n"
+
+
+def test_an_id_that_cannot_be_hashed_is_named() -> None:
+    message = {"role": "user", "content": "hi", "id": ["1"]}
+    for left, right in (([message], []), ([], [message]), ([], [RemoveMessage(id=["1"])])):  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match=r"id of a message must be a text .*got list: \['1'\]"):
+            add_messages(left, right)

@@ -12,7 +12,7 @@ from threading import Lock
 from typing import Any
 
 from ...pregel.run.tokens import is_removal, message_id
-from .normalize import Normalizer, list_messages, removes_all
+from .normalize import Normalizer, list_messages, removes_all, show
 
 
 class MessageIndex:
@@ -40,7 +40,10 @@ class MessageIndex:
         for at, each in enumerate(given):
             message, id = read(each)
             keep(message)
-            places[id] = at
+            try:
+                places[id] = at
+            except TypeError:
+                raise _id_error(id) from None
 
     def take(self, merge: Merge) -> None:
         """Add and replace what was merged, none of which is removed."""
@@ -101,7 +104,10 @@ class Merge:
                 self.added[at - self.length] = message
 
     def _find(self, id: Any) -> int | None:
-        at = self.places.get(id)
+        try:
+            at = self.places.get(id)
+        except TypeError:
+            raise _id_error(id) from None
         return self.new_places.get(id) if at is None else at
 
     def _remove(self, id: Any) -> None:
@@ -134,6 +140,12 @@ def merge_messages(left: Any, right: Any, rewrite: bool) -> list[Any]:
     merge = Merge(index.places, len(index.messages), rewrite)
     merge.add(new[start:])
     return merge.apply(index.messages)
+
+
+def _id_error(id: Any) -> TypeError:
+    return TypeError(
+        f"the id of a message must be a text (or another hashable value), got {show(id)}"
+    )
 
 
 def after_removal(new: Sequence[Any]) -> int | None:
