@@ -94,6 +94,7 @@ DEFERRED = {
     (".workers.command", ".workers*"): "needs psycopg, an extra; said so when it is missing",
     (".checkpoint.encryption", "cryptography*"): "an extra; said so when it is missing",
     ("*", "difflib"): "only errors need it",
+    (".pregel.superstep.hooks", "logging"): "only a hook that fails needs it",
     ("*", "hashlib"): "loads OpenSSL: loaded for the first id or key that is a hash",
     ("*", "pickle"): "loaded for the first key of an object, or when somebody pickles a graph",
     (".pregel.superstep.retry", "random"): "loaded for the first retry",

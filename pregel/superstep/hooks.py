@@ -7,13 +7,11 @@ Several hooks are composed to one.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
-LOG: Final = logging.getLogger("stategraph.hooks")
 AnySpan = TypeVar("AnySpan")
 
 
@@ -318,7 +316,9 @@ class Guard:
     def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> bool:
         if not isinstance(error, Exception):  # Ctrl-C and cancellations are not the hook's
             return False
-        LOG.error(
+        from logging import getLogger
+
+        getLogger("stategraph.hooks").error(
             "%s.%s() failed; the run goes on without it",
             type(self.hook).__qualname__,
             self.method,

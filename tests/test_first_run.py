@@ -1,0 +1,42 @@
+"""What a program of one node loads (PERFORMANCE P26)."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+FIRST = """
+import sys
+before = {*sys.modules}
+import operator
+from typing import Annotated, TypedDict
+from stategraph import START, SqliteSaver, StateGraph
+class State(TypedDict):
+    words: Annotated[list, operator.add]
+graph = StateGraph(State)
+graph.add_node("hello", lambda state: {"words": ["hello"]})
+graph.add_edge(START, "hello")
+graph.compile().invoke({"words": []})
+"""
+STORED = """
+with SqliteSaver.from_conn_string(":memory:") as saver:
+    app = graph.compile(checkpointer=saver)
+    app.invoke({"words": []}, {"configurable": {"thread_id": "1"}})
+"""
+HEAVY = {"asyncio", "concurrent.futures", "difflib", "logging", "networkx", "pydantic", "random", "traceback"}
+"""What a first run does not need: each costs 1-5 % of its time, some far more."""
+
+
+def loaded(program: str) -> set[str]:
+    """The modules that a program loads beside those of a bare Python."""
+    program += "print(*({*sys.modules} - before))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return {*done.stdout.split()}
+
+
+def test_a_first_run_loads_nothing_heavy() -> None:
+    assert not loaded(FIRST.replace("SqliteSaver, ", "")) & {*HEAVY, "hashlib", "json", "pickle", "sqlite3"}
+
+
+def test_nor_does_one_that_is_stored_in_sqlite() -> None:
+    assert not loaded(FIRST + STORED) & HEAVY
