@@ -854,3 +854,26 @@ def test_who_may_only_read_searches_tables_without_labels(postgres: str) -> None
     reading = make_conninfo(postgres, options=f"{options} -c default_transaction_read_only=on")
     with PostgresSaver.from_conn_string(reading) as saver:
         assert users(saver, "user 29") == ["129", "79", "29"]
+
+
+def test_a_long_thread_is_pruned_in_several_transactions(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left reads back, whatever it builds on, and is as much as after one transaction."""
+    monkeypatch.setattr("stategraph.checkpoint.sql.long_pruning.AT_ONCE", 7)
+    left = []
+    with PostgresSaver.from_conn_string(postgres) as saver, psycopg.connect(postgres, autocommit=True) as raw:
+        for thread, long in (("t", 0), ("u", 10**9)):
+            monkeypatch.setattr("stategraph.checkpoint.sql.pruner.LONG", long)
+            run = running(saver, thread)
+            for step in range(80):
+                run.step(f"{step}", a=[LONG] * (step + 1), b=f"{step // 20}" * 300, writes=[("task", [("a", LONG)])])
+            saver.prune([thread], keep_last=5)
+            kept = [f"{step}" for step in range(79, 74, -1)]
+            assert ids(saver, thread) == kept
+            for id in kept:
+                assert saver.get(address(thread, "", id)) == run.expected[id]
+            run.step("80", a=[LONG] * 81)
+            assert saver.get(address(thread, "")) == run.expected["80"]
+            counts = "SELECT count(*) FROM {} WHERE space = (SELECT id FROM stategraph_spaces WHERE thread_id = %s)"
+            tables_left = ("stategraph_checkpoints", "stategraph_values", "stategraph_writes")
+            left.append([raw.execute(counts.format(name), [thread.encode()]).fetchone() for name in tables_left])
+    assert left[0] == left[1]
