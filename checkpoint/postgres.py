@@ -4,28 +4,30 @@ trips, and what to do when the connection breaks; what a commit means is in `sql
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, Self, TypeVar
 
-from .errors import CheckpointConflictError, DamagedError, StorageError
+from .errors import CheckpointConflictError, DamagedError, StorageError, UnserializableError
 from .integrity import Integrity
 from .opening import Opening
-from .overrides import check_expected, expectation_of
+from .overrides import check_expected, expectation_of, stores_by_put
 from .records import CheckpointTuple, Commit, RunnableConfig, TaskWrites, coordinates
 from .retention import Retention
 from .serde import Serializer
+from .sql.commit_pipeline import CommitPipeline
 from .sql.first_commits import SqlSaverOfFirsts, are_first
 from .sql.pages import Listed, Page
-from .sql.postgres_server import (
-    POOL_SIZE,
-    SECONDS,
-    ConnectionLostError,
-    Server,
-    Target,
-    Wire,
+from .sql.postgres_server import POOL_SIZE, SECONDS, ConnectionLostError, Server, Target
+from .sql.postgres_session import (
+    PostgresSession,
+    all_columns,
+    append_together,
+    decode_names,
+    store,
+    store_first,
 )
-from .sql.postgres_tables import MIGRATIONS, NAMES, STATEMENTS
+from .sql.postgres_tables import MIGRATIONS
 from .sql.queries import LookUp, SqlSession, find_namespace, read_checkpoint
 from .sql.rows import (
     CheckpointRow,
@@ -44,9 +46,6 @@ Result = TypeVar("Result")
 
 NOT_DRAWN = -1
 """In place of a number that the database has not given yet."""
-
-MANY = 1000
-"""Spaces that are not listed one by one."""
 
 
 class PostgresSaver(SqlSaverOfFirsts):
@@ -88,6 +87,12 @@ class PostgresSaver(SqlSaverOfFirsts):
     ) -> None:
         super().__init__(serde=serde, integrity=integrity, retention=retention)
         self._server = Server(conn, "threads", MIGRATIONS, pool_size=pool_size, timeout=timeout)
+        self._pipeline = CommitPipeline(
+            self._append_together, self._commit_after_loss, self._call_threads
+        )
+        # What a subclass does around a commit is done around each; pruning takes its time.
+        own = type(self).commit is PostgresSaver.commit and not stores_by_put(self)
+        self._pipelines = own and retention is None
 
     @classmethod
     def from_conn_string(cls, conn_string: str, **options: Any) -> Opening[Self]:
@@ -108,21 +113,32 @@ class PostgresSaver(SqlSaverOfFirsts):
     def close(self) -> None:
         """Close the connections, unless they were handed in."""
         self._server.close()
+        self._pipeline.close()
         self._end_threads()
 
     def _max_threads(self) -> int:
         return self._server.size
 
-    @contextmanager
-    def _session(self, *, write: bool) -> Iterator[_PostgresSession]:
-        with self._server.transaction(write, _decode_names) as wire:
-            yield _PostgresSession(wire)
+    async def _acall(self, function: Callable[..., Result], *args: Any) -> Result:
+        if (
+            self._pipelines
+            and getattr(function, "__func__", None) is PostgresSaver.commit
+            and self._server.can_pipeline
+        ):
+            self._server.check_usable()
+            return await self._pipeline.call(function, *args)
+        return await super()._acall(function, *args)
 
     @contextmanager
-    def _statements(self) -> Iterator[_PostgresSession]:
+    def _session(self, *, write: bool) -> Iterator[PostgresSession]:
+        with self._server.transaction(write, decode_names) as wire:
+            yield PostgresSession(wire)
+
+    @contextmanager
+    def _statements(self) -> Iterator[PostgresSession]:
         """A session in which each statement is a transaction of its own."""
-        with self._server.statements(_decode_names) as wire:
-            yield _PostgresSession(wire)
+        with self._server.statements(decode_names) as wire:
+            yield PostgresSession(wire)
 
     def _again(self, work: Callable[[], Result]) -> Result:
         """Do what may be done twice; once more if the connection broke on the way."""
@@ -211,12 +227,15 @@ class PostgresSaver(SqlSaverOfFirsts):
         try:
             self._commit(commit)
         except ConnectionLostError as lost:
-            if lost.late:
-                raise
-            try:
-                self._commit_again(commit)
-            except StorageError as error:
-                raise lost from error
+            self._commit_after_loss(lost, commit)
+
+    def _commit_after_loss(self, lost: ConnectionLostError, commit: Commit) -> None:
+        if lost.late:
+            raise lost
+        try:
+            self._commit_again(commit)
+        except StorageError as error:
+            raise lost from error
 
     def _commit_again(self, commit: Commit) -> None:
         try:
@@ -245,7 +264,7 @@ class PostgresSaver(SqlSaverOfFirsts):
         rows = self._build_rows(state, commit)
         names = commit.thread_id, commit.checkpoint_ns
         with self._statements() as session:
-            made = _store(session, "create", rows, names)
+            made = store(session, "create", rows, names)
         for namespace_id, seq in made:
             state.namespace_id = namespace_id
             self._finish_commit(state, commit, rows, seq)
@@ -285,7 +304,7 @@ class PostgresSaver(SqlSaverOfFirsts):
             all_rows.append(rows)
             apply_commit(state, commit, rows, NOT_DRAWN)
         with self._statements() as session:
-            made = _store_first(session, all_rows, (state.key.thread_id, state.key.checkpoint_ns))
+            made = store_first(session, all_rows, (state.key.thread_id, state.key.checkpoint_ns))
         for rows, (namespace_id, seq) in zip(all_rows, made, strict=False):
             for value in rows.values.values():
                 if value is not None and value.owner is not None:
@@ -301,11 +320,32 @@ class PostgresSaver(SqlSaverOfFirsts):
         # this commit was built on.
         head = state.namespace_id, state.seq, state.revision
         with self._statements() as session:
-            moved = _store(session, "append", rows, head)
+            moved = store(session, "append", rows, head)
         return moved[0][1] if moved else None
 
+    def _append_together(self, commits: Sequence[Commit]) -> list[bool]:
+        """Store commits as `_append` does, in one transaction and one round trip; which are stored.
+        The others are left as they are."""
+        known: list[tuple[int, Commit, MaterializedState, CommitRows]] = []
+        for position, commit in enumerate(commits):
+            state = self._known_state(commit)
+            if state is not None:
+                with suppress(UnserializableError):  # raised where it is stored alone
+                    rows = self._build_rows(state, commit)
+                    known.append((position, commit, state, rows))
+        stored = [False] * len(commits)
+        if not known:
+            return stored
+        with self._server.statements(decode_names) as wire:
+            moved = append_together(wire, [(state, rows) for _, _, state, rows in known])
+        for (position, commit, state, rows), seq in zip(known, moved, strict=True):
+            if seq is not None:
+                apply_commit(state, commit, rows, seq)
+                stored[position] = True
+        return stored
+
     def _insert(self, session: SqlSession, namespace_id: int, rows: CommitRows) -> int:
-        seq: int = session.rows("insert", *_columns(rows), namespace_id)[0][1]
+        seq: int = session.rows("insert", *all_columns(rows), namespace_id)[0][1]
         return seq
 
     def _record(
@@ -351,88 +391,3 @@ class PostgresSaver(SqlSaverOfFirsts):
     def _lock_namespace(self, session: SqlSession, key: ThreadKey) -> NamespaceRow:
         names = key.thread_id, key.checkpoint_ns
         return NamespaceRow(*session.rows("lock_namespace", *names)[0])
-
-
-def _store(
-    session: _PostgresSession, statement: str, rows: CommitRows, where: Sequence[Any]
-) -> list[Any]:
-    """Store the rows of a commit by a statement, or by that for a single row."""
-    if rows.long_values or rows.writes is not None or rows.labels:
-        return session.rows(statement, *_columns(rows), *where)
-    return session.rows(f"{statement}_row", *_row_columns(rows), *where)
-
-
-def _store_first(
-    session: _PostgresSession, all_rows: Sequence[CommitRows], names: tuple[str, str]
-) -> list[Any]:
-    """Store the rows of the first commits of a namespace, made by one run."""
-    bodies = [(rows.checkpoint_id, rows.body) for rows in all_rows]
-    values = (*names, bodies, all_rows[0].run_id)
-    long_values = [
-        (number, channel, data)
-        for number, rows in enumerate(all_rows, 1)
-        for channel, _, data in rows.long_values
-    ]
-    writes = [(rows.parent_id, rows.writes) for rows in all_rows if rows.writes is not None]
-    labels = sorted({label for rows in all_rows for label in rows.labels})
-    if not long_values and not writes and not labels:
-        return session.rows("create_first_rows", *values)
-    columns = *_transpose(long_values, 3), *_transpose(writes, 2)
-    return session.rows("create_first", *values, *columns, labels)
-
-
-def _transpose(rows: Sequence[Sequence[Any]], width: int) -> list[list[Any]]:
-    """So many columns, also of no rows."""
-    return [[row[number] for row in rows] for number in range(width)]
-
-
-def _row_columns(rows: CommitRows) -> Sequence[Any]:
-    """The row of a checkpoint as the values of a statement."""
-    return rows.checkpoint_id, rows.parent_id, rows.link, rows.run_id, rows.body
-
-
-def _columns(rows: CommitRows) -> Sequence[Any]:
-    """The rows of a commit as the values of a statement."""
-    return (*_row_columns(rows), *_transpose(rows.long_values, 3), rows.writes, rows.labels)
-
-
-def _decode_names(columns: Sequence[str]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
-    """Makes rows whose names are text again."""
-    texts = [column in NAMES for column in columns]
-    if not any(texts):
-        return tuple
-
-    def row(values: Sequence[Any]) -> tuple[Any, ...]:
-        try:
-            return tuple(
-                value.decode() if text and value is not None else value
-                for text, value in zip(texts, values, strict=True)
-            )
-        except UnicodeDecodeError as error:
-            raise DamagedError(
-                f"a name is not UTF-8 text: {error.object!r}. Restore it from a backup, or delete "
-                "the damaged rows"
-            ) from error
-
-    return row
-
-
-class _PostgresSession:
-    """The statements of one transaction, or of several."""
-
-    __slots__ = ("_wire",)
-
-    def __init__(self, wire: Wire) -> None:
-        self._wire = wire
-
-    def rows(self, statement: str, *values: Any) -> list[Any]:
-        if statement == "page" and len(values[0]) > MANY:
-            statement = "page_of_many"
-        return self._wire.rows(STATEMENTS[statement], *values)
-
-    def run(self, statement: str, *values: Any) -> int:
-        return self._wire.run(STATEMENTS[statement], *values)
-
-    def add(self, statement: str, *values: Any) -> int:
-        seq: int = self.rows(statement, *values)[0][0]
-        return seq

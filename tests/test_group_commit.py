@@ -207,13 +207,13 @@ def test_nobody_is_answered_before_the_transaction_is_committed(
     saver: SqliteSaver, is_async: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[dict[str, str]] = []
-    answer = module._answer
+    answer = module.answer
 
     def watched(made: Any) -> None:
         seen.append(heads(path_of(saver)))
         answer(made)
 
-    monkeypatch.setattr(module, "_answer", watched)
+    monkeypatch.setattr(module, "answer", watched)
     commits = [first_commit(saver, str(number)) for number in range(MANY)]
     assert write_together(saver, commits, is_async) == [None] * MANY
     assert seen == [{str(number): "0" for number in range(MANY)}]

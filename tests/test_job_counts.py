@@ -197,14 +197,14 @@ def test_a_job_forgotten_and_submitted_again_under_its_run_id_is_done_once(postg
 def test_a_connection_lost_after_the_first_commits_does_not_store_them_twice(
     postgres: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stored, lost = saver_module._store_first, []
+    stored, lost = saver_module.store_first, []
 
     def answer_lost(*args: Any) -> Any:
         stored(*args)
         lost.append(True)
         raise ConnectionLostError("the connection broke")
 
-    monkeypatch.setattr(saver_module, "_store_first", answer_lost)
+    monkeypatch.setattr(saver_module, "store_first", answer_lost)
     graph = chain(2)
     with Queue.from_conn_string(postgres, graph) as queue, working(graph, postgres):
         queue.submit("t", {"log": []})

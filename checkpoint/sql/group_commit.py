@@ -1,4 +1,5 @@
-"""Group commit: writes that wait together become one transaction, each in a savepoint of its own.
+"""Group commit: writes that wait together become one transaction. On one connection, as SQLite has,
+each is in a savepoint of its own; how Postgres does it is in `commit_pipeline`.
 
 What a disk costs is one flush per transaction, so that a server with many live threads pays for it
 once per group. No caller is answered before its group is on disk. No SQL here.
@@ -25,34 +26,18 @@ MOST = 256
 Result = TypeVar("Result")
 
 
-class GroupCommit:
+class WriteQueue:
     """Makes writes that come while another is being made together, on a thread of its own.
-
-    Args:
-        lock: held by whoever uses the connection.
-        group: opens the transaction of a group. A transaction that is begun inside is a savepoint
-            of it. It raises at its end if it could not be committed, or if the database has undone
-            it meanwhile; then nothing of it is stored.
-        is_undone: whether the database has undone the open group by itself, as it does when a disk
-            is full.
 
     Attributes:
         waiting: the writes that wait.
-        is_making: whether a write is being made. Who holds the lock then is inside that write.
     """
 
-    def __init__(
-        self,
-        lock: Any,
-        group: Callable[[], AbstractContextManager[None]],
-        is_undone: Callable[[], bool],
-    ) -> None:
-        self._lock, self._group, self._is_undone = lock, group, is_undone
+    def __init__(self) -> None:
         self._threads = CallThreads(1)
-        self.waiting: deque[_Write] = deque()
+        self.waiting: deque[QueuedWrite] = deque()
         self._starting = threading.Lock()
         self._started = False
-        self.is_making = False
 
     def run(self, function: Callable[..., Result], *args: Any) -> Result:
         """Make a write, together with those that wait, and wait for it. It may be called once more,
@@ -112,26 +97,66 @@ class GroupCommit:
         refused = [*self._take(len(self.waiting))]
         for write in refused:
             write.fail(StorageError(reason))
-        _answer(refused)
+        answer(refused)
 
     def _drain(self) -> None:
         while True:
-            with self._lock:
-                self.is_making = True
-                try:
-                    made = self._make_next()
-                finally:
-                    self.is_making = False
-            _answer(made)
+            made = self._make_next()
+            answer(made)
             del made
             with self._starting:
                 if not self.waiting:
                     self._started = False
                     return
 
-    def _make_next(self) -> list[_Write]:
-        """Make the writes that wait, with the lock held; those that were made."""
-        made: list[_Write] = []
+    def _make_next(self) -> list[QueuedWrite]:
+        """Make the writes that wait; those that have ended, however they did."""
+        raise NotImplementedError
+
+    def _take(self, most: int) -> Iterator[QueuedWrite]:
+        """The next writes that wait; also those that come meanwhile."""
+        for _ in range(most):
+            try:
+                yield self.waiting.popleft()
+            except IndexError:
+                return
+
+
+class GroupCommit(WriteQueue):
+    """Writes on one connection: those that wait together are savepoints of one transaction.
+
+    Args:
+        lock: held by whoever uses the connection.
+        group: opens the transaction of a group. A transaction that is begun inside is a savepoint
+            of it. It raises at its end if it could not be committed, or if the database has undone
+            it meanwhile; then nothing of it is stored.
+        is_undone: whether the database has undone the open group by itself, as it does when a disk
+            is full.
+
+    Attributes:
+        is_making: whether a write is being made. Who holds the lock then is inside that write.
+    """
+
+    def __init__(
+        self,
+        lock: Any,
+        group: Callable[[], AbstractContextManager[None]],
+        is_undone: Callable[[], bool],
+    ) -> None:
+        super().__init__()
+        self._lock, self._group, self._is_undone = lock, group, is_undone
+        self.is_making = False
+
+    def _make_next(self) -> list[QueuedWrite]:
+        with self._lock:
+            self.is_making = True
+            try:
+                return self._make_group()
+            finally:
+                self.is_making = False
+
+    def _make_group(self) -> list[QueuedWrite]:
+        made: list[QueuedWrite] = []
         waited = len(self.waiting)
         if waited <= 1:
             for write in self._take(1):
@@ -155,31 +180,28 @@ class GroupCommit:
                     write.fail(error)
         return made
 
-    def _take(self, most: int) -> Iterator[_Write]:
-        """The next writes that wait; also those that come meanwhile."""
-        for _ in range(most):
-            try:
-                yield self.waiting.popleft()
-            except IndexError:
-                return
 
-
-class _Write:
+class QueuedWrite:
     """One write, and how it ended."""
 
-    __slots__ = ("_args", "_context", "_function", "error", "result")
+    __slots__ = ("_context", "args", "error", "function", "result")
 
     def __init__(self, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
-        self._function, self._args = function, args
+        self.function, self.args = function, args
         self._context = copy_context()
         self.result: Any = None
         self.error: BaseException | None = None
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether somebody waits for it."""
+        return True
 
     def make(self) -> None:
         """Make it, perhaps once more: what was made before has been undone."""
         self.result = self.error = None
         try:
-            self.result = self._context.run(self._function, *self._args)
+            self.result = self._context.run(self.function, *self.args)
         except BaseException as error:
             self.error = error
 
@@ -189,7 +211,7 @@ class _Write:
         self.error.__cause__ = error
 
 
-class _ThreadWrite(_Write):
+class _ThreadWrite(QueuedWrite):
     """A write of a thread, which waits until `ended` is released."""
 
     __slots__ = ("ended",)
@@ -200,7 +222,7 @@ class _ThreadWrite(_Write):
         self.ended.acquire()
 
 
-class _LoopWrite(_Write):
+class _LoopWrite(QueuedWrite):
     """A write of a coroutine."""
 
     __slots__ = ("future", "loop")
@@ -215,12 +237,16 @@ class _LoopWrite(_Write):
         super().__init__(function, args)
         self.loop, self.future = loop, future
 
+    @property
+    def is_awaited(self) -> bool:
+        return not self.future.cancelled()
+
     def make(self) -> None:
-        if not self.future.cancelled():
+        if self.is_awaited:
             super().make()
 
 
-def _answer(made: list[_Write]) -> None:
+def answer(made: list[QueuedWrite]) -> None:
     """Tell all that wait; each event loop is woken once."""
     answers: dict[AbstractEventLoop, list[Answer]] = {}
     for write in made:

@@ -155,6 +155,7 @@ class Server:
         self._lock = threading.RLock()  # held by the one user of a connection that was handed in
         self._starting = threading.Lock()
         self._ready = self._closed = False
+        self.can_pipeline = False  # until the sessions are known to be ours alone
         self._lost = 0.0  # when a connection broke, by the monotonic clock
         self._one: Connection[Any] | None = target if isinstance(target, Connection) else None
         self._pool: ConnectionPool[Any] | None = (
@@ -186,6 +187,7 @@ class Server:
         values = (max(1, int(900 * self._timeout)), connection.info.backend_pid)  # milliseconds
         ((own, isolation, _),) = Wire(connection).rows(_SETTINGS, *values)
         if own:
+            self.can_pipeline = True
             return
         # A pooler, e.g. PgBouncer, answers with a number of its own. What was prepared may be in
         # another session.
@@ -206,10 +208,10 @@ class Server:
             StorageError: the server cannot be reached, refuses, or its tables were made by a later
                 version.
         """
+        self.check_usable()  # before the lock, which another thread may have held at a fork
         with self._starting:
             if self._ready:
                 return
-            self._check_usable()
             # A connection or pool that was handed in works already, so a wrong password cannot be
             # the question.
             if self._own is None:
@@ -219,7 +221,8 @@ class Server:
                 self._start(self._own)
             self._ready = True
 
-    def _check_usable(self) -> None:
+    def check_usable(self) -> None:
+        """Raise `StorageError` once this was closed, or in the child of a fork."""
         if self._process != os.getpid():
             raise StorageError(
                 "a Postgres connection does not survive a fork: open another in the new process"
@@ -308,7 +311,7 @@ class Server:
         Raises:
             StorageError: this was closed, or the connection that was handed in cannot be used.
         """
-        self._check_usable()
+        self.check_usable()
         if self._address is None:
             self._address = self._find_address()
         return self._address
@@ -356,7 +359,7 @@ class Server:
     def _connection(self) -> Iterator[Connection[Any]]:
         """A live connection that is in no transaction, with every error it gives put in our
         words."""
-        self._check_usable()
+        self.check_usable()
         if self._one is not None:
             if not self._lock.acquire(timeout=self._timeout):
                 raise StorageError(

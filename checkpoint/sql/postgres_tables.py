@@ -231,6 +231,7 @@ STATEMENTS = {
         WHERE run_id IS NOT NULL AND sha256(run_id) = sha256($2) AND space = $1
             ORDER BY seq DESC LIMIT 1
     """,
+    "limit_wait": "SELECT set_config('lock_timeout', '100ms', true)",
     "append": f"""
         WITH moved AS (
             UPDATE stategraph_spaces

@@ -30,7 +30,7 @@ def files_not_watched(stack: ExitStack) -> None:
 @bug("grouped_commits", 2)
 def answered_before_commit(stack: ExitStack) -> None:
     """Who has made its write in a group is told so before the group is committed."""
-    make, answer = group_commit._Write.make, group_commit._answer
+    make, answer = group_commit.QueuedWrite.make, group_commit.answer
     answered: list[Any] = []
 
     def make_and_answer(self: Any) -> None:
@@ -38,8 +38,8 @@ def answered_before_commit(stack: ExitStack) -> None:
         answered.append(self)
         answer([self])
 
-    swap(stack, group_commit._Write, "make", make_and_answer)
-    swap(stack, group_commit, "_answer", lambda made: answer([each for each in made if each not in answered]))
+    swap(stack, group_commit.QueuedWrite, "make", make_and_answer)
+    swap(stack, group_commit, "answer", lambda made: answer([each for each in made if each not in answered]))
 
 
 @bug("grouped_commits", 1)

@@ -1,0 +1,69 @@
+"""Commits of coroutines that wait together, sent to Postgres as one transaction in one round trip.
+
+A server flushes its log once for all of them, and neither side switches between threads or
+processes for each. What cannot be stored like this is stored as if there were no groups, each
+commit by itself on the threads of the saver's other calls: one that waits for another session's
+lock, or fails, holds up nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from ..records import Commit
+from ..threads import CallThreads
+from .group_commit import MOST, QueuedWrite, WriteQueue, answer
+from .postgres_server import ConnectionLostError
+
+
+class CommitPipeline(WriteQueue):
+    """Stores commits that wait together.
+
+    Args:
+        store: stores what it can of these commits, in one transaction; which are stored.
+        after_loss: stores one commit after the connection of its group was lost, so that it may be
+            there.
+        threads: those of the saver's other calls.
+    """
+
+    def __init__(
+        self,
+        store: Callable[[list[Commit]], list[bool]],
+        after_loss: Callable[[ConnectionLostError, Commit], None],
+        threads: Callable[[], CallThreads],
+    ) -> None:
+        super().__init__()
+        self._store, self._after_loss, self._call_threads = store, after_loss, threads
+
+    def _make_next(self) -> list[QueuedWrite]:
+        writes = [write for write in self._take(MOST) if write.is_awaited]
+        stored = [False] * len(writes)
+        try:
+            stored = self._store([write.args[0] for write in writes])
+        except ConnectionLostError as lost:
+            for write in writes:
+                # An error of its own: each is raised in another place.
+                own = ConnectionLostError(str(lost), lost.late)
+                write.function = partial(self._after_loss, own)
+        except BaseException:
+            pass  # None is stored. Each alone: what is wrong with one hurts no other.
+        ended = []
+        for write, is_stored in zip(writes, stored, strict=True):
+            if is_stored or not self._make_alone(write):
+                ended.append(write)
+        return ended
+
+    def _make_alone(self, write: QueuedWrite) -> bool:
+        """Make a write on a thread of its own; whether there is one."""
+        try:
+            self._call_threads().submit(partial(_make, write))
+        except RuntimeError as error:
+            write.fail(error)
+            return False
+        return True
+
+
+def _make(write: QueuedWrite) -> None:
+    write.make()
+    answer([write])
