@@ -54,6 +54,7 @@ CASES: dict[str, Callable[[Engine], float]] = {
     "P17": live_threads.p17,
     "P18": live_threads.p18,
     "P18-growth": live_threads.p18_growth,
+    "P19": live_threads.p19,
     "P20": live_threads.p20,
     "P21": chats.p21,
     "P21-long": chats.p21_long,

@@ -413,6 +413,13 @@ def floor_of_fleet(case: str) -> float:
     return fleet_floor.CASES[case]()
 
 
+def floor_of_live_threads() -> float:
+    """Bare transactions on Postgres; needs psycopg."""
+    import live_floor
+
+    return live_floor.p19()
+
+
 def read(value: Any) -> float:
     """One row of an SQLite file, and what its bytes hold."""
     with TemporaryDirectory() as folder:
@@ -437,6 +444,7 @@ FLOORS: dict[str, Callable[[], float]] = {
     "P5": lambda: saved("normal"),
     "P6": lambda: saved("full"),
     "P18": lambda: saved("normal"),
+    "P19": floor_of_live_threads,
     "P20": lambda: saved("full"),
     "P7": p7,
     "P7-wait": p7_wait,

@@ -104,11 +104,17 @@ CASES = {
     "P17": Case("ainvoke beside 20 blocked to_threads ÷ alone", Goal("value", 2, 1), "x", ALONE),
     "P18": Case(
         "superstep, 200 live threads, SQLite NORMAL",
-        Goal("value", None, None, None, 2),
+        Goal("value", 270, 270, None, 2),
         "µs",
         ("ours", "floor"),
     ),
     "P18-growth": Case("the same, 1,000 live threads ÷ 50", Goal("value", 1.2), "x", ALONE),
+    "P19": Case(
+        "superstep, 400 live threads, Postgres",
+        Goal("value", 900, 900, None, 2),
+        "µs",
+        ("ours", "floor"),
+    ),
     "P20": Case(
         "superstep, 200 live threads, SQLite FULL",
         Goal("value", None, None, 1, None),

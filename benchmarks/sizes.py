@@ -46,8 +46,10 @@ CHAT, LONG_CHAT = 1_000, 2_000 if QUICK else 10_000
 """Messages of the chats of P21 and P35."""
 TURNS, PEER_TURNS = (30, 5) if QUICK else (60, 10)
 """Supersteps of these; an engine that stores the whole list at each step takes fewer."""
-LIVE, LIVE_STEPS = (40, 200) if QUICK else (200, 4_000)
-"""Threads that are live at once in P18 and P20, and supersteps of all of them together."""
+LIVE, LIVE_SERVER = (40, 40) if QUICK else (200, 400)
+"""Threads that are live at once in P18 and P20, and in P19."""
+LIVE_TURNS, GROWTH_TURNS = (5, 5) if QUICK else (20, 10)
+"""Supersteps of each of them; in P18-growth."""
 ENDED = 16 if QUICK else 128
 """Threads of P24 that have ended."""
 FINISHED = 8 if QUICK else 32

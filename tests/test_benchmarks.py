@@ -31,7 +31,7 @@ SMALL = {
     "SECONDS": 0, "FEWEST": 2, "MOST": 2, "STEPS": 8, "SENDS": 3, "FEW": 3, "MANY": 6, "KEYS": 4, "NODES": 3,
     "INVOKES": 2, "SHORT": 2, "LONG": 4, "APPENDS": 4, "PEER_APPENDS": 2, "STRETCH": 2, "STRETCHES": 3, "COMMITS": 2,
     "TOGETHER": 3, "HELD": 5, "PENDING": 5, "CHAT": 5, "LONG_CHAT": 9, "TURNS": 3, "FINISHED": 2, "CHUNKS": 3, "JOBS": 20,
-    "PEER_TURNS": 2, "LIVE": 8, "LIVE_STEPS": 30, "ENDED": 2,
+    "PEER_TURNS": 2, "LIVE": 8, "LIVE_SERVER": 8, "LIVE_TURNS": 3, "GROWTH_TURNS": 3, "ENDED": 2,
     "NESTED": 2, "INPUTS": 3, "GROWN": 8, "TEXT": 100, "THREADS": 4, "PRUNED": 4,
 }  # fmt: skip
 

@@ -7,6 +7,8 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import stategraph.checkpoint.overrides as overrides
+import stategraph.checkpoint.postgres as postgres
+import stategraph.checkpoint.sql.commit_pipeline as pipeline
 import stategraph.checkpoint.sql.group_commit as group_commit
 import stategraph.checkpoint.sql.sqlite_database as database
 import stategraph.checkpoint.sqlite as sqlite
@@ -81,6 +83,37 @@ def note(group: Any, undone: list[BaseException]) -> Iterator[None]:
     except BaseException as error:
         undone.append(error)
         raise
+
+
+@bug("pipelined_commits", 2)
+def sent_is_stored(stack: ExitStack) -> None:
+    """Each commit of a pipeline counts as stored, whether the head was as it was known or not."""
+    append = postgres.PostgresSaver._append_together
+    swap(stack, postgres.PostgresSaver, "_append_together", lambda self, commits: [bool(append(self, commits))] * len(commits))
+
+
+@bug("pipelined_commits", 2)
+def answered_before_sync(stack: ExitStack) -> None:
+    """Who waits for a pipeline is told when it is taken up."""
+    take = pipeline.CommitPipeline._take
+
+    def take_and_answer(self: Any, most: int) -> Any:
+        writes = [*take(self, most)]
+        pipeline.answer(writes)
+        return iter(writes)
+
+    swap(stack, pipeline.CommitPipeline, "_take", take_and_answer)
+
+
+@bug("pipelined_commits", 4)
+def pipelines_sink_together(stack: ExitStack) -> None:
+    """If one of a pipeline must wait for a lock, or fails, all have failed."""
+
+    def fail(self: Any, write: Any) -> bool:
+        write.fail(RuntimeError("the pipeline"))
+        return False
+
+    swap(stack, pipeline.CommitPipeline, "_make_alone", fail)
 
 
 @bug("racing_batches", 1)

@@ -14,6 +14,7 @@ from . import (  # noqa: F401
     kills,
     lag,
     outages,
+    pipelines,
     power,
     protocol,
     queues,
