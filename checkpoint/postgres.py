@@ -44,6 +44,9 @@ __all__ = ["PostgresSaver"]
 
 Result = TypeVar("Result")
 
+LARGE = 65_536
+"""Bytes of a commit that is sent by itself: others need not wait for it, nor be copied with it."""
+
 NOT_DRAWN = -1
 """In place of a number that the database has not given yet."""
 
@@ -124,6 +127,7 @@ class PostgresSaver(SqlSaverOfFirsts):
             self._pipelines
             and getattr(function, "__func__", None) is PostgresSaver.commit
             and self._server.can_pipeline
+            and self._known_state(args[0]) is not None
         ):
             self._server.check_usable()
             return await self._pipeline.call(function, *args)
@@ -332,7 +336,8 @@ class PostgresSaver(SqlSaverOfFirsts):
             if state is not None:
                 with suppress(UnserializableError):  # raised where it is stored alone
                     rows = self._build_rows(state, commit)
-                    known.append((position, commit, state, rows))
+                    if rows.size() <= LARGE:
+                        known.append((position, commit, state, rows))
         stored = [False] * len(commits)
         if not known:
             return stored

@@ -16,7 +16,7 @@ import pytest
 from stategraph import END, START, StateGraph
 from stategraph.checkpoint.base import CheckpointConflictError, Commit
 from stategraph.checkpoint.errors import StorageError, UnserializableError
-from stategraph.checkpoint.postgres import PostgresSaver
+from stategraph.checkpoint.postgres import LARGE, PostgresSaver
 from stategraph.checkpoint.records import address
 from stategraph.checkpoint.retention import Retention
 from stategraph.checkpoint.sql.postgres_prepared import PreparedStatements
@@ -106,6 +106,21 @@ def test_commits_that_wait_together_are_one_round_trip(saver: PostgresSaver, mon
     assert store_together(saver, [advance(run) for run in runs]) == [None] * MANY
     assert pipelines.sizes == [MANY + 1]  # and how long a lock is waited for
     assert heads(saver) == {run.thread: "1" for run in runs}
+
+
+def test_a_large_one_is_sent_by_itself(saver: PostgresSaver, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipelines = Pipelines(monkeypatch)
+    runs = start(saver, "t")
+    commits = [advance(runs[0], a=os.urandom(LARGE)), *(advance(run) for run in runs[1:])]
+    assert store_together(saver, commits) == [None] * MANY
+    assert pipelines.sizes == [MANY - 1 + 1]
+    assert heads(saver) == {run.thread: "1" for run in runs}
+
+
+def test_how_long_a_lock_is_waited_for_is_of_the_transaction_alone(saver: PostgresSaver) -> None:
+    assert store_together(saver, [advance(run) for run in start(saver, "t")]) == [None] * MANY
+    with saver._server.statements() as wire:
+        assert wire.rows("SELECT current_setting('lock_timeout')") == [("0",)]
 
 
 def test_it_is_one_transaction(saver: PostgresSaver) -> None:

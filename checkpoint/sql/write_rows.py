@@ -65,6 +65,11 @@ class CommitRows:
     values: dict[str, ChannelValue | None]
     labels: list[int]
 
+    def size(self) -> int:
+        """Bytes of all but names."""
+        long = sum(len(data) for _, _, data in self.long_values)
+        return len(self.body) + len(self.writes or b"") + long
+
 
 def build_rows(
     state: MaterializedState,
