@@ -7,6 +7,7 @@ from functools import partial
 
 import cases
 import chats
+import dropin
 import live_threads
 import memory
 import reads
@@ -19,6 +20,13 @@ def fleet(case: str, _: Engine) -> float:
     import fleet_ours
 
     return fleet_ours.CASES[case]()
+
+
+def dropin_case(name: str, engine: Engine) -> float:
+    """A case of a program written for LangGraph: `langgraph` is the engine that runs here."""
+    if engine.StateGraph.__module__.startswith("stategraph"):
+        import stategraph.compat.langgraph  # noqa: F401
+    return dropin.CASES[name]()
 
 
 def executor(name: str, _: Engine) -> float:
@@ -65,6 +73,7 @@ CASES: dict[str, Callable[[Engine], float]] = {
     "P35-first": chats.p35_first,
     "P35-file": chats.p35_file,
     "P37": chats.p37,
+    **{name: partial(dropin_case, name) for name in dropin.CASES},
     "P23": stored.p23,
     "P29-timeout": cases.p29_timeout,
     "P29-async": cases.p29_async,

@@ -194,6 +194,15 @@ class ConfigSpan(QuietSpan):
         """Give messages their ids."""
         name_messages(self._task, result)
 
+    def leave(self, error: BaseException | None) -> None:
+        """Let go of the task, which holds this span: a finished run is no work for the garbage
+        collector."""
+        del self._task
+
+    async def aleave(self, error: BaseException | None) -> None:
+        """Let go of the task."""
+        del self._task
+
     def enter(self) -> None:
         """Lend the config."""
         var_child_runnable_config.set(LazyConfig(self._task))

@@ -32,7 +32,10 @@ def with_hooks(program: Program) -> Program:
 
 
 def hooked_node(node: CompiledNode) -> CompiledNode:
-    """The same node for runs with a hook."""
+    """The same node for runs with a hook; itself if it is hidden and calls nothing of the user's,
+    so that there is nothing to tell."""
+    if node.hidden and not any(hasattr(writer, "hooked") for writer in node.writers):
+        return node
     twin = copy(node)
     twin.policies = (node.policies or NO_POLICIES)._replace(hooked=True)
     twin.plain = False

@@ -155,3 +155,13 @@ def test_the_advice_about_encryption_works_as_it_is_written() -> None:
         "print(app.get_state(c).values['messages'][0].content)"
     )
     assert told == "secret\n"
+
+
+def test_a_finished_run_leaves_no_tasks_to_the_garbage_collector() -> None:
+    told = in_the_drop_in(
+        f"import gc\n{GRAPH}app = b.add_node('a', lambda s: None).add_edge(START, 'a').compile()\n"
+        "app.invoke({'messages': []})\ngc.collect()\ngc.set_debug(gc.DEBUG_SAVEALL)\n"
+        "app.invoke({'messages': []})\ngc.collect()\n"
+        "print([each for each in map(type, gc.garbage) if each.__name__ == 'Task'])"
+    )
+    assert told == "[]\n"
