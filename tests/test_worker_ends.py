@@ -19,6 +19,7 @@ import pytest
 from fleet import QUICK, State, all_ended, counting, looped, until, working
 
 from stategraph.workers import Queue, Worker
+from stategraph.workers.runner import JobRunner
 from stategraph.workers.session import WorkerSession
 
 postgres = cluster.postgres
@@ -270,3 +271,46 @@ def test_an_error_that_cannot_be_stored_ends_its_job(postgres: str, queue: Queue
     with working(looped(step), postgres):
         queue.submit("t", {"log": [], "left": 1})
         assert queue.result("t", wait=30).status == "failed"
+
+
+def test_a_run_that_was_lost_does_not_end_the_job_that_its_worker_claimed_again(
+    postgres: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that crashed has lost the claim, since that waits for no disk: the next one has the same number."""
+    ended, begun = threading.Semaphore(0), threading.Semaphore(0)
+    release = [threading.Event(), threading.Event(), threading.Event()]
+    calls, real = [], JobRunner.run
+
+    def run(self: JobRunner, job: Any) -> Any:
+        end = real(self, job)
+        ended.release()
+        return end
+
+    def step(state: State, runtime: Any) -> Any:
+        if runtime.execution_info.thread_id != "quick":
+            calls.append(runtime)
+            begun.release()
+            assert release[len(calls) - 1].wait(60)
+        return {"log": [len(state["log"])]}
+
+    monkeypatch.setattr(JobRunner, "run", run)
+    graph = looped(step)
+    with Queue.from_conn_string(postgres, graph) as queue:
+        queue.submit("t", {"log": [], "left": 1})
+        with working(graph, postgres):
+            try:
+                assert begun.acquire(timeout=60)
+                with psycopg.connect(postgres, autocommit=True) as admin:
+                    admin.execute("UPDATE stategraph_jobs SET state = 'waiting', worker = NULL, attempt = 0")
+                    admin.execute("SELECT pg_terminate_backend(backend::int) FROM stategraph_workers")
+                assert begun.acquire(timeout=60), "claimed again"
+                release[0].set()
+                assert ended.acquire(timeout=60)
+                queue.submit("quick", {"log": [], "left": 1})
+                assert queue.result("quick", wait=60).status == "done"
+                assert queue.result("t", wait=0).status == "running"
+            finally:
+                for each in release:
+                    each.set()
+            assert queue.result("t", wait=60).unwrap()["log"] == [0]
+    assert len(calls) == 2

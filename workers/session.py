@@ -9,9 +9,9 @@ sessions.
 from __future__ import annotations
 
 import logging
+import select
 from collections.abc import Callable, Sequence
 from secrets import randbits
-from selectors import EVENT_READ, DefaultSelector
 from time import monotonic, sleep
 from typing import Any, NamedTuple, TypeVar
 
@@ -324,16 +324,18 @@ class WorkerSession:
     def _wait(self, wake: Any, seconds: float) -> None:
         assert self._connection is not None
         pgconn = self._connection.pgconn
-        with DefaultSelector() as selector:
-            selector.register(wake, EVENT_READ)
-            selector.register(pgconn.socket, EVENT_READ)
-            while not self._notified:
-                ready = [key.fileobj for key, _ in selector.select(seconds)]
-                if not ready or wake in ready:
-                    break
-                pgconn.consume_input()
-                while (notice := pgconn.notifies()) is not None:
-                    self._on_notice(notice.extra)
+        # Not a selector, which takes five system calls where this takes one: a worker waits once a
+        # job (P28, P36).
+        poller, end = select.poll(), wake.fileno()
+        for number in (end, pgconn.socket):
+            poller.register(number, select.POLLIN)
+        while not self._notified:
+            ready = [number for number, _ in poller.poll(seconds * 1000)]
+            if not ready or end in ready:
+                break
+            pgconn.consume_input()
+            while (notice := pgconn.notifies()) is not None:
+                self._on_notice(notice.extra)
         self._notified = False
 
     def _on_notice(self, payload: bytes) -> None:

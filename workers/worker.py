@@ -39,6 +39,9 @@ TRIES = 3
 
 LOG = logging.getLogger("stategraph.workers")
 
+Ended = tuple[Job | None, JobEnd]
+"""How a run ended; of a claim that nobody ran, without a job."""
+
 
 class Worker:
     """Runs jobs of a graph. Start any number, on any machines.
@@ -92,7 +95,7 @@ class Worker:
         # else is blamed.
         self._suspect: Job | None = None
         # How runs ended, to be stored: filled by the threads of jobs.
-        self._ended: deque[tuple[Job | None, JobEnd]] = deque()
+        self._ended: deque[Ended] = deque()
         self._stopping = self._has_left = False
         self._wake_sender: socket.socket | None = None
 
@@ -217,11 +220,12 @@ class Worker:
         """Store how runs ended. They leave the list only then: if the session is lost meanwhile,
         the next one tries again, and the claim's attempt sees to it that each is stored once."""
         ended = [*self._ended]
-        if ended:
-            self._end(session, ended)
+        counting = _counting(ended)
+        if counting:
+            self._end(session, counting)
         self._drop_ended(ended)
 
-    def _drop_ended(self, ended: Sequence[tuple[Job | None, JobEnd]]) -> None:
+    def _drop_ended(self, ended: Sequence[Ended]) -> None:
         for job, _ in ended:
             self._ended.popleft()
             if job is not None:
@@ -237,7 +241,7 @@ class Worker:
             return False
         room = self._concurrency - len(self._running) + sum(job is not None for job, _ in ended)
         try:
-            claimed = session.end_and_claim([end for _, end in ended], room)
+            claimed = session.end_and_claim([end for _, end in _counting(ended)], room)
         except SessionLostError:
             raise
         except StorageError:
@@ -246,7 +250,7 @@ class Worker:
         self._take(session, claimed)
         return True
 
-    def _end(self, session: WorkerSession, ended: Sequence[tuple[Job | None, JobEnd]]) -> None:
+    def _end(self, session: WorkerSession, ended: Sequence[Ended]) -> None:
         """Store these ends, each by itself if the database refuses them together: then the others
         are stored."""
         try:
@@ -348,6 +352,12 @@ class Worker:
             self._suspect = None
         # What is left are claims whose answer was lost with the session: nobody runs them.
         self._ended.extend((None, JobEnd(id, attempt, "waiting")) for id, attempt in kept)
+
+
+def _counting(ended: Sequence[Ended]) -> list[Ended]:
+    """Without the ends of runs that were lost. The claim alone does not tell them: a server that
+    crashed forgets one, and this worker's next one may have the same number."""
+    return [(job, end) for job, end in ended if job is None or not job.lost]
 
 
 def check_runnable(graph: Any) -> None:
