@@ -132,7 +132,8 @@ _UNSYNCED = ", set_config('synchronous_commit', 'off', true)"
 _UNLIMITED = "NOT EXISTS (SELECT FROM stategraph_limits AS l WHERE l.graph = $1)"
 _COLUMNS = "id, graph, thread_id, run_id, priority, state, attempt, deaths, outcome"
 _PROGRESS = """
-    SELECT convert_to(max(head) || '.' || sum(stamp), 'UTF8') FROM stategraph_spaces AS space
+    SELECT convert_to(max(head) || '.' || sum(stamp), 'UTF8'), sum(size)
+    FROM stategraph_spaces AS space
     WHERE sha256(space.thread_id) = sha256(job.thread_id)
 """
 
@@ -331,7 +332,7 @@ STATEMENTS = {
     """,
     # A worker that left in good order, or lost its connection because the server went down, says
     # nothing against its jobs. Nor does a death after which the thread has come further than at the
-    # one before.
+    # one before; the input and START alone, which may be held back, are no further than nothing.
     "bury": f"""
         WITH gone AS (
             DELETE FROM stategraph_workers WHERE id = $1
@@ -341,9 +342,10 @@ STATEMENTS = {
             SELECT job.id, place.mark, CASE
                 WHEN gone.innocent OR NOT job.begun THEN job.deaths
                 WHEN place.mark IS NOT DISTINCT FROM job.mark THEN job.deaths + 1
+                WHEN job.mark IS NULL AND place.size <= 2 THEN job.deaths + 1
                 ELSE 1
             END AS deaths
-            FROM gone, stategraph_jobs AS job, LATERAL ({_PROGRESS}) AS place (mark)
+            FROM gone, stategraph_jobs AS job, LATERAL ({_PROGRESS}) AS place (mark, size)
             WHERE job.graph = gone.graph AND job.worker = $1 AND job.state = 'running'
         )
         UPDATE stategraph_jobs AS job SET worker = NULL, deaths = fate.deaths, mark = fate.mark,
