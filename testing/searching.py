@@ -61,7 +61,7 @@ def a_search_finds_what_a_thread_was_and_is(harness: Harness) -> None:
     assert_same(found(harness, {"user": "ann"}), ["0", "u2", "u0"], "list() once it is back")
 
 
-@register_check("list", "prune", "copy_thread", "delete_for_runs")
+@register_check("prune", "prune", "copy_thread", "delete_for_runs")
 def a_search_follows_what_is_forgotten_and_copied(harness: Harness) -> None:
     """What is gone is not found, what stays and what is copied is."""
     for step in range(6):
