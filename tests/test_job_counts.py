@@ -25,7 +25,7 @@ from stategraph.pregel.drivers import journal
 from stategraph.workers import Queue, tables
 from stategraph.workers.jobs import Job, JobName, hash_name
 from stategraph.workers.saver import WorkerSaver
-from stategraph.workers.session import WorkerSession
+from stategraph.workers.session import Terms, WorkerSession
 
 postgres = cluster.postgres
 NAMES = {text: name for texts in (tables.STATEMENTS, postgres_tables.STATEMENTS) for name, text in texts.items()}
@@ -422,3 +422,34 @@ def test_an_answer_is_not_given_before_it_is_bound(postgres: str, monkeypatch: p
         queue.submit("t", Command(resume="that"))
         assert queue.result("t", wait=30).unwrap()["log"] == ["that"]
     assert len(bound) == 2
+
+
+def test_a_death_in_the_first_step_counts_whether_its_input_was_stored_by_then_or_not(postgres: str) -> None:
+    graph, thread = chain(2), {"configurable": {"thread_id": "t"}}
+
+    def die() -> int:
+        """A worker dies that has claimed the job; of how many it has died at this step."""
+        with psycopg.connect(postgres) as admin:
+            admin.execute("""
+                WITH dead AS (
+                    INSERT INTO stategraph_workers (graph, name, backend) VALUES ('counted', 'dead', 0) RETURNING id
+                )
+                UPDATE stategraph_jobs SET state = 'running', worker = dead.id, begun = true FROM dead
+            """)
+        session.watch()
+        with psycopg.connect(postgres) as admin:
+            ((deaths,),) = admin.execute("SELECT deaths FROM stategraph_jobs").fetchall()
+        return int(deaths)
+
+    with Queue.from_conn_string(postgres, graph) as queue, PostgresSaver.from_conn_string(postgres) as saver:
+        queue.submit("t", {"log": []})
+        app, session = graph.copy({"checkpointer": saver}), WorkerSession(postgres, Terms("counted", "bench", 9, 30)).open()
+        try:
+            saver.setup()
+            assert die() == 1
+            app.invoke({"log": []}, thread, interrupt_before=["n0"])  # its input and START
+            assert [die(), die()] == [2, 3]
+            app.invoke(None, thread, interrupt_before=["n1"])
+            assert [die(), die()] == [1, 2]
+        finally:
+            session.close()
