@@ -300,3 +300,30 @@ def test_a_time_limit_that_is_hit_while_another_attempt_reads_on_still_ends_the_
     with pytest.raises(NodeTimeoutError):
         drive.stream(app, {}, stream_mode="custom")
     release.set()
+
+
+def test_a_cancelled_coroutine_that_cleans_up_waits_for_no_reader() -> None:
+    cleaned = []
+
+    async def say(state: State, writer: Any) -> State:
+        for n in range(2 * MOST_WAITING):
+            writer(n)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            cleaned.append(True)
+        return {}
+
+    async def go() -> None:
+        chunks = build(say).astream({}, stream_mode="custom")
+        await anext(chunks)
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()  # as `asyncio.run` does at its end, before it closes generators
+        await asyncio.wait(tasks, timeout=2)
+        found = list(cleaned)
+        await chunks.aclose()
+        assert found == [True]
+
+    asyncio.run(go())

@@ -34,6 +34,9 @@ def keep_pace(
 
 
 async def _wait_for_reader(task: Any, output: Output) -> None:
+    current = asyncio.current_task()
+    if current is not None and current.cancelling():
+        return  # it cleans up, and its reader may be gone without a word
     loop = asyncio.get_running_loop()
     room = asyncio.Event()  # of this loop: a node may run a graph on a loop of its own
 
