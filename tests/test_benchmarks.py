@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from stategraph import END, START, CachePolicy, InMemorySaver, Send, StateGraph, add_messages
+from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.graph import call_model
 from stategraph.store import InMemoryCache
@@ -53,7 +54,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> Any:
     for name, value in SMALL.items():
         monkeypatch.setattr(sizes, name, value)
     names = {"add_messages": add_messages, "call_model": call_model, "CachePolicy": CachePolicy, "InMemoryCache": InMemoryCache}
-    yield everything.Engine(StateGraph, START, END, Send, InMemorySaver, sqlite, **names)
+    yield everything.Engine(StateGraph, START, END, Send, InMemorySaver, sqlite, PostgresSaver.from_conn_string, **names)
     sys.modules["tracemalloc"].stop()
 
 
