@@ -93,14 +93,14 @@ def asked_for(arguments: list[str] | None) -> Any:
         "--quick", action="store_true", help="short rounds: good for a first look, not for a claim"
     )
     parser.add_argument(
-        "--repeat", type=int, help="processes per case and engine (default: 5; 1 if quick)"
+        "--repeat", type=int, help="processes per case and engine (default: 3; 1 if quick)"
     )
     parser.add_argument("--resume", action="store_true", help="go on with a whole run that was cut")
     asked = parser.parse_args(arguments)
     unknown = set(asked.cases) - set(CASES)
     if unknown:
         parser.error(f"no such case: {', '.join(sorted(unknown))}; there are {', '.join(CASES)}")
-    asked.repeat = asked.repeat or (1 if asked.quick else 5)
+    asked.repeat = asked.repeat or (1 if asked.quick else 3)
     asked.names = [name for name in CASES if not asked.cases or name in asked.cases]
     if any(CASES[name].goal.against == "P1" for name in asked.names) and "P1" not in asked.names:
         asked.names.insert(0, "P1")
