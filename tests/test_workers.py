@@ -806,7 +806,8 @@ def test_workers_killed_at_random_lose_nothing_and_every_effect_has_one_key(
         while not all_ended(queue):
             # By what was done, not by the clock: on a busy machine the next kill would come before a worker has begun.
             noted = len(workers.notes.read())
-            until(lambda noted=noted: len(workers.notes.read()) >= noted + 20 or all_ended(queue))
+            # Often enough apart that no job meets three deaths in its first step, for which it would be parked.
+            until(lambda noted=noted: len(workers.notes.read()) >= noted + 60 or all_ended(queue))
             workers.kill(chance.choice(workers.processes))
             workers.start()
             kills += 1

@@ -32,7 +32,7 @@ _ROLLBACK = "ROLLBACK"
 _PING = "SELECT 1"
 _BACKEND = "SELECT pg_backend_pid()"
 
-PROBES = 3
+PROBES = 20
 """How often it is tried to be given the session of another connection."""
 
 ALIVE = {
