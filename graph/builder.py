@@ -133,7 +133,7 @@ class StateGraph(Edges, Generic[StateT, ContextT, InputT, OutputT]):
         self._state = StateKeys(state_schema, self.first_values)
         self.channels, self.managed = self._state.channels, self._state.managed
         self.extra_keys = extra_keys
-        self.validated = read_places(validate) if validate else frozenset()
+        self.validated = read_places(validate)
         self.context_schema: Any = check_context_schema(context_schema)
         self.state_schema = state_schema
         self.input_schema: Any = state_schema if input_schema is None else input_schema

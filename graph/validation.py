@@ -31,7 +31,8 @@ def read_places(validate: Validated | Sequence[Validated]) -> frozenset[str]:
     Raises:
         InvalidGraphError: it names no such place.
     """
-    places = (validate,) if isinstance(validate, str) else tuple(validate)
+    several = isinstance(validate, (list, tuple, set, frozenset))
+    places: tuple[Any, ...] = tuple(validate) if several else (validate,)
     for place in places:
         if place not in PLACES:
             named = ", ".join(map(repr, PLACES))

@@ -243,6 +243,7 @@ def _wrong(state: Data) -> dict[str, str]:
     return {"n": "three"}
 
 
-def test_an_unknown_place_is_refused() -> None:
-    with pytest.raises(InvalidGraphError, match="validate must be one or several of 'input', 'nodes', 'writes', got 'all'"):
-        StateGraph(State, validate="all")  # type: ignore[call-overload]
+@pytest.mark.parametrize(("given", "shown"), [("all", "'all'"), (["input", "all"], "'all'"), (3, "3"), (None, "None"), (True, "True")])
+def test_an_unknown_place_is_refused(given: Any, shown: str) -> None:
+    with pytest.raises(InvalidGraphError, match=f"validate must be one or several of 'input', 'nodes', 'writes', got {shown}"):
+        StateGraph(State, validate=given)
