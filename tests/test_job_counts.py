@@ -16,6 +16,7 @@ from psycopg import errors
 
 from stategraph import START, Command, Pregel, Runtime, StateGraph, interrupt
 from stategraph.checkpoint import postgres as saver_module
+from stategraph.checkpoint.errors import StorageError
 from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.checkpoint.sql import postgres_tables
 from stategraph.checkpoint.sql.postgres_prepared import PreparedStatements
@@ -378,6 +379,48 @@ def test_a_thread_s_next_job_is_claimed_as_the_one_before_ends(postgres: str, mo
         with working(graph, postgres, **ALONE):
             until(lambda: queue.counts() == {"counted": {"done": 4}})
     assert claimed == [(1, 1), (1, 1), (1, 1), (1, 0)]
+
+
+# -- what was held, and lost -------------------------------------------------------------------------------------
+
+
+def test_a_job_whose_input_alone_was_stored_comes_to_the_same_idempotency_keys(
+    postgres: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The moment for which the input is held has passed before START has ended, and the worker dies while START's
+    checkpoint is held in its turn: the first node has run, and runs again."""
+    held: list[Any] = []
+
+    def store_the_input(entry: Any, store: Any) -> None:
+        if not held:
+            store.__self__._drain()
+        held.append(entry)
+
+    def die(self: Any, commits: Any) -> None:
+        if len(held) > 1:
+            raise StorageError("the worker has died")
+        PostgresSaver.commit_all(self, commits)
+
+    def note(state: State, runtime: Runtime) -> Any:
+        keys.append(runtime.idempotency_key)
+        return {"log": [0]}
+
+    keys: list[str] = []
+    builder = StateGraph(State).add_node("note", note).add_edge(START, "note")
+    job = Job(1, 1, 1, True, JobName("counted", "t", "r"), b"")
+    config: Any = {"configurable": {"thread_id": "t"}, "run_id": "r"}
+    with WorkerSaver.from_conn_string(postgres) as saver:
+        saver.setup()
+        graph = builder.compile(checkpointer=saver)
+        with saver.running(job, trusted=False), monkeypatch.context() as patch:
+            patch.setattr(journal.HELD, "submit", store_the_input)
+            patch.setattr(WorkerSaver, "commit_all", die)
+            with pytest.raises(StorageError, match="died"):
+                graph.invoke({"log": []}, config)
+        assert [each.metadata["source"] for each in saver.list(config)] == ["input"]
+        with saver.running(job, trusted=False):
+            assert graph.invoke({"log": []}, config) == {"log": [0]}
+    assert len(keys) == 2 and len({*keys}) == 1
 
 
 # -- a job that its worker has lost, and claims again -------------------------------------------------------------

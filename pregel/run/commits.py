@@ -207,9 +207,10 @@ class CommitBuilder:
         values, changed, seen = self._encode_changes(machine)
         late = self._settings.durability == "async"
         self.made_new = False
-        if checkpoint_id is None and self.holds_start and machine.step <= 1:
-            # It may be lost while the first step runs. By its place alone: that names the task, or
-            # the run of the whole graph, so nothing else can come to stand there.
+        if checkpoint_id is None and self._may_hold_start and machine.step <= 1:
+            # It may be lost while the first step runs, and come about again in a call that finds
+            # the input stored. By its place alone: that names the task, or the run of the whole
+            # graph, so nothing else can come to stand there.
             place = thread.ns or f"{thread.thread_id}\0{thread.run_id}"
             checkpoint_id = successor_id(f"{position.saved_id}\0{place}", {})
         elif checkpoint_id is None and late:
