@@ -25,7 +25,7 @@ MAY_IMPORT = {
     "graph": [".channels", ".checkpoint", ".store", ".pregel"],
     "prebuilt": [".pregel", ".graph"],
     "visualize": [".channels", ".checkpoint", ".pregel", ".graph"],
-    "workers": [".channels", ".checkpoint", ".pregel", ".graph", ".visualize.command"],
+    "workers": [".channels", ".checkpoint", ".pregel", ".graph"],
     "compat": [".channels", ".checkpoint", ".store", ".pregel", ".graph"],
     "testing": [".channels", ".checkpoint", ".pregel", ".graph"],
 }

@@ -10,7 +10,7 @@ import pytest
 
 from stategraph.__main__ import main
 from stategraph.checkpoint.sqlite import SqliteSaver
-from stategraph.visualize.command import load
+from stategraph.graph.loader import load
 
 SHOP = """
 from dataclasses import dataclass

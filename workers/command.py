@@ -17,10 +17,8 @@ from typing import TYPE_CHECKING, Any
 from ..checkpoint.encryption import KEYS_HELP, encryption_of_keys
 from ..checkpoint.errors import StorageError
 from ..checkpoint.printable import printable
-from ..graph.builder import StateGraph
-from ..pregel.app import Pregel
+from ..graph.loader import TARGET_HELP, find_graph
 from ..pregel.errors import StateGraphError
-from ..visualize.command import load, only, pick
 
 if TYPE_CHECKING:
     from .queue import Queue
@@ -41,8 +39,7 @@ def add_command(name: str, parser: argparse.ArgumentParser) -> None:
 
 def _add_work(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    target = "module:name or path/to/file.py:name of a graph, a builder, or a function for one"
-    add("graph", help=target)
+    add("graph", help=TARGET_HELP)
     add(
         "--as",
         dest="name",
@@ -100,7 +97,7 @@ def _work(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
         from .worker import Worker
 
         worker = Worker(
-            _load_graph(asked.graph),
+            find_graph(asked.graph),
             asked.db,
             name=asked.name,
             label=asked.label,
@@ -198,13 +195,6 @@ def _show(queue: Queue, most: int) -> None:
         error = [job.error] if job.error else []
         place = (job.run_id, job.graph, job.thread_id)
         _print_row(*place, job.status, f"priority {job.priority}", *error)
-
-
-def _load_graph(target: str) -> Pregel:
-    place, _, name = target.rpartition(":") if ":" in target else (target, "", "")
-    module = load(place)
-    found = pick(module, name or only(module, place), place)
-    return found.compile() if isinstance(found, StateGraph) else found
 
 
 _REPORTED = (

@@ -11,8 +11,8 @@ from pathlib import Path
 from ...checkpoint.base import RunnableConfig, address
 from ...checkpoint.command import open_saver
 from ...checkpoint.encryption import KEYS_HELP
+from ...graph.loader import NotFoundError, find_graph
 from ...pregel.errors import StateGraphError
-from ..command import NotFoundError, find_graph
 from .report import report
 
 
