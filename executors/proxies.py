@@ -191,6 +191,10 @@ class TaskProxy:
         """Start a `@task` call: only the driver can."""
         raise RuntimeError(_say_it_stays(self.name, "a call of a @task"))
 
+    def begin_once(self, key: str, *, awaits: bool) -> NoReturn:
+        """Have an effect once: only the driver can record it."""
+        raise RuntimeError(_say_it_stays(self.name, f"runtime.once({key!r})"))
+
     @property
     def nearest_deadline(self) -> NoReturn:
         """Asked for by a graph that is called inside a node."""

@@ -7,10 +7,11 @@ starts, waits or stores.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Awaitable, Callable, Container, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, Generic, Protocol
+from typing import Annotated, Any, ClassVar, Generic, ParamSpec, Protocol, overload
 
 from typing_extensions import TypeVar
 
@@ -18,6 +19,8 @@ from .types import RunnableConfig, StreamMode, StreamWriter
 
 ContextT_co = TypeVar("ContextT_co", default=Any, covariant=True)
 SchemaT = TypeVar("SchemaT", default=Any)
+ResultT = TypeVar("ResultT")
+P = ParamSpec("P")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,9 +123,94 @@ class Runtime(Generic[ContextT_co]):
             return None
         return self.control.drain_reason
 
+    def once(
+        self, key: str, function: Callable[P, ResultT], /, *args: P.args, **kwargs: P.kwargs
+    ) -> ResultT:
+        """Have an effect once: call the function, and record what it returns before returning that.
+        When the task runs again (a retry, a resume, another process) the function is not called;
+        what it has returned is.
+
+        The record belongs to the task: the next turn of a loop, a fork and a new input have the
+        effect again. `update_state` takes it along if it leads to the task again. A crash between
+        the effect and its record repeats the effect, so hand `idempotency_key` on to whoever can
+        make use of it. An exception is not recorded.
+
+        Without a checkpointer it is remembered for further attempts of the task in this call only.
+
+        Args:
+            key: tells the effect from the others of the task.
+            function: called with the other arguments. What it returns must be something that a
+                checkpoint can store, such as the id of what it has made.
+
+        Raises:
+            ValueError: this attempt has come to the same key before.
+            RuntimeError: outside of a node, inside of another effect, with `durability="exit"`, or
+                in a coroutine, where `aonce` is awaited.
+            UnserializableError: what it has returned cannot be stored. The effect was had.
+
+        >>> def charge(state: dict, runtime: Runtime) -> dict:
+        ...     receipt = runtime.once("charge", lambda: "receipt 1")
+        ...     return {"receipt": receipt}
+        """
+        record = begin_once(key, awaits=False)
+        known: tuple[ResultT, ...] = record.known
+        if known:
+            return known[0]
+        with effect(key):
+            result = function(*args, **kwargs)
+        if hasattr(result, "__await__"):
+            if hasattr(result, "close"):
+                result.close()  # else Python says that it was never awaited
+            raise TypeError(
+                f"runtime.once({key!r}) was given a coroutine function: await runtime.aonce(...)"
+            )
+        record.save(result)
+        return result
+
+    @overload
+    async def aonce(
+        self,
+        key: str,
+        function: Callable[P, Awaitable[ResultT]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> ResultT: ...
+    @overload
+    async def aonce(
+        self, key: str, function: Callable[P, ResultT], /, *args: P.args, **kwargs: P.kwargs
+    ) -> ResultT: ...
+    async def aonce(
+        self, key: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any
+    ) -> Any:
+        """`once` for coroutines. The function may be a coroutine function or a plain one."""
+        record = begin_once(key, awaits=True)
+        known = record.known
+        if known:
+            return known[0]
+        with effect(key):
+            result = function(*args, **kwargs)
+            if hasattr(result, "__await__"):
+                result = await result
+        waited = record.save(result)
+        if waited is not None:
+            await waited
+        return result
+
     def override(self, **changes: Any) -> Runtime[ContextT_co]:
         """A copy in which some attributes are replaced."""
         return replace(self, **changes)
+
+
+class OnceRecord(Protocol):
+    """Where it is recorded what an effect has returned that a task has once."""
+
+    @property
+    def known(self) -> tuple[Any, ...]:
+        """That, as a one-item tuple; empty if the effect is still to be had."""
+
+    def save(self, result: Any) -> Any:
+        """Record it; on an event loop, what is to be awaited."""
 
 
 class AnswerLookup(Protocol):
@@ -190,6 +278,13 @@ class Running(Protocol):
     def call(self, node: Any, arguments: Any) -> Any:
         """Start a `@task` call; its future."""
 
+    def begin_once(self, key: str, *, awaits: bool) -> OnceRecord:
+        """Where an effect is recorded.
+
+        Args:
+            awaits: the caller can await that it is.
+        """
+
 
 RUNNING: ContextVar[Any] = ContextVar("stategraph_running", default=None)
 """The task whose code is running in this context, or None."""
@@ -208,6 +303,40 @@ def running(what: str) -> Any:
             "in a contextvars.copy_context() that was taken inside the node."
         )
     return task
+
+
+EFFECT: ContextVar[str | None] = ContextVar("stategraph_effect", default=None)
+"""The key of the effect that is had in this context (`runtime.once`), or None."""
+
+
+def refuse_in_effect(what: str) -> None:
+    """Refuse what would let an effect end before its time, or be had again.
+
+    Raises:
+        RuntimeError: an effect is being had in this context.
+    """
+    key = EFFECT.get()
+    if key is not None:
+        raise RuntimeError(
+            f"{what} cannot be used inside of runtime.once({key!r}): call it before or after"
+        )
+
+
+def begin_once(key: str, *, awaits: bool) -> OnceRecord:
+    """Where the running task records an effect."""
+    task: Running = running("runtime.once()")
+    refuse_in_effect("runtime.once()")
+    return task.begin_once(key, awaits=awaits)
+
+
+@contextmanager
+def effect(key: str) -> Iterator[None]:
+    """In this context an effect is had."""
+    token = EFFECT.set(key)
+    try:
+        yield
+    finally:
+        EFFECT.reset(token)
 
 
 def get_config() -> RunnableConfig:

@@ -46,6 +46,7 @@ PREGEL = """
     superstep.context superstep.ids
     superstep.task_answers
     superstep.task superstep.state superstep.question_ids
+    superstep.path_order
     superstep.interrupts superstep.machine
     run.tokens
     run.stream
@@ -75,7 +76,7 @@ PREGEL = """
     drivers.waits
     drivers.awaits
     drivers.abatch
-    drivers.call_future
+    drivers.call_future drivers.once
     drivers.futures drivers.afutures
     drivers.driver
     drivers.threads

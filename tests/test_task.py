@@ -16,7 +16,8 @@ from stategraph.pregel import ChannelWriteTupleEntry, NodeBuilder, Pregel, Send
 from stategraph.pregel.names import TASKS
 from stategraph.pregel.program.program import path_text
 from stategraph.pregel.superstep.ids import task_id
-from stategraph.pregel.superstep.task import Task, in_path_order
+from stategraph.pregel.superstep.path_order import in_path_order
+from stategraph.pregel.superstep.task import Task
 
 
 def node(name: str = "n", triggers: tuple[str, ...] = ("a",)) -> Any:

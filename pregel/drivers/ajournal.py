@@ -29,18 +29,19 @@ class AsyncJournal(Journal):
         self._loop = loop
         self._drainer: asyncio.Future[None] | None = None  # who holds the lane
 
-    def record(self, entry: Save) -> Any:
-        """`Journal.record`, from any thread: the loop's own saver methods store it."""
-        # On the loop itself: to wait here for the loop would be to wait for ever.
-        if asyncio._get_running_loop() is self._loop:
-            return super().record(entry)
-        stored = asyncio.run_coroutine_threadsafe(self._record_on_loop(entry), self._loop)
-        if self._run.saves_in_background:
-            return None
-        return self._wait(stored)
+    def record(self, entry: Save, *, wait: bool) -> Any:
+        """`Journal.record`: the loop's own saver methods store it."""
+        if not self.can_wait():
+            return super().record(entry, wait=wait)
+        stored = asyncio.run_coroutine_threadsafe(self._record_on_loop(entry, wait), self._loop)
+        return self._wait(stored) if wait else None
 
-    async def _record_on_loop(self, entry: Save) -> None:
-        waited = super().record(entry)
+    def can_wait(self) -> bool:
+        """Not on the loop itself: to wait here for the loop would be to wait for ever."""
+        return asyncio._get_running_loop() is not self._loop
+
+    async def _record_on_loop(self, entry: Save, wait: bool) -> None:
+        waited = super().record(entry, wait=wait)
         if waited is not None:
             await waited
 

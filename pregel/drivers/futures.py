@@ -29,9 +29,11 @@ from ..program.writes import Writer
 from ..run.effects import Save
 from ..run.run import Run
 from ..run.task_records import given_answers
+from ..runtime import OnceRecord
 from ..superstep.ids import call_id
 from ..superstep.task import Task
 from ..types import Interrupt
+from .once import begin_once
 from .pool import POOL
 from .steps import Steps, Waits, run_steps
 from .waits import WAITS
@@ -57,6 +59,7 @@ class Calls:
     def __init__(self, run: Run) -> None:
         self.run = run
         self._made: dict[str, tuple[Task, Any]] = {}
+        self._once: dict[str, Any] = {}
         self._given: tuple[Any, Collection[str]] = (None, ())
         self._limiters: dict[str, Limiter] = {}
         self._lock = threading.Lock()
@@ -78,6 +81,10 @@ class Calls:
             context = copy_context()
             self._limiter(parent)(lambda: context.run(self._work, child, future))
         return future
+
+    def begin_once(self, task: Task, key: str, *, awaits: bool) -> OnceRecord:
+        """What is recorded of an effect of a task, and where it is to be recorded."""
+        return begin_once(self.run, self._once, task, key, awaits=awaits)
 
     def _find(self, parent: Task, node: CompiledNode, arguments: Arguments) -> tuple[Task, Any]:
         if self.run.hook is not None:
@@ -157,7 +164,7 @@ class Calls:
         yield waits.run_task(child)
         record = build_record(self.run, child)
         if record is not None:
-            stored = self.run.journal.record(record)
+            stored = self.run.journal.record(record, wait=not self.run.saves_in_background)
             if stored is not None:
                 yield stored
         for stream in self.run.output.streams:

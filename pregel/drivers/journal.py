@@ -79,10 +79,19 @@ class Journal:
         self._queue.append(entry)
         self._start_draining()
 
-    def record(self, entry: Save) -> Any:
-        """Store what a `@task` call left: as the run's durability says."""
+    def record(self, entry: Save, *, wait: bool) -> Any:
+        """Store what a task has left in the middle of its superstep: a `@task` call, or
+        `runtime.once`. Any thread may call it.
+
+        Args:
+            wait: until it is stored.
+        """
         entry.of_call = True
-        return self.post(entry) if self._run.saves_in_background else self.store(entry)
+        return self.store(entry) if wait else self.post(entry)
+
+    def can_wait(self) -> bool:
+        """Whether `store` may wait here, instead of giving what is to be awaited."""
+        return True
 
     def flush(self) -> Any:
         """Wait until all is stored.

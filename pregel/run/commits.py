@@ -21,6 +21,7 @@ from ...checkpoint.base import (
     NULL_TASK_ID,
     RAISED,
     RESUME,
+    RETURN,
     Checkpoint,
     CheckpointTuple,
     Commit,
@@ -140,6 +141,18 @@ class CommitBuilder:
         """
         where = f"of task {task.name!r} of {self._thread}"
         return task.to_record(self._encode(marks.items(), _MARKS, where))
+
+    def encode_once(self, id: str, key: str, result: Any, where: str) -> TaskWrites:
+        """What an effect has returned that a task has once.
+
+        Raises:
+            UnserializableError: it cannot be stored; the notes say where and what to do.
+        """
+        what = {
+            RETURN: f"the result of runtime.once({key!r}), which has been called: let it return "
+            "what can be stored, such as an id,"
+        }
+        return TaskWrites(id, "", self._encode([(RETURN, result)], what, where))
 
     def encode_command(self, pairs: Sequence[Pair]) -> TaskWrites:
         """What a `Command` brings beside a checkpoint, as the writes of no task.

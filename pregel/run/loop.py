@@ -19,7 +19,8 @@ from ..errors import GraphDrained, GraphRecursionError, ParentCommand
 from ..superstep.attempt_state import Pause
 from ..superstep.interrupts import is_listed, questions
 from ..superstep.machine import Machine
-from ..superstep.task import Task, handler_of, in_path_order
+from ..superstep.path_order import in_path_order
+from ..superstep.task import Task, handler_of
 from .begin import begin
 from .effects import Effect, Effects, GiveWay, Load, RunTasks, Save
 from .load import load_checkpoint, load_machine

@@ -20,7 +20,8 @@ from ..errors import GraphChangedError, InvalidUpdateError, nearest, warn
 from ..names import COPY, END, INPUT
 from ..program.program import CompiledNode, NodeCall
 from ..superstep.machine import Machine
-from ..superstep.task import Task, in_path_order
+from ..superstep.path_order import in_path_order
+from ..superstep.task import Task
 from ..types import StateUpdate
 from .begin import input_writes
 from .effects import Effects, Load, RunTasks, Save

@@ -19,6 +19,7 @@ class AttemptState:
         number: which try this is, from 1.
         first_began: when the first one began, in seconds since the epoch; None until that is asked.
         asked, keys: how many questions without a key, and under which keys, it has come to.
+        once_keys: of the effects that it has, or has had.
         questions: (order, question) of what it has asked without an answer.
         calls: what it has called with `@task`.
         equal_calls: how many calls of each kind it has made.
@@ -37,6 +38,7 @@ class AttemptState:
     first_began: float | None = None
     asked: int = 0
     keys: tuple[str, ...] = ()
+    once_keys: tuple[str, ...] = ()
     questions: Sequence[Any] = ()
     calls: list[Any] | None = None
     equal_calls: dict[str, int] | None = None

@@ -10,7 +10,7 @@ from typing import Any, overload
 
 from ...channels.base import MISSING
 from ..errors import GraphAbandoned, GraphBubbleUp, GraphDrained, GraphInterrupt
-from ..runtime import AnswerLookup, Running, running
+from ..runtime import AnswerLookup, Running, refuse_in_effect, running
 from ..types import Interrupt, ValueT
 from .question_ids import at_place, keyed_id, question_id, unworded_id
 from .task import Task
@@ -47,6 +47,7 @@ def interrupt(value: Any, *, key: str | None = None, response_schema: Any = None
         ValueError: the node has asked under this key already.
     """
     task: Task = running("interrupt()")
+    refuse_in_effect("interrupt()")
     source = _source(task)
     question_id, order = _identify(task, value, key)
     answers = source.given

@@ -25,8 +25,9 @@ from ..program.program import CompiledNode, Program
 from ..program.writes import Pair
 from .context import TaskContext
 from .ids import new_checkpoint_id
+from .path_order import in_path_order
 from .state import LiveState, collect_writes, group_by_channel
-from .task import Task, in_path_order
+from .task import Task
 
 NONE_CARRIED: Mapping[tuple[Any, ...], str] = {}
 

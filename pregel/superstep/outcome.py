@@ -22,7 +22,8 @@ from ..types import Command, TimeoutPolicy
 from .attempt_state import Pause
 from .deadline import Deadline
 from .interrupts import questions_of
-from .task import Task, in_path_order
+from .path_order import in_path_order
+from .task import Task
 
 FullKey = tuple[tuple[str, ...], str]
 

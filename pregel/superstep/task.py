@@ -6,8 +6,7 @@ A task is a plain record. Ids, config and runtime are built only when somebody l
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from operator import attrgetter
+from collections.abc import Collection, Iterable, Mapping
 from time import perf_counter
 from types import MappingProxyType
 from typing import Any, Literal
@@ -17,7 +16,7 @@ from ...checkpoint.serde import Blob
 from ..names import CHECKPOINT_NS, HANDLER_PATH, NODE, PATH, PUSH, STEP, TRIGGERS, child_ns
 from ..program.program import CompiledNode, Reader, path_text
 from ..program.writes import Pair
-from ..runtime import ExecutionInfo, NodeError, Runtime
+from ..runtime import ExecutionInfo, NodeError, OnceRecord, Runtime
 from ..types import Interrupt, RunnableConfig, StreamMode, StreamWriter
 from .attempt_state import AttemptState, Pause
 from .context import TaskContext
@@ -285,6 +284,11 @@ class Task:
         """Start a `@task` call; its future."""
         return self.run.calls.start(self, node, arguments)
 
+    def begin_once(self, key: str, *, awaits: bool) -> OnceRecord:
+        """What is recorded of an effect, and where it is to be recorded."""
+        record: OnceRecord = self.run.calls.begin_once(self, key, awaits=awaits)
+        return record
+
     # -- what an executor wants to know ------------------------------------------------------------
 
     @property
@@ -432,19 +436,3 @@ def handler_of(task: Task) -> Task:
     handler = Task(task.node.handler, path, task.input, task.run)
     handler.cause = task
     return handler
-
-
-def in_path_order(tasks: Sequence[Task]) -> list[Task]:
-    """As their writes are applied: updates from outside, nodes by name, Sends by index."""
-    sends = [task for task in tasks if task.order.__class__ is int]
-    rest = [task for task in tasks if task.order.__class__ is not int]
-    if sends and any(task.path[0] == PUSH for task in rest):
-        # The handler of a failed Send has its path, and stands between Sends that have an index.
-        return sorted(tasks, key=_path)
-    return sorted(rest, key=_order) + sorted(sends, key=_order)
-
-
-# INPUT < PULL < PUSH as texts, so paths sort as they are.
-_path = attrgetter("path")
-# The same order where all are paths, or all are indexes; no path has to be made (benchmark P8).
-_order = attrgetter("order")

@@ -1,0 +1,115 @@
+"""`runtime.once`: effects that are not had again when their task runs again.
+
+The record stands beside the checkpoint of the superstep, as that of a `@task` call does, under an
+id made of the task's and the key. So a retry, a resume and a second delivery find it, an edit takes
+it along with its task, and a fork or a new input starts without it.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from ...checkpoint.base import RETURN
+from ..run.effects import Save
+from ..run.run import Run
+from ..superstep.ids import once_id
+from ..superstep.task import Task
+
+
+class StoredOnce:
+    """An `OnceRecord` beside a checkpoint.
+
+    Args:
+        results: what effects of this run have returned, encoded, by the ids of their records.
+    """
+
+    def __init__(self, run: Run, results: dict[str, Any], task: Task, key: str) -> None:
+        self._run, self._results = run, results
+        self._id, self._key = once_id(task.id, key), key
+        self._where = f"of node {task.name!r} of {run.thread}"
+        self._beside = run.position.saved_id
+
+    @property
+    def known(self) -> tuple[Any, ...]:
+        """What it returned, as a one-item tuple; empty if it is still to be had."""
+        saver = self._run.thread.saver
+        assert saver is not None
+        if self._id in self._results:
+            return (saver.serde.loads(self._results[self._id]),)
+        found = self._run.position.record_of(self._id)
+        return (dict(found.writes).get(RETURN),) if found.finished else ()
+
+    def save(self, result: Any) -> Any:
+        """Record it."""
+        run = self._run
+        writes = run.commits.encode_once(self._id, self._key, result, self._where)
+        self._results[self._id] = writes.writes[0][1]
+        assert self._beside is not None
+        return run.journal.record(Save(None, [writes], self._beside), wait=True)
+
+
+class RememberedOnce:
+    """An `OnceRecord` of a run that stores nothing: for further attempts of its task.
+
+    Args:
+        results: what effects of this run have returned, by the ids of their records.
+    """
+
+    def __init__(self, results: dict[str, Any], task: Task, key: str) -> None:
+        self._results, self._id = results, once_id(task.id, key)
+
+    @property
+    def known(self) -> tuple[Any, ...]:
+        """What it returned, as a one-item tuple; empty if it is still to be had."""
+        return (self._results[self._id],) if self._id in self._results else ()
+
+    def save(self, result: Any) -> None:
+        """Remember it."""
+        self._results[self._id] = result
+
+
+def begin_once(
+    run: Run, results: dict[str, Any], task: Task, key: str, *, awaits: bool
+) -> StoredOnce | RememberedOnce:
+    """Where an effect of a task is recorded.
+
+    Args:
+        results: what the effects of this run have returned.
+        awaits: the caller can await that it is recorded.
+
+    Raises:
+        TypeError: the key is not a string.
+        ValueError: this attempt has come to the same key before.
+        RuntimeError: it could not be recorded in time, or not be waited for.
+    """
+    _note_key(task, key)
+    deadline = task.nearest_deadline
+    if deadline is not None:
+        deadline.check()  # an attempt that was given up has no further effects
+    if run.thread.saver is None:
+        return RememberedOnce(results, task, key)
+    where = f"node {task.name!r} called runtime.once({key!r})"
+    if run.settings.durability == "exit":
+        raise RuntimeError(
+            f'{where} in a run with durability="exit", which records nothing before its end: use '
+            '"sync" or "async"'
+        )
+    if not awaits and not run.journal.can_wait():
+        raise RuntimeError(f"{where} in a coroutine: await runtime.aonce(...) there")
+    return StoredOnce(run, results, task, key)
+
+
+def _note_key(task: Task, key: str) -> None:
+    if not isinstance(key, str) or not key:
+        raise TypeError(f"the key of runtime.once must be a non-empty string, got {key!r}")
+    with _noting:
+        if key in task.current.once_keys:
+            raise ValueError(
+                f"node {task.name!r} has come to runtime.once({key!r}) twice: give each effect a "
+                "key of its own, for example one that contains the item it is about"
+            )
+        task.current.once_keys = (*task.current.once_keys, key)
+
+
+_noting = threading.Lock()
