@@ -299,8 +299,10 @@ def test_the_next_turn_of_a_loop_has_it_again(drive: Any, saver: Any) -> None:
 
 def failing(drive: Any, saver: Any, *calls: Any, **options: Any) -> Any:
     def body(state: State) -> Any:
-        yield from calls
-        return {}
+        got = []
+        for call in calls:
+            got.append((yield call))
+        return {"log": got}
 
     return drive.invoke(one_node(drive, body, saver), {}, CFG, **options)
 
