@@ -10,7 +10,7 @@ WORKERS = $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 ON_ALL_CORES = -n $(WORKERS) --dist loadfile
 PIP = -m pip --disable-pip-version-check -qq
 .DEFAULT_GOAL := help
-.PHONY: help venv peer others compat demo test trials lint wheel bench curves notebooks chaos clean
+.PHONY: help venv peer others compat demo test trials lint wheel docs bench curves notebooks chaos clean
 
 help: ## list what can be made
 	@sed -n 's/^\([a-z]*\):[^#]*## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name text; do printf '  make %-9s %s\n' "$$name" "$$text"; done
@@ -58,7 +58,12 @@ curves: .venv/stamp .bench/stamp ## what a unit of work costs as something grows
 notebooks: .venv/stamp ## run the notebooks from top to bottom and keep their outputs (ARGS="01 07" runs some)
 	@.venv/bin/python notebooks/run.py $(ARGS)
 
-chaos: .venv/stamp ## the promises of docs/reliability.md at full size: hours; goes on where it was stopped
+# Dask's and Ray's classes are described too, so the pages need the dev tools.
+docs: .venv/docs ## build the documentation site, strictly and offline: build/docs/index.html
+	@.venv/bin/python -P -m sphinx -qnW --keep-going -b html -d build/docs-cache docs build/docs
+	@echo "build/docs/index.html"
+
+chaos: .venv/stamp ## the promises of docs/explanation/reliability.md at full size: hours; goes on where it was stopped
 	@cd tests && PYTHONPATH=. ../.venv/bin/python -m chaos $(ARGS)
 
 clean: ## remove what was built and cached; the two venvs stay
@@ -66,6 +71,10 @@ clean: ## remove what was built and cached; the two venvs stay
 	@find . -name __pycache__ -not -path './.venv/*' -not -path './.bench/*' -not -path './.compat/*' -not -path './.bench-others/*' -not -path './.bench-fleets/*' -prune -exec rm -rf {} +
 
 # A venv that is already there is kept and brought up to date.
+.venv/docs: .venv/stamp
+	@.venv/bin/python $(PIP) install -e '.[docs]'
+	@touch $@
+
 .venv/stamp: pyproject.toml
 	@.venv/bin/python -c 'import pip' 2>/dev/null || { echo "making .venv"; $(PYTHON) -m venv .venv; }
 	@.venv/bin/python $(PIP) install -e '.[dev]'

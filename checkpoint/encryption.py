@@ -40,8 +40,8 @@ class Encryption(Integrity):
     is its graph, thread and run id. Values, metadata, inputs, outcomes and what tasks wrote are
     hidden. Not hidden: names and ids, how jobs stand, how long rows are. A row that was not written
     with one of these keys, at this place, does not open: nothing that is stored without encryption
-    is ever taken for granted. docs/security.md says what is not covered; stores and caches are
-    never encrypted.
+    is ever taken for granted. docs/explanation/security.md says what is not covered; stores and
+    caches are never encrypted.
 
     To rotate, put a new key before the old ones, first where rows are read, then where they are
     written, and keep an old one for as long as there are rows of it. A key is good for some four

@@ -18,7 +18,14 @@ from .serde import Serializer
 from .sql.commit_pipeline import CommitPipeline
 from .sql.first_commits import SqlSaverOfFirsts, are_first
 from .sql.pages import Listed, Page
-from .sql.postgres_server import POOL_SIZE, SECONDS, ConnectionLostError, Server, Target
+from .sql.postgres_server import (
+    POOL_SIZE,
+    SECONDS,
+    ConnectionLostError,
+    OutOfReachError,
+    Server,
+    Target,
+)
 from .sql.postgres_session import (
     PostgresSession,
     all_columns,
@@ -40,7 +47,7 @@ from .sql.rows import (
 )
 from .sql.write_rows import CommitRows, apply_commit
 
-__all__ = ["PostgresSaver"]
+__all__ = ["ConnectionLostError", "OutOfReachError", "PostgresSaver"]
 
 Result = TypeVar("Result")
 

@@ -95,9 +95,10 @@ class NodeTimeoutError(StateGraphError):
         node: its name.
         elapsed: for how many seconds the attempt had run.
         kind: which of the two limits it exceeded, "run" or "idle".
-        limit, timeout: that limit, in seconds.
-        run_timeout, idle_timeout: the same under its name in `TimeoutPolicy`; the other one is
-            None.
+        timeout: that limit, in seconds.
+        limit: the same.
+        run_timeout: that limit if it was the one for a whole attempt, else None.
+        idle_timeout: that limit if it was the one for silence, else None.
     """
 
     def __init__(self, node: str, elapsed: float, kind: str, timeout: float) -> None:

@@ -283,7 +283,8 @@ class Commits:
 
     Attributes:
         head: the newest checkpoint that this run has seen.
-        expected, steps: id → checkpoint, and → the step in its metadata.
+        expected: id → checkpoint.
+        steps: id → the step in its metadata.
         saver_state: what the saver has left with this run.
     """
 

@@ -13,9 +13,9 @@ from types import ModuleType
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PROGRAMS = ["README.md", "docs/channels.md", "docs/streaming.md", "docs/time-travel.md", "docs/questions.md", "docs/memory.md", "docs/security.md", "docs/agents.md", "docs/types.md"]
+PROGRAMS = ["README.md", "docs/reference/channels.md", "docs/reference/streaming.md", "docs/how-to/time-travel.md", "docs/how-to/questions.md", "docs/how-to/memory.md", "docs/explanation/security.md", "docs/how-to/agents.md", "docs/reference/types.md"]
 PRODUCT = ["channels", "checkpoint", "store", "pregel", "executors", "graph", "prebuilt", "visualize", "workers", "compat", "testing"]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -34,7 +34,7 @@ def test_the_python_of_a_page_runs_top_to_bottom_as_one_program(
         exec(compile("\n" * above + block[1], str(page), "exec"), program.__dict__)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_between_pages_lead_somewhere(page: Path) -> None:
     targets = re.findall(r"\]\((?!https?://|#)([^)#]+)", page.read_text())
     assert not [target for target in targets if not (page.parent / target).exists()]
@@ -56,7 +56,7 @@ def words_of(code: str) -> Iterator[str]:
 
 
 def test_the_architecture_page_names_code_that_is_there() -> None:
-    text = re.sub(r"^```.*?^```", "", (ROOT / "docs/architecture.md").read_text(), flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"^```.*?^```", "", (ROOT / "docs/explanation/architecture.md").read_text(), flags=re.MULTILINE | re.DOTALL)
     named = set(re.findall(r"`([^`\n]+)`", text))
     files = [str(path.relative_to(ROOT)) for room in [*PRODUCT, "tests"] for path in (ROOT / room).rglob("*.py")]
     paths = {name for name in named if name.endswith(".py")}
@@ -68,17 +68,17 @@ def test_the_architecture_page_names_code_that_is_there() -> None:
         for name in named - paths
         if re.fullmatch(r"[A-Za-z_][\w.]*", name) and not {*name.split(".")} <= words | modules | {"stategraph", "drive"}
     }
-    assert not unknown, f"docs/architecture.md names what is not there: {sorted(unknown)}"
+    assert not unknown, f"docs/explanation/architecture.md names what is not there: {sorted(unknown)}"
 
 
 def test_the_performance_page_names_functions_that_are_there() -> None:
-    rows = re.findall(r"^\| `([\w/]+\.py)` ([\w.]+) \|", (ROOT / "docs/performance.md").read_text(), re.MULTILINE)
+    rows = re.findall(r"^\| `([\w/]+\.py)` ([\w.]+) \|", (ROOT / "docs/explanation/performance.md").read_text(), re.MULTILINE)
     assert rows
     for file, name in rows:
         body: list[ast.stmt] = ast.parse((ROOT / file).read_text()).body
         for part in name.split("."):
             found = [node for node in body if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name == part]
-            assert found, f"docs/performance.md: {file} has no {name}"
+            assert found, f"docs/explanation/performance.md: {file} has no {name}"
             body = found[0].body
 
 

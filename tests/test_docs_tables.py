@@ -50,11 +50,11 @@ METADATA -= {reserved.METADATA_PREFIX}
 @pytest.mark.parametrize(
     ("page", "title", "names"),
     [
-        ("channels.md", "Channels", set(channel_names()) - {"BaseChannel"}),
-        ("channels.md", "Joins", set(JOIN_KINDS)),
-        ("streaming.md", "Which mode for what", set(get_args(StreamMode))),
-        ("architecture.md", "Task records", constants(records, "__")),
-        ("architecture.md", "Metadata of a checkpoint", METADATA - OF_TASKS),
+        ("reference/channels.md", "Channels", set(channel_names()) - {"BaseChannel"}),
+        ("reference/channels.md", "Joins", set(JOIN_KINDS)),
+        ("reference/streaming.md", "Which mode for what", set(get_args(StreamMode))),
+        ("explanation/architecture.md", "Task records", constants(records, "__")),
+        ("explanation/architecture.md", "Metadata of a checkpoint", METADATA - OF_TASKS),
     ],
     ids=["channels", "joins", "stream modes", "control writes", "metadata"],
 )

@@ -1,5 +1,5 @@
 """A process that answers a question dies between any two of the calls by which it stores: what the next call finds. The
-table "When the process dies" of docs/architecture.md, row by row."""
+table "When the process dies" of docs/explanation/architecture.md, row by row."""
 
 from __future__ import annotations
 

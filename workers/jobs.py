@@ -62,7 +62,9 @@ class JobResult:
     """How a job stands, and what came of it.
 
     Attributes:
-        graph, thread_id, run_id: which job.
+        graph: the name of the graph that runs it.
+        thread_id: the thread it runs on.
+        run_id: which job of that thread.
         status: see `Status`.
         value: what `invoke` returned; None unless it is done or paused.
         interrupts: the questions a paused run asks.

@@ -2,8 +2,8 @@
 
 One row per job, one per worker. A claim is a row that names a worker, and a worker lives as long as
 its session holds its advisory lock: Postgres lets go of it when the connection ends, so no clock
-says who is dead. Why not a lock per job, or a transaction held open while it runs: docs/scaling.md
-has the figures.
+says who is dead. Why not a lock per job, or a transaction held open while it runs:
+docs/explanation/scaling.md has the figures.
 
 Any role of the database may take any advisory lock, so a neighbor must gain nothing by it: the key
 of a worker's lock is random, nobody ever waits for it, and it counts only in the hands of the

@@ -34,7 +34,7 @@ class JoinKind(NamedTuple):
 JOIN_KINDS: Final[Mapping[str, JoinKind]] = {
     "all": JoinKind("+", NamedBarrierValue, NamedBarrierValueAfterFinish),
 }
-"""Every kind of join; docs/channels.md has a row for each."""
+"""Every kind of join; docs/reference/channels.md has a row for each."""
 
 
 @dataclass(frozen=True, slots=True)

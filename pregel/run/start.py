@@ -72,7 +72,7 @@ class Start(NamedTuple):
 
 
 def decide(given: Given, stored: Stored, delivery: Delivery) -> Start:
-    """What a call means. docs/architecture.md has all of it as a table."""
+    """What a call means. docs/explanation/architecture.md has all of it as a table."""
     if delivery is Delivery.FOLLOWED:
         return Start(Meaning.SHOW_AGAIN)
     branches = stored is Stored.EARLIER

@@ -20,7 +20,7 @@ KEPT = Path(__file__).resolve().parents[2] / ".chaos"
 
 def main(given: Sequence[str] | None = None) -> int:
     """Run what was asked for; the exit code: 0 all well, 1 a promise was broken."""
-    parser = argparse.ArgumentParser(prog="make chaos", description="Hold the promises of docs/reliability.md.")
+    parser = argparse.ArgumentParser(prog="make chaos", description="Hold the promises of docs/explanation/reliability.md.")
     parser.add_argument("--only", nargs="+", default=(), metavar="NAME", help="promises such as R6, or trials")
     parser.add_argument("--size", default=FULL, metavar="quick|full|N", help="rounds of each trial")
     parser.add_argument("--seed", type=int, default=0, help="where chance begins")

@@ -38,7 +38,7 @@ class Trial:
     """One promise, tried in independent rounds.
 
     Attributes:
-        promise: its number in docs/reliability.md.
+        promise: its number in docs/explanation/reliability.md.
         about: what a round does, and what must hold.
         quick, full: rounds of either size.
     """
