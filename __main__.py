@@ -1,14 +1,20 @@
-"""`python -m stategraph COMMAND`: reads the command line and calls what does the work. Nothing else
-belongs here. Only the module of the command that was asked for is loaded."""
+"""`stategraph COMMAND`, or `python -m stategraph COMMAND`: reads the command line and calls what
+does the work. Nothing else belongs here. Only the module of the command that was asked for is
+loaded."""
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
+
+from . import __version__
 
 COMMANDS: Final = {
     "demo": ("examples.index_library", "index a folder of Python files with a graph"),
+    "run": ("cli.run_command", "run a graph, and print its result as JSON"),
+    "resume": ("cli.run_command", "answer a thread's questions, or go on after a failure"),
     "draw": ("visualize.command", "draw a graph"),
     "report": ("visualize.runs.report_command", "write a stored thread as one HTML page"),
     "threads": ("checkpoint.command", "list threads, the most recently used first"),
@@ -17,6 +23,8 @@ COMMANDS: Final = {
     "prune": ("checkpoint.command", "delete old checkpoints"),
     "work": ("workers.command", "run jobs of a graph from a queue"),
     "queue": ("workers.command", "list waiting, running and parked jobs"),
+    "doctor": ("cli.doctor", "show what is installed, and whether a database can be used"),
+    "completion": ("cli.completion", "print the completion script of a shell"),
     "langgraph": ("compat.langgraph.command", "run a program written for LangGraph"),
 }
 """The commands, where they are, and what they do. Each module has `add_command(name, parser)`,
@@ -37,23 +45,75 @@ class Parser(argparse.ArgumentParser):
         super().error(printable_lines(message))
 
 
+class _Columns(argparse.HelpFormatter):
+    """Help in which the longest command and what it does stand on one line."""
+
+    def __init__(self, prog: str, **options: Any) -> None:
+        super().__init__(prog, **options)
+        # argparse forgets by how much commands are indented.
+        self._action_max_length = max(map(len, COMMANDS)) + 4
+
+
+def program_name() -> str:
+    """The words by which this program was started."""
+    script = os.path.basename(sys.argv[0])
+    return script if script == "stategraph" else "python -m stategraph"
+
+
+def build_parser(loaded: Sequence[str] = tuple(COMMANDS), name: str = "stategraph") -> Parser:
+    """The parser of the command line.
+
+    Args:
+        loaded: the commands whose arguments are known; of the others only what they do.
+    """
+    parser = Parser(prog=name, description="Typed-state graphs.", formatter_class=_Columns)
+    parser.add_argument("--version", action="version", version=f"stategraph {__version__}")
+    commands = parser.add_subparsers(
+        title="commands", metavar="COMMAND", dest="command", required=True
+    )
+    for command, (home, text) in COMMANDS.items():
+        one = commands.add_parser(command, help=text, description=f"{text[0].upper()}{text[1:]}.")
+        if command in loaded:
+            one.set_defaults(parser=one)
+            import_module(f".{home}", __package__).add_command(command, one)
+    return parser
+
+
+def format_help(width: int = 100) -> dict[str, str]:
+    """The help of each command, for pages of documentation; "" is the program itself."""
+    before = os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = str(width)  # where argparse looks for it
+    try:
+        parser = build_parser()
+        [commands] = [each.choices for each in parser._actions if each.dest == "command"]
+        texts = {"": parser.format_help()}
+        texts |= {name: one.format_help() for name, one in dict(commands or {}).items()}
+    finally:
+        del os.environ["COLUMNS"]
+        if before is not None:
+            os.environ["COLUMNS"] = before
+    return texts
+
+
 def main(given: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit code: 0 for success, 2 for a mistake in the command line.
-    Without a command the commands are listed."""
+    """Run one command; returns the exit code: 0 for success, 1 for a failure, 2 for a mistake in
+    the command line. Without a command the commands are listed."""
     arguments = sys.argv[1:] if given is None else list(given)
-    parser = Parser(prog="python -m stategraph", description="Typed-state graphs.")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for name, (home, text) in COMMANDS.items():
-        command = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
-        if name in arguments[:1]:
-            command.set_defaults(parser=command)
-            import_module(f".{home}", __package__).add_command(name, command)
-            import_module(STORED_TYPES, __package__)
+    parser = build_parser(arguments[:1], program_name())
     if not arguments:
         parser.print_help(sys.stderr)
         return 2
     asked = parser.parse_args(arguments)
-    return int(asked.run(asked.parser, asked))
+    import_module(STORED_TYPES, __package__)
+    try:
+        code = int(asked.run(asked.parser, asked))
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # whoever read the output has left, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except KeyboardInterrupt:
+        return 130
 
 
 if __name__ == "__main__":

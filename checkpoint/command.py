@@ -79,16 +79,22 @@ class _Tolerant(Serializer):
 
 @contextmanager
 def open_saver(
-    db: str, serde: Serializer | None = None, keys: str | None = None, *, write: bool = False
+    db: str,
+    serde: Serializer | None = None,
+    keys: str | None = None,
+    *,
+    write: bool = False,
+    create: bool = False,
 ) -> Iterator[BaseCheckpointSaver]:
     """The saver on a file or URL; by default it shows what it cannot load instead of refusing it.
 
     Args:
         write: whether a file may be changed; a Postgres database may always.
+        create: whether a file that is not there is made, and whatever file is there written to.
         keys: a file of keys, if not those of the environment.
 
     Raises:
-        FileNotFoundError: there is no such file: looking must not make one.
+        FileNotFoundError: there is no such file, and none is to be made.
         ValueError: the keys are none.
     """
     integrity = encryption_of_keys(keys, os.environ)
@@ -100,11 +106,15 @@ def open_saver(
         ) as saver:
             yield saver
         return
-    if not Path(db).is_file():
+    if not create and not Path(db).is_file():
         raise FileNotFoundError(f"there is no file {redact_address(db)!r}")
     from .sqlite import SqliteSaver
 
     options: Any = {"serde": serde or _Tolerant(), "integrity": integrity}
+    if create:
+        with SqliteSaver.from_conn_string(db, **options) as saver:
+            yield saver
+        return
     with SqliteSaver.from_conn_string(db, read_only=True, **options) as saver:
         if not write:
             yield saver
@@ -203,6 +213,8 @@ def _saver(
     try:
         with open_saver(asked.db, keys=asked.keys, write=write) as saver:
             yield saver
+    except BrokenPipeError:
+        raise  # no fault of the database's
     except (OSError, ImportError, StorageError, ValueError) as error:
         parser.error(str(error))
 

@@ -52,7 +52,7 @@ few thousand."""
 # by their hash or by their beginning, because an index cannot hold long ones. A row holds its
 # vectors itself, so that a put replaces them with it. `dims` says of what length they are, and is
 # below zero if they are no unit vectors.
-_MIGRATIONS = (
+MIGRATIONS = (
     (
         "CREATE SEQUENCE stategraph_puts",
         """
@@ -161,7 +161,7 @@ class PostgresStore(LocalStore):
             nullcontext()
         )  # each thread has a connection of its own, and the database keeps them apart
         self._options |= {"pool_size": pool_size, "timeout": timeout}
-        self._server = Server(conn, "store", _MIGRATIONS, pool_size=pool_size, timeout=timeout)
+        self._server = Server(conn, "store", MIGRATIONS, pool_size=pool_size, timeout=timeout)
         self._mine = threading.local()
         self._tables: _Tables | None = None
 

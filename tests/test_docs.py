@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PROGRAMS = ["README.md", "docs/reference/channels.md", "docs/reference/streaming.md", "docs/how-to/time-travel.md", "docs/how-to/questions.md", "docs/how-to/memory.md", "docs/explanation/security.md", "docs/how-to/agents.md", "docs/reference/types.md"]
-PRODUCT = ["channels", "checkpoint", "store", "pregel", "executors", "graph", "prebuilt", "visualize", "workers", "compat", "testing"]
+PRODUCT = ["channels", "checkpoint", "store", "pregel", "executors", "graph", "prebuilt", "visualize", "workers", "compat", "testing", "cli"]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 

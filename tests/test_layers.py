@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 
-# Which rooms a room may import. The root's own files and examples/ may import everything.
+# Which rooms a room may import. The root's own files, cli/ and examples/ may import everything.
 MAY_IMPORT = {
     "channels": [],
     "checkpoint": [".channels"],
@@ -91,6 +91,10 @@ RANK = {name: rank for rank, line in enumerate(PREGEL.splitlines()) for name in 
 # points up, one for type checkers may do so, too; a circle is closed by none of them.
 DEFERRED = {
     (".__main__", ".checkpoint.printable"): "only errors need it",
+    (".cli.completion", "shtab"): "an optional extra: loaded by those who ask for a script",
+    (".cli.completion", ".__main__"): "loads all commands, of which this is one",
+    (".cli.doctor", "psycopg"): "an extra; said so when it is missing",
+    (".cli.doctor", ".*"): "needs psycopg, an extra; said so when it is missing",
     (".checkpoint.command", ".checkpoint*"): "the saver that the command line names",
     (".workers.command", ".workers*"): "needs psycopg, an extra; said so when it is missing",
     (".checkpoint.encryption", "cryptography*"): "an extra; said so when it is missing",

@@ -60,6 +60,7 @@ def main(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
             drawing = draw(asked.graph, asked.xray)
             if asked.out is not None:
                 drawing.save(asked.out, theme=asked.theme)
+                print(printable_lines(f"wrote {asked.out}"), file=sys.stderr)
     except OSError as error:
         parser.error(f"{asked.out} cannot be written: {error.strerror}")
     except (StateGraphError, ValueError) as error:

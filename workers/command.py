@@ -213,6 +213,8 @@ def _report_errors(parser: argparse.ArgumentParser) -> Iterator[None]:
     """End the command with a sentence where something goes wrong."""
     try:
         yield
+    except BrokenPipeError:
+        raise  # whoever read the output has left
     except _REPORTED as error:
         parser.error(str(error))
 

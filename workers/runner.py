@@ -20,7 +20,7 @@ from ..checkpoint.errors import CheckpointConflictError, StorageError, Unseriali
 from ..checkpoint.sql.postgres_server import OutOfReachError
 from ..pregel.app import Pregel
 from ..pregel.errors import GraphDrained, StateGraphError, UnknownInterruptError
-from ..pregel.program.program import Program
+from ..pregel.program.program import is_async
 from ..pregel.run.config import merge_configs
 from ..pregel.superstep.interrupts import looks_like_answers
 from ..pregel.types import Command, RunnableConfig
@@ -204,12 +204,3 @@ def find_rest(
         command = replace(command, update=None, goto=())  # both are stored beside the checkpoint
     is_empty = command.resume is MISSING and command.update is None and not command.steps()
     return None if is_empty else command
-
-
-def is_async(program: Program) -> bool:
-    """Whether a graph can only be run by `ainvoke`: a node of it, or of a graph inside, has no sync
-    form."""
-    for node in program.nodes.values():
-        if node.call.sync_missing or any(writer.is_async for writer in node.writers):
-            return True
-    return any(is_async(each.program) for each in program.nested.values())

@@ -378,6 +378,15 @@ def with_debug(program: Program, debug: bool) -> Program:
     return known
 
 
+def is_async(program: Program) -> bool:
+    """Whether a graph can only be run by `ainvoke`: a node of it, or of a graph inside, has no sync
+    form."""
+    for node in program.nodes.values():
+        if node.call.sync_missing or any(writer.is_async for writer in node.writers):
+            return True
+    return any(is_async(each.program) for each in program.nested.values())
+
+
 class ReaderPool:
     """Gives equal selections the same Reader."""
 

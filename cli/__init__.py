@@ -1,0 +1,1 @@
+"""Commands that need all of the package: running graphs, and looking at an installation."""
