@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from stategraph.visualize.fold import fit
 from stategraph.visualize.labels import TIMES
 from stategraph.visualize.layout.pixels import arrange
 from stategraph.visualize.model import GraphModel, GraphNode
@@ -32,7 +33,7 @@ def texts(svg: str) -> list[str]:
 
 
 def drawn(progress: Progress, now: float = 0.0) -> str:
-    return draw_picture(progress, now, arrange(SHAPE))
+    return draw_picture(progress, now, fit(SHAPE))
 
 
 # -- the picture ----------------------------------------------------------------------------------------------
@@ -74,7 +75,7 @@ def test_where_no_picture_can_be_shown_the_same_is_said_describe_run() -> None:
 
 def test_the_graph_stands_in_the_middle_above_the_bar() -> None:
     layout = arrange(SHAPE)
-    svg = draw_picture(Progress(SHAPE), 0.0, layout)
+    svg = draw_picture(Progress(SHAPE), 0.0, fit(SHAPE))
     width = float(ET.fromstring(svg).get("width", "0"))
     assert f"translate({(width - layout.width) / 2:g} " in svg
 

@@ -14,6 +14,7 @@ from ..graph.loader import TARGET_HELP, find_graph
 from ..pregel.errors import GraphWarning, StateGraphError
 from .dot import GraphvizWarning
 from .drawing import Drawing
+from .text import terminal_width
 from .theme import Theme
 
 
@@ -70,10 +71,8 @@ def main(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
             print(printable_lines(f"warning: {one.message}"), file=sys.stderr)
     if asked.out is None:
         encoding = sys.stdout.encoding or "utf-8"
-        print(
-            printable_lines(drawing.draw_ascii()).encode(encoding, "replace").decode(encoding),
-            end="",
-        )
+        text = printable_lines(drawing.draw_ascii(width=terminal_width()))
+        print(text.encode(encoding, "replace").decode(encoding), end="")
     return 0
 
 

@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 from ..pregel.errors import nearest
 from .dot import GraphvizMissingError, arrange_with_graphviz, draw_dot, draw_png
+from .fold import FittedGraph, fit
 from .image import as_image
 from .labels import to_plain_data
+from .layout.pixels import arrange
 from .mermaid import MermaidStyle, draw_mermaid
 from .model import GraphEdge, GraphModel, GraphNode
 from .page import draw_html
 from .svg import draw_svg
-from .text import draw_ascii
+from .text import draw_ascii, terminal_width
 from .theme import Theme
 
 if TYPE_CHECKING:
@@ -124,13 +126,20 @@ class Drawing:
         """The drawing as DOT text, for Graphviz, which need not be installed."""
         return draw_dot(self.model)
 
-    def draw_ascii(self, *, unicode: bool = False) -> str:
-        """The drawing in plain characters; with line characters if `unicode`."""
-        return draw_ascii(self.model, unicode=unicode)
+    def draw_ascii(self, *, unicode: bool = False, width: int = 100) -> str:
+        """The drawing in plain characters; with line characters if `unicode`.
 
-    def print_ascii(self, *, unicode: bool = False) -> None:
-        """Print `draw_ascii`."""
-        print(self.draw_ascii(unicode=unicode), end="")
+        No line is longer than `width`: what would be wider is folded as in `draw_svg`, or told as a
+        list of arrows.
+
+        Raises:
+            ValueError: the width is less than 20.
+        """
+        return draw_ascii(self.model, unicode=unicode, width=width)
+
+    def print_ascii(self, *, unicode: bool = False, width: int | None = None) -> None:
+        """Print `draw_ascii`, by default as wide as the terminal."""
+        print(self.draw_ascii(unicode=unicode, width=width or terminal_width()), end="")
 
     # -- pictures ----------------------------------------------------------------------------------
 
@@ -140,6 +149,7 @@ class Drawing:
         *,
         theme: Theme = "auto",
         layout: LayoutEngine = "builtin",
+        fold: bool = True,
     ) -> str:
         """The drawing as one SVG text, also written to `path` if that is given.
 
@@ -148,6 +158,8 @@ class Drawing:
         Args:
             theme: light, dark, or auto: as the page or system that shows it.
             layout: what decides where things go, "builtin" or "graphviz".
+            fold: in a graph that is too wide for a page, draw six or more nodes with the same edges
+                as one, with their count and names.
 
         Raises:
             GraphvizMissingError: the layout is to be by Graphviz, and there is none that works.
@@ -156,22 +168,28 @@ class Drawing:
         if layout not in get_args(LayoutEngine):
             names = ", ".join(get_args(LayoutEngine))
             raise ValueError(f"layout must be one of {names}, got {layout!r}")
-        places = None
+        model = self._fitted.model if fold else self.model
         if layout == "graphviz":
-            places = arrange_with_graphviz(self.model)
+            places = arrange_with_graphviz(model)
             if places is None:
                 raise GraphvizMissingError('layout="graphviz"')
-        return _write(draw_svg(self.model, places, theme=theme), path)
+        else:
+            places = self._fitted.layout if fold else arrange(model)
+        return _write(draw_svg(model, places, theme=theme), path)
 
     def draw_html(self, path: str | Path | None = None, *, theme: Theme = "auto") -> str:
         """The drawing as a web page to move about in, also written to `path`; it needs no network
-        and nothing else.
+        and nothing else. Nothing in it is folded.
 
         Raises:
             ValueError: there is no such theme.
         """
-        svg = self.draw_svg(theme=theme)
+        svg = self.draw_svg(theme=theme, fold=False)
         return _write(draw_html(self.model, svg, theme), path)
+
+    @cached_property
+    def _fitted(self) -> FittedGraph:
+        return fit(self.model)
 
     @cached_property
     def _svg(self) -> str:
@@ -186,7 +204,7 @@ class Drawing:
         Raises:
             GraphvizMissingError: no Graphviz is installed; `draw_svg` and `draw_html` need none.
         """
-        return _write(draw_png(self.model, dpi), path)
+        return _write(draw_png(self._fitted.model, dpi), path)
 
     def save(self, path: str | Path, *, theme: Theme = "auto") -> None:
         """Write the drawing to a file, in the form that its ending names: svg, png, html, mmd, dot
@@ -235,7 +253,7 @@ class Drawing:
                 f"draw_mermaid_png has no argument {name!r}; {nearest(name, _OF_MERMAID)}"
             )
         flags = (f"-Gbgcolor={background_color}", f"-Gpad={padding / 96}")
-        return _write(draw_png(self.model, 96, *flags), output_file_path)
+        return _write(draw_png(self._fitted.model, 96, *flags), output_file_path)
 
     def _repr_mimebundle_(
         self, include: Collection[str] | None = None, exclude: Collection[str] | None = None

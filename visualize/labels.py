@@ -44,6 +44,7 @@ NODE_KINDS = {
     "join": "waits for all that lead here",
     "unknown": "any node: the router does not say which",
     "cluster": "a graph, shown inside",
+    "folded": "several nodes with the same edges",
     "deferred": "deferred: runs when nothing else is left",
     "handler": "error handler",
     "breakpoint": "breakpoint: the run stops here",
@@ -93,6 +94,21 @@ _ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 def drop_illegal(text: str) -> str:
     """The text with U+FFFD for what neither XML nor UTF-8 can hold."""
     return _ILLEGAL.sub("\ufffd", text)
+
+
+def label_lines(node: GraphNode) -> list[str]:
+    """What stands in a node, line by line: only where several are drawn as one there is more than
+    one."""
+    return node.label.split("\n") if node.kind == "folded" else [node.label]
+
+
+def natural_key(name: str) -> str:
+    """What names are sorted by, so that numbers in them stand in their order.
+
+    >>> sorted(["n10", "n2", "n1"], key=natural_key)
+    ['n1', 'n2', 'n10']
+    """
+    return re.sub(r"\d+", lambda digits: digits[0].zfill(12), name)
 
 
 def make_ids(names: Iterable[str]) -> dict[str, str]:

@@ -9,14 +9,25 @@ data-kind="KIND">`.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Literal, NamedTuple, get_args
 
+from .fold import fit
+from .group import group
 from .labels import ANY_NODE, EDGE_KINDS, MANY, NODE_KINDS, drop_illegal, notes, traits, visible
 from .layout.geometry import Box, GraphLayout, Point, Route
-from .layout.measure import DEFERRED_MARK, FONT, LONGEST_LABEL, SMALL, fit_text, text_width
-from .layout.pixels import arrange
+from .layout.measure import (
+    DEFERRED_MARK,
+    FONT,
+    LINE_HEIGHT,
+    LONGEST_LABEL,
+    SMALL,
+    fit_lines,
+    fit_text,
+    text_width,
+)
 from .model import GraphModel, GraphNode
 from .theme import FONTS, LIGHT, Theme, style_sheet
 
@@ -44,6 +55,32 @@ class Mark(NamedTuple):
     text: str = ""
 
 
+URGENT: tuple[State, ...] = ("failed", "paused", "running", "done", "waiting")
+"""The states of several in the order in which they count."""
+
+
+def fold_marks(marks: Mapping[str, Mark], homes: Mapping[str, str]) -> dict[str, Mark]:
+    """The marks of nodes that are drawn as one (see `fold`): the most urgent state, and how many
+    are that far."""
+    members = group((home, marks[id]) for id, home in homes.items() if id in marks)
+    sizes = Counter(homes.values())
+    found = {id: mark for id, mark in marks.items() if id not in homes}
+    for home, mine in members.items():
+        states = Counter(mark.state for mark in mine)
+        worst = min(states, key=URGENT.index)
+        text = f"{states['done']:,}/{sizes[home]:,}"
+        if worst in ("failed", "paused"):
+            text = count_of(states[worst], sizes[home], worst)
+        found[home] = Mark(worst, text if worst != "waiting" else "")
+    return found
+
+
+def count_of(count: int, all_of_them: int, state: str) -> str:
+    """How many are in a state, in the words for which a badge has room."""
+    words = f"{count:,} of {all_of_them:,} {state}"
+    return words if text_width(words, SMALL) <= LONGEST_BADGE else f"{count:,} {state}"
+
+
 def draw_svg(
     model: GraphModel,
     layout: GraphLayout | None = None,
@@ -54,15 +91,18 @@ def draw_svg(
     """The drawing as one SVG text; equal arguments give the same text.
 
     Args:
-        layout: where everything goes; made here if it is None.
+        layout: where everything goes. If it is None it is made here, and a graph that is too wide
+            is folded.
         theme: `light`, `dark`, or `auto`, which follows the page that shows it.
         marks: how nodes and clusters stand in a run, by id. Ids that are not drawn are left out.
 
     Raises:
         ValueError: there is no such theme, or no such state of a mark.
     """
-    layout = arrange(model) if layout is None else layout
     marks = marks or {}
+    if layout is None:
+        model, layout, homes = fit(model)
+        marks = fold_marks(marks, homes)
     for id, mark in marks.items():
         if mark.state not in get_args(State):
             states = ", ".join(get_args(State))
@@ -120,12 +160,20 @@ def _node(node: GraphNode, box: Box, mark: Mark | None) -> str:
             _title(_tooltip(node, mark)),
             *_outline(node, box),
             *([_hour_glass(glass)] if node.deferred else []),
-            _words(fit_text(node.label), place, size, style),
+            *_lines(node, place, size, style),
             *_stops(node, box),
             *_badge(box, mark),
             "</g>",
         ]
     )
+
+
+def _lines(node: GraphNode, place: Point, size: float, style: str) -> Iterator[str]:
+    """The text of a node, around its middle."""
+    lines = fit_lines(node)
+    top = place[1] - LINE_HEIGHT * (len(lines) - 1) / 2
+    for number, line in enumerate(lines):
+        yield _words(line, (place[0], top + LINE_HEIGHT * number), size, style)
 
 
 def _outline(node: GraphNode, box: Box) -> Iterator[str]:
@@ -155,6 +203,10 @@ def _outline(node: GraphNode, box: Box) -> Iterator[str]:
     else:
         radius = box.height / 2 if node.kind in ("start", "end") else 8
         yield f'<rect {_rect(box)} rx="{_number(radius)}" {paint}/>'
+    if node.kind == "folded":  # a second sheet behind it
+        corner = f"M{_point((box.right + 4, box.y + 8))}V{_number(box.bottom + 4)}"
+        stroke = f'fill="none" stroke="{LIGHT[line]}"'
+        yield f'<path class="stack" d="{corner}H{_number(box.x + 8)}" {stroke}/>'
     if node.kind == "subgraph":
         inner = Box("", box.x + 3.5, box.y + 3.5, box.width - 7, box.height - 7)
         yield (

@@ -7,10 +7,13 @@ import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import pairwise
+from shutil import get_terminal_size
+from textwrap import wrap
 from typing import NamedTuple
 
+from .fold import fold
 from .group import group
-from .labels import MANY, edge_text, list_stops, traits
+from .labels import MANY, edge_text, label_lines, list_stops, traits
 from .layout.cells import CellSizes, TooWideError, arrange_cells
 from .layout.geometry import Box, Point, Route
 from .layout.measure import Size, one_line
@@ -18,7 +21,8 @@ from .model import GraphEdge, GraphModel, GraphNode
 from .nesting import lift_edges
 
 WIDEST = 100
-"""Columns. What is wider is told as a list of arrows instead."""
+"""Columns, unless others are asked for."""
+NARROWEST = 20
 LONGEST_LABEL = 24
 LONGEST_NAME = 50
 
@@ -63,22 +67,42 @@ UNICODE = _pen(
 )
 
 
-def draw_ascii(model: GraphModel, *, unicode: bool = False) -> str:
+def terminal_width() -> int:
+    """Columns of the terminal that is printed to; 100 where there is none."""
+    return max(get_terminal_size((WIDEST, 24)).columns, NARROWEST)
+
+
+def draw_ascii(model: GraphModel, *, unicode: bool = False, width: int = WIDEST) -> str:
     """The drawing in plain characters; equal models give the same text.
 
     Lines of `|` and `-` are always taken, those of `:` and `.` if something decides so; "xn" marks
-    a `Send`, of which there may be many. A graph that is wider than 100 columns is drawn as a list
-    of arrows.
+    a `Send`, of which there may be many. A graph that is too wide is folded; if that is not enough
+    it is drawn as a list of arrows.
 
     Args:
         unicode: draw with line characters instead of ASCII ones.
+        width: the most columns.
+
+    Raises:
+        ValueError: the width is less than 20.
     """
+    if width < NARROWEST:
+        raise ValueError(f"width must be an integer >= {NARROWEST}, got {width!r}")
     pen = UNICODE if unicode else ASCII
-    try:
-        lines = ["".join(row) for row in draw_rows(model, pen, WIDEST)]
-    except TooWideError:
-        lines = list(_list_arrows(model, pen))
+    lines = _try_drawing(model, pen, width)
+    if lines is None:
+        model, homes = fold(model)
+        lines = _try_drawing(model, pen, width) if homes else None
+    if lines is None:
+        lines = [part for line in _list_arrows(model, pen) for part in _wrap(line, width)]
     return "".join(f"{line.rstrip()}\n" for line in lines)
+
+
+def _try_drawing(model: GraphModel, pen: Pen, width: int) -> list[str] | None:
+    try:
+        return ["".join(row) for row in draw_rows(model, pen, width)]
+    except TooWideError:
+        return None
 
 
 Row = list[str]
@@ -94,11 +118,11 @@ def draw_rows(model: GraphModel, pen: Pen, widest: int) -> list[Row]:
     model = replace(model, edges=tuple(_merge_loops(dict.fromkeys(lift_edges(model)), pen)))
     labels = [_split_cells(_cut(_label(edge, pen), LONGEST_LABEL)) for edge in model.edges]
     texts = {
-        node.id: [_split_cells(line) for line in (_name(node), *_list_remarks(node))]
+        node.id: [_split_cells(line) for line in (*_names(node), *_list_remarks(node))]
         for node in model.nodes
     }
     sizes = {node.id: _measure(node, texts[node.id]) for node in model.nodes}
-    titles = {node.id: _split_cells(f" {_name(node)} ") for node in model.clusters}
+    titles = {node.id: _split_cells(f" {_names(node)[0]} ") for node in model.clusters}
     sizes |= {key: Size(len(title) + 4, 2) for key, title in titles.items()}
     layout = arrange_cells(model, CellSizes(sizes, [len(label) for label in labels]), widest)
     canvas = _Canvas(pen)
@@ -130,8 +154,8 @@ def _label(edge: GraphEdge, pen: Pen) -> str:
     return one_line(edge_text(edge, pen.many))
 
 
-def _name(node: GraphNode) -> str:
-    return _cut(one_line(node.label), LONGEST_NAME)
+def _names(node: GraphNode) -> list[str]:
+    return [_cut(one_line(line), LONGEST_NAME) for line in label_lines(node)]
 
 
 def _list_remarks(node: GraphNode) -> list[str]:
@@ -162,7 +186,11 @@ def _list_arrows(
 ) -> Iterator[str]:
     """The drawing as a list: each node with the arrows that leave it, and with the graph inside
     it."""
-    names = {node.id: one_line(node.label) for node in model.parts}
+    lines = {node.id: label_lines(node) for node in model.parts}
+    names = {
+        id: one_line(": ".join(filter(None, (first, " ".join(rest)))))
+        for id, (first, *rest) in lines.items()
+    }
     edges = dict.fromkeys(lift_edges(model))
     for node in model.levels.get(holder, ()):
         if node.kind == "end":
@@ -178,6 +206,17 @@ def _list_arrows(
         if node.kind == "cluster":
             yield f"{indent}  inside:"
             yield from _list_arrows(model, pen, node.id, indent + "    ")
+
+
+def _wrap(line: str, width: int) -> list[str]:
+    """The line in lines of so many columns, the later ones indented further."""
+    row = _split_cells(line)
+    if len(row) <= width:
+        return [line]
+    indent = " " * min(len(line) - len(line.lstrip()) + 4, width // 2)
+    # Where some characters take two columns, all might.
+    columns = width if len(row) == len(line) else width // 2
+    return wrap(indent[4:] + line.lstrip(), columns, subsequent_indent=indent)
 
 
 # -- painting --------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import unicodedata
 from itertools import accumulate, takewhile
 from typing import NamedTuple
 
+from ..labels import label_lines
 from ..model import GraphNode
 
 FONT = 13.0
@@ -17,6 +18,8 @@ SMALL = 11.0
 
 LONGEST = 220.0
 """A node's text is cut to this width."""
+LINE_HEIGHT = 17.0
+"""From one line of a node's text to the next."""
 LONGEST_LABEL = 150.0
 """An edge's label is cut to this width."""
 
@@ -78,6 +81,12 @@ def fit_text(text: str, longest: float = LONGEST, size: float = FONT) -> str:
     return text[: sum(1 for _ in takewhile(lambda width: width <= room, widths))].rstrip() + "…"
 
 
+def fit_lines(node: GraphNode) -> list[str]:
+    """A node's text as it is painted; the lines of a folded one have been wrapped already."""
+    lines = label_lines(node)
+    return lines if len(lines) > 1 else [fit_text(node.label)]
+
+
 def node_size(node: GraphNode) -> Size:
     """The room of a node's box."""
     if node.kind == "join":
@@ -87,7 +96,9 @@ def node_size(node: GraphNode) -> Size:
     if node.kind in ("start", "end"):
         return Size(max(64, text_width(fit_text(node.label), SMALL) + 32), 28)
     extra = (DEFERRED_MARK if node.deferred else 0) + (8 if node.kind == "subgraph" else 0)
-    return Size(max(64, round(text_width(fit_text(node.label))) + 32 + extra), 38)
+    lines = fit_lines(node)
+    widest = max(round(text_width(line)) for line in lines)
+    return Size(max(64, widest + 32 + extra), 38 + LINE_HEIGHT * (len(lines) - 1))
 
 
 def label_size(text: str) -> Size:

@@ -23,6 +23,9 @@ from .values import count_noun, display_name, format_value, sanitize
 MOST_TROUBLES = 20
 """So many errors and questions of a step are told."""
 
+MOST_NAMES = 8
+"""So many nodes are named in a headline."""
+
 _SOURCES = {
     "input": "input",
     "update": "update_state",
@@ -91,6 +94,8 @@ class Changes:
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         return {"text/html": self.draw_html(), "text/plain": self.draw_text()}
 
+    __str__ = draw_text
+
     def __repr__(self) -> str:
         return (
             f"<Changes of {self.trace.name!r}, thread {self.trace.thread!r}: "
@@ -143,7 +148,11 @@ def headline(step: TraceStep) -> str:
         f"{name} {TIMES}{count:,}" if count > 1 else name for name, count in names(step).items()
     )
     source = _SOURCES.get(step.source, "")
-    text = ", ".join(sanitize(name, 60) for name in who)
+    told = [sanitize(name, 60) for name in who]
+    more = len(told) - MOST_NAMES
+    text = ", ".join(
+        [*told[:MOST_NAMES], *([f"{more:,} more nodes"] if more > 1 else told[MOST_NAMES:])]
+    )
     if source and text != source:
         text = f"{source}: {text}" if text else source
     return f"step {step.number}: {text}"

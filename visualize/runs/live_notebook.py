@@ -10,12 +10,11 @@ from html import escape
 from textwrap import wrap
 from typing import Any
 
+from ..fold import FittedGraph, fit
 from ..image import as_image
 from ..labels import drop_illegal
-from ..layout.geometry import GraphLayout
 from ..layout.measure import FONT, SMALL, text_width
-from ..layout.pixels import arrange
-from ..svg import LONGEST_BADGE, Mark, draw_svg
+from ..svg import LONGEST_BADGE, Mark, draw_svg, fold_marks
 from ..theme import FONTS, style_sheet
 from .progress import STOPPED, Progress, split_mark
 
@@ -40,14 +39,14 @@ class Picture:
     the SVG too."""
 
     def __init__(self) -> None:
-        self._layout: GraphLayout | None = None
+        self._fitted: FittedGraph | None = None
         self._handle: Any = None
 
     def draw(self, progress: Progress, now: float) -> None:
         """Show it, or put it in the place of what was shown last."""
-        if self._layout is None:
-            self._layout = arrange(progress.model)
-        svg = draw_picture(progress, now, self._layout)
+        if self._fitted is None:
+            self._fitted = fit(progress.model)
+        svg = draw_picture(progress, now, self._fitted)
         shown = {
             "text/html": as_image(svg, progress.headline(now)),
             "text/plain": describe_run(progress, now),
@@ -62,9 +61,10 @@ class Picture:
             self._handle.update(shown, raw=True)
 
 
-def draw_picture(progress: Progress, now: float, layout: GraphLayout) -> str:
+def draw_picture(progress: Progress, now: float, fitted: FittedGraph) -> str:
     """A run as one SVG text: headline and bar, the graph, and below it what is asked and what went
     wrong."""
+    layout = fitted.layout
     notes = [(note, "failed" if note == progress.error else "paused") for note in progress.notes()]
     width = max(
         layout.width + 2 * MARGIN, LEAST_WITH_NOTES if notes else LEAST
@@ -76,8 +76,9 @@ def draw_picture(progress: Progress, now: float, layout: GraphLayout) -> str:
     ]
     height = HEAD + layout.height + (len(lines) * LINE + MARGIN if lines else 0.0)
     headline = progress.headline(now)
+    marks = fold_marks(progress.marks(), fitted.homes)
     graph = draw_svg(
-        progress.model, layout, marks={id: fit_mark(mark) for id, mark in progress.marks().items()}
+        fitted.model, layout, marks={id: fit_mark(mark) for id, mark in marks.items()}
     )
     return "\n".join(
         [

@@ -19,10 +19,10 @@ from ...pregel.app import Pregel
 from ...pregel.names import NS_END, START
 from ..assets import read_asset
 from ..extract import extract
+from ..fold import fit
 from ..group import group
 from ..labels import TIMES, drop_illegal
-from ..layout.measure import SMALL, text_width
-from ..svg import LONGEST_BADGE, Mark, State, draw_svg
+from ..svg import URGENT, Mark, State, count_of, draw_svg, fold_marks
 from .report_data import ReportData, Trouble, gather
 from .trace import Trace
 from .values import count_noun, sanitize
@@ -33,7 +33,6 @@ _CALM = {
     "paused": "waits for an answer",
     "waiting": "not finished",
 }
-_URGENT: tuple[State, ...] = ("failed", "paused", "waiting", "done")
 _POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
     "base-uri 'none'; form-action 'none'"
@@ -70,9 +69,12 @@ def draw_report(app: Pregel, config: RunnableConfig) -> str:
     told = gather(app, config)
     trace = told.trace
     held = app.nested(trace.ns)
-    model = extract(held if isinstance(held, Pregel) else app, xray=True)
+    fitted = fit(extract(held if isinstance(held, Pregel) else app, xray=True))
+    told.fold(fitted.homes)
     across = 1180 if len(told.trace.steps) <= 40 else None
-    graph = draw_svg(model, marks=_marks(trace, {part.id for part in model.parts}))
+    drawn = {*fitted.homes, *(part.id for part in fitted.model.parts)}
+    marks = fold_marks(_marks(trace, drawn), fitted.homes)
+    graph = draw_svg(fitted.model, fitted.layout, marks=marks)
     times = replace(told.timeline, remarks=()).draw_svg(width=across)  # the page has said them
     title = f"{trace.name} · thread {trace.thread}"
     return "".join(
@@ -246,9 +248,9 @@ def _marks(trace: Trace, drawn: set[str]) -> dict[str, Mark]:
         last = group((task.node, task.state) for task in step.all_tasks())
         for node, found in last.items():
             ended.update((node, state) for state in found)
-            states[node] = min(found, key=_URGENT.index)
+            states[node] = min(found, key=URGENT.index)
     return {
-        node: Mark(state, _count_tasks(*(ended[node, each] for each in _URGENT)))
+        node: Mark(state, _count_tasks(*(ended[node, each] for each in URGENT)))
         for node, state in states.items()
         if node in drawn and node.rpartition(NS_END)[2] != START
     }
@@ -259,7 +261,4 @@ def _count_tasks(failed: int, *others: int) -> str:
     all_of_them = failed + sum(others)
     if all_of_them == 1:
         return ""
-    if not failed:
-        return f"{TIMES}{all_of_them:,}"
-    words = f"{failed:,} of {all_of_them:,} failed"
-    return words if text_width(words, SMALL) <= LONGEST_BADGE else f"{failed:,} failed"
+    return count_of(failed, all_of_them, "failed") if failed else f"{TIMES}{all_of_them:,}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import traceback
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -67,6 +67,16 @@ class ReportData:
     errors: list[Trouble] = field(default_factory=list)
     questions: list[Trouble] = field(default_factory=list)
     unheard: int = 0
+
+    def fold(self, homes: Mapping[str, str]) -> None:
+        """Let each step name what stands for its nodes in the pictures, too."""
+        for step in self.steps:
+            ran = step.get("w", ())
+            for known in (homes, self.timeline.homes):
+                told = dict.fromkeys(drop_illegal(known[id]) for id in ran if id in known)
+                ran = [*ran, *(id for id in told if id not in ran)]
+            if ran:
+                step["w"] = ran
 
 
 def gather(app: Pregel, config: RunnableConfig) -> ReportData:

@@ -15,8 +15,11 @@ from typing import Any, NamedTuple
 from ...checkpoint.base import RunnableConfig
 from ...pregel.app import Pregel
 from ...pregel.names import NS_END, START
+from ..fold import fold_rows
+from ..group import group
 from ..image import as_image
 from ..model import join_id
+from ..text import terminal_width
 from ..theme import Theme
 from . import timeline_svg, timeline_text
 from .timeline_model import (
@@ -35,6 +38,9 @@ from .trace_reader import read_trace
 IDLE = 1.0
 """Seconds between two supersteps after which they belong to two calls; nothing that is stored says
 so."""
+
+MOST_ROWS = 30
+"""Of more rows than these, those that ran in the same steps become one."""
 
 LATE = 0.5
 """Seconds by which a retry may come later than its policy says."""
@@ -60,6 +66,9 @@ class Timeline(TimelineModel):
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         svg, text = self.draw_svg(), self.draw_text()
         return {"text/html": as_image(svg, repr(self)), "image/svg+xml": svg, "text/plain": text}
+
+    def __str__(self) -> str:
+        return self.draw_text(terminal_width())
 
     def __repr__(self) -> str:
         return f"<Timeline of {self.name!r}, thread {self.thread!r}: {self.summary}>"
@@ -93,12 +102,25 @@ def build_timeline(trace: Trace) -> Timeline:
         for place, step in enumerate(trace.steps)
         for bar in _list_bars(place, step, gaps, timed)
     ]
+    rows = _list_rows(trace.steps)
+    homes: dict[str, str] = {}
+    if len(rows) > MOST_ROWS:
+        homes = fold_rows(
+            rows,
+            {
+                row: frozenset(b.step for b in mine)
+                for row, mine in group((b.row, b) for b in bars).items()
+            },
+        )
+        rows = tuple(dict.fromkeys(homes.get(row, row) for row in rows))
+        bars = [bar._replace(row=homes.get(bar.row, bar.row)) for bar in bars]
     tasks = (task for step in trace.steps for task in step.all_tasks())
     return Timeline(
-        trace.name, trace.thread, trace.state, trace.steps, _list_rows(trace.steps), tuple(bars),
+        trace.name, trace.thread, trace.state, trace.steps, rows, tuple(bars),
         gaps, calls,
         trace.branches, timed, trace.remarks,
         {task.node: task.name for task in tasks if not task.node.endswith(task.name)},
+        homes,
     )  # fmt: skip
 
 

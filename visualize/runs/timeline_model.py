@@ -78,6 +78,7 @@ class TimelineModel:
         timed: whether times are stored; if not, every step is one unit wide.
         branches: what is beside the line that is shown.
         labels: of rows that are not called as their ids are: error handlers.
+        homes: of many nodes that ran in the same steps, the id of the row that they share.
         remarks: what a reader must know first: that the graph is not the one that made the thread.
     """
 
@@ -93,6 +94,7 @@ class TimelineModel:
     timed: bool
     remarks: tuple[str, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
+    homes: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def ran(self) -> float:

@@ -22,6 +22,9 @@ from .values import count_noun, display_name, duration, sanitize
 LANES = 6
 """Tasks of one node that are drawn below each other; more become one bar with their number."""
 
+MOST_TASKS = 40
+"""The same of tasks that ran one after another."""
+
 NARROW = 4.0
 """Pixels below which steps share a column."""
 
@@ -244,7 +247,7 @@ def _rows(timeline: TimelineModel) -> dict[str, _Row]:
         sorted(timeline.bars, key=lambda b: (b.row, b.step)), lambda b: (b.row, b.step)
     ):
         given = _lanes(list(found))
-        if max(given.values()) >= LANES:
+        if max(given.values()) >= LANES or len(given) > MOST_TASKS:
             crowded[row].add(step)
         else:
             lanes[row].update({(step, task): lane for task, lane in given.items()})

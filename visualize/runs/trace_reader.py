@@ -6,7 +6,7 @@ or drawn here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime
 from itertools import chain, starmap
@@ -18,6 +18,7 @@ from ...pregel.names import START, child_ns, handled_node, numbered_ns, split_nu
 from ...pregel.run.task_records import TaskRecord
 from ...pregel.thread_api import StoredThreads
 from ...pregel.types import PregelTask, StateSnapshot
+from ..labels import natural_key
 from ..model import join_id
 from .orphans import Orphans, find_orphans
 from .trace import Source, TaskState, Trace, TraceBranch, TraceStep, TraceTask
@@ -156,7 +157,7 @@ class _TraceReader:
             # branch went on from it.
             shown = tuple(t for t in shown if t.spans and not link.ran_elsewhere)
         base = _id(link.before.config) if link.before else ""
-        tasks = tuple(self._task(place, task, base, ended=source == "loop") for task in shown)
+        tasks = self._tasks(place, shown, base, lambda task: source == "loop")
         metadata = link.after.metadata or {}
         return TraceStep(
             int(metadata.get("step", -1)), source, tasks, _id(link.after.config),
@@ -167,11 +168,20 @@ class _TraceReader:
     def _open(self, place: _TraceLevel, head: StateSnapshot) -> TraceStep:
         """The step that the newest checkpoint leads to, and that has not made one."""
         base = _id(head.config)
-        tasks = tuple(
-            self._task(place, task, base, ended=task.name not in head.next) for task in head.tasks
-        )
+        tasks = self._tasks(place, head.tasks, base, lambda task: task.name not in head.next)
         number = int((head.metadata or {}).get("step", -1)) + 1
         return TraceStep(number, "open", tasks, None, None, {}, place.stops(head, tasks))
+
+    def _tasks(
+        self,
+        place: _TraceLevel,
+        tasks: Iterable[PregelTask],
+        base: str,
+        ended: Callable[[PregelTask], bool],
+    ) -> tuple[TraceTask, ...]:
+        """In the order in which a reader looks for them: by name, then by path."""
+        ordered = sorted(tasks, key=lambda task: natural_key(task.name))
+        return tuple(self._task(place, task, base, ended=ended(task)) for task in ordered)
 
     def _task(self, place: _TraceLevel, task: PregelTask, base: str, *, ended: bool) -> TraceTask:
         state: TaskState = "failed" if task.error is not None else "done"
