@@ -81,17 +81,18 @@ def build_parser(loaded: Sequence[str] = tuple(COMMANDS), name: str = "stategrap
 
 def format_help(width: int = 100) -> dict[str, str]:
     """The help of each command, for pages of documentation; "" is the program itself."""
-    before = os.environ.get("COLUMNS")
-    os.environ["COLUMNS"] = str(width)  # where argparse looks for it
+    before = {name: os.environ.get(name) for name in ("COLUMNS", "NO_COLOR")}
+    os.environ |= {"COLUMNS": str(width), "NO_COLOR": "1"}  # where argparse looks for them
     try:
         parser = build_parser()
         [commands] = [each.choices for each in parser._actions if each.dest == "command"]
         texts = {"": parser.format_help()}
         texts |= {name: one.format_help() for name, one in dict(commands or {}).items()}
     finally:
-        del os.environ["COLUMNS"]
-        if before is not None:
-            os.environ["COLUMNS"] = before
+        for name, value in before.items():
+            del os.environ[name]
+            if value is not None:
+                os.environ[name] = value
     return texts
 
 
