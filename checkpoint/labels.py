@@ -8,10 +8,10 @@ So labels never miss a checkpoint; what they find is looked at.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from hashlib import blake2b
 from typing import Any
 
 from ..channels.base import MISSING
+from .digest import blake2b
 from .records import RunnableConfig
 
 UNLABELLED = frozenset({"source", "step", "parents", "run_id"})

@@ -24,6 +24,8 @@ from types import (
 from typing import Any, NoReturn
 from weakref import ref
 
+from ..checkpoint.digest import blake2b
+
 _MAX_DEPTH = 100
 
 
@@ -69,8 +71,6 @@ def function_identity(fn: Callable[..., Any]) -> str:
 
 
 def _digest(data: bytes) -> str:
-    from hashlib import blake2b
-
     return blake2b(data, digest_size=20).hexdigest()
 
 

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 MAY_IMPORT = {
     "channels": [],
     "checkpoint": [".channels"],
-    "store": [".channels", ".checkpoint.serde", ".checkpoint.sql.sqlite_database", ".checkpoint.sql.postgres_server", ".checkpoint.errors", ".checkpoint.opening", ".checkpoint.threads"],
+    "store": [".channels", ".checkpoint.serde", ".checkpoint.digest", ".checkpoint.sql.sqlite_database", ".checkpoint.sql.postgres_server", ".checkpoint.errors", ".checkpoint.opening", ".checkpoint.threads"],
     "pregel": [".channels", ".checkpoint", ".store"],
     "executors": [".pregel"],
     "graph": [".channels", ".checkpoint", ".store", ".pregel"],
@@ -100,7 +100,6 @@ DEFERRED = {
     (".checkpoint.encryption", "cryptography*"): "an extra; said so when it is missing",
     ("*", "difflib"): "only errors need it",
     (".pregel.superstep.hooks", "logging"): "only a hook that fails needs it",
-    ("*", "hashlib"): "loads OpenSSL: loaded for the first id or key that is a hash",
     ("*", "pickle"): "loaded for the first key of an object, or when somebody pickles a graph",
     (".pregel.superstep.retry", "random"): "loaded for the first retry",
     (".pregel.drivers.forks", "traceback"): "only a forked child that fails needs it",

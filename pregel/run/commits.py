@@ -27,6 +27,7 @@ from ...checkpoint.base import (
     Commit,
     TaskWrites,
 )
+from ...checkpoint.digest import blake2b
 from ...checkpoint.overrides import stores_by_put
 from ...checkpoint.records import iso
 from ...checkpoint.serde import Blob
@@ -434,8 +435,6 @@ def successor_id(origin: str, values: Mapping[str, Blob | None]) -> str:
     """The id of a checkpoint by what it continues and what has changed. The superstep after it may
     run before it is stored; if it is lost and comes out the same again, the ids of that superstep's
     tasks are the same, too."""
-    from hashlib import blake2b
-
     digest = blake2b(origin.encode(), digest_size=16)
     for name in sorted(values):
         form, payload = values[name] or ("", b"")

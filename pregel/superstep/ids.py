@@ -10,6 +10,7 @@ from itertools import count
 from time import time_ns
 from typing import Any, Protocol
 
+from ...checkpoint.digest import blake2b
 from ..program.program import CompiledNode, path_text
 from .attempt_state import AttemptState
 
@@ -63,8 +64,6 @@ def once_id(task_id: str, key: str) -> str:
 
 
 def _hash(text: str) -> str:
-    from hashlib import blake2b
-
     return uuid_text(blake2b(text.encode(), digest_size=16).hexdigest())
 
 

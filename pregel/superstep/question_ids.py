@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from ...checkpoint.digest import blake2b
 from ...store.keys import canonical_key
 
 TASK, PLACE = slice(0, 16), slice(0, 20)
@@ -39,8 +40,6 @@ def task_digits(ns: str) -> str:
 
 
 def _digits(text: str, count: int) -> str:
-    from hashlib import blake2b
-
     return blake2b(text.encode(), digest_size=count // 2).hexdigest()
 
 
